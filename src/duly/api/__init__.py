@@ -1,0 +1,1 @@
+"""What `app.runs`, `app.dead`, `app.queues` and `app.workers` offer."""

@@ -1,0 +1,194 @@
+"""`app.dead`: dead letters, to look at, redrive and discard."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from duly.api.actor import default_actor
+from duly.api.runs import Filter, Page, check_reason
+from duly.clock import monotonic
+from duly.core.record import DeadGroup
+from duly.core.states import DEAD
+from duly.errors import BadOption, RunNotFound
+from duly.limits import PAGE, PAGE_DEFAULT
+from duly.store.protocol import DiscardDead, Redrive, Redriven
+from duly.task import Task
+
+if TYPE_CHECKING:
+    from duly.app import Duly
+
+_DEAD = tuple(sorted(DEAD))
+
+
+class Bulk(NamedTuple):
+    """What a bulk act did: those that others had handled meanwhile are skipped."""
+
+    done: int
+    skipped: int
+
+
+Progress = Callable[[Bulk], None]
+
+
+class Dead:
+    """Runs that ended as failed or interrupted and wait for a person."""
+
+    def __init__(self, app: "Duly") -> None:
+        self._app = app
+
+    def list(  # noqa: PLR0913 - one keyword per filter
+        self,
+        *,
+        state: str | Sequence[str] | None = None,
+        task: str | Task[..., Any] | None = None,
+        queue: str | None = None,
+        tag: str | tuple[str, str] | None = None,
+        since: datetime | None = None,
+        fingerprint: str | None = None,
+        limit: int = PAGE_DEFAULT,
+        cursor: str | None = None,
+    ) -> Page:
+        """Return a page of dead letters, newest first."""
+        which = Filter(_only_dead(state), task, queue, tag, since, fingerprint)
+        return self._app.runs.page(which, limit=limit, cursor=cursor)
+
+    def groups(
+        self,
+        *,
+        task: str | Task[..., Any] | None = None,
+        queue: str | None = None,
+        since: datetime | None = None,
+        limit: int = PAGE_DEFAULT,
+    ) -> Sequence[DeadGroup]:
+        """Return dead letters by task and error fingerprint, the largest group first."""
+        which = Filter(None, task, queue, None, since)
+        return self._app.store.list_dead_groups(which.resolve(limit=limit, cursor=None))
+
+    def retry(  # noqa: PLR0913 - one keyword per option
+        self,
+        run_ids: str | Sequence[str] | None = None,
+        *,
+        which: Filter | None = None,
+        rate: float | None = None,
+        actor: str | None = None,
+        reason: str = "",
+        progress: Progress | None = None,
+    ) -> Bulk:
+        """Redrive dead letters by id or by filter, at most `rate` per second.
+
+        Each is redriven once, however many do this at the same time.
+        """
+        who, why = actor or default_actor(), check_reason(reason)
+
+        def op(run_id: str, generation: int | None, lane: str | None) -> Redrive:
+            return Redrive(
+                run_id, who, why, states=_DEAD, generation=generation, lane=lane
+            )
+
+        return self._each(run_ids, which, op, rate=rate, progress=progress)
+
+    def discard(
+        self,
+        run_ids: str | Sequence[str] | None = None,
+        *,
+        which: Filter | None = None,
+        actor: str | None = None,
+        reason: str,
+        progress: Progress | None = None,
+    ) -> Bulk:
+        """End dead letters as cancelled, with a reason."""
+        if not reason:
+            message = "discarding needs a reason; it is kept with the run"
+            raise BadOption(message)
+        who, why = actor or default_actor(), check_reason(reason)
+
+        def op(run_id: str, _generation: int | None, _lane: str | None) -> DiscardDead:
+            return DiscardDead(run_id, who, why)
+
+        return self._each(run_ids, which, op, rate=None, progress=progress)
+
+    def count(self, which: Filter) -> int:
+        """Return how many dead letters a filter selects now."""
+        return sum(1 for _ in self._selected(which))
+
+    def _each(
+        self,
+        run_ids: str | Sequence[str] | None,
+        which: Filter | None,
+        op: Callable[[str, int | None, str | None], Redrive | DiscardDead],
+        *,
+        rate: float | None,
+        progress: Progress | None,
+    ) -> Bulk:
+        if (run_ids is None) == (which is None):
+            message = "name dead letters either by id or by filter"
+            raise BadOption(message)
+        if rate is not None and rate <= 0:
+            message = f"rate must be above 0 per second, not {rate}"
+            raise BadOption(message)
+        total = Bulk(0, 0)
+        started_at = monotonic()
+        for batch in _batches(self._targets(run_ids, which), rate):
+            answers: list[Redriven] = self._app.store.apply(
+                [op(run_id, generation, lane) for run_id, generation, lane in batch]
+            )
+            if run_ids is not None:
+                for (run_id, _, _), answer in zip(batch, answers, strict=True):
+                    if answer.state is None:
+                        raise RunNotFound(run_id)
+            done = sum(answer.done for answer in answers)
+            total = Bulk(total.done + done, total.skipped + len(answers) - done)
+            if progress is not None:
+                progress(total)
+            if rate is not None:
+                due = started_at + sum(total) / rate
+                threading.Event().wait(max(0.0, due - monotonic()))
+        return total
+
+    def _targets(
+        self, run_ids: str | Sequence[str] | None, which: Filter | None
+    ) -> Iterator[tuple[str, int | None, str | None]]:
+        if which is not None:
+            yield from self._selected(which)
+        elif run_ids is not None:
+            for run_id in (run_ids,) if isinstance(run_ids, str) else run_ids:
+                yield run_id, None, None
+
+    def _selected(self, which: Filter) -> Iterator[tuple[str, int, str | None]]:
+        cursor = None
+        only_dead = which._replace(state=_only_dead(which.state))
+        while True:
+            page = self._app.runs.page(only_dead, limit=PAGE, cursor=cursor)
+            for run in page:
+                definition = self._app.registry.find(run.record.task)
+                lane = None if definition is None else definition.lane
+                yield run.id, run.record.generation, lane
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+
+def _batches(
+    targets: Iterator[tuple[str, int | None, str | None]], rate: float | None
+) -> "Iterator[list[tuple[str, int | None, str | None]]]":
+    size = PAGE if rate is None else max(1, min(PAGE, int(rate / 10)))
+    batch = []
+    for target in targets:
+        batch.append(target)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _only_dead(state: str | Sequence[str] | None) -> Sequence[str]:
+    if state is None:
+        return _DEAD
+    names = [state] if isinstance(state, str) else list(state)
+    for name in names:
+        if name not in _DEAD:
+            message = f"dead letters are {' or '.join(_DEAD)}, not {name!r}"
+            raise BadOption(message)
+    return names

@@ -1,0 +1,48 @@
+"""`app.queues` and `app.workers`."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from duly.api.actor import default_actor
+from duly.api.runs import check_reason
+from duly.core.key import check_name
+from duly.core.record import QueueRecord, WorkerRecord
+from duly.store.protocol import PauseQueue
+
+if TYPE_CHECKING:
+    from duly.app import Duly
+
+
+class Queues:
+    """Named queues."""
+
+    def __init__(self, app: "Duly") -> None:
+        self._app = app
+
+    def list(self) -> Sequence[QueueRecord]:
+        """Return the queues that have live runs or were paused."""
+        return self._app.store.list_queues()
+
+    def pause(self, name: str, *, actor: str | None = None, reason: str = "") -> None:
+        """Let nothing of this queue start until it is resumed; what runs goes on."""
+        self._set(name, paused=True, actor=actor, reason=reason)
+
+    def resume(self, name: str, *, actor: str | None = None, reason: str = "") -> None:
+        """Let the queue go on."""
+        self._set(name, paused=False, actor=actor, reason=reason)
+
+    def _set(self, name: str, *, paused: bool, actor: str | None, reason: str) -> None:
+        who = actor or default_actor()
+        op = PauseQueue(check_name("queue", name), paused, who, check_reason(reason))
+        self._app.store.apply([op])
+
+
+class Workers:
+    """Worker processes."""
+
+    def __init__(self, app: "Duly") -> None:
+        self._app = app
+
+    def list(self) -> Sequence[WorkerRecord]:
+        """Return workers, newest first."""
+        return self._app.store.list_workers()

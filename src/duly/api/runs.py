@@ -1,0 +1,155 @@
+"""`app.runs`: look at runs, cancel and retry them."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from duly.api.actor import default_actor
+from duly.core.states import State
+from duly.errors import BadOption, RunNotFinal, RunNotFound
+from duly.limits import PAGE, PAGE_DEFAULT, REASON_CHARACTERS
+from duly.run import Run
+from duly.store.protocol import Cancel, Redrive, Redriven, RunFilter
+from duly.task import Task, instant
+
+if TYPE_CHECKING:
+    from duly.app import Duly
+
+
+class Page(list[Run[Any]]):
+    """Runs, newest first; `cursor` continues the list, None at its end."""
+
+    def __init__(self, runs: Sequence[Run[Any]], cursor: str | None) -> None:
+        super().__init__(runs)
+        self.cursor = cursor
+
+
+class Filter(NamedTuple):
+    """Which runs; None means any."""
+
+    state: str | Sequence[str] | None = None
+    task: "str | Task[..., Any] | None" = None
+    queue: str | None = None
+    tag: str | tuple[str, str] | None = None
+    since: datetime | None = None
+    fingerprint: str | None = None
+
+    def resolve(self, *, limit: int, cursor: str | None) -> RunFilter:
+        """Check the filter and return what stores understand."""
+        if not 1 <= limit <= PAGE:
+            message = f"limit must be from 1 to {PAGE}, not {limit}"
+            raise BadOption(message)
+        return RunFilter(
+            states=_states(self.state),
+            task=self.task.name if isinstance(self.task, Task) else self.task,
+            queue=self.queue,
+            tag=_tag(self.tag),
+            fingerprint=self.fingerprint,
+            since=None if self.since is None else instant("since", self.since),
+            before=cursor,
+            limit=limit,
+        )
+
+
+class Runs:
+    """Runs by id and by filter."""
+
+    def __init__(self, app: "Duly") -> None:
+        self._app = app
+
+    def get(self, run_id: str) -> Run[Any]:
+        """Return one run, or raise RunNotFound."""
+        record = self._app.store.get_run(run_id)
+        if record is None:
+            raise RunNotFound(run_id)
+        return Run(self._app, record.id, record=record)
+
+    def list(  # noqa: PLR0913 - one keyword per filter
+        self,
+        *,
+        state: str | Sequence[str] | None = None,
+        task: str | Task[..., Any] | None = None,
+        queue: str | None = None,
+        tag: str | tuple[str, str] | None = None,
+        since: datetime | None = None,
+        fingerprint: str | None = None,
+        limit: int = PAGE_DEFAULT,
+        cursor: str | None = None,
+    ) -> Page:
+        """Return a page of runs, newest first; `tag` is "name=value"."""
+        which = Filter(state, task, queue, tag, since, fingerprint)
+        return self.page(which, limit=limit, cursor=cursor)
+
+    def page(self, which: Filter, *, limit: int, cursor: str | None = None) -> Page:
+        """Return a page of the runs that a filter selects."""
+        records = self._app.store.list_runs(which.resolve(limit=limit, cursor=cursor))
+        runs = [Run[Any](self._app, record.id, record=record) for record in records]
+        return Page(runs, records[-1].id if len(records) == limit else None)
+
+    def cancel(self, run_id: str, *, actor: str | None = None, reason: str = "") -> str:
+        """Cancel a run; see `Run.cancel`."""
+        op = Cancel(run_id, actor or default_actor(), check_reason(reason))
+        (answer,) = self._app.store.apply([op])
+        if answer is None:
+            raise RunNotFound(run_id)
+        return str(answer)
+
+    def retry(
+        self,
+        run_id: str,
+        *,
+        actor: str | None = None,
+        reason: str = "",
+        arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
+    ) -> Run[Any]:
+        """Queue a final run again, perhaps with other arguments, checked against the signature."""
+        run = self.get(run_id)
+        text = None
+        definition = self._app.registry.find(run.record.task)
+        if arguments is not None:
+            text = self._app.registry.get(run.record.task).codec.encode(*arguments)
+        op = Redrive(
+            run_id,
+            actor or default_actor(),
+            check_reason(reason),
+            arguments=text,
+            generation=run.record.generation,
+            lane=None if definition is None else definition.lane,
+        )
+        (answer,) = self._app.store.apply([op])
+        redriven: Redriven = answer
+        if redriven.state is None:
+            raise RunNotFound(run_id)
+        if not redriven.done:
+            raise RunNotFinal(run_id, redriven.state)
+        return run.refresh()
+
+
+def check_reason(reason: str) -> str:
+    """Return a reason, or say why it cannot be kept."""
+    if len(reason) > REASON_CHARACTERS or "\x00" in reason:
+        message = f"a reason is a text of at most {REASON_CHARACTERS} characters without NUL"
+        raise BadOption(message)
+    return reason
+
+
+def _states(state: str | Sequence[str] | None) -> tuple[str, ...]:
+    if state is None:
+        return ()
+    names = (state,) if isinstance(state, str) else tuple(state)
+    known = [member.value for member in State]
+    for name in names:
+        if name not in known:
+            message = f"there is no state {name!r}; there are {', '.join(known)}"
+            raise BadOption(message)
+    return names
+
+
+def _tag(tag: str | tuple[str, str] | None) -> tuple[str, str] | None:
+    if tag is None or isinstance(tag, tuple):
+        return tag
+    name, equals, value = tag.partition("=")
+    if not equals or not name:
+        message = f"a tag filter reads name=value, not {tag!r}"
+        raise BadOption(message)
+    return name, value

@@ -1,0 +1,272 @@
+"""Duly: wires the store, the registry and the runtime."""
+
+import asyncio
+import inspect
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+
+from duly.api.actor import default_actor
+from duly.api.dead import Dead
+from duly.api.queues import Queues, Workers
+from duly.api.runs import Runs
+from duly.core.key import check_name
+from duly.core.payload import CallCodec, decode_value
+from duly.core.retry import NO_RETRIES, Retry
+from duly.errors import BadOption, KeyConflict
+from duly.events import Bus
+from duly.limits import ENQUEUE_BATCH
+from duly.registry import Definition, Registry, task_name
+from duly.run import Run
+from duly.settings import WorkerSettings, parse_queues, store_url
+from duly.store.opening import open_store, runtime_folder
+from duly.store.protocol import Accepted, ResetKey, Store
+from duly.task import (
+    DEFAULT_KEY_TTL,
+    Call,
+    Task,
+    check_priority,
+    check_unique,
+    microseconds,
+)
+
+if TYPE_CHECKING:
+    from duly.runtime.embedded import EmbeddedWorker
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_forsaken: list[Store] = []
+"""Stores opened before a fork: kept, never used or closed, since closing would touch their locks."""
+
+
+class Duly:
+    """An application's tasks and the store they live in."""
+
+    def __init__(self, url: str | None = None) -> None:
+        self._url = store_url(url)
+        self.registry = Registry()
+        self.bus = Bus()
+        self.runs = Runs(self)
+        self.dead = Dead(self)
+        self.queues = Queues(self)
+        self.workers = Workers(self)
+        self._store: Store | None = None
+        self._pid = os.getpid()
+        self._opening = threading.Lock()
+
+    # -- tasks --
+
+    @overload
+    def task(self, function: Callable[P, R]) -> Task[P, R]: ...
+    @overload
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        retries: int | Retry = 0,
+        timeout: float | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        on_crash: str = "rerun",
+        executor: str | None = None,
+        retry_on: tuple[type[BaseException], ...] = (),
+        give_up_on: tuple[type[BaseException], ...] = (),
+        transaction: bool = False,
+        key_ttl: float | None = DEFAULT_KEY_TTL,
+        unique: str = "run",
+        expires: float | None = None,
+        aliases: tuple[str, ...] = (),
+        redact: tuple[str, ...] = (),
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    def task(self, function: Any = None, **options: Any) -> Any:
+        """Make a function a task."""
+        if function is not None:
+            return self._define(function, {})
+        return lambda found: self._define(found, options)
+
+    def _define(self, function: Callable[..., Any], options: dict[str, Any]) -> Task[..., Any]:
+        definition = define(function, **options)
+        self.registry.add(definition)
+        return Task(self, definition)
+
+    # -- the store --
+
+    @property
+    def store(self) -> Store:
+        """The open store; each process opens its own, forked ones too."""
+        if self._store is not None and self._pid == os.getpid():
+            return self._store
+        with self._opening:
+            if self._store is not None and self._pid != os.getpid():
+                _forsaken.append(self._store)
+                self._store = None
+            if self._store is None:
+                self._store = open_store(self._url)
+                self._pid = os.getpid()
+            return self._store
+
+    def close(self) -> None:
+        """Close the store; the next use opens it again."""
+        store, self._store = self._store, None
+        if store is not None and self._pid == os.getpid():
+            store.close()
+
+    # -- enqueueing --
+
+    def enqueue(self, call: Call[R]) -> Run[R]:
+        """Accept one call; it is durable when this returns."""
+        (answer,) = self.store.apply([call.op])
+        return self._accepted(call, answer)
+
+    async def aenqueue(self, call: Call[R]) -> Run[R]:
+        """Accept one call without blocking the event loop."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[list[Any]] = loop.create_future()
+
+        def done(answers: list[Any] | BaseException) -> None:
+            loop.call_soon_threadsafe(_resolve, future, answers)
+
+        self.store.submit([call.op], done)
+        (answer,) = await future
+        return self._accepted(call, answer)
+
+    def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Run[R]]:
+        """Accept many calls, a thousand per transaction; all of them are durable on return."""
+        runs: list[Run[R]] = []
+        batch: list[Call[R]] = []
+        for call in calls:
+            batch.append(call)
+            if len(batch) == ENQUEUE_BATCH:
+                runs += self._enqueue_batch(batch)
+                batch = []
+        if batch:
+            runs += self._enqueue_batch(batch)
+        return runs
+
+    def _enqueue_batch(self, batch: Sequence[Call[R]]) -> list[Run[R]]:
+        answers = self.store.apply([call.op for call in batch])
+        return [self._accepted(call, answer) for call, answer in zip(batch, answers, strict=True)]
+
+    def _accepted(self, call: Call[R], answer: Accepted) -> Run[R]:
+        if answer.conflict:
+            key = call.op.key
+            raise KeyConflict("" if key is None else key.text, answer.run_id)
+        return Run(self, answer.run_id, new=answer.new)
+
+    def reset_key(self, task: Task[..., Any] | str, key: str, *, actor: str | None = None) -> bool:
+        """Forget a key, so that the next call with it makes a new run."""
+        name = task.name if isinstance(task, Task) else task
+        (known,) = self.store.apply([ResetKey(name, key, actor or default_actor())])
+        return bool(known)
+
+    def decode_result(self, definition: Definition | None, text: str | None) -> Any:  # noqa: ANN401
+        """Return a stored result as its task's annotations say."""
+        if definition is not None:
+            return definition.codec.decode_result(text)
+        return None if text is None else decode_value(text)
+
+    # -- workers --
+
+    def worker(
+        self,
+        *,
+        concurrency: int = 10,
+        async_limit: int = 200,
+        queues: str | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+        **settings: float,
+    ) -> "EmbeddedWorker":
+        """Return a worker for this process: `with app.worker(): …` or `app.worker().drain()`."""
+        from duly.runtime.embedded import EmbeddedWorker
+
+        chosen = WorkerSettings(
+            concurrency=concurrency,
+            async_limit=async_limit,
+            queues=parse_queues(queues),
+            **settings,  # type: ignore[arg-type]  # checked by the dataclass itself
+        )
+        store = self.store
+        return EmbeddedWorker(store, self.registry, chosen, self.bus, runtime_folder(store), loop)
+
+
+def define(  # noqa: PLR0913 - one keyword per option of @app.task
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    retries: int | Retry = 0,
+    timeout: float | None = None,
+    queue: str = "default",
+    priority: int = 0,
+    on_crash: str = "rerun",
+    executor: str | None = None,
+    retry_on: tuple[type[BaseException], ...] = (),
+    give_up_on: tuple[type[BaseException], ...] = (),
+    transaction: bool = False,
+    key_ttl: float | None = DEFAULT_KEY_TTL,
+    unique: str = "run",
+    expires: float | None = None,
+    aliases: tuple[str, ...] = (),
+    redact: tuple[str, ...] = (),
+) -> Definition:
+    """Check the options of a task and return its definition."""
+    is_async = inspect.iscoroutinefunction(function)
+    if on_crash not in {"rerun", "hold"}:
+        message = f'on_crash must be "rerun" or "hold", not {on_crash!r}'
+        raise BadOption(message)
+    retry = retries if isinstance(retries, Retry) else Retry(retries) if retries else NO_RETRIES
+    if on_crash == "hold" and retry.limit and not retry_on:
+        message = (
+            'on_crash="hold" means at most once, so retries need retry_on=(…) naming the '
+            "exceptions after which trying again is safe"
+        )
+        raise BadOption(message)
+    if timeout is not None and not timeout > 0:
+        message = f"timeout must be above 0 seconds, not {timeout!r}"
+        raise BadOption(message)
+    if expires is not None:
+        microseconds("expires", expires)
+    return Definition(
+        name=check_name("task name", name or task_name(function)),
+        function=function,
+        codec=CallCodec(function, redact=redact),
+        retry=retry,
+        timeout=timeout,
+        queue=check_name("queue", queue),
+        priority=check_priority(priority),
+        hold=on_crash == "hold",
+        executor=_executor(executor, transaction=transaction, is_async=is_async),
+        retry_on=tuple(retry_on),
+        give_up_on=tuple(give_up_on),
+        transaction=transaction,
+        key_ttl=key_ttl,
+        unique=check_unique(unique),
+        expires=expires,
+        aliases=tuple(check_name("alias", alias) for alias in aliases),
+        redact=tuple(redact),
+    )
+
+
+def _executor(asked: str | None, *, transaction: bool, is_async: bool) -> str:
+    """Say where the body runs; refuse what cannot be kept."""
+    found = asked or ("loop" if is_async else "thread")
+    if found not in {"loop", "thread", "process"}:
+        message = f'executor must be "loop", "thread" or "process", not {asked!r}'
+        raise BadOption(message)
+    if (found == "loop") != is_async and found != "process":
+        message = f"executor={asked!r} does not fit: async def runs on the loop, def on threads"
+        raise BadOption(message)
+    if transaction and found != "thread":
+        message = "transaction=True needs a plain def task, which runs on a thread"
+        raise BadOption(message)
+    return found
+
+
+def _resolve(future: "asyncio.Future[list[Any]]", answers: list[Any] | BaseException) -> None:
+    if future.cancelled():
+        return
+    if isinstance(answers, BaseException):
+        future.set_exception(answers)
+    else:
+        future.set_result(answers)

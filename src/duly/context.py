@@ -1,0 +1,139 @@
+"""What a running task can know and say about its own run."""
+
+import json
+import logging
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+from duly.core.record import Claim
+from duly.errors import CancelRequested, NoCurrentRun
+
+
+class Port(Protocol):
+    """What the context needs of the worker that runs the body."""
+
+    def progress(self, claim: Claim, fraction: float | None, text: str | None) -> None: ...
+    def log(self, claim: Claim, level: str, message: str) -> None: ...
+    def is_cancelled(self, claim: Claim) -> bool: ...
+    def connection(self, claim: Claim) -> Any: ...  # noqa: ANN401 - the driver's own connection
+
+
+class RunContext:
+    """The current run, as seen from inside its body."""
+
+    __slots__ = ("_claim", "_log", "_port", "deadline")
+
+    def __init__(self, claim: Claim, port: Port, deadline: float | None) -> None:
+        self._claim = claim
+        self._port = port
+        self._log: RunLogger | None = None
+        self.deadline = deadline
+        """When the attempt's timeout strikes, on the clock of `duly.clock.monotonic`; or None."""
+
+    @property
+    def run_id(self) -> str:
+        """The run's id; the same over all attempts."""
+        return self._claim.run_id
+
+    @property
+    def task(self) -> str:
+        """The name the run was enqueued under."""
+        return self._claim.task
+
+    @property
+    def queue(self) -> str:
+        """The queue the run came from."""
+        return self._claim.queue
+
+    @property
+    def attempt(self) -> int:
+        """Which try this is, from 1."""
+        return self._claim.attempt
+
+    @property
+    def generation(self) -> int:
+        """How often an operator has driven this run, from 1."""
+        return self._claim.generation
+
+    @property
+    def fence(self) -> int:
+        """A number that only grows; a store that refuses smaller ones is safe from zombies."""
+        return self._claim.claim_number
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tags the run was enqueued with."""
+        found: dict[str, str] = json.loads(self._claim.tags) if self._claim.tags else {}
+        return found
+
+    @property
+    def log(self) -> "RunLogger":
+        """A logger whose lines are kept with the run."""
+        if self._log is None:
+            self._log = RunLogger(self._claim, self._port)
+        return self._log
+
+    @property
+    def connection(self) -> Any:  # noqa: ANN401 - the driver's own connection
+        """A connection whose writes commit with this run's completion (`transaction=True`)."""
+        return self._port.connection(self._claim)
+
+    def progress(self, fraction: float | None = None, text: str | None = None) -> None:
+        """Say how far this attempt has come, from 0 to 1; shown within a second."""
+        self._port.progress(self._claim, fraction, text)
+
+    def check_cancelled(self) -> None:
+        """End the attempt here if somebody asked to cancel it."""
+        if self._port.is_cancelled(self._claim):
+            raise CancelRequested
+
+
+class RunLogger:
+    """Keeps lines with the run and passes them to the logger `duly.run` too."""
+
+    def __init__(self, claim: Claim, port: Port) -> None:
+        self._claim = claim
+        self._port = port
+
+    def debug(self, message: str, *args: object) -> None:
+        """Log at level debug."""
+        self._write(logging.DEBUG, message, args)
+
+    def info(self, message: str, *args: object) -> None:
+        """Log at level info."""
+        self._write(logging.INFO, message, args)
+
+    def warning(self, message: str, *args: object) -> None:
+        """Log at level warning."""
+        self._write(logging.WARNING, message, args)
+
+    def error(self, message: str, *args: object) -> None:
+        """Log at level error."""
+        self._write(logging.ERROR, message, args)
+
+    def _write(self, level: int, message: str, args: tuple[object, ...]) -> None:
+        text = message % args if args else message
+        self._port.log(self._claim, logging.getLevelName(level).lower(), text)
+        logging.getLogger("duly.run").log(level, "%s: %s", self._claim.run_id, text)
+
+
+_current: ContextVar[RunContext | None] = ContextVar("duly_current_run", default=None)
+
+
+def current() -> RunContext:
+    """Return the context of the run whose body is calling."""
+    found = _current.get()
+    if found is None:
+        message = "there is no current run: duly.current() works inside a task that a worker runs"
+        raise NoCurrentRun(message)
+    return found
+
+
+def enter(context: RunContext) -> None:
+    """Make a run the current one; its thread or asyncio task is used for nothing else meanwhile."""
+    _current.set(context)
+
+
+def leave() -> None:
+    """Forget the current run of this thread."""
+    _current.set(None)

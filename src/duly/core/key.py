@@ -1,0 +1,61 @@
+"""Keys and names: what is accepted, the same on both databases."""
+
+from duly.errors import BadOption
+from duly.limits import KEY_BYTES, NAME_BYTES, TAG_CHARACTERS, TAGS
+
+
+def check_key(key: str) -> str:
+    """Return the key, or say why it cannot be one."""
+    return _check_text("key", key, KEY_BYTES)
+
+
+def check_name(what: str, name: str) -> str:
+    """Return the name of a task or a queue, or say why it cannot be one."""
+    _check_text(what, name, NAME_BYTES)
+    if any(character.isspace() or character == "," or not character.isprintable()
+           for character in name):
+        message = f"{what} {name!r} must not contain blanks, commas or control characters"
+        raise BadOption(message)
+    return name
+
+
+def check_tags(tags: dict[str, str]) -> dict[str, str]:
+    """Return the tags, or say why they cannot be kept."""
+    if len(tags) > TAGS:
+        message = f"a run has at most {TAGS} tags, not {len(tags)}"
+        raise BadOption(message)
+    for name, value in tags.items():
+        for text in (name, value):
+            if not isinstance(text, str) or len(text) > TAG_CHARACTERS:
+                message = (
+                    f"tag {name!r}: names and values are texts of at most {TAG_CHARACTERS} "
+                    f"characters, not {text!r:.80}"
+                )
+                raise BadOption(message)
+            _check_storable("tag", text)
+        if not name:
+            message = "a tag needs a name"
+            raise BadOption(message)
+    return tags
+
+
+def _check_text(what: str, text: str, limit: int) -> str:
+    if not isinstance(text, str):
+        message = f"{what} must be a text, not {type(text).__name__}"
+        raise BadOption(message)
+    _check_storable(what, text)
+    if not 1 <= len(text.encode()) <= limit:
+        message = f"{what} must have 1 to {limit} bytes in UTF-8, not {len(text.encode())}"
+        raise BadOption(message)
+    return text
+
+
+def _check_storable(what: str, text: str) -> None:
+    if "\x00" in text:
+        message = f"{what} {text!r:.80} contains a NUL character, which databases refuse"
+        raise BadOption(message)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        message = f"{what} {text!r:.80} contains a lone surrogate, which is no valid text"
+        raise BadOption(message) from None

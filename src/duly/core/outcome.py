@@ -1,0 +1,82 @@
+"""How an attempt ended: a closed union, one class per way."""
+
+from typing import NamedTuple
+
+
+class ErrorText(NamedTuple):
+    """An exception as text; classes are never rebuilt from it."""
+
+    kind: str
+    message: str
+    traceback: str
+    fingerprint: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}" if self.message else self.kind
+
+
+class Returned(NamedTuple):
+    """The body returned; `result` is the encoded value, None for None."""
+
+    result: str | None
+
+
+class Raised(NamedTuple):
+    """The body raised; `after` is set when it asked for a retry at its own time."""
+
+    error: ErrorText
+    retryable: bool
+    named: bool = False
+    """Whether `retry_on` names this exception: the only kind a `hold` task retries."""
+    after: float | None = None
+    cause: str = "raised"
+
+
+class TimedOut(NamedTuple):
+    """The body did not end within its timeout."""
+
+    error: ErrorText
+
+
+class Snoozed(NamedTuple):
+    """The body asked to be run again later, at no cost."""
+
+    after: float
+
+
+class Cancelled(NamedTuple):
+    """The body gave in to a cancel request, or discarded itself."""
+
+    cause: str
+    reason: str = ""
+
+
+class Stopped(NamedTuple):
+    """The body was still running at the end of the grace; its process is gone."""
+
+
+class HandedBack(NamedTuple):
+    """The claim was given up before the body started."""
+
+
+class Lost(NamedTuple):
+    """The process of the attempt is gone or fenced off."""
+
+    started: bool
+    charged: bool
+    """Whether this death can be pinned on this run: it was alone, or lost before."""
+    overdue: bool = False
+
+
+Outcome = Returned | Raised | TimedOut | Snoozed | Cancelled | Stopped | HandedBack | Lost
+
+OUTCOME_NAMES: dict[type, str] = {
+    Returned: "returned",
+    Raised: "raised",
+    TimedOut: "timed_out",
+    Snoozed: "snoozed",
+    Cancelled: "cancelled",
+    Stopped: "stopped",
+    HandedBack: "handed_back",
+    Lost: "lost",
+}

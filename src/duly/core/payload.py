@@ -1,0 +1,355 @@
+"""Turns the arguments and the result of one function into stored text and back.
+
+The text is JSON, `[[positional…],{"name":value,…}]`. Parameters go by name where they can, so that
+equal calls give equal text; defaults are left out, so that a changed default also holds for runs
+that are waiting already.
+"""
+
+# ruff: noqa: ANN401 - values of any type are what this module is about
+
+import hashlib
+import inspect
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import cached_property, partial
+from inspect import Parameter, Signature
+from typing import Any, NoReturn
+
+from duly.core.display import display
+from duly.core.shapes import NO_CLASSES, Known, Vocabulary, resolve_annotation
+from duly.core.values import (
+    INT_MAX,
+    INT_MIN,
+    NOT_OURS,
+    SCALARS,
+    Encoder,
+    Refusal,
+    check_scalar,
+    decode,
+    to_canonical_text,
+    to_text,
+)
+from duly.errors import BadArguments, PayloadError
+from duly.limits import PAYLOAD_BYTES, RESULT_BYTES
+
+__all__ = ["REDACTED", "CallCodec", "decode_value", "display", "encode_value"]
+
+REDACTED = "***"
+
+_STORED_CALL = "stored arguments"
+_RESULT = "return value"
+_PROBLEM_CHARACTERS = 200
+
+
+class CallCodec:
+    """Turns the arguments of one function into stored text and back."""
+
+    def __init__(self, function: Callable[..., Any], *, redact: Sequence[str] = ()) -> None:
+        self._function_name = getattr(function, "__qualname__", type(function).__name__)
+        self._signature = _signature_of(function)
+        parameters = self._signature.parameters
+        for name in redact:
+            if name not in parameters:
+                raise ValueError(f"{self._function_name}() has no parameter {name!r} to redact")
+        self._redact = frozenset(redact)
+
+        kinds = {name: parameter.kind for name, parameter in parameters.items()}
+        names_of = {kind: tuple(n for n in kinds if kinds[n] is kind) for kind in kinds.values()}
+        self._position_only = names_of.get(Parameter.POSITIONAL_ONLY, ())
+        either = names_of.get(Parameter.POSITIONAL_OR_KEYWORD, ())
+        keyword_only = names_of.get(Parameter.KEYWORD_ONLY, ())
+        self._by_position = self._position_only + either
+        self._by_keyword = frozenset(either + keyword_only)
+        self._in_order = self._by_position + keyword_only
+        self._rest = next(iter(names_of.get(Parameter.VAR_POSITIONAL, ())), "")
+        self._extra = next(iter(names_of.get(Parameter.VAR_KEYWORD, ())), "")
+        self._required = frozenset(
+            name for name in self._in_order if parameters[name].default is Parameter.empty
+        )
+
+        known: Known = {}
+        namespace = getattr(inspect.unwrap(function), "__globals__", {})
+        annotations = {name: parameter.annotation for name, parameter in parameters.items()}
+        annotations[_RESULT] = self._signature.return_annotation
+        self._vocabularies = {
+            name: Vocabulary(partial(resolve_annotation, annotation, namespace), known)
+            for name, annotation in annotations.items()
+        }
+
+    def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """Return the text to store for a call with these arguments."""
+        named, rest, extra = self._bind(args, kwargs)
+        if not rest and not extra and not self._position_only and _are_plain(named.values()):
+            text = f"[[],{to_text(named)}]"
+            # A NUL is escaped by JSON; a lone surrogate shows when the bytes are counted.
+            if "\\u0000" not in text and _size_of(text) <= PAYLOAD_BYTES:
+                return text
+        return self._encode_thoroughly(named, rest, extra)
+
+    def fingerprint(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """Return a hash that is equal for calls with equal arguments, defaults included."""
+        named, rest, extra = self._bind(args, kwargs)
+        encoder = Encoder(PAYLOAD_BYTES, canonical=True)
+        by_name, collected, others = self._encode_parts(encoder, named, rest, extra)
+        text = to_canonical_text([self._default_data | by_name, collected, others])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def decode(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the positional and the named arguments of a stored call."""
+        positional, named = self._parse(text)
+        is_clean = "\\u" not in text and _size_of(text) < math.inf
+        if is_clean and not positional and _are_plain(named.values()):
+            return (), named
+        args = tuple(
+            self._decode_one(self._label_at(index), data, self._parameter_at(index))
+            for index, data in enumerate(positional)
+        )
+        return args, {
+            name: self._decode_one(name, data, self._parameter_called(name))
+            for name, data in named.items()
+        }
+
+    def redacted(self, text: str) -> str:
+        """Return stored text fit to be shown, with what is redacted, or all of it, replaced."""
+        try:
+            positional, named = self._parse(text)
+            for index in range(len(positional)):
+                if self._parameter_at(index) in self._redact:
+                    positional[index] = REDACTED
+            for name in named:
+                if self._parameter_called(name) in self._redact:
+                    named[name] = REDACTED
+            shown = to_text([positional, named])
+        except (PayloadError, ValueError, RecursionError):
+            return REDACTED
+        return shown if _size_of(shown) < math.inf else REDACTED
+
+    def encode_result(self, value: object) -> str | None:
+        """Return the text to store for a result, or None for None."""
+        if value is None:
+            return None
+        return _encode_value(_RESULT, value, self._vocabularies[_RESULT], RESULT_BYTES)
+
+    def decode_result(self, text: str | None) -> Any:
+        """Return the result that was stored."""
+        return None if text is None else _decode_value(_RESULT, text, self._vocabularies[_RESULT])
+
+    def _bind(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[dict[str, Any], tuple[Any, ...], dict[str, Any]]:
+        """Return what goes to named parameters, in their order, and what `*` and `**` collect."""
+        named = dict(zip(self._by_position, args, strict=False))
+        rest = args[len(self._by_position) :]
+        extra: dict[str, Any] = {}
+        if kwargs:
+            for name, value in kwargs.items():
+                if name in self._by_keyword and name not in named:
+                    named[name] = value
+                elif name in self._by_keyword or not self._extra or type(name) is not str:
+                    self._refuse_call(args, kwargs)
+                else:
+                    extra[name] = value
+            named = {name: named[name] for name in self._in_order if name in named}
+        if not named.keys() >= self._required or (rest and not self._rest):
+            self._refuse_call(args, kwargs)
+        return named, rest, extra
+
+    def _refuse_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
+        try:
+            self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            problem = str(error)[:_PROBLEM_CHARACTERS]
+        else:
+            problem = "the arguments do not fit"
+        takes = ", ".join(
+            f"{name}=…" if name in self._in_order and name not in self._required else name
+            for name in self._signature.parameters
+        )
+        raise BadArguments(f"{self._function_name}(): {problem}; it takes ({takes})")
+
+    def _encode_thoroughly(
+        self, named: dict[str, Any], rest: tuple[Any, ...], extra: dict[str, Any]
+    ) -> str:
+        by_name, collected, others = self._encode_parts(Encoder(PAYLOAD_BYTES), named, rest, extra)
+        # What belongs to *args is told by its position alone, so all before it goes there too.
+        leading = self._by_position if rest else self._position_only
+        positional = [by_name.pop(name) for name in leading if name in by_name] + collected
+        by_name |= others
+        text = to_text([positional, by_name])
+        size = _size_of(text)
+        if size > PAYLOAD_BYTES:
+            sizes = {self._label_at(i): len(to_text(data)) for i, data in enumerate(positional)}
+            sizes |= {name: len(to_text(data)) for name, data in by_name.items()}
+            raise _too_large(max(sizes, key=sizes.__getitem__), size, PAYLOAD_BYTES)
+        return text
+
+    def _encode_parts(
+        self, encoder: Encoder, named: dict[str, Any], rest: tuple[Any, ...], extra: dict[str, Any]
+    ) -> tuple[dict[str, Any], list[Any], dict[str, Any]]:
+        return (
+            {name: self._encode_one(encoder, name, value, name) for name, value in named.items()},
+            [
+                self._encode_one(encoder, f"{self._rest}[{index}]", value, self._rest)
+                for index, value in enumerate(rest)
+            ],
+            {
+                name: self._encode_one(encoder, name, value, self._extra)
+                for name, value in extra.items()
+            },
+        )
+
+    @cached_property
+    def _default_data(self) -> dict[str, Any]:
+        data: dict[str, Any] = {}
+        for name in self._in_order:
+            if name not in self._required:
+                default = self._signature.parameters[name].default
+                # A default that cannot be stored cannot be passed either: leaving it out of the
+                # fingerprint tells it from every value that can.
+                with suppress(Refusal):
+                    data[name] = Encoder(PAYLOAD_BYTES, canonical=True).encode(
+                        default, self._vocabularies[name]
+                    )
+        return data
+
+    def _encode_one(self, encoder: Encoder, label: str, value: object, parameter: str) -> Any:
+        try:
+            check_scalar(label)
+            return encoder.encode(value, self._vocabularies[parameter])
+        except Refusal as refusal:
+            raise self._error(refusal, label, parameter) from self._cause(refusal, parameter)
+
+    def _decode_one(self, label: str, data: object, parameter: str) -> Any:
+        try:
+            check_scalar(label)
+            return decode(data, self._vocabularies[parameter])
+        except Refusal as refusal:
+            raise self._error(refusal, label, parameter) from self._cause(refusal, parameter)
+
+    def _error(self, refusal: Refusal, label: str, parameter: str) -> PayloadError:
+        # The path may quote the keys of a dict, the cause any value: neither is for a redacted one.
+        if parameter in self._redact:
+            refusal.trail.clear()
+        return PayloadError(refusal.path(label), refusal.problem)
+
+    def _cause(self, refusal: Refusal, parameter: str) -> BaseException | None:
+        return None if parameter in self._redact else refusal.__cause__
+
+    def _parse(self, text: str) -> tuple[list[Any], dict[str, Any]]:
+        """Return the JSON data of a stored call, checked to fit the signature."""
+        match _parse_json(_STORED_CALL, text):
+            case [list() as positional, dict() as named]:
+                pass
+            case _:
+                raise PayloadError(_STORED_CALL, f"not of the form [[…],{{…}}]; {NOT_OURS}")
+        if not positional and self._required <= named.keys() <= self._by_keyword:
+            return positional, named
+        try:
+            self._bind(tuple(positional), named)
+        except BadArguments as error:
+            raise PayloadError(
+                _STORED_CALL,
+                f"they do not fit the function as it is now: {error}; "
+                f"keep old parameters for as long as runs may hold them",
+            ) from None
+        return positional, named
+
+    def _parameter_at(self, index: int) -> str:
+        return self._by_position[index] if index < len(self._by_position) else self._rest
+
+    def _parameter_called(self, name: str) -> str:
+        return name if name in self._by_keyword else self._extra
+
+    def _label_at(self, index: int) -> str:
+        beyond = index - len(self._by_position)
+        return self._by_position[index] if beyond < 0 else f"{self._rest}[{beyond}]"
+
+
+def encode_value(value: object) -> str:
+    """Return the text to store for a value that has no annotation."""
+    return _encode_value("value", value, NO_CLASSES, PAYLOAD_BYTES)
+
+
+def decode_value(text: str) -> Any:
+    """Return the value that `encode_value` was given."""
+    return _decode_value("value", text, NO_CLASSES)
+
+
+def _signature_of(function: Callable[..., Any]) -> Signature:
+    if sys.version_info >= (3, 14):
+        # Otherwise a forward reference would already have to exist.
+        from annotationlib import Format  # noqa: PLC0415 - new in 3.14
+
+        return inspect.signature(function, annotation_format=Format.FORWARDREF)
+    return inspect.signature(function)
+
+
+def _are_plain(values: Iterable[Any]) -> bool:
+    """Say whether all are scalars within their bounds, whatever the texts among them contain."""
+    for value in values:
+        kind = type(value)
+        if kind is int:
+            if not INT_MIN <= value <= INT_MAX:
+                return False
+        elif kind is float:
+            if not math.isfinite(value):
+                return False
+        elif kind not in SCALARS:
+            return False
+    return True
+
+
+def _size_of(text: str) -> float:
+    """Return the bytes that a text takes in UTF-8: without end if it cannot be written so."""
+    if text.isascii():
+        return len(text)
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        return math.inf
+
+
+def _encode_value(argument: str, value: object, names: Vocabulary, limit: int) -> str:
+    try:
+        text = to_text(Encoder(limit).encode(value, names))
+    except Refusal as refusal:
+        raise PayloadError(refusal.path(argument), refusal.problem) from refusal.__cause__
+    size = _size_of(text)
+    if size > limit:
+        raise _too_large(argument, size, limit)
+    return text
+
+
+def _decode_value(argument: str, text: str, names: Vocabulary) -> Any:
+    try:
+        return decode(_parse_json(argument, text), names)
+    except Refusal as refusal:
+        raise PayloadError(refusal.path(argument), refusal.problem) from refusal.__cause__
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(constant)
+
+
+_scan_json = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
+
+
+def _parse_json(argument: str, text: str) -> Any:
+    try:
+        data, end = _scan_json(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise PayloadError(argument, f"not JSON ({type(error).__name__}); {NOT_OURS}") from None
+    if end != len(text):
+        raise PayloadError(argument, f"more text after the end of the JSON; {NOT_OURS}")
+    return data
+
+
+def _too_large(argument: str, size: float, limit: int) -> PayloadError:
+    problem = (
+        f"takes the stored text to {size} bytes, {limit} are allowed; "
+        f"keep the data elsewhere and pass where it is"
+    )
+    return PayloadError(argument, problem)

@@ -1,0 +1,151 @@
+"""What the store hands out: claims to run and records to look at. Times are UTC microseconds."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Claim(NamedTuple):
+    """A worker's right to one attempt, with all it needs to run it."""
+
+    run_id: str
+    claim_number: int
+    task: str
+    queue: str
+    lane: str
+    priority: int
+    due_at: int
+    attempt: int
+    retries_used: int
+    crashes: int
+    generation: int
+    keyed: bool
+    tags: str | None
+    arguments: str
+
+
+class HeldRun(NamedTuple):
+    """A running run as recovery sees it."""
+
+    run_id: str
+    claim_number: int
+    task: str
+    lane: str
+    attempt: int
+    retries_used: int
+    crashes: int
+    keyed: bool
+    cancel_requested: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A run as it stands in the store."""
+
+    id: str
+    task: str
+    queue: str
+    lane: str
+    state: str
+    cause: str | None
+    priority: int
+    generation: int
+    claim_number: int
+    attempt: int
+    retries_used: int
+    crashes: int
+    created_at: int
+    due_at: int
+    expires_at: int | None
+    claimed_at: int | None
+    finished_at: int | None
+    worker_id: str | None
+    cancel_requested: bool
+    parked: str | None
+    key: str | None
+    tags: str | None
+    arguments: str
+    result: str | None
+    error: str | None
+    traceback: str | None
+    fingerprint: str | None
+    progress: float | None
+    progress_text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """One claim of a run that came to an end, and how."""
+
+    run_id: str
+    claim_number: int
+    generation: int
+    attempt: int
+    outcome: str
+    worker_id: str | None
+    started_at: int | None
+    finished_at: int
+    error: str | None
+    traceback: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line a task logged through its context."""
+
+    run_id: str
+    claim_number: int
+    at: int
+    level: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What an operator did, to what, when and why."""
+
+    at: int
+    actor: str
+    act: str
+    subject: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRecord:
+    """A worker process as the store knows it."""
+
+    id: str
+    state: str
+    host: str
+    pid: int
+    started_at: int
+    seen_at: int
+    stopped_at: int | None
+    lease_seconds: float
+    queues: str
+    tasks: str
+    running: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRecord:
+    """A queue that has live runs or was paused; counts stop at a cap."""
+
+    name: str
+    paused: bool
+    ready: int
+    waiting: int
+    running: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadGroup:
+    """Dead letters of one task that share an error fingerprint."""
+
+    task: str
+    fingerprint: str
+    count: int
+    error: str | None
+    first_at: int
+    last_at: int
+    sample_id: str

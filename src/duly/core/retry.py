@@ -1,0 +1,44 @@
+"""How often and when a failed attempt is tried again."""
+
+import math
+import sys
+from dataclasses import dataclass
+
+from duly.errors import BadOption
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """`limit` retries after the first try, `base * factor**n` seconds apart, at most `max_delay`.
+
+    With `jitter` each delay is drawn from its upper half, so that a thousand runs that failed
+    together do not come back together.
+    """
+
+    limit: int
+    base: float = 1.0
+    factor: float = 2.0
+    max_delay: float = 3600.0
+    jitter: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        if not isinstance(self.limit, int) or isinstance(self.limit, bool) or self.limit < 0:
+            message = f"retries must be a whole number from 0 on, not {self.limit!r}"
+            raise BadOption(message)
+        meant = self.base >= 0 and self.factor >= 1 and 0 <= self.max_delay < math.inf
+        if not meant:  # So worded, NaN is refused too: it compares with nothing.
+            message = "Retry needs base >= 0, factor >= 1 and a finite max_delay >= 0"
+            raise BadOption(message)
+
+    def delay(self, retries_used: int, jitter: float) -> float:
+        """Return the seconds to wait before the next try, given a draw from [0, 1)."""
+        try:
+            grown = float(self.factor) ** retries_used
+        except OverflowError:
+            grown = sys.float_info.max
+        full = min(self.max_delay, self.base * grown)
+        return full * (0.5 + jitter / 2) if self.jitter else full
+
+
+NO_RETRIES = Retry(0)

@@ -1,0 +1,140 @@
+"""What follows from an outcome: the pure decision that every settle and recovery writes."""
+
+from typing import NamedTuple, assert_never
+
+from duly.core.outcome import (
+    Cancelled,
+    ErrorText,
+    HandedBack,
+    Lost,
+    Outcome,
+    Raised,
+    Returned,
+    Snoozed,
+    Stopped,
+    TimedOut,
+)
+from duly.core.retry import NO_RETRIES, Retry
+from duly.core.states import HOLD_LANES, Lane, State
+from duly.limits import CRASH_LIMIT
+
+
+class Finish(NamedTuple):
+    """The run ends here."""
+
+    state: State
+    cause: str | None = None
+    result: str | None = None
+
+
+class Requeue(NamedTuple):
+    """The run goes back to the queue, `after` seconds from now."""
+
+    after: float
+    attempt: int
+    retries_used: int
+    crashes: int
+    lane: str
+    recorded: bool = True
+    """Whether an attempt is written to the run's history; a hand-back was none."""
+
+
+Verdict = Finish | Requeue
+
+
+class Standing(NamedTuple):
+    """What `decide` needs to know of the run."""
+
+    attempt: int
+    retries_used: int
+    crashes: int
+    lane: str
+    cancel_requested: bool = False
+
+
+class Policy(NamedTuple):
+    """What `decide` needs to know of the task; recovery knows only what the lane says."""
+
+    retry: Retry = NO_RETRIES
+    lane: str | None = None
+    """The lane the task's code asks for now; None keeps the run's own."""
+
+
+UNKNOWN_POLICY = Policy()
+
+
+def decide(run: Standing, outcome: Outcome, policy: Policy, *, jitter: float) -> Verdict:
+    """Say what becomes of a run, given how its attempt ended."""
+    hold = run.lane in HOLD_LANES
+    match outcome:
+        case Returned(result):
+            return Finish(State.SUCCEEDED, None, result)
+        case Cancelled(cause):
+            return Finish(State.CANCELLED, cause)
+        case Lost(started=True, overdue=True) | TimedOut() if hold:
+            return Finish(State.INTERRUPTED, "timed_out")
+        case Lost(started=True) if hold:
+            return Finish(State.INTERRUPTED, "crashed")
+        case Stopped() if hold:
+            return Finish(State.INTERRUPTED, "stopped")
+        case _ if run.cancel_requested:
+            return Finish(State.CANCELLED, "requested")
+        case HandedBack() | Lost(started=False):
+            return _again(run, run.lane)
+        case Stopped():
+            return _again(run, run.lane, recorded=True)
+        case Snoozed(after):
+            return _again(run, policy.lane or run.lane, after=after, recorded=True)
+        case TimedOut() | Lost(overdue=True):
+            return _retry(run, policy, cause="timed_out", jitter=jitter)
+        case Raised(retryable=False, cause=cause):
+            return Finish(State.FAILED, cause)
+        case Raised(named=False, cause=cause) if hold:
+            return Finish(State.FAILED, cause)
+        case Raised(after=after, cause=cause):
+            return _retry(run, policy, cause=cause, jitter=jitter, after=after)
+        case Lost(charged=charged):
+            return _after_crash(run, charged=charged)
+        case _:
+            assert_never(outcome)
+
+
+def _again(run: Standing, lane: str, *, after: float = 0.0, recorded: bool = False) -> Requeue:
+    return Requeue(after, run.attempt, run.retries_used, run.crashes, lane, recorded)
+
+
+def _retry(
+    run: Standing, policy: Policy, *, cause: str, jitter: float, after: float | None = None
+) -> Verdict:
+    if run.retries_used >= policy.retry.limit:
+        return Finish(State.FAILED, cause)
+    if after is None:
+        after = policy.retry.delay(run.retries_used, jitter)
+    lane = policy.lane or run.lane
+    return Requeue(after, run.attempt + 1, run.retries_used + 1, run.crashes, lane)
+
+
+def _after_crash(run: Standing, *, charged: bool) -> Verdict:
+    crashes = run.crashes + charged
+    if crashes >= CRASH_LIMIT:
+        return Finish(State.FAILED, "crashed")
+    # The first loss may be anybody's fault, so the run goes on wherever there is room. A run
+    # that is lost a second time is watched alone.
+    lost_before = run.attempt - 1 - run.retries_used > 0
+    lane = Lane.SUSPECT if lost_before else run.lane
+    return Requeue(0.0, run.attempt + 1, run.retries_used, crashes, lane)
+
+
+def describe(outcome: Outcome) -> ErrorText | None:
+    """Return the error text that the attempt's record carries, if any."""
+    match outcome:
+        case Raised(error=error) | TimedOut(error=error):
+            return error
+        case Cancelled(reason=reason) if reason:
+            return ErrorText("Discard", reason, "", "")
+        case Lost(started=True):
+            return ErrorText("Lost", "its worker process died or was fenced off", "", "lost")
+        case Stopped():
+            return ErrorText("Stopped", "it was still running at the end of the grace", "", "stop")
+        case _:
+            return None

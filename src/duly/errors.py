@@ -1,0 +1,202 @@
+"""All errors a user of duly can meet.
+
+    DulyError
+    ├── BadArguments, PayloadError      also TypeError: the call itself is wrong
+    ├── BadOption                       also ValueError: an option that cannot be kept
+    ├── DuplicateTask, TaskNotRegistered
+    ├── KeyConflict, RunNotFound, RunNotFinal
+    ├── RunFailed, RunInterrupted, RunCancelled     raised by `run.result()`
+    ├── ClaimLost, TransactionTooLong, WouldBlockItself
+    └── StoreError
+        └── StoreUnavailable, StoreReadOnly, StoreFull, StoreRefused, SchemaMismatch
+
+`Snooze`, `RetryAfter` and `Discard` are not errors: a task raises them to say what should follow.
+"""
+
+
+class DulyError(Exception):
+    """The root of every error that duly raises."""
+
+
+class BadArguments(DulyError, TypeError):
+    """The arguments of a call do not fit the signature of its task."""
+
+
+class PayloadError(DulyError, TypeError):
+    """A value cannot be stored, or stored text cannot be read back."""
+
+    def __init__(self, argument: str, problem: str) -> None:
+        super().__init__(f"{argument}: {problem}")
+        self.argument = argument
+        self.problem = problem
+
+
+class BadOption(DulyError, ValueError):
+    """An option of a task, a call or a command has a value that cannot be kept."""
+
+
+class DuplicateTask(DulyError):
+    """Two functions were registered under one task name."""
+
+    def __init__(self, name: str, first: str, second: str) -> None:
+        super().__init__(
+            f"task {name!r} is defined twice: in {first} and in {second}; "
+            f"give one of them another name with @app.task(name=…)"
+        )
+        self.name = name
+
+
+class TaskNotRegistered(DulyError):
+    """A run or a command names a task this process does not know."""
+
+    def __init__(self, name: str, known: tuple[str, ...] = ()) -> None:
+        hint = f"; it knows {', '.join(known)}" if known else ""
+        super().__init__(
+            f"task {name!r} is unknown here{hint}; import the module that defines it, "
+            f"or carry a rename with @app.task(aliases=(…,))"
+        )
+        self.name = name
+
+
+class KeyConflict(DulyError):
+    """A key was used before with other arguments."""
+
+    def __init__(self, key: str, run_id: str) -> None:
+        super().__init__(
+            f"key {key!r} belongs to run {run_id}, which has other arguments; "
+            f"use another key, or app.reset_key(task, key) if the old run no longer counts"
+        )
+        self.key = key
+        self.run_id = run_id
+
+
+class RunNotFound(DulyError, LookupError):
+    """No run has this id."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"there is no run {run_id!r}; it may have been pruned, or the id is wrong")
+        self.run_id = run_id
+
+
+class RunNotFinal(DulyError):
+    """An act that needs a final state met a run that still lives."""
+
+    def __init__(self, run_id: str, state: str) -> None:
+        super().__init__(f"run {run_id} is {state}; cancel it first, or wait until it has ended")
+        self.run_id = run_id
+        self.state = state
+
+
+class RunFailed(DulyError):
+    """The run ended as failed; its message is the last attempt's error."""
+
+    def __init__(self, run_id: str, cause: str | None, error: str | None) -> None:
+        super().__init__(f"run {run_id} failed ({cause}): {error}")
+        self.run_id = run_id
+        self.cause = cause
+        self.error = error
+
+
+class RunInterrupted(DulyError):
+    """The run vanished mid-body and waits for a person (`on_crash="hold"`)."""
+
+    def __init__(self, run_id: str, cause: str | None) -> None:
+        super().__init__(
+            f"run {run_id} was interrupted ({cause}) and may have had its effect; "
+            f"find out, then retry it or discard it (duly dead list)"
+        )
+        self.run_id = run_id
+        self.cause = cause
+
+
+class RunCancelled(DulyError):
+    """The run was cancelled, expired or discarded."""
+
+    def __init__(self, run_id: str, cause: str | None) -> None:
+        super().__init__(f"run {run_id} was cancelled ({cause})")
+        self.run_id = run_id
+        self.cause = cause
+
+
+class ClaimLost(DulyError):
+    """This attempt no longer holds its run: another worker has taken it over."""
+
+    def __init__(self, run_id: str, claim_number: int) -> None:
+        super().__init__(
+            f"claim {claim_number} of run {run_id} is lost: its lease ran out and the run was "
+            f"taken over; nothing more can be written for it"
+        )
+        self.run_id = run_id
+        self.claim_number = claim_number
+
+
+class TransactionTooLong(DulyError):
+    """A transactional section kept the database's write lock for longer than allowed."""
+
+
+class WouldBlockItself(DulyError):
+    """A caller asked for a write lock that it holds itself."""
+
+
+class NoCurrentRun(DulyError):
+    """`duly.current()` was called outside a running task."""
+
+
+class WorkerTimeout(DulyError, TimeoutError):
+    """A wait for a worker or a run took longer than the caller allowed."""
+
+
+class StoreError(DulyError):
+    """Something about the database."""
+
+
+class StoreUnavailable(StoreError):
+    """The database cannot be reached now; trying again later may help."""
+
+
+class StoreReadOnly(StoreError):
+    """The database cannot be written."""
+
+
+class StoreFull(StoreError):
+    """The disk or the database is full; nothing was written."""
+
+
+class StoreRefused(StoreError):
+    """The database, its address or its place cannot be used as it is."""
+
+
+class SchemaMismatch(StoreError):
+    """The tables are of another version than this code needs."""
+
+
+class Snooze(Exception):  # noqa: N818 - raised by tasks to say what follows, not an error
+    """Raised by a task: run me again in `seconds`, without using an attempt."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"snoozed for {seconds} s")
+        self.seconds = seconds
+
+
+class RetryAfter(Exception):  # noqa: N818 - as above
+    """Raised by a task: this attempt failed; use a retry, `seconds` from now."""
+
+    def __init__(self, seconds: float, reason: str = "") -> None:
+        super().__init__(reason or f"asked to be retried after {seconds} s")
+        self.seconds = seconds
+
+
+class Discard(Exception):  # noqa: N818 - as above
+    """Raised by a task: end this run as cancelled; there is nothing to do any more."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason or "discarded by its task")
+        self.reason = reason
+
+
+class CancelRequested(BaseException):
+    """Raised by `current().check_cancelled()`; a BaseException, so `except Exception` lets it by."""
+
+
+class AttemptTimedOut(BaseException):
+    """Raised inside the body of a thread task whose timeout has passed."""

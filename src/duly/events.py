@@ -1,0 +1,97 @@
+"""Facts, told after they are durable. `observe` turns them into logs, metrics and spans."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from duly.core.record import Claim
+from duly.core.verdict import Verdict
+
+
+class AttemptEnded(NamedTuple):
+    """An attempt's end is recorded."""
+
+    claim: Claim
+    outcome: str
+    verdict: Verdict
+    elapsed: int
+    error: str | None
+
+
+class ClaimWasLost(NamedTuple):
+    """An attempt ended, but its run had been taken over; its result is dropped."""
+
+    run_id: str
+    claim_number: int
+
+
+class WorkerStarted(NamedTuple):
+    """A worker is registered and claims."""
+
+    worker_id: str
+    store: str
+
+
+class WorkerEnded(NamedTuple):
+    """A worker's process is gone or was declared dead; its runs were settled."""
+
+    worker_id: str
+    reason: str
+    run_ids: tuple[str, ...]
+
+
+class StoreFailed(NamedTuple):
+    """A store operation failed and will be tried again."""
+
+    what: str
+    error: str
+    pause: float
+
+
+class StoreRecovered(NamedTuple):
+    """The store answers again."""
+
+    what: str
+
+
+class ClaimsHandedBack(NamedTuple):
+    """Claims that this worker never ran went back to the queue."""
+
+    run_ids: tuple[str, ...]
+    reason: str
+
+
+class Overdue(NamedTuple):
+    """A body runs past its timeout and cannot be ended from inside its process."""
+
+    run_id: str
+    task: str
+
+
+Event = (
+    AttemptEnded
+    | ClaimWasLost
+    | WorkerStarted
+    | WorkerEnded
+    | StoreFailed
+    | StoreRecovered
+    | ClaimsHandedBack
+    | Overdue
+)
+
+Subscriber = Callable[[Event], None]
+
+
+class Bus:
+    """Passes events to subscribers, in the thread that emits them."""
+
+    def __init__(self) -> None:
+        self._subscribers: tuple[Subscriber, ...] = ()
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Call `subscriber` with every later event."""
+        self._subscribers = (*self._subscribers, subscriber)
+
+    def emit(self, event: Event) -> None:
+        """Tell everyone."""
+        for subscriber in self._subscribers:
+            subscriber(event)

@@ -1,0 +1,91 @@
+"""Named places in the engine where tests strike: kill, stop, raise or wait.
+
+Off unless a test arms them, in this process by `arm` or in a child by the environment variable
+`DULY_FAULTPOINTS` ("name=kill" or "name=kill@3" for the third hit; several separated by commas).
+"""
+
+import os
+import signal
+from collections.abc import Callable
+
+Action = Callable[[], None]
+
+_armed: dict[str, Action] = {}
+
+NAMES = (
+    "enqueue.before_write",
+    "enqueue.before_commit",
+    "enqueue.after_commit",
+    "claim.before_write",
+    "claim.before_commit",
+    "claim.after_commit",
+    "settle.before_write",
+    "settle.before_commit",
+    "settle.after_commit",
+    "recover.before_write",
+    "recover.before_commit",
+    "recover.after_commit",
+    "operate.before_write",
+    "operate.before_commit",
+    "operate.after_commit",
+    "beat.before_write",
+    "beat.after_write",
+    "attempt.before_body",
+    "attempt.after_body",
+    "transaction.before_settle",
+    "transaction.before_commit",
+    "transaction.after_commit",
+)
+"""The verbs' points follow one pattern, so `hit(f"{verb}.before_commit")` names one of these."""
+
+
+def hit(name: str) -> None:
+    """Strike here if a test armed this point; otherwise cost one look into an empty dict."""
+    if _armed:
+        action = _armed.get(name)
+        if action is not None:
+            action()
+
+
+def arm(name: str, action: Action) -> None:
+    """Make `action` run at every hit of `name`."""
+    if name not in NAMES:
+        message = f"there is no faultpoint {name!r}"
+        raise ValueError(message)
+    _armed[name] = action
+
+
+def disarm() -> None:
+    """Forget all armed points."""
+    _armed.clear()
+
+
+def arm_from_environment() -> None:
+    """Arm what `DULY_FAULTPOINTS` names; called once by every worker child."""
+    for item in filter(None, os.environ.get("DULY_FAULTPOINTS", "").split(",")):
+        name, _, rest = item.partition("=")
+        verb, _, nth = rest.partition("@")
+        arm(name, _after(int(nth or 1), _STRIKES[verb]))
+
+
+def _after(count: int, strike: Action) -> Action:
+    hits = 0
+
+    def action() -> None:
+        nonlocal hits
+        hits += 1
+        if hits == count:
+            strike()
+
+    return action
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+_STRIKES: dict[str, Action] = {"kill": _kill, "stop": _stop}

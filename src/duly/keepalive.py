@@ -1,0 +1,88 @@
+"""The one thread that renews leases: it beats, and publishes until when its worker may act."""
+
+import threading
+from collections.abc import Callable, Mapping
+
+from duly import faultpoints
+from duly.clock import monotonic
+from duly.errors import BadOption, StoreError
+from duly.store.protocol import Pulse
+
+_RETRY_SECONDS = 0.25
+
+
+class Keepalive:
+    """Beats for the workers that `members` names, on its own thread."""
+
+    def __init__(
+        self,
+        pulse: Pulse,
+        members: Callable[[], Mapping[str, Callable[[float], None]]],
+        disowned: Callable[[str], None],
+        *,
+        lease: float,
+        beat: float,
+        margin: float,
+    ) -> None:
+        """`members` maps each worker id to what publishes its deadline; `disowned` is told ids
+        that the store no longer calls live.
+        """
+        if beat * 3 > lease or margin * 2 > lease:
+            message = (
+                f"the lease ({lease} s) must be at least three beats ({beat} s each) long, "
+                f"or one late beat would lose it"
+            )
+            raise BadOption(message)
+        self._pulse = pulse
+        self._members = members
+        self._disowned = disowned
+        self._lease = lease
+        self._beat = beat
+        self._margin = margin
+        self.beats_succeeded_since: float | None = None
+        """Since when (monotonic) every beat has been acknowledged; None after a failure."""
+        self._due = threading.Event()
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name="duly-keepalive", daemon=True)
+
+    def start(self) -> None:
+        """Begin to beat."""
+        self._thread.start()
+
+    def hurry(self) -> None:
+        """Beat now: a member is new."""
+        self._due.set()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._ended = True
+        self._due.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended:
+            pause = self.tick()
+            self._due.wait(pause)
+            self._due.clear()
+
+    def tick(self) -> float:
+        """Beat once for everybody; return the seconds until the next time."""
+        members = self._members()
+        sent_at = monotonic()
+        faultpoints.hit("beat.before_write")
+        try:
+            acknowledged = self._pulse.beat(list(members)) if members else set()
+        except (StoreError, OSError):
+            # The lease runs on until its deadline; an outage shorter than that costs nothing.
+            self.beats_succeeded_since = None
+            return _RETRY_SECONDS
+        faultpoints.hit("beat.after_write")
+        if self.beats_succeeded_since is None:
+            self.beats_succeeded_since = sent_at
+        for worker_id, publish in members.items():
+            if worker_id in acknowledged:
+                publish(sent_at + self._lease - self._margin)
+            else:
+                self._disowned(worker_id)
+        return self._beat

@@ -1,0 +1,1 @@
+"""Turns events into something to look at."""

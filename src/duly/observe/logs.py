@@ -1,0 +1,67 @@
+"""Events as log lines, under the logger `duly`."""
+
+import logging
+from typing import assert_never
+
+from duly.core.states import State
+from duly.core.verdict import Finish
+from duly.events import (
+    AttemptEnded,
+    ClaimsHandedBack,
+    ClaimWasLost,
+    Event,
+    Overdue,
+    StoreFailed,
+    StoreRecovered,
+    WorkerEnded,
+    WorkerStarted,
+)
+
+logger = logging.getLogger("duly")
+
+
+def log_event(event: Event) -> None:
+    """Write one line for one event."""
+    match event:
+        case AttemptEnded():
+            _log_attempt(event)
+        case ClaimWasLost(run_id, claim_number):
+            logger.warning("run %s: claim %s was lost, its result is dropped", run_id, claim_number)
+        case WorkerStarted(worker_id, store):
+            logger.info("worker %s started on %s", worker_id, store)
+        case WorkerEnded(worker_id, reason, run_ids):
+            logger.warning("worker %s: %s; runs settled: %s", worker_id, reason, len(run_ids))
+        case StoreFailed(what, error, pause):
+            logger.warning("%s failed, next try in %.1f s: %s", what, pause, error)
+        case StoreRecovered(what):
+            logger.info("%s works again", what)
+        case ClaimsHandedBack(run_ids, reason):
+            logger.info("%s claims handed back: %s", len(run_ids), reason)
+        case Overdue(run_id, task):
+            logger.warning("run %s (%s) is past its timeout and still running", run_id, task)
+        case _:
+            assert_never(event)
+
+
+def _log_attempt(event: AttemptEnded) -> None:
+    claim, verdict = event.claim, event.verdict
+    if isinstance(verdict, Finish):
+        level = logging.DEBUG if verdict.state == State.SUCCEEDED else logging.ERROR
+        if verdict.state == State.CANCELLED:
+            level = logging.INFO
+        follows = f"{verdict.state} ({verdict.cause})" if verdict.cause else str(verdict.state)
+    else:
+        level = logging.INFO if event.outcome == "snoozed" else logging.WARNING
+        follows = f"again in {verdict.after:.1f} s"
+    if logger.isEnabledFor(level):
+        logger.log(
+            level,
+            "run %s %s attempt %s %s after %.3f s: %s%s",
+            claim.run_id,
+            claim.task,
+            claim.attempt,
+            event.outcome,
+            event.elapsed / 1e6,
+            follows,
+            f"; {event.error}" if event.error else "",
+        )

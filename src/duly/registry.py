@@ -1,0 +1,120 @@
+"""The tasks this process knows: the only way from a stored name to a function."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from duly.core.payload import CallCodec
+from duly.core.retry import Retry
+from duly.core.states import lane_for
+from duly.core.verdict import Policy
+from duly.errors import DuplicateTask, TaskNotRegistered
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A function and its policy."""
+
+    name: str
+    function: Callable[..., Any]
+    codec: CallCodec
+    retry: Retry
+    timeout: float | None
+    queue: str
+    priority: int
+    hold: bool
+    executor: str
+    retry_on: tuple[type[BaseException], ...]
+    give_up_on: tuple[type[BaseException], ...]
+    transaction: bool
+    key_ttl: float | None
+    unique: str
+    expires: float | None
+    aliases: tuple[str, ...]
+    redact: tuple[str, ...]
+
+    @property
+    def lane(self) -> str:
+        """The kind of slot its runs need."""
+        return lane_for(self.executor, hold=self.hold)
+
+    @property
+    def policy(self) -> Policy:
+        """What the verdict needs to know."""
+        return Policy(self.retry, self.lane)
+
+    @property
+    def place(self) -> str:
+        """Where the function is written, for messages."""
+        code = getattr(self.function, "__code__", None)
+        return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(self.function)
+
+
+class Registry:
+    """Definitions by name and alias."""
+
+    def __init__(self) -> None:
+        self._definitions: dict[str, Definition] = {}
+
+    def add(self, definition: Definition) -> None:
+        """Register under the name and all aliases, or say who has one of them."""
+        names = (definition.name, *definition.aliases)
+        for name in names:
+            known = self._definitions.get(name)
+            if known is not None and not _is_reload(known, definition):
+                raise DuplicateTask(name, known.place, definition.place)
+        for name in names:
+            self._definitions[name] = definition
+
+    def get(self, name: str) -> Definition:
+        """Return the definition of a name."""
+        try:
+            return self._definitions[name]
+        except KeyError:
+            raise TaskNotRegistered(name, tuple(sorted(self._definitions))) from None
+
+    def find(self, name: str) -> Definition | None:
+        """Return the definition of a name, if this process has it."""
+        return self._definitions.get(name)
+
+    def names(self) -> tuple[str, ...]:
+        """Return every name and alias."""
+        return tuple(self._definitions)
+
+    def definitions(self) -> tuple[Definition, ...]:
+        """Return every definition once."""
+        return tuple({id(known): known for known in self._definitions.values()}.values())
+
+
+def _is_reload(known: Definition, new: Definition) -> bool:
+    """The same source line met twice: a module that ran as __main__ and was imported too."""
+    return known.place == new.place and known.function.__name__ == new.function.__name__
+
+
+def task_name(function: Callable[..., Any]) -> str:
+    """Return `module:qualname`; what is defined in __main__ is named as when it is imported."""
+    module = function.__module__
+    if module == "__main__":
+        module = main_module_name() or module
+    return f"{module}:{function.__qualname__}"
+
+
+def main_module_name() -> str | None:
+    """Return the name under which the running program would be imported."""
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        name: str = spec.name
+        return name.removesuffix(".__main__")
+    file = getattr(main, "__file__", None)
+    if file is None:
+        return None
+    path = Path(file).resolve()
+    parts = [path.stem]
+    folder = path.parent
+    while (folder / "__init__.py").exists():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return ".".join(parts)

@@ -1,0 +1,154 @@
+"""The handle on one run."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from duly.clock import monotonic
+from duly.core.record import AttemptRecord, LogLine, RunRecord
+from duly.core.states import FINAL, State
+from duly.errors import (
+    RunCancelled,
+    RunFailed,
+    RunInterrupted,
+    RunNotFound,
+    WorkerTimeout,
+)
+
+if TYPE_CHECKING:
+    from duly.app import Duly
+
+R = TypeVar("R")
+
+_FIRST_LOOK = 0.002
+_LONGEST_LOOK = 0.25
+
+
+class Run(Generic[R]):
+    """A durable request to run a task. `refresh()` reads how it stands now."""
+
+    def __init__(
+        self, app: "Duly", run_id: str, *, new: bool = True, record: RunRecord | None = None
+    ) -> None:
+        self._app = app
+        self._record = record
+        self.id = run_id
+        self.new = new
+        """Whether the call that returned this handle made the run; False if its key had one."""
+
+    @property
+    def record(self) -> RunRecord:
+        """Everything the store knows of the run, as of the last refresh."""
+        if self._record is None:
+            self.refresh()
+        if self._record is None:
+            raise RunNotFound(self.id)
+        return self._record
+
+    @property
+    def state(self) -> State:
+        """Its state, as of the last refresh."""
+        return State(self.record.state)
+
+    @property
+    def cause(self) -> str | None:
+        """Why it is in its final state."""
+        return self.record.cause
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it had ended, as of the last refresh."""
+        return self.state in FINAL
+
+    def refresh(self) -> Self:
+        """Read how it stands now."""
+        record = self._app.store.get_run(self.id)
+        if record is None:
+            raise RunNotFound(self.id)
+        self._record = record
+        return self
+
+    def result(self, timeout: float | None = None) -> R:
+        """Wait for its end and return what the task returned, or raise how it ended."""
+        for pause in self._looks(timeout):
+            threading.Event().wait(pause)
+        return self._unpack()
+
+    async def aresult(self, timeout: float | None = None) -> R:
+        """Wait for its end without blocking the event loop; see `result`."""
+        looks = self._looks(timeout)
+        while (pause := await asyncio.to_thread(next, looks, None)) is not None:
+            await asyncio.sleep(pause)
+        return self._unpack()
+
+    def cancel(self, *, actor: str | None = None, reason: str = "") -> str:
+        """Cancel it if it waits, ask it to stop if it runs.
+
+        Answers "cancelled", "requested", or the final state it had reached before.
+        """
+        return self._app.runs.cancel(self.id, actor=actor, reason=reason)
+
+    def retry(self, *, actor: str | None = None, reason: str = "") -> Self:
+        """Queue it again after its end: same id, next generation."""
+        self._app.runs.retry(self.id, actor=actor, reason=reason)
+        return self.refresh()
+
+    def attempts(self) -> list[AttemptRecord]:
+        """Return how its ended attempts went, oldest first."""
+        return self._app.store.list_attempts(self.id)
+
+    def logs(self, limit: int = 1_000) -> list[LogLine]:
+        """Return what its attempts logged, oldest first."""
+        return self._app.store.list_logs(self.id, limit)
+
+    def _looks(self, timeout: float | None) -> "_Looks":
+        return _Looks(self.refresh, timeout)
+
+    def _unpack(self) -> R:
+        record = self.record
+        match State(record.state):
+            case State.SUCCEEDED:
+                definition = self._app.registry.find(record.task)
+                result: Any = self._app.decode_result(definition, record.result)
+                return result  # type: ignore[no-any-return]  # the task's own return type
+            case State.FAILED:
+                raise RunFailed(self.id, record.cause, record.error)
+            case State.INTERRUPTED:
+                raise RunInterrupted(self.id, record.cause)
+            case State.CANCELLED:
+                raise RunCancelled(self.id, record.cause)
+            case other:
+                message = f"run {self.id} is {other}"
+                raise AssertionError(message)
+
+    def __repr__(self) -> str:
+        state = self._record.state if self._record else "not looked at"
+        return f"<run {self.id} {state}>"
+
+
+class _Looks:
+    """Iterates over the pauses between looks at a run, until it is final."""
+
+    def __init__(self, refresh: Callable[[], Run[Any]], timeout: float | None) -> None:
+        self._refresh = refresh
+        self._timeout = timeout
+        self._until = None if timeout is None else monotonic() + timeout
+        self._pause = _FIRST_LOOK
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> float:
+        run = self._refresh()
+        if run.is_final:
+            raise StopIteration
+        pause = self._pause
+        self._pause = min(_LONGEST_LOOK, pause * 1.5)
+        if self._until is not None:
+            left = self._until - monotonic()
+            if left <= 0:
+                message = f"run {run.id} is still {run.state} after {self._timeout} s"
+                raise WorkerTimeout(message)
+            pause = min(pause, left)
+        return pause

@@ -1,0 +1,161 @@
+"""One attempt: from a claim to an outcome. The only code that calls a user's function."""
+
+import asyncio
+import hashlib
+import re
+import traceback
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from duly import faultpoints
+from duly.core.outcome import (
+    Cancelled,
+    ErrorText,
+    Outcome,
+    Raised,
+    Returned,
+    Snoozed,
+    TimedOut,
+)
+from duly.core.record import Claim
+from duly.errors import (
+    AttemptTimedOut,
+    CancelRequested,
+    Discard,
+    PayloadError,
+    RetryAfter,
+    Snooze,
+)
+from duly.limits import ERROR_CHARACTERS, TRACEBACK_CHARACTERS
+from duly.registry import Definition
+
+
+class Call(NamedTuple):
+    """A claim made ready to run, or why it cannot be."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def prepare(claim: Claim, definition: Definition) -> Call | Outcome:
+    """Decode the arguments; a payload that cannot be read fails the run, whatever its retries."""
+    try:
+        return Call(*definition.codec.decode(claim.arguments))
+    except PayloadError as error:
+        return Raised(error_text(error), retryable=False, cause="undecodable")
+
+
+def call_body(definition: Definition, call: Call) -> Outcome:
+    """Run a plain function in this thread and say how it ended."""
+    try:
+        faultpoints.hit("attempt.before_body")
+        value = definition.function(*call.args, **call.kwargs)
+        faultpoints.hit("attempt.after_body")
+    except BaseException as error:  # noqa: BLE001 - every way a body can end is an outcome
+        return outcome_of(error, definition)
+    return returned(value, definition)
+
+
+async def await_body(definition: Definition, call: Call) -> Outcome:
+    """Run a coroutine function on this loop and say how it ended."""
+    try:
+        faultpoints.hit("attempt.before_body")
+        if definition.timeout is None:
+            value = await definition.function(*call.args, **call.kwargs)
+        else:
+            async with asyncio.timeout(definition.timeout) as limit:
+                value = await definition.function(*call.args, **call.kwargs)
+        faultpoints.hit("attempt.after_body")
+    except TimeoutError as error:
+        if definition.timeout is not None and limit.expired():
+            return timed_out(definition)
+        return outcome_of(error, definition)
+    except BaseException as error:  # noqa: BLE001 - every way a body can end is an outcome
+        return outcome_of(error, definition)
+    return returned(value, definition)
+
+
+def returned(value: Any, definition: Definition) -> Outcome:  # noqa: ANN401 - the user's value
+    """Encode what the body returned; a value that cannot be stored fails the run."""
+    if value is None:
+        return _RETURNED_NONE
+    try:
+        return Returned(definition.codec.encode_result(value))
+    except PayloadError as error:
+        return Raised(error_text(error), retryable=False, cause="unencodable_result")
+
+
+_RETURNED_NONE = Returned(None)
+
+
+def timed_out(definition: Definition) -> TimedOut:
+    """Word a timeout."""
+    message = f"the attempt took longer than its timeout of {definition.timeout} s"
+    return TimedOut(ErrorText("TimeoutError", message, "", fingerprint("TimeoutError", "")))
+
+
+def outcome_of(error: BaseException, definition: Definition) -> Outcome:
+    """Map what a body raised to how its attempt ended."""
+    match error:
+        case Snooze(seconds=seconds):
+            return Snoozed(max(0.0, float(seconds)))
+        case Discard(reason=reason):
+            return Cancelled("discarded", reason or "discarded by its task")
+        case RetryAfter(seconds=seconds):
+            after = max(0.0, float(seconds))
+            return Raised(error_text(error), retryable=True, named=True, after=after)
+        case CancelRequested() | asyncio.CancelledError():
+            return Cancelled("requested")
+        case AttemptTimedOut():
+            return timed_out(definition)
+        case _:
+            return _raised(error, definition)
+
+
+def _raised(error: BaseException, definition: Definition) -> Raised:
+    named = isinstance(error, definition.retry_on) if definition.retry_on else False
+    given_up = isinstance(error, definition.give_up_on)
+    # SystemExit or KeyboardInterrupt out of a body is a failure like any other: a task must not
+    # be able to end its worker.
+    retryable = not given_up and (named or not definition.retry_on)
+    return Raised(error_text(error), retryable=retryable, named=named)
+
+
+def error_text(error: BaseException) -> ErrorText:
+    """Keep an exception as text, bounded, with a fingerprint that groups one bug's failures."""
+    kind = type(error).__qualname__
+    module = type(error).__module__
+    if module not in {"builtins", "__main__"}:
+        kind = f"{module}.{kind}"
+    try:
+        message = storable(str(error))[:ERROR_CHARACTERS]
+    except Exception:  # noqa: BLE001 - a broken __str__ of a user's exception is no reason to fail
+        message = "(its message cannot be shown)"
+    trace = storable("".join(traceback.format_exception(error)))
+    if len(trace) > TRACEBACK_CHARACTERS:
+        half = TRACEBACK_CHARACTERS // 2
+        trace = f"{trace[:half]}\n… {len(trace) - 2 * half} characters left out …\n{trace[-half:]}"
+    return ErrorText(kind, message, trace, fingerprint(kind, _place_of(error)))
+
+
+def fingerprint(kind: str, place: str) -> str:
+    """Return a short text that is equal for failures of one kind at one place."""
+    return hashlib.sha256(f"{kind}\n{place}".encode()).hexdigest()[:16]
+
+
+_SURROGATES = re.compile("[\ud800-\udfff\x00]")
+
+
+def storable(text: str) -> str:
+    """Replace what a database refuses in a text."""
+    return _SURROGATES.sub("\ufffd", text)
+
+
+def _place_of(error: BaseException) -> str:
+    """Name the function and file the error came from; lines move with every edit, names do not."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return "\n".join(f"{frame.filename}:{frame.name}" for frame in frames[-3:])
+
+
+Ended = Callable[[Claim, Outcome, float], None]
+"""How a runner reports: the claim, its outcome and the seconds its body took."""

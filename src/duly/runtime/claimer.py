@@ -1,0 +1,138 @@
+"""Takes ready runs whenever there is room for them."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from duly.clock import monotonic
+from duly.core.record import Claim
+from duly.core.states import Lane
+from duly.limits import CLAIM_BATCH
+from duly.registry import Definition, Registry
+from duly.runtime.hand import LOOP, THREAD, Hand, Held
+from duly.runtime.slots import Slots
+from duly.store.protocol import ClaimRuns, HandBackUnknown, Store, Want
+
+_BUSY_PAUSE = 3600.0
+"""With nothing to claim, or no room: a hint, a freed slot or the poll hurries the claimer."""
+_FENCED_PAUSE = 0.05
+
+
+class QueueLimit(NamedTuple):
+    """A queue this worker serves, and at most how many of its runs at once."""
+
+    name: str
+    limit: int | None = None
+
+
+class Claimer:
+    """A service: each tick claims once per queue at most."""
+
+    name = "claim"
+
+    def __init__(  # noqa: PLR0913 - the worker wires it once
+        self,
+        store: Store,
+        registry: Registry,
+        hand: Hand,
+        slots: Slots,
+        dispatch: Callable[[list[Held]], None],
+        *,
+        worker_id: str,
+        queues: tuple[QueueLimit, ...],
+        one_slot: bool,
+        takes_suspects: bool,
+    ) -> None:
+        self._store = store
+        self._registry = registry
+        self._hand = hand
+        self._slots = slots
+        self._dispatch = dispatch
+        self._worker_id = worker_id
+        self._queues = queues
+        self._one_slot = one_slot
+        self._takes_suspects = takes_suspects
+        self._turn = 0
+        self._turn_of_hold = 0
+        self._last_queue = ""
+        self._in_doubt = False
+        self.found_nothing = False
+        """Whether the last claim had room and got nothing."""
+
+    def tick(self) -> float:
+        """Fill the free room; return at once if there may be more."""
+        if not self._hand.accepting:
+            return _BUSY_PAUSE
+        if monotonic() >= self._slots.deadline:
+            return _FENCED_PAUSE
+        if self._in_doubt:
+            self.reconcile()
+        more = False
+        for queue in self._in_turn():
+            wants = self._wants(queue)
+            if wants:
+                got = self._claim(wants)
+                self.found_nothing = not got
+                more = more or got > 0
+        return 0.0 if more else _BUSY_PAUSE
+
+    def reconcile(self) -> list[str]:
+        """Hand back runs that the store says are ours and we never heard of.
+
+        Claims happen on this thread only, so none can be between the store and the hand now.
+        """
+        op = HandBackUnknown(self._worker_id, self._hand.run_ids())
+        (run_ids,) = self._store.apply([op])
+        self._in_doubt = False
+        found: list[str] = run_ids
+        return found
+
+    def _in_turn(self) -> Iterator[QueueLimit | None]:
+        if not self._queues:
+            yield None
+            return
+        self._turn = (self._turn + 1) % len(self._queues)
+        yield from self._queues[self._turn :] + self._queues[: self._turn]
+
+    def _wants(self, queue: QueueLimit | None) -> tuple[Want, ...]:
+        name = None if queue is None else queue.name
+        ceiling = CLAIM_BATCH
+        if queue is not None and queue.limit is not None:
+            ceiling = min(ceiling, queue.limit - self._hand.count_in_queue(queue.name))
+        if self._one_slot:
+            return (Want(name, Lane.SUSPECT, 1),) if self._hand.is_empty() else ()
+        wants = []
+        for lane, kind in (*_HOLD_LANES[self._turn_of_hold], *_RERUN_LANES):
+            # A hold run starts at once or is not claimed: it gets free slots, nothing ahead.
+            room = min(self._hand.room(kind, ahead=lane in _AHEAD_LANES), ceiling)
+            if room > 0:
+                wants.append(Want(name, lane, room))
+        self._turn_of_hold = 1 - self._turn_of_hold
+        if self._takes_suspects and ceiling > 0 and not self._has_suspect():
+            wants.append(Want(name, Lane.SUSPECT, 1))
+        return tuple(wants)
+
+    def _has_suspect(self) -> bool:
+        return any(held.claim.lane == Lane.SUSPECT for held in self._hand.started())
+
+    def _claim(self, wants: tuple[Want, ...]) -> int:
+        op = ClaimRuns(self._worker_id, wants, self._registry.names(), self._last_queue)
+        # Should this fail, whether it was committed is not known: reconcile before the next one.
+        self._in_doubt = True
+        (claims,) = self._store.apply([op])
+        self._in_doubt = False
+        if claims:
+            self._last_queue = claims[-1].queue
+            self._dispatch(self._hand.take((c, self._definition(c)) for c in claims))
+        return len(claims)
+
+    def _definition(self, claim: Claim) -> Definition:
+        return self._registry.get(claim.task)
+
+
+_HOLD_LANES = (
+    # Threads and processes share slots, so only one of the two may count on the free ones.
+    ((Lane.LOOP_HOLD, LOOP), (Lane.THREAD_HOLD, THREAD)),
+    ((Lane.LOOP_HOLD, LOOP), (Lane.PROCESS_HOLD, THREAD)),
+)
+_RERUN_LANES = ((Lane.LOOP, LOOP), (Lane.THREAD, THREAD), (Lane.PROCESS, THREAD))
+_AHEAD_LANES = frozenset({Lane.LOOP, Lane.THREAD})

@@ -1,0 +1,161 @@
+"""A worker inside the program that uses it: `with app.worker(): …`.
+
+A thread of its own beats, so a busy event loop loses no lease; a body that holds the interpreter
+lock for longer than the lease is on its own. Where bodies must not share fate, use `duly worker`.
+"""
+
+import asyncio
+import threading
+from collections.abc import Mapping, Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from duly.clock import monotonic, new_id
+from duly.errors import StoreError, WorkerTimeout
+from duly.events import Bus
+from duly.keepalive import Keepalive
+from duly.registry import Registry
+from duly.runtime.recovery import recover_worker
+from duly.runtime.slots import Slots, slots_path
+from duly.runtime.worker import Worker
+from duly.settings import WorkerSettings
+from duly.store.protocol import Store, Tick
+
+_LOOK_SECONDS = 0.01
+
+
+class EmbeddedWorker:
+    """Starts on entering, drains on leaving."""
+
+    def __init__(  # noqa: PLR0913 - wired by the app alone
+        self,
+        store: Store,
+        registry: Registry,
+        settings: WorkerSettings,
+        bus: Bus,
+        slots_folder: Path,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._store = store
+        self._registry = registry
+        self._settings = settings
+        self._bus = bus
+        self._slots_folder = slots_folder
+        self._loop = loop
+        self._lock = threading.Lock()
+        self._worker: Worker | None = None
+        self._slots: Slots | None = None
+        self._keepalive = Keepalive(
+            store.pulse(),
+            self._members,
+            self._disowned,
+            lease=settings.lease,
+            beat=settings.beat,
+            margin=settings.margin,
+        )
+
+    def start(self) -> Self:
+        """Begin to work."""
+        self._begin()
+        self._keepalive.start()
+        return self
+
+    def stop(self) -> None:
+        """Stop claiming, give the bodies the grace, hand back the rest."""
+        worker = self._worker
+        if worker is None:
+            return
+        worker.stop_claiming()
+        if not worker.wait_until_empty(self._settings.grace):
+            worker.cancel_bodies("stopped")
+            worker.wait_until_empty(1.0)
+        worker.stop()
+        self._keepalive.stop()
+        if worker.hand.is_empty() and not worker.is_disowned:
+            worker.end_life()
+            recover_worker(
+                self._store,
+                self._bus,
+                worker.worker_id,
+                self._slots_folder,
+                stopped=True,
+                reason="stopped",
+            )
+        # Otherwise a thread is still inside a body: its claim is released when this process ends.
+        self._worker = None
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Work until nothing is ready or running, then stop."""
+        self.start()
+        until = None if timeout is None else monotonic() + timeout
+        try:
+            while not self._is_drained():
+                if until is not None and monotonic() >= until:
+                    message = f"there was still work after {timeout} s"
+                    raise WorkerTimeout(message)
+                threading.Event().wait(_LOOK_SECONDS)
+        finally:
+            self.stop()
+
+    def _is_drained(self) -> bool:
+        worker = self._worker
+        if worker is None or not worker.is_idle():
+            return False
+        try:
+            self._store.apply([Tick(1)])
+            peek = self._store.peek()
+        except StoreError:
+            return False
+        if peek.next_due_in is not None and peek.next_due_in <= 0:
+            return False
+        return worker.is_idle() and not (peek.ready or peek.suspect)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _begin(self) -> None:
+        worker_id = new_id()
+        slots = Slots(slots_path(self._slots_folder, worker_id), create=self._settings.marks)
+        worker = Worker(
+            self._store,
+            self._registry,
+            self._settings,
+            slots,
+            self._bus,
+            worker_id=worker_id,
+            takes_suspects=True,
+            beats_since=lambda: self._keepalive.beats_succeeded_since,
+            loop=self._loop,
+        )
+        worker.start()
+        with self._lock:
+            self._worker, self._slots = worker, slots
+
+    def _members(self) -> Mapping[str, Callable[[float], None]]:
+        with self._lock:
+            worker, slots = self._worker, self._slots
+        if worker is None or slots is None or worker.is_disowned:
+            return {}
+
+        def publish(deadline: float) -> None:
+            slots.deadline = deadline
+
+        return {worker.worker_id: publish}
+
+    def _disowned(self, worker_id: str) -> None:
+        """Another worker took over our runs: go on under a new identity."""
+        worker = self._worker
+        if worker is None or worker.worker_id != worker_id:
+            return
+        worker.disown()
+        worker.stop()
+        self._begin()

@@ -1,0 +1,161 @@
+"""The claims a worker has in hand, and how far each has come.
+
+Claims are unstarted, then running, then ended, and leave when their end is durable. Starts are
+marked in the shared slots before the body begins, and the marks stay until the end is recorded.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+
+from duly.clock import monotonic
+from duly.core.record import Claim
+from duly.registry import Definition
+from duly.runtime.slots import Slots
+
+LOOP, THREAD = "loop", "thread"
+_SMOOTHING = 0.1
+_AHEAD_SECONDS = 0.05
+
+
+class Held:
+    """One claim in hand."""
+
+    __slots__ = ("cancel", "claim", "claimed_at", "definition", "kind", "slot", "started_at")
+
+    def __init__(self, claim: Claim, definition: Definition, claimed_at: float) -> None:
+        self.claim = claim
+        self.definition = definition
+        self.kind = LOOP if definition.executor == LOOP else THREAD
+        self.claimed_at = claimed_at
+        self.started_at: float | None = None
+        self.slot = -1
+        self.cancel: str | None = None
+        """Why the body is being ended from outside: requested, stopped or lost."""
+
+    @property
+    def overdue_at(self) -> float:
+        """When the attempt's timeout strikes (monotonic)."""
+        if self.started_at is None or self.definition.timeout is None:
+            return float("inf")
+        return self.started_at + self.definition.timeout
+
+
+class Hand:
+    """All claims in hand; every method may be called from any thread."""
+
+    def __init__(self, slots: Slots, limits: dict[str, int], batch: int) -> None:
+        self._slots = slots
+        self._limits = limits
+        self._batch = batch
+        self._lock = threading.Lock()
+        self._held: dict[str, Held] = {}
+        self._free_slots = list(range(slots.count - 1, -1, -1))
+        self._busy = dict.fromkeys(limits, 0)
+        self._mean_seconds = dict.fromkeys(limits, 1.0)
+        self.accepting = True
+        self.changed: Callable[[], None] = lambda: None
+        """Called when room has opened or the hand has emptied."""
+
+    def take(self, claims: Iterable[tuple[Claim, Definition]]) -> list[Held]:
+        """Hold new claims, not yet started."""
+        now = monotonic()
+        taken = [Held(claim, definition, now) for claim, definition in claims]
+        with self._lock:
+            for held in taken:
+                self._held[held.claim.run_id] = held
+                self._busy[held.kind] += 1
+        return taken
+
+    def begin(self, held: Held) -> bool:
+        """Mark a start, unless the lease is over or the worker no longer starts anything."""
+        now = monotonic()
+        with self._lock:
+            if (
+                not self.accepting
+                or now >= self._slots.deadline
+                or self._held.get(held.claim.run_id) is not held
+                or not self._free_slots
+            ):
+                return False
+            held.slot = self._free_slots.pop()
+            held.started_at = now
+        claim, definition = held.claim, held.definition
+        retry_after = -1.0
+        if claim.retries_used < definition.retry.limit:
+            retry_after = definition.retry.delay(claim.retries_used, 0.5)
+        times = (now, held.overdue_at, retry_after)
+        self._slots.start(held.slot, claim.run_id, claim.claim_number, times)
+        return True
+
+    def end(self, held: Held, seconds: float) -> None:
+        """Note that a body has ended; its slot for bodies is free, its mark stays."""
+        self._slots.end(held.slot)
+        with self._lock:
+            self._busy[held.kind] -= 1
+            mean = self._mean_seconds[held.kind]
+            self._mean_seconds[held.kind] = mean + _SMOOTHING * (seconds - mean)
+
+    def release(self, gone: Iterable[Held]) -> None:
+        """Let go of claims whose end is durable, or that are lost."""
+        with self._lock:
+            for held in gone:
+                if self._held.get(held.claim.run_id) is held:
+                    del self._held[held.claim.run_id]
+                if held.slot >= 0:
+                    self._slots.clear(held.slot)
+                    self._free_slots.append(held.slot)
+                    held.slot = -1
+        self.changed()
+
+    def withdraw(self, which: Callable[[Held], bool]) -> list[Held]:
+        """Take unstarted claims out of the hand, so that they can be handed back."""
+        with self._lock:
+            found = [h for h in self._held.values() if h.started_at is None and which(h)]
+            for held in found:
+                del self._held[held.claim.run_id]
+                self._busy[held.kind] -= 1
+        return found
+
+    def room(self, kind: str, *, ahead: bool) -> int:
+        """Return how many more claims of a kind may be taken.
+
+        Claiming ahead pays when bodies are short; behind long ones the claims would only wait
+        here while another worker is idle.
+        """
+        with self._lock:
+            extra = 0
+            if ahead:
+                per_slot = _AHEAD_SECONDS / max(self._mean_seconds[kind], 1e-6)
+                extra = min(self._batch, int(per_slot * self._limits[kind]))
+            busy = self._busy[kind]
+            # Marks are finite: ended bodies whose settle is under way still occupy some.
+            marks = len(self._free_slots) - sum(self._busy.values())
+            room = max(0, min(self._limits[kind] + extra - busy, marks))
+            # While plenty is in hand, small claims would only cost transactions.
+            return 0 if ahead and room < self._batch // 4 < busy else room
+
+    def get(self, run_id: str) -> Held | None:
+        """Return a claim by its run."""
+        return self._held.get(run_id)
+
+    def run_ids(self) -> frozenset[str]:
+        """Return all runs in hand."""
+        with self._lock:
+            return frozenset(self._held)
+
+    def started(self) -> list[Held]:
+        """Return the claims whose body has begun, ended ones that are not recorded included."""
+        with self._lock:
+            return [held for held in self._held.values() if held.started_at is not None]
+
+    def count_in_queue(self, queue: str) -> int:
+        """Return how many claims in hand come from a queue."""
+        with self._lock:
+            return sum(held.claim.queue == queue for held in self._held.values())
+
+    def is_empty(self) -> bool:
+        """Say whether nothing is in hand."""
+        return not self._held
+
+    def __len__(self) -> int:
+        return len(self._held)

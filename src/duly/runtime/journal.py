@@ -1,0 +1,89 @@
+"""What bodies say, gathered and written within a second; fenced like everything about a run."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from duly.clock import SystemClock
+from duly.core.record import Claim
+from duly.errors import BadOption
+from duly.limits import LOG_LINES_PER_ATTEMPT, LOG_MESSAGE_CHARACTERS, PROGRESS_CHARACTERS
+from duly.runtime.attempt import storable
+from duly.store.protocol import AddLogs, SetProgress, Store
+
+_FLUSH_SECONDS = 0.5
+
+
+class Journal:
+    """The worker's side of `duly.current()`: progress, logs, cancel flags, connections."""
+
+    name = "journal"
+
+    def __init__(
+        self,
+        store: Store,
+        is_cancelled: Callable[[Claim], bool],
+        connection: Callable[[Claim], Any],
+    ) -> None:
+        self._store = store
+        self.is_cancelled = is_cancelled
+        self.connection = connection
+        self._clock = SystemClock()
+        self._lock = threading.Lock()
+        self._progress: dict[str, SetProgress] = {}
+        self._lines: dict[str, tuple[Claim, list[tuple[int, str, str]]]] = {}
+        self._counts: dict[str, int] = {}
+
+    def progress(self, claim: Claim, fraction: float | None, text: str | None) -> None:
+        """Keep the newest progress of an attempt."""
+        if fraction is not None and not 0.0 <= fraction <= 1.0:
+            message = f"progress is a fraction from 0 to 1, not {fraction!r}"
+            raise BadOption(message)
+        if text is not None:
+            text = storable(str(text))[:PROGRESS_CHARACTERS]
+        with self._lock:
+            self._progress[claim.run_id] = SetProgress(
+                claim.run_id, claim.claim_number, fraction, text
+            )
+
+    def log(self, claim: Claim, level: str, message: str) -> None:
+        """Keep a log line of an attempt, up to a limit."""
+        with self._lock:
+            count = self._counts[claim.run_id] = self._counts.get(claim.run_id, 0) + 1
+            if count > LOG_LINES_PER_ATTEMPT:
+                return
+            if count == LOG_LINES_PER_ATTEMPT:
+                level, message = "warning", f"more than {count} lines: the rest is left out"
+            text = storable(message)[:LOG_MESSAGE_CHARACTERS]
+            self._lines.setdefault(claim.run_id, (claim, []))[1].append(
+                (self._clock.now(), level, text)
+            )
+
+    def is_quiet(self) -> bool:
+        """Say whether there is nothing to write; a cheap look for the settler's fast path."""
+        return not self._lines and not self._progress and not self._counts
+
+    def flush_run(self, run_id: str) -> list[AddLogs | SetProgress]:
+        """Return what is left to write of an attempt that has ended."""
+        with self._lock:
+            self._counts.pop(run_id, None)
+            return self._pop(run_id)
+
+    def tick(self) -> float:
+        """Write what has gathered."""
+        with self._lock:
+            ops = [op for run_id in {*self._lines, *self._progress} for op in self._pop(run_id)]
+        if ops:
+            self._store.apply(ops)
+        return _FLUSH_SECONDS
+
+    def _pop(self, run_id: str) -> list[AddLogs | SetProgress]:
+        found: list[AddLogs | SetProgress] = []
+        progress = self._progress.pop(run_id, None)
+        if progress is not None:
+            found.append(progress)
+        if run_id in self._lines:
+            claim, lines = self._lines.pop(run_id)
+            found.append(AddLogs(run_id, claim.claim_number, tuple(lines)))
+        return found
+

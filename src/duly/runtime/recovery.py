@@ -1,0 +1,178 @@
+"""Finds dead workers and settles what they left, by the same decision as any attempt."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from duly.clock import monotonic
+from duly.core.outcome import OUTCOME_NAMES, ErrorText, Lost, Outcome, Stopped
+from duly.core.record import HeldRun
+from duly.core.retry import NO_RETRIES, Retry
+from duly.core.states import Lane
+from duly.core.verdict import Policy, Standing, Verdict, decide, describe
+from duly.events import Bus, WorkerEnded
+from duly.limits import TICK_BATCH
+from duly.runtime.slots import Mark, Slots, slots_path
+from duly.store.protocol import Judge, Recover, RecoverOrphans, Store
+
+
+class LeaseWatch:
+    """Says who is dead, by one rule: an unmoved counter over a whole lease of own reads.
+
+    No wall clock is involved, and the watcher's own beats must have succeeded throughout: a
+    stalled store stalls the watcher too, and kills nobody.
+    """
+
+    def __init__(self, lease: float) -> None:
+        self._lease = lease
+        self._seen: dict[str, tuple[int, float]] = {}
+        self._reading_since: float | None = None
+
+    def dead(
+        self, counters: dict[str, int | None], read_at: float, beats_since: float | None
+    ) -> list[str]:
+        """Take in one successful read; return the workers that may be called dead."""
+        if beats_since is None:
+            self.interrupted()
+            return []
+        if self._reading_since is None or self._reading_since < beats_since:
+            # The time before does not count: restart every watch.
+            self._seen.clear()
+            self._reading_since = read_at
+        found = []
+        for worker_id, counter in counters.items():
+            if counter is None:
+                found.append(worker_id)
+                continue
+            known = self._seen.get(worker_id)
+            if known is None or known[0] != counter:
+                self._seen[worker_id] = (counter, read_at)
+            elif read_at - known[1] >= self._lease:
+                found.append(worker_id)
+        self._seen = {key: seen for key, seen in self._seen.items() if key in counters}
+        return found
+
+    def interrupted(self) -> None:
+        """A read or an own beat failed: what was seen before proves nothing any more."""
+        self._seen.clear()
+        self._reading_since = None
+
+
+class Recoverer:
+    """A service: watches all other workers, recovers the dead, takes orphans."""
+
+    name = "recover"
+
+    def __init__(  # noqa: PLR0913 - the worker wires it once
+        self,
+        store: Store,
+        bus: Bus,
+        slots_folder: Path,
+        *,
+        own_ids: Callable[[], frozenset[str]],
+        beats_since: Callable[[], float | None],
+        lease: float,
+        pause: float,
+    ) -> None:
+        self._store = store
+        self._bus = bus
+        self._slots_folder = slots_folder
+        self._own_ids = own_ids
+        self._beats_since = beats_since
+        self._watch = LeaseWatch(lease)
+        self._pause = pause
+        self._last_orphans = 0
+
+    def tick(self) -> float:
+        """Look at every live worker's counter once."""
+        read_at = monotonic()
+        try:
+            counters = self._store.pulse().read()
+        except Exception:
+            self._watch.interrupted()
+            raise
+        own = self._own_ids()
+        others = {key: counter for key, counter in counters.items() if key not in own}
+        dead = self._watch.dead(others, read_at, self._beats_since())
+        for worker_id in dead:
+            recover_worker(self._store, self._bus, worker_id, self._slots_folder)
+        if dead or self._last_orphans:
+            self._take_orphans()
+        self._last_orphans = (self._last_orphans + 1) % 4
+        return self._pause
+
+    def _take_orphans(self) -> None:
+        (run_ids,) = self._store.apply([RecoverOrphans(judge_unknown, TICK_BATCH)])
+        if run_ids:
+            self._bus.emit(WorkerEnded("(unknown)", "runs without a live worker", tuple(run_ids)))
+
+
+def recover_worker(
+    store: Store,
+    bus: Bus,
+    worker_id: str,
+    slots_folder: Path,
+    *,
+    stopped: bool = False,
+    reason: str = "its lease ran out",
+) -> list[str]:
+    """Settle everything a dead worker holds; its marks tell what had started, if they are here."""
+    judge = _judge_by_marks(slots_path(slots_folder, worker_id), stopped=stopped)
+    (run_ids,) = store.apply([Recover(worker_id, judge, stopped)])
+    store.pulse().forget(worker_id)
+    slots_path(slots_folder, worker_id).unlink(missing_ok=True)
+    bus.emit(WorkerEnded(worker_id, reason, tuple(run_ids)))
+    found: list[str] = run_ids
+    return found
+
+
+def judge_unknown(run: HeldRun) -> tuple[str, Verdict, ErrorText | None]:
+    """Judge a run nobody knows more about: it may have started, and may have been alone."""
+    return _verdict(run, Lost(started=True, charged=run.lane == Lane.SUSPECT), NO_RETRIES)
+
+
+def _judge_by_marks(path: Path, *, stopped: bool) -> Judge:
+    try:
+        slots = Slots(path)
+    except (OSError, ValueError):
+        return judge_unknown
+    try:
+        if not slots.is_of_this_boot():
+            return judge_unknown
+        marks = {(mark.run_id, mark.claim_number): mark for mark in slots.marks()}
+    finally:
+        slots.close()
+    running = sum(not mark.ended for mark in marks.values())
+    now = monotonic()
+
+    def judge(run: HeldRun) -> tuple[str, Verdict, ErrorText | None]:
+        mark = marks.get((run.run_id, run.claim_number))
+        if mark is None:
+            return _verdict(run, Lost(started=False, charged=False), NO_RETRIES)
+        if mark.overdue_at <= now and not mark.ended:
+            outcome: Outcome = Lost(started=True, charged=False, overdue=True)
+            return _verdict(run, outcome, _retry_after(mark))
+        if stopped:
+            return _verdict(run, Stopped(), NO_RETRIES)
+        # Only a death that can be pinned on one run counts against it.
+        charged = not mark.ended and (running == 1 or run.lane == Lane.SUSPECT)
+        return _verdict(run, Lost(started=True, charged=charged), NO_RETRIES)
+
+    return judge
+
+
+def _verdict(
+    run: HeldRun, outcome: Outcome, retry: Retry
+) -> tuple[str, Verdict, ErrorText | None]:
+    standing = Standing(
+        run.attempt, run.retries_used, run.crashes, run.lane, run.cancel_requested
+    )
+    verdict = decide(standing, outcome, Policy(retry), jitter=0.5)
+    name = "timed_out" if isinstance(outcome, Lost) and outcome.overdue else None
+    return name or OUTCOME_NAMES[type(outcome)], verdict, describe(outcome)
+
+
+def _retry_after(mark: Mark) -> Retry:
+    """The dead worker noted what its task's policy says of a timeout; we may not know the task."""
+    if mark.retry_after < 0:
+        return NO_RETRIES
+    return Retry(2**31, base=mark.retry_after, factor=1.0, max_delay=mark.retry_after, jitter=False)

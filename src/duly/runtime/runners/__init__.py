@@ -1,0 +1,1 @@
+"""Where bodies run: threads, one event loop, subprocesses."""

@@ -1,0 +1,117 @@
+"""The subprocess of a process runner: reads requests, runs bodies, writes outcomes."""
+
+import asyncio
+import importlib
+import importlib.util
+import json
+import os
+import sys
+import threading
+from typing import Any, TextIO
+
+from duly.context import RunContext, enter
+from duly.core.outcome import Cancelled, Outcome, Raised, Returned, Snoozed, TimedOut
+from duly.core.record import Claim
+from duly.registry import Definition
+from duly.runtime.attempt import Call, await_body, call_body, prepare
+from duly.runtime.dying import die_with_parent
+
+
+class PipePort:
+    """Passes what the body says to the worker."""
+
+    def __init__(self, requests: TextIO, replies: TextIO) -> None:
+        self._requests = requests
+        self._replies = replies
+        self._lock = threading.Lock()
+
+    def progress(self, claim: Claim, fraction: float | None, text: str | None) -> None:  # noqa: ARG002
+        """Pass progress on."""
+        self.send({"progress": [fraction, text]})
+
+    def log(self, claim: Claim, level: str, message: str) -> None:  # noqa: ARG002
+        """Pass a log line on."""
+        self.send({"log": [level, message]})
+
+    def is_cancelled(self, claim: Claim) -> bool:  # noqa: ARG002
+        """Ask the worker."""
+        with self._lock:
+            self._replies.write('{"ask": "cancelled"}\n')
+            return bool(json.loads(self._requests.readline()))
+
+    def connection(self, claim: Claim) -> Any:  # noqa: ANN401, ARG002
+        """Refuse: a transaction cannot cross a process border."""
+        message = "a task with executor='process' has no transactional connection"
+        raise RuntimeError(message)
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Write one line."""
+        with self._lock:
+            self._replies.write(json.dumps(message) + "\n")
+
+
+def main() -> None:
+    """Serve until the worker closes the pipe."""
+    requests_at, replies_at, parent, home = sys.argv[1:]
+    die_with_parent(int(parent))
+    requests = os.fdopen(int(requests_at), "r")
+    port = PipePort(requests, os.fdopen(int(replies_at), "w", buffering=1))
+    definitions = _definitions(home)
+    for line in requests:
+        request = json.loads(line)
+        port.send(_describe(_run(definitions[request["task"]], request, port)))
+
+
+def _run(definition: Definition, request: dict[str, Any], port: PipePort) -> Outcome:
+    claim = Claim._make(request["claim"])
+    call = prepare(claim, definition)
+    if not isinstance(call, Call):
+        return call
+    enter(RunContext(claim, port, None))
+    if asyncio.iscoroutinefunction(definition.function):
+        return asyncio.run(await_body(definition, call))
+    return call_body(definition, call)
+
+
+def _describe(outcome: Outcome) -> dict[str, Any]:
+    match outcome:
+        case Returned(result):
+            return {"outcome": "returned", "result": result}
+        case Raised(error, retryable, named, after, cause):
+            rest = [retryable, named, after, cause]
+            return {"outcome": "raised", "error": list(error), "rest": rest}
+        case TimedOut(error):
+            rest = [True, False, None, "timed_out"]
+            return {"outcome": "raised", "error": list(error), "rest": rest}
+        case Snoozed(after):
+            return {"outcome": "snoozed", "after": after}
+        case Cancelled(cause, reason):
+            return {"outcome": "cancelled", "cause": cause, "reason": reason}
+        case _:
+            message = f"a body cannot end as {outcome!r}"
+            raise AssertionError(message)
+
+
+def _definitions(home: str) -> dict[str, Definition]:
+    """Import the module and return the tasks found in it and in what it imported, by name."""
+    name, _, file = home.partition("=")
+    if file:
+        spec = importlib.util.spec_from_file_location(name, file)
+        if spec is None or spec.loader is None:
+            message = f"cannot import {file}"
+            raise ImportError(message)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    else:
+        module = importlib.import_module(name)
+    found = {}
+    for value in list(vars(module).values()):
+        definition = getattr(value, "definition", None)
+        if isinstance(definition, Definition):
+            found[definition.name] = definition
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""Runs `def` tasks on threads, and hands `executor="process"` tasks to subprocesses."""
+
+import contextlib
+import ctypes
+import queue
+import threading
+from collections.abc import Callable, Sequence
+
+from duly.clock import monotonic
+from duly.context import Port, RunContext, enter, leave
+from duly.core.outcome import Outcome, Stopped
+from duly.errors import AttemptTimedOut, CancelRequested
+from duly.runtime.attempt import Call, call_body, outcome_of, prepare
+from duly.runtime.hand import Hand, Held
+from duly.runtime.report import Ended, Report
+
+RunInProcess = Callable[[Held], Outcome]
+Conclude = Callable[[Held, Outcome, float], Outcome | None]
+"""Ends a transactional attempt in its own transaction; None if that recorded it."""
+
+
+class ThreadRunner:
+    """A fixed number of threads, each with one body at a time."""
+
+    def __init__(  # noqa: PLR0913 - the worker wires it once
+        self,
+        hand: Hand,
+        report: Report,
+        port: Port,
+        *,
+        limit: int,
+        run_in_process: RunInProcess,
+        conclude: Conclude,
+    ) -> None:
+        self._hand = hand
+        self._report = report
+        self._port = port
+        self._run_in_process = run_in_process
+        self._conclude = conclude
+        self._queue: queue.SimpleQueue[Held | None] = queue.SimpleQueue()
+        self._bodies: dict[str, _Body] = {}
+        self._threads = [
+            threading.Thread(target=self._serve, name=f"duly-run-{number}", daemon=True)
+            for number in range(1, limit + 1)
+        ]
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, batch: Sequence[Held]) -> None:
+        """Hand over a batch."""
+        for held in batch:
+            self._queue.put(held)
+
+    def interrupt(self, held: Held, error: type[BaseException]) -> None:
+        """Raise an exception inside a body; it strikes at the body's next bytecode, if ever."""
+        body = self._bodies.get(held.claim.run_id)
+        if body is not None:
+            body.interrupt(error)
+
+    def stop(self) -> None:
+        """Let the threads end once they are free; a stuck body keeps its thread."""
+        for _ in self._threads:
+            self._queue.put(None)
+
+    def _serve(self) -> None:
+        while (held := self._queue.get()) is not None:
+            with contextlib.suppress(AttemptTimedOut, CancelRequested):
+                self._run(held)
+
+    def _run(self, held: Held) -> None:
+        call = prepare(held.claim, held.definition)
+        if not self._hand.begin(held):
+            return
+        started_at = held.started_at or monotonic()
+        outcome = self._call(held, call, started_at) if isinstance(call, Call) else call
+        seconds = monotonic() - started_at
+        if held.cancel == "stopped" and outcome == outcome_of(CancelRequested(), held.definition):
+            outcome = Stopped()
+        remaining = self._conclude(held, outcome, seconds)
+        self._hand.end(held, seconds)
+        if remaining is None:
+            self._hand.release([held])
+        else:
+            self._report([Ended(held, remaining, seconds)])
+
+    def _call(self, held: Held, call: Call, started_at: float) -> Outcome:
+        if held.definition.executor == "process":
+            return self._run_in_process(held)
+        timeout = held.definition.timeout
+        deadline = None if timeout is None else started_at + timeout
+        body = _Body()
+        self._bodies[held.claim.run_id] = body
+        enter(RunContext(held.claim, self._port, deadline))
+        try:
+            outcome = call_body(held.definition, call)
+            body.end()
+        except (AttemptTimedOut, CancelRequested) as error:
+            # It struck between the body's return and here: the body had not been recorded yet.
+            outcome = outcome_of(error, held.definition)
+        finally:
+            leave()
+            self._bodies.pop(held.claim.run_id, None)
+        return outcome
+
+
+class _Body:
+    """One running body, and the exception that may be on its way to it."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+        self._lock = threading.Lock()
+        self._running = True
+        self._struck = False
+
+    def interrupt(self, error: type[BaseException]) -> None:
+        with self._lock:
+            if self._running and not self._struck:
+                self._struck = True
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(self._thread), ctypes.py_object(error)
+                )
+
+    def end(self) -> None:
+        with self._lock:
+            self._running = False
+            # Nothing is on its way any more: a pending exception is taken back.
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), None)

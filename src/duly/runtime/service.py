@@ -1,0 +1,94 @@
+"""The only service loop: services do one bounded piece of work and say how long to pause."""
+
+import threading
+from typing import Protocol
+
+from duly.clock import jitter, monotonic
+from duly.errors import StoreError
+from duly.events import Bus, StoreFailed, StoreRecovered
+
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+
+
+class Service(Protocol):
+    """Something that is done again and again."""
+
+    name: str
+
+    def tick(self) -> float:
+        """Do one bounded piece of work; return the seconds to pause."""
+        ...
+
+
+class ServiceLoop:
+    """Runs services on one thread, each when its pause is over or someone hurries it."""
+
+    def __init__(self, name: str, services: list[Service], bus: Bus) -> None:
+        self._services = services
+        self._bus = bus
+        self._due = {id(service): 0.0 for service in services}
+        self._failures = dict.fromkeys(self._due, 0)
+        self._hurried: set[int] = set()
+        self._woken = threading.Condition()
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin to tick."""
+        self._thread.start()
+
+    def hurry(self, service: Service) -> None:
+        """Make a service due now."""
+        with self._woken:
+            self._hurried.add(id(service))
+            self._woken.notify()
+
+    def stop(self) -> None:
+        """End the loop after the tick under way."""
+        with self._woken:
+            self._ended = True
+            self._woken.notify()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            now = monotonic()
+            with self._woken:
+                for service in self._hurried:
+                    # A service that backs off from a broken store keeps its pause.
+                    if not self._failures[service]:
+                        self._due[service] = now
+                self._hurried.clear()
+                wait = min(self._due.values()) - now
+                if not self._ended and wait > 0:
+                    self._woken.wait(wait)
+                if self._ended:
+                    return
+            self._tick_due()
+
+    def _tick_due(self) -> None:
+        for service in self._services:
+            key = id(service)
+            with self._woken:
+                hurried = key in self._hurried and not self._failures[key]
+            if self._due[key] <= monotonic() or hurried:
+                with self._woken:
+                    self._hurried.discard(key)
+                self._due[key] = monotonic() + self._tick_one(service)
+
+    def _tick_one(self, service: Service) -> float:
+        key = id(service)
+        try:
+            pause = service.tick()
+        except StoreError as error:
+            self._failures[key] += 1
+            pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures[key], 10))
+            pause *= 0.5 + jitter() / 2
+            self._bus.emit(StoreFailed(service.name, str(error), pause))
+            return pause
+        if self._failures[key]:
+            self._failures[key] = 0
+            self._bus.emit(StoreRecovered(service.name))
+        return pause

@@ -1,0 +1,132 @@
+"""Memory shared between a worker process and its keeper.
+
+The keeper publishes the worker's deadline here; the worker marks every start before the body's
+first instruction. When the worker is dead, the marks tell what had started and what had not. The
+file carries the boot id: marks from before a power loss may be incomplete and are not believed.
+"""
+
+import mmap
+import os
+import struct
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+_MAGIC = b"duly-1\x00\x00"
+_HEADER = struct.Struct("<8s16sdQQ")
+_DEADLINE = struct.Struct("<d")
+_FLAG = struct.Struct("<Q")
+_DEADLINE_AT = 24
+_REGISTERED_AT = 32
+_HEADER_BYTES = 64
+_SLOT = struct.Struct("<16sQddd")
+_SLOT_BYTES = 56
+_STATE_AT = 48
+
+FREE, STARTED, ENDED = 0, 1, 2
+
+
+class Mark(NamedTuple):
+    """One started run, as its worker left it."""
+
+    run_id: str
+    claim_number: int
+    started_at: float
+    overdue_at: float
+    """Monotonic; infinity without a timeout."""
+    retry_after: float
+    """What a timeout means here: seconds until the next try, negative for no retry left."""
+    ended: bool
+
+
+class Slots:
+    """A file of marks, mapped into memory."""
+
+    def __init__(self, path: Path, *, create: int = 0) -> None:
+        """Map the file; `create` makes a new one with room for that many marks."""
+        self.path = path
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            if create:
+                os.ftruncate(descriptor, _HEADER_BYTES + create * _SLOT_BYTES)
+            self._memory = mmap.mmap(descriptor, 0)
+        finally:
+            os.close(descriptor)
+        self.count = (len(self._memory) - _HEADER_BYTES) // _SLOT_BYTES
+        if create:
+            _HEADER.pack_into(self._memory, 0, _MAGIC, boot_id(), 0.0, 0, 0)
+
+    @property
+    def deadline(self) -> float:
+        """Until when (monotonic) the worker may claim, start and settle."""
+        deadline: float = _DEADLINE.unpack_from(self._memory, _DEADLINE_AT)[0]
+        return deadline
+
+    @deadline.setter
+    def deadline(self, value: float) -> None:
+        _DEADLINE.pack_into(self._memory, _DEADLINE_AT, value)
+
+    @property
+    def registered(self) -> bool:
+        """Whether the worker is known to the store."""
+        return bool(_FLAG.unpack_from(self._memory, _REGISTERED_AT)[0])
+
+    @registered.setter
+    def registered(self, value: bool) -> None:
+        _FLAG.pack_into(self._memory, _REGISTERED_AT, value)
+
+    def start(
+        self, slot: int, run_id: str, claim_number: int, times: tuple[float, float, float]
+    ) -> None:
+        """Mark a start; `times` are started_at, overdue_at, retry_after."""
+        place = _HEADER_BYTES + slot * _SLOT_BYTES
+        identity = bytes.fromhex(run_id.replace("-", ""))
+        _SLOT.pack_into(self._memory, place, identity, claim_number, *times)
+        # The state goes last: a mark that is half written does not count.
+        self._memory[place + _STATE_AT] = STARTED
+
+    def end(self, slot: int) -> None:
+        """Note that the body has ended; the mark stays until the end is recorded."""
+        self._memory[_HEADER_BYTES + slot * _SLOT_BYTES + _STATE_AT] = ENDED
+
+    def clear(self, slot: int) -> None:
+        """Forget a mark: its end is durable."""
+        self._memory[_HEADER_BYTES + slot * _SLOT_BYTES + _STATE_AT] = FREE
+
+    def marks(self) -> Iterator[Mark]:
+        """Return all marks."""
+        for slot in range(self.count):
+            place = _HEADER_BYTES + slot * _SLOT_BYTES
+            state = self._memory[place + _STATE_AT]
+            if state != FREE:
+                identity, claim_number, *times = _SLOT.unpack_from(self._memory, place)
+                run_id = str(uuid.UUID(bytes=identity))
+                yield Mark(run_id, claim_number, *times, ended=state == ENDED)
+
+    def is_of_this_boot(self) -> bool:
+        """Say whether the marks can be believed."""
+        magic, boot, *_ = _HEADER.unpack_from(self._memory, 0)
+        return bool(magic == _MAGIC and boot == boot_id())
+
+    def remove(self) -> None:
+        """Remove the file; mapped memory stays until it is closed."""
+        self.path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Unmap."""
+        self._memory.close()
+
+
+def boot_id() -> bytes:
+    """Return an id of this boot of the machine."""
+    try:
+        return uuid.UUID(Path("/proc/sys/kernel/random/boot_id").read_text().strip()).bytes
+    except OSError:
+        return bytes(16)
+
+
+def slots_path(folder: Path, worker_id: str) -> Path:
+    """Return the place of a worker's marks."""
+    return folder / f"{worker_id}.slots"

@@ -1,0 +1,142 @@
+"""The small services of a worker: promote, cancel, enforce timeouts, hand back, prune."""
+
+from collections.abc import Callable
+
+from duly.clock import monotonic
+from duly.core.outcome import HandedBack
+from duly.errors import AttemptTimedOut
+from duly.events import Bus, ClaimsHandedBack, Overdue
+from duly.limits import POLL_SECONDS, TICK_BATCH
+from duly.runtime.claimer import Claimer
+from duly.runtime.hand import LOOP, Hand, Held
+from duly.runtime.report import Ended
+from duly.runtime.runners.event_loop import EventLoopRunner
+from duly.runtime.runners.thread import ThreadRunner
+from duly.runtime.settler import Settler
+from duly.store.protocol import Prune, Store, Tick, Ticked
+
+_IDLE_PAUSE = 2.0
+_PARKED_PAUSE = 5.0
+_SHORTEST_PAUSE = 0.02
+_STALE_SECONDS = 0.5
+_PRUNE_PAUSE = 60.0
+
+
+class Promoter:
+    """Moves what has become due to where claims look, and is the poll that backs up the hints."""
+
+    name = "promote"
+
+    def __init__(self, store: Store, claimer: Claimer, hurry_claimer: Callable[[], None]) -> None:
+        self._store = store
+        self._claimer = claimer
+        self._hurry_claimer = hurry_claimer
+        self._parked_looked_at = 0.0
+
+    def tick(self) -> float:
+        """Look once; do what is due."""
+        peek = self._store.peek()
+        now = monotonic()
+        due = peek.next_due_in is not None and peek.next_due_in <= 0
+        stuck = peek.ready and self._claimer.found_nothing
+        parked = peek.parked and now - self._parked_looked_at >= _PARKED_PAUSE
+        next_due_in = peek.next_due_in
+        if due or stuck or parked:
+            self._parked_looked_at = now
+            (ticked,) = self._store.apply([Tick(TICK_BATCH)])
+            result: Ticked = ticked
+            next_due_in = result.next_due_in
+            if result.promoted:
+                self._hurry_claimer()
+            if TICK_BATCH in {result.promoted, result.parked, result.expired}:
+                return 0.0
+        if peek.ready:
+            self._hurry_claimer()
+        if next_due_in is None:
+            return _IDLE_PAUSE
+        return min(_IDLE_PAUSE, max(_SHORTEST_PAUSE, next_due_in / 1e6))
+
+
+class Warden:
+    """Watches the bodies: cancel requests, timeouts, and claims that wait too long to start."""
+
+    name = "watch"
+
+    def __init__(  # noqa: PLR0913 - the worker wires it once
+        self,
+        store: Store,
+        hand: Hand,
+        loop_runner: EventLoopRunner,
+        thread_runner: ThreadRunner,
+        settler: Settler,
+        bus: Bus,
+        *,
+        worker_id: str,
+    ) -> None:
+        self._store = store
+        self._hand = hand
+        self._loop_runner = loop_runner
+        self._thread_runner = thread_runner
+        self._settler = settler
+        self._bus = bus
+        self._worker_id = worker_id
+        self._cancels_read_at = 0.0
+        self._told_overdue: set[str] = set()
+
+    def tick(self) -> float:
+        """Look at every body once."""
+        started = self._hand.started()
+        now = monotonic()
+        for held in started:
+            if held.overdue_at <= now and held.kind != LOOP:
+                self._enforce(held)
+        self._told_overdue &= {held.claim.run_id for held in started}
+        if started and now - self._cancels_read_at >= POLL_SECONDS:
+            self._cancels_read_at = now
+            for run_id in self._store.list_cancel_requests(self._worker_id):
+                self._cancel(run_id)
+        self._hand_back_stale(now)
+        soonest = min((held.overdue_at - now for held in started), default=_STALE_SECONDS)
+        return min(_STALE_SECONDS, max(_SHORTEST_PAUSE, soonest))
+
+    def _enforce(self, held: Held) -> None:
+        if held.definition.executor == "process":
+            return
+        self._thread_runner.interrupt(held, AttemptTimedOut)
+        if held.claim.run_id not in self._told_overdue:
+            self._told_overdue.add(held.claim.run_id)
+            self._bus.emit(Overdue(held.claim.run_id, held.claim.task))
+
+    def _cancel(self, run_id: str) -> None:
+        held = self._hand.get(run_id)
+        if held is None or held.cancel is not None:
+            return
+        if held.kind == LOOP:
+            self._loop_runner.cancel(held, "requested")
+        else:
+            held.cancel = "requested"
+
+    def _hand_back_stale(self, now: float) -> None:
+        """Give others what has waited here behind long bodies."""
+        stale = self._hand.withdraw(lambda held: now - held.claimed_at > _STALE_SECONDS)
+        if stale:
+            self._settler.report([Ended(held, HandedBack(), 0.0) for held in stale])
+            run_ids = tuple(held.claim.run_id for held in stale)
+            self._bus.emit(ClaimsHandedBack(run_ids, "they waited behind long bodies"))
+
+
+class Pruner:
+    """Deletes finished runs that are older than the retention."""
+
+    name = "prune"
+
+    def __init__(self, store: Store, retention_seconds: float) -> None:
+        self._store = store
+        self._older_than = int(retention_seconds * 1e6)
+
+    def tick(self) -> float:
+        """Delete one bounded piece."""
+        (pruned,) = self._store.apply([Prune(self._older_than, TICK_BATCH)])
+        return 0.1 if pruned == TICK_BATCH else _PRUNE_PAUSE
+
+

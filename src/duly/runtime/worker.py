@@ -1,0 +1,294 @@
+"""One worker: claims runs, lets runners run them, settles how they ended.
+
+Its threads: the claim loop, the upkeep loop, the settler, the runners' threads, the event loop
+and the store's listener. Liveness is not its business: whoever owns it (a keeper process, or the
+keepalive thread of an embedded worker) beats, and publishes the deadline in the slots.
+"""
+
+import asyncio
+import json
+import os
+import platform
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from duly.clock import monotonic, new_id
+from duly.core.outcome import HandedBack, Outcome, Raised, Returned, Stopped
+from duly.core.record import Claim
+from duly.errors import BadOption, ClaimLost, StoreUnavailable
+from duly.events import AttemptEnded, Bus, ClaimsHandedBack, ClaimWasLost, WorkerStarted
+from duly.limits import CLAIM_BATCH
+from duly.registry import Registry
+from duly.runtime.attempt import error_text
+from duly.runtime.claimer import Claimer, QueueLimit
+from duly.runtime.hand import LOOP, THREAD, Hand, Held
+from duly.runtime.journal import Journal
+from duly.runtime.recovery import Recoverer
+from duly.runtime.report import Ended
+from duly.runtime.runners.event_loop import EventLoopRunner
+from duly.runtime.runners.process import ProcessPool
+from duly.runtime.runners.thread import ThreadRunner
+from duly.runtime.service import ServiceLoop
+from duly.runtime.settler import Settler
+from duly.runtime.slots import Slots
+from duly.runtime.upkeep import Promoter, Pruner, Warden
+from duly.settings import WorkerSettings
+from duly.store.protocol import RegisterWorker, Section, Settled, Store
+
+_LOOK_SECONDS = 0.02
+
+
+class Worker:
+    """Everything of one worker but its liveness."""
+
+    def __init__(  # noqa: PLR0913 - assembled in two places only
+        self,
+        store: Store,
+        registry: Registry,
+        settings: WorkerSettings,
+        slots: Slots,
+        bus: Bus,
+        *,
+        worker_id: str,
+        takes_suspects: bool,
+        beats_since: Callable[[], float | None],
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._store = store
+        self._registry = registry
+        self._settings = settings
+        self._slots = slots
+        self._bus = bus
+        self.worker_id = worker_id
+        self._gone = threading.Event()
+        self._sections: dict[str, Section] = {}
+        self._journal = Journal(store, self._is_cancelled, self._connection)
+        limits = {LOOP: settings.async_limit, THREAD: settings.concurrency}
+        self.hand = Hand(slots, limits, CLAIM_BATCH)
+        self._settler = Settler(store, self.hand, slots, self._journal, bus, self._gone.is_set)
+        self._loop_runner = EventLoopRunner(
+            self.hand, self._report, self._journal, limit=settings.async_limit, loop=loop
+        )
+        self._processes = ProcessPool(self._journal)
+        self._thread_runner = ThreadRunner(
+            self.hand,
+            self._report,
+            self._journal,
+            limit=settings.concurrency,
+            run_in_process=self._processes.run,
+            conclude=self._conclude,
+        )
+        self._claimer = Claimer(
+            store,
+            registry,
+            self.hand,
+            slots,
+            self._dispatch,
+            worker_id=worker_id,
+            queues=tuple(QueueLimit(*queue) for queue in settings.queues),
+            one_slot=settings.one_slot,
+            takes_suspects=takes_suspects,
+        )
+        self._claims = ServiceLoop("duly-claims", [self._claimer], bus)
+        self._promoter = Promoter(store, self._claimer, self._hurry_claimer)
+        self._warden = Warden(
+            store,
+            self.hand,
+            self._loop_runner,
+            self._thread_runner,
+            self._settler,
+            bus,
+            worker_id=worker_id,
+        )
+        self._upkeep = ServiceLoop(
+            "duly-upkeep",
+            [
+                self._promoter,
+                self._warden,
+                self._journal,
+                Recoverer(
+                    store,
+                    bus,
+                    slots.path.parent,
+                    own_ids=lambda: frozenset({worker_id}),
+                    beats_since=beats_since,
+                    lease=settings.lease,
+                    pause=settings.beat,
+                ),
+                Pruner(store, settings.retention),
+            ],
+            bus,
+        )
+        self._end_listening: Callable[[], None] = lambda: None
+        self._life: Any = None
+
+    # -- lifecycle --
+
+    def start(self) -> None:
+        """Register, then begin to claim. Registering is the first proof of life."""
+        self._life = self._store.live(self.worker_id)
+        sent_at = monotonic()
+        self._store.apply([self._registration()])
+        self._slots.deadline = sent_at + self._settings.lease - self._settings.margin
+        self._slots.registered = True
+        self._settler.requeued = self._hurry_promoter_after
+        self.hand.changed = self._hurry_claimer
+        self._settler.start()
+        self._loop_runner.start()
+        self._thread_runner.start()
+        self._end_listening = self._store.listen(self._hint)
+        self._claims.start()
+        self._upkeep.start()
+        self._bus.emit(WorkerStarted(self.worker_id, self._store.shown_url))
+
+    def stop_claiming(self) -> None:
+        """Take nothing new, start nothing more, and hand back what has not started."""
+        self.hand.accepting = False
+        self._claims.stop()
+        unstarted = self.hand.withdraw(lambda _held: True)
+        if unstarted:
+            self._settler.report([Ended(held, HandedBack(), 0.0) for held in unstarted])
+            run_ids = tuple(held.claim.run_id for held in unstarted)
+            self._bus.emit(ClaimsHandedBack(run_ids, "the worker stops"))
+
+    def wait_until_empty(self, seconds: float) -> bool:
+        """Wait for the bodies in hand; say whether all have ended and are recorded."""
+        until = monotonic() + seconds
+        while not self.hand.is_empty():
+            if monotonic() >= until or self._gone.is_set():
+                return self.hand.is_empty()
+            threading.Event().wait(_LOOK_SECONDS)
+        return True
+
+    def cancel_bodies(self, why: str) -> None:
+        """End the bodies that can be ended from outside: coroutines and subprocesses."""
+        for held in self.hand.started():
+            if held.kind == LOOP:
+                self._loop_runner.cancel(held, why)
+            elif held.definition.executor == "process":
+                held.cancel = why
+
+    def disown(self) -> None:
+        """The store calls this worker dead: nothing it does counts any more."""
+        self._gone.set()
+        self.hand.accepting = False
+        self.cancel_bodies("lost")
+
+    @property
+    def is_disowned(self) -> bool:
+        """Whether the store calls this worker dead."""
+        return self._gone.is_set()
+
+    def stop(self) -> None:
+        """End all threads; stuck bodies keep theirs."""
+        self._end_listening()
+        self._claims.stop()
+        self._upkeep.stop()
+        self._thread_runner.stop()
+        self._processes.stop()
+        if self.hand.is_empty():
+            self._settler.stop()
+            self._loop_runner.stop()
+
+    def end_life(self) -> None:
+        """Give up the worker's place; only when it holds nothing any more."""
+        if self._life is not None:
+            self._life.end()
+            self._life = None
+
+    def is_idle(self) -> bool:
+        """Say whether nothing is in hand and nothing was found at the last look."""
+        return self.hand.is_empty() and self._claimer.found_nothing
+
+    # -- wiring --
+
+    def _registration(self) -> RegisterWorker:
+        return RegisterWorker(
+            self.worker_id,
+            platform.node(),
+            os.getpid(),
+            self._settings.lease,
+            json.dumps([name for name, _ in self._settings.queues]),
+            json.dumps(self._registry.names()),
+        )
+
+    def _dispatch(self, taken: list[Held]) -> None:
+        on_loop = [held for held in taken if held.kind == LOOP]
+        if len(on_loop) == len(taken):
+            self._loop_runner.submit(taken)
+            return
+        if on_loop:
+            self._loop_runner.submit(on_loop)
+        # What may not wait goes first.
+        on_threads = [held for held in taken if held.kind == THREAD]
+        on_threads.sort(key=lambda held: not held.definition.hold)
+        self._thread_runner.submit(on_threads)
+
+    def _report(self, ended: list[Ended]) -> None:
+        self._settler.report(ended)
+        self._hurry_claimer()
+
+    def _hint(self) -> None:
+        self._claims.hurry(self._claimer)
+        self._upkeep.hurry(self._promoter)
+
+    def _hurry_claimer(self) -> None:
+        self._claims.hurry(self._claimer)
+
+    def _hurry_promoter_after(self, after: float) -> None:
+        if after < 1.0:
+            self._upkeep.hurry(self._promoter)
+
+    def _is_cancelled(self, claim: Claim) -> bool:
+        held = self.hand.get(claim.run_id)
+        if self._gone.is_set() or monotonic() >= self._slots.deadline:
+            raise ClaimLost(claim.run_id, claim.claim_number)
+        return held is not None and held.cancel is not None
+
+    # -- transactional attempts --
+
+    def _connection(self, claim: Claim) -> Any:  # noqa: ANN401 - the driver's own connection
+        held = self.hand.get(claim.run_id)
+        if held is None or not held.definition.transaction:
+            message = (
+                "current().connection belongs to tasks defined with @app.task(transaction=True)"
+            )
+            raise BadOption(message)
+        section = self._sections.get(claim.run_id)
+        if section is None:
+            section = self._sections[claim.run_id] = self._store.section()
+        return section.connection
+
+    def _conclude(self, held: Held, outcome: Outcome, seconds: float) -> Outcome | None:
+        """End a body's transaction: commit it with the completion, or roll it back."""
+        section = self._sections.pop(held.claim.run_id, None)
+        if section is None:
+            return outcome
+        if not isinstance(outcome, Returned):
+            section.rollback()
+            return outcome
+        if self._gone.is_set() or monotonic() >= self._slots.deadline:
+            section.rollback()
+            return Stopped()
+        op = self._settler.op(held, outcome, seconds)
+        try:
+            answer = section.settle_and_commit(op)
+        except StoreUnavailable:
+            # All of it was rolled back: the run may start again, at no cost.
+            return Stopped()
+        except Exception as error:  # noqa: BLE001 - a deferred constraint is the body's failure
+            return Raised(error_text(error), retryable=True)
+        claim = held.claim
+        if answer is Settled.DONE:
+            self._bus.emit(AttemptEnded(claim, op.outcome, op.verdict, op.elapsed, None))
+        else:
+            self._bus.emit(ClaimWasLost(claim.run_id, claim.claim_number))
+        return None
+
+
+def new_worker_id() -> str:
+    """Return an identity for one start of one process."""
+    return new_id()
+
+

@@ -1,0 +1,76 @@
+"""Brings the tables to the version this code needs: numbered SQL files, forward only."""
+
+from collections.abc import Callable
+from importlib import resources
+from typing import NamedTuple, Protocol
+
+from duly.errors import SchemaMismatch
+
+
+class Migration(NamedTuple):
+    """One step of the schema."""
+
+    version: int
+    name: str
+    sql: str
+
+
+class Schema(NamedTuple):
+    """The version a database has, and the oldest code that may work on it. 0 is empty."""
+
+    version: int
+    oldest_code: int
+
+
+OLDEST_CODE = 1
+"""The oldest schema version whose code may go on working on the tables this code makes."""
+
+
+class MigratableStore(Protocol):
+    """What the migrator needs of a database."""
+
+    def read_schema(self) -> Schema: ...
+    def run_migrations(self, plan: Callable[[Schema], list[Migration]]) -> list[str]:
+        """Ask `plan` under the migration lock what is missing, run it, return the names."""
+        ...
+
+
+def migrations(package: str) -> list[Migration]:
+    """Return all migrations of a dialect, oldest first."""
+    folder = resources.files(package).joinpath("migrations")
+    files = sorted((item for item in folder.iterdir() if item.name.endswith(".sql")),
+                   key=lambda item: item.name)
+    return [Migration(int(item.name[:4]), item.name[:-4], item.read_text()) for item in files]
+
+
+def newest(package: str) -> int:
+    """Return the schema version this code needs."""
+    return migrations(package)[-1].version
+
+
+def ensure(store: MigratableStore, package: str, shown_url: str) -> None:
+    """Set up an empty database; refuse one that this code does not fit."""
+    needed = newest(package)
+    schema = store.read_schema()
+    if schema.version == 0:
+        store.run_migrations(lambda now: [] if now.version else migrations(package))
+        schema = store.read_schema()
+    if schema.version < needed:
+        message = (
+            f"{shown_url} has schema version {schema.version}, this code needs {needed}; "
+            f"run `duly db migrate` once, then start again"
+        )
+        raise SchemaMismatch(message)
+    if schema.oldest_code > needed:
+        message = (
+            f"{shown_url} has schema version {schema.version}, made by a newer duly that code "
+            f"of version {needed} must not touch; upgrade duly here"
+        )
+        raise SchemaMismatch(message)
+
+
+def migrate(store: MigratableStore, package: str) -> list[str]:
+    """Run all missing migrations under the lock; return their names."""
+    return store.run_migrations(
+        lambda now: [step for step in migrations(package) if step.version > now.version]
+    )

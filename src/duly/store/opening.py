@@ -1,0 +1,69 @@
+"""From an address to an open store."""
+
+import tempfile
+from importlib import util
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import os
+
+from duly.clock import Clock
+from duly.errors import StoreRefused
+from duly.store import migrator
+from duly.store.protocol import Store
+
+
+def open_store(url: str, *, clock: Clock | None = None, migrate: bool = True) -> Store:
+    """Open the store at an address; an empty one is set up, an unfit one is refused."""
+    scheme = url.partition("://")[0]
+    if scheme == "sqlite":
+        from duly.store.sqlite.store import PACKAGE, SqliteStore
+
+        store: Store = SqliteStore(sqlite_path(url), clock=clock)
+        package = PACKAGE
+    elif scheme in {"postgresql", "postgres"}:
+        if util.find_spec("psycopg") is None:
+            message = "PostgreSQL needs psycopg; install it with: pip install 'duly[postgres]'"
+            raise StoreRefused(message)
+        from duly.store.postgres.store import PACKAGE as POSTGRES_PACKAGE
+        from duly.store.postgres.store import PostgresStore
+
+        store = PostgresStore(url)
+        package = POSTGRES_PACKAGE
+    else:
+        message = (
+            f"{scheme or url!r} is no store duly knows; use sqlite:///file.db or "
+            f"postgresql://user@host/database"
+        )
+        raise StoreRefused(message)
+    if migrate:
+        try:
+            migrator.ensure(store, package, store.shown_url)
+        except BaseException:
+            store.close()
+            raise
+    return store
+
+
+def sqlite_path(url: str) -> Path:
+    """Return the file of `sqlite:///relative.db` or `sqlite:////absolute.db`."""
+    parts = urlsplit(url)
+    path = unquote(parts.path)
+    if parts.netloc or len(path) < 2 or parts.query:  # noqa: PLR2004 - "/" and a name
+        message = f"{url!r} is not of the form sqlite:///relative.db or sqlite:////absolute.db"
+        raise StoreRefused(message)
+    return Path(path[1:]).absolute()
+
+
+def runtime_folder(store: Store) -> Path:
+    """Return the folder where this host's workers keep their shared memory."""
+    folder = getattr(store, "folder", None)
+    if folder is None:
+        name = f"duly-{os.getuid()}"
+        folder = Path(tempfile.gettempdir()) / name
+    place = Path(folder)
+    place.mkdir(mode=0o700, exist_ok=True)
+    if place.stat().st_uid != os.getuid():
+        message = f"{place} belongs to another user; remove it"
+        raise StoreRefused(message)
+    return place

@@ -1,0 +1,1 @@
+"""Runs in a PostgreSQL database, for any number of machines."""

@@ -1,0 +1,292 @@
+-- The engine's tables. duly_runs holds only what can run now or is running: delayed, paused and
+-- unregistered runs wait in duly_waiting, finished ones lie in duly_history, so a claim costs the
+-- same whatever their number.
+-- As on SQLite, but times are timestamptz, ids of runs uuid and flags boolean. Names sort by code
+-- point (COLLATE "C") as Python and SQLite sort them, whatever the database's own collation is.
+
+-- The wall time of every due and expiry computation; tests may replace it.
+CREATE FUNCTION duly_now() RETURNS timestamptz
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$ SELECT statement_timestamp() $$;
+
+-- Microseconds since 1970, both ways and exact: numeric here, two small products there.
+CREATE FUNCTION duly_microseconds(moment timestamptz) RETURNS bigint
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$ SELECT (extract(epoch FROM moment) * 1000000)::bigint $$;
+
+CREATE FUNCTION duly_time(microseconds bigint) RETURNS timestamptz
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$ SELECT timestamptz 'epoch' + (microseconds / 1000000) * interval '1 second'
+                                     + (microseconds % 1000000) * interval '1 microsecond' $$;
+
+CREATE TABLE duly_runs (
+    id uuid NOT NULL PRIMARY KEY,
+    task text COLLATE "C" NOT NULL,
+    queue text COLLATE "C" NOT NULL,
+    lane text COLLATE "C" NOT NULL,
+    state text NOT NULL DEFAULT 'queued' CHECK (state IN ('queued', 'running')),
+    priority integer NOT NULL,
+    generation integer NOT NULL DEFAULT 1 CHECK (generation >= 1),
+    claim_number bigint NOT NULL DEFAULT 0 CHECK (claim_number >= 0),
+    attempt integer NOT NULL DEFAULT 1 CHECK (attempt >= 1),
+    retries_used integer NOT NULL DEFAULT 0 CHECK (retries_used >= 0),
+    crashes integer NOT NULL DEFAULT 0 CHECK (crashes >= 0),
+    created_at timestamptz NOT NULL,
+    due_at timestamptz NOT NULL,
+    expires_at timestamptz,
+    worker_id text COLLATE "C",
+    claimed_at timestamptz,
+    cancel_requested boolean NOT NULL DEFAULT false,
+    key text COLLATE "C",
+    tags text,
+    progress double precision,
+    progress_text text,
+    arguments text NOT NULL,
+    CHECK ((state = 'running') = (worker_id IS NOT NULL)),
+    CHECK ((state = 'running') = (claimed_at IS NOT NULL)),
+    CHECK (state = 'queued' OR claim_number >= 1)
+) WITH (
+    -- Every row is written, claimed and deleted within moments: clean up after thousands of dead
+    -- rows, not after a fifth of the table, and without pauses.
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_analyze_scale_factor = 0.2,
+    autovacuum_vacuum_cost_delay = 0
+);
+CREATE INDEX duly_runs_ready ON duly_runs (queue, lane, priority DESC, due_at, id, task, expires_at)
+    WHERE state = 'queued';
+CREATE INDEX duly_runs_held ON duly_runs (worker_id, claimed_at) WHERE state = 'running';
+CREATE INDEX duly_runs_expiring ON duly_runs (expires_at)
+    WHERE state = 'queued' AND expires_at IS NOT NULL;
+
+CREATE TABLE duly_waiting (
+    id uuid NOT NULL PRIMARY KEY,
+    task text COLLATE "C" NOT NULL,
+    queue text COLLATE "C" NOT NULL,
+    lane text COLLATE "C" NOT NULL,
+    priority integer NOT NULL,
+    generation integer NOT NULL DEFAULT 1 CHECK (generation >= 1),
+    claim_number bigint NOT NULL DEFAULT 0 CHECK (claim_number >= 0),
+    attempt integer NOT NULL DEFAULT 1 CHECK (attempt >= 1),
+    retries_used integer NOT NULL DEFAULT 0 CHECK (retries_used >= 0),
+    crashes integer NOT NULL DEFAULT 0 CHECK (crashes >= 0),
+    created_at timestamptz NOT NULL,
+    due_at timestamptz NOT NULL,
+    expires_at timestamptz,
+    parked text COLLATE "C" CHECK (parked IN ('paused', 'unregistered')),
+    key text COLLATE "C",
+    tags text,
+    arguments text NOT NULL
+) WITH (
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_cost_delay = 0
+);
+CREATE INDEX duly_waiting_due ON duly_waiting (due_at) WHERE parked IS NULL;
+CREATE INDEX duly_waiting_parked ON duly_waiting (parked, queue, task) WHERE parked IS NOT NULL;
+CREATE INDEX duly_waiting_expiring ON duly_waiting (expires_at) WHERE expires_at IS NOT NULL;
+-- Only here: the list of queues jumps from name to name in it instead of reading the table.
+CREATE INDEX duly_waiting_queue ON duly_waiting (queue);
+
+CREATE TABLE duly_history (
+    id uuid NOT NULL PRIMARY KEY,
+    task text COLLATE "C" NOT NULL,
+    queue text COLLATE "C" NOT NULL,
+    lane text COLLATE "C" NOT NULL,
+    state text NOT NULL CHECK (state IN ('succeeded', 'failed', 'interrupted', 'cancelled')),
+    cause text,
+    outcome text,
+    priority integer NOT NULL,
+    generation integer NOT NULL,
+    claim_number bigint NOT NULL,
+    attempt integer NOT NULL,
+    retries_used integer NOT NULL,
+    crashes integer NOT NULL,
+    created_at timestamptz NOT NULL,
+    due_at timestamptz NOT NULL,
+    expires_at timestamptz,
+    worker_id text COLLATE "C",
+    started_at timestamptz,
+    finished_at timestamptz NOT NULL,
+    key text COLLATE "C",
+    tags text,
+    arguments text NOT NULL,
+    result text,
+    error text,
+    traceback text,
+    fingerprint text COLLATE "C",
+    CHECK (state <> 'succeeded' OR outcome = 'returned')
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
+CREATE INDEX duly_history_dead ON duly_history (task, fingerprint, id)
+    WHERE state IN ('failed', 'interrupted');
+-- Only here: rows arrive in the order of their ends, so this costs next to nothing to keep.
+CREATE INDEX duly_history_finished ON duly_history
+    USING brin (finished_at) WITH (pages_per_range = 32, autosummarize = on);
+
+-- An attempt's record lies in the history row while it is the run's last word, else here.
+CREATE TABLE duly_attempts (
+    run_id uuid NOT NULL,
+    claim_number bigint NOT NULL,
+    generation integer NOT NULL,
+    attempt integer NOT NULL,
+    outcome text NOT NULL,
+    worker_id text COLLATE "C",
+    started_at timestamptz,
+    finished_at timestamptz NOT NULL,
+    error text,
+    traceback text,
+    PRIMARY KEY (run_id, claim_number)
+);
+
+CREATE TABLE duly_keys (
+    task text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL CHECK (octet_length(key) BETWEEN 1 AND 255),
+    run_id uuid NOT NULL,
+    fingerprint text NOT NULL,
+    ttl bigint,
+    active_only boolean NOT NULL,
+    expires_at timestamptz,
+    PRIMARY KEY (task, key)
+) WITH (autovacuum_vacuum_scale_factor = 0.05);
+CREATE INDEX duly_keys_expiring ON duly_keys (expires_at) WHERE expires_at IS NOT NULL;
+
+CREATE TABLE duly_tags (
+    name text COLLATE "C" NOT NULL,
+    value text COLLATE "C" NOT NULL,
+    run_id uuid NOT NULL,
+    PRIMARY KEY (name, value, run_id)
+);
+CREATE INDEX duly_tags_of_run ON duly_tags (run_id);
+
+-- The numbers of lines and acts stand for SQLite's rowid: they keep the order within one instant.
+CREATE TABLE duly_logs (
+    number bigint GENERATED ALWAYS AS IDENTITY,
+    run_id uuid NOT NULL,
+    claim_number bigint NOT NULL,
+    at timestamptz NOT NULL,
+    level text NOT NULL,
+    message text NOT NULL
+);
+CREATE INDEX duly_logs_of_run ON duly_logs (run_id);
+
+CREATE TABLE duly_acts (
+    number bigint GENERATED ALWAYS AS IDENTITY,
+    at timestamptz NOT NULL,
+    actor text NOT NULL,
+    act text NOT NULL,
+    subject text COLLATE "C" NOT NULL,
+    reason text NOT NULL
+);
+CREATE INDEX duly_acts_on_subject ON duly_acts (subject);
+CREATE INDEX duly_acts_by_time ON duly_acts (at, number);
+
+CREATE TABLE duly_queues (
+    name text COLLATE "C" NOT NULL PRIMARY KEY,
+    paused boolean NOT NULL
+);
+
+-- Beats rewrite the same few rows for ever: room in the page lets them skip the indexes.
+CREATE TABLE duly_workers (
+    id text COLLATE "C" NOT NULL PRIMARY KEY,
+    state text NOT NULL CHECK (state IN ('live', 'dead', 'stopped')),
+    host text NOT NULL,
+    pid integer NOT NULL,
+    started_at timestamptz NOT NULL,
+    seen_at timestamptz NOT NULL,
+    stopped_at timestamptz,
+    lease_seconds double precision NOT NULL,
+    queues text NOT NULL,
+    tasks text NOT NULL,
+    beats bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
+CREATE INDEX duly_workers_live ON duly_workers (id) WHERE state = 'live';
+
+-- Every run, wherever it is; reads go through this view and are one statement.
+CREATE VIEW duly_every_run AS
+SELECT id, task, queue, lane, state, NULL::text AS cause, priority, generation, claim_number,
+       attempt, retries_used, crashes, created_at, due_at, expires_at, claimed_at,
+       NULL::timestamptz AS finished_at, worker_id, cancel_requested, NULL::text AS parked, key,
+       tags, arguments, NULL::text AS result, NULL::text AS error, NULL::text AS traceback,
+       NULL::text AS fingerprint, progress, progress_text
+  FROM duly_runs
+UNION ALL
+SELECT id, task, queue, lane, 'queued', NULL, priority, generation, claim_number,
+       attempt, retries_used, crashes, created_at, due_at, expires_at, NULL,
+       NULL, NULL, false, parked, key,
+       tags, arguments, NULL, NULL, NULL,
+       NULL, NULL, NULL
+  FROM duly_waiting
+UNION ALL
+SELECT id, task, queue, lane, state, cause, priority, generation, claim_number,
+       attempt, retries_used, crashes, created_at, due_at, expires_at, started_at,
+       finished_at, worker_id, false, NULL, key,
+       tags, arguments, result, error, traceback,
+       fingerprint, NULL, NULL
+  FROM duly_history;
+
+-- The channel of the wake-up hints: one per schema, so that two dulys in a database stay apart.
+CREATE FUNCTION duly_channel() RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$ SELECT 'duly_' || relnamespace FROM pg_class WHERE oid = 'duly_runs'::regclass $$;
+
+-- Whoever takes a key holds this lock until its transaction ends. The seed keeps duly's locks away
+-- from the application's; two keys with one hash only wait for one another.
+CREATE FUNCTION duly_key_lock(task text, key text) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT hashtextextended(task || chr(31) || key, 1685417081) $$;
+
+-- Enqueue in a transaction that is not ours. A function, because every statement in it sees what
+-- was committed while it waited for the key; one statement with the lock in it would not.
+CREATE FUNCTION duly_enqueue(
+    new_id uuid, of_task text, in_queue text, in_lane text, with_priority integer,
+    with_arguments text, delay bigint, at bigint, expires bigint, with_tags text,
+    with_key text, with_fingerprint text, key_ttl bigint, key_active_only boolean
+) RETURNS TABLE (run_id uuid, is_new boolean, conflict boolean)
+    LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+DECLARE
+    now timestamptz := duly_now();
+    due timestamptz;
+    expiry timestamptz;
+    held record;
+BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    IF with_key IS NOT NULL THEN
+        PERFORM pg_advisory_xact_lock(duly_key_lock(of_task, with_key));
+        now := duly_now();
+        -- A plain read: it must not lock a row that settling this key's run wants to write.
+        SELECT known.run_id AS id, known.fingerprint INTO held
+          FROM duly_keys AS known
+         WHERE known.task = of_task AND known.key = with_key
+           AND (known.expires_at IS NULL OR known.expires_at > now);
+        IF FOUND THEN
+            RETURN QUERY SELECT held.id, false, held.fingerprint <> with_fingerprint;
+            RETURN;
+        END IF;
+        INSERT INTO duly_keys (task, key, run_id, fingerprint, ttl, active_only)
+        VALUES (of_task, with_key, new_id, with_fingerprint, key_ttl, key_active_only)
+            ON CONFLICT (task, key) DO UPDATE
+           SET run_id = excluded.run_id, fingerprint = excluded.fingerprint, ttl = excluded.ttl,
+               active_only = excluded.active_only, expires_at = NULL;
+    END IF;
+    due := CASE WHEN at IS NULL THEN now + delay * interval '1 microsecond'
+                ELSE duly_time(greatest(at, 0)) END;
+    expiry := now + expires * interval '1 microsecond';
+    IF due <= now THEN
+        INSERT INTO duly_runs
+            (id, task, queue, lane, priority, created_at, due_at, expires_at, key, tags, arguments)
+        VALUES (new_id, of_task, in_queue, in_lane, with_priority, now, due, expiry, with_key,
+                with_tags, with_arguments);
+    ELSE
+        INSERT INTO duly_waiting
+            (id, task, queue, lane, priority, created_at, due_at, expires_at, key, tags, arguments)
+        VALUES (new_id, of_task, in_queue, in_lane, with_priority, now, due, expiry, with_key,
+                with_tags, with_arguments);
+    END IF;
+    INSERT INTO duly_tags (name, value, run_id)
+    SELECT tag.key, tag.value, new_id FROM json_each_text(with_tags::json) AS tag;
+    PERFORM pg_notify(duly_channel(), '');
+    RETURN QUERY SELECT new_id, true, false;
+END
+$$;

@@ -1,0 +1,1 @@
+"""Runs in an SQLite file, for any number of processes on one machine."""

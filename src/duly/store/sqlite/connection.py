@@ -1,0 +1,185 @@
+"""How duly opens an SQLite file, locks it, and words what goes wrong with it."""
+
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from duly.errors import (
+    DulyError,
+    StoreFull,
+    StoreReadOnly,
+    StoreRefused,
+    StoreUnavailable,
+    WouldBlockItself,
+)
+
+OLDEST_SQLITE = (3, 35, 0)
+BUSY_SECONDS = 30.0
+"""How long to wait for the application's own connections; duly's wait for the lock file."""
+
+_NETWORK_FILE_SYSTEMS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre"}
+)
+_FIXED_WAL = ((3, 51, 3), (3, 50, 7), (3, 44, 6))
+"""The builds in which a checkpoint can no longer race a commit of another process."""
+
+
+def check_place(path: Path) -> None:
+    """Refuse a place where locks do not hold."""
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        message = f"SQLite {sqlite3.sqlite_version} is too old; duly needs 3.35 or newer"
+        raise StoreRefused(message)
+    if path.is_symlink():
+        message = f"{path} is a symbolic link; name the file itself, so that its locks have one place"
+        raise StoreRefused(message)
+    if not path.parent.is_dir():
+        message = f"the folder {path.parent} does not exist; create it, or choose another place"
+        raise StoreRefused(message)
+    kind = file_system_of(path.parent)
+    if kind in _NETWORK_FILE_SYSTEMS or kind.startswith("fuse"):
+        message = (
+            f"{path} lies on {kind}, where file locks cannot be trusted; use a local disk, "
+            f"or PostgreSQL when several machines share the work"
+        )
+        raise StoreRefused(message)
+
+
+def file_system_of(folder: Path) -> str:
+    """Return the type of the file system that holds a folder; empty where it cannot be told."""
+    try:
+        mounts = Path("/proc/self/mounts").read_text()
+    except OSError:
+        return ""
+    place = str(folder.resolve())
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        _, point, found, *_ = line.split(" ")
+        point = point.replace("\\040", " ")
+        inside = place == point or place.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, found
+    return kind
+
+
+def create_private(path: Path) -> bool:
+    """Create the file for its owner alone; return whether it was missing."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return False
+    except OSError as error:
+        message = f"cannot create {path}: {error.strerror}; check the folder's permissions"
+        raise StoreReadOnly(message) from error
+    return True
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open the file with duly's settings."""
+    with driver_errors(path):
+        connection = sqlite3.connect(
+            path,
+            timeout=BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+        # Accepted means durable: FULL makes every commit reach the disk, in both journal modes.
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA temp_store = MEMORY")
+    return connection
+
+
+def wal_can_lose_commits() -> bool:
+    """Say whether this SQLite build has the checkpoint race."""
+    version = sqlite3.sqlite_version_info
+    return not any(
+        version >= fixed and version[:2] == fixed[:2] or version[:2] > (3, 51)
+        for fixed in _FIXED_WAL
+    )
+
+
+@contextmanager
+def driver_errors(path: Path) -> Iterator[None]:
+    """Turn the driver's errors into duly's, once, with what to do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _translated(error, path) from error
+
+
+def _translated(error: sqlite3.Error, path: Path) -> DulyError:
+    code = getattr(error, "sqlite_errorcode", None)
+    primary = code & 0xFF if code is not None else None
+    if primary in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+        return StoreUnavailable(
+            f"{path} was locked by another program for {BUSY_SECONDS:.0f} s ({error}); "
+            f"find the transaction that is held open there"
+        )
+    if primary in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}:
+        return StoreReadOnly(f"{path} cannot be written ({error}); check its owner and permissions")
+    if primary == sqlite3.SQLITE_FULL:
+        return StoreFull(f"the disk of {path} is full ({error}); nothing was written; free space")
+    if primary == sqlite3.SQLITE_CANTOPEN:
+        return StoreUnavailable(f"cannot open {path} ({error}); check the path and its permissions")
+    if primary in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}:
+        return StoreRefused(f"{path} is not a sound SQLite database ({error}); restore a backup")
+    if primary == sqlite3.SQLITE_IOERR:
+        return StoreUnavailable(f"reading or writing {path} failed ({error}); check the disk")
+    return StoreUnavailable(f"{path}: {error}")
+
+
+class WriteLock:
+    """The lock every write transaction of duly takes first, across threads and processes.
+
+    SQLite has no fairness among writers: one busy process can starve another's write for half a
+    minute. A blocking `flock` queues them. It also keeps commits, checkpoints and closes of duly's
+    own connections apart, which is what makes WAL safe on builds with the checkpoint race.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._mutex = threading.Lock()
+        self._owner: int | None = None
+        try:
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            message = f"cannot open {path}: {error.strerror}; check the folder's permissions"
+            raise StoreReadOnly(message) from error
+
+    def acquire(self) -> None:
+        """Wait for the lock; a thread that holds it already is told so instead of stalling."""
+        if self._owner == threading.get_ident():
+            message = (
+                "this thread holds the database's write lock in a transactional section; "
+                "write through it with using(connection=duly.current().connection)"
+            )
+            raise WouldBlockItself(message)
+        self._mutex.acquire()
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        except BaseException:
+            self._mutex.release()
+            raise
+        self._owner = threading.get_ident()
+
+    def release(self) -> None:
+        """Let the next writer go on."""
+        self._owner = None
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        self._mutex.release()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the lock for the length of a block."""
+        self.acquire()
+        try:
+            yield
+        finally:
+            self.release()
+
+    def close(self) -> None:
+        """Close the lock's file."""
+        os.close(self._descriptor)

@@ -1,0 +1,70 @@
+"""Accepting runs."""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+
+from duly.store.protocol import Accepted, Enqueue
+from duly.store.sqlite.bulk import execute_rows
+from duly.store.statements import load
+
+SQL = load("duly.store.sqlite", "enqueue")
+
+
+def enqueue(cursor: sqlite3.Cursor, ops: Sequence[Enqueue], now: int) -> list[Accepted]:
+    """Insert the runs whose keys are free; answer the others with the run that has the key."""
+    ready = []
+    later = []
+    tags = []
+    answers = []
+    for op in ops:
+        if op.key is not None:
+            answer = _take_key(cursor, op, now)
+            answers.append(answer)
+            if not answer.new:
+                continue
+        else:
+            answers.append(Accepted(op.run_id))
+        due_at = now + op.delay if op.at is None else max(op.at, 0)
+        row = (
+            op.run_id,
+            op.task,
+            op.queue,
+            op.lane,
+            op.priority,
+            now,
+            due_at,
+            None if op.expires is None else now + op.expires,
+            None if op.key is None else op.key.text,
+            op.tags,
+            op.arguments,
+        )
+        (ready if due_at <= now else later).append(row)
+        if op.tags is not None:
+            tags += [(name, value, op.run_id) for name, value in json.loads(op.tags).items()]
+    execute_rows(cursor, SQL, "ready", ready)
+    execute_rows(cursor, SQL, "later", later)
+    execute_rows(cursor, SQL, "tags", tags)
+    return answers
+
+
+def _take_key(cursor: sqlite3.Cursor, op: Enqueue, now: int) -> Accepted:
+    key = op.key
+    if key is None:
+        return Accepted(op.run_id)
+    place = {"task": op.task, "key": key.text}
+    taken = cursor.execute(
+        SQL["take_key"],
+        place
+        | {
+            "run_id": op.run_id,
+            "fingerprint": key.fingerprint,
+            "ttl": key.ttl,
+            "active_only": key.active_only,
+            "now": now,
+        },
+    )
+    if taken.rowcount == 1:
+        return Accepted(op.run_id)
+    run_id, fingerprint = cursor.execute(SQL["read_key"], place).fetchone()
+    return Accepted(run_id, new=False, conflict=fingerprint != key.fingerprint)

@@ -1,0 +1,111 @@
+"""Reading."""
+
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from duly.core.record import (
+    Act,
+    AttemptRecord,
+    DeadGroup,
+    LogLine,
+    QueueRecord,
+    RunRecord,
+    WorkerRecord,
+)
+from duly.core.states import DEAD
+from duly.store.protocol import Peek, RunFilter
+from duly.store.statements import load
+
+SQL = load("duly.store.sqlite", "inspect")
+
+Query = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
+
+
+class SqliteInspector:
+    """The reads of a store, over its `_query`."""
+
+    _query: Query
+
+    def get_run(self, run_id: str) -> RunRecord | None:
+        """Return one run, wherever it is."""
+        rows = self._query(SQL["run"], {"run_id": run_id})
+        return _run(rows[0]) if rows else None
+
+    def get_states(self, run_ids: Sequence[str]) -> dict[str, str]:
+        """Return the states of those runs that exist."""
+        return dict(self._query(SQL["states"], {"run_ids": json.dumps(list(run_ids))}))
+
+    def list_runs(self, which: RunFilter) -> list[RunRecord]:
+        """Return runs, newest first."""
+        only_dead = bool(which.states) and DEAD.issuperset(which.states)
+        name = "dead_runs" if only_dead else "runs"
+        return [_run(row) for row in self._query(SQL[name], _filter(which))]
+
+    def list_attempts(self, run_id: str) -> list[AttemptRecord]:
+        """Return the ended attempts of a run, oldest first."""
+        return [AttemptRecord(*row) for row in self._query(SQL["attempts"], {"run_id": run_id})]
+
+    def list_logs(self, run_id: str, limit: int) -> list[LogLine]:
+        """Return the log lines of a run, oldest first."""
+        rows = self._query(SQL["logs"], {"run_id": run_id, "limit": limit})
+        return [LogLine(*row) for row in rows]
+
+    def list_acts(self, subject: str | None, limit: int) -> list[Act]:
+        """Return operators' acts, newest first."""
+        rows = self._query(SQL["acts"], {"subject": subject, "limit": limit})
+        return [Act(*row) for row in rows]
+
+    def list_workers(self) -> list[WorkerRecord]:
+        """Return workers, newest first."""
+        return [WorkerRecord(*row) for row in self._query(SQL["workers"], {})]
+
+    def list_queues(self) -> list[QueueRecord]:
+        """Return queues by name."""
+        return [
+            QueueRecord(name, bool(paused), ready, waiting, running)
+            for name, paused, ready, waiting, running in self._query(SQL["queues"], {})
+        ]
+
+    def list_dead_groups(self, which: RunFilter) -> list[DeadGroup]:
+        """Return dead letters grouped by task and fingerprint, the largest first."""
+        return [DeadGroup(*row) for row in self._query(SQL["dead_groups"], _filter(which))]
+
+    def list_cancel_requests(self, worker_id: str) -> list[str]:
+        """Return the runs of a worker that someone asked to cancel."""
+        return [row[0] for row in self._query(SQL["cancel_requests"], {"worker_id": worker_id})]
+
+    def peek(self) -> Peek:
+        """Look whether there is something to do."""
+        ready, suspect, parked, due_at = self._query(SQL["peek"], {})[0]
+        next_due_in = None if due_at is None else due_at - self.now()
+        return Peek(bool(ready), bool(suspect), bool(parked), next_due_in)
+
+    def now(self) -> int:
+        """Return the wall time of the store."""
+        raise NotImplementedError
+
+
+def _filter(which: RunFilter) -> dict[str, Any]:
+    tag_name, tag_value = which.tag or (None, None)
+    return {
+        "states": json.dumps(which.states) if which.states else None,
+        "task": which.task,
+        "queue": which.queue,
+        "tag_name": tag_name,
+        "tag_value": tag_value,
+        "fingerprint": which.fingerprint,
+        "since": which.since,
+        "before": which.before,
+        "limit": which.limit,
+    }
+
+
+def _run(row: tuple[Any, ...] | sqlite3.Row) -> RunRecord:
+    columns = list(row)
+    columns[_CANCEL_REQUESTED] = bool(columns[_CANCEL_REQUESTED])
+    return RunRecord(*columns)
+
+
+_CANCEL_REQUESTED = 18

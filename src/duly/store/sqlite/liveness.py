@@ -1,0 +1,102 @@
+"""Who lives, without a write to the data file.
+
+Each worker process holds a lock on a small file of its own for its whole life; the file carries
+its beat counter. A lock that can be taken means dead now; an unmoved counter means frozen. These
+are record locks (`lockf`): a forked child does not inherit them, so they end with the very process.
+"""
+
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+_COUNTER_BYTES = 8
+
+
+class Life:
+    """Held by the process that is the worker; the kernel lets go when the process ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
+        _held_here.add(path)
+
+    def end(self) -> None:
+        """Give up the lock and remove the file."""
+        self._path.unlink(missing_ok=True)
+        _held_here.discard(self._path)
+        os.close(self._descriptor)
+
+
+class FilePulse:
+    """Beats for workers and watches others', by their files."""
+
+    def __init__(self, folder: Path, live_workers: Callable[[], list[str]]) -> None:
+        self._folder = folder
+        self._live_workers = live_workers
+        self._counters: dict[str, tuple[int, int]] = {}
+        self._mutex = threading.Lock()
+
+    def beat(self, worker_ids: Sequence[str]) -> set[str]:
+        """Count one beat for each; a file that recovery removed beats for nobody."""
+        with self._mutex:
+            return {worker_id for worker_id in worker_ids if self._beat_one(worker_id)}
+
+    def read(self) -> dict[str, int | None]:
+        """Return other processes' live workers' counters; None where the process is gone."""
+        return {
+            worker_id: self._read_one(life_path(self._folder, worker_id))
+            for worker_id in self._live_workers()
+            # Opening and closing a file whose lock this very process holds would drop the lock.
+            if life_path(self._folder, worker_id) not in _held_here
+        }
+
+    def forget(self, worker_id: str) -> None:
+        """Remove a dead worker's file."""
+        life_path(self._folder, worker_id).unlink(missing_ok=True)
+
+    def seen_at(self, worker_id: str) -> int | None:
+        """Return when the worker beat last, for people to look at."""
+        try:
+            return life_path(self._folder, worker_id).stat().st_mtime_ns // 1_000
+        except FileNotFoundError:
+            return None
+
+    def _beat_one(self, worker_id: str) -> bool:
+        descriptor, counter = self._counters.get(worker_id, (-1, 0))
+        if descriptor < 0:
+            try:
+                path = life_path(self._folder, worker_id)
+                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return False
+        counter += 1
+        os.pwrite(descriptor, counter.to_bytes(_COUNTER_BYTES, "little"), 0)
+        self._counters[worker_id] = (descriptor, counter)
+        return os.fstat(descriptor).st_nlink > 0
+
+    @staticmethod
+    def _read_one(path: Path) -> int | None:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return int.from_bytes(os.pread(descriptor, _COUNTER_BYTES, 0), "little")
+        else:
+            return None
+        finally:
+            os.close(descriptor)
+
+
+_held_here: set[Path] = set()
+os.register_at_fork(after_in_child=_held_here.clear)
+
+
+def life_path(folder: Path, worker_id: str) -> Path:
+    """Return the place of a worker's life file."""
+    return folder / f"{worker_id}.life"

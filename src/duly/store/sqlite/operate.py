@@ -1,0 +1,126 @@
+"""What people do to runs and queues, and what running attempts say about themselves."""
+
+import json
+import sqlite3
+
+from duly.core.states import State
+from duly.store.protocol import (
+    AddLogs,
+    Cancel,
+    DiscardDead,
+    PauseQueue,
+    Redrive,
+    Redriven,
+    ResetKey,
+    SetProgress,
+)
+from duly.store.sqlite.bulk import execute_rows
+from duly.store.statements import load
+
+SQL = load("duly.store.sqlite", "operate")
+JOURNAL = load("duly.store.sqlite", "journal")
+
+
+def cancel(cursor: sqlite3.Cursor, op: Cancel, now: int) -> str | None:
+    """End a queued run, ask a running one to stop, leave a final one alone."""
+    found = cursor.execute(SQL["state"], {"run_id": op.run_id}).fetchone()
+    if found is None:
+        return None
+    state: str = found[0]
+    if state == State.QUEUED:
+        end_queued(cursor, op.run_id, cause="requested", error=op.reason or None, now=now)
+        answer = "cancelled"
+    elif state == State.RUNNING:
+        cursor.execute(SQL["ask_cancel"], {"run_id": op.run_id})
+        answer = "requested"
+    else:
+        return state
+    _record(cursor, op.actor, "cancel", op.run_id, op.reason, now)
+    return answer
+
+
+def end_queued(
+    cursor: sqlite3.Cursor, run_id: str, *, cause: str, error: str | None, now: int
+) -> None:
+    """Move a run that nobody runs to history as cancelled."""
+    place = {"run_id": run_id, "cause": cause, "error": error, "now": now}
+    if cursor.execute(SQL["end_ready"], place).rowcount:
+        cursor.execute(SQL["drop_ready"], {"run_id": run_id})
+    elif cursor.execute(SQL["end_waiting"], place).rowcount:
+        cursor.execute(SQL["drop_waiting"], {"run_id": run_id})
+    cursor.execute(SQL["expire_key_of"], {"run_id": run_id, "now": now})
+
+
+def redrive(cursor: sqlite3.Cursor, op: Redrive, now: int) -> Redriven:
+    """Queue a final run again: same id, next generation, claim_number goes on growing."""
+    found = cursor.execute(SQL["state"], {"run_id": op.run_id}).fetchone()
+    if found is None:
+        return Redriven(done=False, state=None)
+    place = {"run_id": op.run_id}
+    revived = cursor.execute(
+        SQL["revive"],
+        place
+        | {
+            "due_at": now + op.delay,
+            "arguments": op.arguments,
+            "states": json.dumps(op.states),
+            "generation": op.generation,
+            "lane": op.lane,
+        },
+    )
+    if revived.rowcount == 0:
+        return Redriven(done=False, state=found[0])
+    cursor.execute(SQL["keep_last_attempt"], place)
+    cursor.execute(SQL["drop_revived"], place)
+    cursor.execute(SQL["hold_key_again"], place)
+    act = "redrive" if op.arguments is None else "edit and redrive"
+    _record(cursor, op.actor, act, op.run_id, op.reason, now)
+    return Redriven(done=True, state=State.QUEUED)
+
+
+def discard_dead(cursor: sqlite3.Cursor, op: DiscardDead, now: int) -> Redriven:
+    """End a dead letter as cancelled."""
+    found = cursor.execute(SQL["state"], {"run_id": op.run_id}).fetchone()
+    if found is None:
+        return Redriven(done=False, state=None)
+    if not cursor.execute(SQL["discard"], {"run_id": op.run_id}).rowcount:
+        return Redriven(done=False, state=found[0])
+    _record(cursor, op.actor, "discard", op.run_id, op.reason, now)
+    return Redriven(done=True, state=State.CANCELLED)
+
+
+def pause_queue(cursor: sqlite3.Cursor, op: PauseQueue, now: int) -> None:
+    """Pause or resume a queue; claims look at the flag, a tick moves the rows."""
+    cursor.execute(SQL["pause"], {"queue": op.queue, "paused": op.paused})
+    act = "pause" if op.paused else "resume"
+    _record(cursor, op.actor, act, f"queue {op.queue}", op.reason, now)
+
+
+def reset_key(cursor: sqlite3.Cursor, op: ResetKey, now: int) -> bool:
+    """Forget a key."""
+    gone = cursor.execute(SQL["reset_key"], {"task": op.task, "key": op.key}).rowcount
+    if gone:
+        _record(cursor, op.actor, "reset key", f"{op.task} {op.key}", "", now)
+    return bool(gone)
+
+
+def set_progress(cursor: sqlite3.Cursor, op: SetProgress, now: int) -> bool:  # noqa: ARG001
+    """Write the progress of an attempt whose claim still holds."""
+    return bool(cursor.execute(JOURNAL["progress"], op._asdict()).rowcount)
+
+
+def add_logs(cursor: sqlite3.Cursor, op: AddLogs, now: int) -> bool:  # noqa: ARG001
+    """Write the log lines of an attempt whose claim still holds."""
+    place = {"run_id": op.run_id, "claim_number": op.claim_number}
+    if cursor.execute(JOURNAL["holds"], place).fetchone() is None:
+        return False
+    rows = [(op.run_id, op.claim_number, *line) for line in op.lines]
+    execute_rows(cursor, JOURNAL, "log", rows)
+    return True
+
+
+def _record(
+    cursor: sqlite3.Cursor, actor: str, act: str, subject: str, reason: str, now: int
+) -> None:
+    row = {"actor": actor, "act": act, "subject": subject, "reason": reason, "now": now}
+    cursor.execute(SQL["record"], row)

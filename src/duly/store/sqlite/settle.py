@@ -1,0 +1,107 @@
+"""Recording how attempts ended: the only place that ends one."""
+
+import sqlite3
+from collections.abc import Sequence
+
+from duly.core.outcome import ErrorText
+from duly.core.verdict import Finish, Requeue
+from duly.store.protocol import Settle, Settled
+from duly.store.sqlite.bulk import execute_rows
+from duly.store.statements import load
+
+SQL = load("duly.store.sqlite", "settle")
+
+BY_OTHERS = frozenset({"lost", "handed_back", "stopped"})
+"""Outcomes that only recovery writes: found under our claim, they mean the claim was lost."""
+
+
+def settle(cursor: sqlite3.Cursor, ops: Sequence[Settle], now: int) -> list[Settled]:
+    """Write each verdict whose claim still holds; answer per op."""
+    finishing = [op for op in ops if isinstance(op.verdict, Finish)]
+    if len(finishing) == len(ops) and _finish(cursor, finishing, now) == len(ops):
+        return [Settled.DONE] * len(ops)
+    if len(finishing) < len(ops):
+        _finish(cursor, finishing, now)
+    return [
+        _answer_finish(cursor, op) if isinstance(op.verdict, Finish) else _requeue(cursor, op, now)
+        for op in ops
+    ]
+
+
+def _finish(cursor: sqlite3.Cursor, ops: Sequence[Settle], now: int) -> int:
+    rows = [_ending(op) for op in ops]
+    moved = execute_rows(cursor, SQL, "finish", rows, first=(now,))
+    execute_rows(cursor, SQL, "leave", [(op.run_id, op.claim_number) for op in ops])
+    for op in ops:
+        if op.keyed:
+            place = {"run_id": op.run_id, "claim_number": op.claim_number}
+            cursor.execute(SQL["start_key_expiry"], place)
+    return moved
+
+
+def _ending(op: Settle) -> tuple[object, ...]:
+    verdict = op.verdict
+    assert isinstance(verdict, Finish)  # noqa: S101 - the caller sorted them
+    error, traceback, fingerprint = error_columns(op.error)
+    return (
+        op.run_id,
+        op.claim_number,
+        verdict.state,
+        verdict.cause,
+        op.outcome,
+        op.elapsed,
+        verdict.result,
+        error,
+        traceback,
+        fingerprint,
+    )
+
+
+def _answer_finish(cursor: sqlite3.Cursor, op: Settle) -> Settled:
+    """Tell a fresh write, or one whose reply got lost before, from a lost claim."""
+    place = {"run_id": op.run_id, "claim_number": op.claim_number}
+    found = cursor.execute(SQL["recorded"], place).fetchone()
+    if found is None:
+        return Settled.CLAIM_LOST
+    ours = found[0] == op.outcome or found[0] not in BY_OTHERS
+    return Settled.DONE if ours else Settled.CLAIM_LOST
+
+
+def _requeue(cursor: sqlite3.Cursor, op: Settle, now: int) -> Settled:
+    verdict = op.verdict
+    assert isinstance(verdict, Requeue)  # noqa: S101 - the caller sorted them
+    place = {"run_id": op.run_id, "claim_number": op.claim_number}
+    standing = cursor.execute(SQL["standing"], place).fetchone()
+    if standing is None:
+        return _answer_finish(cursor, op)
+    if standing[0]:
+        return Settled.CANCEL_REQUESTED
+    if verdict.recorded:
+        error, traceback, _ = error_columns(op.error)
+        facts = {"outcome": op.outcome, "elapsed": op.elapsed, "now": now}
+        facts |= {"error": error, "traceback": traceback}
+        cursor.execute(SQL["record_attempt"], place | facts)
+    after = int(verdict.after * 1_000_000)
+    cursor.execute(
+        SQL["requeue"],
+        place
+        | {
+            "attempt": verdict.attempt,
+            "retries_used": verdict.retries_used,
+            "crashes": verdict.crashes,
+            "lane": verdict.lane,
+            "after": after,
+            "now": now,
+        },
+    )
+    if after > 0:
+        cursor.execute(SQL["set_aside"], {"run_id": op.run_id})
+        cursor.execute(SQL["drop_set_aside"], {"run_id": op.run_id})
+    return Settled.DONE
+
+
+def error_columns(error: ErrorText | None) -> tuple[str | None, str | None, str | None]:
+    """Return error, traceback and fingerprint as they are stored."""
+    if error is None:
+        return None, None, None
+    return str(error), error.traceback or None, error.fingerprint or None

@@ -1,0 +1,88 @@
+-- operate: what people do to runs and queues; each act is recorded in the same transaction.
+
+-- :name record
+INSERT INTO duly_acts (at, actor, act, subject, reason)
+VALUES (:now, :actor, :act, :subject, :reason)
+
+-- :name state
+SELECT state, generation FROM duly_every_run WHERE id = :run_id
+
+-- :name ask_cancel
+UPDATE duly_runs SET cancel_requested = 1 WHERE id = :run_id AND state = 'running'
+
+-- :name end_ready
+-- Guard: only a run that nobody runs can end without an attempt.
+INSERT INTO duly_history
+    (id, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
+     retries_used, crashes, created_at, due_at, expires_at, finished_at, key, tags, arguments, error)
+SELECT id, task, queue, lane, 'cancelled', :cause, priority, generation, claim_number, attempt,
+       retries_used, crashes, created_at, due_at, expires_at, :now, key, tags, arguments, :error
+  FROM duly_runs
+ WHERE id = :run_id AND state = 'queued'
+
+-- :name drop_ready
+DELETE FROM duly_runs WHERE id = :run_id AND state = 'queued'
+
+-- :name end_waiting
+INSERT INTO duly_history
+    (id, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
+     retries_used, crashes, created_at, due_at, expires_at, finished_at, key, tags, arguments, error)
+SELECT id, task, queue, lane, 'cancelled', :cause, priority, generation, claim_number, attempt,
+       retries_used, crashes, created_at, due_at, expires_at, :now, key, tags, arguments, :error
+  FROM duly_waiting
+ WHERE id = :run_id
+
+-- :name drop_waiting
+DELETE FROM duly_waiting WHERE id = :run_id
+
+-- :name expire_key_of
+UPDATE duly_keys
+   SET expires_at = CASE WHEN active_only THEN :now ELSE :now + ttl END
+  FROM duly_history AS run
+ WHERE run.id = :run_id AND run.key IS NOT NULL
+   AND duly_keys.task = run.task AND duly_keys.key = run.key AND duly_keys.run_id = run.id
+
+-- :name keep_last_attempt
+-- The history row is about to go: its attempt moves to where the earlier ones are.
+INSERT INTO duly_attempts
+    (run_id, claim_number, generation, attempt, outcome, worker_id, started_at, finished_at,
+     error, traceback)
+SELECT id, claim_number, generation, attempt, outcome, worker_id, started_at, finished_at,
+       error, traceback
+  FROM duly_history
+ WHERE id = :run_id AND outcome IS NOT NULL
+    ON CONFLICT (run_id, claim_number) DO NOTHING
+
+-- :name revive
+INSERT INTO duly_waiting
+    (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
+     created_at, due_at, key, tags, arguments)
+SELECT id, task, queue, coalesce(:lane, lane), priority, generation + 1, claim_number,
+       1, 0, 0, created_at, :due_at, key, tags,
+       coalesce(:arguments, arguments)
+  FROM duly_history
+ WHERE id = :run_id
+   AND state IN (SELECT value FROM json_each(:states))
+   AND (:generation IS NULL OR generation = :generation)
+
+-- :name drop_revived
+DELETE FROM duly_history WHERE id = :run_id
+
+-- :name hold_key_again
+UPDATE duly_keys
+   SET expires_at = NULL
+  FROM duly_waiting AS run
+ WHERE run.id = :run_id AND run.key IS NOT NULL
+   AND duly_keys.task = run.task AND duly_keys.key = run.key AND duly_keys.run_id = run.id
+
+-- :name discard
+UPDATE duly_history
+   SET state = 'cancelled', cause = 'discarded'
+ WHERE id = :run_id AND state IN ('failed', 'interrupted')
+
+-- :name pause
+INSERT INTO duly_queues (name, paused) VALUES (:queue, :paused)
+    ON CONFLICT (name) DO UPDATE SET paused = excluded.paused
+
+-- :name reset_key
+DELETE FROM duly_keys WHERE task = :task AND key = :key

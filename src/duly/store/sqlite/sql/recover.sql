@@ -1,0 +1,26 @@
+-- recover: a worker is gone; its runs are settled as Lost by the same statements as any attempt.
+
+-- :name end_worker
+UPDATE duly_workers
+   SET state = :state, stopped_at = :now
+ WHERE id = :worker_id AND state = 'live'
+
+-- :name held
+SELECT id, claim_number, task, lane, attempt, retries_used, crashes, key IS NOT NULL,
+       cancel_requested
+  FROM duly_runs
+ WHERE state = 'running' AND worker_id = :worker_id
+
+-- :name orphans
+SELECT id, claim_number, task, lane, attempt, retries_used, crashes, key IS NOT NULL,
+       cancel_requested
+  FROM duly_runs INDEXED BY duly_runs_held
+ WHERE state = 'running'
+   AND worker_id NOT IN (SELECT id FROM duly_workers WHERE state = 'live')
+ LIMIT :limit
+
+-- :name register
+INSERT INTO duly_workers
+    (id, state, host, pid, started_at, seen_at, lease_seconds, queues, tasks)
+VALUES (:worker_id, 'live', :host, :pid, :now, :now, :lease_seconds, :queues, :tasks)
+    ON CONFLICT (id) DO NOTHING

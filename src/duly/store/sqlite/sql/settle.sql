@@ -1,0 +1,84 @@
+-- settle: record how attempts ended.
+-- Guard: claim_number only grows, so a worker that lost its claim matches no row.
+
+-- :name finish
+-- Parameters: now, then one row per run. INSERT comes before WITH because the driver counts the rows
+-- only of statements that begin so. A settle said twice in one batch is written once.
+INSERT INTO duly_history
+    (id, task, queue, lane, state, cause, outcome, priority, generation, claim_number, attempt,
+     retries_used, crashes, created_at, due_at, expires_at, worker_id, started_at, finished_at,
+     key, tags, arguments, result, error, traceback, fingerprint)
+WITH clock(now) AS (VALUES (?)),
+     ending(id, claim_number, state, cause, outcome, elapsed, result, error, traceback, fingerprint)
+     AS (VALUES :rows(10))
+SELECT run.id, run.task, run.queue, run.lane, ending.state, ending.cause, ending.outcome,
+       run.priority, run.generation, run.claim_number, run.attempt, run.retries_used, run.crashes,
+       run.created_at, run.due_at, run.expires_at, run.worker_id, clock.now - ending.elapsed,
+       clock.now, run.key, run.tags, run.arguments, ending.result, ending.error, ending.traceback,
+       ending.fingerprint
+  FROM ending
+  JOIN clock
+  CROSS JOIN duly_runs AS run
+    ON run.id = ending.id AND run.claim_number = ending.claim_number AND run.state = 'running'
+ WHERE true
+    ON CONFLICT (id) DO NOTHING
+
+-- :name leave
+WITH ending(id, claim_number) AS (VALUES :rows(2))
+DELETE FROM duly_runs
+ WHERE rowid IN (
+       SELECT run.rowid
+         FROM ending
+        CROSS JOIN duly_runs AS run
+           ON run.id = ending.id AND run.claim_number = ending.claim_number
+              AND run.state = 'running')
+
+-- :name recorded
+-- What an op that matched no row left behind, if its commit went through and only the reply got lost.
+-- A run that was cancelled while queued ended without an attempt, and its outcome is NULL.
+SELECT outcome FROM duly_history
+ WHERE id = :run_id AND claim_number = :claim_number AND outcome IS NOT NULL
+UNION ALL
+SELECT outcome FROM duly_attempts WHERE run_id = :run_id AND claim_number = :claim_number
+
+-- :name standing
+SELECT cancel_requested
+  FROM duly_runs
+ WHERE id = :run_id AND claim_number = :claim_number AND state = 'running'
+
+-- :name record_attempt
+INSERT INTO duly_attempts
+    (run_id, claim_number, generation, attempt, outcome, worker_id, started_at, finished_at,
+     error, traceback)
+SELECT id, claim_number, generation, attempt, :outcome, worker_id, :now - :elapsed, :now,
+       :error, :traceback
+  FROM duly_runs
+ WHERE id = :run_id AND claim_number = :claim_number AND state = 'running'
+
+-- :name requeue
+UPDATE duly_runs
+   SET state = 'queued', worker_id = NULL, claimed_at = NULL, attempt = :attempt,
+       retries_used = :retries_used, crashes = :crashes, lane = :lane,
+       due_at = CASE WHEN :after > 0 THEN :now + :after ELSE due_at END
+ WHERE id = :run_id AND claim_number = :claim_number AND state = 'running'
+   AND NOT cancel_requested
+
+-- :name set_aside
+INSERT INTO duly_waiting
+    (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
+     created_at, due_at, expires_at, key, tags, arguments)
+SELECT id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
+       created_at, due_at, expires_at, key, tags, arguments
+  FROM duly_runs
+ WHERE id = :run_id AND state = 'queued'
+
+-- :name drop_set_aside
+DELETE FROM duly_runs WHERE id = :run_id AND state = 'queued'
+
+-- :name start_key_expiry
+-- Counted from the run's end, not from now, so that a settle said again later changes nothing.
+UPDATE duly_keys
+   SET expires_at = CASE WHEN active_only THEN run.finished_at ELSE run.finished_at + ttl END
+  FROM duly_history AS run
+ WHERE run.id = :run_id AND run.claim_number = :claim_number AND run.key IS NOT NULL
+   AND duly_keys.task = run.task AND duly_keys.key = run.key AND duly_keys.run_id = run.id

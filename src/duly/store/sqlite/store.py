@@ -1,0 +1,294 @@
+"""The store on an SQLite file: one writer at a time, many processes, both journal modes."""
+
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from duly import faultpoints
+from duly.clock import Clock, SystemClock
+from duly.core.record import WorkerRecord
+from duly.core.verdict import Finish
+from duly.store import protocol as ops
+from duly.store.committer import Committer, Done
+from duly.store.migrator import OLDEST_CODE, Migration, Schema
+from duly.store.protocol import Enqueue, Op, Statement
+from duly.store.sqlite import claim, enqueue, operate, settle, upkeep
+from duly.store.sqlite.connection import (
+    WriteLock,
+    check_place,
+    connect,
+    create_private,
+    driver_errors,
+    wal_can_lose_commits,
+)
+from duly.store.sqlite.inspect import SQL as INSPECT
+from duly.store.sqlite.inspect import SqliteInspector
+from duly.store.sqlite.liveness import FilePulse, Life, life_path
+from duly.store.sqlite.section import SqliteSection
+from duly.store.sqlite.wakeup import Hints
+
+PACKAGE = "duly.store.sqlite"
+
+_Verb = Callable[[sqlite3.Cursor, Any, int], Any]
+
+_BATCHED: dict[type, tuple[str, _Verb]] = {
+    Enqueue: ("enqueue", enqueue.enqueue),
+    ops.Settle: ("settle", settle.settle),
+}
+_SINGLE: dict[type, tuple[str, _Verb]] = {
+    ops.RegisterWorker: ("operate", upkeep.register),
+    ops.SetProgress: ("operate", operate.set_progress),
+    ops.AddLogs: ("operate", operate.add_logs),
+    ops.Cancel: ("operate", operate.cancel),
+    ops.Redrive: ("operate", operate.redrive),
+    ops.DiscardDead: ("operate", operate.discard_dead),
+    ops.PauseQueue: ("operate", operate.pause_queue),
+    ops.ResetKey: ("operate", operate.reset_key),
+    ops.Recover: ("recover", upkeep.recover),
+    ops.RecoverOrphans: ("recover", upkeep.recover_orphans),
+    ops.HandBackUnknown: ("recover", upkeep.hand_back_unknown),
+    ops.Tick: ("operate", upkeep.tick),
+    ops.Prune: ("operate", upkeep.prune),
+    ops.ClaimRuns: ("claim", claim.claim),
+}
+_ORDER = [
+    ops.RegisterWorker,
+    ops.SetProgress,
+    ops.AddLogs,
+    ops.Settle,
+    Enqueue,
+    ops.Cancel,
+    ops.Redrive,
+    ops.DiscardDead,
+    ops.PauseQueue,
+    ops.ResetKey,
+    ops.Recover,
+    ops.RecoverOrphans,
+    ops.HandBackUnknown,
+    ops.Tick,
+    ops.Prune,
+    ops.ClaimRuns,
+]
+"""Within one commit: an attempt's words before its end, claims last, so that they see all."""
+
+_WAKING = (Enqueue, ops.Settle, ops.Redrive, ops.PauseQueue, ops.Recover, ops.RecoverOrphans,
+           ops.HandBackUnknown)
+
+
+class SqliteStore(SqliteInspector):
+    """One open file."""
+
+    def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
+        self.path = Path(path).absolute()
+        self.url = f"sqlite:///{self.path}"
+        self.shown_url = str(self.path)
+        self.notices: list[str] = []
+        self._clock = clock or SystemClock()
+        check_place(self.path)
+        created = create_private(self.path)
+        self.folder = self.path.with_name(self.path.name + "-duly.d")
+        self.lock = WriteLock(self.path.with_name(self.path.name + "-duly.lock"))
+        self._writer = connect(self.path)
+        with driver_errors(self.path), self.lock.held():
+            self._choose_journal(created=created)
+        self._reader = connect(self.path)
+        self._reading = threading.Lock()
+        self._committer = Committer(self._write, name="duly-committer")
+        self._pulse = FilePulse(self.folder, self._live_workers)
+        wal = self.path.with_name(self.path.name + "-wal")
+        self._hints = Hints(self.folder, (self.path, wal))
+        self._last_claimed_at = 0
+
+    # -- writing --
+
+    def apply(self, ops: Sequence[Op]) -> list[Any]:
+        """Write the ops and return their answers, in order."""
+        return self._committer.apply(ops)
+
+    def submit(self, ops: Sequence[Op], done: Done) -> None:
+        """Write the ops from the committer's thread."""
+        self._committer.submit(ops, done)
+
+    def _write(self, ops: list[Op]) -> list[Any]:
+        kinds = set(map(type, ops))
+        order = [kind for kind in _ORDER if kind in kinds]
+        answers: list[Any] = [None] * len(ops)
+        with driver_errors(self.path):
+            with self.lock.held():
+                cursor = self._writer.cursor()
+                cursor.execute("BEGIN IMMEDIATE")
+                try:
+                    for kind in order:
+                        self._write_kind(cursor, kind, ops, answers)
+                    self._writer.execute("COMMIT")
+                except BaseException:
+                    if self._writer.in_transaction:
+                        self._writer.rollback()
+                    raise
+            for kind in order:
+                faultpoints.hit(f"{_name(kind)}.after_commit")
+        if not kinds.isdisjoint(_WAKING) and _wakes(ops):
+            self._hints.send()
+        return answers
+
+    def _write_kind(
+        self, cursor: sqlite3.Cursor, kind: type, ops: list[Op], answers: list[Any]
+    ) -> None:
+        name = _name(kind)
+        faultpoints.hit(f"{name}.before_write")
+        places = [place for place, op in enumerate(ops) if type(op) is kind]
+        if kind in _BATCHED:
+            found = _BATCHED[kind][1](cursor, [ops[place] for place in places], self.now())
+            for place, answer in zip(places, found, strict=True):
+                answers[place] = answer
+        else:
+            verb = _SINGLE[kind][1]
+            for place in places:
+                now = self._claim_time() if name == "claim" else self.now()
+                answers[place] = verb(cursor, ops[place], now)
+        faultpoints.hit(f"{name}.before_commit")
+
+    def _claim_time(self) -> int:
+        """Return a time later than every earlier claim's, since it marks what one claim took."""
+        self._last_claimed_at = max(self.now(), self._last_claimed_at + 1)
+        return self._last_claimed_at
+
+    def section(self) -> SqliteSection:
+        """Return a transaction for the body of a run."""
+        return SqliteSection(self)
+
+    def enqueue_statement(self, op: Enqueue) -> Statement:
+        """Return the SQL that enqueues on a connection that is not ours."""
+        raise NotImplementedError
+
+    # -- reading --
+
+    def _query(self, sql: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+        with self._reading, driver_errors(self.path):
+            return self._reader.execute(sql, parameters).fetchall()
+
+    def now(self) -> int:
+        """Return the wall time of this store, which is this host's."""
+        return self._clock.now()
+
+    def list_workers(self) -> list[WorkerRecord]:
+        """Return workers, newest first; SQLite's are seen by their files."""
+        found = []
+        for worker in super().list_workers():
+            seen_at = self._pulse.seen_at(worker.id) or worker.seen_at
+            fields = {name: getattr(worker, name) for name in worker.__slots__}
+            found.append(WorkerRecord(**fields | {"seen_at": seen_at}))
+        return found
+
+    def _live_workers(self) -> list[str]:
+        return [row[0] for row in self._query(INSPECT["live_workers"], {})]
+
+    # -- liveness and hints --
+
+    def pulse(self) -> FilePulse:
+        """Return what beats and watches beats."""
+        return self._pulse
+
+    def live(self, worker_id: str) -> Life:
+        """Show, until this process ends, that this worker lives."""
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        return Life(life_path(self.folder, worker_id))
+
+    def wake(self) -> None:
+        """Hint to all workers that there may be something to do."""
+        self._hints.send()
+
+    def listen(self, woken: Callable[[], None]) -> Callable[[], None]:
+        """Call `woken` at every hint until the returned function is called."""
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        return self._hints.listen(woken)
+
+    def close(self) -> None:
+        """Close the file; closing may checkpoint, so it takes the lock."""
+        self._committer.close()
+        with self.lock.held():
+            self._reader.close()
+            self._writer.close()
+        self.lock.close()
+
+    # -- schema --
+
+    def read_schema(self) -> Schema:
+        """Return the version of the tables; 0 if there are none."""
+        known = self._query(
+            "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'duly_schema'", {}
+        )
+        if not known:
+            return Schema(0, 0)
+        rows = self._query("SELECT max(version), max(oldest_code) FROM duly_schema", {})
+        return Schema(*rows[0])
+
+    def run_migrations(self, plan: Callable[[Schema], list[Migration]]) -> list[str]:
+        """Run what `plan` asks for, under the write lock, in one transaction."""
+        with driver_errors(self.path), self.lock.held():
+            self._writer.execute("BEGIN IMMEDIATE")
+            try:
+                self._writer.execute(
+                    "CREATE TABLE IF NOT EXISTS duly_schema (version INTEGER NOT NULL,"
+                    " oldest_code INTEGER NOT NULL, name TEXT NOT NULL)"
+                )
+                row = self._writer.execute(
+                    "SELECT coalesce(max(version), 0), coalesce(max(oldest_code), 0)"
+                    " FROM duly_schema"
+                ).fetchone()
+                steps = plan(Schema(*row))
+                for step in steps:
+                    for statement in _split(step.sql):
+                        self._writer.execute(statement)
+                    self._writer.execute(
+                        "INSERT INTO duly_schema VALUES (?, ?, ?)",
+                        (step.version, OLDEST_CODE, step.name),
+                    )
+                self._writer.execute("COMMIT")
+            except BaseException:
+                self._writer.rollback()
+                raise
+        return [step.name for step in steps]
+
+    def _choose_journal(self, *, created: bool) -> None:
+        """Use WAL in a file of duly's own; leave the application's file as it is."""
+        tables = self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if created or not tables:
+            self._writer.execute("PRAGMA journal_mode = WAL")
+        mode = self._writer.execute("PRAGMA journal_mode").fetchone()[0]
+        shared = self._writer.execute(
+            r"SELECT count(*) FROM sqlite_master WHERE tbl_name NOT LIKE 'duly\_%' ESCAPE '\'"
+        ).fetchone()[0]
+        if mode == "wal" and shared and wal_can_lose_commits():
+            self.notices.append(
+                f"SQLite {sqlite3.sqlite_version} can lose commits in WAL mode when another "
+                f"program writes {self.path} too; use SQLite 3.51.3 or newer, or "
+                f"PRAGMA journal_mode = DELETE"
+            )
+
+
+def _name(kind: type) -> str:
+    return (_BATCHED.get(kind) or _SINGLE[kind])[0]
+
+
+def _wakes(written: list[Op]) -> bool:
+    """Say whether some op may have made a run ready or final."""
+    return any(
+        not isinstance(op, ops.Settle) or not isinstance(op.verdict, Finish)
+        for op in written
+        if isinstance(op, _WAKING)
+    )
+
+
+def _split(script: str) -> list[str]:
+    """Cut a migration into statements; `executescript` would commit on its own."""
+    statements = []
+    current = ""
+    for line in script.splitlines(keepends=True):
+        current += line
+        if sqlite3.complete_statement(current):
+            statements.append(current)
+            current = ""
+    return statements

@@ -1,0 +1,124 @@
+"""Wake-up hints across processes: a datagram poked at a socket beside the file after each commit.
+
+A hint may be lost; polling is the backstop. Commits through connections that are not ours poke
+nobody, so a listener also looks at the file's time every 50 ms.
+"""
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from duly.clock import new_id
+
+_LOOK_SECONDS = 0.05
+_SOCKET_PATH_BYTES = 100
+
+
+class Hints:
+    """Sends and receives hints for one store."""
+
+    def __init__(self, folder: Path, watched: tuple[Path, ...]) -> None:
+        self._folder = folder
+        self._watched = watched
+        self._here: list[Callable[[], None]] = []
+        self._listed_at = -1
+        self._sockets: list[str] = []
+        self._sender: socket.socket | None = None
+        self._mutex = threading.Lock()
+
+    def send(self) -> None:
+        """Hint to every listener, in this process and in others."""
+        for woken in tuple(self._here):
+            woken()
+        with self._mutex:
+            for path in self._others():
+                if self._sender is None:
+                    self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+                    self._sender.setblocking(False)
+                try:
+                    self._sender.sendto(b"!", path)
+                except BlockingIOError:
+                    pass  # Its buffer is full of hints it has not read yet: it will wake anyway.
+                except OSError:
+                    with contextlib.suppress(OSError):
+                        os.unlink(path)  # Its process is gone.
+
+    def listen(self, woken: Callable[[], None]) -> Callable[[], None]:
+        """Call `woken` at every hint until the returned function is called."""
+        ending = threading.Event()
+        receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        path = _short(self._folder / f"{new_id()[-12:]}-{os.getpid()}.sock")
+        receiver.bind(path)
+        receiver.settimeout(_LOOK_SECONDS)
+        self._here.append(woken)
+        thread = threading.Thread(
+            target=self._receive, args=(receiver, woken, ending), name="duly-listener", daemon=True
+        )
+        thread.start()
+
+        def end() -> None:
+            ending.set()
+            self._here.remove(woken)
+            thread.join()
+            receiver.close()
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+        return end
+
+    def _receive(
+        self, receiver: socket.socket, woken: Callable[[], None], ending: threading.Event
+    ) -> None:
+        seen = self._look()
+        while not ending.is_set():
+            try:
+                receiver.recv(16)
+            except TimeoutError:
+                found = self._look()
+                if found == seen:
+                    continue
+                seen = found
+            else:
+                seen = self._look()
+            woken()
+
+    def _look(self) -> list[int]:
+        found = []
+        for path in self._watched:
+            try:
+                found.append(os.stat(path).st_mtime_ns)
+            except OSError:
+                found.append(0)
+        return found
+
+    def _others(self) -> list[str]:
+        """Return the other processes' sockets, listing the folder only when it changed."""
+        try:
+            changed_at = os.stat(self._folder).st_mtime_ns
+        except FileNotFoundError:
+            return []
+        if changed_at != self._listed_at:
+            mine = f"-{os.getpid()}.sock"
+            self._listed_at = changed_at
+            self._sockets = [
+                _short(self._folder / name)
+                for name in os.listdir(self._folder)
+                if name.endswith(".sock") and not name.endswith(mine)
+            ]
+        return self._sockets
+
+
+_folders: dict[Path, int] = {}
+
+
+def _short(path: Path) -> str:
+    """Return a path that fits a socket address, by way of an open folder where it must."""
+    if len(os.fsencode(path)) <= _SOCKET_PATH_BYTES:
+        return str(path)
+    folder = path.parent
+    if folder not in _folders:
+        _folders[folder] = os.open(folder, os.O_DIRECTORY | os.O_RDONLY | os.O_CLOEXEC)
+    return f"/proc/self/fd/{_folders[folder]}/{path.name}"
