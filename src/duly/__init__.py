@@ -27,7 +27,7 @@ from duly.task import Task
 
 __version__ = "0.1.0"
 
-__all__ = [
+__all__ = [  # noqa: RUF022 - grouped by what they are for
     # The application, its tasks and runs.
     "Duly",
     "Retry",

@@ -2,30 +2,33 @@
 
 import asyncio
 import inspect
+import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from duly.api.actor import default_actor
+from duly.actor import default_actor
 from duly.api.dead import Dead
 from duly.api.queues import Queues, Workers
 from duly.api.runs import Runs
 from duly.core.key import check_name
-from duly.core.payload import CallCodec, decode_value
+from duly.core.payload import CallCodec
 from duly.core.retry import NO_RETRIES, Retry
-from duly.errors import BadOption, KeyConflict
+from duly.errors import BadOption
 from duly.events import Bus
 from duly.limits import ENQUEUE_BATCH
+from duly.observe.logs import log_event, logger
 from duly.registry import Definition, Registry, task_name
 from duly.run import Run
 from duly.settings import WorkerSettings, parse_queues, store_url
 from duly.store.opening import open_store, runtime_folder
-from duly.store.protocol import Accepted, ResetKey, Store
+from duly.store.protocol import ResetKey, Store
 from duly.task import (
     DEFAULT_KEY_TTL,
     Call,
     Task,
+    accept,
     check_priority,
     check_unique,
     microseconds,
@@ -38,7 +41,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _forsaken: list[Store] = []
-"""Stores opened before a fork: kept, never used or closed, since closing would touch their locks."""
+"""Stores opened before a fork: kept, never used or closed, lest their locks be touched."""
 
 
 class Duly:
@@ -48,6 +51,7 @@ class Duly:
         self._url = store_url(url)
         self.registry = Registry()
         self.bus = Bus()
+        self.bus.subscribe(log_event, successes=logger.isEnabledFor(logging.DEBUG))
         self.runs = Runs(self)
         self.dead = Dead(self)
         self.queues = Queues(self)
@@ -107,6 +111,16 @@ class Duly:
                 self._pid = os.getpid()
             return self._store
 
+    @property
+    def url(self) -> str:
+        """The address of the store, open or not."""
+        return self._url
+
+    def use_url(self, url: str) -> None:
+        """Use another store from now on; for workers and commands that are told where."""
+        self.close()
+        self._url = url
+
     def close(self) -> None:
         """Close the store; the next use opens it again."""
         store, self._store = self._store, None
@@ -115,23 +129,6 @@ class Duly:
 
     # -- enqueueing --
 
-    def enqueue(self, call: Call[R]) -> Run[R]:
-        """Accept one call; it is durable when this returns."""
-        (answer,) = self.store.apply([call.op])
-        return self._accepted(call, answer)
-
-    async def aenqueue(self, call: Call[R]) -> Run[R]:
-        """Accept one call without blocking the event loop."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[list[Any]] = loop.create_future()
-
-        def done(answers: list[Any] | BaseException) -> None:
-            loop.call_soon_threadsafe(_resolve, future, answers)
-
-        self.store.submit([call.op], done)
-        (answer,) = await future
-        return self._accepted(call, answer)
-
     def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Run[R]]:
         """Accept many calls, a thousand per transaction; all of them are durable on return."""
         runs: list[Run[R]] = []
@@ -139,33 +136,17 @@ class Duly:
         for call in calls:
             batch.append(call)
             if len(batch) == ENQUEUE_BATCH:
-                runs += self._enqueue_batch(batch)
+                runs += accept(self, batch)
                 batch = []
         if batch:
-            runs += self._enqueue_batch(batch)
+            runs += accept(self, batch)
         return runs
-
-    def _enqueue_batch(self, batch: Sequence[Call[R]]) -> list[Run[R]]:
-        answers = self.store.apply([call.op for call in batch])
-        return [self._accepted(call, answer) for call, answer in zip(batch, answers, strict=True)]
-
-    def _accepted(self, call: Call[R], answer: Accepted) -> Run[R]:
-        if answer.conflict:
-            key = call.op.key
-            raise KeyConflict("" if key is None else key.text, answer.run_id)
-        return Run(self, answer.run_id, new=answer.new)
 
     def reset_key(self, task: Task[..., Any] | str, key: str, *, actor: str | None = None) -> bool:
         """Forget a key, so that the next call with it makes a new run."""
         name = task.name if isinstance(task, Task) else task
         (known,) = self.store.apply([ResetKey(name, key, actor or default_actor())])
         return bool(known)
-
-    def decode_result(self, definition: Definition | None, text: str | None) -> Any:  # noqa: ANN401
-        """Return a stored result as its task's annotations say."""
-        if definition is not None:
-            return definition.codec.decode_result(text)
-        return None if text is None else decode_value(text)
 
     # -- workers --
 
@@ -179,7 +160,8 @@ class Duly:
         **settings: float,
     ) -> "EmbeddedWorker":
         """Return a worker for this process: `with app.worker(): …` or `app.worker().drain()`."""
-        from duly.runtime.embedded import EmbeddedWorker
+        # Programs that only enqueue need not pay for importing the runtime.
+        from duly.runtime.embedded import EmbeddedWorker  # noqa: PLC0415
 
         chosen = WorkerSettings(
             concurrency=concurrency,
@@ -191,7 +173,7 @@ class Duly:
         return EmbeddedWorker(store, self.registry, chosen, self.bus, runtime_folder(store), loop)
 
 
-def define(  # noqa: PLR0913 - one keyword per option of @app.task
+def define(
     function: Callable[..., Any],
     *,
     name: str | None = None,
@@ -261,12 +243,3 @@ def _executor(asked: str | None, *, transaction: bool, is_async: bool) -> str:
         message = "transaction=True needs a plain def task, which runs on a thread"
         raise BadOption(message)
     return found
-
-
-def _resolve(future: "asyncio.Future[list[Any]]", answers: list[Any] | BaseException) -> None:
-    if future.cancelled():
-        return
-    if isinstance(answers, BaseException):
-        future.set_exception(answers)
-    else:
-        future.set_result(answers)

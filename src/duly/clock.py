@@ -56,10 +56,7 @@ class RunIds:
             )
         tail = int.from_bytes(os.urandom(6))
         sequence = last & 0x3FFFFFF
-        text = (
-            f"{last >> 26:012x}7{sequence >> 14:03x}"
-            f"{0x8000 | sequence & 0x3FFF:04x}{tail:012x}"
-        )
+        text = f"{last >> 26:012x}7{sequence >> 14:03x}{0x8000 | sequence & 0x3FFF:04x}{tail:012x}"
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 

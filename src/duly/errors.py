@@ -170,7 +170,7 @@ class SchemaMismatch(StoreError):
     """The tables are of another version than this code needs."""
 
 
-class Snooze(Exception):  # noqa: N818 - raised by tasks to say what follows, not an error
+class Snooze(Exception):
     """Raised by a task: run me again in `seconds`, without using an attempt."""
 
     def __init__(self, seconds: float) -> None:
@@ -178,7 +178,7 @@ class Snooze(Exception):  # noqa: N818 - raised by tasks to say what follows, no
         self.seconds = seconds
 
 
-class RetryAfter(Exception):  # noqa: N818 - as above
+class RetryAfter(Exception):
     """Raised by a task: this attempt failed; use a retry, `seconds` from now."""
 
     def __init__(self, seconds: float, reason: str = "") -> None:
@@ -186,7 +186,7 @@ class RetryAfter(Exception):  # noqa: N818 - as above
         self.seconds = seconds
 
 
-class Discard(Exception):  # noqa: N818 - as above
+class Discard(Exception):
     """Raised by a task: end this run as cancelled; there is nothing to do any more."""
 
     def __init__(self, reason: str = "") -> None:
@@ -195,7 +195,7 @@ class Discard(Exception):  # noqa: N818 - as above
 
 
 class CancelRequested(BaseException):
-    """Raised by `current().check_cancelled()`; a BaseException, so `except Exception` lets it by."""
+    """Raised by `current().check_cancelled()`; `except Exception` in a body lets it by."""
 
 
 class AttemptTimedOut(BaseException):

@@ -53,6 +53,13 @@ class StoreRecovered(NamedTuple):
     what: str
 
 
+class EngineFailed(NamedTuple):
+    """A part of the engine met an error it does not know; it goes on after a pause."""
+
+    what: str
+    error: str
+
+
 class ClaimsHandedBack(NamedTuple):
     """Claims that this worker never ran went back to the queue."""
 
@@ -74,6 +81,7 @@ Event = (
     | WorkerEnded
     | StoreFailed
     | StoreRecovered
+    | EngineFailed
     | ClaimsHandedBack
     | Overdue
 )
@@ -86,10 +94,13 @@ class Bus:
 
     def __init__(self) -> None:
         self._subscribers: tuple[Subscriber, ...] = ()
+        self.tells_successes = False
+        """Whether anybody wants an event for every success; they are many."""
 
-    def subscribe(self, subscriber: Subscriber) -> None:
-        """Call `subscriber` with every later event."""
+    def subscribe(self, subscriber: Subscriber, *, successes: bool = True) -> None:
+        """Call `subscriber` with every later event, perhaps without those of plain successes."""
         self._subscribers = (*self._subscribers, subscriber)
+        self.tells_successes = self.tells_successes or successes
 
     def emit(self, event: Event) -> None:
         """Tell everyone."""

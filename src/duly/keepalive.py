@@ -24,8 +24,9 @@ class Keepalive:
         beat: float,
         margin: float,
     ) -> None:
-        """`members` maps each worker id to what publishes its deadline; `disowned` is told ids
-        that the store no longer calls live.
+        """Beat for `members`: worker ids, each with what publishes its deadline.
+
+        `disowned` is told the ids that the store no longer calls live.
         """
         if beat * 3 > lease or margin * 2 > lease:
             message = (
@@ -39,6 +40,8 @@ class Keepalive:
         self._lease = lease
         self._beat = beat
         self._margin = margin
+        self.attending: Callable[[float, float | None], None] = lambda _now, _since: None
+        """Told before every try, whether the store will answer or not, and since when it has."""
         self.beats_succeeded_since: float | None = None
         """Since when (monotonic) every beat has been acknowledged; None after a failure."""
         self._due = threading.Event()
@@ -70,6 +73,7 @@ class Keepalive:
         """Beat once for everybody; return the seconds until the next time."""
         members = self._members()
         sent_at = monotonic()
+        self.attending(sent_at, self.beats_succeeded_since)
         faultpoints.hit("beat.before_write")
         try:
             acknowledged = self._pulse.beat(list(members)) if members else set()

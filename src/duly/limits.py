@@ -16,6 +16,8 @@ TAGS = 32
 TAG_CHARACTERS = 255
 PRIORITY = 1_000_000
 CRASH_LIMIT = 3
+SUSPECT_CHILDREN = 4
+"""How many one-slot children a keeper has at once for runs that were lost twice."""
 
 ENQUEUE_BATCH = 1_000
 COMMIT_OPS = 2_000

@@ -3,21 +3,25 @@
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
+from duly.actor import default_actor
 from duly.clock import monotonic
+from duly.core.payload import decode_value
 from duly.core.record import AttemptRecord, LogLine, RunRecord
 from duly.core.states import FINAL, State
 from duly.errors import (
+    BadOption,
     RunCancelled,
     RunFailed,
     RunInterrupted,
+    RunNotFinal,
     RunNotFound,
     WorkerTimeout,
 )
-
-if TYPE_CHECKING:
-    from duly.app import Duly
+from duly.host import Host
+from duly.limits import REASON_CHARACTERS
+from duly.store.protocol import Cancel, Redrive, Redriven
 
 R = TypeVar("R")
 
@@ -29,9 +33,9 @@ class Run(Generic[R]):
     """A durable request to run a task. `refresh()` reads how it stands now."""
 
     def __init__(
-        self, app: "Duly", run_id: str, *, new: bool = True, record: RunRecord | None = None
+        self, host: Host, run_id: str, *, new: bool = True, record: RunRecord | None = None
     ) -> None:
-        self._app = app
+        self._host = host
         self._record = record
         self.id = run_id
         self.new = new
@@ -63,7 +67,7 @@ class Run(Generic[R]):
 
     def refresh(self) -> Self:
         """Read how it stands now."""
-        record = self._app.store.get_run(self.id)
+        record = self._host.store.get_run(self.id)
         if record is None:
             raise RunNotFound(self.id)
         self._record = record
@@ -75,10 +79,10 @@ class Run(Generic[R]):
             threading.Event().wait(pause)
         return self._unpack()
 
-    async def aresult(self, timeout: float | None = None) -> R:
+    async def aresult(self, timeout: float | None = None) -> R:  # noqa: ASYNC109 - as result()
         """Wait for its end without blocking the event loop; see `result`."""
         looks = self._looks(timeout)
-        while (pause := await asyncio.to_thread(next, looks, None)) is not None:
+        while (pause := await asyncio.to_thread(next, looks, None)) is not None:  # noqa: ASYNC110
             await asyncio.sleep(pause)
         return self._unpack()
 
@@ -87,20 +91,51 @@ class Run(Generic[R]):
 
         Answers "cancelled", "requested", or the final state it had reached before.
         """
-        return self._app.runs.cancel(self.id, actor=actor, reason=reason)
+        op = Cancel(self.id, actor or default_actor(), check_reason(reason))
+        (answer,) = self._host.store.apply([op])
+        if answer is None:
+            raise RunNotFound(self.id)
+        return str(answer)
 
-    def retry(self, *, actor: str | None = None, reason: str = "") -> Self:
-        """Queue it again after its end: same id, next generation."""
-        self._app.runs.retry(self.id, actor=actor, reason=reason)
+    def retry(
+        self,
+        *,
+        actor: str | None = None,
+        reason: str = "",
+        arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
+    ) -> Self:
+        """Queue it again after its end: same id, next generation.
+
+        Other `arguments` (args, kwargs) are checked against the task's signature.
+        """
+        record = self.refresh().record
+        definition = self._host.registry.find(record.task)
+        text = None
+        if arguments is not None:
+            text = self._host.registry.get(record.task).codec.encode(*arguments)
+        op = Redrive(
+            self.id,
+            actor or default_actor(),
+            check_reason(reason),
+            arguments=text,
+            generation=record.generation,
+            lane=None if definition is None else definition.lane,
+        )
+        (answer,) = self._host.store.apply([op])
+        redriven: Redriven = answer
+        if redriven.state is None:
+            raise RunNotFound(self.id)
+        if not redriven.done:
+            raise RunNotFinal(self.id, redriven.state)
         return self.refresh()
 
     def attempts(self) -> list[AttemptRecord]:
         """Return how its ended attempts went, oldest first."""
-        return self._app.store.list_attempts(self.id)
+        return self._host.store.list_attempts(self.id)
 
     def logs(self, limit: int = 1_000) -> list[LogLine]:
         """Return what its attempts logged, oldest first."""
-        return self._app.store.list_logs(self.id, limit)
+        return self._host.store.list_logs(self.id, limit)
 
     def _looks(self, timeout: float | None) -> "_Looks":
         return _Looks(self.refresh, timeout)
@@ -109,9 +144,7 @@ class Run(Generic[R]):
         record = self.record
         match State(record.state):
             case State.SUCCEEDED:
-                definition = self._app.registry.find(record.task)
-                result: Any = self._app.decode_result(definition, record.result)
-                return result  # type: ignore[no-any-return]  # the task's own return type
+                return self._decode(record)
             case State.FAILED:
                 raise RunFailed(self.id, record.cause, record.error)
             case State.INTERRUPTED:
@@ -121,6 +154,15 @@ class Run(Generic[R]):
             case other:
                 message = f"run {self.id} is {other}"
                 raise AssertionError(message)
+
+    def _decode(self, record: RunRecord) -> R:
+        definition = self._host.registry.find(record.task)
+        result: R
+        if definition is not None:
+            result = definition.codec.decode_result(record.result)
+        else:
+            result = decode_value("null" if record.result is None else record.result)
+        return result
 
     def __repr__(self) -> str:
         state = self._record.state if self._record else "not looked at"
@@ -152,3 +194,11 @@ class _Looks:
                 raise WorkerTimeout(message)
             pause = min(pause, left)
         return pause
+
+
+def check_reason(reason: str) -> str:
+    """Return the reason of an act, or say why it cannot be kept."""
+    if len(reason) > REASON_CHARACTERS or "\x00" in reason:
+        message = f"a reason is a text of at most {REASON_CHARACTERS} characters without NUL"
+        raise BadOption(message)
+    return reason

@@ -1,20 +1,19 @@
 """A task: a function that can be enqueued, and the options of one call."""
 
+import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from duly.clock import new_id
 from duly.core.key import check_key, check_name, check_tags
-from duly.errors import BadOption
+from duly.errors import BadOption, KeyConflict
+from duly.host import Host
 from duly.limits import DELAY_SECONDS, KEY_TTL_SECONDS, PRIORITY
 from duly.registry import Definition
 from duly.run import Run
-from duly.store.protocol import Enqueue, Key
-
-if TYPE_CHECKING:
-    from duly.app import Duly
+from duly.store.protocol import Accepted, Enqueue, Key
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,18 +22,17 @@ R = TypeVar("R")
 class Call(Generic[R]):
     """A call of a task that was checked and encoded, ready to be enqueued."""
 
-    __slots__ = ("definition", "key", "op")
+    __slots__ = ("op",)
 
-    def __init__(self, definition: Definition, op: Enqueue) -> None:
-        self.definition = definition
+    def __init__(self, op: Enqueue) -> None:
         self.op = op
 
 
 class Task(Generic[P, R]):
     """A function and its policy. Calling it runs the plain function."""
 
-    def __init__(self, app: "Duly", definition: Definition) -> None:
-        self._app = app
+    def __init__(self, host: Host, definition: Definition) -> None:
+        self._host = host
         self.definition = definition
         self.__wrapped__ = definition.function
         self.__name__ = definition.function.__name__
@@ -64,7 +62,7 @@ class Task(Generic[P, R]):
         """Check and encode a call for `app.enqueue_many`."""
         return self._plain.call(*args, **kwargs)
 
-    def using(  # noqa: PLR0913 - one keyword per option
+    def using(
         self,
         *,
         key: str | None = None,
@@ -82,7 +80,7 @@ class Task(Generic[P, R]):
             message = "a call has either delay= or at=, not both"
             raise BadOption(message)
         return Bound(
-            self._app,
+            self._host,
             definition,
             key=None if key is None else check_key(key),
             unique=check_unique(unique or definition.unique),
@@ -108,18 +106,18 @@ class Task(Generic[P, R]):
 class Bound(Generic[P, R]):
     """A task with the options of its next calls."""
 
-    __slots__ = ("_app", "_definition", "_key", "_options", "_unique")
+    __slots__ = ("_definition", "_host", "_key", "_options", "_unique")
 
     def __init__(
         self,
-        app: "Duly",
+        host: Host,
         definition: Definition,
         *,
         key: str | None,
         unique: str,
         **options: Any,  # noqa: ANN401 - made by Task.using alone
     ) -> None:
-        self._app = app
+        self._host = host
         self._definition = definition
         self._key = key
         self._unique = unique
@@ -150,15 +148,51 @@ class Bound(Generic[P, R]):
             options["tags"],
             key,
         )
-        return Call(definition, op)
+        return Call(op)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """Accept a run; it is durable when this returns."""
-        return self._app.enqueue(self.call(*args, **kwargs))
+        (run,) = accept(self._host, [self.call(*args, **kwargs)])
+        return run
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """Accept a run without blocking the event loop; it is durable when this returns."""
-        return await self._app.aenqueue(self.call(*args, **kwargs))
+        return await aaccept(self._host, self.call(*args, **kwargs))
+
+
+def accept(host: Host, calls: Sequence[Call[R]]) -> list[Run[R]]:
+    """Write calls in one transaction; they are durable when this returns."""
+    answers = host.store.apply([call.op for call in calls])
+    return [_accepted(host, call, answer) for call, answer in zip(calls, answers, strict=True)]
+
+
+async def aaccept(host: Host, call: Call[R]) -> Run[R]:
+    """Write one call from the committer's thread, sharing its commit with others."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[list[Any]] = loop.create_future()
+
+    def done(answers: list[Any] | BaseException) -> None:
+        loop.call_soon_threadsafe(_resolve, future, answers)
+
+    host.store.submit([call.op], done)
+    (answer,) = await future
+    return _accepted(host, call, answer)
+
+
+def _accepted(host: Host, call: Call[R], answer: Accepted) -> Run[R]:
+    if answer.conflict:
+        key = call.op.key
+        raise KeyConflict("" if key is None else key.text, answer.run_id)
+    return Run(host, answer.run_id, new=answer.new)
+
+
+def _resolve(future: "asyncio.Future[list[Any]]", answers: list[Any] | BaseException) -> None:
+    if future.cancelled():
+        return
+    if isinstance(answers, BaseException):
+        future.set_exception(answers)
+    else:
+        future.set_result(answers)
 
 
 def microseconds(what: str, value: float | timedelta) -> int:
@@ -192,7 +226,7 @@ def instant(what: str, value: datetime) -> int:
 
 def check_priority(value: int) -> int:
     """Return a priority, or say why it cannot be one."""
-    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > PRIORITY:
+    if type(value) is not int or abs(value) > PRIORITY:
         message = f"priority must be a whole number within ±{PRIORITY}, not {value!r}"
         raise BadOption(message)
     return value

@@ -3,20 +3,19 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from duly.api.actor import default_actor
-from duly.api.runs import Filter, Page, check_reason
+from duly.actor import default_actor
+from duly.api.runs import Filter, Page, Runs
 from duly.clock import monotonic
 from duly.core.record import DeadGroup
 from duly.core.states import DEAD
 from duly.errors import BadOption, RunNotFound
+from duly.host import Host
 from duly.limits import PAGE, PAGE_DEFAULT
+from duly.run import check_reason
 from duly.store.protocol import DiscardDead, Redrive, Redriven
 from duly.task import Task
-
-if TYPE_CHECKING:
-    from duly.app import Duly
 
 _DEAD = tuple(sorted(DEAD))
 
@@ -34,10 +33,11 @@ Progress = Callable[[Bulk], None]
 class Dead:
     """Runs that ended as failed or interrupted and wait for a person."""
 
-    def __init__(self, app: "Duly") -> None:
-        self._app = app
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._runs = Runs(host)
 
-    def list(  # noqa: PLR0913 - one keyword per filter
+    def list(
         self,
         *,
         state: str | Sequence[str] | None = None,
@@ -51,7 +51,7 @@ class Dead:
     ) -> Page:
         """Return a page of dead letters, newest first."""
         which = Filter(_only_dead(state), task, queue, tag, since, fingerprint)
-        return self._app.runs.page(which, limit=limit, cursor=cursor)
+        return self._runs.page(which, limit=limit, cursor=cursor)
 
     def groups(
         self,
@@ -63,9 +63,9 @@ class Dead:
     ) -> Sequence[DeadGroup]:
         """Return dead letters by task and error fingerprint, the largest group first."""
         which = Filter(None, task, queue, None, since)
-        return self._app.store.list_dead_groups(which.resolve(limit=limit, cursor=None))
+        return self._host.store.list_dead_groups(which.resolve(limit=limit, cursor=None))
 
-    def retry(  # noqa: PLR0913 - one keyword per option
+    def retry(
         self,
         run_ids: str | Sequence[str] | None = None,
         *,
@@ -82,9 +82,7 @@ class Dead:
         who, why = actor or default_actor(), check_reason(reason)
 
         def op(run_id: str, generation: int | None, lane: str | None) -> Redrive:
-            return Redrive(
-                run_id, who, why, states=_DEAD, generation=generation, lane=lane
-            )
+            return Redrive(run_id, who, why, states=_DEAD, generation=generation, lane=lane)
 
         return self._each(run_ids, which, op, rate=rate, progress=progress)
 
@@ -130,7 +128,7 @@ class Dead:
         total = Bulk(0, 0)
         started_at = monotonic()
         for batch in _batches(self._targets(run_ids, which), rate):
-            answers: list[Redriven] = self._app.store.apply(
+            answers: list[Redriven] = self._host.store.apply(
                 [op(run_id, generation, lane) for run_id, generation, lane in batch]
             )
             if run_ids is not None:
@@ -159,9 +157,9 @@ class Dead:
         cursor = None
         only_dead = which._replace(state=_only_dead(which.state))
         while True:
-            page = self._app.runs.page(only_dead, limit=PAGE, cursor=cursor)
+            page = self._runs.page(only_dead, limit=PAGE, cursor=cursor)
             for run in page:
-                definition = self._app.registry.find(run.record.task)
+                definition = self._host.registry.find(run.record.task)
                 lane = None if definition is None else definition.lane
                 yield run.id, run.record.generation, lane
             cursor = page.cursor

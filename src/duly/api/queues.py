@@ -1,27 +1,24 @@
 """`app.queues` and `app.workers`."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from duly.api.actor import default_actor
-from duly.api.runs import check_reason
+from duly.actor import default_actor
 from duly.core.key import check_name
 from duly.core.record import QueueRecord, WorkerRecord
+from duly.host import Host
+from duly.run import check_reason
 from duly.store.protocol import PauseQueue
-
-if TYPE_CHECKING:
-    from duly.app import Duly
 
 
 class Queues:
     """Named queues."""
 
-    def __init__(self, app: "Duly") -> None:
-        self._app = app
+    def __init__(self, host: Host) -> None:
+        self._host = host
 
     def list(self) -> Sequence[QueueRecord]:
         """Return the queues that have live runs or were paused."""
-        return self._app.store.list_queues()
+        return self._host.store.list_queues()
 
     def pause(self, name: str, *, actor: str | None = None, reason: str = "") -> None:
         """Let nothing of this queue start until it is resumed; what runs goes on."""
@@ -34,15 +31,15 @@ class Queues:
     def _set(self, name: str, *, paused: bool, actor: str | None, reason: str) -> None:
         who = actor or default_actor()
         op = PauseQueue(check_name("queue", name), paused, who, check_reason(reason))
-        self._app.store.apply([op])
+        self._host.store.apply([op])
 
 
 class Workers:
     """Worker processes."""
 
-    def __init__(self, app: "Duly") -> None:
-        self._app = app
+    def __init__(self, host: Host) -> None:
+        self._host = host
 
     def list(self) -> Sequence[WorkerRecord]:
         """Return workers, newest first."""
-        return self._app.store.list_workers()
+        return self._host.store.list_workers()

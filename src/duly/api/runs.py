@@ -2,18 +2,15 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from duly.api.actor import default_actor
 from duly.core.states import State
-from duly.errors import BadOption, RunNotFinal, RunNotFound
-from duly.limits import PAGE, PAGE_DEFAULT, REASON_CHARACTERS
+from duly.errors import BadOption, RunNotFound
+from duly.host import Host
+from duly.limits import PAGE, PAGE_DEFAULT
 from duly.run import Run
-from duly.store.protocol import Cancel, Redrive, Redriven, RunFilter
+from duly.store.protocol import RunFilter
 from duly.task import Task, instant
-
-if TYPE_CHECKING:
-    from duly.app import Duly
 
 
 class Page(list[Run[Any]]):
@@ -54,17 +51,17 @@ class Filter(NamedTuple):
 class Runs:
     """Runs by id and by filter."""
 
-    def __init__(self, app: "Duly") -> None:
-        self._app = app
+    def __init__(self, host: Host) -> None:
+        self._host = host
 
     def get(self, run_id: str) -> Run[Any]:
         """Return one run, or raise RunNotFound."""
-        record = self._app.store.get_run(run_id)
+        record = self._host.store.get_run(run_id)
         if record is None:
             raise RunNotFound(run_id)
-        return Run(self._app, record.id, record=record)
+        return Run(self._host, record.id, record=record)
 
-    def list(  # noqa: PLR0913 - one keyword per filter
+    def list(
         self,
         *,
         state: str | Sequence[str] | None = None,
@@ -82,17 +79,13 @@ class Runs:
 
     def page(self, which: Filter, *, limit: int, cursor: str | None = None) -> Page:
         """Return a page of the runs that a filter selects."""
-        records = self._app.store.list_runs(which.resolve(limit=limit, cursor=cursor))
-        runs = [Run[Any](self._app, record.id, record=record) for record in records]
+        records = self._host.store.list_runs(which.resolve(limit=limit, cursor=cursor))
+        runs = [Run[Any](self._host, record.id, record=record) for record in records]
         return Page(runs, records[-1].id if len(records) == limit else None)
 
     def cancel(self, run_id: str, *, actor: str | None = None, reason: str = "") -> str:
         """Cancel a run; see `Run.cancel`."""
-        op = Cancel(run_id, actor or default_actor(), check_reason(reason))
-        (answer,) = self._app.store.apply([op])
-        if answer is None:
-            raise RunNotFound(run_id)
-        return str(answer)
+        return Run[Any](self._host, run_id).cancel(actor=actor, reason=reason)
 
     def retry(
         self,
@@ -103,34 +96,8 @@ class Runs:
         arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
     ) -> Run[Any]:
         """Queue a final run again, perhaps with other arguments, checked against the signature."""
-        run = self.get(run_id)
-        text = None
-        definition = self._app.registry.find(run.record.task)
-        if arguments is not None:
-            text = self._app.registry.get(run.record.task).codec.encode(*arguments)
-        op = Redrive(
-            run_id,
-            actor or default_actor(),
-            check_reason(reason),
-            arguments=text,
-            generation=run.record.generation,
-            lane=None if definition is None else definition.lane,
-        )
-        (answer,) = self._app.store.apply([op])
-        redriven: Redriven = answer
-        if redriven.state is None:
-            raise RunNotFound(run_id)
-        if not redriven.done:
-            raise RunNotFinal(run_id, redriven.state)
-        return run.refresh()
-
-
-def check_reason(reason: str) -> str:
-    """Return a reason, or say why it cannot be kept."""
-    if len(reason) > REASON_CHARACTERS or "\x00" in reason:
-        message = f"a reason is a text of at most {REASON_CHARACTERS} characters without NUL"
-        raise BadOption(message)
-    return reason
+        run = Run[Any](self._host, run_id)
+        return run.retry(actor=actor, reason=reason, arguments=arguments)
 
 
 def _states(state: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -12,8 +12,9 @@ def check_key(key: str) -> str:
 def check_name(what: str, name: str) -> str:
     """Return the name of a task or a queue, or say why it cannot be one."""
     _check_text(what, name, NAME_BYTES)
-    if any(character.isspace() or character == "," or not character.isprintable()
-           for character in name):
+    if any(
+        character.isspace() or character == "," or not character.isprintable() for character in name
+    ):
         message = f"{what} {name!r} must not contain blanks, commas or control characters"
         raise BadOption(message)
     return name
@@ -26,7 +27,7 @@ def check_tags(tags: dict[str, str]) -> dict[str, str]:
         raise BadOption(message)
     for name, value in tags.items():
         for text in (name, value):
-            if not isinstance(text, str) or len(text) > TAG_CHARACTERS:
+            if type(text) is not str or len(text) > TAG_CHARACTERS:
                 message = (
                     f"tag {name!r}: names and values are texts of at most {TAG_CHARACTERS} "
                     f"characters, not {text!r:.80}"

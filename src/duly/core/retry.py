@@ -23,7 +23,7 @@ class Retry:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
-        if not isinstance(self.limit, int) or isinstance(self.limit, bool) or self.limit < 0:
+        if type(self.limit) is not int or self.limit < 0:
             message = f"retries must be a whole number from 0 on, not {self.limit!r}"
             raise BadOption(message)
         meant = self.base >= 0 and self.factor >= 1 and 0 <= self.max_delay < math.inf

@@ -132,17 +132,17 @@ def _why_not(kind: type) -> str:
     name = kind.__name__
     if issubclass(kind, Enum) or dataclasses.is_dataclass(kind) or _is_pydantic_model(kind):
         return (
-            f"is a {name}, which its annotation does not name; "
+            f"is of type {name}, which its annotation does not name; "
             f"annotate it with {name}, or pass a plain value"
         )
     for plain in STORED_TYPES:
         if issubclass(kind, plain):
             return (
-                f"is a {name}, which would come back as a plain {plain.__name__}; "
+                f"is of type {name}, which would come back as a plain {plain.__name__}; "
                 f"convert it to one first"
             )
     return (
-        f"is a {name}, which cannot be stored; pass plain values (an id rather than an object), "
+        f"is of type {name}, which cannot be stored; pass plain values (an id, not the object), "
         f"or a dataclass that its annotation names"
     )
 

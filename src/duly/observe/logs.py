@@ -9,6 +9,7 @@ from duly.events import (
     AttemptEnded,
     ClaimsHandedBack,
     ClaimWasLost,
+    EngineFailed,
     Event,
     Overdue,
     StoreFailed,
@@ -35,6 +36,8 @@ def log_event(event: Event) -> None:
             logger.warning("%s failed, next try in %.1f s: %s", what, pause, error)
         case StoreRecovered(what):
             logger.info("%s works again", what)
+        case EngineFailed(what, error):
+            logger.error("%s met an unexpected error and goes on: %s", what, error)
         case ClaimsHandedBack(run_ids, reason):
             logger.info("%s claims handed back: %s", len(run_ids), reason)
         case Overdue(run_id, task):

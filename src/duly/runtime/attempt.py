@@ -58,18 +58,19 @@ def call_body(definition: Definition, call: Call) -> Outcome:
 
 async def await_body(definition: Definition, call: Call) -> Outcome:
     """Run a coroutine function on this loop and say how it ended."""
+    limit: asyncio.Timeout | None = None
     try:
         faultpoints.hit("attempt.before_body")
         if definition.timeout is None:
             value = await definition.function(*call.args, **call.kwargs)
         else:
-            async with asyncio.timeout(definition.timeout) as limit:
+            limit = asyncio.timeout(definition.timeout)
+            async with limit:
                 value = await definition.function(*call.args, **call.kwargs)
         faultpoints.hit("attempt.after_body")
     except TimeoutError as error:
-        if definition.timeout is not None and limit.expired():
-            return timed_out(definition)
-        return outcome_of(error, definition)
+        expired = limit is not None and limit.expired()
+        return timed_out(definition) if expired else outcome_of(error, definition)
     except BaseException as error:  # noqa: BLE001 - every way a body can end is an outcome
         return outcome_of(error, definition)
     return returned(value, definition)

@@ -29,7 +29,7 @@ class Claimer:
 
     name = "claim"
 
-    def __init__(  # noqa: PLR0913 - the worker wires it once
+    def __init__(
         self,
         store: Store,
         registry: Registry,

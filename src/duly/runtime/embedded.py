@@ -6,7 +6,7 @@ lock for longer than the lease is on its own. Where bodies must not share fate, 
 
 import asyncio
 import threading
-from collections.abc import Mapping, Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -28,7 +28,7 @@ _LOOK_SECONDS = 0.01
 class EmbeddedWorker:
     """Starts on entering, drains on leaving."""
 
-    def __init__(  # noqa: PLR0913 - wired by the app alone
+    def __init__(
         self,
         store: Store,
         registry: Registry,

@@ -86,4 +86,3 @@ class Journal:
             claim, lines = self._lines.pop(run_id)
             found.append(AddLogs(run_id, claim.claim_number, tuple(lines)))
         return found
-

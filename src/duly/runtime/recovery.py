@@ -62,7 +62,7 @@ class Recoverer:
 
     name = "recover"
 
-    def __init__(  # noqa: PLR0913 - the worker wires it once
+    def __init__(
         self,
         store: Store,
         bus: Bus,
@@ -160,12 +160,8 @@ def _judge_by_marks(path: Path, *, stopped: bool) -> Judge:
     return judge
 
 
-def _verdict(
-    run: HeldRun, outcome: Outcome, retry: Retry
-) -> tuple[str, Verdict, ErrorText | None]:
-    standing = Standing(
-        run.attempt, run.retries_used, run.crashes, run.lane, run.cancel_requested
-    )
+def _verdict(run: HeldRun, outcome: Outcome, retry: Retry) -> tuple[str, Verdict, ErrorText | None]:
+    standing = Standing(run.attempt, run.retries_used, run.crashes, run.lane, run.cancel_requested)
     verdict = decide(standing, outcome, Policy(retry), jitter=0.5)
     name = "timed_out" if isinstance(outcome, Lost) and outcome.overdue else None
     return name or OUTCOME_NAMES[type(outcome)], verdict, describe(outcome)

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from duly.clock import jitter, monotonic
 from duly.errors import StoreError
-from duly.events import Bus, StoreFailed, StoreRecovered
+from duly.events import Bus, EngineFailed, StoreFailed, StoreRecovered
 
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
@@ -84,10 +84,13 @@ class ServiceLoop:
             pause = service.tick()
         except StoreError as error:
             self._failures[key] += 1
-            pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures[key], 10))
-            pause *= 0.5 + jitter() / 2
+            longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self._failures[key], 10))
+            pause = longest * (0.5 + jitter() / 2)
             self._bus.emit(StoreFailed(service.name, str(error), pause))
             return pause
+        except Exception as error:  # noqa: BLE001 - one broken service must not end the others
+            self._bus.emit(EngineFailed(service.name, repr(error)))
+            return _LONGEST_PAUSE
         if self._failures[key]:
             self._failures[key] = 0
             self._bus.emit(StoreRecovered(service.name))

@@ -10,7 +10,7 @@ from duly.core.outcome import OUTCOME_NAMES, ErrorText, Outcome, Returned
 from duly.core.states import State
 from duly.core.verdict import Finish, Standing, decide, describe
 from duly.errors import StoreUnavailable
-from duly.events import AttemptEnded, Bus, ClaimWasLost, StoreFailed
+from duly.events import AttemptEnded, Bus, ClaimWasLost, EngineFailed, StoreFailed
 from duly.runtime.attempt import error_text
 from duly.runtime.hand import Hand, Held
 from duly.runtime.journal import Journal
@@ -26,7 +26,7 @@ _LONGEST_PAUSE = 2.0
 class Settler:
     """Blocks on its queue of ended bodies; whatever has gathered goes into one settle."""
 
-    def __init__(  # noqa: PLR0913 - the worker wires it once
+    def __init__(
         self,
         store: Store,
         hand: Hand,
@@ -77,11 +77,25 @@ class Settler:
                         batch = batch + following
             if batch is None:
                 return
-            self.settle(batch)
+            self._settle_surely(batch)
+
+    def _settle_surely(self, batch: list[Ended]) -> None:
+        """Settle, whatever it takes: a claim that nobody settles would stay running for ever."""
+        while True:
+            try:
+                self.settle(batch)
+            except Exception as error:  # noqa: BLE001 - tried again until this worker is gone
+                self._bus.emit(EngineFailed("settle", repr(error)))
+                _sleep(_LONGEST_PAUSE)
+                if self._gone():
+                    return
+            else:
+                return
 
     def settle(self, batch: list[Ended]) -> None:
         """Record the batch; claims that were lost are dropped with an event."""
         cancelled: set[str] = set()
+        tells_successes = self._bus.tells_successes
         while batch:
             ops = [self._op(item, item.held.claim.run_id in cancelled) for item in batch]
             answers = self._apply(batch, ops)
@@ -96,7 +110,8 @@ class Settler:
                     cancelled.add(op.run_id)
                 else:
                     done.append(item.held)
-                    self._tell(item, op, answer)
+                    if answer is not Settled.DONE or op.outcome != "returned" or tells_successes:
+                        self._tell(item, op, answer)
             self._hand.release(done)
             batch = again
 
@@ -113,9 +128,7 @@ class Settler:
             return Settle(
                 claim.run_id, claim.claim_number, "returned", verdict, elapsed, None, claim.keyed
             )
-        standing = Standing(
-            claim.attempt, claim.retries_used, claim.crashes, claim.lane, cancelled
-        )
+        standing = Standing(claim.attempt, claim.retries_used, claim.crashes, claim.lane, cancelled)
         verdict = decide(standing, outcome, held.definition.policy, jitter=jitter())
         return Settle(
             claim.run_id,
@@ -131,8 +144,7 @@ class Settler:
         """Write the ops, waiting out an outage; None if this worker may not write any more."""
         words: list[Any] = []
         if not self._journal.is_quiet():
-            words = [op for item in batch
-                     for op in self._journal.flush_run(item.held.claim.run_id)]
+            words = [op for item in batch for op in self._journal.flush_run(item.held.claim.run_id)]
         pause = _FIRST_PAUSE
         while not self._gone():
             if monotonic() >= self._slots.deadline:
@@ -158,9 +170,7 @@ class Settler:
             del batch_error
             text: ErrorText = error_text(error)
             failed = Finish(State.FAILED, "unrecordable")
-            return self._store.apply(
-                [op._replace(outcome="raised", verdict=failed, error=text)]
-            )[0]
+            return self._store.apply([op._replace(outcome="raised", verdict=failed, error=text)])[0]
 
     def _tell(self, item: Ended, op: Settle, answer: Settled) -> None:
         claim = item.held.claim

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 _MAGIC = b"duly-1\x00\x00"
-_HEADER = struct.Struct("<8s16sdQQ")
-_DEADLINE = struct.Struct("<d")
+_HEADER = struct.Struct("<8s16sddQd")
+_TIME = struct.Struct("<d")
 _FLAG = struct.Struct("<Q")
 _DEADLINE_AT = 24
-_REGISTERED_AT = 32
+_ATTENDED_AT = 32
+_REGISTERED_AT = 40
+_BEATS_SINCE_AT = 48
 _HEADER_BYTES = 64
 _SLOT = struct.Struct("<16sQddd")
 _SLOT_BYTES = 56
@@ -56,17 +58,37 @@ class Slots:
             os.close(descriptor)
         self.count = (len(self._memory) - _HEADER_BYTES) // _SLOT_BYTES
         if create:
-            _HEADER.pack_into(self._memory, 0, _MAGIC, boot_id(), 0.0, 0, 0)
+            _HEADER.pack_into(self._memory, 0, _MAGIC, boot_id(), 0.0, 0.0, 0, -1.0)
 
     @property
     def deadline(self) -> float:
         """Until when (monotonic) the worker may claim, start and settle."""
-        deadline: float = _DEADLINE.unpack_from(self._memory, _DEADLINE_AT)[0]
+        deadline: float = _TIME.unpack_from(self._memory, _DEADLINE_AT)[0]
         return deadline
 
     @deadline.setter
     def deadline(self, value: float) -> None:
-        _DEADLINE.pack_into(self._memory, _DEADLINE_AT, value)
+        _TIME.pack_into(self._memory, _DEADLINE_AT, value)
+
+    @property
+    def attended_at(self) -> float:
+        """When (monotonic) the keeper last tried to beat, whether the store answered or not."""
+        attended_at: float = _TIME.unpack_from(self._memory, _ATTENDED_AT)[0]
+        return attended_at
+
+    @attended_at.setter
+    def attended_at(self, value: float) -> None:
+        _TIME.pack_into(self._memory, _ATTENDED_AT, value)
+
+    @property
+    def beats_since(self) -> float | None:
+        """Since when (monotonic) all beats for this worker have succeeded; None if not."""
+        since: float = _TIME.unpack_from(self._memory, _BEATS_SINCE_AT)[0]
+        return since if since >= 0 else None
+
+    @beats_since.setter
+    def beats_since(self, value: float | None) -> None:
+        _TIME.pack_into(self._memory, _BEATS_SINCE_AT, -1.0 if value is None else value)
 
     @property
     def registered(self) -> bool:
@@ -97,12 +119,17 @@ class Slots:
 
     def marks(self) -> Iterator[Mark]:
         """Return all marks."""
-        for slot in range(self.count):
-            place = _HEADER_BYTES + slot * _SLOT_BYTES
-            state = self._memory[place + _STATE_AT]
+        states = self._memory[_HEADER_BYTES + _STATE_AT :: _SLOT_BYTES]
+        if not any(states):
+            return
+        for slot, state in enumerate(states):
             if state != FREE:
-                identity, claim_number, *times = _SLOT.unpack_from(self._memory, place)
+                place = _HEADER_BYTES + slot * _SLOT_BYTES
+                identity, claim_number, started_at, overdue_at, retry_after = _SLOT.unpack_from(
+                    self._memory, place
+                )
                 run_id = str(uuid.UUID(bytes=identity))
+                times = (started_at, overdue_at, retry_after)
                 yield Mark(run_id, claim_number, *times, ended=state == ENDED)
 
     def is_of_this_boot(self) -> bool:

@@ -62,7 +62,7 @@ class Warden:
 
     name = "watch"
 
-    def __init__(  # noqa: PLR0913 - the worker wires it once
+    def __init__(
         self,
         store: Store,
         hand: Hand,
@@ -138,5 +138,3 @@ class Pruner:
         """Delete one bounded piece."""
         (pruned,) = self._store.apply([Prune(self._older_than, TICK_BATCH)])
         return 0.1 if pruned == TICK_BATCH else _PRUNE_PAUSE
-
-

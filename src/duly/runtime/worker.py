@@ -42,7 +42,7 @@ _LOOK_SECONDS = 0.02
 class Worker:
     """Everything of one worker but its liveness."""
 
-    def __init__(  # noqa: PLR0913 - assembled in two places only
+    def __init__(
         self,
         store: Store,
         registry: Registry,
@@ -290,5 +290,3 @@ class Worker:
 def new_worker_id() -> str:
     """Return an identity for one start of one process."""
     return new_id()
-
-

@@ -38,8 +38,10 @@ class MigratableStore(Protocol):
 def migrations(package: str) -> list[Migration]:
     """Return all migrations of a dialect, oldest first."""
     folder = resources.files(package).joinpath("migrations")
-    files = sorted((item for item in folder.iterdir() if item.name.endswith(".sql")),
-                   key=lambda item: item.name)
+    files = sorted(
+        (item for item in folder.iterdir() if item.name.endswith(".sql")),
+        key=lambda item: item.name,
+    )
     return [Migration(int(item.name[:4]), item.name[:-4], item.read_text()) for item in files]
 
 

@@ -1,11 +1,10 @@
 """From an address to an open store."""
 
+import os
 import tempfile
 from importlib import util
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
-
-import os
 
 from duly.clock import Clock
 from duly.errors import StoreRefused
@@ -17,7 +16,7 @@ def open_store(url: str, *, clock: Clock | None = None, migrate: bool = True) ->
     """Open the store at an address; an empty one is set up, an unfit one is refused."""
     scheme = url.partition("://")[0]
     if scheme == "sqlite":
-        from duly.store.sqlite.store import PACKAGE, SqliteStore
+        from duly.store.sqlite.store import PACKAGE, SqliteStore  # noqa: PLC0415 - one driver only
 
         store: Store = SqliteStore(sqlite_path(url), clock=clock)
         package = PACKAGE
@@ -25,11 +24,10 @@ def open_store(url: str, *, clock: Clock | None = None, migrate: bool = True) ->
         if util.find_spec("psycopg") is None:
             message = "PostgreSQL needs psycopg; install it with: pip install 'duly[postgres]'"
             raise StoreRefused(message)
-        from duly.store.postgres.store import PACKAGE as POSTGRES_PACKAGE
-        from duly.store.postgres.store import PostgresStore
+        from duly.store.postgres import store as postgres  # noqa: PLC0415 - an optional extra
 
-        store = PostgresStore(url)
-        package = POSTGRES_PACKAGE
+        store = postgres.PostgresStore(url)
+        package = postgres.PACKAGE
     else:
         message = (
             f"{scheme or url!r} is no store duly knows; use sqlite:///file.db or "

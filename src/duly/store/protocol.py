@@ -14,7 +14,6 @@ from duly.core.outcome import ErrorText
 from duly.core.record import (
     Act,
     AttemptRecord,
-    Claim,
     DeadGroup,
     HeldRun,
     LogLine,
@@ -23,6 +22,7 @@ from duly.core.record import (
     WorkerRecord,
 )
 from duly.core.verdict import Verdict
+from duly.store.migrator import MigratableStore
 
 # -- ops of the engine ---------------------------------------------------------------------------
 
@@ -348,7 +348,7 @@ class Life(Protocol):
     def end(self) -> None: ...
 
 
-class Store(Inspector, Protocol):
+class Store(Inspector, MigratableStore, Protocol):
     """One open database."""
 
     url: str

@@ -27,9 +27,7 @@ class Statements:
         found = self._expanded.get((name, count))
         if found is None:
             found = _ROWS.sub(
-                lambda match: ", ".join(
-                    [f"({', '.join('?' * int(match[1]))})"] * count
-                ),
+                lambda match: ", ".join([f"({', '.join('?' * int(match[1]))})"] * count),
                 self._texts[name],
             )
             self._expanded[name, count] = found

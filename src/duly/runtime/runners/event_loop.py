@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from duly.clock import monotonic
 from duly.context import Port, RunContext, enter
-from duly.core.outcome import Cancelled, Outcome, Raised, Stopped
-from duly.core.outcome import ErrorText
+from duly.core.outcome import Cancelled, ErrorText, Outcome, Raised, Stopped
 from duly.runtime.attempt import Call, await_body, prepare
 from duly.runtime.hand import Hand, Held
 from duly.runtime.report import Ended, Report

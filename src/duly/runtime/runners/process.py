@@ -10,6 +10,7 @@ import queue
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 from duly.clock import monotonic
@@ -69,7 +70,7 @@ class _Subprocess:
     def __init__(self, home: str) -> None:
         theirs_in, ours_out = os.pipe()
         ours_in, theirs_out = os.pipe()
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
             [
                 sys.executable,
                 "-m",
@@ -174,4 +175,4 @@ def _home(definition: Definition) -> str:
     if module != "__main__":
         return module
     file = getattr(sys.modules["__main__"], "__file__", "")
-    return f"{main_module_name()}={os.path.abspath(file)}"
+    return f"{main_module_name()}={Path(file).resolve()}"

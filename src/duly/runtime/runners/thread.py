@@ -22,7 +22,7 @@ Conclude = Callable[[Held, Outcome, float], Outcome | None]
 class ThreadRunner:
     """A fixed number of threads, each with one body at a time."""
 
-    def __init__(  # noqa: PLR0913 - the worker wires it once
+    def __init__(
         self,
         hand: Hand,
         report: Report,

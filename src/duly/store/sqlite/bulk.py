@@ -11,7 +11,7 @@ from typing import Any
 
 from duly.store.statements import Statements
 
-_SIZES = (100, 10, 1)
+_SIZES = (1, 8, 32, 64, 128, 256)
 """Few sizes, so that the driver's statement cache knows them all."""
 
 
@@ -22,14 +22,22 @@ def execute_rows(
     rows: Sequence[Sequence[Any]],
     *,
     first: tuple[Any, ...] = (),
+    padded: bool = False,
 ) -> int:
-    """Run a `:rows(n)` statement over all rows; return how many rows it changed."""
+    """Run a `:rows(n)` statement over all rows; return how many rows it changed.
+
+    With `padded` rows of empty texts fill up the last statement; they must match nothing.
+    """
     changed = 0
     begin = 0
-    for size in _SIZES:
-        while len(rows) - begin >= size:
-            chunk = rows[begin : begin + size]
-            begin += size
-            parameters = (*first, *chain.from_iterable(chunk))
-            changed += cursor.execute(statements.for_rows(name, size), parameters).rowcount
+    while begin < len(rows):
+        left = len(rows) - begin
+        size = next((size for size in _SIZES if size >= left), _SIZES[-1])
+        if not padded and size > left:
+            size = max(size for size in _SIZES if size <= left)
+        parameters = [*first, *chain.from_iterable(rows[begin : begin + size])]
+        if size > left:
+            parameters += [""] * ((size - left) * len(rows[0]))
+        begin += size
+        changed += cursor.execute(statements.for_rows(name, size), parameters).rowcount
     return changed

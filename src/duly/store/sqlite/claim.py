@@ -4,7 +4,7 @@ import json
 import sqlite3
 
 from duly.core.record import Claim
-from duly.store.protocol import ClaimRuns, Want
+from duly.store.protocol import ClaimRuns
 from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "claim")
@@ -15,15 +15,16 @@ def claim(cursor: sqlite3.Cursor, op: ClaimRuns, now: int) -> list[Claim]:
 
     `now` must differ from that of every earlier claim of this worker: it marks what was taken.
     """
-    if cursor.execute(SQL["is_live"], {"worker_id": op.worker_id}).fetchone() is None:
-        return []
-    ready: list[str] = json.loads(cursor.execute(SQL["queues"]).fetchone()[0])
-    turn = sorted(ready, key=lambda queue: (queue <= op.after_queue, queue))
+    found = cursor.execute(SQL["ready"], {"worker_id": op.worker_id}).fetchone()[0]
+    ready: list[list[str]] = json.loads(found)
+    ready.sort(key=lambda pair: (pair[0] <= op.after_queue, pair[0]))
     taken = 0
     tasks = json.dumps(op.tasks)
     for want in op.wants:
         room = want.limit
-        for queue in _asked(want, turn):
+        for queue, lane in ready:
+            if lane != want.lane or want.queue not in {None, queue}:
+                continue
             if room <= 0:
                 break
             got = cursor.execute(
@@ -47,8 +48,3 @@ def claim(cursor: sqlite3.Cursor, op: ClaimRuns, now: int) -> list[Claim]:
     claims.sort(key=lambda claim: (-claim.priority, claim.due_at, claim.run_id))
     return claims
 
-
-def _asked(want: Want, ready: list[str]) -> list[str]:
-    if want.queue is None:
-        return ready
-    return [want.queue] if want.queue in ready else []

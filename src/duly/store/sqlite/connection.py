@@ -10,6 +10,7 @@ from pathlib import Path
 
 from duly.errors import (
     DulyError,
+    StoreError,
     StoreFull,
     StoreReadOnly,
     StoreRefused,
@@ -34,7 +35,9 @@ def check_place(path: Path) -> None:
         message = f"SQLite {sqlite3.sqlite_version} is too old; duly needs 3.35 or newer"
         raise StoreRefused(message)
     if path.is_symlink():
-        message = f"{path} is a symbolic link; name the file itself, so that its locks have one place"
+        message = (
+            f"{path} is a symbolic link; name the file itself, so that its locks have one place"
+        )
         raise StoreRefused(message)
     if not path.parent.is_dir():
         message = f"the folder {path.parent} does not exist; create it, or choose another place"
@@ -97,7 +100,7 @@ def wal_can_lose_commits() -> bool:
     """Say whether this SQLite build has the checkpoint race."""
     version = sqlite3.sqlite_version_info
     return not any(
-        version >= fixed and version[:2] == fixed[:2] or version[:2] > (3, 51)
+        (version >= fixed and version[:2] == fixed[:2]) or version[:2] > (3, 51)
         for fixed in _FIXED_WAL
     )
 
@@ -129,7 +132,11 @@ def _translated(error: sqlite3.Error, path: Path) -> DulyError:
         return StoreRefused(f"{path} is not a sound SQLite database ({error}); restore a backup")
     if primary == sqlite3.SQLITE_IOERR:
         return StoreUnavailable(f"reading or writing {path} failed ({error}); check the disk")
-    return StoreUnavailable(f"{path}: {error}")
+    if primary == sqlite3.SQLITE_PROTOCOL:
+        return StoreUnavailable(f"the locks of {path} are contended ({error}); try again")
+    # What is left (a constraint, a bug) would fail again: it must not read as an outage, which
+    # fails everybody who shares the commit instead of the culprit alone.
+    return StoreError(f"{path}: {error}")
 
 
 class WriteLock:

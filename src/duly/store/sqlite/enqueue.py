@@ -13,10 +13,10 @@ SQL = load("duly.store.sqlite", "enqueue")
 
 def enqueue(cursor: sqlite3.Cursor, ops: Sequence[Enqueue], now: int) -> list[Accepted]:
     """Insert the runs whose keys are free; answer the others with the run that has the key."""
-    ready = []
-    later = []
-    tags = []
-    answers = []
+    ready: list[tuple[object, ...]] = []
+    later: list[tuple[object, ...]] = []
+    tags: list[tuple[str, str, str]] = []
+    answers: list[Accepted] = []
     for op in ops:
         if op.key is not None:
             answer = _take_key(cursor, op, now)
@@ -34,10 +34,10 @@ def enqueue(cursor: sqlite3.Cursor, ops: Sequence[Enqueue], now: int) -> list[Ac
             op.priority,
             now,
             due_at,
-            None if op.expires is None else now + op.expires,
-            None if op.key is None else op.key.text,
-            op.tags,
             op.arguments,
+            0 if op.expires is None else now + op.expires,
+            "" if op.key is None else op.key.text,
+            op.tags or "",
         )
         (ready if due_at <= now else later).append(row)
         if op.tags is not None:

@@ -2,8 +2,10 @@
 
 import sqlite3
 from collections.abc import Sequence
+from typing import Any
 
 from duly.core.outcome import ErrorText
+from duly.core.states import State
 from duly.core.verdict import Finish, Requeue
 from duly.store.protocol import Settle, Settled
 from duly.store.sqlite.bulk import execute_rows
@@ -28,10 +30,18 @@ def settle(cursor: sqlite3.Cursor, ops: Sequence[Settle], now: int) -> list[Sett
     ]
 
 
-def _finish(cursor: sqlite3.Cursor, ops: Sequence[Settle], now: int) -> int:
-    rows = [_ending(op) for op in ops]
-    moved = execute_rows(cursor, SQL, "finish", rows, first=(now,))
-    execute_rows(cursor, SQL, "leave", [(op.run_id, op.claim_number) for op in ops])
+def _finish(cursor: sqlite3.Cursor, ops: Sequence[Any], now: int) -> int:
+    succeeded = [
+        (op.run_id, op.claim_number, op.elapsed, op.verdict.result or "")
+        for op in ops
+        if op.verdict.state is State.SUCCEEDED
+    ]
+    moved = execute_rows(cursor, SQL, "succeed", succeeded, first=(now,), padded=True)
+    if len(succeeded) < len(ops):
+        others = [_ending(op) for op in ops if op.verdict.state is not State.SUCCEEDED]
+        moved += execute_rows(cursor, SQL, "finish", others, first=(now,), padded=True)
+    claims = [(op.run_id, op.claim_number) for op in ops]
+    execute_rows(cursor, SQL, "leave", claims, padded=True)
     for op in ops:
         if op.keyed:
             place = {"run_id": op.run_id, "claim_number": op.claim_number}
@@ -46,7 +56,7 @@ def _ending(op: Settle) -> tuple[object, ...]:
     return (
         op.run_id,
         op.claim_number,
-        verdict.state,
+        verdict.state.value,
         verdict.cause,
         op.outcome,
         op.elapsed,

@@ -73,8 +73,15 @@ _ORDER = [
 ]
 """Within one commit: an attempt's words before its end, claims last, so that they see all."""
 
-_WAKING = (Enqueue, ops.Settle, ops.Redrive, ops.PauseQueue, ops.Recover, ops.RecoverOrphans,
-           ops.HandBackUnknown)
+_WAKING = (
+    Enqueue,
+    ops.Settle,
+    ops.Redrive,
+    ops.PauseQueue,
+    ops.Recover,
+    ops.RecoverOrphans,
+    ops.HandBackUnknown,
+)
 
 
 class SqliteStore(SqliteInspector):

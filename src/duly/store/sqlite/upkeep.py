@@ -4,8 +4,8 @@ import json
 import sqlite3
 
 from duly.core.record import HeldRun
-from duly.core.verdict import Finish, Requeue
 from duly.core.states import State
+from duly.core.verdict import Finish, Requeue
 from duly.limits import TICK_BATCH
 from duly.store.protocol import (
     HandBackUnknown,
@@ -57,9 +57,7 @@ def hand_back(run: HeldRun) -> tuple[str, Finish | Requeue, None]:
     """Judge a claim that no body ever used."""
     if run.cancel_requested:
         return "handed_back", Finish(State.CANCELLED, "requested"), None
-    again = Requeue(
-        0.0, run.attempt, run.retries_used, run.crashes, run.lane, recorded=False
-    )
+    again = Requeue(0.0, run.attempt, run.retries_used, run.crashes, run.lane, recorded=False)
     return "handed_back", again, None
 
 

@@ -37,14 +37,14 @@ class Hints:
             for path in self._others():
                 if self._sender is None:
                     self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-                    self._sender.setblocking(False)
+                    self._sender.setblocking(False)  # noqa: FBT003 - the standard library's
                 try:
                     self._sender.sendto(b"!", path)
                 except BlockingIOError:
                     pass  # Its buffer is full of hints it has not read yet: it will wake anyway.
                 except OSError:
                     with contextlib.suppress(OSError):
-                        os.unlink(path)  # Its process is gone.
+                        Path(path).unlink()  # Its process is gone.
 
     def listen(self, woken: Callable[[], None]) -> Callable[[], None]:
         """Call `woken` at every hint until the returned function is called."""
@@ -65,7 +65,7 @@ class Hints:
             thread.join()
             receiver.close()
             with contextlib.suppress(OSError):
-                os.unlink(path)
+                Path(path).unlink()
 
         return end
 
@@ -89,7 +89,7 @@ class Hints:
         found = []
         for path in self._watched:
             try:
-                found.append(os.stat(path).st_mtime_ns)
+                found.append(path.stat().st_mtime_ns)
             except OSError:
                 found.append(0)
         return found
@@ -97,7 +97,7 @@ class Hints:
     def _others(self) -> list[str]:
         """Return the other processes' sockets, listing the folder only when it changed."""
         try:
-            changed_at = os.stat(self._folder).st_mtime_ns
+            changed_at = self._folder.stat().st_mtime_ns
         except FileNotFoundError:
             return []
         if changed_at != self._listed_at:
@@ -105,7 +105,7 @@ class Hints:
             self._listed_at = changed_at
             self._sockets = [
                 _short(self._folder / name)
-                for name in os.listdir(self._folder)
+                for name in os.listdir(self._folder)  # noqa: PTH208 - names are all we need
                 if name.endswith(".sock") and not name.endswith(mine)
             ]
         return self._sockets

@@ -54,7 +54,10 @@ CREATE TABLE duly_runs (
 );
 CREATE INDEX duly_runs_ready ON duly_runs (queue, lane, priority DESC, due_at, id, task, expires_at)
     WHERE state = 'queued';
-CREATE INDEX duly_runs_held ON duly_runs (worker_id, claimed_at) WHERE state = 'running';
+-- Not WHERE state = 'running' as on SQLite, though the checks above make it the same: statements
+-- that look up a run by its id and demand that state would be answered by this index, row by row,
+-- whenever the statistics were taken while nothing ran.
+CREATE INDEX duly_runs_held ON duly_runs (worker_id, claimed_at) WHERE worker_id IS NOT NULL;
 CREATE INDEX duly_runs_expiring ON duly_runs (expires_at)
     WHERE state = 'queued' AND expires_at IS NOT NULL;
 
@@ -247,28 +250,37 @@ DECLARE
     now timestamptz := duly_now();
     due timestamptz;
     expiry timestamptz;
-    held record;
+    held_by uuid;
+    held_fingerprint text;
 BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
     IF with_key IS NOT NULL THEN
         PERFORM pg_advisory_xact_lock(duly_key_lock(of_task, with_key));
-        now := duly_now();
         -- A plain read: it must not lock a row that settling this key's run wants to write.
-        SELECT known.run_id AS id, known.fingerprint INTO held
+        SELECT known.run_id, known.fingerprint INTO held_by, held_fingerprint
           FROM duly_keys AS known
          WHERE known.task = of_task AND known.key = with_key
            AND (known.expires_at IS NULL OR known.expires_at > now);
-        IF FOUND THEN
-            RETURN QUERY SELECT held.id, false, held.fingerprint <> with_fingerprint;
+        IF NOT FOUND THEN
+            INSERT INTO duly_keys (task, key, run_id, fingerprint, ttl, active_only)
+            VALUES (of_task, with_key, new_id, with_fingerprint, key_ttl, key_active_only)
+                ON CONFLICT (task, key) DO UPDATE
+               SET run_id = excluded.run_id, fingerprint = excluded.fingerprint,
+                   ttl = excluded.ttl, active_only = excluded.active_only, expires_at = NULL
+             WHERE duly_keys.expires_at <= now;
+            IF NOT FOUND THEN
+                -- Between the two statements a redrive took the key back for its run.
+                SELECT known.run_id, known.fingerprint INTO held_by, held_fingerprint
+                  FROM duly_keys AS known
+                 WHERE known.task = of_task AND known.key = with_key;
+            END IF;
+        END IF;
+        IF held_by IS NOT NULL THEN
+            RETURN QUERY SELECT held_by, false, held_fingerprint <> with_fingerprint;
             RETURN;
         END IF;
-        INSERT INTO duly_keys (task, key, run_id, fingerprint, ttl, active_only)
-        VALUES (of_task, with_key, new_id, with_fingerprint, key_ttl, key_active_only)
-            ON CONFLICT (task, key) DO UPDATE
-           SET run_id = excluded.run_id, fingerprint = excluded.fingerprint, ttl = excluded.ttl,
-               active_only = excluded.active_only, expires_at = NULL;
     END IF;
     due := CASE WHEN at IS NULL THEN now + delay * interval '1 microsecond'
                 ELSE duly_time(greatest(at, 0)) END;

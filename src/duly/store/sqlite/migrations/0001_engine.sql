@@ -182,3 +182,47 @@ SELECT id, task, queue, lane, state, cause, priority, generation, claim_number, 
        worker_id, 0, NULL, key, tags, arguments, result,
        error, traceback, fingerprint, NULL, NULL
   FROM duly_history;
+
+-- Loose index scans: one probe per queue and lane that has something ready, however much it has.
+-- (A row-value comparison would walk all entries of the queue.)
+CREATE VIEW duly_ready_lanes AS
+WITH RECURSIVE head(queue, lane) AS (
+    SELECT * FROM (SELECT queue, lane FROM duly_runs INDEXED BY duly_runs_ready
+                    WHERE state = 'queued' ORDER BY queue, lane LIMIT 1)
+    UNION ALL
+    SELECT next.queue, next.lane
+      FROM head
+      JOIN duly_runs AS next
+        ON next.rowid = coalesce(
+           (SELECT rowid FROM duly_runs INDEXED BY duly_runs_ready
+             WHERE state = 'queued' AND queue = head.queue AND lane > head.lane
+             ORDER BY lane LIMIT 1),
+           (SELECT rowid FROM duly_runs INDEXED BY duly_runs_ready
+             WHERE state = 'queued' AND queue > head.queue
+             ORDER BY queue, lane LIMIT 1))
+)
+SELECT queue, lane, coalesce((SELECT paused FROM duly_queues WHERE name = queue), 0) AS paused
+  FROM head;
+
+CREATE VIEW duly_parked_lanes AS
+WITH RECURSIVE head(parked, queue, task) AS (
+    SELECT * FROM (SELECT parked, queue, task FROM duly_waiting INDEXED BY duly_waiting_parked
+                    WHERE parked IS NOT NULL ORDER BY parked, queue, task LIMIT 1)
+    UNION ALL
+    SELECT next.parked, next.queue, next.task
+      FROM head
+      JOIN duly_waiting AS next
+        ON next.rowid = coalesce(
+           (SELECT rowid FROM duly_waiting INDEXED BY duly_waiting_parked
+             WHERE parked = head.parked AND queue = head.queue AND task > head.task
+             ORDER BY task LIMIT 1),
+           (SELECT rowid FROM duly_waiting INDEXED BY duly_waiting_parked
+             WHERE parked = head.parked AND queue > head.queue
+             ORDER BY queue, task LIMIT 1),
+           (SELECT rowid FROM duly_waiting INDEXED BY duly_waiting_parked
+             WHERE parked > head.parked
+             ORDER BY parked, queue, task LIMIT 1))
+)
+SELECT parked, queue, task,
+       coalesce((SELECT paused FROM duly_queues WHERE name = queue), 0) AS paused
+  FROM head;

@@ -1,21 +1,12 @@
 -- claim: take ready runs for a live worker. SQLite has one writer, so the statements of this file
 -- act as the one statement PostgreSQL uses.
 
--- :name is_live
-SELECT 1 FROM duly_workers WHERE id = :worker_id AND state = 'live'
-
--- :name queues
--- A loose index scan: one probe per queue that has something ready in this lane.
-WITH RECURSIVE ready(queue) AS (
-    SELECT min(queue) FROM duly_runs WHERE state = 'queued'
-    UNION ALL
-    SELECT (SELECT min(queue) FROM duly_runs WHERE state = 'queued' AND queue > ready.queue)
-      FROM ready
-     WHERE ready.queue IS NOT NULL
-)
-SELECT json_group_array(queue) FROM ready
- WHERE queue IS NOT NULL
-   AND queue NOT IN (SELECT name FROM duly_queues WHERE paused)
+-- :name ready
+-- Nothing is ready for a worker that is not live.
+SELECT json_group_array(json_array(queue, lane))
+  FROM duly_ready_lanes
+ WHERE NOT paused
+   AND EXISTS (SELECT 1 FROM duly_workers WHERE id = :worker_id AND state = 'live')
 
 -- :name take
 -- Guard: only queued rows of the partial index; claim_number grows by one, and is the fence.

@@ -1,14 +1,19 @@
 -- enqueue: accept runs. Already due ones go where claims look, the others wait.
+-- An empty text or 0 stands for NULL: the driver binds None ten times slower than a text.
 
 -- :name ready
 INSERT INTO duly_runs
-    (id, task, queue, lane, priority, created_at, due_at, expires_at, key, tags, arguments)
-VALUES :rows(11)
+    (id, task, queue, lane, priority, created_at, due_at, arguments, expires_at, key, tags)
+SELECT column1, column2, column3, column4, column5, column6, column7, column8,
+       nullif(column9, 0), nullif(column10, ''), nullif(column11, '')
+  FROM (VALUES :rows(11))
 
 -- :name later
 INSERT INTO duly_waiting
-    (id, task, queue, lane, priority, created_at, due_at, expires_at, key, tags, arguments)
-VALUES :rows(11)
+    (id, task, queue, lane, priority, created_at, due_at, arguments, expires_at, key, tags)
+SELECT column1, column2, column3, column4, column5, column6, column7, column8,
+       nullif(column9, 0), nullif(column10, ''), nullif(column11, '')
+  FROM (VALUES :rows(11))
 
 -- :name tags
 INSERT INTO duly_tags (name, value, run_id)

@@ -1,6 +1,7 @@
 -- tick: bounded upkeep of what claims look at.
 
 -- :name promote
+-- Ordered to the last row, so that drop_promoted finds the very same ones.
 INSERT INTO duly_runs
     (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
      created_at, due_at, expires_at, key, tags, arguments)
@@ -8,14 +9,14 @@ SELECT id, task, queue, lane, priority, generation, claim_number, attempt, retri
        created_at, due_at, expires_at, key, tags, arguments
   FROM duly_waiting
  WHERE parked IS NULL AND due_at <= :now
- ORDER BY due_at
+ ORDER BY due_at, rowid
  LIMIT :limit
 
 -- :name drop_promoted
 DELETE FROM duly_waiting
  WHERE rowid IN (
        SELECT rowid FROM duly_waiting WHERE parked IS NULL AND due_at <= :now
-        ORDER BY due_at
+        ORDER BY due_at, rowid
         LIMIT :limit)
 
 -- :name next_due
@@ -25,19 +26,7 @@ SELECT min(due_at) FROM duly_waiting WHERE parked IS NULL
 SELECT DISTINCT value FROM duly_workers, json_each(duly_workers.tasks) WHERE state = 'live'
 
 -- :name heads
--- The first runs of every queue and lane, where a claim would begin to walk.
-WITH RECURSIVE head(queue, lane) AS (
-    SELECT * FROM (SELECT queue, lane FROM duly_runs WHERE state = 'queued'
-                    ORDER BY queue, lane LIMIT 1)
-    UNION ALL
-    SELECT next.queue, next.lane
-      FROM head
-      JOIN duly_runs AS next
-        ON next.rowid = (SELECT rowid FROM duly_runs
-                          WHERE state = 'queued' AND (queue, lane) > (head.queue, head.lane)
-                          ORDER BY queue, lane LIMIT 1)
-)
-SELECT queue, lane, coalesce((SELECT paused FROM duly_queues WHERE name = queue), 0) FROM head
+SELECT queue, lane, paused FROM duly_ready_lanes
 
 -- :name first_runs
 SELECT id, task
@@ -60,21 +49,7 @@ DELETE FROM duly_runs
  WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'queued'
 
 -- :name parked_lanes
-WITH RECURSIVE parked_lane(parked, queue, task) AS (
-    SELECT * FROM (SELECT parked, queue, task FROM duly_waiting WHERE parked IS NOT NULL
-                    ORDER BY parked, queue, task LIMIT 1)
-    UNION ALL
-    SELECT next.parked, next.queue, next.task
-      FROM parked_lane
-      JOIN duly_waiting AS next
-        ON next.rowid = (SELECT rowid FROM duly_waiting
-                          WHERE parked IS NOT NULL
-                            AND (parked, queue, task)
-                                > (parked_lane.parked, parked_lane.queue, parked_lane.task)
-                          ORDER BY parked, queue, task LIMIT 1)
-)
-SELECT parked, queue, task, coalesce((SELECT paused FROM duly_queues WHERE name = queue), 0)
-  FROM parked_lane
+SELECT parked, queue, task, paused FROM duly_parked_lanes
 
 -- :name unpark
 UPDATE duly_waiting

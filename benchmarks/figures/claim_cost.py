@@ -1,0 +1,44 @@
+"""Whether a claim touches more because of runs that it should not notice."""
+
+from benchmarks.databases import PILES, Cost, Database
+from benchmarks.report import Figure, at_least, at_most
+from benchmarks.sizes import Sizes
+from benchmarks.tasks import noop
+from benchmarks.workload import LANE, enqueue_noops, register_worker
+from duly.limits import CLAIM_BATCH
+from duly.store.protocol import ClaimRuns, Want
+
+READY = 1_000
+TOLERANCE = 0.05
+
+
+def measure(database: Database, sizes: Sizes) -> list[Figure]:
+    """Claim one batch beside nothing, and beside a pile of each kind."""
+    alone = cost_beside(database, None, 0)
+    figures = []
+    for what in PILES:
+        beside = cost_beside(database, what, sizes.piled_runs)
+        figures += [
+            Figure(
+                f"claim beside {sizes.piled_runs:,} {what}",
+                database.name,
+                unit,
+                [cost],
+                [alone[unit]],
+                (at_least(1 - TOLERANCE, "ratio"), at_most(1 + TOLERANCE, "ratio")),
+                f"{CLAIM_BATCH} of {READY:,} ready",
+            )
+            for unit, cost in beside.items()
+        ]
+    return figures
+
+
+def cost_beside(database: Database, what: str | None, count: int) -> Cost:
+    """Return the cost of a claim beside a pile; the ready runs come last, as they would."""
+    with database.fresh() as url, database.bare(url) as bare:
+        if what is not None:
+            bare.pile_up(what, count)
+        enqueue_noops(url, READY)
+        worker_id = register_worker(url)
+        want = Want(None, LANE, CLAIM_BATCH)
+        return bare.claim_cost(ClaimRuns(worker_id, (want,), (noop.name,)))

@@ -1,0 +1,49 @@
+"""How fast one worker process empties a queue of tasks that do nothing.
+
+Both rates come from the store's own times: the runs settled after the first settle, over the time
+from that settle to the last. So neither the start of a process nor its end is part of it.
+"""
+
+from benchmarks.databases import Database
+from benchmarks.processes import WorkerProcess
+from benchmarks.report import Figure, at_least, interleave
+from benchmarks.sizes import Sizes
+from benchmarks.tasks import noop
+from benchmarks.workload import enqueue_noops, register_worker
+from duly.limits import CLAIM_BATCH
+
+PER_SECOND = {"sqlite": 15_000, "postgres": 12_000}
+
+
+def measure(database: Database, sizes: Sizes) -> list[Figure]:
+    """Drain by a real worker and by a bare loop, each time a fresh store."""
+    duly, bare = interleave(
+        sizes.rounds,
+        bare=lambda: drain_bare(database, sizes.drain_runs),
+        duly=lambda: drain_by_worker(database, sizes.drain_runs),
+    )
+    bound = PER_SECOND[database.name.split()[0]]
+    targets = (at_least(bound), at_least(0.6, "ratio"))
+    return [Figure("drain", database.name, "runs/s", duly, bare, targets)]
+
+
+def drain_bare(database: Database, runs: int) -> float:
+    """Claim and finish in one thread, batch by batch, as many at a time as a worker claims."""
+    with database.fresh() as url:
+        enqueue_noops(url, runs)
+        worker_id = register_worker(url)
+        with database.bare(url) as bare:
+            bare.drain(worker_id, noop.name, batch=CLAIM_BATCH)
+            assert bare.is_drained()
+            return bare.settle_rate()
+
+
+def drain_by_worker(database: Database, runs: int) -> float:
+    """Let a keeper with one child do it, all settings at their defaults."""
+    with database.fresh() as url:
+        enqueue_noops(url, runs)
+        with database.bare(url) as bare:
+            with WorkerProcess(url) as worker:
+                seconds = 60.0 + runs / 200
+                worker.wait_until(bare.is_drained, "the queue empties", seconds=seconds)
+            return bare.settle_rate()

@@ -1,0 +1,53 @@
+"""What a worker costs that has nothing to do."""
+
+import time
+from collections import Counter
+
+from benchmarks.databases import Database
+from benchmarks.processes import WorkerProcess, cpu_seconds
+from benchmarks.report import Figure, at_most
+from benchmarks.sizes import Sizes
+from benchmarks.workload import enqueue_noops
+
+SETTLE_DOWN_SECONDS = 3.0
+
+
+def measure(database: Database, sizes: Sizes) -> list[Figure]:
+    """Let a worker finish a few runs, then leave it alone for a minute."""
+    seconds = sizes.idle_seconds
+    with database.fresh() as url, database.counting(url) as counted, database.bare(url) as bare:
+        enqueue_noops(url, 100)
+        with WorkerProcess(url, environment=counted.environment) as worker:
+            worker.wait_until(bare.is_drained, "the worker is idle")
+            time.sleep(SETTLE_DOWN_SECONDS)
+            processes = (worker.keeper, worker.child)
+            before = [cpu_seconds(pid) for pid in processes]
+            counted.begin()
+            time.sleep(seconds)
+            statements = counted.end()
+            keeper, child = (
+                cpu_seconds(pid) - used for pid, used in zip(processes, before, strict=True)
+            )
+    per_minute = (keeper + child) * 60 / seconds
+    most = Counter(statement[:40] for statement in statements).most_common(4)
+    shown = "; ".join(f"{count} x {statement}" for statement, count in most)
+    return [
+        Figure(
+            "idle, CPU",
+            database.name,
+            "s in 60 s",
+            [per_minute],
+            (),
+            (at_most(0.3),),
+            f"keeper {keeper:.2f} s, child {child:.2f} s in {seconds:g} s",
+        ),
+        Figure(
+            "idle, statements",
+            database.name,
+            "per s",
+            [len(statements) / seconds],
+            (),
+            (at_most(1),),
+            f"counted by {counted.method}: {shown}",
+        ),
+    ]

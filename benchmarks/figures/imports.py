@@ -1,0 +1,58 @@
+"""What `import duly` costs, in fresh interpreters, and what it leaves alone."""
+
+import json
+import subprocess
+import sys
+
+from benchmarks.processes import ROOT
+from benchmarks.report import Figure, at_most, interleave
+from benchmarks.sizes import Sizes
+
+NEEDED = ("asyncio", "sqlite3", "zoneinfo")
+"""The parts of the standard library that duly cannot do without."""
+LEFT_OUT = ("psycopg", "click", "rich", "starlette", "redis", "django")
+
+_PROGRAM = """
+import json, sys, time
+began = time.perf_counter()
+import {modules}
+seconds = time.perf_counter() - began
+print(json.dumps([seconds, [name for name in {looked_for!r} if name in sys.modules]]))
+"""
+
+
+def measure(sizes: Sizes) -> list[Figure]:
+    """Import duly and what it needs in turn, each time in a new interpreter."""
+    import_once("duly", *NEEDED)  # The first one writes byte code and fills the disk's cache.
+    duly, needed = interleave(
+        sizes.imports,
+        bare=lambda: import_once(*NEEDED)[0] * 1e3,
+        duly=lambda: import_once("duly")[0] * 1e3,
+    )
+    found = import_once("duly")[1]
+    note = f"against import {', '.join(NEEDED)}"
+    return [
+        Figure("import duly", "", "ms", duly, needed, (at_most(2, "ratio"),), note),
+        Figure(
+            "modules it should leave out",
+            "",
+            "loaded",
+            [len(found)],
+            (),
+            (at_most(0),),
+            ", ".join(found) or f"none of {', '.join(LEFT_OUT)}",
+        ),
+    ]
+
+
+def import_once(*modules: str) -> tuple[float, list[str]]:
+    """Return the seconds an import took in a new interpreter, and which modules it should not have.
+
+    The interpreter's own start is not part of it.
+    """
+    program = _PROGRAM.format(modules=", ".join(modules), looked_for=LEFT_OUT)
+    done = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    seconds, found = json.loads(done.stdout)
+    return seconds, found

@@ -1,0 +1,11 @@
+"""`python -m benchmarks.keeper URL`: what `duly worker benchmarks.tasks:app` does, all defaults."""
+
+import sys
+
+from benchmarks import counting
+from duly.runtime import keeper
+from duly.settings import WorkerSettings
+
+if __name__ == "__main__":
+    counting.count_if_asked()
+    sys.exit(keeper.run("benchmarks.tasks:app", sys.argv[1], WorkerSettings()))

@@ -1,0 +1,33 @@
+"""How much work each figure does."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Counts of one run of the benchmarks."""
+
+    rounds: int = 5
+    drain_runs: int = 30_000
+    single_enqueues: int = 1_000
+    concurrent_callers: int = 100
+    enqueues_per_caller: int = 200
+    bulk_enqueues: int = 60_000
+    spaced_enqueues: int = 500
+    idle_seconds: float = 60.0
+    piled_runs: int = 1_000_000
+    imports: int = 20
+
+
+FULL = Sizes()
+QUICK = Sizes(
+    rounds=1,
+    drain_runs=2_000,
+    single_enqueues=100,
+    enqueues_per_caller=10,
+    bulk_enqueues=5_000,
+    spaced_enqueues=30,
+    idle_seconds=5.0,
+    piled_runs=50_000,
+    imports=5,
+)

@@ -1,0 +1,33 @@
+"""What several figures do first: fill a store, make a worker known to it."""
+
+import json
+from contextlib import closing
+
+from benchmarks.tasks import app, noop
+from duly.clock import new_id
+from duly.settings import WorkerSettings
+from duly.store.opening import open_store
+from duly.store.protocol import Enqueue, RegisterWorker
+
+QUEUE, LANE = "default", "loop"
+
+
+def enqueue_noops(url: str, count: int) -> None:
+    """Fill the store with runs of the task that does nothing."""
+    app.use_url(url)
+    app.enqueue_many(noop.call(number) for number in range(count))
+    app.close()
+
+
+def noop_ops(count: int) -> list[Enqueue]:
+    """Return what enqueueing the task that does nothing asks of a store."""
+    return [noop.call(number).op for number in range(count)]
+
+
+def register_worker(url: str) -> str:
+    """Make a worker known that claims and settles without being one."""
+    worker_id = new_id()
+    with closing(open_store(url)) as store:
+        lease = WorkerSettings().lease
+        store.apply([RegisterWorker(worker_id, "here", 0, lease, "[]", json.dumps([noop.name]))])
+    return worker_id

@@ -1,0 +1,1 @@
+"""Programs that use duly, each run by a test."""

@@ -1,0 +1,99 @@
+"""`duly`: the command line. A command's module is loaded only when that command is used."""
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from io import TextIOWrapper
+from typing import Any
+
+import click
+
+from duly import __version__
+from duly.cli.failures import INTERRUPTED, report, report_usage, status_of
+from duly.cli.session import shared_options
+from duly.errors import DulyError
+
+_COMMANDS = {
+    "worker": "Run tasks until told to stop.",
+    "enqueue": "Enqueue one run of a task.",
+    "runs": "List runs, look at them, wait for, cancel and retry them.",
+    "dead": "Go through dead letters: list, group, retry, discard.",
+    "queues": "List queues, pause and resume them.",
+    "workers": "List workers.",
+    "db": "Set up and upgrade the database.",
+    "demo": "See duly at work.",
+}
+"""Each is `command` in the module of its name; said here too, so that help loads none of them."""
+
+
+class Commands(click.Group):
+    """The root: loads commands late, and words every error of duly in one place."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
+        return [name for name in _COMMANDS if find_spec(f"{__name__}.{name}") is not None]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        found: click.Command = import_module(f"{__name__}.{cmd_name}").command
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _COMMANDS[name]) for name in self.list_commands(ctx)])
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,  # noqa: ANN401 - click's
+    ) -> click.Context:
+        given = tuple(args)
+        make = super().make_context
+        context: click.Context = _worded(given, lambda: make(info_name, args, parent, **extra))
+        context.meta[__name__] = given
+        return context
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's
+        invoke = super().invoke
+        return _worded(ctx.meta[__name__], lambda: invoke(ctx))
+
+
+def _worded(arguments: tuple[str, ...], act: Callable[[], Any]) -> Any:  # noqa: ANN401 - click's
+    """Do it; turn what goes wrong into a message on stderr and an exit status."""
+    # An option that cannot be read leaves no context behind to ask.
+    as_json = "--json" in arguments
+    verbose = "-v" in arguments or "--verbose" in arguments
+    try:
+        return act()
+    except DulyError as error:
+        report(error, as_json=as_json, verbose=verbose)
+        raise click.exceptions.Exit(status_of(error)) from error
+    except click.UsageError as error:
+        if not as_json:
+            raise
+        report_usage(error)
+        raise click.exceptions.Exit(error.exit_code) from error
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="duly %(version)s")
+@shared_options
+def commands() -> None:
+    """Run Python functions later, on time, and once, on the database you already have.
+
+    Exit status: 0 done, 1 failed, 2 usage, 3 not found, 4 timeout, 75 database unavailable.
+    """
+
+
+def main() -> None:
+    """Run the command line."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # What a terminal's encoding lacks is written as an escape, never a reason to stop.
+            stream.reconfigure(errors="backslashreplace")
+    commands()

@@ -1,0 +1,74 @@
+"""The arguments of runs: read from the command line, and shown without what is secret."""
+
+import json
+from typing import Any
+
+from duly.app import Duly
+from duly.cli.session import Session
+from duly.cli.values import Arguments
+from duly.core.display import display
+from duly.core.payload import CallCodec
+from duly.core.record import RunRecord
+
+HIDDEN = "(arguments hidden: give --app)"
+HIDDEN_FROM_APP = "(arguments hidden: this application does not know the task)"
+
+
+class ArgumentView:
+    """Says what of a run's arguments may be shown.
+
+    Which are secret is written in the code alone (`redact=`), so those of a task that is not at
+    hand are hidden altogether, unless someone asks for them.
+    """
+
+    def __init__(self, app: Duly, session: Session, /, *, show: bool) -> None:
+        self._registry = app.registry
+        self._hidden = HIDDEN if session.app_reference is None else HIDDEN_FROM_APP
+        self._show = show
+
+    def stored(self, run: RunRecord) -> str | None:
+        """Return the stored text that may be shown, None if it is hidden."""
+        definition = self._registry.find(run.task)
+        if definition is not None:
+            return definition.codec.redacted(run.arguments)
+        return run.arguments if self._show else None
+
+    def text(self, run: RunRecord) -> str:
+        """Return one short line."""
+        found = self.stored(run)
+        return self._hidden if found is None else display(found)
+
+    def full(self, run: RunRecord) -> str:
+        """Return all of it, as JSON, or why it is not shown."""
+        found = self.stored(run)
+        return self._hidden if found is None else found
+
+    def document(self, run: RunRecord) -> dict[str, Any]:
+        """Return what JSON answers say of the arguments."""
+        found = self.stored(run)
+        arguments: Any = None if found is None else parsed(found)
+        match arguments:
+            case [list() as args, dict() as kwargs]:
+                arguments = {"args": args, "kwargs": kwargs}
+        return {"arguments": arguments, "arguments_hidden": found is None}
+
+
+def parsed(text: str | None) -> Any:  # noqa: ANN401 - any JSON value
+    """Return stored JSON as data; the text itself if it is damaged."""
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def typed(codec: CallCodec, given: Arguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the values that JSON arguments stand for, checked against the signature.
+
+    Values that JSON lacks are written as they are stored, `{"$date": "2030-01-31"}`, so that what
+    `runs show --json` prints can be given back.
+    """
+    # The check of what is given now words a misfit better than that of stored text would.
+    codec.encode(tuple(given.args), given.kwargs)
+    return codec.decode(json.dumps(list(given)))

@@ -1,0 +1,137 @@
+"""`duly db`: migrate, status, sql."""
+
+from contextlib import closing
+from typing import NamedTuple
+
+import click
+
+from duly.cli.failures import FAILURE
+from duly.cli.loading import load_app
+from duly.cli.output import print_fields, print_json, print_line, print_note
+from duly.cli.places import is_missing, package_of
+from duly.cli.session import Session, pass_session, shared_options
+from duly.settings import store_url
+from duly.store import migrator
+from duly.store.migrator import OLDEST_CODE, Migration, Schema
+from duly.store.opening import open_store
+
+_EMPTY = Schema(0, 0)
+
+_VERSIONS = """\
+-- Stores know by this table which migrations have run.
+CREATE TABLE IF NOT EXISTS duly_schema
+    (version INTEGER NOT NULL, oldest_code INTEGER NOT NULL, name TEXT NOT NULL);"""
+
+
+class Finding(NamedTuple):
+    """How the tables stand to this code."""
+
+    name: str
+    advice: str
+
+
+@click.group("db")
+@shared_options
+def command() -> None:
+    """Set up and upgrade the database."""
+
+
+@command.command("migrate")
+@shared_options
+@pass_session
+def migrate(session: Session) -> None:
+    """Run the migrations that are missing."""
+    url = _url(session)
+    package = package_of(url)
+    with closing(open_store(url, migrate=False)) as store:
+        ran = migrator.migrate(store, package)
+        migrator.ensure(store, package, store.shown_url)
+        version = store.read_schema().version
+        shown_url = store.shown_url
+    if session.as_json:
+        print_json({"store": shown_url, "migrations": ran, "schema_version": version})
+    elif not session.quiet:
+        for name in ran:
+            print_line(f"ran {name}")
+        print_line(f"{shown_url} has schema version {version}.")
+
+
+@command.command("status")
+@shared_options
+@pass_session
+def status(session: Session) -> None:
+    """Say whether the tables fit this code; status 1 if something is to be done."""
+    url = _url(session)
+    needed = migrator.newest(package_of(url))
+    if is_missing(url):
+        shown_url, schema = url, _EMPTY
+    else:
+        with closing(open_store(url, migrate=False)) as store:
+            shown_url, schema = store.shown_url, store.read_schema()
+    finding = judge(schema, needed)
+    if session.as_json:
+        print_json(
+            {
+                "store": shown_url,
+                "schema_version": schema.version,
+                "needed_version": needed,
+                "oldest_code": schema.oldest_code,
+                "status": finding.name,
+                "advice": finding.advice,
+            }
+        )
+    elif not session.quiet:
+        print_fields(
+            [
+                ("store", shown_url),
+                ("schema version", str(schema.version)),
+                ("needed version", str(needed)),
+                ("status", finding.name),
+                ("", finding.advice),
+            ]
+        )
+    if finding.name != "ok":
+        raise click.exceptions.Exit(FAILURE)
+
+
+@command.command("sql")
+@click.option("--after", type=click.IntRange(0), default=0, help="Only from this version on.")
+@shared_options
+@pass_session
+def sql(session: Session, /, *, after: int) -> None:
+    """Print the migrations as SQL, for the database that the URL names, without connecting."""
+    package = package_of(_url(session))
+    steps = [step for step in migrator.migrations(package) if step.version > after]
+    if session.as_json:
+        print_json({"migrations": [step._asdict() for step in steps]})
+    elif steps:
+        click.echo("\n\n".join([_VERSIONS, *map(_script, steps)]))
+    else:
+        print_note(f"There is no migration after version {after}.")
+
+
+def judge(schema: Schema, needed: int) -> Finding:
+    """Say how tables of a version stand to code of another."""
+    if schema.version == 0:
+        advice = "There are no tables yet; first use makes them, or `duly db migrate`."
+        return Finding("empty", advice)
+    if schema.version < needed:
+        return Finding("migration needed", "Run `duly db migrate` once, then start again.")
+    if schema.oldest_code > needed:
+        return Finding("code too old", "A newer duly made these tables; upgrade duly here.")
+    if schema.version > needed:
+        return Finding("ok", "A newer duly made these tables, and this one may go on with them.")
+    return Finding("ok", "")
+
+
+def _script(step: Migration) -> str:
+    """Return a migration with the row that says it has run."""
+    row = f"({step.version}, {OLDEST_CODE}, '{step.name}')"
+    return f"-- {step.name}\n{step.sql.strip()}\nINSERT INTO duly_schema VALUES {row};"
+
+
+def _url(session: Session) -> str:
+    """Return the address without opening it."""
+    if session.url is None and session.app_reference is not None:
+        return load_app(session.app_reference).url
+    return store_url(session.url)

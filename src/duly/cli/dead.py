@@ -1,0 +1,248 @@
+"""`duly dead`: list, groups, retry, discard."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import click
+from rich.progress import Progress as ProgressBar
+
+from duly.api.dead import Bulk, Progress
+from duly.api.runs import Filter
+from duly.app import Duly
+from duly.cli.arguments import ArgumentView
+from duly.cli.documents import document
+from duly.cli.failures import FAILURE
+from duly.cli.filters import LIMIT, Filters, dead_filters, group_filters, page_options
+from duly.cli.listing import print_runs
+from duly.cli.loading import app_of
+from duly.cli.output import (
+    Column,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+    stderr_console,
+)
+from duly.cli.runs import show_args
+from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.times import relative
+from duly.core.states import DEAD
+from duly.errors import RunNotFound
+
+_GROUP_COLUMNS = (
+    Column("COUNT", whole=True, right=True),
+    Column("TASK"),
+    Column("ERROR"),
+    Column("LAST", from_width=80, whole=True),
+    Column("FIRST", from_width=120, whole=True),
+    Column("FINGERPRINT", from_width=60, whole=True),
+    Column("SAMPLE", from_width=160, whole=True),
+)
+
+
+@click.group("dead")
+@shared_options
+def command() -> None:
+    """Go through dead letters: runs that failed or were interrupted and wait for a person."""
+
+
+@command.command("list")
+@dead_filters
+@page_options
+@show_args
+@shared_options
+@pass_session
+def list_dead(
+    session: Session,
+    /,
+    *,
+    limit: int,
+    cursor: str | None,
+    show_args: bool,
+    **filters: Any,  # noqa: ANN401 - those of Filters
+) -> None:
+    """List dead letters, newest first."""
+    app = app_of(session)
+    which = Filters(**filters).resolve(app.store)
+    page = app.dead.list(**which._asdict(), limit=limit, cursor=cursor)
+    view = ArgumentView(app, session, show=show_args)
+    print_runs(app, session, page, view, none="No dead letter matches.")
+
+
+@command.command("groups")
+@group_filters
+@LIMIT
+@shared_options
+@pass_session
+def list_groups(session: Session, /, *, limit: int, **filters: Any) -> None:  # noqa: ANN401 - Filters
+    """Group dead letters by task and error, the largest group first."""
+    app = app_of(session)
+    which = Filters(**filters).resolve(app.store)
+    groups = app.dead.groups(task=which.task, queue=which.queue, since=which.since, limit=limit)
+    if session.as_json:
+        print_json({"groups": [document(group) for group in groups]})
+    elif session.quiet:
+        for group in groups:
+            print_line(group.fingerprint)
+    elif not groups:
+        print_note("No dead letter matches.")
+    else:
+        now = app.store.now()
+        rows = [
+            (
+                str(group.count),
+                group.task,
+                (group.error or "").partition("\n")[0],
+                relative(group.last_at, now),
+                relative(group.first_at, now),
+                group.fingerprint,
+                group.sample_id,
+            )
+            for group in groups
+        ]
+        print_table(_GROUP_COLUMNS, rows)
+
+
+@command.command("retry")
+@click.argument("run_ids", nargs=-1, metavar="[ID]...")
+@dead_filters
+@click.option("--all", "everything", is_flag=True, help="All dead letters, without a filter.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many a second.")
+@click.option("--dry-run", is_flag=True, help="Only say how many would be retried.")
+@click.option("--reason", default="", help="Kept with each run.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@shared_options
+@pass_session
+def retry_dead(
+    session: Session,
+    /,
+    *,
+    run_ids: tuple[str, ...],
+    everything: bool,
+    rate: float | None,
+    dry_run: bool,
+    reason: str,
+    yes: bool,
+    **filters: Any,  # noqa: ANN401 - those of Filters
+) -> None:
+    """Queue dead letters again, by id or by filter; each once, however many do this at a time."""
+    app = app_of(session)
+    chosen = Chosen(app, run_ids, Filters(**filters), everything=everything)
+
+    def act(progress: Progress | None) -> Bulk:
+        ids, which = chosen.ids, chosen.which
+        return app.dead.retry(ids, which=which, rate=rate, reason=reason, progress=progress)
+
+    _bulk(session, chosen, act, done="retried", verb="Retry", dry_run=dry_run, yes=yes)
+
+
+@command.command("discard")
+@click.argument("run_ids", nargs=-1, metavar="[ID]...")
+@dead_filters
+@click.option("--all", "everything", is_flag=True, help="All dead letters, without a filter.")
+@click.option("--dry-run", is_flag=True, help="Only say how many would be discarded.")
+@click.option("--reason", default="", help="Kept with each run; needed.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@shared_options
+@pass_session
+def discard_dead(
+    session: Session,
+    /,
+    *,
+    run_ids: tuple[str, ...],
+    everything: bool,
+    dry_run: bool,
+    reason: str,
+    yes: bool,
+    **filters: Any,  # noqa: ANN401 - those of Filters
+) -> None:
+    """End dead letters as cancelled, by id or by filter, with a reason."""
+    if not reason and not dry_run:
+        message = "discarding needs a --reason; it is kept with each run"
+        raise click.UsageError(message)
+    app = app_of(session)
+    chosen = Chosen(app, run_ids, Filters(**filters), everything=everything)
+
+    def act(progress: Progress | None) -> Bulk:
+        ids, which = chosen.ids, chosen.which
+        return app.dead.discard(ids, which=which, reason=reason, progress=progress)
+
+    _bulk(session, chosen, act, done="discarded", verb="Discard", dry_run=dry_run, yes=yes)
+
+
+class Chosen:
+    """The dead letters an act is about, by id or by filter; one of `ids` and `which` is None."""
+
+    def __init__(
+        self, app: Duly, run_ids: tuple[str, ...], filters: Filters, *, everything: bool
+    ) -> None:
+        if run_ids and (everything or not filters.is_empty):
+            message = "name dead letters either by id or by filter"
+            raise click.UsageError(message)
+        if everything and not filters.is_empty:
+            message = "--all takes no filter"
+            raise click.UsageError(message)
+        if not run_ids and not everything and filters.is_empty:
+            message = "name dead letters by id or by a filter, or give --all"
+            raise click.UsageError(message)
+        self._app = app
+        self.ids = list(dict.fromkeys(run_ids)) or None
+        self.which: Filter | None = None if run_ids else filters.resolve(app.store)
+
+    def count(self) -> int:
+        """Return how many there are; an unknown id is an error, before anything is done."""
+        if self.which is not None:
+            return self._app.dead.count(self.which)
+        ids = self.ids or []
+        states = self._app.store.get_states(ids)
+        for run_id in ids:
+            if run_id not in states:
+                raise RunNotFound(run_id)
+        return sum(state in DEAD for state in states.values())
+
+
+def _bulk(
+    session: Session,
+    chosen: Chosen,
+    act: Callable[[Progress | None], Bulk],
+    *,
+    done: str,
+    verb: str,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    matching = chosen.count()
+    if dry_run:
+        _print_dry_run(session, matching, done)
+        return
+    letters = "dead letter" if matching == 1 else "dead letters"
+    if not yes and not click.confirm(f"{verb} {matching:,} {letters}?", err=True):
+        print_note("Nothing was done.")
+        raise click.exceptions.Exit(FAILURE)
+    with ExitStack() as stack:
+        result = act(_progress_bar(session, stack, verb, matching))
+    if session.as_json:
+        print_json({done: result.done, "skipped": result.skipped, "dry_run": False})
+    elif not session.quiet:
+        print_line(f"{done} {result.done:,}, skipped {result.skipped:,}")
+
+
+def _print_dry_run(session: Session, matching: int, done: str) -> None:
+    if session.as_json:
+        print_json({done: 0, "skipped": 0, "dry_run": True, "matching": matching})
+    else:
+        print_line(f"{matching:,} would be {done}")
+
+
+def _progress_bar(session: Session, stack: ExitStack, verb: str, total: int) -> Progress | None:
+    console = None if session.as_json or session.quiet else stderr_console()
+    if console is None:
+        return None
+    bar = stack.enter_context(ProgressBar(console=console, transient=True))
+    task = bar.add_task(verb, total=total)
+
+    def show(result: Bulk) -> None:
+        bar.update(task, completed=sum(result))
+
+    return show

@@ -1,0 +1,46 @@
+"""The JSON answers: every field of a record, instants as ISO 8601 texts in UTC."""
+
+from dataclasses import fields
+from typing import Any
+
+from duly.cli.arguments import ArgumentView, parsed
+from duly.cli.times import iso
+from duly.core.record import (
+    Act,
+    AttemptRecord,
+    DeadGroup,
+    LogLine,
+    QueueRecord,
+    RunRecord,
+    WorkerRecord,
+)
+
+COUNT_CAP = 10_000
+"""Stores count the runs of a queue up to one more than this."""
+
+Record = RunRecord | AttemptRecord | LogLine | Act | WorkerRecord | QueueRecord | DeadGroup
+
+
+def run_document(run: RunRecord, view: ArgumentView) -> dict[str, Any]:
+    """Return a run."""
+    decoded = {"tags": parsed(run.tags) or {}, "result": parsed(run.result)}
+    return document(run) | decoded | view.document(run)
+
+
+def worker_document(worker: WorkerRecord) -> dict[str, Any]:
+    """Return a worker."""
+    return document(worker) | {"queues": parsed(worker.queues), "tasks": parsed(worker.tasks)}
+
+
+def queue_document(queue: QueueRecord) -> dict[str, Any]:
+    """Return a queue; counts stop at the cap, and `counts_capped` says so."""
+    counts = {"ready": queue.ready, "waiting": queue.waiting, "running": queue.running}
+    capped = {name: min(count, COUNT_CAP) for name, count in counts.items()}
+    return document(queue) | capped | {"counts_capped": capped != counts}
+
+
+def document(record: Record) -> dict[str, Any]:
+    """Return the fields of a record."""
+    found = {field.name: getattr(record, field.name) for field in fields(record)}
+    instants = [name for name in found if name == "at" or name.endswith("_at")]
+    return found | {name: iso(found[name]) for name in instants}

@@ -1,0 +1,105 @@
+"""`duly enqueue`: accept one run from the shell."""
+
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from duly.app import Duly
+from duly.cli.arguments import ArgumentView, typed
+from duly.cli.documents import run_document
+from duly.cli.loading import app_with_tasks
+from duly.cli.output import print_json, print_line, print_note
+from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.values import Arguments, duration, instant, json_arguments, tag
+from duly.cli.waiting import result_text, wait_for
+from duly.errors import BadOption
+from duly.registry import Definition, Registry
+from duly.run import Run
+from duly.task import Task
+
+
+@click.command("enqueue")
+@click.argument("task")
+@click.argument("arguments", type=json_arguments, default="[]", metavar="[JSON]")
+@click.option("--key", help="At most one run per task and key.")
+@click.option("--delay", type=duration, help="Start it so much later: 90s, 15m, 24h.")
+@click.option("--at", type=instant, help="Start it then, an ISO 8601 time with its zone.")
+@click.option("--queue", help="Another queue than the task's own.")
+@click.option("--priority", type=int, help="Higher goes first.")
+@click.option(
+    "--tag", "tags", type=tag, metavar="NAME=VALUE", multiple=True, help="May be repeated."
+)
+@click.option("--expires", type=duration, help="Cancel it if it has not started by then.")
+@click.option("--wait", is_flag=True, help="Wait for its end and print what it returned.")
+@click.option("--timeout", type=duration, help="Wait at most so long (with --wait).")
+@shared_options
+@pass_session
+def command(
+    session: Session,
+    /,
+    *,
+    task: str,
+    arguments: Arguments,
+    tags: tuple[tuple[str, str], ...],
+    wait: bool,
+    timeout: timedelta | None,
+    **options: Any,  # noqa: ANN401 - the options of Task.using, one by one
+) -> None:
+    """Enqueue one run of TASK and print its id.
+
+    JSON is an object of named arguments, {"order_id": 1}, or an array of positional ones, [1, 2];
+    "-" reads it from stdin. Values that JSON lacks are written as they are stored, such as
+    {"$date": "2030-01-31"}. TASK is a full name, or its last part if only one task has it.
+    """
+    if timeout is not None and not wait:
+        message = "--timeout needs --wait"
+        raise click.UsageError(message)
+    app = app_with_tasks(session, purpose="enqueue")
+    definition = find_task(app.registry, task)
+    args, kwargs = typed(definition.codec, arguments)
+    bound = Task[..., Any](app, definition).using(tags=dict(tags), **options)
+    run = bound.enqueue(*args, **kwargs)
+    if not wait:
+        _print_accepted(app, session, run)
+        return
+    _wait(app, session, run, timeout)
+
+
+def find_task(registry: Registry, name: str) -> Definition:
+    """Return a task by its name, or by the last part of it if that is enough."""
+    if registry.find(name) is None:
+        names = {known.name for known in registry.definitions()}
+        endings = sorted(known for known in names if known.partition(":")[2] == name)
+        if len(endings) > 1:
+            message = f"{name!r} may mean {' or '.join(endings)}; write it in full"
+            raise BadOption(message)
+        if endings:
+            return registry.get(endings[0])
+    return registry.get(name)
+
+
+def _print_accepted(app: Duly, session: Session, run: Run[Any]) -> None:
+    if session.as_json:
+        _print_document(app, session, run)
+        return
+    print_line(run.id)
+    if not run.new and not session.quiet:
+        print_note("This key has a run already; nothing new was made.")
+
+
+def _wait(app: Duly, session: Session, run: Run[Any], timeout: timedelta | None) -> None:
+    if not session.as_json and not session.quiet:
+        _print_accepted(app, session, run)
+    error = wait_for(run, session, None if timeout is None else timeout.total_seconds())
+    if session.as_json:
+        _print_document(app, session, run)
+    elif error is None:
+        print_line(result_text(run.record))
+    if error is not None:
+        raise error
+
+
+def _print_document(app: Duly, session: Session, run: Run[Any]) -> None:
+    view = ArgumentView(app, session, show=False)
+    print_json({"run": run_document(run.record, view), "new": run.new})

@@ -1,0 +1,73 @@
+"""What goes wrong: one line on stderr, and the exit status that says what kind it is."""
+
+import json
+import traceback
+
+import click
+
+from duly.cli.escape import clean, clean_lines
+from duly.errors import (
+    BadArguments,
+    BadOption,
+    DulyError,
+    PayloadError,
+    RunNotFound,
+    StoreUnavailable,
+    TaskNotRegistered,
+    WorkerTimeout,
+)
+
+FAILURE = 1
+USAGE = 2
+NOT_FOUND = 3
+TIMEOUT = 4
+TEMPORARY = 75
+"""EX_TEMPFAIL of sysexits.h: the same command may work later."""
+INTERRUPTED = 130
+"""What shells say of a program that SIGINT ended."""
+
+_STATUS: dict[type[DulyError], int] = {
+    BadArguments: USAGE,
+    BadOption: USAGE,
+    PayloadError: USAGE,
+    RunNotFound: NOT_FOUND,
+    TaskNotRegistered: NOT_FOUND,
+    WorkerTimeout: TIMEOUT,
+    StoreUnavailable: TEMPORARY,
+}
+
+
+class AppNotFound(BadOption):
+    """The application's reference leads to no application."""
+
+
+class AppBroken(DulyError):
+    """The application's module cannot be imported."""
+
+
+def status_of(error: DulyError) -> int:
+    """Return the exit status for an error."""
+    for kind in type(error).__mro__:
+        if kind in _STATUS:
+            return _STATUS[kind]
+    return FAILURE
+
+
+def report(error: DulyError, *, as_json: bool = False, verbose: bool = False) -> None:
+    """Write an error to stderr."""
+    if as_json:
+        _report_json(type(error).__name__, str(error))
+        return
+    click.echo(f"Error: {clean(str(error))}", err=True)
+    if verbose and error.__cause__ is not None:
+        text = "".join(traceback.format_exception(error.__cause__))
+        click.echo(clean_lines(text.rstrip()), err=True)
+
+
+def report_usage(error: click.UsageError) -> None:
+    """Write a mistake on the command line to stderr, as JSON."""
+    _report_json("UsageError", error.format_message())
+
+
+def _report_json(kind: str, message: str) -> None:
+    click.echo(json.dumps({"error": {"kind": kind, "message": message}}), err=True)

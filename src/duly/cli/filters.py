@@ -1,0 +1,85 @@
+"""The filters that every command on many runs takes."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from duly.api.runs import Filter
+from duly.cli.values import instant_since, since, tag
+from duly.core.states import DEAD, State
+from duly.limits import PAGE, PAGE_DEFAULT
+from duly.store.protocol import Inspector
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Filters(NamedTuple):
+    """The filters as given."""
+
+    state: tuple[str, ...] = ()
+    task: str | None = None
+    queue: str | None = None
+    tag: tuple[str, str] | None = None
+    since: datetime | timedelta | None = None
+    fingerprint: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether they select everything."""
+        return self == Filters()
+
+    def resolve(self, store: Inspector) -> Filter:
+        """Return them as the application takes them."""
+        state = list(self.state) or None
+        since = instant_since(store, self.since)
+        return Filter(state, self.task, self.queue, self.tag, since, self.fingerprint)
+
+
+def run_filters(function: F) -> F:
+    """Add the filters on runs."""
+    return _add(function, _state([state.value for state in State]), _TASK, _QUEUE, _TAG, _SINCE)
+
+
+def dead_filters(function: F) -> F:
+    """Add the filters on dead letters."""
+    states = _state(sorted(state.value for state in DEAD))
+    return _add(function, states, _TASK, _QUEUE, _TAG, _SINCE, _FINGERPRINT)
+
+
+def group_filters(function: F) -> F:
+    """Add the filters on groups of dead letters."""
+    return _add(function, _TASK, _QUEUE, _SINCE)
+
+
+def page_options(function: F) -> F:
+    """Add what pages through a list."""
+    return _add(function, LIMIT, _CURSOR)
+
+
+def _add(function: F, *options: Callable[[F], F]) -> F:
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def _state(names: list[str]) -> Callable[[F], F]:
+    return click.option(
+        "--state", multiple=True, type=click.Choice(names), help="In this state; may be repeated."
+    )
+
+
+_TASK = click.option("--task", help="Of this task, by its full name.")
+_QUEUE = click.option("--queue", help="Of this queue.")
+_TAG = click.option("--tag", type=tag, metavar="NAME=VALUE", help="With this tag.")
+_SINCE = click.option("--since", type=since, help="Made since: 1h, 24h, 7d, or an ISO 8601 time.")
+_FINGERPRINT = click.option("--fingerprint", help="With this error, as `dead groups` names it.")
+_CURSOR = click.option("--cursor", help="Go on behind this run; the end of a page names it.")
+LIMIT = click.option(
+    "--limit",
+    type=click.IntRange(1, PAGE),
+    default=PAGE_DEFAULT,
+    show_default=True,
+    help="At most so many.",
+)

@@ -1,0 +1,84 @@
+"""`duly queues`: list, pause, resume."""
+
+import click
+
+from duly.cli.documents import COUNT_CAP, queue_document
+from duly.cli.loading import app_of
+from duly.cli.output import Column, print_json, print_line, print_note, print_table
+from duly.cli.session import Session, pass_session, shared_options
+
+_COLUMNS = (
+    Column("QUEUE"),
+    Column("STATE", whole=True),
+    Column("READY", whole=True, right=True),
+    Column("WAITING", whole=True, right=True),
+    Column("RUNNING", whole=True, right=True),
+)
+
+_reason = click.option("--reason", default="", help="Kept with the act.")
+
+
+@click.group("queues")
+@shared_options
+def command() -> None:
+    """List queues, pause and resume them."""
+
+
+@command.command("list")
+@shared_options
+@pass_session
+def list_queues(session: Session) -> None:
+    """List the queues that have live runs or were paused."""
+    queues = app_of(session).queues.list()
+    if session.as_json:
+        print_json({"queues": [queue_document(queue) for queue in queues]})
+    elif session.quiet:
+        for queue in queues:
+            print_line(queue.name)
+    elif not queues:
+        print_note("No queue has a live run.")
+    else:
+        rows = [
+            (
+                queue.name,
+                "paused" if queue.paused else "open",
+                _count(queue.ready),
+                _count(queue.waiting),
+                _count(queue.running),
+            )
+            for queue in queues
+        ]
+        print_table(_COLUMNS, rows)
+
+
+@command.command("pause")
+@click.argument("name")
+@_reason
+@shared_options
+@pass_session
+def pause_queue(session: Session, /, *, name: str, reason: str) -> None:
+    """Let nothing of a queue start until it is resumed; what runs goes on."""
+    app_of(session, creates=True).queues.pause(name, reason=reason)
+    _print_state(session, name, paused=True)
+
+
+@command.command("resume")
+@click.argument("name")
+@_reason
+@shared_options
+@pass_session
+def resume_queue(session: Session, /, *, name: str, reason: str) -> None:
+    """Let a queue go on."""
+    app_of(session, creates=True).queues.resume(name, reason=reason)
+    _print_state(session, name, paused=False)
+
+
+def _print_state(session: Session, name: str, *, paused: bool) -> None:
+    if session.as_json:
+        print_json({"name": name, "paused": paused})
+    elif not session.quiet:
+        print_line(f"Queue {name} is {'paused' if paused else 'open'}.")
+
+
+def _count(number: int) -> str:
+    return f"{COUNT_CAP:,}+" if number > COUNT_CAP else f"{number:,}"

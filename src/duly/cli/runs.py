@@ -1,0 +1,225 @@
+"""`duly runs`: list, show, wait, cancel, retry."""
+
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from duly.app import Duly
+from duly.cli.arguments import ArgumentView, typed
+from duly.cli.documents import document, run_document
+from duly.cli.failures import FAILURE
+from duly.cli.filters import Filters, page_options, run_filters
+from duly.cli.listing import note_on, print_runs, progress_of
+from duly.cli.loading import app_of
+from duly.cli.output import (
+    print_block,
+    print_fields,
+    print_heading,
+    print_json,
+    print_line,
+    print_note,
+)
+from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.times import iso, shown
+from duly.cli.values import Arguments, duration, json_arguments
+from duly.cli.waiting import result_text, wait_for
+from duly.core.record import Act, AttemptRecord, LogLine, RunRecord
+from duly.core.states import State
+from duly.limits import LOG_LINES_PER_ATTEMPT, PAGE
+
+show_args = click.option(
+    "--show-args", is_flag=True, help="Show arguments even where secret ones cannot be told."
+)
+
+
+@click.group("runs")
+@shared_options
+def command() -> None:
+    """List runs, look at them, wait for, cancel and retry them."""
+
+
+@command.command("list")
+@run_filters
+@page_options
+@show_args
+@shared_options
+@pass_session
+def list_runs(
+    session: Session,
+    /,
+    *,
+    limit: int,
+    cursor: str | None,
+    show_args: bool,
+    **filters: Any,  # noqa: ANN401 - those of Filters
+) -> None:
+    """List runs, newest first."""
+    app = app_of(session)
+    which = Filters(**filters).resolve(app.store)
+    page = app.runs.page(which, limit=limit, cursor=cursor)
+    view = ArgumentView(app, session, show=show_args)
+    print_runs(app, session, page, view, none="No run matches.")
+
+
+@command.command("show")
+@click.argument("run_id", metavar="ID")
+@show_args
+@shared_options
+@pass_session
+def show_run(session: Session, /, *, run_id: str, show_args: bool) -> None:
+    """Show one run: its record, attempts, logs, and what operators did to it."""
+    app = app_of(session)
+    run = app.runs.get(run_id)
+    view = ArgumentView(app, session, show=show_args)
+    attempts = run.attempts()
+    logs = run.logs(limit=LOG_LINES_PER_ATTEMPT)
+    acts = app.store.list_acts(run.id, PAGE)[::-1]
+    if session.as_json:
+        print_json(
+            {
+                "run": run_document(run.record, view),
+                "attempts": [document(attempt) for attempt in attempts],
+                "logs": [document(line) for line in logs],
+                "acts": [document(act) for act in acts],
+            }
+        )
+        return
+    now = app.store.now()
+    print_fields(_fields(run.record, view, now))
+    for attempt in attempts:
+        _print_attempt(attempt)
+    _print_logs(logs)
+    _print_acts(acts)
+
+
+@command.command("wait")
+@click.argument("run_id", metavar="ID")
+@click.option("--timeout", type=duration, help="Wait at most so long: 90s, 15m.")
+@shared_options
+@pass_session
+def wait_for_run(session: Session, /, *, run_id: str, timeout: timedelta | None) -> None:
+    """Wait for the end of a run and print what it returned.
+
+    Ends with status 1 if the run did not succeed, and with 4 if it has not ended in time.
+    """
+    app = app_of(session)
+    run = app.runs.get(run_id)
+    error = wait_for(run, session, None if timeout is None else timeout.total_seconds())
+    if session.as_json:
+        view = ArgumentView(app, session, show=False)
+        print_json({"run": run_document(run.record, view)})
+    elif error is None:
+        print_line(result_text(run.record))
+    if error is not None:
+        raise error
+
+
+@command.command("cancel")
+@click.argument("run_id", metavar="ID")
+@click.option("--reason", default="", help="Kept with the run.")
+@shared_options
+@pass_session
+def cancel_run(session: Session, /, *, run_id: str, reason: str) -> None:
+    """Cancel a run that waits; ask one that runs to stop.
+
+    Ends with status 1 if the run had ended otherwise before.
+    """
+    app = app_of(session)
+    answer = app.runs.cancel(run_id, reason=reason)
+    too_late = answer not in {State.CANCELLED, "requested"}
+    if session.as_json:
+        print_json({"id": run_id, "answer": answer})
+    elif too_late:
+        print_note(f"Run {run_id} had ended before: {answer}.")
+    elif not session.quiet:
+        wording = "was asked to stop" if answer == "requested" else "is cancelled"
+        print_line(f"Run {run_id} {wording}.")
+    if too_late:
+        raise click.exceptions.Exit(FAILURE)
+
+
+@command.command("retry")
+@click.argument("run_id", metavar="ID")
+@click.option("--reason", default="", help="Kept with the run.")
+@click.option(
+    "--args", "arguments", type=json_arguments, metavar="JSON", help="Other arguments, as JSON."
+)
+@shared_options
+@pass_session
+def retry_run(
+    session: Session, /, *, run_id: str, reason: str, arguments: Arguments | None
+) -> None:
+    """Queue a run again that has ended: same id, next generation."""
+    app = app_of(session)
+    edited = None if arguments is None else _edited(app, session, run_id, arguments)
+    run = app.runs.retry(run_id, reason=reason, arguments=edited)
+    if session.as_json:
+        view = ArgumentView(app, session, show=False)
+        print_json({"run": run_document(run.record, view)})
+    elif not session.quiet:
+        print_line(f"Run {run.id} is queued again (generation {run.record.generation}).")
+
+
+def _edited(
+    app: Duly, session: Session, run_id: str, arguments: Arguments
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if session.app_reference is None:
+        message = "--args needs the application, to check them: give --app or set DULY_APP"
+        raise click.UsageError(message)
+    definition = app.registry.get(app.runs.get(run_id).record.task)
+    return typed(definition.codec, arguments)
+
+
+def _fields(run: RunRecord, view: ArgumentView, now: int) -> list[tuple[str, str]]:
+    tries = f"{run.attempt} (retries used {run.retries_used}, crashes {run.crashes})"
+    return [
+        ("run", run.id),
+        ("task", run.task),
+        ("state", run.state),
+        ("note", note_on(run, now)),
+        ("queue", run.queue),
+        ("priority", str(run.priority)),
+        ("key", run.key or ""),
+        ("tags", run.tags or ""),
+        ("arguments", view.full(run)),
+        ("result", result_text(run) if run.state == State.SUCCEEDED else ""),
+        ("progress", progress_of(run)),
+        ("generation", str(run.generation)),
+        ("attempt", tries),
+        ("claim", str(run.claim_number)),
+        ("worker", run.worker_id or ""),
+        ("made", shown(run.created_at, now)),
+        ("due", shown(run.due_at, now)),
+        ("expires", shown(run.expires_at, now)),
+        ("claimed", shown(run.claimed_at, now)),
+        ("finished", shown(run.finished_at, now)),
+        ("fingerprint", run.fingerprint or ""),
+    ]
+
+
+def _print_attempt(attempt: AttemptRecord) -> None:
+    took = ""
+    if attempt.started_at is not None:
+        took = f" after {(attempt.finished_at - attempt.started_at) / 1e6:.3f} s"
+    again = f", generation {attempt.generation}" if attempt.generation > 1 else ""
+    print_heading(f"attempt {attempt.attempt}{again}: {attempt.outcome}{took}")
+    if attempt.traceback:
+        print_block(attempt.traceback, indent="  ")
+    elif attempt.error:
+        print_block(attempt.error, indent="  ")
+
+
+def _print_logs(logs: list[LogLine]) -> None:
+    if logs:
+        print_heading("logs")
+    for line in logs:
+        print_line(f"  {iso(line.at)} {line.level:7} {line.message}")
+
+
+def _print_acts(acts: list[Act]) -> None:
+    if acts:
+        print_heading("acts")
+    for act in acts:
+        why = f": {act.reason}" if act.reason else ""
+        print_line(f"  {iso(act.at)} {act.actor} {act.act}{why}")

@@ -1,0 +1,65 @@
+"""What every command is told: which application, which store, how to answer."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(slots=True)
+class Session:
+    """The shared options, wherever on the command line they were given."""
+
+    app: str | None = None
+    url: str | None = None
+    as_json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+
+    @property
+    def app_reference(self) -> str | None:
+        """The application as given, or as DULY_APP names it."""
+        return self.app or os.environ.get("DULY_APP") or None
+
+
+pass_session = click.make_pass_decorator(Session, ensure=True)
+
+
+def shared_options(function: F) -> F:
+    """Add the options that every command takes."""
+    return worker_options(
+        _flag("-q", "--quiet", "quiet", "Print only what was asked for.")(function)
+    )
+
+
+def worker_options(function: F) -> F:
+    """Add the shared options but `-q`, which names queues in `duly worker`."""
+    options = (
+        _option("--app", "app", "The application, as module:attribute (DULY_APP)."),
+        _option("--url", "url", "The store (DULY_URL); sqlite:///duly.db if nothing says."),
+        _flag("--json", "as_json", "Answer in JSON, and word errors in JSON."),
+        _flag("-v", "--verbose", "verbose", "Say more about what went wrong."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def _option(*names: str) -> Callable[[F], F]:
+    *declared, text = names
+    return click.option(*declared, metavar="TEXT", help=text, expose_value=False, callback=_note)
+
+
+def _flag(*names: str) -> Callable[[F], F]:
+    *declared, text = names
+    return click.option(*declared, is_flag=True, help=text, expose_value=False, callback=_note)
+
+
+def _note(context: click.Context, parameter: click.Parameter, value: object) -> None:
+    # What is not given here may have been given further left: it stays.
+    if value and parameter.name:
+        setattr(context.ensure_object(Session), parameter.name, value)

@@ -1,0 +1,67 @@
+"""`duly workers`: list."""
+
+import click
+
+from duly.cli.arguments import parsed
+from duly.cli.documents import worker_document
+from duly.cli.loading import app_of
+from duly.cli.output import Column, print_json, print_line, print_note, print_table
+from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.times import relative
+from duly.core.record import WorkerRecord
+
+_COLUMNS = (
+    Column("ID", whole=True),
+    Column("STATE", whole=True),
+    Column("HOST"),
+    Column("PID", whole=True, right=True),
+    Column("RUNNING", from_width=80, whole=True, right=True),
+    Column("SEEN", from_width=80, whole=True),
+    Column("STARTED", from_width=100, whole=True),
+    Column("QUEUES", from_width=120),
+    Column("TASKS", from_width=120),
+)
+
+
+@click.group("workers")
+@shared_options
+def command() -> None:
+    """List workers."""
+
+
+@command.command("list")
+@shared_options
+@pass_session
+def list_workers(session: Session) -> None:
+    """List workers, newest first, those that have ended among them."""
+    app = app_of(session)
+    workers = app.workers.list()
+    if session.as_json:
+        print_json({"workers": [worker_document(worker) for worker in workers]})
+    elif session.quiet:
+        for worker in workers:
+            print_line(worker.id)
+    elif not workers:
+        print_note("No worker has been here yet; start one with `duly worker module:app`.")
+    else:
+        now = app.store.now()
+        print_table(_COLUMNS, [_row(worker, now) for worker in workers])
+
+
+def _row(worker: WorkerRecord, now: int) -> tuple[str, ...]:
+    return (
+        worker.id,
+        worker.state,
+        worker.host,
+        str(worker.pid),
+        str(worker.running),
+        relative(worker.seen_at, now),
+        relative(worker.started_at, now),
+        _names(worker.queues) or "every queue",
+        _names(worker.tasks),
+    )
+
+
+def _names(stored: str) -> str:
+    found = parsed(stored)
+    return ", ".join(map(str, found)) if isinstance(found, list) else stored

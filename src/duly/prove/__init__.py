@@ -1,0 +1,1 @@
+"""Fault injection: a workload whose effects can be counted, strikes against it, and a checker."""

@@ -1,0 +1,125 @@
+-- What proving needs in an SQLite file beside duly's tables. PostgreSQL's twin says the same with
+-- one trigger function; here every trigger is spelled out.
+
+-- :name version
+SELECT sqlite_version()
+
+-- :name journal
+SELECT journal_mode FROM pragma_journal_mode
+
+-- :name ledger
+-- No unique constraint: an effect that happened twice must show.
+CREATE TABLE duly_prove_ledger (
+    run_id TEXT NOT NULL,
+    claim_number INTEGER NOT NULL,
+    generation INTEGER NOT NULL,
+    task TEXT NOT NULL,
+    number INTEGER NOT NULL
+)
+
+-- :name drop_ledger
+DROP TABLE duly_prove_ledger
+
+-- :name event_table
+-- Written inside each transition's own transaction, so its order is the order of commits.
+CREATE TABLE duly_prove_event (
+    sequence INTEGER PRIMARY KEY,
+    at INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)),
+    run_id TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    claim_number INTEGER NOT NULL,
+    generation INTEGER NOT NULL,
+    state TEXT,
+    worker_id TEXT,
+    outcome TEXT
+)
+
+-- :name on_accept
+CREATE TRIGGER duly_prove_on_accept AFTER INSERT ON duly_runs BEGIN
+    INSERT INTO duly_prove_event (run_id, kind, claim_number, generation, state)
+    VALUES (NEW.id, 'ready', NEW.claim_number, NEW.generation, NEW.state);
+END
+
+-- :name on_wait
+CREATE TRIGGER duly_prove_on_wait AFTER INSERT ON duly_waiting BEGIN
+    INSERT INTO duly_prove_event (run_id, kind, claim_number, generation, state)
+    VALUES (NEW.id, 'wait', NEW.claim_number, NEW.generation, 'queued');
+END
+
+-- :name on_claim
+CREATE TRIGGER duly_prove_on_claim AFTER UPDATE OF state, claim_number, worker_id ON duly_runs
+WHEN NEW.state = 'running' AND (OLD.state, OLD.claim_number) <> (NEW.state, NEW.claim_number)
+BEGIN
+    INSERT INTO duly_prove_event (run_id, kind, claim_number, generation, state, worker_id)
+    VALUES (NEW.id, 'claim', NEW.claim_number, NEW.generation, OLD.state, NEW.worker_id);
+END
+
+-- :name on_requeue
+CREATE TRIGGER duly_prove_on_requeue AFTER UPDATE OF state ON duly_runs
+WHEN OLD.state = 'running' AND NEW.state = 'queued'
+BEGIN
+    INSERT INTO duly_prove_event (run_id, kind, claim_number, generation, state, worker_id)
+    VALUES (NEW.id, 'requeue', NEW.claim_number, NEW.generation, NEW.state, OLD.worker_id);
+END
+
+-- :name on_end
+CREATE TRIGGER duly_prove_on_end AFTER INSERT ON duly_history BEGIN
+    INSERT INTO duly_prove_event
+        (run_id, kind, claim_number, generation, state, worker_id, outcome)
+    VALUES (NEW.id, 'end', NEW.claim_number, NEW.generation, NEW.state, NEW.worker_id, NEW.outcome);
+END
+
+-- :name on_rewrite
+CREATE TRIGGER duly_prove_on_rewrite AFTER UPDATE ON duly_history BEGIN
+    INSERT INTO duly_prove_event (run_id, kind, claim_number, generation, state)
+    VALUES (NEW.id, 'rewrite', NEW.claim_number, NEW.generation, NEW.state);
+END
+
+-- :name on_revive
+CREATE TRIGGER duly_prove_on_revive AFTER DELETE ON duly_history BEGIN
+    INSERT INTO duly_prove_event (run_id, kind, claim_number, generation, state)
+    VALUES (OLD.id, 'revive', OLD.claim_number, OLD.generation, OLD.state);
+END
+
+-- :name rows
+SELECT run_id, claim_number, generation, task FROM duly_prove_ledger
+
+-- :name events
+SELECT sequence, run_id, kind, claim_number, generation, state, worker_id, outcome, at
+  FROM duly_prove_event
+ ORDER BY sequence
+
+-- :name runs
+SELECT id, task, state, cause, generation, claim_number, attempt, crashes, result, count(*)
+  FROM duly_every_run
+ WHERE queue = 'duly-prove'
+ GROUP BY id
+
+-- :name attempts
+SELECT run_id, claim_number, generation, outcome, worker_id FROM duly_attempts
+UNION ALL
+SELECT id, claim_number, generation, outcome, worker_id FROM duly_history WHERE outcome IS NOT NULL
+
+-- :name workers
+SELECT id, state, pid FROM duly_workers
+
+-- :name acts
+SELECT subject, count(*) FROM duly_acts WHERE act = 'redrive' GROUP BY subject
+
+-- :name integrity
+SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok'
+UNION ALL
+SELECT 'foreign key: ' || "table" FROM pragma_foreign_key_check
+
+-- :name forget_attempts
+DELETE FROM duly_attempts
+ WHERE run_id IN (SELECT id FROM duly_every_run WHERE queue = 'duly-prove')
+
+-- :name forget_waiting
+DELETE FROM duly_waiting WHERE queue = 'duly-prove'
+
+-- :name forget_runs
+DELETE FROM duly_runs WHERE queue = 'duly-prove'
+
+-- :name forget_history
+DELETE FROM duly_history WHERE queue = 'duly-prove'

@@ -1,0 +1,125 @@
+"""Tasks whose effects can be counted: `duly worker duly.prove.workload:app`.
+
+Every body notes when it begins, lives and ends, and returns its fence, so that a result can be
+told from a result of somebody who had lost the run.
+"""
+
+import asyncio
+import sys
+import time
+from typing import Any
+
+from duly.app import Duly
+from duly.context import RunContext, current
+from duly.prove.journals import Journal
+
+QUEUE = "duly-prove"
+SLICE_SECONDS = 0.005
+
+app = Duly()
+journal = Journal.of_this_process()
+app.bus.subscribe(journal.event, successes=False)
+
+
+@app.task(queue=QUEUE, transaction=True)
+def order(number: int, milliseconds: int = 0, held_milliseconds: int = 0) -> int:
+    """Write one row of the ledger in the run's own transaction: exactly once."""
+    run = current()
+    journal.sign("begin", run)
+    work(run, milliseconds)
+    connection = run.connection
+    connection.execute(
+        _insert(connection), (run.run_id, run.fence, run.generation, run.task, number)
+    )
+    work(run, held_milliseconds)
+    journal.sign("end", run)
+    return run.fence
+
+
+@app.task(queue=QUEUE, on_crash="hold")
+def charge(number: int, milliseconds: int = 0) -> int:
+    """Write one line outside the database: at most once."""
+    del number
+    run = current()
+    journal.sign("begin", run)
+    journal.effect(run, durable=True)
+    work(run, milliseconds)
+    journal.sign("end", run)
+    return run.fence
+
+
+@app.task(queue=QUEUE, on_crash="hold")
+async def subscribe(number: int, milliseconds: int = 0) -> int:
+    """Write one line from the event loop: at most once."""
+    del number
+    run = current()
+    journal.sign("begin", run)
+    journal.effect(run)
+    await work_on_loop(run, milliseconds)
+    journal.sign("end", run)
+    return run.fence
+
+
+@app.task(queue=QUEUE)
+async def notify(number: int, milliseconds: int = 0) -> int:
+    """Write one line, again after a crash: at least once."""
+    del number
+    run = current()
+    journal.sign("begin", run)
+    await work_on_loop(run, milliseconds)
+    journal.effect(run)
+    journal.sign("end", run)
+    return run.fence
+
+
+@app.task(queue=QUEUE, executor="process")
+def pack(number: int, milliseconds: int = 0) -> int:
+    """Write one line from a subprocess, again after a crash: at least once."""
+    del number
+    run = current()
+    journal.sign("begin", run)
+    work(run, milliseconds)
+    journal.effect(run)
+    journal.sign("end", run)
+    return run.fence
+
+
+@app.task(queue=QUEUE)
+async def fragile(number: int) -> int:
+    """Fail until an operator has driven the run again."""
+    run = current()
+    journal.effect(run)
+    if run.generation == 1:
+        message = f"order {number} has no address"
+        raise ValueError(message)
+    return run.fence
+
+
+TRANSACTIONAL = frozenset({order.name})
+HELD = frozenset({charge.name, subscribe.name})
+
+
+def work(run: RunContext, milliseconds: int) -> None:
+    """Take a while, and show it."""
+    until = time.monotonic() + milliseconds / 1000
+    while (left := until - time.monotonic()) > 0:
+        time.sleep(min(SLICE_SECONDS, left))
+        journal.sign("beat", run)
+
+
+async def work_on_loop(run: RunContext, milliseconds: int) -> None:
+    """Take a while on the event loop, and show it."""
+    until = time.monotonic() + milliseconds / 1000
+    while (left := until - time.monotonic()) > 0:
+        await asyncio.sleep(min(SLICE_SECONDS, left))
+        journal.sign("beat", run)
+
+
+def _insert(connection: Any) -> str:  # noqa: ANN401 - the driver's own connection
+    """Return the ledger's INSERT in the words of whichever driver this connection is of."""
+    driver = sys.modules[type(connection).__module__.partition(".")[0]]
+    marks = ", ".join([{"qmark": "?", "pyformat": "%s"}[driver.paramstyle]] * 5)
+    return (
+        "INSERT INTO duly_prove_ledger (run_id, claim_number, generation, task, number)"
+        f" VALUES ({marks})"
+    )

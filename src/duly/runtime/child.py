@@ -1,0 +1,171 @@
+"""The worker process under a keeper: `python -m duly.runtime.child`, started by exec.
+
+Its main thread only watches: signals, the keeper's published deadline, and whether the keeper
+still attends to it. A child whose keeper is frozen or gone ends itself, with all it started.
+"""
+
+import contextlib
+import importlib
+import json
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from duly import faultpoints
+from duly.clock import monotonic
+from duly.errors import DulyError
+from duly.runtime.dying import die_with_parent
+from duly.runtime.slots import Slots
+from duly.runtime.worker import Worker
+from duly.settings import WorkerSettings
+
+ENVIRONMENT = "DULY_CHILD"
+CANNOT_LOAD = 78
+"""The exit status (EX_CONFIG) that tells the keeper that trying again is useless."""
+
+_LOOK_SECONDS = 0.25
+_IDLE_SECONDS = 3.0
+
+
+def main() -> None:
+    """Run one worker until told to stop."""
+    config = json.loads(os.environ.pop(ENVIRONMENT))
+    die_with_parent(config["keeper"])
+    logging.basicConfig(
+        level=os.environ.get("DULY_LOG_LEVEL", "INFO"),
+        format="%(asctime)s %(levelname)s %(message)s",
+    )
+    faultpoints.arm_from_environment()
+    slots = Slots(Path(config["slots"]))
+    settings = WorkerSettings(**config["settings"] | {"queues": _queues(config["settings"])})
+    try:
+        app = _load(config["app"])
+        if config["url"] is not None:
+            app.use_url(config["url"])
+        store = app.store
+    except (DulyError, ImportError, AttributeError, TypeError) as error:
+        sys.stderr.write(f"cannot start {config['app']}: {error}\n")
+        sys.exit(CANNOT_LOAD)
+    worker = Worker(
+        store,
+        app.registry,
+        settings,
+        slots,
+        app.bus,
+        worker_id=config["worker_id"],
+        takes_suspects=False,
+        # The keeper beats for us; as long as its deadline for us holds, its beats succeed.
+        beats_since=lambda: slots.beats_since,
+    )
+    signals = Signals()
+    worker.start()
+    _Watch(worker, slots, settings, signals, drain=config["drain"]).run()
+    worker.stop()
+    # Interpreter shutdown would wait for threads that user code may have left behind.
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(0)
+
+
+class _Watch:
+    def __init__(
+        self,
+        worker: Worker,
+        slots: Slots,
+        settings: WorkerSettings,
+        signals: "Signals",
+        *,
+        drain: bool,
+    ) -> None:
+        self._worker = worker
+        self._slots = slots
+        self._settings = settings
+        self._signals = signals
+        self._ends_when_idle = drain or settings.one_slot
+        self._busy_at = monotonic()
+
+    def run(self) -> None:
+        """Watch until the worker may end."""
+        while True:
+            asked = self._signals.wait(_LOOK_SECONDS)
+            self.fence()
+            if asked or self._is_idle_long_enough():
+                break
+        self._worker.stop_claiming()
+        until = monotonic() + self._settings.grace
+        while not self._worker.hand.is_empty() and monotonic() < until:
+            if self._signals.wait(_LOOK_SECONDS if len(self._worker.hand) else 0.0):
+                break
+            self.fence()
+        # What still runs is the keeper's to settle, once this process is gone.
+
+    def fence(self) -> None:
+        """End everything here if this worker was declared dead or nobody attends to it."""
+        now = monotonic()
+        unattended = now - self._slots.attended_at
+        frozen = unattended > self._settings.lease - self._settings.margin
+        if frozen and now >= self._slots.deadline:
+            os.killpg(0, signal.SIGKILL)
+
+    def _is_idle_long_enough(self) -> bool:
+        if not self._ends_when_idle:
+            return False
+        if not self._worker.is_idle():
+            self._busy_at = monotonic()
+        return monotonic() - self._busy_at > _IDLE_SECONDS
+
+
+class Signals:
+    """SIGTERM, SIGINT and SIGCONT as something the main thread can wait for."""
+
+    def __init__(self) -> None:
+        self._asked = 0
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)  # noqa: FBT003 - the standard library's
+        self._writer.setblocking(False)  # noqa: FBT003 - the standard library's
+        signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._ask)
+        # Only to wake up at once after a freeze, and look at the deadline first.
+        signal.signal(signal.SIGCONT, lambda *_: None)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for a signal; say whether one asked to stop since the last call."""
+        select.select([self._reader], [], [], seconds)
+        with contextlib.suppress(BlockingIOError):
+            self._reader.recv(4096)
+        asked, self._asked = self._asked, 0
+        return bool(asked)
+
+    def _ask(self, *_: object) -> None:
+        self._asked += 1
+
+
+def _load(reference: str) -> Any:  # noqa: ANN401 - the user's application; the layer above ours
+    """Import `module:attribute`, as the command line names it."""
+    here = str(Path.cwd())
+    if "" not in sys.path and here not in sys.path:
+        sys.path.insert(0, here)
+    module, _, attribute = reference.partition(":")
+    found: Any = importlib.import_module(module)
+    for name in (attribute or "app").split("."):
+        found = getattr(found, name)
+    if not hasattr(found, "registry"):
+        message = f"{reference} is a {type(found).__name__}, not a Duly application"
+        raise TypeError(message)
+    return found
+
+
+def _queues(settings: dict[str, Any]) -> tuple[tuple[str, int | None], ...]:
+    return tuple((name, limit) for name, limit in settings["queues"])
+
+
+if __name__ == "__main__":
+    main()

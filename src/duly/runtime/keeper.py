@@ -1,0 +1,344 @@
+"""`duly worker`: a process that keeps worker processes and runs no user code itself.
+
+It beats for its children, sees a death at once by waitpid, kills what is left of that child's
+process group, and only then settles what the child held.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from duly.clock import monotonic, new_id
+from duly.events import Bus
+from duly.keepalive import Keepalive
+from duly.limits import SUSPECT_CHILDREN
+from duly.runtime import child as child_program
+from duly.runtime.child import CANNOT_LOAD, ENVIRONMENT, Signals
+from duly.runtime.recovery import recover_worker
+from duly.runtime.service import ServiceLoop
+from duly.runtime.slots import Slots, slots_path
+from duly.settings import WorkerSettings, store_url
+from duly.store.opening import open_store, runtime_folder
+from duly.store.protocol import Store
+
+_LOOK_SECONDS = 0.25
+_SUSPECT_PAUSE = 1.0
+_PATIENCE_SECONDS = 5.0
+"""How long a body may stay past its timeout before its process is replaced."""
+_KILL_AFTER_GRACE = 2.0
+_LONGEST_RESTART_PAUSE = 10.0
+
+
+def run(
+    app: str,
+    url: str | None,
+    settings: WorkerSettings,
+    *,
+    processes: int = 1,
+    drain: bool = False,
+    bus: Bus | None = None,
+) -> int:
+    """Keep `processes` worker processes running until a signal; return an exit status."""
+    store = open_store(store_url(url))
+    keeper = Keeper(store, app, url, settings, bus or Bus(), processes=processes, drain=drain)
+    return keeper.run()
+
+
+@dataclass(slots=True)
+class _Child:
+    process: "subprocess.Popen[bytes]"
+    worker_id: str
+    slots: Slots
+    settings: WorkerSettings
+    one_slot: bool
+    started_at: float
+    frozen_since: float | None = None
+    retired_at: float | None = None
+
+
+class Keeper:
+    """Supervises children; its threads are the keepalive and the service loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        app: str,
+        url: str | None,
+        settings: WorkerSettings,
+        bus: Bus,
+        *,
+        processes: int,
+        drain: bool,
+    ) -> None:
+        self._store = store
+        self._app = app
+        self._url = url
+        self._settings = settings
+        self._processes = processes
+        self._drain = drain
+        self._folder = runtime_folder(store)
+        self._bus = bus
+        self._lock = threading.Lock()
+        self._children: dict[int, _Child] = {}
+        self._stopping_since: float | None = None
+        self._failed_starts = 0
+        self._restart_at = 0.0
+        self._status = 0
+        self._keepalive = Keepalive(
+            store.pulse(),
+            self._members,
+            self._disowned,
+            lease=settings.lease,
+            beat=settings.beat,
+            margin=settings.margin,
+        )
+        self._keepalive.attending = self._attend
+        self._burials = _Burials(store, self._bus, self._folder)
+        self._suspects = _Suspects(store)
+        self._services = ServiceLoop("duly-keeper", [self._burials, self._suspects], self._bus)
+
+    def run(self) -> int:
+        """Supervise until everything has ended."""
+        signals = Signals()
+        for _ in range(self._processes):
+            self._spawn(one_slot=False)
+        self._keepalive.start()
+        self._services.start()
+        looked_at = monotonic()
+        try:
+            while self._children or self._stopping_since is None:
+                if signals.wait(_LOOK_SECONDS):
+                    self._on_stop_signal()
+                now = monotonic()
+                if now - looked_at > self._settings.lease - self._settings.margin:
+                    self._kill_expired(now)
+                looked_at = now
+                self._reap()
+                self._look_after(now)
+        finally:
+            self._end()
+        return self._status
+
+    # -- children --
+
+    def _spawn(self, *, one_slot: bool) -> None:
+        worker_id = new_id()
+        settings = self._settings
+        if one_slot:
+            settings = replace(settings, one_slot=True, concurrency=1, async_limit=1)
+        path = slots_path(self._folder, worker_id)
+        slots = Slots(path, create=settings.marks)
+        slots.attended_at = monotonic()
+        config = {
+            "app": self._app,
+            "url": self._url,
+            "worker_id": worker_id,
+            "slots": str(path),
+            "keeper": os.getpid(),
+            "settings": asdict(settings),
+            "drain": self._drain,
+        }
+        process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
+            [sys.executable, "-m", child_program.__name__],
+            env=os.environ | {ENVIRONMENT: json.dumps(config)},
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        with self._lock:
+            self._children[process.pid] = _Child(
+                process, worker_id, slots, settings, one_slot, monotonic()
+            )
+
+    def _reap(self) -> None:
+        for pid, child in list(self._children.items()):
+            found, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            if found == 0:
+                continue
+            if os.WIFSTOPPED(status):
+                child.frozen_since = monotonic()
+            elif os.WIFCONTINUED(status):
+                child.frozen_since = None
+            else:
+                self._bury(child, os.waitstatus_to_exitcode(status))
+
+    def _bury(self, child: _Child, status: int) -> None:
+        """A child is gone: kill its group, then have its runs settled."""
+        child.process.returncode = status
+        _kill_group(child)
+        with self._lock:
+            del self._children[child.process.pid]
+        had_registered = child.slots.registered
+        child.slots.close()
+        stopped = child.retired_at is not None or self._stopping_since is not None
+        reason = "stopped" if status == 0 else f"its process ended with status {status}"
+        self._burials.add(child.worker_id, reason, stopped=stopped or status == 0)
+        self._services.hurry(self._burials)
+        if status == CANNOT_LOAD and not had_registered:
+            self._status = 1
+            self._stop_children()
+        elif had_registered:
+            self._failed_starts = 0
+        else:
+            self._failed_starts += 1
+            pause = min(_LONGEST_RESTART_PAUSE, 0.1 * 2**self._failed_starts)
+            self._restart_at = monotonic() + pause
+
+    def _look_after(self, now: float) -> None:
+        for child in list(self._children.values()):
+            if child.frozen_since is not None:
+                if now - child.frozen_since >= self._settings.lease:
+                    _kill_group(child)
+            elif child.retired_at is not None:
+                if now - child.retired_at >= self._settings.grace + _KILL_AFTER_GRACE:
+                    _kill_group(child)
+            elif self._has_stuck_body(child, now):
+                self._retire(child)
+        if self._stopping_since is not None:
+            if now - self._stopping_since >= self._settings.grace + _KILL_AFTER_GRACE:
+                self._kill_all()
+            return
+        if self._drain:
+            if not self._children and not self._burials.pending:
+                self._stopping_since = now
+            return
+        self._refill(now)
+
+    def _refill(self, now: float) -> None:
+        working = [c for c in self._children.values() if c.retired_at is None]
+        if now >= self._restart_at:
+            for _ in range(self._processes - sum(not c.one_slot for c in working)):
+                self._spawn(one_slot=False)
+            suspects = [child for child in working if child.one_slot]
+            newest = max((child.started_at for child in suspects), default=0.0)
+            if (
+                self._suspects.waiting
+                and len(suspects) < SUSPECT_CHILDREN
+                and now - newest >= _SUSPECT_PAUSE
+            ):
+                self._spawn(one_slot=True)
+
+    @staticmethod
+    def _has_stuck_body(child: _Child, now: float) -> bool:
+        return any(
+            not mark.ended and now > mark.overdue_at + _PATIENCE_SECONDS
+            for mark in child.slots.marks()
+        )
+
+    @staticmethod
+    def _retire(child: _Child) -> None:
+        """Replace a child: it finishes what it can within the grace, then it is killed."""
+        child.retired_at = monotonic()
+        child.process.send_signal(signal.SIGTERM)
+
+    def _kill_expired(self, now: float) -> None:
+        """This very process was frozen: what its children hold may belong to others by now."""
+        for child in list(self._children.values()):
+            if child.slots.registered and now >= child.slots.deadline:
+                _kill_group(child)
+
+    # -- liveness --
+
+    def _members(self) -> Mapping[str, Callable[[float], None]]:
+        with self._lock:
+            registered = [c for c in self._children.values() if c.slots.registered]
+            return {child.worker_id: _publisher(child.slots) for child in registered}
+
+    def _attend(self, now: float, beats_since: float | None) -> None:
+        with self._lock:
+            for child in self._children.values():
+                child.slots.attended_at = now
+                child.slots.beats_since = beats_since
+
+    def _disowned(self, worker_id: str) -> None:
+        """The store calls a child dead: end it, so that no second body of its runs lives on."""
+        with self._lock:
+            found = [c for c in self._children.values() if c.worker_id == worker_id]
+        for child in found:
+            _kill_group(child)
+
+    # -- stopping --
+
+    def _on_stop_signal(self) -> None:
+        if self._stopping_since is None:
+            self._stop_children()
+        else:
+            self._kill_all()
+
+    def _stop_children(self) -> None:
+        self._stopping_since = self._stopping_since or monotonic()
+        for child in self._children.values():
+            child.process.send_signal(signal.SIGTERM)
+
+    def _kill_all(self) -> None:
+        for child in self._children.values():
+            _kill_group(child)
+
+    def _end(self) -> None:
+        self._kill_all()
+        while self._children:
+            self._reap()
+            threading.Event().wait(0.01)
+        self._services.stop()
+        self._burials.finish()
+        self._keepalive.stop()
+        self._store.close()
+
+
+class _Burials:
+    """A service: settles what dead children held, again and again until the store answers."""
+
+    name = "recover children"
+
+    def __init__(self, store: Store, bus: Bus, folder: Path) -> None:
+        self._store = store
+        self._bus = bus
+        self._folder = folder
+        self.pending: dict[str, tuple[str, bool]] = {}
+
+    def add(self, worker_id: str, reason: str, *, stopped: bool) -> None:
+        self.pending[worker_id] = (reason, stopped)
+
+    def tick(self) -> float:
+        for worker_id, (reason, stopped) in list(self.pending.items()):
+            recover_worker(
+                self._store, self._bus, worker_id, self._folder, stopped=stopped, reason=reason
+            )
+            del self.pending[worker_id]
+        return 3600.0
+
+    def finish(self) -> None:
+        """Try once more at the very end; others find what is left when its lease is over."""
+        self.tick()
+
+
+class _Suspects:
+    """A service: notices runs that wait for a one-slot child."""
+
+    name = "watch suspects"
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.waiting = False
+
+    def tick(self) -> float:
+        self.waiting = self._store.peek().suspect
+        return _SUSPECT_PAUSE
+
+
+def _publisher(slots: Slots) -> Callable[[float], None]:
+    def publish(deadline: float) -> None:
+        slots.deadline = deadline
+
+    return publish
+
+
+def _kill_group(child: _Child) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.process.pid, signal.SIGKILL)

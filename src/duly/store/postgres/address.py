@@ -1,0 +1,65 @@
+"""Where the database is, and how that may be shown: never with its password."""
+
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from duly.errors import StoreRefused
+
+_MASK = "***"
+_SECRETS = ("password", "sslpassword")
+_DEFAULTS: dict[str, Any] = {
+    "connect_timeout": 5,
+    "application_name": "duly",
+    "client_encoding": "UTF8",
+    # A peer that vanished without a word is noticed within half a minute, also while idle.
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+
+
+class Address:
+    """The parameters of a connection, read from a URL or a connection string."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        try:
+            given = conninfo_to_dict(url)
+        except psycopg.Error:
+            # The driver's own words repeat the address, password and all.
+            raise StoreRefused(
+                "the database's address cannot be read; write it as "
+                "postgresql://user:password@host:port/database, with %-codes for special characters"
+            ) from None
+        self._secrets = [str(given[name]) for name in _SECRETS if given.get(name)]
+        if "," in str(given.get("host", "")):
+            # Of several servers only the primary can be written.
+            given.setdefault("target_session_attrs", "read-write")
+        self.parameters: dict[str, Any] = _DEFAULTS | given
+        self.shown_url = _shown(given)
+
+    def masked(self, text: object) -> str:
+        """Return the text without any secret that stands in it."""
+        shown = str(text).strip()
+        for secret in self._secrets:
+            for form in (secret, quote(secret, safe="")):
+                shown = shown.replace(form, _MASK)
+        return shown
+
+
+def _shown(given: dict[str, Any]) -> str:
+    user = f"{given['user']}" if given.get("user") else ""
+    if given.get("password"):
+        user += f":{_MASK}"
+    hosts = str(given.get("host") or given.get("hostaddr") or "").split(",")
+    ports = str(given.get("port") or "").split(",")
+    if len(ports) < len(hosts):
+        ports = [ports[0]] * len(hosts)
+    places = [f"{host}:{port}" if port else host for host, port in zip(hosts, ports, strict=False)]
+    at = f"{user}@" if user else ""
+    return f"postgresql://{at}{','.join(places)}/{given.get('dbname') or ''}"

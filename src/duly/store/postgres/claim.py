@@ -1,0 +1,130 @@
+"""Taking runs to run them: the only place that makes a run running."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+
+from duly.core.record import Claim
+from duly.store.postgres.columns import numbers, optional_texts, texts
+from duly.store.postgres.connection import Line, Session
+from duly.store.protocol import ClaimRuns, Want
+from duly.store.statements import load
+
+SQL = load("duly.store.postgres", "claim")
+
+_Cursor = psycopg.Cursor[tuple[Any, ...]]
+
+
+class Claimer:
+    """Claims for the workers of this process.
+
+    Every claim of a worker has a later `claimed_at` than all that it knows of. So after a lost
+    connection, the runs that the store says it holds since then are what the last claim took.
+    """
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._claimed_at: dict[str, int] = {}
+        """By worker: the time of the latest claim whose answer arrived."""
+        self._in_doubt: set[str] = set()
+
+    def claim(self, ops: Sequence[ClaimRuns]) -> list[list[Claim]]:
+        """Take ready runs, lane by lane, the queues in turn; one transaction for all ops."""
+        return self._line.run(lambda session, lost: self._claim(session, ops, lost=lost))
+
+    def _claim(
+        self, session: Session, ops: Sequence[ClaimRuns], *, lost: bool
+    ) -> list[list[Claim]]:
+        workers = sorted({op.worker_id for op in ops})
+        for worker_id in workers:
+            if worker_id not in self._claimed_at:
+                self._claimed_at[worker_id] = _latest_claim(session, worker_id)
+        if lost or self._in_doubt:
+            found = self._read_back(session, ops)
+            if found is not None:
+                return found
+        self._in_doubt.update(workers)
+        with session.pipeline():
+            session.begin()
+            for worker_id in workers:
+                session.execute(SQL["is_live"], {"worker_id": worker_id})
+            cursors = [self._take(session, op) for op in ops]
+            session.commit_now()
+        self._in_doubt.difference_update(workers)
+        return [
+            self._claims(op, [row for cursor in own for row in cursor.fetchall()])
+            for op, own in zip(ops, cursors, strict=True)
+        ]
+
+    def _take(self, session: Session, op: ClaimRuns) -> list[_Cursor]:
+        place = {
+            "worker_id": op.worker_id,
+            "after_queue": op.after_queue,
+            "tasks": texts(op.tasks),
+            "last": str(self._claimed_at[op.worker_id]),
+        }
+        return [
+            session.execute(SQL["take"], place | _columns(wants)) for wants in _rounds(op.wants)
+        ]
+
+    def _read_back(self, session: Session, ops: Sequence[ClaimRuns]) -> list[list[Claim]] | None:
+        """Answer with what a claim took whose reply got lost, if it took anything."""
+        rest = {op.worker_id for op in ops} & (self._in_doubt)
+        answers: list[list[Claim]] = []
+        for op in ops:
+            rows = []
+            if op.worker_id in rest:
+                rest.remove(op.worker_id)
+                place = {"worker_id": op.worker_id, "last": str(self._claimed_at[op.worker_id])}
+                rows = session.execute(SQL["taken"], place).fetchall()
+            answers.append(self._claims(op, rows))
+            self._in_doubt.discard(op.worker_id)
+        return answers if any(answers) else None
+
+    def _claims(self, op: ClaimRuns, rows: list[tuple[Any, ...]]) -> list[Claim]:
+        if not rows:
+            return []
+        self._claimed_at[op.worker_id] = max(
+            self._claimed_at[op.worker_id], max(row[-1] for row in rows)
+        )
+        claims = [Claim._make(row[:-1]) for row in rows]
+        claims.sort(key=_urgency)
+        return claims
+
+
+def _latest_claim(session: Session, worker_id: str) -> int:
+    row = session.execute(SQL["latest_claim"], {"worker_id": worker_id}).fetchone()
+    return int(row[0]) if row is not None else 0
+
+
+def _urgency(claim: Claim) -> tuple[int, int, str]:
+    return -claim.priority, claim.due_at, claim.run_id
+
+
+def _rounds(wants: Sequence[Want]) -> list[list[Want]]:
+    """Part wants that could find the same run, since one statement would take it for both."""
+    rounds: list[list[Want]] = []
+    for want in wants:
+        if want.limit <= 0:
+            continue
+        for together in rounds:
+            if not any(_overlap(want, other) for other in together):
+                together.append(want)
+                break
+        else:
+            rounds.append([want])
+    return rounds
+
+
+def _overlap(one: Want, other: Want) -> bool:
+    same_queue = one.queue is None or other.queue is None or one.queue == other.queue
+    return same_queue and one.lane == other.lane
+
+
+def _columns(wants: Sequence[Want]) -> dict[str, str | None]:
+    return {
+        "queues": optional_texts([want.queue for want in wants]),
+        "lanes": texts([want.lane for want in wants]),
+        "limits": numbers(want.limit for want in wants),
+    }

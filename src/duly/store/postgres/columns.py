@@ -1,0 +1,56 @@
+"""Columns of many rows as one parameter each: PostgreSQL's array literals, built by whole columns.
+
+The driver would dump every element by itself, which is most of what a batch costs in Python. A NUL
+cannot stand in any text that PostgreSQL keeps, so it separates the elements while the escapes for
+the whole column are made at once.
+"""
+
+import re
+from collections.abc import Collection, Iterable
+
+from duly.errors import StoreError
+
+_RUN_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def texts(items: Collection[str]) -> str:
+    """Return an array of texts."""
+    if not items:
+        return "{}"
+    joined = "\0".join(items)
+    if joined.count("\0") != len(items) - 1:
+        raise StoreError("a text contains a NUL character, which PostgreSQL cannot keep; remove it")
+    escaped = joined.replace("\\", "\\\\").replace('"', '\\"')
+    return '{"' + escaped.replace("\0", '","') + '"}'
+
+
+def optional_texts(items: Collection[str | None]) -> str | None:
+    """Return an array of texts and NULLs; None, which unnest pads with NULLs, if it has no text."""
+    present = [item for item in items if item is not None]
+    if not present:
+        return None
+    if len(present) == len(items):
+        return texts(present)
+    return "{" + ",".join("NULL" if item is None else texts([item])[1:-1] for item in items) + "}"
+
+
+def numbers(items: Iterable[int]) -> str:
+    """Return an array of whole numbers."""
+    return "{" + ",".join(map(str, items)) + "}"
+
+
+def optional_numbers(items: Collection[int | None]) -> str | None:
+    """Return an array of whole numbers and NULLs, or None as `optional_texts` does."""
+    if all(item is None for item in items):
+        return None
+    return "{" + ",".join("NULL" if item is None else str(item) for item in items) + "}"
+
+
+def flags(items: Iterable[bool]) -> str:
+    """Return an array of booleans."""
+    return "{" + ",".join("t" if item else "f" for item in items) + "}"
+
+
+def is_run_id(text: str) -> bool:
+    """Say whether this can be the id of a run; PostgreSQL would take other spellings of one too."""
+    return _RUN_ID.fullmatch(text) is not None

@@ -1,0 +1,334 @@
+"""How duly connects to PostgreSQL, and keeps a connection of its own over losses and contention."""
+
+import select
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.errors import error_from_result
+from psycopg.pq import ExecStatus, TransactionStatus
+
+from duly.clock import jitter, monotonic
+from duly.errors import StoreError, StoreRefused, StoreUnavailable
+from duly.store.postgres.address import Address
+from duly.store.postgres.columns import texts
+from duly.store.postgres.failures import CONTENDED, is_fatal, translated
+
+OLDEST_SERVER = 140_000
+GREETING_SECONDS = 5.0
+CONTENDED_TRIES = 8
+OLD_SESSION_SECONDS = 5.0
+
+HOT: Mapping[str, str] = {
+    # Everything goes by an index, and statistics that were taken while the tables were empty must
+    # not say otherwise. Forbidden plans look so dear that they would be compiled, hence no jit.
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "default_transaction_isolation": "read committed",
+}
+UPKEEP: Mapping[str, str] = {
+    **HOT,
+    "enable_bitmapscan": "on",
+    "lock_timeout": "5s",
+}
+HINTS: Mapping[str, str] = {"synchronous_commit": "off"}
+"""For notifications and beats, which nobody misses after a crash of the server."""
+
+_GREETING = """
+SELECT pg_backend_pid(), current_setting('server_encoding'), current_setting('synchronous_commit'),
+       current_setting('server_version_num')::integer,
+       (SELECT extract(epoch FROM backend_start) FROM pg_stat_activity WHERE pid = pg_backend_pid())
+"""
+_SET = "SELECT set_config(name, setting, false) FROM unnest($1::text[], $2::text[]) AS _(name, setting)"
+_SET_LOCAL = """
+SELECT set_config(name, setting, true)
+  FROM unnest(%(names)s::text[], %(values)s::text[]) AS _(name, setting)
+"""
+_END_SESSION = """
+SELECT pg_terminate_backend(pid, %(milliseconds)s)
+  FROM pg_stat_activity
+ WHERE pid = %(pid)s AND extract(epoch FROM backend_start) = %(started)s::numeric
+"""
+
+T = TypeVar("T")
+
+
+class Session(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that knows who serves it, and whether a pooler stands between."""
+
+    pooled = False
+    """PgBouncer or its like: the next transaction may meet another backend, so no session state."""
+    pid = 0
+    started: str = ""
+    """With the pid, tells this backend from every other one, before or after."""
+    _settings: Mapping[str, str] = {}
+    _readable: select.poll
+
+    def greet(self, settings: Mapping[str, str], *, seconds: float = GREETING_SECONDS) -> None:
+        """Learn who serves this connection and make the settings hold."""
+        ((pid, encoding, durable, version, started),) = execute_within(
+            self, _GREETING, seconds=seconds
+        )
+        if encoding != "UTF8":
+            raise StoreRefused(
+                f"the database is encoded in {encoding}, which cannot keep every text; "
+                f"create one with ENCODING 'UTF8'"
+            )
+        if int(version or 0) < OLDEST_SERVER:
+            raise StoreRefused("this PostgreSQL is too old; duly needs 14 or newer")
+        self.pid, self.started = int(pid or 0), started or ""
+        self.pooled = self.pid != self.info.backend_pid
+        self._settings = _wanted(settings, durable or "")
+        if self.pooled:
+            self.prepare_threshold = None
+        else:
+            names, values = texts(self._settings), texts(self._settings.values())
+            execute_within(self, _SET, (names, values), seconds=seconds)
+        self._readable = select.poll()
+        self._readable.register(self.fileno(), select.POLLIN)
+
+    def begin(self) -> None:
+        """Open a transaction, with the settings if nobody keeps them for us."""
+        self.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+        if self.pooled:
+            names, values = texts(self._settings), texts(self._settings.values())
+            self.execute(_SET_LOCAL, {"names": names, "values": values})
+
+    def commit_now(self) -> None:
+        """Commit, also inside a pipeline, where the driver's own `commit` would wait."""
+        self.execute("COMMIT")
+
+    def execute_alone(self, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """Run one statement as a transaction of its own, in one round trip."""
+        if not self.pooled:
+            return _rows(self.execute(sql, parameters))
+        with self.pipeline():
+            self.begin()
+            cursor = self.execute(sql, parameters)
+            self.commit_now()
+        return _rows(cursor)
+
+    def is_alive(self) -> bool:
+        """Say, without asking the server, whether it hung up while nothing was going on."""
+        for _ in range(3):
+            if self.closed:
+                return False
+            if not self._readable.poll(0):
+                return True
+            try:
+                self.pgconn.consume_input()
+            except psycopg.Error:
+                return False
+        return not self.closed
+
+
+def connect(address: Address, settings: Mapping[str, str]) -> Session:
+    """Open a connection; errors are duly's."""
+    try:
+        session = Session.connect(autocommit=True, prepare_threshold=0, **address.parameters)
+    except psycopg.Error as error:
+        raise translated(error, address) from error
+    try:
+        session.greet(settings)
+    except psycopg.Error as error:
+        session.close()
+        raise translated(error, address) from error
+    except StoreError:
+        session.close()
+        raise
+    return session
+
+
+class Line:
+    """One connection of ours for one purpose: opened at first use, replaced when it breaks.
+
+    The caller sees to it that one thread at a time uses it.
+    """
+
+    def __init__(self, address: Address, settings: Mapping[str, str]) -> None:
+        self.address = address
+        self._settings = settings
+        self._session: Session | None = None
+        self._doubtful: Session | None = None
+
+    @property
+    def pid(self) -> int:
+        """The backend's number; 0 while there is none."""
+        return self._session.pid if self._session is not None else 0
+
+    def run(self, work: Callable[[Session, bool], T]) -> T:
+        """Do some work; again after contention, and once more after a lost connection.
+
+        Work is told when an earlier try broke off: what it sent may have been committed, and the
+        backend that served it is surely gone.
+        """
+        contended = 0
+        lost = False
+        while True:
+            session = self._open()
+            try:
+                return work(session, lost)
+            except psycopg.Error as error:
+                if session.closed or is_fatal(error):
+                    self._drop()
+                    if lost:
+                        raise translated(error, self.address) from error
+                    lost = True
+                    continue
+                self._tidy()
+                if error.sqlstate not in CONTENDED or contended == CONTENDED_TRIES:
+                    raise translated(error, self.address) from error
+                contended += 1
+                time.sleep(jitter() * 0.002 * 2**contended)
+            except BaseException:
+                self._tidy()
+                raise
+
+    def transact(self, work: Callable[[Session], T]) -> T:
+        """Do some work in one transaction, once, even if the reply to its commit gets lost."""
+        done: list[tuple[str, T]] = []
+
+        def attempt(session: Session, lost: bool) -> T:  # noqa: FBT001 - as `run` calls it
+            if lost and done and _is_committed(session, done[0][0], self.address):
+                return done[0][1]
+            done.clear()
+            session.begin()
+            answer = work(session)
+            number = session.execute("SELECT pg_current_xact_id_if_assigned()::text").fetchone()
+            if number is not None and number[0] is not None:
+                done.append((number[0], answer))
+            session.commit_now()
+            return answer
+
+        return self.run(attempt)
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def _open(self) -> Session:
+        if self._session is not None:
+            if self._session.is_alive():
+                return self._session
+            self.close()
+        session = connect(self.address, self._settings)
+        try:
+            if self._doubtful is not None:
+                end_session(session, self._doubtful, self.address)
+        except BaseException:
+            session.close()
+            raise
+        self._doubtful = None
+        self._session = session
+        return session
+
+    def _drop(self) -> None:
+        self._doubtful = self._session
+        self.close()
+
+    def _tidy(self) -> None:
+        """Leave the connection as it should be found: idle, or not at all."""
+        session = self._session
+        if session is None:
+            return
+        try:
+            status = session.info.transaction_status
+            if status in {TransactionStatus.INTRANS, TransactionStatus.INERROR}:
+                session.execute("ROLLBACK")
+            elif status != TransactionStatus.IDLE:
+                self._drop()
+        except psycopg.Error:
+            self._drop()
+
+
+def end_session(session: Session, lost: Session, address: Address) -> None:
+    """Make sure that the backend of a lost connection is gone, so that what it did is final."""
+    if lost.pooled:
+        return
+    parameters = {
+        "pid": lost.pid,
+        "started": lost.started,
+        "milliseconds": int(OLD_SESSION_SECONDS * 1000),
+    }
+    try:
+        found = session.execute(_END_SESSION, parameters).fetchall()
+    except psycopg.Error as error:
+        raise translated(error, address) from error
+    if found == [(False,)]:
+        raise StoreUnavailable(
+            f"{address.shown_url}: backend {lost.pid}, whose connection was lost, does not end; "
+            f"what it did is not known yet"
+        )
+
+
+def execute_within(
+    session: Session, sql: str, parameters: Sequence[str | None] = (), *, seconds: float
+) -> list[tuple[str | None, ...]]:
+    """Run a statement with `$1` parameters; hang up if the server is silent for too long."""
+    pgconn = session.pgconn
+    deadline = monotonic() + seconds
+    texts = [None if text is None else text.encode() for text in parameters]
+    pgconn.send_query_params(sql.encode(), texts)
+    readiness = select.poll()
+    rows: list[tuple[str | None, ...]] = []
+    failed = None
+    while True:
+        unsent = pgconn.flush()
+        readiness.register(pgconn.socket, select.POLLIN | (select.POLLOUT if unsent else 0))
+        if unsent or pgconn.is_busy():
+            left = deadline - monotonic()
+            if left <= 0 or not readiness.poll(left * 1000):
+                session.close()
+                raise StoreUnavailable(
+                    f"the database did not answer within {seconds:g} s; check its load"
+                )
+            pgconn.consume_input()
+            continue
+        result = pgconn.get_result()
+        if result is None:
+            break
+        if result.status == ExecStatus.FATAL_ERROR:
+            failed = error_from_result(result)
+        rows += [
+            tuple(_decoded(result.get_value(row, column)) for column in range(result.nfields))
+            for row in range(result.ntuples)
+        ]
+    if failed is not None:
+        raise failed
+    return rows
+
+
+def _is_committed(session: Session, number: str, address: Address) -> bool:
+    """Ask what became of a transaction whose commit was never answered."""
+    deadline = monotonic() + OLD_SESSION_SECONDS
+    while True:
+        row = session.execute("SELECT pg_xact_status(%s::xid8)", (number,)).fetchone()
+        status = row[0] if row is not None else None
+        if status != "in progress":
+            return bool(status == "committed")
+        if monotonic() > deadline:
+            raise StoreUnavailable(
+                f"{address.shown_url}: what became of transaction {number} is not known yet; "
+                f"look before trying again"
+            )
+        time.sleep(0.02)
+
+
+def _wanted(settings: Mapping[str, str], durable: str) -> Mapping[str, str]:
+    """Return the settings with durable commits, which no reload of the server's takes back."""
+    return {"synchronous_commit": "on" if durable == "off" else durable, **settings}
+
+
+def _rows(cursor: psycopg.Cursor[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return cursor.fetchall() if cursor.description is not None else []
+
+
+def _decoded(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()

@@ -1,0 +1,90 @@
+"""Words what goes wrong with the database: what happened, and what to do about it."""
+
+import psycopg
+
+from duly.errors import (
+    SchemaMismatch,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreRefused,
+    StoreUnavailable,
+)
+from duly.store.postgres.address import Address
+
+CONTENDED = frozenset({"40001", "40P01"})
+"""Serialization failure and deadlock: nothing was written, and the same again will do."""
+
+_UNAVAILABLE_CLASSES = frozenset({"08", "53", "57", "58"})
+_REFUSALS = (
+    "does not exist",
+    "authentication failed",
+    "no pg_hba.conf entry",
+    "permission denied",
+    "not permitted to log in",
+    "no password supplied",
+    "does not support SSL",
+    "certificate",
+)
+"""The driver gives no code for a refused connection, only the server's text."""
+
+
+def is_fatal(error: psycopg.Error) -> bool:
+    """Say whether the server ended the connection with this error."""
+    return error.diag.severity_nonlocalized in {"FATAL", "PANIC"} or _class_of(error) == "08"
+
+
+def translated(error: psycopg.Error, address: Address) -> StoreError:
+    """Return duly's error for one of the driver's."""
+    place = address.shown_url
+    words = address.masked(error)
+    match error.sqlstate:
+        case None:
+            return _without_code(error, place, words)
+        case "25006":
+            return StoreReadOnly(
+                f"{place} cannot be written ({words}); name the primary, not a standby"
+            )
+        case "53100":
+            return StoreFull(
+                f"the disk of {place} is full ({words}); nothing was written; free space"
+            )
+        case "53200":
+            return StoreError(
+                f"{place} is out of memory ({words}); raise max_locks_per_transaction if it says so"
+            )
+        case "42P01" | "42703" | "42883":
+            return SchemaMismatch(
+                f"{place} lacks something this code needs ({words}); check the search_path, "
+                f"then run `duly db migrate`"
+            )
+        case "42501" | "28000" | "28P01" | "3D000":
+            return StoreRefused(f"{place} refuses this ({words}); check the role and its rights")
+        case "55P03":
+            return StoreUnavailable(
+                f"{place}: another transaction holds what this needs ({words}); find the one that "
+                f"is held open there"
+            )
+        case state if state in CONTENDED or state[:2] in _UNAVAILABLE_CLASSES:
+            return StoreUnavailable(f"{place} does not answer as it should ({words}); try again")
+        case _:
+            return StoreError(f"{place}: {words}")
+
+
+def _without_code(error: psycopg.Error, place: str, words: str) -> StoreError:
+    if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return StoreError(f"{place}: {words}")
+    if any(sign in words for sign in _REFUSALS):
+        return StoreRefused(
+            f"{place} refuses the connection ({words}); check the user, the password and the name "
+            f"of the database"
+        )
+    if "session is read-only" in words:
+        return StoreReadOnly(f"{place} cannot be written ({words}); name the primary")
+    return StoreUnavailable(
+        f"{place} cannot be reached ({words}); check that it runs and that the address is right"
+    )
+
+
+def _class_of(error: psycopg.Error) -> str:
+    return (error.sqlstate or "")[:2]

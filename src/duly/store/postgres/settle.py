@@ -1,0 +1,153 @@
+"""Recording how attempts ended: the only place that ends one."""
+
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Any
+
+import psycopg
+
+from duly.core.outcome import ErrorText
+from duly.core.verdict import Finish, Requeue
+from duly.store.postgres.columns import flags, numbers, optional_texts, texts
+from duly.store.postgres.connection import Line, Session
+from duly.store.protocol import Settle, Settled
+from duly.store.statements import load
+
+SQL = load("duly.store.postgres", "settle")
+
+BY_OTHERS = frozenset({"lost", "handed_back", "stopped"})
+"""Outcomes that only recovery writes: found under our claim, they mean the claim was lost."""
+
+_by_run = itemgetter(0)
+_Claims = set[tuple[str, int]]
+_Cursor = psycopg.Cursor[tuple[Any, ...]]
+
+
+def settle_alone(line: Line, ops: Sequence[Settle]) -> list[Settled]:
+    """Write verdicts in a transaction of their own; a lost reply is made good by reading back."""
+    finishing, again = _sorted_by_verdict(ops)
+
+    def write(session: Session, lost: bool) -> list[Settled]:  # noqa: ARG001, FBT001
+        if not again:
+            ((finished,),) = session.execute_alone(SQL["finish"], _endings(finishing))
+            return _answers(session, ops, finished=finished, requeued=set())
+        with session.pipeline():
+            session.begin()
+            first = session.execute(SQL["finish"], _endings(finishing)) if finishing else None
+            second = session.execute(SQL["requeue"], _requeues(again))
+            session.commit_now()
+        return _answers(session, ops, finished=_count(first), requeued=set(second.fetchall()))
+
+    return line.run(write)
+
+
+def settle(session: Session, ops: Sequence[Settle]) -> list[Settled]:
+    """Write each verdict whose claim still holds, inside a transaction; answer per op."""
+    finishing, again = _sorted_by_verdict(ops)
+    finished = 0
+    requeued: _Claims = set()
+    if finishing:
+        finished = _count(session.execute(SQL["finish"], _endings(finishing)))
+    if again:
+        requeued = set(session.execute(SQL["requeue"], _requeues(again)).fetchall())
+    return _answers(session, ops, finished=finished, requeued=requeued)
+
+
+def place_of(ops: Sequence[Settle]) -> dict[str, str | None]:
+    """Return the parameters of `recorded`."""
+    return {
+        "ids": texts([op.run_id for op in ops]),
+        "claim_numbers": numbers(op.claim_number for op in ops),
+    }
+
+
+def is_recorded(op: Settle, found: tuple[Any, ...]) -> bool:
+    """Say whether what `recorded` found is this op's own doing."""
+    outcome = found[3]
+    return outcome is not None and (outcome == op.outcome or outcome not in BY_OTHERS)
+
+
+def _sorted_by_verdict(ops: Sequence[Settle]) -> tuple[list[Settle], list[Settle]]:
+    """Part the ops that finish from those that queue again, each in the order of locking."""
+    ordered = sorted(ops, key=_by_run)
+    finishing = [op for op in ordered if type(op.verdict) is Finish]
+    if len(finishing) == len(ordered):
+        return finishing, []
+    return finishing, [op for op in ordered if type(op.verdict) is not Finish]
+
+
+def _endings(ops: Sequence[Settle]) -> dict[str, str | None]:
+    states, causes, results = zip(*(op.verdict for op in ops), strict=True)
+    return _outcomes(ops) | {
+        "states": texts(states),
+        "causes": optional_texts(causes),
+        "results": optional_texts(results),
+    }
+
+
+def _requeues(ops: Sequence[Settle]) -> dict[str, str | None]:
+    verdicts = [op.verdict for op in ops if isinstance(op.verdict, Requeue)]
+    afters, attempts, retries_used, crashes, lanes, recorded = zip(*verdicts, strict=True)
+    return _outcomes(ops) | {
+        "lanes": texts(lanes),
+        "attempts": numbers(attempts),
+        "retries_used": numbers(retries_used),
+        "crashes": numbers(crashes),
+        "afters": numbers(int(after * 1_000_000) for after in afters),
+        "recorded": flags(recorded),
+    }
+
+
+def _outcomes(ops: Sequence[Settle]) -> dict[str, str | None]:
+    ids, claim_numbers, outcomes, _, elapsed, errors, _ = zip(*ops, strict=True)
+    columns: dict[str, str | None] = {
+        "ids": texts(ids),
+        "claim_numbers": numbers(claim_numbers),
+        "outcomes": texts(outcomes),
+        "elapsed": numbers(elapsed),
+        "errors": None,
+        "tracebacks": None,
+        "fingerprints": None,
+    }
+    if any(errors):
+        words, tracebacks, fingerprints = zip(*map(_error_columns, errors), strict=True)
+        columns["errors"] = optional_texts(words)
+        columns["tracebacks"] = optional_texts(tracebacks)
+        columns["fingerprints"] = optional_texts(fingerprints)
+    return columns
+
+
+def _error_columns(error: ErrorText | None) -> tuple[str | None, str | None, str | None]:
+    if error is None:
+        return None, None, None
+    return str(error), error.traceback or None, error.fingerprint or None
+
+
+def _answers(
+    session: Session, ops: Sequence[Settle], *, finished: int, requeued: _Claims
+) -> list[Settled]:
+    if finished + len(requeued) == len(ops):
+        return [Settled.DONE] * len(ops)
+    rows = session.execute(SQL["recorded"], place_of(ops)).fetchall()
+    found = {(row[0], row[1]): row for row in rows}
+    answers = []
+    for op in ops:
+        claim = (op.run_id, op.claim_number)
+        is_requeued = claim in requeued and isinstance(op.verdict, Requeue)
+        answers.append(Settled.DONE if is_requeued else _answer(op, found[claim]))
+    return answers
+
+
+def _answer(op: Settle, found: tuple[Any, ...]) -> Settled:
+    """Tell a fresh write, or one whose reply got lost before, from a lost claim."""
+    if is_recorded(op, found):
+        return Settled.DONE
+    cancel_requested = found[2]
+    if cancel_requested and isinstance(op.verdict, Requeue):
+        return Settled.CANCEL_REQUESTED
+    return Settled.CLAIM_LOST
+
+
+def _count(cursor: _Cursor | None) -> int:
+    row = None if cursor is None else cursor.fetchone()
+    return 0 if row is None else int(row[0])

@@ -1,0 +1,71 @@
+-- claim: take ready runs for a live worker.
+-- PostgreSQL has many writers. The worker's row is locked first, so that recovery, which locks it
+-- FOR UPDATE, comes wholly before or wholly after; then one statement, whose snapshot is younger
+-- than that lock, takes everything. SQLite has one writer and asks queue by queue instead.
+
+-- :name is_live
+SELECT 1 FROM duly_workers WHERE id = %(worker_id)s AND state = 'live' FOR KEY SHARE
+
+-- :name take
+-- Guard: only queued rows that nobody else is taking; claim_number grows by one, and is the fence.
+-- The inner LIMITs are pulled row by row, so no more rows are locked than are taken. Every claim
+-- of a worker gets a later claimed_at than its last one, which tells what it took if the reply to
+-- its commit gets lost.
+WITH RECURSIVE ready(queue) AS (
+    (SELECT queue FROM duly_runs WHERE state = 'queued' ORDER BY queue LIMIT 1)
+    UNION ALL
+    SELECT (SELECT next.queue FROM duly_runs AS next
+             WHERE next.state = 'queued' AND next.queue > ready.queue
+             ORDER BY next.queue LIMIT 1)
+      FROM ready
+     WHERE ready.queue IS NOT NULL
+), turn AS MATERIALIZED (
+    SELECT queue, row_number() OVER (ORDER BY queue <= %(after_queue)s, queue) AS place
+      FROM ready
+     WHERE queue IS NOT NULL
+       AND NOT EXISTS (SELECT 1 FROM duly_queues WHERE name = queue AND paused)
+), picked AS MATERIALIZED (
+    SELECT taken.id
+      FROM unnest(%(queues)s::text[], %(lanes)s::text[], %(limits)s::bigint[])
+           AS want(queue, lane, room)
+     CROSS JOIN LATERAL (
+           SELECT run.id
+             FROM (SELECT turn.queue FROM turn
+                    WHERE want.queue IS NULL OR turn.queue = want.queue
+                    ORDER BY turn.place) AS asked
+            CROSS JOIN LATERAL (
+                  SELECT id
+                    FROM duly_runs
+                   WHERE state = 'queued'
+                     AND queue = asked.queue
+                     AND lane = want.lane
+                     AND task = ANY (%(tasks)s::text[])
+                     AND (expires_at IS NULL OR expires_at > duly_now())
+                   ORDER BY priority DESC, due_at, id
+                   LIMIT want.room
+                     FOR UPDATE SKIP LOCKED) AS run
+            LIMIT want.room) AS taken
+     WHERE EXISTS (SELECT 1 FROM duly_workers WHERE id = %(worker_id)s AND state = 'live')
+)
+UPDATE duly_runs AS run
+   SET state = 'running', claim_number = claim_number + 1, worker_id = %(worker_id)s,
+       claimed_at = greatest(duly_now(), duly_time(%(last)s::bigint + 1)),
+       progress = NULL, progress_text = NULL
+  FROM picked
+ WHERE run.id = picked.id
+RETURNING run.id::text, claim_number, task, queue, lane, priority, duly_microseconds(due_at),
+          attempt, retries_used, crashes, generation, key IS NOT NULL, tags, arguments,
+          duly_microseconds(claimed_at)
+
+-- :name taken
+-- What a claim took whose reply got lost.
+SELECT id::text, claim_number, task, queue, lane, priority, duly_microseconds(due_at),
+       attempt, retries_used, crashes, generation, key IS NOT NULL, tags, arguments,
+       duly_microseconds(claimed_at)
+  FROM duly_runs
+ WHERE worker_id = %(worker_id)s AND claimed_at > duly_time(%(last)s::bigint)
+
+-- :name latest_claim
+SELECT coalesce(max(duly_microseconds(claimed_at)), 0)
+  FROM duly_runs
+ WHERE worker_id = %(worker_id)s

@@ -1,0 +1,91 @@
+-- enqueue: accept runs. Already due ones go where claims look, the others wait.
+
+-- :name ready_one
+-- A lone run that is due at once and has neither tags nor a key: one plain row.
+INSERT INTO duly_runs
+    (id, task, queue, lane, priority, created_at, due_at, expires_at, arguments)
+VALUES (%(id)s, %(task)s, %(queue)s, %(lane)s, %(priority)s, duly_now(), duly_now(),
+        duly_now() + %(expires)s::bigint * interval '1 microsecond', %(arguments)s)
+
+-- :name ready
+-- Many such runs. SQLite takes rows, PostgreSQL columns: one parameter per column, whatever the
+-- number of rows, so that one plan serves all.
+INSERT INTO duly_runs
+    (id, task, queue, lane, priority, created_at, due_at, expires_at, arguments)
+SELECT id, task, queue, lane, priority, duly_now(), duly_now(),
+       duly_now() + expires * interval '1 microsecond', arguments
+  FROM unnest(%(ids)s::uuid[], %(tasks)s::text[], %(queues)s::text[], %(lanes)s::text[],
+              %(priorities)s::integer[], %(arguments)s::text[], %(expires)s::bigint[])
+       AS op(id, task, queue, lane, priority, arguments, expires)
+
+-- :name accept
+-- Any runs: the server's clock says which are due. A row that is there already was written by a
+-- try whose reply got lost.
+WITH op AS MATERIALIZED (
+    SELECT id, task, queue, lane, priority, arguments, tags, key, clock.now,
+           CASE WHEN at IS NULL THEN clock.now + delay * interval '1 microsecond'
+                ELSE duly_time(greatest(at, 0)) END AS due_at,
+           clock.now + expires * interval '1 microsecond' AS expires_at
+      FROM (SELECT duly_now() AS now) AS clock
+     CROSS JOIN unnest(%(ids)s::uuid[], %(tasks)s::text[], %(queues)s::text[], %(lanes)s::text[],
+                       %(priorities)s::integer[], %(arguments)s::text[], %(expires)s::bigint[],
+                       %(delays)s::bigint[], %(ats)s::bigint[], %(tags)s::text[], %(keys)s::text[])
+           AS op(id, task, queue, lane, priority, arguments, expires, delay, at, tags, key)
+), ready AS (
+    INSERT INTO duly_runs
+        (id, task, queue, lane, priority, created_at, due_at, expires_at, key, tags, arguments)
+    SELECT id, task, queue, lane, priority, now, due_at, expires_at, key, tags, arguments
+      FROM op
+     WHERE due_at <= now
+        ON CONFLICT (id) DO NOTHING
+), later AS (
+    INSERT INTO duly_waiting
+        (id, task, queue, lane, priority, created_at, due_at, expires_at, key, tags, arguments)
+    SELECT id, task, queue, lane, priority, now, due_at, expires_at, key, tags, arguments
+      FROM op
+     WHERE due_at > now
+        ON CONFLICT (id) DO NOTHING
+)
+INSERT INTO duly_tags (name, value, run_id)
+SELECT tag.key, tag.value, op.id
+  FROM op
+ CROSS JOIN LATERAL json_each_text(op.tags::json) AS tag
+    ON CONFLICT (name, value, run_id) DO NOTHING
+
+-- :name known
+-- Which of these runs exist, after a connection broke off that was to accept them.
+SELECT id::text FROM duly_every_run WHERE id = ANY (%(ids)s::uuid[])
+
+-- :name lock_keys
+-- Only here: whoever takes a key holds its lock until the end of the transaction, and a caller's
+-- transaction may last. Ours never wait for one inside a batch that others share.
+SELECT task, key
+  FROM unnest(%(tasks)s::text[], %(keys)s::text[]) AS op(task, key)
+ WHERE NOT pg_try_advisory_xact_lock(duly_key_lock(task, key))
+
+-- :name take_key
+-- Guard: a key that is still in force stays with its run.
+INSERT INTO duly_keys (task, key, run_id, fingerprint, ttl, active_only)
+SELECT task, key, run_id, fingerprint, ttl, active_only
+  FROM unnest(%(tasks)s::text[], %(keys)s::text[], %(ids)s::uuid[], %(fingerprints)s::text[],
+              %(ttls)s::bigint[], %(active_only)s::boolean[])
+       AS op(task, key, run_id, fingerprint, ttl, active_only)
+    ON CONFLICT (task, key) DO UPDATE
+   SET run_id = excluded.run_id, fingerprint = excluded.fingerprint, ttl = excluded.ttl,
+       active_only = excluded.active_only, expires_at = NULL
+ WHERE duly_keys.expires_at <= duly_now()
+RETURNING task, key
+
+-- :name read_key
+SELECT known.task, known.key, known.run_id::text, known.fingerprint
+  FROM unnest(%(tasks)s::text[], %(keys)s::text[]) AS op(task, key)
+  JOIN duly_keys AS known ON known.task = op.task AND known.key = op.key
+
+-- :name enqueue_in_callers_transaction
+-- See duly_enqueue in the migrations for what it does and why it is a function.
+SELECT run_id::text AS run_id, is_new AS new, conflict
+  FROM duly_enqueue(
+       %(run_id)s::uuid, %(task)s::text, %(queue)s::text, %(lane)s::text, %(priority)s::integer,
+       %(arguments)s::text, %(delay)s::bigint, %(at)s::bigint, %(expires)s::bigint,
+       %(tags)s::text, %(key)s::text, %(fingerprint)s::text, %(ttl)s::bigint,
+       %(active_only)s::boolean)

@@ -1,0 +1,165 @@
+"""Fixtures that every test may use: the stores, and the servers behind them.
+
+A test that asks for `store_url` runs once on every kind of store. `@pytest.mark.stores("postgres")`
+narrows that to the kinds whose names begin so; `@pytest.mark.pgbouncer` adds one run more, through
+PgBouncer.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from tests.servers.kinds import (
+    BEHIND_PGBOUNCER,
+    KINDS,
+    POSTGRES_KINDS,
+    POSTGRES_URL_VARIABLE,
+    STORE_KINDS,
+    StoreKind,
+)
+from tests.servers.pgbouncer import PgBouncer
+from tests.servers.postgres import PostgresEndpoint, PostgresServer
+from tests.servers.summary import STORE_PROPERTY, WhatRan
+
+SUMMARY_FILE = ".test-summary.json"
+
+
+class Servers:
+    """The servers that the tests of one process share, each started when first asked for."""
+
+    def __init__(self) -> None:
+        self._open = ExitStack()
+        self._postgres: dict[str, PostgresEndpoint] = {}
+        self._pgbouncer: PgBouncer | None = None
+
+    def postgres(self, name: str) -> PostgresEndpoint:
+        """Give the PostgreSQL of a kind; skips the test if it cannot run here."""
+        kind = _kind_or_skip(name)
+        if name not in self._postgres:
+            self._postgres[name] = self._start(kind)
+        return self._postgres[name]
+
+    def pgbouncer(self) -> PgBouncer:
+        """Give the PgBouncer; skips the test if it cannot run here."""
+        kind = _kind_or_skip("pgbouncer")
+        if self._pgbouncer is None:
+            assert kind.binaries is not None
+            assert BEHIND_PGBOUNCER is not None
+            server = self.postgres(BEHIND_PGBOUNCER.name)
+            self._pgbouncer = self._open.enter_context(PgBouncer(server, kind.binaries))
+        return self._pgbouncer
+
+    def close(self) -> None:
+        """Stop them all."""
+        self._open.close()
+
+    def _start(self, kind: StoreKind) -> PostgresEndpoint:
+        if kind.binaries is None:
+            return PostgresEndpoint(os.environ[POSTGRES_URL_VARIABLE])
+        return self._open.enter_context(PostgresServer(kind.binaries))
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    """The shared servers of this test process."""
+    with closing(Servers()) as servers:
+        yield servers
+
+
+@pytest.fixture
+def store_url(store_kind: str, tmp_path: Path, servers: Servers) -> Iterator[str]:
+    """The URL of a fresh store of each kind; what it names is gone after the test."""
+    match store_kind:
+        case "sqlite-wal":
+            yield f"sqlite:///{tmp_path / 'duly.db'}"
+        case "sqlite-rollback":
+            file = tmp_path / "application.db"
+            _create_application_file(file)
+            yield f"sqlite:///{file}"
+        case _:
+            shared = (
+                servers.pgbouncer() if store_kind == "pgbouncer" else servers.postgres(store_kind)
+            )
+            url = shared.create_database()
+            yield url
+            shared.drop_database(url)
+
+
+@pytest.fixture
+def postgres_server(postgres_kind: str, servers: Servers) -> PostgresEndpoint:
+    """The shared PostgreSQL of each version: for databases of one's own, not for stopping it."""
+    return servers.postgres(postgres_kind)
+
+
+@pytest.fixture
+def private_postgres(postgres_kind: str) -> Iterator[PostgresServer]:
+    """A PostgreSQL of the test's own, of each version: it may be stopped, killed and restarted."""
+    kind = _kind_or_skip(postgres_kind)
+    if kind.binaries is None:
+        pytest.skip(f"{POSTGRES_URL_VARIABLE} names a server that is not ours to stop")
+    with PostgresServer(kind.binaries) as server:
+        yield server
+
+
+@pytest.fixture
+def pgbouncer(servers: Servers) -> PgBouncer:
+    """The shared PgBouncer, in front of the newest PostgreSQL found."""
+    return servers.pgbouncer()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Report what ran on what, from the process that sees all reports."""
+    is_worker = hasattr(config, "workerinput")
+    if not is_worker:
+        config.pluginmanager.register(WhatRan(KINDS, config.rootpath / SUMMARY_FILE))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test once per kind, unless it names its kinds by parametrize itself."""
+    for argument, kinds in (("store_kind", STORE_KINDS), ("postgres_kind", POSTGRES_KINDS)):
+        if argument in metafunc.fixturenames and not _is_parametrized(metafunc, argument):
+            metafunc.parametrize(argument, _kinds_wanted(metafunc, kinds))
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Write on every test which store it runs on, for the closing table."""
+    if not isinstance(item, pytest.Function):
+        return
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    names = {
+        str(parameters[name]) for name in ("store_kind", "postgres_kind") if name in parameters
+    }
+    if "pgbouncer" in item.fixturenames:
+        names.add("pgbouncer")
+    item.user_properties.extend((STORE_PROPERTY, name) for name in sorted(names))
+
+
+def _kinds_wanted(metafunc: pytest.Metafunc, kinds: tuple[str, ...]) -> list[str]:
+    marker = metafunc.definition.get_closest_marker("stores")
+    wanted = [name for name in kinds if marker is None or name.startswith(marker.args)]
+    if metafunc.definition.get_closest_marker("pgbouncer") and kinds is STORE_KINDS:
+        wanted.append("pgbouncer")
+    return wanted
+
+
+def _is_parametrized(metafunc: pytest.Metafunc, argument: str) -> bool:
+    markers = metafunc.definition.iter_markers("parametrize")
+    return any(argument in marker.args[0] for marker in markers)
+
+
+def _kind_or_skip(name: str) -> StoreKind:
+    kind = KINDS[name]
+    if kind.missing is not None:
+        pytest.skip(f"{name}: {kind.missing}")
+    return kind
+
+
+def _create_application_file(file: Path) -> None:
+    """Create the file that an application already has: a table of its own, a rollback journal."""
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("CREATE TABLE application_data (id INTEGER PRIMARY KEY, note TEXT)")
+        connection.execute("INSERT INTO application_data (note) VALUES ('here before duly')")

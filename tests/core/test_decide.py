@@ -1,0 +1,355 @@
+"""What follows from an outcome: every way an attempt can end, on every lane, cancelled or not."""
+
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duly.core.outcome import (
+    OUTCOME_NAMES,
+    Cancelled,
+    ErrorText,
+    HandedBack,
+    Lost,
+    Raised,
+    Returned,
+    Snoozed,
+    Stopped,
+    TimedOut,
+)
+from duly.core.retry import Retry
+from duly.core.states import FINAL, HOLD_LANES, MOVES, Lane, State, lane_for
+from duly.core.verdict import (
+    UNKNOWN_POLICY,
+    Finish,
+    Policy,
+    Requeue,
+    Standing,
+    decide,
+    describe,
+)
+from duly.limits import CRASH_LIMIT
+
+BOOM = ErrorText("ValueError", "boom", "Traceback ...", "print")
+LATE = ErrorText("AttemptTimedOut", "", "", "late")
+RERUN_LANES = [lane for lane in Lane if lane not in HOLD_LANES]
+
+# The run of the table: its fourth attempt, two of three retries used, one crash, one loss before.
+ATTEMPT, RETRIES_USED, CRASHES = 4, 2, 1
+POLICY = Policy(Retry(3, base=10.0, factor=1.0, jitter=False))
+POLICY_USED_UP = Policy(Retry(2))
+
+SAME = "the lane it has"
+
+
+class Ends(NamedTuple):
+    """The expected verdict: the run ends."""
+
+    state: State
+    cause: str | None = None
+    result: str | None = None
+
+
+class Goes(NamedTuple):
+    """The expected verdict: the run goes back, changed by so much."""
+
+    after: float = 0.0
+    attempts: int = 0
+    retries: int = 0
+    crashes: int = 0
+    lane: str = SAME
+    recorded: bool = True
+
+
+SUCCEEDED = Ends(State.SUCCEEDED, None, "42")
+CANCELLED = Ends(State.CANCELLED, "requested")
+RAISED = Ends(State.FAILED, "raised")
+TIMED_OUT = Ends(State.FAILED, "timed_out")
+HELD_LATE = Ends(State.INTERRUPTED, "timed_out")
+HELD_CRASHED = Ends(State.INTERRUPTED, "crashed")
+HELD_STOPPED = Ends(State.INTERRUPTED, "stopped")
+RETRIED = Goes(after=10.0, attempts=1, retries=1)
+RETRIED_IN_7 = Goes(after=7.0, attempts=1, retries=1)
+SNOOZED = Goes(after=30.0)
+STOPPED = Goes()
+HANDED_BACK = Goes(recorded=False)
+LOST = Goes(attempts=1, lane=Lane.SUSPECT)
+LOST_CHARGED = Goes(attempts=1, crashes=1, lane=Lane.SUSPECT)
+
+OUTCOMES = {
+    "returned": Returned("42"),
+    "raised": Raised(BOOM, retryable=True),
+    "raised what retry_on names": Raised(BOOM, retryable=True, named=True),
+    "raised what is not retried": Raised(BOOM, retryable=False),
+    "could not be decoded": Raised(BOOM, retryable=False, cause="undecodable"),
+    "asked for a retry in 7 s": Raised(BOOM, retryable=True, named=True, after=7.0),
+    "timed out": TimedOut(LATE),
+    "snoozed for 30 s": Snoozed(30.0),
+    "gave in to a cancel": Cancelled("requested"),
+    "discarded itself": Cancelled("discarded", "no such user any more"),
+    "was stopped by us": Stopped(),
+    "was handed back": HandedBack(),
+    "lost before its start": Lost(started=False, charged=False),
+    "lost, with others": Lost(started=True, charged=False),
+    "lost, alone": Lost(started=True, charged=True),
+    "lost when overdue": Lost(started=True, charged=True, overdue=True),
+}
+
+UNDECODABLE = Ends(State.FAILED, "undecodable")
+DISCARDED = Ends(State.CANCELLED, "discarded")
+
+# One row per outcome; retries and crashes are left.
+#     outcome                        rerun         and cancel    hold          and cancel
+TABLE = [
+    ("returned",                     SUCCEEDED,    SUCCEEDED,    SUCCEEDED,    SUCCEEDED),
+    ("raised",                       RETRIED,      CANCELLED,    RAISED,       CANCELLED),
+    ("raised what retry_on names",   RETRIED,      CANCELLED,    RETRIED,      CANCELLED),
+    ("raised what is not retried",   RAISED,       CANCELLED,    RAISED,       CANCELLED),
+    ("could not be decoded",         UNDECODABLE,  CANCELLED,    UNDECODABLE,  CANCELLED),
+    ("asked for a retry in 7 s",     RETRIED_IN_7, CANCELLED,    RETRIED_IN_7, CANCELLED),
+    ("timed out",                    RETRIED,      CANCELLED,    HELD_LATE,    HELD_LATE),
+    ("snoozed for 30 s",             SNOOZED,      CANCELLED,    SNOOZED,      CANCELLED),
+    ("gave in to a cancel",          CANCELLED,    CANCELLED,    CANCELLED,    CANCELLED),
+    ("discarded itself",             DISCARDED,    DISCARDED,    DISCARDED,    DISCARDED),
+    ("was stopped by us",            STOPPED,      CANCELLED,    HELD_STOPPED, HELD_STOPPED),
+    ("was handed back",              HANDED_BACK,  CANCELLED,    HANDED_BACK,  CANCELLED),
+    ("lost before its start",        HANDED_BACK,  CANCELLED,    HANDED_BACK,  CANCELLED),
+    ("lost, with others",            LOST,         CANCELLED,    HELD_CRASHED, HELD_CRASHED),
+    ("lost, alone",                  LOST_CHARGED, CANCELLED,    HELD_CRASHED, HELD_CRASHED),
+    ("lost when overdue",            RETRIED,      CANCELLED,    HELD_LATE,    HELD_LATE),
+]  # fmt: skip
+
+# The rows that change when the retries are used up.
+TABLE_OF_THE_LAST_TRY = [
+    ("raised",                       RAISED,       CANCELLED,    RAISED,       CANCELLED),
+    ("raised what retry_on names",   RAISED,       CANCELLED,    RAISED,       CANCELLED),
+    ("asked for a retry in 7 s",     RAISED,       CANCELLED,    RAISED,       CANCELLED),
+    ("timed out",                    TIMED_OUT,    CANCELLED,    HELD_LATE,    HELD_LATE),
+    ("lost when overdue",            TIMED_OUT,    CANCELLED,    HELD_LATE,    HELD_LATE),
+]  # fmt: skip
+
+
+def cases(table):
+    found = []
+    for name, *verdicts in table:
+        for lane in Lane:
+            calm, asked = verdicts[2:] if lane in HOLD_LANES else verdicts[:2]
+            found += [
+                pytest.param(name, lane, False, calm, id=f"{name}-{lane}"),
+                pytest.param(name, lane, True, asked, id=f"{name}-{lane}-cancel requested"),
+            ]
+    return found
+
+
+def standing(lane, *, cancel=False, crashes=CRASHES):
+    return Standing(ATTEMPT, RETRIES_USED, crashes, lane, cancel_requested=cancel)
+
+
+def verdict_of(expected, lane):
+    if isinstance(expected, Ends):
+        return Finish(*expected)
+    return Requeue(
+        expected.after,
+        ATTEMPT + expected.attempts,
+        RETRIES_USED + expected.retries,
+        CRASHES + expected.crashes,
+        lane if expected.lane == SAME else expected.lane,
+        expected.recorded,
+    )
+
+
+@pytest.mark.parametrize(("outcome", "lane", "cancel", "expected"), cases(TABLE))
+def test_a_run_with_retries_left(outcome, lane, cancel, expected):
+    verdict = decide(standing(lane, cancel=cancel), OUTCOMES[outcome], POLICY, jitter=0.0)
+
+    assert verdict == verdict_of(expected, lane)
+
+
+@pytest.mark.parametrize(("outcome", "lane", "cancel", "expected"), cases(TABLE_OF_THE_LAST_TRY))
+def test_a_run_whose_retries_are_used_up(outcome, lane, cancel, expected):
+    verdict = decide(standing(lane, cancel=cancel), OUTCOMES[outcome], POLICY_USED_UP, jitter=0.0)
+
+    assert verdict == verdict_of(expected, lane)
+
+
+def test_the_tables_cover_every_outcome():
+    assert {row[0] for row in TABLE} == set(OUTCOMES)
+    assert {type(outcome) for outcome in OUTCOMES.values()} == set(OUTCOME_NAMES)
+
+
+@pytest.mark.parametrize("lane", RERUN_LANES)
+def test_the_last_crash_that_is_allowed_fails_the_run(lane):
+    run = standing(lane, crashes=CRASH_LIMIT - 1)
+
+    verdict = decide(run, Lost(started=True, charged=True), POLICY, jitter=0.0)
+
+    assert verdict == Finish(State.FAILED, "crashed")
+
+
+@pytest.mark.parametrize("lane", RERUN_LANES)
+def test_a_crash_that_is_not_charged_does_not_count_toward_the_limit(lane):
+    run = standing(lane, crashes=CRASH_LIMIT - 1)
+
+    verdict = decide(run, Lost(started=True, charged=False), POLICY, jitter=0.0)
+
+    assert verdict == Requeue(0.0, ATTEMPT + 1, RETRIES_USED, CRASH_LIMIT - 1, Lane.SUSPECT)
+
+
+@pytest.mark.parametrize("lane", RERUN_LANES)
+@pytest.mark.parametrize("charged", [False, True])
+def test_a_run_that_is_lost_for_the_first_time_keeps_its_lane(lane, charged):
+    run = Standing(attempt=3, retries_used=2, crashes=0, lane=lane)
+
+    verdict = decide(run, Lost(started=True, charged=charged), POLICY, jitter=0.0)
+
+    assert verdict == Requeue(0.0, 4, 2, int(charged), lane)
+
+
+def test_a_crash_uses_no_retry():
+    verdict = decide(
+        standing(Lane.THREAD), Lost(started=True, charged=True), POLICY_USED_UP, jitter=0.0
+    )
+
+    assert verdict == verdict_of(LOST_CHARGED, Lane.THREAD)
+
+
+@pytest.mark.parametrize("outcome", ["raised", "snoozed for 30 s", "timed out"])
+def test_the_next_attempt_goes_to_the_lane_that_the_code_asks_for_now(outcome):
+    policy = POLICY._replace(lane=Lane.PROCESS)
+
+    verdict = decide(standing(Lane.SUSPECT), OUTCOMES[outcome], policy, jitter=0.0)
+
+    assert verdict.lane == Lane.PROCESS
+
+
+@pytest.mark.parametrize("outcome", ["was handed back", "was stopped by us"])
+def test_a_run_that_did_not_end_by_itself_keeps_its_lane(outcome):
+    policy = POLICY._replace(lane=Lane.PROCESS)
+
+    verdict = decide(standing(Lane.SUSPECT), OUTCOMES[outcome], policy, jitter=0.0)
+
+    assert verdict.lane == Lane.SUSPECT
+
+
+@pytest.mark.parametrize(("jitter", "after"), [(0.0, 5.0), (0.5, 7.5)])
+def test_the_jitter_spreads_the_retry(jitter, after):
+    policy = Policy(Retry(3, base=10.0, factor=1.0))
+
+    verdict = decide(standing(Lane.LOOP), OUTCOMES["raised"], policy, jitter=jitter)
+
+    assert verdict.after == after
+
+
+def test_recovery_which_knows_no_policy_never_retries_what_was_overdue():
+    verdict = decide(standing(Lane.LOOP), OUTCOMES["lost when overdue"], UNKNOWN_POLICY, jitter=0.0)
+
+    assert verdict == Finish(State.FAILED, "timed_out")
+
+
+runs = st.builds(
+    Standing,
+    attempt=st.integers(1, 100),
+    retries_used=st.integers(0, 20),
+    crashes=st.integers(0, CRASH_LIMIT + 1),
+    lane=st.sampled_from(list(Lane)),
+    cancel_requested=st.booleans(),
+)
+errors = st.just(BOOM)
+outcomes = st.one_of(
+    st.builds(Returned, st.none() | st.just("1")),
+    st.builds(
+        Raised,
+        errors,
+        retryable=st.booleans(),
+        named=st.booleans(),
+        after=st.none() | st.floats(0, 100),
+    ),
+    st.builds(TimedOut, errors),
+    st.builds(Snoozed, st.floats(0, 100)),
+    st.builds(Cancelled, st.just("requested")),
+    st.just(Stopped()),
+    st.just(HandedBack()),
+    st.builds(Lost, started=st.booleans(), charged=st.booleans(), overdue=st.booleans()),
+)
+policies = st.builds(
+    Policy,
+    st.builds(Retry, st.integers(0, 20)),
+    lane=st.none() | st.sampled_from(list(Lane)),
+)
+
+
+@given(run=runs, outcome=outcomes, policy=policies, jitter=st.floats(0, 1, exclude_max=True))
+def test_a_verdict_is_always_one_that_the_engine_may_write(run, outcome, policy, jitter):
+    verdict = decide(run, outcome, policy, jitter=jitter)
+
+    if isinstance(verdict, Finish):
+        assert verdict.state in MOVES[State.RUNNING] & FINAL
+        assert (verdict.state is State.SUCCEEDED) == isinstance(outcome, Returned)
+    else:
+        assert verdict.after >= 0
+        assert run.attempt <= verdict.attempt <= run.attempt + 1
+        assert run.retries_used <= verdict.retries_used <= max(run.retries_used, policy.retry.limit)
+        assert run.crashes <= verdict.crashes < max(run.crashes + 1, CRASH_LIMIT)
+
+
+@given(run=runs, outcome=outcomes, policy=policies)
+def test_a_run_that_someone_wants_cancelled_is_never_queued_again(run, outcome, policy):
+    run = run._replace(cancel_requested=True)
+
+    verdict = decide(run, outcome, policy, jitter=0.0)
+
+    assert isinstance(verdict, Finish)
+
+
+@given(run=runs, outcome=outcomes, policy=policies)
+def test_a_hold_run_goes_back_only_if_nothing_can_have_happened_or_its_code_asked(
+    run, outcome, policy
+):
+    run = run._replace(lane=Lane.THREAD_HOLD)
+
+    verdict = decide(run, outcome, policy, jitter=0.0)
+
+    if isinstance(verdict, Requeue):
+        never_started = outcome == HandedBack() or (
+            isinstance(outcome, Lost) and not outcome.started
+        )
+        asked = isinstance(outcome, Snoozed) or (isinstance(outcome, Raised) and outcome.named)
+        assert never_started or asked
+
+
+@pytest.mark.parametrize(
+    ("outcome", "text"),
+    [
+        ("returned", None),
+        ("raised", "ValueError: boom"),
+        ("timed out", "AttemptTimedOut"),
+        ("snoozed for 30 s", None),
+        ("gave in to a cancel", None),
+        ("discarded itself", "Discard: no such user any more"),
+        ("was stopped by us", "Stopped: it was still running at the end of the grace"),
+        ("was handed back", None),
+        ("lost before its start", None),
+        ("lost, alone", "Lost: its worker process died or was fenced off"),
+    ],
+)
+def test_the_record_of_an_attempt_says_what_went_wrong(outcome, text):
+    error = describe(OUTCOMES[outcome])
+
+    assert (None if error is None else str(error)) == text
+
+
+@pytest.mark.parametrize(
+    ("executor", "hold", "lane"),
+    [
+        ("loop", False, Lane.LOOP),
+        ("thread", False, Lane.THREAD),
+        ("process", False, Lane.PROCESS),
+        ("loop", True, Lane.LOOP_HOLD),
+        ("thread", True, Lane.THREAD_HOLD),
+        ("process", True, Lane.PROCESS_HOLD),
+    ],
+)
+def test_a_lane_names_the_executor_and_whether_a_crash_holds(executor, hold, lane):
+    assert lane_for(executor, hold=hold) is lane
+    assert (lane in HOLD_LANES) == hold

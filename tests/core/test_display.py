@@ -1,0 +1,55 @@
+"""Stored text as people see it."""
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from duly.core.payload import CallCodec, display, encode_value
+from tests.core.payload_samples import Color, Customer, Line, nested
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ({"order_id": 42, "email": "a@b.c"}, 'order_id=42, email="a@b.c"'),
+        ({"a": None, "b": [True, 1.5]}, "a=None, b=[True, 1.5]"),
+        ({"at": datetime(2026, 1, 1, tzinfo=UTC)}, "at=2026-01-01T00:00:00+00:00"),
+        (
+            {"at": datetime(2026, 1, 1, tzinfo=ZoneInfo("Asia/Tokyo"))},
+            "at=2026-01-01T00:00:00[Asia/Tokyo]",
+        ),
+        ({"wait": timedelta(hours=1)}, "wait=1:00:00"),
+        ({"price": Decimal("1.50"), "raw": b"abc"}, "price=1.50, raw=<3 bytes>"),
+        ({"s": {1}, "e": set(), "f": frozenset()}, "s={1}, e=set([]), f=frozenset([])"),
+        ({"t": (1,), "u": (1, 2), "d": {"$a": {}}}, 't=(1,), u=(1, 2), d={"$a": {}}'),
+        ({"a": "\x1b[31m\u202e\n"}, r'a="\u001b[31m\u202e\n"'),
+        ({"x": {"$date": 1, "b": 2}}, 'x={"$date": 1, "b": 2}'),
+        ({"a": nested(9)}, "a=[[[…]]]"),
+        ({"a": list(range(100))}, "a=[0, 1, 2, 3, 4, 5, 6, 7, …]"),
+    ],
+)
+def test_a_call_is_shown_short_and_harmless(arguments, shown):
+    def anyhow(**arguments): ...
+
+    assert display(CallCodec(anyhow).encode((), arguments)) == shown
+
+
+def test_objects_are_shown_as_their_class_would_be_written():
+    def ship(line: Line, customer: Customer): ...
+
+    text = CallCodec(ship).encode((Line(UUID(int=1), Color.RED), Customer(name="a")), {})
+
+    assert display(text).startswith(
+        "line=Line(article=00000000-0000-0000-0000-000000000001, color=Color.RED), "
+        'customer=Customer(name="a", '
+    )
+
+
+def test_what_is_shown_has_a_limit():
+    shown = display(encode_value({"a" * 500: ["x" * 500] * 500}))
+
+    assert len(shown) <= 120
+    assert shown.endswith("…")

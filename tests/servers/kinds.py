@@ -1,0 +1,73 @@
+"""The kinds of store that tests run on, which of them can run here, and why the others cannot."""
+
+import os
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.servers import pgbouncer, postgres
+
+POSTGRES_URL_VARIABLE = "DULY_TEST_POSTGRES"
+# The oldest and the newest version that duly promises to work on.
+PROMISED_VERSIONS = (15, 18)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreKind:
+    """One kind of store: its name, what stands behind it, and why it is missing, if it is."""
+
+    name: str
+    runs_on: str
+    missing: str | None = None
+    binaries: Path | None = None
+
+
+def _sqlite_kinds() -> list[StoreKind]:
+    runs_on = f"SQLite {sqlite3.sqlite_version}"
+    return [StoreKind("sqlite-wal", runs_on), StoreKind("sqlite-rollback", runs_on)]
+
+
+def _postgres_kinds() -> list[StoreKind]:
+    if url := os.environ.get(POSTGRES_URL_VARIABLE):
+        version = postgres.PostgresEndpoint(url).version
+        missing = f"{POSTGRES_URL_VARIABLE} names another server to use"
+        found = [StoreKind(_postgres_name(version), f"PostgreSQL {version}, not our own")]
+    else:
+        missing = "no server programs of this version were found"
+        found = [
+            StoreKind(_postgres_name(version), f"PostgreSQL {version}", binaries=folder)
+            for folder in postgres.find_binaries().values()
+            for version in [postgres.version_of(folder)]
+        ]
+    names = {kind.name for kind in found}
+    absent = [
+        StoreKind(_postgres_name(str(major)), f"PostgreSQL {major}", missing=missing)
+        for major in PROMISED_VERSIONS
+        if _postgres_name(str(major)) not in names
+    ]
+    return sorted(found + absent, key=lambda kind: kind.name)
+
+
+def _pgbouncer_kind(behind: StoreKind | None) -> StoreKind:
+    program = pgbouncer.find_pgbouncer()
+    if program is None:
+        return StoreKind("pgbouncer", "PgBouncer", missing="the program was not found")
+    runs_on = f"PgBouncer {pgbouncer.version_of(program)}"
+    if behind is None:
+        return StoreKind("pgbouncer", runs_on, missing="no PostgreSQL to put it in front of")
+    return StoreKind("pgbouncer", f"{runs_on} on {behind.runs_on}", binaries=program)
+
+
+def _postgres_name(version: str) -> str:
+    return f"postgres-{version.partition('.')[0]}"
+
+
+_SQLITE = _sqlite_kinds()
+_POSTGRES = _postgres_kinds()
+
+# PgBouncer stands in front of the newest PostgreSQL that runs here.
+BEHIND_PGBOUNCER = next((kind for kind in reversed(_POSTGRES) if kind.missing is None), None)
+
+KINDS = {kind.name: kind for kind in [*_SQLITE, *_POSTGRES, _pgbouncer_kind(BEHIND_PGBOUNCER)]}
+POSTGRES_KINDS = tuple(kind.name for kind in _POSTGRES)
+STORE_KINDS = (*(kind.name for kind in _SQLITE), *POSTGRES_KINDS)

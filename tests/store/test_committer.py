@@ -1,0 +1,560 @@
+"""Group commit: one caller writes at once, many share, nobody waits for who is gone."""
+
+# ruff: noqa: SLF001 - moments inside the committer are what some of these tests are about
+
+import itertools
+import os
+import random
+import signal
+import threading
+from contextlib import closing, contextmanager
+
+import pytest
+
+from duly.errors import StoreError, StoreUnavailable
+from duly.store import committer as committer_module
+from duly.store.committer import Committer
+from tests.servers.processes import wait_until
+
+TIMEOUT = 20.0
+WEDGED = 1.0
+"""Seconds after which a caller that should be answered at once is taken to be wedged."""
+NUMBERS = itertools.count()
+SCALE = float(os.environ.get("DULY_TEST_SCALE", "1"))
+
+
+class Writer:
+    """Stands for the transaction: remembers what was written together, and can be held up."""
+
+    def __init__(self):
+        self.commits = []
+        self.threads = []
+        self.refused = {}
+        self._held = threading.Event()
+        self._held.set()
+        self.under_way = threading.Event()
+
+    def __call__(self, ops):
+        self.threads.append(threading.current_thread())
+        self.under_way.set()
+        assert self._held.wait(TIMEOUT)
+        for op in ops:
+            if op in self.refused:
+                self.commits.append(("refused", *ops))
+                raise self.refused[op]
+        self.commits.append(tuple(ops))
+        return [f"{op} done" for op in ops]
+
+    @contextmanager
+    def held(self):
+        """Hold up every commit that begins in this block until its end."""
+        self._held.clear()
+        self.under_way.clear()
+        try:
+            yield
+        finally:
+            self.go_on()
+
+    def go_on(self):
+        """Hold up nothing any more."""
+        self._held.set()
+
+
+class Caller(threading.Thread):
+    """A thread that applies some ops; a daemon, so that a wedged one does not hold up the end."""
+
+    def __init__(self, committer, *ops):
+        super().__init__(daemon=True)
+        self._committer = committer
+        self._ops = ops
+        self._result = None
+        self.start()
+
+    def run(self):
+        try:
+            self._result = self._committer.apply(list(self._ops))
+        except BaseException as error:  # noqa: BLE001 - looked at by the test
+            self._result = error
+
+    def result(self, timeout=TIMEOUT):
+        self.join(timeout)
+        assert not self.is_alive(), "the caller is wedged"
+        return self._result
+
+
+class Submission:
+    """Ops left with the committer, and what came back."""
+
+    def __init__(self, committer, *ops):
+        self._answered = threading.Event()
+        self._result = None
+        self.thread = None
+        committer.submit(list(ops), self._done)
+
+    def _done(self, result):
+        self._result = result
+        self.thread = threading.current_thread()
+        self._answered.set()
+
+    def result(self, timeout=TIMEOUT):
+        assert self._answered.wait(timeout), "the submission is wedged"
+        return self._result
+
+
+@pytest.fixture
+def writer():
+    """The transaction below the committer."""
+    return Writer()
+
+
+@pytest.fixture
+def committer(writer):
+    """A committer over that transaction."""
+    committer = Committer(writer, name=f"committer-{next(NUMBERS)}")
+    yield committer
+    if not committer._busy:  # One that a test has shown to be wedged cannot be closed.
+        committer.close()
+
+
+@contextmanager
+def busy(committer, writer, *, by="first"):
+    """Keep a commit under way for a block; whoever comes meanwhile waits."""
+    with writer.held():
+        leader = Caller(committer, by)
+        assert writer.under_way.wait(TIMEOUT)
+        yield leader
+
+
+def gather(committer, *groups):
+    """Let callers come one after the other while a commit is under way."""
+    callers = []
+    for ops in groups:
+        waiting = len(committer._waiting)
+        callers.append(Caller(committer, *ops))
+        wait_until(
+            lambda waiting=waiting: len(committer._waiting) > waiting,
+            seconds=TIMEOUT,
+            what="the caller waits in line",
+        )
+    return callers
+
+
+def threads_of(committer):
+    return [thread for thread in threading.enumerate() if thread.name == committer._name]
+
+
+# -- leaders and followers --
+
+
+def test_a_lone_caller_writes_in_its_own_thread(committer, writer):
+    answers = committer.apply(["a", "b"])
+
+    assert answers == ["a done", "b done"]
+    assert writer.threads == [threading.current_thread()]
+    assert threads_of(committer) == []
+
+
+def test_callers_one_after_the_other_have_a_commit_each(committer, writer):
+    committer.apply(["a"])
+    committer.apply(["b"])
+
+    assert writer.commits == [("a",), ("b",)]
+
+
+def test_whoever_comes_during_a_commit_shares_the_next(committer, writer):
+    with busy(committer, writer) as leader:
+        followers = gather(committer, ["a"], ["b", "c"], ["d"])
+
+    assert leader.result() == ["first done"]
+    assert [f.result() for f in followers] == [["a done"], ["b done", "c done"], ["d done"]]
+    assert writer.commits == [("first",), ("a", "b", "c", "d")]
+
+
+def test_the_next_commit_is_led_by_the_first_who_waits(committer, writer):
+    with busy(committer, writer):
+        followers = gather(committer, ["a"], ["b"])
+    for follower in followers:
+        follower.result()
+
+    assert writer.threads[1] is followers[0]
+
+
+def test_a_leader_does_not_wait_for_the_commit_after_its_own(committer, writer):
+    with busy(committer, writer) as leader:
+        (follower,) = gather(committer, ["a"])
+        writer.go_on()
+        assert leader.result() == ["first done"]
+    assert follower.result() == ["a done"]
+
+
+def test_a_commit_takes_no_more_ops_than_its_limit(committer, writer, monkeypatch):
+    monkeypatch.setattr(committer_module, "COMMIT_OPS", 5)
+    with busy(committer, writer):
+        followers = gather(committer, "ab", "cd", "ef", "ghijklm", "n")
+    for follower in followers:
+        follower.result()
+
+    # A call is never torn apart, not even one that is larger than the limit.
+    assert [len(commit) for commit in writer.commits] == [1, 4, 2, 7, 1]
+
+
+# -- errors --
+
+
+def test_a_lone_caller_gets_its_error_and_the_next_goes_on(committer, writer):
+    writer.refused["bad"] = ValueError("bad")
+
+    with pytest.raises(ValueError, match="bad"):
+        committer.apply(["bad"])
+
+    assert committer.apply(["good"]) == ["good done"]
+
+
+def test_a_refused_call_in_a_shared_commit_fails_alone(committer, writer):
+    writer.refused["bad"] = ValueError("bad")
+    with busy(committer, writer):
+        good, bad, fine = gather(committer, ["a"], ["b", "bad"], ["c"])
+
+    assert good.result() == ["a done"]
+    assert isinstance(bad.result(), ValueError)
+    assert fine.result() == ["c done"]
+    assert writer.commits == [
+        ("first",),
+        ("refused", "a", "b", "bad", "c"),
+        ("a",),
+        ("refused", "b", "bad"),
+        ("c",),
+    ]
+
+
+def test_a_store_that_cannot_be_reached_fails_all_who_share_the_commit_at_once(committer, writer):
+    writer.refused["b"] = StoreUnavailable("gone")
+    with busy(committer, writer):
+        followers = gather(committer, ["a"], ["b"], ["c"])
+
+    results = [follower.result() for follower in followers]
+    assert [type(result) for result in results] == [StoreUnavailable] * 3
+    assert len(writer.commits) == 2
+    del writer.refused["b"]
+    assert committer.apply(["b"]) == ["b done"]
+
+
+def test_a_lone_caller_that_is_interrupted_lets_the_next_go_on(committer, writer):
+    writer.refused["a"] = KeyboardInterrupt()
+
+    with pytest.raises(KeyboardInterrupt):
+        committer.apply(["a"])
+
+    assert committer.apply(["b"]) == ["b done"]
+
+
+@pytest.mark.xfail(
+    reason="an interrupt of the leader leaves the others of its commit waiting for ever"
+)
+def test_a_leader_that_is_interrupted_does_not_leave_its_followers_waiting(committer, writer):
+    writer.refused["a"] = KeyboardInterrupt()
+    with busy(committer, writer):
+        leader, follower = gather(committer, ["a"], ["b"])
+
+    assert isinstance(leader.result(WEDGED), KeyboardInterrupt)
+    follower.result(WEDGED)
+    assert committer.apply(["c"]) == ["c done"]
+
+
+# -- submitting --
+
+
+def test_submitted_ops_are_written_by_the_committers_own_thread(committer, writer):
+    submission = Submission(committer, "a", "b")
+
+    assert submission.result() == ["a done", "b done"]
+    assert submission.thread.name == committer._name
+    assert writer.threads == [submission.thread]
+
+
+def test_a_submission_does_not_wait_for_its_commit(committer, writer):
+    with writer.held():
+        submission = Submission(committer, "a")
+        assert writer.under_way.wait(TIMEOUT)
+        assert not submission._answered.is_set()
+
+    assert submission.result() == ["a done"]
+
+
+def test_submissions_of_many_threads_are_all_answered(committer, writer):
+    submissions = {}
+
+    def submit_some(first):
+        for number in range(first, first + 50):
+            submissions[number] = Submission(committer, number)
+
+    threads = [threading.Thread(target=submit_some, args=(first,)) for first in range(0, 400, 50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    results = {number: submission.result() for number, submission in submissions.items()}
+    assert results == {number: [f"{number} done"] for number in range(400)}
+    assert sorted(op for commit in writer.commits for op in commit) == list(range(400))
+    assert len(threads_of(committer)) == 1
+
+
+def test_submissions_and_callers_share_commits(committer, writer):
+    with busy(committer, writer):
+        submission = Submission(committer, "a")
+        (caller,) = gather(committer, ["b"])
+        late = Submission(committer, "c")
+
+    assert (submission.result(), caller.result(), late.result()) == (
+        ["a done"],
+        ["b done"],
+        ["c done"],
+    )
+    assert writer.commits == [("first",), ("a", "b", "c")]
+
+
+def test_a_submission_that_is_refused_is_told_so(committer, writer):
+    writer.refused["bad"] = ValueError("bad")
+
+    assert isinstance(Submission(committer, "bad").result(), ValueError)
+    assert Submission(committer, "good").result() == ["good done"]
+
+
+def test_a_submission_may_submit_the_next(committer):
+    second = []
+    answered = threading.Event()
+
+    def then(result):
+        second.append(result)
+        answered.set()
+
+    committer.submit(["a"], lambda _: committer.submit(["b"], then))
+
+    assert answered.wait(TIMEOUT)
+    assert second == [["b done"]]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.xfail(reason="an error in one `done` ends the thread and leaves the others waiting")
+def test_a_submission_whose_answer_nobody_takes_harms_no_other(committer, writer):
+    def closed_loop(result):
+        raise RuntimeError("Event loop is closed")
+
+    with busy(committer, writer):
+        committer.submit(["a"], closed_loop)
+        (caller,) = gather(committer, ["b"])
+
+    assert caller.result(WEDGED) == ["b done"]
+    assert Submission(committer, "c").result(WEDGED) == ["c done"]
+
+
+# -- followers that are interrupted --
+
+
+@contextmanager
+def interrupted_when(condition):
+    """Raise KeyboardInterrupt in the test's own thread as Ctrl-C would, once a condition holds."""
+
+    def interrupt(_number, _frame):
+        raise KeyboardInterrupt
+
+    def watch():
+        wait_until(condition, seconds=TIMEOUT, what="the moment to interrupt")
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        watcher.join()
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_an_interrupted_follower_takes_its_ops_back_and_the_others_go_on(committer, writer):
+    with busy(committer, writer) as leader:
+        with (
+            interrupted_when(lambda: len(committer._waiting) == 1),
+            pytest.raises(KeyboardInterrupt),
+        ):
+            committer.apply(["withdrawn"])
+        (follower,) = gather(committer, ["a"])
+
+    assert leader.result() == ["first done"]
+    assert follower.result() == ["a done"]
+    assert writer.commits == [("first",), ("a",)]
+    assert committer.apply(["b"]) == ["b done"]
+
+
+def test_a_follower_interrupted_while_its_ops_are_written_harms_nobody(writer):
+    being_written, go_on = threading.Event(), threading.Event()
+
+    def write(ops):
+        if "mine" in ops:
+            being_written.set()
+            assert go_on.wait(TIMEOUT)
+        return writer(ops)
+
+    with closing(Committer(write, name="interrupted")) as committer:
+        with busy(committer, writer):
+            (other,) = gather(committer, ["other"])
+            mine_waits = threading.Thread(target=lambda: both_wait(committer) and writer.go_on())
+            mine_waits.start()
+            # The next commit is led by the other caller and holds the ops of both.
+            with interrupted_when(being_written.is_set), pytest.raises(KeyboardInterrupt):
+                committer.apply(["mine"])
+            mine_waits.join()
+        go_on.set()
+
+        assert other.result() == ["other done"]
+        assert writer.commits == [("first",), ("other", "mine")]
+        assert committer.apply(["next"]) == ["next done"]
+
+
+def both_wait(committer):
+    wait_until(lambda: len(committer._waiting) == 2, seconds=TIMEOUT, what="both wait in line")
+    return True
+
+
+@pytest.mark.xfail(reason="the turn is handed to a follower that has just given up, and is lost")
+def test_a_follower_that_gives_up_as_its_turn_comes_passes_it_on(committer, writer):
+    with busy(committer, writer) as leader:
+        # A caller whose wait was interrupted: it stands in line, and nobody listens any more.
+        request = committer_module._Request(["a"], None)
+        assert not committer._join(request)
+        # The moment in question: the leader has seen who is next and has not told it yet.
+        committer._mutex = AfterHandOver(
+            committer._mutex, leader, lambda: committer._give_up(request)
+        )
+
+    leader.result()
+    assert Caller(committer, "b").result(WEDGED) == ["b done"]
+
+
+class AfterHandOver:
+    """A lock that lets something happen right after the leader's last look at the line."""
+
+    def __init__(self, lock, leader, action):
+        self._lock = lock
+        self._leader = leader
+        self._action = action
+
+    def __enter__(self):
+        self._lock.acquire()
+
+    def __exit__(self, *_):
+        self._lock.release()
+        action, mine = self._action, threading.current_thread() is self._leader
+        if mine and action is not None:
+            self._action = None
+            action()
+
+
+# -- closing --
+
+
+def test_a_closed_committer_refuses(committer):
+    committer.close()
+
+    with pytest.raises(StoreError, match="closed"):
+        committer.apply(["a"])
+    with pytest.raises(StoreError, match="closed"):
+        committer.submit(["a"], print)
+
+
+def test_closing_ends_the_thread(committer):
+    Submission(committer, "a").result()
+
+    committer.close()
+
+    assert threads_of(committer) == []
+
+
+def test_closing_twice_is_closing(committer):
+    Submission(committer, "a").result()
+
+    committer.close()
+    committer.close()
+
+
+def test_closing_from_the_committers_own_thread_does_not_block(committer):
+    closed = threading.Event()
+
+    def close(_result):
+        committer.close()
+        closed.set()
+
+    committer.submit(["a"], close)
+
+    assert closed.wait(TIMEOUT)
+
+
+def test_closing_waits_for_what_was_submitted(committer, writer):
+    with writer.held():
+        submission = Submission(committer, "a")
+        assert writer.under_way.wait(TIMEOUT)
+        late = Submission(committer, "b")
+        closer = threading.Thread(target=committer.close, daemon=True)
+        closer.start()
+
+    closer.join(TIMEOUT)
+    assert not closer.is_alive()
+    assert submission.result(0) == ["a done"]
+    assert late.result(0) == ["b done"]
+
+
+@pytest.mark.xfail(reason="where no thread runs yet, closing does not wait for one to be needed")
+def test_closing_waits_for_a_submission_behind_a_caller(committer, writer):
+    with busy(committer, writer):
+        Submission(committer, "a")
+        closer = threading.Thread(target=committer.close, daemon=True)
+        closer.start()
+        closer.join(WEDGED / 5)
+
+        assert closer.is_alive()
+
+
+@pytest.mark.xfail(reason="the thread waits for a turn that goes to a caller, and close for it")
+def test_closing_while_callers_wait_comes_to_an_end(committer, writer):
+    Submission(committer, "before").result()
+    with busy(committer, writer) as leader:
+        (follower,) = gather(committer, ["a"])
+        closer = threading.Thread(target=committer.close, daemon=True)
+        closer.start()
+        wait_until(lambda: committer._closed, seconds=TIMEOUT, what="the committer is closing")
+
+    assert (leader.result(), follower.result()) == (["first done"], ["a done"])
+    closer.join(WEDGED)
+    assert not closer.is_alive()
+
+
+# -- all of it together --
+
+
+def test_every_call_of_many_threads_is_written_once_and_answered_rightly(committer, writer):
+    count = round(150 * SCALE)
+    for bad in range(0, 8 * count, 97):
+        writer.refused[bad] = ValueError(bad)
+
+    def call_often(first, answers):
+        draw = random.Random(first)  # noqa: S311 - repeatable, not secret
+        for op in range(first * count, (first + 1) * count):
+            if draw.random() < 0.3:
+                answers[op] = Submission(committer, op)
+            else:
+                answers[op] = Caller(committer, op)
+
+    answers = {}
+    threads = [threading.Thread(target=call_often, args=(first, answers)) for first in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    for op, caller in answers.items():
+        result = caller.result()
+        assert isinstance(result, ValueError) if op in writer.refused else result == [f"{op} done"]
+    written = [op for commit in writer.commits if commit[0] != "refused" for op in commit]
+    assert sorted(written) == sorted(set(answers) - set(writer.refused))
