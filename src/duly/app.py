@@ -91,6 +91,12 @@ class Duly:
         return lambda found: self._define(found, options)
 
     def _define(self, function: Callable[..., Any], options: dict[str, Any]) -> Task[..., Any]:
+        unknown = sorted(options.keys() - define.__kwdefaults__.keys())
+        if unknown:
+            message = (
+                f"there is no option {unknown[0]!r}; there are {', '.join(define.__kwdefaults__)}"
+            )
+            raise BadOption(message)
         definition = define(function, **options)
         self.registry.add(definition)
         return Task(self, definition)
@@ -193,6 +199,9 @@ def define(
     redact: tuple[str, ...] = (),
 ) -> Definition:
     """Check the options of a task and return its definition."""
+    if not inspect.isroutine(function):
+        message = f"@app.task makes a function a task, not {function!r}; @app.task(name=…) names it"
+        raise BadOption(message)
     is_async = inspect.iscoroutinefunction(function)
     if on_crash not in {"rerun", "hold"}:
         message = f'on_crash must be "rerun" or "hold", not {on_crash!r}'
@@ -204,30 +213,49 @@ def define(
             "exceptions after which trying again is safe"
         )
         raise BadOption(message)
-    if timeout is not None and not timeout > 0:
+    if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
         message = f"timeout must be above 0 seconds, not {timeout!r}"
         raise BadOption(message)
-    if expires is not None:
-        microseconds("expires", expires)
+    for what, seconds in (("expires", expires), ("key_ttl", key_ttl)):
+        if seconds is not None:
+            microseconds(what, seconds)
     return Definition(
         name=check_name("task name", name or task_name(function)),
         function=function,
-        codec=CallCodec(function, redact=redact),
+        codec=CallCodec(function, redact=_texts("redact", redact)),
         retry=retry,
         timeout=timeout,
         queue=check_name("queue", queue),
         priority=check_priority(priority),
         hold=on_crash == "hold",
         executor=_executor(executor, transaction=transaction, is_async=is_async),
-        retry_on=tuple(retry_on),
-        give_up_on=tuple(give_up_on),
+        retry_on=_exceptions("retry_on", retry_on),
+        give_up_on=_exceptions("give_up_on", give_up_on),
         transaction=transaction,
         key_ttl=key_ttl,
         unique=check_unique(unique),
         expires=expires,
-        aliases=tuple(check_name("alias", alias) for alias in aliases),
+        aliases=tuple(check_name("alias", alias) for alias in _texts("aliases", aliases)),
         redact=tuple(redact),
     )
+
+
+def _exceptions(what: str, given: tuple[type[BaseException], ...]) -> tuple[Any, ...]:
+    """Return exception classes; anything else would only fail when a body has raised."""
+    if not isinstance(given, tuple | list) or not all(
+        isinstance(item, type) and issubclass(item, BaseException) for item in given
+    ):
+        message = f"{what} must be a tuple of exception classes, such as (OSError,), not {given!r}"
+        raise BadOption(message)
+    return tuple(given)
+
+
+def _texts(what: str, given: tuple[str, ...]) -> tuple[str, ...]:
+    """Return names; a single text would be read as its letters."""
+    if not isinstance(given, tuple | list):
+        message = f"{what} must be a tuple of texts, such as ({given!r},), not {given!r}"
+        raise BadOption(message)
+    return tuple(given)
 
 
 def _executor(asked: str | None, *, transaction: bool, is_async: bool) -> str:

@@ -15,8 +15,8 @@ _COLUMNS = (
     Column("STATE", whole=True),
     Column("TASK"),
     Column("QUEUE", from_width=120),
-    Column("TRY", from_width=100, right=True),
-    Column("MADE", from_width=80),
+    Column("TRY", from_width=100, whole=True, right=True),
+    Column("MADE", from_width=80, whole=True),
     Column("ARGUMENTS", from_width=140),
     Column("NOTE", from_width=100),
 )

@@ -15,6 +15,8 @@ from duly.cli.escape import clean, clean_lines
 _UNLIMITED = 100_000
 """Columns of what is no terminal: nothing is cut that a program will read."""
 
+_NARROWEST_TABLE = 60
+"""On a narrower terminal the lines wrap: better than ids that cannot be copied."""
 _GAP = 2
 _NARROWEST = 6
 
@@ -125,8 +127,8 @@ def stderr_console() -> Console | None:
 
 def _console() -> Console:
     console = Console(highlight=False, emoji=False, markup=False)
-    if not console.is_terminal or not sys.stdout.isatty():
-        console.width = _UNLIMITED
+    is_read_by_people = console.is_terminal and sys.stdout.isatty()
+    console.width = max(console.width, _NARROWEST_TABLE) if is_read_by_people else _UNLIMITED
     return console
 
 

@@ -32,7 +32,7 @@ from duly.core.values import (
     to_canonical_text,
     to_text,
 )
-from duly.errors import BadArguments, PayloadError
+from duly.errors import BadArguments, BadOption, PayloadError
 from duly.limits import PAYLOAD_BYTES, RESULT_BYTES
 
 __all__ = ["REDACTED", "CallCodec", "decode_value", "display", "encode_value"]
@@ -53,7 +53,7 @@ class CallCodec:
         parameters = self._signature.parameters
         for name in redact:
             if name not in parameters:
-                raise ValueError(f"{self._function_name}() has no parameter {name!r} to redact")
+                raise BadOption(f"{self._function_name}() has no parameter {name!r} to redact")
         self._redact = frozenset(redact)
 
         kinds = {name: parameter.kind for name, parameter in parameters.items()}

@@ -27,10 +27,6 @@ class TestClock(Protocol):
         """Let time pass."""
         ...
 
-    def reset(self) -> None:
-        """Begin anew."""
-        ...
-
 
 class FakeClock:
     """The clock of an SQLite store, which takes its time from its caller."""
@@ -43,9 +39,6 @@ class FakeClock:
 
     def advance(self, seconds: float) -> None:
         self._now += round(seconds * MICROSECONDS)
-
-    def reset(self) -> None:
-        self._now = EPOCH
 
 
 class ServerClock:
@@ -69,9 +62,6 @@ class ServerClock:
             "UPDATE test_clock SET now = now + %s * interval '1 microsecond'",
             [round(seconds * MICROSECONDS)],
         )
-
-    def reset(self) -> None:
-        self._connection.execute("UPDATE test_clock SET now = duly_time(%s)", [EPOCH])
 
     def close(self) -> None:
         self._connection.close()

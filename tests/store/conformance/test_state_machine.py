@@ -5,6 +5,7 @@ it (the invariants I1 to I8, I12 and I14 of the reliability notes), so that a mi
 store and model still shows.
 """
 
+import itertools
 import json
 import os
 from collections import Counter
@@ -24,7 +25,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from duly.clock import MICROSECONDS, new_id
+from duly.clock import MICROSECONDS
 from duly.core.outcome import ErrorText
 from duly.core.record import Claim, RunRecord
 from duly.core.states import FINAL, State
@@ -111,7 +112,7 @@ HOW = st.sampled_from(
 
 orders = st.builds(
     lambda seconds, expires, key, **rest: Enqueue(
-        run_id=new_id(),
+        run_id="",
         arguments="[[],{}]",
         delay=seconds * MICROSECONDS,
         expires=None if expires is None else expires * MICROSECONDS,
@@ -147,9 +148,9 @@ class StoreMachine(RuleBasedStateMachine):
         super().__init__()
         self.store, self.clock, tables = opened.store, opened.clock, opened.tables
         tables.wipe()
-        self.clock.reset()
         self.model = ModelStore()
         self.model.now = self.clock.now()
+        self.numbers = itertools.count(1)
         self.accepted: set[str] = set()
         self.pruned: set[str] = set()
         self.holders: dict[str, int] = {}
@@ -161,15 +162,19 @@ class StoreMachine(RuleBasedStateMachine):
 
     @initialize(target=workers)
     def start_with_a_worker(self):
-        return self._register(new_id(), TASKS)
+        return self._register(self._next_id(), TASKS)
 
     @rule(target=workers, tasks=st.sampled_from([TASKS, (TASK,), (OTHER_TASK,)]))
     def start_a_worker(self, tasks):
-        return self._register(new_id(), tasks)
+        return self._register(self._next_id(), tasks)
 
     @rule(worker=workers)
     def register_again(self, worker):
         self._register(worker, TASKS)
+
+    def _next_id(self):
+        """Return an id that is the same at every replay, and later than those before."""
+        return f"00000000-0000-7000-8000-{next(self.numbers):012x}"
 
     def _register(self, worker, tasks):
         op = RegisterWorker(worker, "host", 1, 15.0, "[]", json.dumps(tasks))
@@ -181,6 +186,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(target=runs, batch=st.lists(orders, min_size=1, max_size=4))
     def enqueue(self, batch):
+        batch = [op._replace(run_id=self._next_id()) for op in batch]
         answers = self.store.apply(batch)
 
         assert answers == [self.model.enqueue(op) for op in batch]
@@ -273,7 +279,7 @@ class StoreMachine(RuleBasedStateMachine):
 
         self._check_recovered(self.store.apply([op])[0], self.model.recover_orphans(op))
 
-    @rule(worker=workers, known=st.sets(claims, max_size=2))
+    @rule(worker=workers, known=st.lists(claims, max_size=2))
     def hand_back_unknown(self, worker, known):
         op = HandBackUnknown(worker, frozenset(claim.run_id for claim in known))
 

@@ -31,16 +31,14 @@ class Claimer:
 
     def claim(self, ops: Sequence[ClaimRuns]) -> list[list[Claim]]:
         """Take ready runs, lane by lane, the queues in turn; one transaction for all ops."""
-        return self._line.run(lambda session, lost: self._claim(session, ops, lost=lost))
+        return self._line.run(lambda session, _: self._claim(session, ops))
 
-    def _claim(
-        self, session: Session, ops: Sequence[ClaimRuns], *, lost: bool
-    ) -> list[list[Claim]]:
+    def _claim(self, session: Session, ops: Sequence[ClaimRuns]) -> list[list[Claim]]:
         workers = sorted({op.worker_id for op in ops})
         for worker_id in workers:
             if worker_id not in self._claimed_at:
                 self._claimed_at[worker_id] = _latest_claim(session, worker_id)
-        if lost or self._in_doubt:
+        if self._in_doubt:
             found = self._read_back(session, ops)
             if found is not None:
                 return found
@@ -70,7 +68,7 @@ class Claimer:
 
     def _read_back(self, session: Session, ops: Sequence[ClaimRuns]) -> list[list[Claim]] | None:
         """Answer with what a claim took whose reply got lost, if it took anything."""
-        rest = {op.worker_id for op in ops} & (self._in_doubt)
+        rest = {op.worker_id for op in ops} & self._in_doubt
         answers: list[list[Claim]] = []
         for op in ops:
             rows = []

@@ -1,9 +1,29 @@
 -- settle: record how attempts ended.
 -- Guard: claim_number only grows, so a worker that lost its claim matches no row.
 
+-- :name succeed
+-- Parameters: now, then one row per run; an empty result stands for NULL, which binds slowly.
+-- INSERT comes before WITH because the driver counts the rows only of statements that begin so.
+-- A settle said twice in one batch is written once.
+INSERT INTO duly_history
+    (id, task, queue, lane, state, outcome, priority, generation, claim_number, attempt,
+     retries_used, crashes, created_at, due_at, expires_at, worker_id, started_at, finished_at,
+     key, tags, arguments, result)
+WITH clock(now) AS (VALUES (?)),
+     ending(id, claim_number, elapsed, result) AS (VALUES :rows(4))
+SELECT run.id, run.task, run.queue, run.lane, 'succeeded', 'returned',
+       run.priority, run.generation, run.claim_number, run.attempt, run.retries_used, run.crashes,
+       run.created_at, run.due_at, run.expires_at, run.worker_id, clock.now - ending.elapsed,
+       clock.now, run.key, run.tags, run.arguments, nullif(ending.result, '')
+  FROM ending
+  JOIN clock
+  CROSS JOIN duly_runs AS run
+    ON run.id = ending.id AND run.claim_number = ending.claim_number AND run.state = 'running'
+ WHERE true
+    ON CONFLICT (id) DO NOTHING
+
 -- :name finish
--- Parameters: now, then one row per run. INSERT comes before WITH because the driver counts the rows
--- only of statements that begin so. A settle said twice in one batch is written once.
+-- Every other end; otherwise as above.
 INSERT INTO duly_history
     (id, task, queue, lane, state, cause, outcome, priority, generation, claim_number, attempt,
      retries_used, crashes, created_at, due_at, expires_at, worker_id, started_at, finished_at,

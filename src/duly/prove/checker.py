@@ -1,0 +1,473 @@
+"""Says whether a history kept the invariants. Pure: no clock, no I/O.
+
+Each run is a small linear history of its own, so one pass over everything, grouped by run, is
+enough. The numbers of the invariants are those of the reliability notes.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from duly.core.states import FINAL, State
+from duly.limits import CRASH_LIMIT
+
+LOSSES = CRASH_LIMIT + 5
+"""Attempts of one run that may be lost: one uncharged on the way to its own child, the crash limit
+there, and a few that had ended and only lacked their record, which are charged to nobody."""
+LIVE_OVERLAP_SECONDS = 0.5
+"""How long a body may outlive its claim: a process that wakes from a freeze has to get as far as
+looking at its deadline, on a busy machine."""
+
+
+class Request(NamedTuple):
+    """A producer's note on one enqueue: invoked, then accepted if the call returned."""
+
+    kind: str
+    run_id: str
+    task: str
+
+
+class Event(NamedTuple):
+    """One transition of a run, written by a trigger inside the transition's own transaction."""
+
+    sequence: int
+    run_id: str
+    kind: str
+    """ready, wait, claim, requeue, end, rewrite or revive."""
+    claim_number: int
+    generation: int
+    state: str | None
+    worker_id: str | None
+    outcome: str | None
+    at: int
+
+
+class Sign(NamedTuple):
+    """A body's sign of life: begin, beat or end."""
+
+    kind: str
+    run_id: str
+    claim_number: int
+    generation: int
+    task: str
+    pid: int
+    at: float
+    """Monotonic seconds, one clock for all processes of a machine."""
+    wall: int
+
+
+class Effect(NamedTuple):
+    """What a body did to the world: a row in its transaction, or a line outside."""
+
+    run_id: str
+    claim_number: int
+    generation: int
+    task: str
+    place: str
+    """row or line."""
+
+
+class Freeze(NamedTuple):
+    """A process that was stopped for a while."""
+
+    pid: int
+    stopped_at: float
+    continued_at: float
+
+
+class RunAtEnd(NamedTuple):
+    """A run as the store shows it when all is over."""
+
+    run_id: str
+    task: str
+    state: str
+    cause: str | None
+    generation: int
+    claim_number: int
+    attempt: int
+    crashes: int
+    result: str | None
+    places: int
+    """In how many tables it lies."""
+
+
+class AttemptAtEnd(NamedTuple):
+    """A recorded attempt."""
+
+    run_id: str
+    claim_number: int
+    generation: int
+    outcome: str
+    worker_id: str | None
+
+
+class Violation(NamedTuple):
+    """What was broken, by which run."""
+
+    invariant: str
+    run_id: str
+    what: str
+
+
+@dataclass(slots=True)
+class History:
+    """Everything that is known of what happened."""
+
+    requests: Sequence[Request] = ()
+    events: Sequence[Event] | None = None
+    """None where no triggers were installed."""
+    signs: Sequence[Sign] = ()
+    effects: Sequence[Effect] = ()
+    freezes: Sequence[Freeze] = ()
+    runs: Sequence[RunAtEnd] = ()
+    attempts: Sequence[AttemptAtEnd] = ()
+    transactional: frozenset[str] = frozenset()
+    held: frozenset[str] = frozenset()
+    missing: Sequence[str] = ()
+    """Accepted runs that a snapshot taken on the way did not find."""
+    damage: Sequence[str] = ()
+    """What the database's own check complains about."""
+    workers_left_live: Sequence[str] = ()
+    """Workers the store calls live though their processes are gone and were recovered."""
+    unsettled_after: float | None = None
+    """Seconds after the last strike at which something was still unsettled; None if nothing was."""
+    charges_allowed: bool = True
+    """Whether anything in this history gave a reason to charge a run for a crash."""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What the checker found, and what it counted on the way."""
+
+    violations: list[Violation] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    largest_overlap: float = 0.0
+    most_losses: int = 0
+
+    @property
+    def holds(self) -> bool:
+        """Whether no invariant was broken."""
+        return not self.violations
+
+
+def check(history: History) -> Verdict:
+    """Check all invariants; the first violation is the first in the order of this function."""
+    verdict = Verdict()
+    found = verdict.violations
+    found += _no_loss_and_no_invention(history)
+    found += _one_place(history)
+    if history.events is not None:
+        found += _transitions(history.events)
+        found += _claims_counted(history)
+    found += _effects(history)
+    found += _bounded(history, verdict)
+    found += _bodies(history, verdict)
+    found += _afterwards(history)
+    verdict.counts = _counts(history, verdict)
+    return verdict
+
+
+# -- the invariants ------------------------------------------------------------------------------
+
+
+def _no_loss_and_no_invention(history: History) -> Iterator[Violation]:
+    known = {run.run_id for run in history.runs}
+    invoked = {request.run_id for request in history.requests}
+    accepted = [r for r in history.requests if r.kind == "accepted"]
+    for request in accepted:
+        if request.run_id not in known:
+            yield Violation("I1 no loss", request.run_id, "it was accepted and is nowhere")
+    for run_id in known - invoked:
+        yield Violation("I2 no invention", run_id, "nobody enqueued it")
+
+
+def _one_place(history: History) -> Iterator[Violation]:
+    for run in history.runs:
+        if run.places != 1:
+            what = f"it lies in {run.places} tables"
+            yield Violation("I14 conservation", run.run_id, what)
+    for run_id in history.missing:
+        yield Violation("I14 conservation", run_id, "a snapshot did not find it anywhere")
+
+
+def _transitions(events: Sequence[Event]) -> Iterator[Violation]:
+    standings: dict[str, _Standing] = defaultdict(_Standing)
+    for event in events:
+        yield from standings[event.run_id].take(event)
+
+
+class _Standing:
+    """Where one run stands in its history, as far as the events tell."""
+
+    def __init__(self) -> None:
+        self._claims = 0
+        self._generation = 1
+        self._running = False
+        self._worker: str | None = None
+        self._final: str | None = None
+
+    def take(self, event: Event) -> Iterator[Violation]:
+        match event.kind:
+            case "claim":
+                yield from self._claim(event)
+            case "requeue" | "end":
+                yield from self._leave(event)
+            case "revive":
+                if self._final is None:
+                    yield _at(event, "I7 absorbing", "it was revived before it had ended")
+                self._final = None
+                self._generation += 1
+            case "rewrite":
+                yield _at(event, "I7 absorbing", f"its end was rewritten as {event.state}")
+            case _:
+                if self._final is not None:
+                    yield _at(event, "I7 absorbing", f"it was queued after it {self._final}")
+
+    def _claim(self, event: Event) -> Iterator[Violation]:
+        if event.claim_number != self._claims + 1:
+            what = f"claim {event.claim_number} followed claim {self._claims}"
+            yield _at(event, "I4 claim numbers", what)
+        if self._final is not None:
+            yield _at(event, "I7 absorbing", f"it was claimed after it {self._final}")
+        if self._running:
+            what = f"it was claimed while {self._worker} held it"
+            yield _at(event, "I5 one holder", what)
+        self._claims = event.claim_number
+        self._running, self._worker = True, event.worker_id
+
+    def _leave(self, event: Event) -> Iterator[Violation]:
+        if self._final is not None:
+            again = "I8 single success" if event.state == State.SUCCEEDED else "I7 absorbing"
+            yield _at(event, again, f"it ended again after it {self._final}")
+        elif event.kind == "end" and event.outcome is None:
+            # It was cancelled while nobody ran it.
+            if self._running:
+                yield _at(event, "I6 fenced", "it ended without an attempt while it ran")
+        elif not self._running:
+            yield _at(event, "I6 fenced", f"nobody ran it, yet it was settled ({event.kind})")
+        elif event.claim_number != self._claims:
+            what = f"claim {event.claim_number} was settled while claim {self._claims} held it"
+            yield _at(event, "I6 fenced", what)
+        elif event.worker_id != self._worker:
+            yield _at(event, "I6 fenced", f"it was settled for {event.worker_id}")
+        if event.generation != self._generation:
+            yield _at(event, "I7 absorbing", f"it ended in generation {event.generation}")
+        self._running = False
+        self._final = event.state if event.kind == "end" else None
+
+
+def _claims_counted(history: History) -> Iterator[Violation]:
+    claims: dict[str, int] = defaultdict(int)
+    for event in history.events or ():
+        claims[event.run_id] += event.kind == "claim"
+    for run in history.runs:
+        if run.claim_number != claims[run.run_id]:
+            what = f"it stands at claim {run.claim_number} after {claims[run.run_id]} claims"
+            yield Violation("I4 claim numbers", run.run_id, what)
+
+
+def _effects(history: History) -> Iterator[Violation]:
+    effects: dict[str, list[Effect]] = defaultdict(list)
+    for effect in history.effects:
+        effects[effect.run_id].append(effect)
+    begins: dict[tuple[str, int], int] = defaultdict(int)
+    for sign in history.signs:
+        begins[sign.run_id, sign.generation] += sign.kind == "begin"
+    for run in history.runs:
+        mine = effects.pop(run.run_id, [])
+        yield from _result(run)
+        if run.task in history.transactional:
+            yield from _exactly_once(run, mine)
+        elif run.task in history.held:
+            yield from _at_most_once(run, mine, begins)
+        elif run.state == State.SUCCEEDED and not mine:
+            yield Violation("I1 no loss", run.run_id, "it succeeded and had no effect")
+    for run_id in effects:
+        yield Violation("I2 no invention", run_id, "a run that nobody knows had an effect")
+
+
+def _result(run: RunAtEnd) -> Iterator[Violation]:
+    if run.state != State.SUCCEEDED:
+        return
+    fence = None if run.result is None else json.loads(run.result)
+    if fence != run.claim_number:
+        what = f"its result is that of claim {fence}, but claim {run.claim_number} held it"
+        yield Violation("I6 fenced", run.run_id, what)
+
+
+def _exactly_once(run: RunAtEnd, effects: list[Effect]) -> Iterator[Violation]:
+    wanted = 1 if run.state == State.SUCCEEDED else 0
+    if len(effects) != wanted:
+        what = f"it is {run.state} and wrote {len(effects)} rows"
+        yield Violation("I9 exactly once", run.run_id, what)
+    elif wanted and effects[0].claim_number != run.claim_number:
+        what = f"claim {effects[0].claim_number} wrote its row, claim {run.claim_number} ended it"
+        yield Violation("I6 fenced", run.run_id, what)
+
+
+def _at_most_once(
+    run: RunAtEnd, effects: list[Effect], begins: Mapping[tuple[str, int], int]
+) -> Iterator[Violation]:
+    for generation in range(1, run.generation + 1):
+        done = sum(effect.generation == generation for effect in effects)
+        begun = begins.get((run.run_id, generation), 0)
+        if done > 1 or begun > 1:
+            what = f"a hold task began {begun} times and had its effect {done} times"
+            yield Violation("I11 at most once", run.run_id, what)
+        last = generation == run.generation
+        if last and run.state == State.SUCCEEDED and done != 1:
+            what = f"it succeeded and had its effect {done} times"
+            yield Violation("I11 at most once", run.run_id, what)
+        if last and begun and run.state not in {State.SUCCEEDED, State.INTERRUPTED}:
+            what = f"a hold task had begun and is {run.state}"
+            yield Violation("I11 at most once", run.run_id, what)
+
+
+def _bounded(history: History, verdict: Verdict) -> Iterator[Violation]:
+    losses: dict[tuple[str, int], int] = defaultdict(int)
+    for attempt in history.attempts:
+        losses[attempt.run_id, attempt.generation] += attempt.outcome == "lost"
+    verdict.most_losses = max(losses.values(), default=0)
+    for (run_id, _generation), count in losses.items():
+        if count > LOSSES:
+            yield Violation("I12 bounded", run_id, f"{count} of its attempts were lost")
+        if count and not history.charges_allowed:
+            yield Violation("I12 bounded", run_id, "an attempt was lost though nothing was killed")
+    for run in history.runs:
+        if run.crashes > CRASH_LIMIT:
+            yield Violation("I12 bounded", run.run_id, f"it was charged {run.crashes} crashes")
+        if run.crashes and not history.charges_allowed:
+            yield Violation("I12 bounded", run.run_id, "it was charged though nothing was killed")
+
+
+def _bodies(history: History, verdict: Verdict) -> Iterator[Violation]:
+    """No second live body: the first must have ended when the next one begins."""
+    frozen: dict[int, list[Freeze]] = defaultdict(list)
+    for freeze in history.freezes:
+        frozen[freeze.pid].append(freeze)
+    for bodies in _bodies_by_run(history.signs).values():
+        for earlier, later in _pairs(bodies):
+            overlap = _live_overlap(earlier, later, frozen[earlier.pid])
+            verdict.largest_overlap = max(verdict.largest_overlap, overlap)
+            if overlap > LIVE_OVERLAP_SECONDS:
+                what = (
+                    f"claim {earlier.claim_number} lived {overlap:.3f} s beside "
+                    f"claim {later.claim_number}"
+                )
+                yield Violation("I5 one holder", later.run_id, what)
+
+
+class _Body(NamedTuple):
+    run_id: str
+    claim_number: int
+    pid: int
+    began_at: float
+    seen_at: float
+
+
+def _bodies_by_run(signs: Sequence[Sign]) -> dict[str, list[_Body]]:
+    bodies: dict[tuple[str, int, int], _Body] = {}
+    for sign in signs:
+        key = (sign.run_id, sign.claim_number, sign.pid)
+        known = bodies.get(key)
+        began_at = sign.at if known is None else min(known.began_at, sign.at)
+        seen_at = sign.at if known is None else max(known.seen_at, sign.at)
+        bodies[key] = _Body(sign.run_id, sign.claim_number, sign.pid, began_at, seen_at)
+    by_run: dict[str, list[_Body]] = defaultdict(list)
+    for body in bodies.values():
+        by_run[body.run_id].append(body)
+    return by_run
+
+
+def _pairs(bodies: list[_Body]) -> Iterator[tuple[_Body, _Body]]:
+    if len(bodies) > 1:
+        bodies.sort(key=lambda body: (body.claim_number, body.began_at))
+        for place, earlier in enumerate(bodies):
+            for later in bodies[place + 1 :]:
+                yield earlier, later
+
+
+def _live_overlap(earlier: _Body, later: _Body, freezes: list[Freeze]) -> float:
+    """How long the earlier body ran on beside the later one; time spent frozen does not count."""
+    begin, end = later.began_at, earlier.seen_at
+    if end <= begin:
+        return 0.0
+    asleep = sum(
+        max(0.0, min(end, freeze.continued_at) - max(begin, freeze.stopped_at))
+        for freeze in freezes
+    )
+    return max(0.0, end - begin - asleep)
+
+
+def _afterwards(history: History) -> Iterator[Violation]:
+    if history.unsettled_after is not None:
+        for run in history.runs:
+            if run.state not in FINAL:
+                what = f"still {run.state} {history.unsettled_after:.1f} s after the last strike"
+                yield Violation("I13 progress", run.run_id, what)
+    for worker_id in history.workers_left_live:
+        yield Violation("I5 one holder", "", f"worker {worker_id} is gone and still called live")
+    for what in history.damage:
+        yield Violation("I18 integrity", "", what)
+
+
+def _at(event: Event, invariant: str, what: str) -> Violation:
+    return Violation(invariant, event.run_id, what)
+
+
+# -- counting and telling ------------------------------------------------------------------------
+
+
+def _counts(history: History, verdict: Verdict) -> dict[str, int]:
+    states: dict[str, int] = dict.fromkeys([*map(str, State)], 0)
+    for run in history.runs:
+        states[run.state] = states.get(run.state, 0) + 1
+    broken: dict[str, set[str]] = defaultdict(set)
+    for violation in verdict.violations:
+        broken[violation.invariant].add(violation.run_id)
+    effects: dict[str, int] = defaultdict(int)
+    for effect in history.effects:
+        effects[effect.run_id] += 1
+    guarded = history.transactional | history.held
+    again = sum(
+        max(0, effects[run.run_id] - 1) for run in history.runs if run.task not in guarded
+    )
+    return {
+        "enqueued": sum(request.kind == "accepted" for request in history.requests),
+        "indeterminate": len({r.run_id for r in history.requests})
+        - sum(request.kind == "accepted" for request in history.requests),
+        **states,
+        "lost": len(broken["I1 no loss"] | broken["I14 conservation"]),
+        "doubled": len(broken["I9 exactly once"] | broken["I11 at most once"]),
+        "stale_writes": len(broken["I6 fenced"]),
+        "attempts_lost": sum(attempt.outcome == "lost" for attempt in history.attempts),
+        "bodies": sum(sign.kind == "begin" for sign in history.signs),
+        "effects": len(history.effects),
+        "rerun_effects_again": again,
+        "transitions": len(history.events or ()),
+    }
+
+
+def timeline(history: History, run_id: str) -> list[dict[str, Any]]:
+    """Tell all that is known of one run, in the order of time, for a person to read."""
+    told: list[tuple[int, dict[str, Any]]] = []
+    for event in history.events or ():
+        if event.run_id == run_id:
+            told.append((event.at, {"by": "store", **_said(event, "run_id", "at")}))
+    for sign in history.signs:
+        if sign.run_id == run_id:
+            told.append((sign.wall, {"by": "body", **_said(sign, "run_id", "wall")}))
+    told.sort(key=lambda entry: entry[0])
+    begin = told[0][0] if told else 0
+    return [{"ms": round((at - begin) / 1000, 1)} | entry for at, entry in told] + [
+        {"by": "ledger", **_said(effect, "run_id")}
+        for effect in history.effects
+        if effect.run_id == run_id
+    ]
+
+
+def _said(record: Event | Sign | Effect, *left_out: str) -> dict[str, Any]:
+    fields = record._asdict()
+    return {key: fields[key] for key in fields if key not in left_out and fields[key] is not None}

@@ -1,0 +1,123 @@
+"""What people do to runs and queues, and what running attempts say about themselves.
+
+Each verb runs inside a transaction that the store opens and commits.
+"""
+
+from duly.core.states import State
+from duly.errors import StoreUnavailable
+from duly.store.postgres.columns import is_run_id, numbers, texts
+from duly.store.postgres.connection import Session
+from duly.store.protocol import (
+    AddLogs,
+    Cancel,
+    DiscardDead,
+    PauseQueue,
+    Redrive,
+    Redriven,
+    ResetKey,
+    SetProgress,
+)
+from duly.store.statements import load
+
+SQL = load("duly.store.postgres", "operate")
+JOURNAL = load("duly.store.postgres", "journal")
+
+_LOOKS = 20
+"""How often to look for a run that moves from table to table under our eyes."""
+
+
+def cancel(session: Session, op: Cancel) -> str | None:
+    """End a queued run, ask a running one to stop, leave a final one alone."""
+    if not is_run_id(op.run_id):
+        return None
+    place = {"run_id": op.run_id}
+    ending = place | {"cause": "requested", "error": op.reason or None}
+    for _ in range(_LOOKS):
+        if _count(session, SQL["end_queued"], ending):
+            answer = "cancelled"
+        elif session.execute(SQL["ask_cancel"], place).rowcount:
+            answer = "requested"
+        else:
+            state = _state(session, op.run_id)
+            if state in {State.QUEUED, State.RUNNING}:
+                continue
+            return state
+        _record(session, op.actor, "cancel", op.run_id, op.reason)
+        return answer
+    raise StoreUnavailable(f"run {op.run_id} changes too fast to be cancelled now; try again")
+
+
+def redrive(session: Session, op: Redrive) -> Redriven:
+    """Queue a final run again: same id, next generation, claim_number goes on growing."""
+    if not is_run_id(op.run_id):
+        return Redriven(done=False, state=None)
+    revival = {
+        "run_id": op.run_id,
+        "states": texts(op.states),
+        "generation": op.generation,
+        "lane": op.lane,
+        "delay": op.delay,
+        "arguments": op.arguments,
+    }
+    if not _count(session, SQL["revive"], revival):
+        return Redriven(done=False, state=_state(session, op.run_id))
+    act = "redrive" if op.arguments is None else "edit and redrive"
+    _record(session, op.actor, act, op.run_id, op.reason)
+    return Redriven(done=True, state=State.QUEUED)
+
+
+def discard_dead(session: Session, op: DiscardDead) -> Redriven:
+    """End a dead letter as cancelled."""
+    if not is_run_id(op.run_id):
+        return Redriven(done=False, state=None)
+    if not session.execute(SQL["discard"], {"run_id": op.run_id}).rowcount:
+        return Redriven(done=False, state=_state(session, op.run_id))
+    _record(session, op.actor, "discard", op.run_id, op.reason)
+    return Redriven(done=True, state=State.CANCELLED)
+
+
+def pause_queue(session: Session, op: PauseQueue) -> None:
+    """Pause or resume a queue; claims look at the flag, a tick moves the rows."""
+    session.execute(SQL["pause"], {"queue": op.queue, "paused": op.paused})
+    act = "pause" if op.paused else "resume"
+    _record(session, op.actor, act, f"queue {op.queue}", op.reason)
+
+
+def reset_key(session: Session, op: ResetKey) -> bool:
+    """Forget a key."""
+    gone = session.execute(SQL["reset_key"], {"task": op.task, "key": op.key}).rowcount
+    if gone:
+        _record(session, op.actor, "reset key", f"{op.task} {op.key}", "")
+    return bool(gone)
+
+
+def set_progress(session: Session, op: SetProgress) -> bool:
+    """Write the progress of an attempt whose claim still holds."""
+    return bool(session.execute(JOURNAL["progress"], op._asdict()).rowcount)
+
+
+def add_logs(session: Session, op: AddLogs) -> bool:
+    """Write the log lines of an attempt whose claim still holds."""
+    place = {"run_id": op.run_id, "claim_number": op.claim_number}
+    if session.execute(JOURNAL["holds"], place).fetchone() is None:
+        return False
+    if op.lines:
+        ats, levels, messages = zip(*op.lines, strict=True)
+        lines = {"ats": numbers(ats), "levels": texts(levels), "messages": texts(messages)}
+        session.execute(JOURNAL["log"], place | lines)
+    return True
+
+
+def _state(session: Session, run_id: str) -> str | None:
+    row = session.execute(SQL["state"], {"run_id": run_id}).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _count(session: Session, sql: str, parameters: dict[str, str | int | None]) -> int:
+    row = session.execute(sql, parameters).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def _record(session: Session, actor: str, act: str, subject: str, reason: str) -> None:
+    row = {"actor": actor, "act": act, "subject": subject, "reason": reason}
+    session.execute(SQL["record"], row)

@@ -1,0 +1,20 @@
+-- journal: what a running attempt says about itself.
+-- Guard: claim_number, as for settle; a zombie's words are dropped.
+
+-- :name progress
+UPDATE duly_runs
+   SET progress = coalesce(%(fraction)s, progress),
+       progress_text = coalesce(%(text)s, progress_text)
+ WHERE id = %(run_id)s AND claim_number = %(claim_number)s AND state = 'running'
+
+-- :name holds
+-- Locked against a settle or a recovery at the same time, which on SQLite cannot be.
+SELECT 1 FROM duly_runs
+ WHERE id = %(run_id)s AND claim_number = %(claim_number)s AND state = 'running'
+   FOR KEY SHARE
+
+-- :name log
+INSERT INTO duly_logs (run_id, claim_number, at, level, message)
+SELECT %(run_id)s, %(claim_number)s, duly_time(line.at), line.level, line.message
+  FROM unnest(%(ats)s::bigint[], %(levels)s::text[], %(messages)s::text[])
+       AS line(at, level, message)

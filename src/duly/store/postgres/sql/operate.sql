@@ -1,0 +1,96 @@
+-- operate: what people do to runs and queues; each act is recorded in the same transaction.
+-- Statements that go by a run's id ask for its state in words that no partial index answers, or the
+-- planner would read all of that index whenever it was empty when last counted.
+
+-- :name record
+INSERT INTO duly_acts (at, actor, act, subject, reason)
+VALUES (duly_now(), %(actor)s, %(act)s, %(subject)s, %(reason)s)
+
+-- :name state
+SELECT state FROM duly_every_run WHERE id = %(run_id)s
+
+-- :name ask_cancel
+UPDATE duly_runs SET cancel_requested = true WHERE id = %(run_id)s AND state = 'running'
+
+-- :name end_queued
+-- Guard: only a run that nobody runs can end without an attempt. One statement for SQLite's
+-- end_ready, end_waiting and expire_key_of: nobody sees the run in two places or in none.
+WITH ready AS (
+    DELETE FROM duly_runs
+     WHERE id = %(run_id)s AND state <> 'running'
+    RETURNING id, task, queue, lane, priority, generation, claim_number, attempt, retries_used,
+              crashes, created_at, due_at, expires_at, key, tags, arguments
+), waiting AS (
+    DELETE FROM duly_waiting
+     WHERE id = %(run_id)s
+    RETURNING id, task, queue, lane, priority, generation, claim_number, attempt, retries_used,
+              crashes, created_at, due_at, expires_at, key, tags, arguments
+), gone AS (
+    SELECT * FROM ready UNION ALL SELECT * FROM waiting
+), kept AS (
+    INSERT INTO duly_history
+        (id, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
+         retries_used, crashes, created_at, due_at, expires_at, finished_at, key, tags, arguments,
+         error)
+    SELECT id, task, queue, lane, 'cancelled', %(cause)s, priority, generation, claim_number,
+           attempt, retries_used, crashes, created_at, due_at, expires_at, duly_now(), key, tags,
+           arguments, %(error)s
+      FROM gone
+), expiring AS (
+    UPDATE duly_keys
+       SET expires_at = duly_now()
+                        + CASE WHEN active_only THEN 0 ELSE ttl END * interval '1 microsecond'
+      FROM gone
+     WHERE gone.key IS NOT NULL
+       AND duly_keys.task = gone.task AND duly_keys.key = gone.key AND duly_keys.run_id = gone.id
+)
+SELECT count(*) FROM gone
+
+-- :name revive
+-- One statement for SQLite's revive, keep_last_attempt, drop_revived and hold_key_again. The last
+-- attempt moves to where the earlier ones are, since its history row goes.
+WITH old AS (
+    DELETE FROM duly_history
+     WHERE id = %(run_id)s
+       AND state = ANY (%(states)s::text[])
+       AND (%(generation)s::integer IS NULL OR generation = %(generation)s::integer)
+    RETURNING id, task, queue, lane, outcome, priority, generation, claim_number, attempt,
+              created_at, worker_id, started_at, finished_at, key, tags, arguments, error, traceback
+), again AS (
+    INSERT INTO duly_waiting
+        (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
+         created_at, due_at, key, tags, arguments)
+    SELECT id, task, queue, coalesce(%(lane)s, lane), priority, generation + 1, claim_number,
+           attempt + (outcome IS NOT NULL)::integer, 0, 0, created_at,
+           duly_now() + %(delay)s::bigint * interval '1 microsecond', key, tags,
+           coalesce(%(arguments)s, arguments)
+      FROM old
+), last_attempt AS (
+    INSERT INTO duly_attempts
+        (run_id, claim_number, generation, attempt, outcome, worker_id, started_at, finished_at,
+         error, traceback)
+    SELECT id, claim_number, generation, attempt, outcome, worker_id, started_at, finished_at,
+           error, traceback
+      FROM old
+     WHERE outcome IS NOT NULL
+        ON CONFLICT (run_id, claim_number) DO NOTHING
+), held_key AS (
+    UPDATE duly_keys
+       SET expires_at = NULL
+      FROM old
+     WHERE old.key IS NOT NULL
+       AND duly_keys.task = old.task AND duly_keys.key = old.key AND duly_keys.run_id = old.id
+)
+SELECT count(*) FROM old
+
+-- :name discard
+UPDATE duly_history
+   SET state = 'cancelled', cause = 'discarded'
+ WHERE id = %(run_id)s AND state NOT IN ('succeeded', 'cancelled')
+
+-- :name pause
+INSERT INTO duly_queues (name, paused) VALUES (%(queue)s, %(paused)s)
+    ON CONFLICT (name) DO UPDATE SET paused = excluded.paused
+
+-- :name reset_key
+DELETE FROM duly_keys WHERE task = %(task)s AND key = %(key)s

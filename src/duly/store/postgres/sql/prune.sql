@@ -1,0 +1,35 @@
+-- prune: forget finished runs and keys whose time is over.
+
+-- :name drop_runs
+-- One statement, where SQLite deletes run by run. The oldest are found by the block ranges of
+-- duly_history_finished, so a prune that finds nothing reads next to nothing.
+WITH old AS MATERIALIZED (
+    SELECT id FROM duly_history
+     WHERE finished_at < duly_now() - %(older_than)s::bigint * interval '1 microsecond'
+     LIMIT %(limit)s
+       FOR UPDATE SKIP LOCKED
+), runs AS (
+    DELETE FROM duly_history USING old WHERE duly_history.id = old.id
+    RETURNING duly_history.id
+), attempts AS (
+    DELETE FROM duly_attempts USING runs WHERE duly_attempts.run_id = runs.id
+), logs AS (
+    DELETE FROM duly_logs USING runs WHERE duly_logs.run_id = runs.id
+), tags AS (
+    DELETE FROM duly_tags USING runs WHERE duly_tags.run_id = runs.id
+)
+SELECT count(*) FROM runs
+
+-- :name drop_keys
+WITH old AS MATERIALIZED (
+    SELECT task, key FROM duly_keys
+     WHERE expires_at IS NOT NULL AND expires_at <= duly_now()
+     LIMIT %(limit)s
+       FOR UPDATE SKIP LOCKED
+)
+DELETE FROM duly_keys USING old WHERE duly_keys.task = old.task AND duly_keys.key = old.key
+
+-- :name drop_workers
+DELETE FROM duly_workers
+ WHERE state <> 'live'
+   AND stopped_at < duly_now() - %(older_than)s::bigint * interval '1 microsecond'

@@ -1,0 +1,76 @@
+-- recover: a worker is gone; its runs are settled as Lost by the same statements as any attempt.
+
+-- :name lock_worker
+-- Only here: waits for a claim of this worker that is under way, and keeps out later ones, which
+-- lock this row FOR KEY SHARE. The UPDATE by itself would not conflict with them.
+SELECT 1 FROM duly_workers WHERE id = %(worker_id)s FOR UPDATE
+
+-- :name end_worker
+UPDATE duly_workers
+   SET state = %(state)s, stopped_at = duly_now()
+ WHERE id = %(worker_id)s AND state = 'live'
+
+-- :name held
+-- A statement of its own, so that it sees what the last claim committed while we waited for it.
+SELECT id::text, claim_number, task, lane, attempt, retries_used, crashes, key IS NOT NULL,
+       cancel_requested
+  FROM duly_runs
+ WHERE worker_id = %(worker_id)s
+ ORDER BY id
+   FOR UPDATE
+
+-- :name orphans
+-- Takes hold of candidates, from worker to worker by the index. Runs that somebody else is at
+-- already are left to him.
+WITH RECURSIVE holder(worker_id) AS (
+    (SELECT worker_id FROM duly_runs WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT next.worker_id FROM duly_runs AS next
+             WHERE next.worker_id > holder.worker_id
+             ORDER BY next.worker_id LIMIT 1)
+      FROM holder
+     WHERE holder.worker_id IS NOT NULL
+), gone AS MATERIALIZED (
+    SELECT worker_id
+      FROM holder
+     WHERE worker_id IS NOT NULL
+       AND NOT EXISTS (SELECT 1 FROM duly_workers WHERE id = worker_id AND state = 'live')
+)
+SELECT run.id::text
+  FROM gone
+ CROSS JOIN LATERAL (
+       SELECT id FROM duly_runs
+        WHERE duly_runs.worker_id = gone.worker_id
+        LIMIT %(limit)s
+          FOR UPDATE SKIP LOCKED) AS run
+ LIMIT %(limit)s
+
+-- :name still_orphaned
+-- Asks again, now that nobody can take them: a row that changed hands between the snapshot above
+-- and its lock may belong to a worker which that snapshot did not know yet.
+SELECT id::text, claim_number, task, lane, attempt, retries_used, crashes, key IS NOT NULL,
+       cancel_requested
+  FROM duly_runs
+ WHERE id = ANY (%(ids)s::uuid[])
+   AND state = 'running'
+   AND NOT EXISTS (SELECT 1 FROM duly_workers
+                    WHERE duly_workers.id = duly_runs.worker_id AND duly_workers.state = 'live')
+ ORDER BY id
+
+-- :name register
+INSERT INTO duly_workers
+    (id, state, host, pid, started_at, seen_at, lease_seconds, queues, tasks)
+VALUES (%(worker_id)s, 'live', %(host)s, %(pid)s, duly_now(), duly_now(), %(lease_seconds)s,
+        %(queues)s, %(tasks)s)
+    ON CONFLICT (id) DO NOTHING
+
+-- :name beat
+-- Only here, as the next one: SQLite's workers beat in files beside the database. Both are sent
+-- with a deadline, past the driver's own parameters, hence $1.
+UPDATE duly_workers
+   SET beats = beats + 1, seen_at = duly_now()
+ WHERE id = ANY ($1::text[]) AND state = 'live'
+RETURNING id
+
+-- :name beats
+SELECT id, beats FROM duly_workers WHERE state = 'live'

@@ -1,0 +1,162 @@
+-- tick: bounded upkeep of what claims look at. Any number of workers do it at once, so rows that
+-- somebody else is at are skipped; SQLite, with one writer, loops over the lanes in Python instead.
+
+-- :name unpark
+WITH RECURSIVE parked_lane(parked, queue, task) AS (
+    (SELECT parked, queue, task FROM duly_waiting WHERE parked IS NOT NULL
+      ORDER BY parked, queue, task LIMIT 1)
+    UNION ALL
+    SELECT next.parked, next.queue, next.task
+      FROM parked_lane AS lane
+     CROSS JOIN LATERAL (
+           SELECT parked, queue, task
+             FROM duly_waiting
+            WHERE parked IS NOT NULL AND (parked, queue, task) > (lane.parked, lane.queue, lane.task)
+            ORDER BY parked, queue, task LIMIT 1) AS next
+), registered AS MATERIALIZED (
+    SELECT DISTINCT json_array_elements_text(tasks::json) COLLATE "C" AS task
+      FROM duly_workers
+     WHERE state = 'live'
+), free AS MATERIALIZED (
+    SELECT parked, queue, task
+      FROM parked_lane
+     WHERE CASE parked
+           WHEN 'paused'
+           THEN NOT EXISTS (SELECT 1 FROM duly_queues WHERE name = queue AND paused)
+           ELSE task IN (SELECT registered.task FROM registered)
+           END
+), chosen AS MATERIALIZED (
+    SELECT run.id
+      FROM free
+     CROSS JOIN LATERAL (
+           SELECT id FROM duly_waiting
+            WHERE parked = free.parked AND queue = free.queue AND task = free.task
+            LIMIT %(limit)s
+              FOR UPDATE SKIP LOCKED) AS run
+)
+UPDATE duly_waiting
+   SET parked = NULL
+  FROM chosen
+ WHERE duly_waiting.id = chosen.id
+
+-- :name promote
+WITH due AS MATERIALIZED (
+    SELECT id FROM duly_waiting
+     WHERE parked IS NULL AND due_at <= duly_now()
+     ORDER BY due_at
+     LIMIT %(limit)s
+       FOR UPDATE SKIP LOCKED
+), moved AS (
+    DELETE FROM duly_waiting AS run
+     USING due
+     WHERE run.id = due.id
+    RETURNING run.id, task, queue, lane, priority, generation, claim_number, attempt, retries_used,
+              crashes, created_at, due_at, expires_at, key, tags, arguments
+)
+INSERT INTO duly_runs
+    (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
+     created_at, due_at, expires_at, key, tags, arguments)
+SELECT id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
+       created_at, due_at, expires_at, key, tags, arguments
+  FROM moved
+
+-- :name park
+-- Looks at the first runs of every queue and lane, where a claim would begin to walk, and moves
+-- away what cannot run: paused queues, tasks nobody registers.
+WITH RECURSIVE head(queue, lane) AS (
+    (SELECT queue, lane FROM duly_runs WHERE state = 'queued' ORDER BY queue, lane LIMIT 1)
+    UNION ALL
+    SELECT next.queue, next.lane
+      FROM head
+     CROSS JOIN LATERAL (
+           SELECT queue, lane
+             FROM duly_runs
+            WHERE state = 'queued' AND (queue, lane) > (head.queue, head.lane)
+            ORDER BY queue, lane LIMIT 1) AS next
+), registered AS MATERIALIZED (
+    SELECT coalesce(array_agg(DISTINCT item.task COLLATE "C"), '{}') AS tasks
+      FROM duly_workers
+     CROSS JOIN LATERAL json_array_elements_text(tasks::json) AS item(task)
+     WHERE state = 'live'
+), stuck AS MATERIALIZED (
+    SELECT run.id, CASE WHEN lane.paused THEN 'paused' ELSE 'unregistered' END AS reason
+      FROM (SELECT queue, lane,
+                   EXISTS (SELECT 1 FROM duly_queues WHERE name = queue AND paused) AS paused
+              FROM head) AS lane
+     CROSS JOIN LATERAL (
+           SELECT id, task
+             FROM duly_runs
+            WHERE state = 'queued' AND queue = lane.queue AND duly_runs.lane = lane.lane
+            ORDER BY priority DESC, due_at, id
+            LIMIT %(limit)s) AS run
+     WHERE lane.paused OR run.task <> ALL ((SELECT tasks FROM registered)::text[])
+), chosen AS MATERIALIZED (
+    SELECT run.id, stuck.reason
+      FROM stuck
+      JOIN duly_runs AS run ON run.id = stuck.id
+     WHERE run.state <> 'running'
+       FOR UPDATE OF run SKIP LOCKED
+), moved AS (
+    DELETE FROM duly_runs AS run
+     USING chosen
+     WHERE run.id = chosen.id
+    RETURNING run.id, task, queue, lane, priority, generation, claim_number, attempt, retries_used,
+              crashes, created_at, due_at, expires_at, chosen.reason, key, tags, arguments
+)
+INSERT INTO duly_waiting
+    (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
+     created_at, due_at, expires_at, parked, key, tags, arguments)
+SELECT id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
+       created_at, due_at, expires_at, reason, key, tags, arguments
+  FROM moved
+
+-- :name expire
+-- Ends what expired before it started; one statement for what SQLite reads first and ends then.
+WITH old_ready AS MATERIALIZED (
+    SELECT id FROM duly_runs
+     WHERE state = 'queued' AND expires_at IS NOT NULL AND expires_at <= duly_now()
+     LIMIT %(limit)s
+       FOR UPDATE SKIP LOCKED
+), old_waiting AS MATERIALIZED (
+    SELECT id FROM duly_waiting
+     WHERE expires_at IS NOT NULL AND expires_at <= duly_now()
+     LIMIT %(limit)s
+       FOR UPDATE SKIP LOCKED
+), ready AS (
+    DELETE FROM duly_runs AS run
+     USING old_ready
+     WHERE run.id = old_ready.id
+    RETURNING run.id, task, queue, lane, priority, generation, claim_number, attempt, retries_used,
+              crashes, created_at, due_at, expires_at, key, tags, arguments
+), waiting AS (
+    DELETE FROM duly_waiting AS run
+     USING old_waiting
+     WHERE run.id = old_waiting.id
+    RETURNING run.id, task, queue, lane, priority, generation, claim_number, attempt, retries_used,
+              crashes, created_at, due_at, expires_at, key, tags, arguments
+), gone AS (
+    SELECT * FROM ready UNION ALL SELECT * FROM waiting
+), kept AS (
+    INSERT INTO duly_history
+        (id, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
+         retries_used, crashes, created_at, due_at, expires_at, finished_at, key, tags, arguments)
+    SELECT id, task, queue, lane, 'cancelled', 'expired', priority, generation, claim_number,
+           attempt, retries_used, crashes, created_at, due_at, expires_at, duly_now(), key, tags,
+           arguments
+      FROM gone
+), expiring AS (
+    UPDATE duly_keys
+       SET expires_at = duly_now()
+                        + CASE WHEN active_only THEN 0 ELSE ttl END * interval '1 microsecond'
+      FROM gone
+     WHERE gone.key IS NOT NULL
+       AND duly_keys.task = gone.task AND duly_keys.key = gone.key AND duly_keys.run_id = gone.id
+)
+SELECT count(*) FROM gone
+
+-- :name next_due
+-- Also how many dead rows the claims have to step over; see sweep.py.
+SELECT duly_microseconds(min(due_at)) - duly_microseconds(duly_now()),
+       pg_stat_get_dead_tuples('duly_runs'::regclass)
+  FROM duly_waiting
+ WHERE parked IS NULL

@@ -1,0 +1,116 @@
+"""Recovery, registration and the bounded ticks.
+
+Each verb runs inside a transaction that the store opens and commits.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from duly.core.record import HeldRun
+from duly.core.states import State
+from duly.core.verdict import Finish, Requeue
+from duly.limits import TICK_BATCH
+from duly.store.postgres.columns import texts
+from duly.store.postgres.connection import Session
+from duly.store.postgres.settle import settle
+from duly.store.protocol import (
+    HandBackUnknown,
+    Judge,
+    Prune,
+    Recover,
+    RecoverOrphans,
+    RegisterWorker,
+    Settle,
+    Tick,
+    Ticked,
+)
+from duly.store.statements import load
+
+RECOVER = load("duly.store.postgres", "recover")
+TICK = load("duly.store.postgres", "tick")
+PRUNE = load("duly.store.postgres", "prune")
+
+
+class Tended(NamedTuple):
+    """What a tick did, and how many dead rows claims have to step over by now."""
+
+    ticked: Ticked
+    dead_rows: int
+
+
+def register(session: Session, op: RegisterWorker) -> None:
+    """Make a worker known and live."""
+    session.execute(RECOVER["register"], op._asdict())
+
+
+def recover(session: Session, op: Recover) -> list[str]:
+    """End a worker, then settle what it holds."""
+    place = {"worker_id": op.worker_id}
+    state = "stopped" if op.stopped else "dead"
+    with session.pipeline():
+        session.execute(RECOVER["lock_worker"], place)
+        session.execute(RECOVER["end_worker"], place | {"state": state})
+        held = session.execute(RECOVER["held"], place)
+    return _settle_held(session, held.fetchall(), op.judge)
+
+
+def recover_orphans(session: Session, op: RecoverOrphans) -> list[str]:
+    """Settle running runs whose worker is not live, whatever happened before."""
+    found = session.execute(RECOVER["orphans"], {"limit": op.limit}).fetchall()
+    if not found:
+        return []
+    ids = texts([run_id for (run_id,) in found])
+    rows = session.execute(RECOVER["still_orphaned"], {"ids": ids}).fetchall()
+    return _settle_held(session, rows, op.judge)
+
+
+def hand_back_unknown(session: Session, op: HandBackUnknown) -> list[str]:
+    """Give back what the store says this worker holds and it has never heard of."""
+    rows = session.execute(RECOVER["held"], {"worker_id": op.worker_id}).fetchall()
+    return _settle_held(session, [row for row in rows if row[0] not in op.held], hand_back)
+
+
+def hand_back(run: HeldRun) -> tuple[str, Finish | Requeue, None]:
+    """Judge a claim that no body ever used."""
+    if run.cancel_requested:
+        return "handed_back", Finish(State.CANCELLED, "requested"), None
+    again = Requeue(0.0, run.attempt, run.retries_used, run.crashes, run.lane, recorded=False)
+    return "handed_back", again, None
+
+
+def _settle_held(session: Session, rows: Sequence[tuple[Any, ...]], judge: Judge) -> list[str]:
+    held = [HeldRun._make(row) for row in rows]
+    ops = []
+    for run in held:
+        outcome, verdict, error = judge(run)
+        ops.append(
+            Settle(run.run_id, run.claim_number, outcome, verdict, 0, error, keyed=run.keyed)
+        )
+    if ops:
+        settle(session, ops)
+    return [run.run_id for run in held]
+
+
+def tick(session: Session, op: Tick) -> Tended:
+    """Promote what is due, park and un-park, end what expired; each up to the limit."""
+    place = {"limit": op.limit}
+    with session.pipeline():
+        session.execute(TICK["unpark"], place)
+        promoted = session.execute(TICK["promote"], place)
+        parked = session.execute(TICK["park"], place)
+        expired = session.execute(TICK["expire"], place)
+        next_due = session.execute(TICK["next_due"])
+    ((ended,),) = expired.fetchall()
+    ((due_in, dead_rows),) = next_due.fetchall()
+    return Tended(Ticked(promoted.rowcount, parked.rowcount, ended, due_in), dead_rows)
+
+
+def prune(session: Session, op: Prune) -> int:
+    """Delete old finished runs and expired keys, a bounded number of each."""
+    place = {"older_than": op.older_than, "limit": min(op.limit, TICK_BATCH)}
+    with session.pipeline():
+        dropped = session.execute(PRUNE["drop_runs"], place)
+        session.execute(PRUNE["drop_keys"], place)
+        session.execute(PRUNE["drop_workers"], place)
+    ((count,),) = dropped.fetchall()
+    return int(count)

@@ -1,0 +1,376 @@
+import json
+import sys
+from datetime import date
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from duly import Duly
+from duly.cli import waiting
+from tests.cli.conftest import answer, error
+
+UNKNOWN = "00000000-0000-7000-8000-000000000000"
+
+
+def ids_of(result):
+    return [run["id"] for run in answer(result)["runs"]]
+
+
+def test_list_shows_every_run_newest_first(cli, run_of):
+    first, second = run_of("add", 1), run_of("add", 2)
+
+    result = cli("runs", "list")
+
+    lines = result.stdout.splitlines()
+    assert result.exit_code == 0
+    assert lines[0].split()[:3] == ["ID", "STATE", "TASK"]
+    assert [line.split()[0] for line in lines[1:]] == [second.id, first.id]
+    assert "a=2" in lines[1]
+    assert "\x1b" not in result.stdout
+
+
+def test_list_as_json_has_every_field(cli, run_of):
+    run = run_of("add", 1, key="k", tags={"shop": "7"})
+
+    result = cli("runs", "list", "--json")
+
+    document = answer(result)
+    (found,) = document["runs"]
+    assert document["cursor"] is None
+    assert found["id"] == run.id
+    assert found["state"] == "queued"
+    assert found["arguments"] == {"args": [], "kwargs": {"a": 1}}
+    assert found["arguments_hidden"] is False
+    assert found["tags"] == {"shop": "7"}
+    assert found["created_at"].endswith("Z")
+    assert found["finished_at"] is None
+    assert {"task", "queue", "lane", "cause", "priority", "generation", "claim_number"} <= set(
+        found
+    )
+    assert {"attempt", "retries_used", "crashes", "due_at", "expires_at", "key"} <= set(found)
+    assert {"result", "error", "traceback", "fingerprint", "progress", "parked"} <= set(found)
+
+
+def test_quiet_lists_ids_alone(cli, run_of):
+    run = run_of("add", 1)
+
+    assert cli("runs", "list", "-q").stdout == f"{run.id}\n"
+
+
+def test_an_empty_list_leaves_stdout_empty(app, cli):
+    result = cli("runs", "list")
+
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    assert "No run" in result.stderr
+
+
+def test_filters_narrow_the_list(cli, run_of, drain):
+    done = run_of("add", 1, tags={"shop": "7"})
+    drain()
+    mail = run_of("send", "x", delay=3600)
+    slow = run_of("add", 2, queue="slow", delay=3600)
+
+    assert ids_of(cli("runs", "list", "--json", "--state", "succeeded")) == [done.id]
+    states = ("--state", "succeeded", "--state", "queued")
+    assert len(ids_of(cli("runs", "list", "--json", *states))) == 3
+    assert ids_of(cli("runs", "list", "--json", "--task", "orders:send")) == [mail.id]
+    assert ids_of(cli("runs", "list", "--json", "--queue", "slow")) == [slow.id]
+    assert ids_of(cli("runs", "list", "--json", "--tag", "shop=7")) == [done.id]
+    assert ids_of(cli("runs", "list", "--json", "--tag", "shop=8")) == []
+    assert len(ids_of(cli("runs", "list", "--json", "--since", "1h"))) == 3
+    assert ids_of(cli("runs", "list", "--json", "--since", "2100-01-01T00:00Z")) == []
+    assert len(ids_of(cli("runs", "list", "--json", "--since", "999999999w"))) == 3
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        ("--state", "lost"),
+        ("--tag", "shop"),
+        ("--since", "yesterday"),
+        ("--since", "2031-01-01"),
+        ("--limit", "0"),
+        ("--limit", "201"),
+        ("--nonsense",),
+    ],
+)
+def test_filters_that_mean_nothing_are_refused(app, cli, bad):
+    result = cli("runs", "list", "--json", *bad)
+
+    assert result.exit_code == 2
+    assert error(result)["kind"] == "UsageError"
+
+
+def test_a_cursor_continues_the_list(cli, run_of):
+    ids = [run_of("add", number).id for number in range(3)]
+
+    first = answer(cli("runs", "list", "--json", "--limit", "2"))
+    second = answer(cli("runs", "list", "--json", "--limit", "2", "--cursor", first["cursor"]))
+
+    assert [run["id"] for run in first["runs"] + second["runs"]] == ids[::-1]
+    assert second["cursor"] is None
+    assert f"--cursor {ids[1]}" in cli("runs", "list", "--limit", "2").stderr
+
+
+def test_a_delayed_run_says_when_it_is_due(cli, run_of):
+    run_of("add", 1, delay=7200.5)
+
+    assert "due in 2 h" in cli("runs", "list").stdout
+
+
+def test_redacted_arguments_are_never_shown(cli, run_of):
+    run = run_of("log_in", "ada", "s3cret")
+
+    for command in (("list",), ("show", run.id)):
+        for options in ((), ("--json",), ("--show-args",), ("--show-args", "--json")):
+            result = cli("runs", *command, *options)
+            assert "s3cret" not in result.output
+            assert "***" in result.stdout
+
+
+def test_without_the_application_arguments_are_hidden_unless_asked_for(cli, run_of, monkeypatch):
+    run = run_of("log_in", "ada", "s3cret")
+    monkeypatch.delenv("DULY_APP")
+
+    for command in (("list",), ("show", run.id)):
+        hidden = cli("runs", *command)
+        assert "s3cret" not in hidden.output
+        assert "(arguments hidden: give --app)" in hidden.stdout
+        assert "s3cret" in cli("runs", *command, "--show-args").stdout
+    (as_json,) = answer(cli("runs", "list", "--json"))["runs"]
+    assert as_json["arguments"] is None
+    assert as_json["arguments_hidden"] is True
+
+
+def test_arguments_of_a_task_the_application_does_not_know_are_hidden(cli, folder, run_of):
+    run_of("log_in", "ada", "s3cret")
+    (folder / "other.py").write_text("from duly import Duly\napp = Duly()\n")
+
+    result = cli("runs", "list", "--app", "other:app")
+
+    assert "s3cret" not in result.output
+    assert "does not know the task" in result.stdout
+
+
+def test_stored_text_cannot_reach_the_terminal_as_control_characters(cli, run_of, drain):
+    evil = "\x1b[31mred\x1b]0;title\x07\r\x9b1A\x7f\u202ereversed\u2066[bold]x[/bold]:smile:"
+    talked, failed = run_of("talk", evil), run_of("send", evil)
+    drain()
+
+    shown = [
+        cli("runs", "list"),
+        cli("runs", "show", talked.id),
+        cli("runs", "show", failed.id),
+        cli("runs", "wait", talked.id),
+        cli("runs", "wait", failed.id),
+        cli("dead", "list"),
+        cli("dead", "groups"),
+        cli("runs", "show", talked.id, "--json"),
+        cli("runs", "wait", failed.id, "--json"),
+    ]
+
+    for result in shown:
+        text = result.stdout + result.stderr
+        assert all(character.isprintable() or character == "\n" for character in text)
+    logs = shown[1].stdout
+    assert r"\x1b[31mred" in logs
+    assert r"\u202ereversed" in logs
+    assert "[bold]x[/bold]:smile:" in logs
+
+
+def test_show_tells_everything_about_a_run(cli, run_of, drain):
+    run = run_of("talk", "hello")
+    drain()
+
+    result = cli("runs", "show", run.id)
+
+    assert result.exit_code == 0
+    assert "succeeded" in result.stdout
+    assert '"hello"' in result.stdout
+    assert "attempt 1: returned after" in result.stdout
+    assert "info    hello" in result.stdout
+
+
+def test_show_has_the_traceback_and_the_acts(cli, dead):
+    cli("runs", "retry", dead[0], "--reason", "the server is back")
+
+    result = cli("runs", "show", dead[0])
+
+    assert "Traceback (most recent call last)" in result.stdout
+    assert "ConnectionError: nobody answers order-0" in result.stdout
+    assert "tester redrive: the server is back" in result.stdout
+
+
+def test_show_as_json(cli, dead):
+    cli("runs", "retry", dead[0], "--reason", "again")
+
+    document = answer(cli("runs", "show", dead[0], "--json"))
+
+    (attempt,) = document["attempts"]
+    (act,) = document["acts"]
+    assert document["run"]["generation"] == 2
+    assert attempt["outcome"] == "raised"
+    assert attempt["error"] == "ConnectionError: nobody answers order-0"
+    assert attempt["finished_at"].endswith("Z")
+    assert (act["actor"], act["reason"]) == ("tester", "again")
+    assert document["logs"] == []
+
+
+@pytest.mark.parametrize("command", ["show", "wait", "cancel", "retry"])
+def test_an_unknown_run_is_not_found(app, cli, command):
+    result = cli("runs", command, UNKNOWN)
+
+    assert result.exit_code == 3
+    assert result.stdout == ""
+    assert result.stderr.startswith("Error: there is no run")
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["show", "wait", "cancel", "retry"])
+@pytest.mark.parametrize("run_id", ["no-uuid", "ünï", ""])
+def test_what_is_no_id_is_not_found_either(app, cli, command, run_id):
+    assert cli("runs", command, run_id).exit_code == 3
+
+
+def test_an_error_as_json_goes_to_stderr(app, cli):
+    result = cli("runs", "show", UNKNOWN, "--json")
+
+    assert result.stdout == ""
+    assert error(result)["kind"] == "RunNotFound"
+    assert UNKNOWN in error(result)["message"]
+
+
+def test_wait_prints_the_result(cli, run_of, drain):
+    run = run_of("add", 1, 2)
+    drain()
+
+    result = cli("runs", "wait", run.id)
+
+    assert result.exit_code == 0
+    assert result.stdout == "3\n"
+
+
+def test_wait_works_without_the_application_whatever_was_returned(cli, run_of, drain, monkeypatch):
+    ids = [run_of("add", 1).id, run_of("day_after", date(2031, 1, 1)).id]
+    drain()
+    monkeypatch.delenv("DULY_APP")
+
+    assert [cli("runs", "wait", run_id).exit_code for run_id in ids] == [0, 0]
+
+
+def test_wait_on_a_dead_letter_ends_with_1(cli, dead):
+    result = cli("runs", "wait", dead[0])
+
+    assert result.exit_code == 1
+    assert "nobody answers order-0" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_wait_ends_with_4_when_the_time_is_over(cli, run_of):
+    run = run_of("add", 1)
+
+    result = cli("runs", "wait", run.id, "--timeout", "0")
+
+    assert result.exit_code == 4
+    assert "is still queued after 0 s" in result.stderr
+
+
+def test_wait_draws_a_bar_where_somebody_watches(app, cli, run_of, url, monkeypatch):
+    drawn = StringIO()
+    monkeypatch.setattr(waiting, "stderr_console", lambda: Console(file=drawn, force_terminal=True))
+    ended, waits = run_of("add", 1), run_of("add", 1, delay=3600)
+    app.worker().drain(timeout=30)
+
+    assert cli("runs", "wait", ended.id).stdout == "1\n"
+    assert cli("runs", "wait", waits.id, "--timeout", "0").exit_code == 4
+    assert drawn.getvalue() != ""
+
+
+def test_cancel_ends_a_run_that_waits(app, cli, run_of):
+    run = run_of("add", 1)
+
+    result = cli("runs", "cancel", run.id, "--reason", "not needed")
+
+    assert result.exit_code == 0
+    assert result.stdout == f"Run {run.id} is cancelled.\n"
+    assert app.runs.get(run.id).state == "cancelled"
+    assert app.store.list_acts(run.id, 10)[0].reason == "not needed"
+
+
+def test_cancel_asks_a_run_that_runs(app, cli, run_of, url, monkeypatch):
+    monkeypatch.delenv("DULY_APP")
+    with app.worker():
+        run = run_of("stay")
+        assert sys.modules["orders"].started.wait(30)
+        result = cli("runs", "cancel", run.id, "--json")
+
+        assert answer(result) == {"id": run.id, "answer": "requested"}
+        assert cli("runs", "wait", run.id, "--timeout", "30").exit_code == 1
+    assert app.runs.get(run.id).state == "cancelled"
+
+
+def test_cancel_comes_too_late_for_a_run_that_has_ended(cli, run_of, drain):
+    run = run_of("add", 1)
+    drain()
+
+    result = cli("runs", "cancel", run.id)
+
+    assert result.exit_code == 1
+    assert "had ended before: succeeded" in result.stderr
+
+
+def test_retry_queues_a_run_again(app, cli, dead):
+    result = cli("runs", "retry", dead[0])
+
+    assert result.exit_code == 0
+    assert "generation 2" in result.stdout
+    assert app.runs.get(dead[0]).state == "queued"
+
+
+def test_retry_with_other_arguments_checks_them(app, cli, dead):
+    refused = cli("runs", "retry", dead[0], "--args", '{"nonsense": 1}')
+    result = cli("runs", "retry", dead[0], "--args", '{"text": "elsewhere"}', "--json")
+
+    assert refused.exit_code == 2
+    assert result.exit_code == 0
+    assert answer(result)["run"]["arguments"]["kwargs"] == {"text": "elsewhere"}
+
+
+def test_retry_with_other_arguments_needs_the_application(cli, dead, monkeypatch):
+    monkeypatch.delenv("DULY_APP")
+
+    assert cli("runs", "retry", dead[0], "--args", "[1]").exit_code == 2
+
+
+def test_what_show_prints_can_be_given_to_retry(app, cli, run_of, drain):
+    run = run_of("day_after", date(2031, 1, 1))
+    drain()
+    shown = answer(cli("runs", "show", run.id, "--json"))["run"]["arguments"]["kwargs"]
+
+    result = cli("runs", "retry", run.id, "--args", json.dumps(shown))
+    drain()
+
+    assert result.exit_code == 0
+    assert str(app.runs.get(run.id).result(0)) == "2031-01-02"
+
+
+def test_retry_refuses_a_run_that_has_not_ended(cli, run_of):
+    result = cli("runs", "retry", run_of("add", 1).id, "--json")
+
+    assert result.exit_code == 1
+    assert error(result)["kind"] == "RunNotFinal"
+
+
+def test_url_wins_over_the_application(app, cli, run_of, tmp_path):
+    run_of("add", 1)
+    elsewhere = f"sqlite:///{tmp_path / 'elsewhere.db'}"
+    other = Duly(elsewhere)
+    other.task(name="orders:add")(lambda a: a).enqueue(7)
+    other.close()
+
+    result = cli("--url", elsewhere, "runs", "list", "--app", "orders:app")
+
+    assert "a=7" in result.stdout
+    assert "a=1" not in result.stdout
