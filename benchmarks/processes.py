@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Self
 
@@ -20,7 +21,7 @@ class WorkerProcess:
 
     def __init__(self, url: str, *, environment: dict[str, str] | None = None) -> None:
         self._url = url
-        self._environment = os.environ | (environment or {})
+        self._environment = as_installed() | (environment or {})
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -84,6 +85,23 @@ class WorkerProcess:
     def _running(self) -> "subprocess.Popen[bytes]":
         assert self._process is not None, "the worker was not started"
         return self._process
+
+
+def as_installed() -> dict[str, str]:
+    """Return an environment in which modules come from byte code, as installed packages do.
+
+    It is kept in a folder of this run's own, whatever the environment says about writing it.
+    """
+    kept = {name: value for name, value in os.environ.items() if name not in _ABOUT_BYTE_CODE}
+    return kept | {"PYTHONPYCACHEPREFIX": _byte_code_folder().name}
+
+
+_ABOUT_BYTE_CODE = {"PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"}
+
+
+@cache
+def _byte_code_folder() -> "tempfile.TemporaryDirectory[str]":
+    return tempfile.TemporaryDirectory(prefix="duly-bench-byte-code-")
 
 
 def children_of(pid: int) -> list[int]:

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-from benchmarks.processes import ROOT
+from benchmarks.processes import ROOT, as_installed
 from benchmarks.report import Figure, at_most, interleave
 from benchmarks.sizes import Sizes
 
@@ -52,7 +52,12 @@ def import_once(*modules: str) -> tuple[float, list[str]]:
     """
     program = _PROGRAM.format(modules=", ".join(modules), looked_for=LEFT_OUT)
     done = subprocess.run(  # noqa: S603 - our own program
-        [sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, text=True
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env=as_installed(),
+        check=True,
+        capture_output=True,
+        text=True,
     )
     seconds, found = json.loads(done.stdout)
     return seconds, found

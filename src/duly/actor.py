@@ -4,9 +4,16 @@ import getpass
 import os
 import platform
 
+from duly.core.key import check_words
+from duly.limits import NAME_BYTES
 
-def default_actor() -> str:
-    """Return DULY_ACTOR, or the user of this process and its host."""
+
+def acting(actor: str | None) -> str:
+    """Return who acts: as given, or DULY_ACTOR, or the user of this process and its host."""
+    return check_words("actor", actor or _default_actor(), NAME_BYTES)
+
+
+def _default_actor() -> str:
     named = os.environ.get("DULY_ACTOR")
     if named:
         return named

@@ -8,11 +8,11 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from duly.actor import default_actor
+from duly.actor import acting
 from duly.api.dead import Dead
 from duly.api.queues import Queues, Workers
 from duly.api.runs import Runs
-from duly.core.key import check_name
+from duly.core.key import check_key, check_name
 from duly.core.payload import CallCodec
 from duly.core.retry import NO_RETRIES, Retry
 from duly.errors import BadOption
@@ -150,8 +150,8 @@ class Duly:
 
     def reset_key(self, task: Task[..., Any] | str, key: str, *, actor: str | None = None) -> bool:
         """Forget a key, so that the next call with it makes a new run."""
-        name = task.name if isinstance(task, Task) else task
-        (known,) = self.store.apply([ResetKey(name, key, actor or default_actor())])
+        name = task.name if isinstance(task, Task) else check_name("task name", task)
+        (known,) = self.store.apply([ResetKey(name, check_key(key), acting(actor))])
         return bool(known)
 
     # -- workers --

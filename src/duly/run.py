@@ -5,13 +5,13 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, Self, TypeVar
 
-from duly.actor import default_actor
+from duly.actor import acting
 from duly.clock import monotonic
+from duly.core.key import check_run_id, check_words
 from duly.core.payload import decode_value
 from duly.core.record import AttemptRecord, LogLine, RunRecord
 from duly.core.states import FINAL, State
 from duly.errors import (
-    BadOption,
     RunCancelled,
     RunFailed,
     RunInterrupted,
@@ -67,7 +67,7 @@ class Run(Generic[R]):
 
     def refresh(self) -> Self:
         """Read how it stands now."""
-        record = self._host.store.get_run(self.id)
+        record = self._host.store.get_run(check_run_id(self.id))
         if record is None:
             raise RunNotFound(self.id)
         self._record = record
@@ -91,7 +91,7 @@ class Run(Generic[R]):
 
         Answers "cancelled", "requested", or the final state it had reached before.
         """
-        op = Cancel(self.id, actor or default_actor(), check_reason(reason))
+        op = Cancel(check_run_id(self.id), acting(actor), check_reason(reason))
         (answer,) = self._host.store.apply([op])
         if answer is None:
             raise RunNotFound(self.id)
@@ -108,6 +108,7 @@ class Run(Generic[R]):
 
         Other `arguments` (args, kwargs) are checked against the task's signature.
         """
+        who, why = acting(actor), check_reason(reason)
         record = self.refresh().record
         definition = self._host.registry.find(record.task)
         text = None
@@ -115,8 +116,8 @@ class Run(Generic[R]):
             text = self._host.registry.get(record.task).codec.encode(*arguments)
         op = Redrive(
             self.id,
-            actor or default_actor(),
-            check_reason(reason),
+            who,
+            why,
             arguments=text,
             generation=record.generation,
             lane=None if definition is None else definition.lane,
@@ -198,7 +199,4 @@ class _Looks:
 
 def check_reason(reason: str) -> str:
     """Return the reason of an act, or say why it cannot be kept."""
-    if len(reason) > REASON_CHARACTERS or "\x00" in reason:
-        message = f"a reason is a text of at most {REASON_CHARACTERS} characters without NUL"
-        raise BadOption(message)
-    return reason
+    return check_words("reason", reason, REASON_CHARACTERS)

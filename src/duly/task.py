@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, Never, ParamSpec, TypeVar
 
 from duly.clock import new_id
 from duly.core.key import check_key, check_name, check_tags
@@ -73,9 +73,14 @@ class Task(Generic[P, R]):
         tags: dict[str, str] | None = None,
         expires: float | timedelta | None = None,
         unique: str | None = None,
+        **unknown: Never,
     ) -> "Bound[P, R]":
         """Return the task with options for the calls made through it."""
         definition = self.definition
+        if unknown:
+            known = ", ".join(Task.using.__kwdefaults__ or ())
+            message = f"there is no option {next(iter(unknown))!r}; there are {known}"
+            raise BadOption(message)
         if delay is not None and at is not None:
             message = "a call has either delay= or at=, not both"
             raise BadOption(message)

@@ -90,7 +90,7 @@ def test_a_coroutine_function_cannot_be_transactional(app):
 
 @pytest.mark.parametrize("function", ["send", 5, None, ...])
 def test_what_is_not_a_function_is_refused(app, function):
-    with pytest.raises(BadOption, match="@app.task"):
+    with pytest.raises(BadOption, match=r"@app\.task"):
         app.task()(function)
 
     assert app.registry.names() == ()

@@ -1,3 +1,5 @@
+"""`duly enqueue`: accepts one run, or says why not."""
+
 import sys
 
 import pytest

@@ -1,3 +1,5 @@
+"""`duly runs`: lists, shows, waits, cancels, retries."""
+
 import json
 import sys
 from datetime import date

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from duly.actor import default_actor
+from duly.actor import acting
 from duly.api.runs import Filter, Page, Runs
 from duly.clock import monotonic
+from duly.core.key import check_run_id
 from duly.core.record import DeadGroup
 from duly.core.states import DEAD
 from duly.errors import BadOption, RunNotFound
@@ -79,7 +80,7 @@ class Dead:
 
         Each is redriven once, however many do this at the same time.
         """
-        who, why = actor or default_actor(), check_reason(reason)
+        who, why = acting(actor), check_reason(reason)
 
         def op(run_id: str, generation: int | None, lane: str | None) -> Redrive:
             return Redrive(run_id, who, why, states=_DEAD, generation=generation, lane=lane)
@@ -99,7 +100,7 @@ class Dead:
         if not reason:
             message = "discarding needs a reason; it is kept with the run"
             raise BadOption(message)
-        who, why = actor or default_actor(), check_reason(reason)
+        who, why = acting(actor), check_reason(reason)
 
         def op(run_id: str, _generation: int | None, _lane: str | None) -> DiscardDead:
             return DiscardDead(run_id, who, why)
@@ -151,7 +152,7 @@ class Dead:
             yield from self._selected(which)
         elif run_ids is not None:
             for run_id in (run_ids,) if isinstance(run_ids, str) else run_ids:
-                yield run_id, None, None
+                yield check_run_id(run_id), None, None
 
     def _selected(self, which: Filter) -> Iterator[tuple[str, int, str | None]]:
         cursor = None

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from duly.actor import default_actor
+from duly.actor import acting
 from duly.core.key import check_name
 from duly.core.record import QueueRecord, WorkerRecord
 from duly.host import Host
@@ -29,7 +29,7 @@ class Queues:
         self._set(name, paused=False, actor=actor, reason=reason)
 
     def _set(self, name: str, *, paused: bool, actor: str | None, reason: str) -> None:
-        who = actor or default_actor()
+        who = acting(actor)
         op = PauseQueue(check_name("queue", name), paused, who, check_reason(reason))
         self._host.store.apply([op])
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from duly.core.key import check_run_id, check_storable
 from duly.core.states import State
 from duly.errors import BadOption, RunNotFound
 from duly.host import Host
@@ -38,12 +39,12 @@ class Filter(NamedTuple):
             raise BadOption(message)
         return RunFilter(
             states=_states(self.state),
-            task=self.task.name if isinstance(self.task, Task) else self.task,
-            queue=self.queue,
+            task=self.task.name if isinstance(self.task, Task) else _text("task", self.task),
+            queue=_text("queue", self.queue),
             tag=_tag(self.tag),
-            fingerprint=self.fingerprint,
+            fingerprint=_text("fingerprint", self.fingerprint),
             since=None if self.since is None else instant("since", self.since),
-            before=cursor,
+            before=_cursor(cursor),
             limit=limit,
         )
 
@@ -56,7 +57,7 @@ class Runs:
 
     def get(self, run_id: str) -> Run[Any]:
         """Return one run, or raise RunNotFound."""
-        record = self._host.store.get_run(run_id)
+        record = self._host.store.get_run(check_run_id(run_id))
         if record is None:
             raise RunNotFound(run_id)
         return Run(self._host, record.id, record=record)
@@ -113,10 +114,31 @@ def _states(state: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _tag(tag: str | tuple[str, str] | None) -> tuple[str, str] | None:
-    if tag is None or isinstance(tag, tuple):
-        return tag
-    name, equals, value = tag.partition("=")
-    if not equals or not name:
-        message = f"a tag filter reads name=value, not {tag!r}"
-        raise BadOption(message)
+    if tag is None:
+        return None
+    if isinstance(tag, tuple):
+        name, value = tag
+    else:
+        name, equals, value = tag.partition("=")
+        if not equals or not name:
+            message = f"a tag filter reads name=value, not {tag!r}"
+            raise BadOption(message)
+    for text in (name, value):
+        check_storable("tag", text)
     return name, value
+
+
+def _text(what: str, text: str | None) -> str | None:
+    if text is not None:
+        check_storable(what, text)
+    return text
+
+
+def _cursor(cursor: str | None) -> str | None:
+    if cursor is None:
+        return None
+    try:
+        return check_run_id(cursor)
+    except RunNotFound:
+        message = f"cursor {cursor!r:.80} is none that a list returned"
+        raise BadOption(message) from None

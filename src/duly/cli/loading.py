@@ -51,15 +51,15 @@ def parse_reference(reference: str) -> tuple[str, str]:
     """Return module and attribute of `module:attribute`; the attribute is "app" if left out."""
     module, _, attribute = reference.partition(":")
     attribute = attribute or "app"
-    names = [*module.split("."), *attribute.split(".")]
-    if all(name.isidentifier() for name in names):
-        return module, attribute
     if "/" in module or module.endswith(".py"):
         dotted = module.removesuffix(".py").strip("./").replace("/", ".")
         message = f"{reference!r} names a file; name its module: {dotted}:{attribute}"
-    else:
+        raise AppNotFound(message)
+    names = [*module.split("."), *attribute.split(".")]
+    if not all(name.isidentifier() for name in names):
         message = f"{reference!r} is not of the form module:attribute, such as shop:app"
-    raise AppNotFound(message)
+        raise AppNotFound(message)
+    return module, attribute
 
 
 def load_app(reference: str) -> Duly:

@@ -1,7 +1,11 @@
 """Keys and names: what is accepted, the same on both databases."""
 
-from duly.errors import BadOption
+import re
+
+from duly.errors import BadOption, RunNotFound
 from duly.limits import KEY_BYTES, NAME_BYTES, TAG_CHARACTERS, TAGS
+
+_RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def check_key(key: str) -> str:
@@ -22,6 +26,9 @@ def check_name(what: str, name: str) -> str:
 
 def check_tags(tags: dict[str, str]) -> dict[str, str]:
     """Return the tags, or say why they cannot be kept."""
+    if not isinstance(tags, dict):
+        message = f"tags must be a dict of texts, such as {{'tenant': 'x'}}, not {tags!r:.80}"
+        raise BadOption(message)
     if len(tags) > TAGS:
         message = f"a run has at most {TAGS} tags, not {len(tags)}"
         raise BadOption(message)
@@ -33,7 +40,7 @@ def check_tags(tags: dict[str, str]) -> dict[str, str]:
                     f"characters, not {text!r:.80}"
                 )
                 raise BadOption(message)
-            _check_storable("tag", text)
+            check_storable("tag", text)
         if not name:
             message = "a tag needs a name"
             raise BadOption(message)
@@ -44,14 +51,31 @@ def _check_text(what: str, text: str, limit: int) -> str:
     if not isinstance(text, str):
         message = f"{what} must be a text, not {type(text).__name__}"
         raise BadOption(message)
-    _check_storable(what, text)
+    check_storable(what, text)
     if not 1 <= len(text.encode()) <= limit:
         message = f"{what} must have 1 to {limit} bytes in UTF-8, not {len(text.encode())}"
         raise BadOption(message)
     return text
 
 
-def _check_storable(what: str, text: str) -> None:
+def check_words(what: str, text: str, limit: int) -> str:
+    """Return what a person wrote, or say why it cannot be kept."""
+    if not isinstance(text, str) or len(text) > limit:
+        message = f"{what} must be a text of at most {limit} characters, not {text!r:.80}"
+        raise BadOption(message)
+    check_storable(what, text)
+    return text
+
+
+def check_run_id(run_id: str) -> str:
+    """Return the id; no run has one of another form, and not every database may be asked for it."""
+    if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):
+        raise RunNotFound(run_id)
+    return run_id
+
+
+def check_storable(what: str, text: str) -> None:
+    """Refuse a text that a database refuses."""
     if "\x00" in text:
         message = f"{what} {text!r:.80} contains a NUL character, which databases refuse"
         raise BadOption(message)

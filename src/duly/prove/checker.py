@@ -127,6 +127,8 @@ class History:
     held: frozenset[str] = frozenset()
     missing: Sequence[str] = ()
     """Accepted runs that a snapshot taken on the way did not find."""
+    went_back: Sequence[str] = ()
+    """Runs that a snapshot found final and a later one in another state."""
     damage: Sequence[str] = ()
     """What the database's own check complains about."""
     workers_left_live: Sequence[str] = ()
@@ -190,6 +192,8 @@ def _one_place(history: History) -> Iterator[Violation]:
             yield Violation("I14 conservation", run.run_id, what)
     for run_id in history.missing:
         yield Violation("I14 conservation", run_id, "a snapshot did not find it anywhere")
+    for run_id in history.went_back:
+        yield Violation("I19 honest reads", run_id, "it was final and then was not")
 
 
 def _transitions(events: Sequence[Event]) -> Iterator[Violation]:

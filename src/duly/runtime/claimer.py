@@ -1,5 +1,6 @@
 """Takes ready runs whenever there is room for them."""
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -55,6 +56,7 @@ class Claimer:
         self._turn_of_hold = 0
         self._last_queue = ""
         self._in_doubt = False
+        self._claiming = threading.Lock()
         self.found_nothing = False
         """Whether the last claim had room and got nothing."""
 
@@ -64,22 +66,53 @@ class Claimer:
             return _BUSY_PAUSE
         if monotonic() >= self._slots.deadline:
             return _FENCED_PAUSE
-        if self._in_doubt:
-            self.reconcile()
         more = False
-        for queue in self._in_turn():
-            wants = self._wants(queue)
-            if wants:
-                got = self._claim(wants)
-                self.found_nothing = not got
-                more = more or got > 0
-        return 0.0 if more else _BUSY_PAUSE
+        with self._claiming:
+            if self._in_doubt:
+                self._reconcile()
+            for queue in self._in_turn():
+                wants = self._wants(queue)
+                if wants:
+                    got = self._claim(wants)
+                    self.found_nothing = not got
+                    more = more or got > 0
+        # With one writer a claim sees all there is; with several, some may be in others' hands.
+        return 0.0 if more and not self._store.has_one_writer else _BUSY_PAUSE
+
+    def offer(self) -> ClaimRuns | None:
+        """Return a claim that rides on a settle; `accept` or `refuse` must follow.
+
+        None if a claim is under way on the claimer's own thread, or there is nothing to ask for.
+        """
+        if not self._hand.accepting or self._queues or not self._claiming.acquire(blocking=False):
+            return None
+        wants = () if self._in_doubt else self._wants(None)
+        if not wants:
+            self._claiming.release()
+            return None
+        self._in_doubt = True
+        return self._op(wants)
+
+    def accept(self, claims: list[Claim]) -> None:
+        """Take what the offered claim got."""
+        try:
+            self._in_doubt = False
+            self.found_nothing = not claims
+            self._take(claims)
+        finally:
+            self._claiming.release()
+
+    def refuse(self) -> None:
+        """Note that the offered claim failed; whether it was committed is not known."""
+        self._claiming.release()
 
     def reconcile(self) -> list[str]:
-        """Hand back runs that the store says are ours and we never heard of.
+        """Hand back runs that the store says are ours and we never heard of."""
+        with self._claiming:
+            return self._reconcile()
 
-        Claims happen on this thread only, so none can be between the store and the hand now.
-        """
+    def _reconcile(self) -> list[str]:
+        # No claim is between the store and the hand while this lock is held.
         op = HandBackUnknown(self._worker_id, self._hand.run_ids())
         (run_ids,) = self._store.apply([op])
         self._in_doubt = False
@@ -114,16 +147,21 @@ class Claimer:
     def _has_suspect(self) -> bool:
         return any(held.claim.lane == Lane.SUSPECT for held in self._hand.started())
 
+    def _op(self, wants: tuple[Want, ...]) -> ClaimRuns:
+        return ClaimRuns(self._worker_id, wants, self._registry.names(), self._last_queue)
+
     def _claim(self, wants: tuple[Want, ...]) -> int:
-        op = ClaimRuns(self._worker_id, wants, self._registry.names(), self._last_queue)
         # Should this fail, whether it was committed is not known: reconcile before the next one.
         self._in_doubt = True
-        (claims,) = self._store.apply([op])
+        (claims,) = self._store.apply([self._op(wants)])
         self._in_doubt = False
+        self._take(claims)
+        return len(claims)
+
+    def _take(self, claims: list[Claim]) -> None:
         if claims:
             self._last_queue = claims[-1].queue
             self._dispatch(self._hand.take((c, self._definition(c)) for c in claims))
-        return len(claims)
 
     def _definition(self, claim: Claim) -> Definition:
         return self._registry.get(claim.task)

@@ -7,6 +7,7 @@ from typing import Any
 
 from duly.clock import jitter, monotonic
 from duly.core.outcome import OUTCOME_NAMES, ErrorText, Outcome, Returned
+from duly.core.record import Claim
 from duly.core.states import State
 from duly.core.verdict import Finish, Standing, decide, describe
 from duly.errors import StoreUnavailable
@@ -16,7 +17,7 @@ from duly.runtime.hand import Hand, Held
 from duly.runtime.journal import Journal
 from duly.runtime.report import Ended
 from duly.runtime.slots import Slots
-from duly.store.protocol import Settle, Settled, Store
+from duly.store.protocol import ClaimRuns, Settle, Settled, Store
 
 _BATCH = 500
 _FIRST_PAUSE = 0.05
@@ -44,8 +45,20 @@ class Settler:
         """Says whether the worker was declared dead: then nothing can be recorded any more."""
         self._queue: queue.SimpleQueue[list[Ended] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="duly-settler", daemon=True)
+        self._offer: Callable[[], ClaimRuns | None] = lambda: None
+        self._accept: Callable[[list[Claim]], None] = lambda _claims: None
+        self._refuse: Callable[[], None] = lambda: None
         self.requeued: Callable[[float], None] = lambda _after: None
         """Told how soon a run becomes due again."""
+
+    def carry(
+        self,
+        offer: Callable[[], ClaimRuns | None],
+        accept: Callable[[list[Claim]], None],
+        refuse: Callable[[], None],
+    ) -> None:
+        """Let claims ride on settles: one transaction for both where there is one writer."""
+        self._offer, self._accept, self._refuse = offer, accept, refuse
 
     def start(self) -> None:
         """Begin to settle."""
@@ -151,23 +164,31 @@ class Settler:
                 # The lease may be renewed once the store answers again; if not, we are gone.
                 _sleep(_FIRST_PAUSE)
                 continue
+            ride = self._offer()
             try:
-                return self._store.apply([*words, *ops])[len(words) :]
+                answers = self._store.apply([*words, *ops, *([ride] if ride else [])])
             except StoreUnavailable as error:
+                if ride:
+                    self._refuse()
                 self._bus.emit(StoreFailed("settle", str(error), pause))
                 _sleep(pause * (0.5 + jitter()))
                 pause = min(_LONGEST_PAUSE, pause * 2)
-            except Exception as error:  # noqa: BLE001 - find the culprit, fail it alone
-                return [self._apply_alone(op, error) for op in ops]
+            except Exception:  # noqa: BLE001 - find the culprit, fail it alone
+                if ride:
+                    self._refuse()
+                return [self._apply_alone(op) for op in ops]
+            else:
+                if ride:
+                    self._accept(answers.pop())
+                return answers[len(words) :]
         return None
 
-    def _apply_alone(self, op: Settle, batch_error: Exception) -> Any:  # noqa: ANN401
+    def _apply_alone(self, op: Settle) -> Any:  # noqa: ANN401
         try:
             return self._store.apply([op])[0]
         except StoreUnavailable:
             raise
         except Exception as error:  # noqa: BLE001 - the run must not stay running for ever
-            del batch_error
             text: ErrorText = error_text(error)
             failed = Finish(State.FAILED, "unrecordable")
             return self._store.apply([op._replace(outcome="raised", verdict=failed, error=text)])[0]

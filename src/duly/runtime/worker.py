@@ -133,7 +133,10 @@ class Worker:
         self._slots.deadline = sent_at + self._settings.lease - self._settings.margin
         self._slots.registered = True
         self._settler.requeued = self._hurry_promoter_after
-        self.hand.changed = self._hurry_claimer
+        if self._store.has_one_writer:
+            claimer = self._claimer
+            self._settler.carry(claimer.offer, claimer.accept, claimer.refuse)
+        self.hand.changed = self._on_release
         self._settler.start()
         self._loop_runner.start()
         self._thread_runner.start()
@@ -227,11 +230,17 @@ class Worker:
 
     def _report(self, ended: list[Ended]) -> None:
         self._settler.report(ended)
-        self._hurry_claimer()
+        if not self._store.has_one_writer:
+            self._hurry_claimer()
 
     def _hint(self) -> None:
         self._claims.hurry(self._claimer)
         self._upkeep.hurry(self._promoter)
+
+    def _on_release(self) -> None:
+        # With one writer the next settle carries a claim anyway, as long as there will be one.
+        if not self._store.has_one_writer or self.hand.is_empty():
+            self._hurry_claimer()
 
     def _hurry_claimer(self) -> None:
         self._claims.hurry(self._claimer)

@@ -352,6 +352,8 @@ class Store(Inspector, MigratableStore, Protocol):
     """One open database."""
 
     url: str
+    has_one_writer: bool
+    """Whether all writes queue up behind each other, so that a claim best rides on a settle."""
     shown_url: str
     """Safe to print: the absolute path, or the address with its password masked."""
 

@@ -21,6 +21,7 @@ from hypothesis.stateful import (
     initialize,
     invariant,
     multiple,
+    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -57,7 +58,6 @@ from tests.store.conformance.verbs import (
     OTHER_TASK,
     TASK,
     TASKS,
-    UNKNOWN_RUN,
     lost,
     unstarted,
 )
@@ -110,6 +110,9 @@ HOW = st.sampled_from(
     ]
 )
 
+NUMBERS = st.integers(0, 7)
+"""Picks one of the runs or workers that the model knows; see `_pick`."""
+
 orders = st.builds(
     lambda seconds, expires, key, **rest: Enqueue(
         run_id="",
@@ -153,7 +156,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.numbers = itertools.count(1)
         self.accepted: set[str] = set()
         self.pruned: set[str] = set()
-        self.holders: dict[str, int] = {}
+        self.holders: dict[str, Claim] = {}
         self.claimed: Counter[str] = Counter()
         self.seen: dict[str, RunRecord] = {}
         self.claimed_at: dict[str, int] = {}
@@ -171,6 +174,11 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(worker=workers)
     def register_again(self, worker):
         self._register(worker, TASKS)
+
+    def _live_worker(self, number):
+        """Return one of the live workers, and start one if there is none."""
+        live = [worker_id for worker_id, worker in self.model.workers.items() if worker.live]
+        return _pick(live, number) if live else self._register(self._next_id(), TASKS)
 
     def _next_id(self):
         """Return an id that is the same at every replay, and later than those before."""
@@ -203,8 +211,27 @@ class StoreMachine(RuleBasedStateMachine):
     )
     def claim(self, worker, limit, queue, after_queue, tasks):
         wants = tuple(Want(queue, lane, limit) for lane in LANES)
-        op = ClaimRuns(worker, wants, tasks, after_queue)
+        return self._claim(ClaimRuns(worker, wants, tasks, after_queue))
 
+    @rule(target=claims, number=NUMBERS, limit=st.integers(1, 4))
+    def claim_for_somebody_alive(self, number, limit):
+        wants = tuple(Want(None, lane, limit) for lane in LANES)
+        return self._claim(ClaimRuns(self._live_worker(number), wants, TASKS))
+
+    @rule(target=claims, batch=st.lists(orders, min_size=1, max_size=3), number=NUMBERS)
+    def enqueue_and_claim(self, batch, number):
+        worker = self._live_worker(number)
+        batch = [op._replace(run_id=self._next_id(), delay=0) for op in batch]
+        op = ClaimRuns(worker, tuple(Want(None, lane, 3) for lane in LANES), TASKS)
+
+        *answers, found = self.store.apply([*batch, op])
+
+        assert answers == [self.model.enqueue(op) for op in batch]
+        self.accepted |= {answer.run_id for answer in answers if answer.new}
+        self._check_claims(op, found)
+        return multiple(*found)
+
+    def _claim(self, op):
         (found,) = self.store.apply([op])
 
         self._check_claims(op, found)
@@ -218,12 +245,17 @@ class StoreMachine(RuleBasedStateMachine):
             self.claimed[claim.run_id] += 1
             assert claim.claim_number == self.claimed[claim.run_id], "I4: no gap, no repeat"
             assert claim.due_at <= now, "I12: nothing before its time"
-            self.holders[claim.run_id] = claim.claim_number
+            self.holders[claim.run_id] = claim
             self.claimed_at[claim.run_id] = now
 
     @rule(claim=claims, how=HOW)
-    def settle(self, claim, how):
+    def settle_in_time_or_late(self, claim, how):
         self._settle([(claim, how)])
+
+    @precondition(lambda self: self.holders)
+    @rule(number=NUMBERS, how=HOW)
+    def settle_in_time(self, number, how):
+        self._settle([(_pick(list(self.holders.values()), number), how)])
 
     @rule(batch=st.lists(st.tuples(claims, HOW), min_size=2, max_size=4, unique_by=lambda b: b[0]))
     def settle_some(self, batch):
@@ -252,12 +284,17 @@ class StoreMachine(RuleBasedStateMachine):
             self._check_settled(op, answer)
 
     def _check_settled(self, op, answer):
-        held = self.holders.get(op.run_id) == op.claim_number
+        held = self.model.holds(op.run_id, op.claim_number)
+        assert held == (self._claim_number_held(op.run_id) == op.claim_number)
         assert answer == self.model.settle(op)
         if held and answer is Settled.DONE:
             del self.holders[op.run_id]
         if answer is Settled.CANCEL_REQUESTED:
             assert held, "I6: only a holder is asked to decide again"
+
+    def _claim_number_held(self, run_id):
+        holder = self.holders.get(run_id)
+        return None if holder is None else holder.claim_number
 
     @rule(claim=claims)
     def say_something(self, claim):
@@ -267,21 +304,29 @@ class StoreMachine(RuleBasedStateMachine):
 
     # -- recovery and upkeep --
 
-    @rule(worker=workers, judge=st.sampled_from([lost, unstarted]), stopped=st.booleans())
-    def recover(self, worker, judge, stopped):
-        op = Recover(worker, judge, stopped)
+    @rule(worker=workers, stopped=st.booleans())
+    def recover_anybody(self, worker, stopped):
+        self._recover(Recover(worker, lost, stopped))
 
-        self._check_recovered(self.store.apply([op])[0], self.model.recover(op))
+    @precondition(lambda self: self.holders)
+    @rule(number=NUMBERS, judge=st.sampled_from([lost, unstarted]))
+    def recover_somebody_who_works(self, number, judge):
+        run = self.model.runs[_pick(list(self.holders), number)]
+        self._recover(Recover(run.worker_id, judge))
 
-    @rule()
-    def recover_orphans(self):
-        op = RecoverOrphans(lost, ALL_OF_THEM)
+    def _recover(self, op):
+        orphans = RecoverOrphans(lost, ALL_OF_THEM)
 
-        self._check_recovered(self.store.apply([op])[0], self.model.recover_orphans(op))
+        recovered, left_over = self.store.apply([op, orphans])
 
-    @rule(worker=workers, known=st.lists(claims, max_size=2))
-    def hand_back_unknown(self, worker, known):
-        op = HandBackUnknown(worker, frozenset(claim.run_id for claim in known))
+        self._check_recovered(recovered, self.model.recover(op))
+        self._check_recovered(left_over, self.model.recover_orphans(orphans))
+
+    @precondition(lambda self: self.holders)
+    @rule(number=NUMBERS, known=st.lists(claims, max_size=2))
+    def hand_back_unknown(self, number, known):
+        run = self.model.runs[_pick(list(self.holders), number)]
+        op = HandBackUnknown(run.worker_id, frozenset(claim.run_id for claim in known))
 
         self._check_recovered(self.store.apply([op])[0], self.model.hand_back_unknown(op))
 
@@ -309,11 +354,37 @@ class StoreMachine(RuleBasedStateMachine):
 
     # -- operators --
 
-    @rule(run_id=runs | st.just(UNKNOWN_RUN), reason=st.sampled_from(["", "not wanted"]))
-    def cancel(self, run_id, reason):
+    @precondition(lambda self: self.accepted)
+    @rule(number=NUMBERS, reason=st.sampled_from(["", "not wanted"]))
+    def cancel(self, number, reason):
+        self._cancel(_pick(sorted(self.accepted), number), reason)
+
+    @precondition(lambda self: self.holders)
+    @rule(number=NUMBERS)
+    def cancel_what_runs(self, number):
+        self._cancel(_pick(list(self.holders), number), "")
+
+    def _cancel(self, run_id, reason):
         answers = self.store.apply([Cancel(run_id, ACTOR, reason)])
 
         assert answers == [self.model.cancel(run_id, reason)]
+
+    @precondition(lambda self: self.holders)
+    @rule(number=NUMBERS, how=HOW)
+    def cancel_and_settle(self, number, how):
+        claim = _pick(list(self.holders.values()), number)
+        self._cancel(claim.run_id, "")
+        self._settle([(claim, how)])
+
+    @precondition(lambda self: self._ended())
+    @rule(number=NUMBERS)
+    def redrive_what_ended(self, number):
+        op = Redrive(_pick(self._ended(), number), ACTOR)
+
+        assert self.store.apply([op]) == [self.model.redrive(op)]
+
+    def _ended(self):
+        return [run.id for run in self.model.runs.values() if run.state in FINAL]
 
     @rule(
         run_id=runs,
@@ -366,7 +437,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _check_holder(self, record):
         """I5, I6: a run runs if and only if somebody holds its latest claim."""
-        holder = self.holders.get(record.id)
+        holder = self._claim_number_held(record.id)
         assert (record.state == "running") == (holder is not None)
         if holder is not None:
             assert holder == record.claim_number
@@ -394,6 +465,10 @@ class StoreMachine(RuleBasedStateMachine):
             assert [a.claim_number for a in attempts] == sorted(found), "I4: each claim once"
             successes = Counter(a.generation for a in attempts if a.outcome == "returned")
             assert set(successes.values()) <= {1}, "I8: one success per generation"
+
+
+def _pick(options, number):
+    return options[number % len(options)]
 
 
 def _compared(run):

@@ -1,6 +1,7 @@
 """Where the database is, and how that may be shown: never with its password."""
 
-from typing import Any
+from copy import copy
+from typing import Any, Self
 from urllib.parse import quote
 
 import psycopg
@@ -42,6 +43,12 @@ class Address:
             given.setdefault("target_session_attrs", "read-write")
         self.parameters: dict[str, Any] = _DEFAULTS | given
         self.shown_url = _shown(given)
+
+    def with_parameters(self, **parameters: object) -> Self:
+        """Return the same address with some parameters of the connection replaced."""
+        other = copy(self)
+        other.parameters = self.parameters | parameters
+        return other
 
     def masked(self, text: object) -> str:
         """Return the text without any secret that stands in it."""

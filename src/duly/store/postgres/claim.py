@@ -83,9 +83,8 @@ class Claimer:
     def _claims(self, op: ClaimRuns, rows: list[tuple[Any, ...]]) -> list[Claim]:
         if not rows:
             return []
-        self._claimed_at[op.worker_id] = max(
-            self._claimed_at[op.worker_id], max(row[-1] for row in rows)
-        )
+        newest = max(row[-1] for row in rows)
+        self._claimed_at[op.worker_id] = max(self._claimed_at[op.worker_id], newest)
         claims = [Claim._make(row[:-1]) for row in rows]
         claims.sort(key=_urgency)
         return claims

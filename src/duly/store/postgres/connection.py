@@ -44,7 +44,9 @@ SELECT pg_backend_pid(), current_setting('server_encoding'), current_setting('sy
        current_setting('server_version_num')::integer,
        (SELECT extract(epoch FROM backend_start) FROM pg_stat_activity WHERE pid = pg_backend_pid())
 """
-_SET = "SELECT set_config(name, setting, false) FROM unnest($1::text[], $2::text[]) AS _(name, setting)"
+_SET = """
+SELECT set_config(name, setting, false) FROM unnest($1::text[], $2::text[]) AS _(name, setting)
+"""
 _SET_LOCAL = """
 SELECT set_config(name, setting, true)
   FROM unnest(%(names)s::text[], %(values)s::text[]) AS _(name, setting)
@@ -102,6 +104,12 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
     def commit_now(self) -> None:
         """Commit, also inside a pipeline, where the driver's own `commit` would wait."""
         self.execute("COMMIT")
+
+    def set_durable(self) -> None:
+        """Make the open transaction's commit durable if nobody keeps that setting for us."""
+        if self.pooled:
+            durable = {"value": self._settings["synchronous_commit"]}
+            self.execute("SELECT set_config('synchronous_commit', %(value)s, true)", durable)
 
     def execute_alone(self, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Run one statement as a transaction of its own, in one round trip."""

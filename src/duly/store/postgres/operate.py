@@ -3,6 +3,8 @@
 Each verb runs inside a transaction that the store opens and commits.
 """
 
+from collections.abc import Mapping
+
 from duly.core.states import State
 from duly.errors import StoreUnavailable
 from duly.store.postgres.columns import is_run_id, numbers, texts
@@ -113,7 +115,7 @@ def _state(session: Session, run_id: str) -> str | None:
     return None if row is None else str(row[0])
 
 
-def _count(session: Session, sql: str, parameters: dict[str, str | int | None]) -> int:
+def _count(session: Session, sql: str, parameters: Mapping[str, str | int | None]) -> int:
     row = session.execute(sql, parameters).fetchone()
     return 0 if row is None else int(row[0])
 

@@ -87,6 +87,8 @@ _WAKING = (
 class SqliteStore(SqliteInspector):
     """One open file."""
 
+    has_one_writer = True
+
     def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
         self.path = Path(path).absolute()
         self.url = f"sqlite:///{self.path}"

@@ -1,0 +1,104 @@
+"""What proving keeps and reads in the database itself: the ledger, and every transition of a run.
+
+Only the store's own sections are used, so this needs no driver and no dialect of its own beyond the
+statements in `sql/`, one file per kind of database.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from duly.prove.checker import AttemptAtEnd, Effect, Event, RunAtEnd
+from duly.store.protocol import Store
+from duly.store.statements import Statements, load
+
+_TRIGGERS = (
+    "on_accept",
+    "on_wait",
+    "on_claim",
+    "on_requeue",
+    "on_end",
+    "on_rewrite",
+    "on_revive",
+)
+_FORGET = ("forget_attempts", "forget_waiting", "forget_runs", "forget_history")
+
+
+class Database:
+    """The database below an open store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.kind = store.url.partition(":")[0]
+        self._sql: Statements = load("duly.prove", self.kind)
+
+    def describe(self) -> dict[str, str]:
+        """Return what stands behind the URL, and its version."""
+        with self._section() as connection:
+            names = ("version", "journal")
+            found = [connection.execute(self._sql[name]).fetchone()[0] for name in names]
+        return {"kind": self.kind, **dict(zip(names, map(str, found), strict=True))}
+
+    def create_ledger(self) -> None:
+        """Make the table that transactional tasks write to."""
+        self._write("ledger")
+
+    def record_transitions(self) -> None:
+        """Have every transition recorded from now on, in its own transaction."""
+        self._write("event_table", *_TRIGGERS)
+
+    def clean_up(self) -> None:
+        """Remove the ledger and every run of the workload."""
+        self._write(*_FORGET, "drop_ledger")
+
+    def rows(self) -> list[Effect]:
+        """Return the ledger."""
+        return [Effect(*map(_plain, row), place="row") for row in self._read("rows")]
+
+    def events(self) -> list[Event]:
+        """Return all recorded transitions."""
+        return [Event._make(map(_plain, row)) for row in self._read("events")]
+
+    def runs(self) -> list[RunAtEnd]:
+        """Return all runs of the workload, in whichever table they are."""
+        return [RunAtEnd._make(map(_plain, row)) for row in self._read("runs")]
+
+    def attempts(self) -> list[AttemptAtEnd]:
+        """Return all recorded attempts."""
+        return [AttemptAtEnd._make(map(_plain, row)) for row in self._read("attempts")]
+
+    def workers(self) -> list[tuple[str, str, int]]:
+        """Return every worker's id, state and pid."""
+        return [(str(row[0]), str(row[1]), int(row[2])) for row in self._read("workers")]
+
+    def redrives(self) -> dict[str, int]:
+        """Return how often each run was redriven, as the operators' acts tell."""
+        return {str(subject): int(count) for subject, count in self._read("acts")}
+
+    def damage(self) -> list[str]:
+        """Return what the database's own check of itself complains about."""
+        return [str(row[0]) for row in self._read("integrity")]
+
+    def _read(self, name: str) -> list[tuple[Any, ...]]:
+        with self._section() as connection:
+            rows: list[tuple[Any, ...]] = connection.execute(self._sql[name]).fetchall()
+            return rows
+
+    def _write(self, *names: str) -> None:
+        with self._section() as connection:
+            for name in names:
+                connection.execute(self._sql[name])
+            connection.commit()
+
+    @contextmanager
+    def _section(self) -> Iterator[Any]:
+        section = self._store.section()
+        try:
+            yield section.connection
+        finally:
+            section.rollback()
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - a column of whatever type
+    """Return UUIDs as text, as SQLite has them."""
+    return value if value is None or isinstance(value, int | float | str) else str(value)

@@ -1,0 +1,121 @@
+"""Enqueues the workload, and remembers what was asked for and what was accepted."""
+
+import threading
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from duly.app import Duly
+from duly.clock import monotonic
+from duly.core.states import FINAL
+from duly.prove import workload
+from duly.prove.checker import Request
+from duly.prove.trees import pause_for
+from duly.task import Call
+
+Mix = Callable[[int, Random], Call[int]]
+
+_BATCH = 20
+_SAMPLE = 300
+_SNAPSHOT_SECONDS = 0.25
+_LOOK_SECONDS = 0.02
+
+
+def everything(number: int, random: Random) -> Call[int]:
+    """Return a call of one of all kinds of task, most of them transactional or held."""
+    milliseconds = random.randint(2, 60)
+    draw = random.random()
+    for share, make in _SHARES:
+        draw -= share
+        if draw < 0:
+            return make(number, milliseconds)
+    return workload.notify.call(number, milliseconds)
+
+
+_SHARES: tuple[tuple[float, Callable[[int, int], Call[int]]], ...] = (
+    (0.40, lambda number, milliseconds: workload.order.call(number, milliseconds)),
+    (0.05, lambda number, milliseconds: workload.order.call(number, milliseconds, 5)),
+    (0.20, lambda number, milliseconds: workload.charge.call(number, milliseconds)),
+    (0.10, lambda number, milliseconds: workload.subscribe.call(number, milliseconds)),
+    (0.01, lambda number, milliseconds: workload.pack.call(number, milliseconds)),
+)
+
+
+class Feeder:
+    """A thread that keeps some runs waiting, and takes snapshots on the way."""
+
+    def __init__(self, app: Duly, mix: Mix, random: Random, *, backlog: int) -> None:
+        self._app = app
+        self._mix = mix
+        self._random = random
+        self._backlog = backlog
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="duly-feeder", daemon=True)
+        self._error: BaseException | None = None
+        self._snapshot_at = 0.0
+        self._finals: dict[str, str] = {}
+        self.requests: list[Request] = []
+        self.accepted: list[str] = []
+        self.missing: list[str] = []
+        self.went_back: list[str] = []
+        self.snapshots = 0
+
+    def start(self) -> None:
+        """Begin to enqueue."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Enqueue nothing more; raise what went wrong, if something did."""
+        self._ending.set()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def enqueue(self, count: int) -> None:
+        """Enqueue some runs now."""
+        first = len(self.requests)
+        calls: list[Call[Any]] = [
+            self._mix(first + place, self._random) for place in range(count)
+        ]
+        self.requests += [Request("invoked", call.op.run_id, call.op.task) for call in calls]
+        runs = self._app.enqueue_many(calls)
+        self.requests += [
+            Request("accepted", run.id, call.op.task)
+            for run, call in zip(runs, calls, strict=True)
+        ]
+        self.accepted += [run.id for run in runs]
+
+    def _run(self) -> None:
+        try:
+            while not self._ending.is_set():
+                if waiting(self._app) < self._backlog:
+                    self.enqueue(_BATCH)
+                else:
+                    pause_for(_LOOK_SECONDS)
+                if monotonic() - self._snapshot_at > _SNAPSHOT_SECONDS:
+                    self._snapshot_at = monotonic()
+                    self._take_snapshot()
+        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+            self._error = error
+
+    def _take_snapshot(self) -> None:
+        """Look at some accepted runs in one statement: none may be nowhere, none may go back."""
+        size = min(_SAMPLE, len(self.accepted))
+        asked = self._random.sample(self.accepted, size)
+        states = self._app.store.get_states(asked)
+        self.snapshots += 1
+        self.missing += [run_id for run_id in asked if run_id not in states]
+        for run_id, state in states.items():
+            if self._finals.get(run_id, state) != state:
+                self.went_back.append(run_id)
+            if state in FINAL:
+                self._finals[run_id] = state
+
+
+def waiting(app: Duly) -> int:
+    """Return how many runs of the workload have not ended."""
+    return sum(
+        queue.ready + queue.waiting + queue.running
+        for queue in app.queues.list()
+        if queue.name == workload.QUEUE
+    )

@@ -1,0 +1,41 @@
+"""The keeper process of a tree: what `duly worker` runs, with journals and strikes added."""
+
+import json
+import os
+import signal
+import sys
+
+from duly.events import Bus
+from duly.prove.journals import Journal
+from duly.prove.striking import arm
+from duly.prove.trees import TREE_VARIABLE
+from duly.runtime import keeper
+from duly.runtime.dying import die_with_parent
+from duly.settings import WorkerSettings
+
+KEEPER_POINT_VARIABLE = "DULY_PROVE_KEEPER_POINT"
+
+
+def main() -> int:
+    """Keep workers until told to stop; a tree dies with the program that proves."""
+    options = json.loads(os.environ.pop(TREE_VARIABLE))
+    die_with_parent(options["parent"])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    journal = Journal.of_this_process()
+    bus = Bus()
+    bus.subscribe(journal.event, successes=False)
+    point = os.environ.pop(KEEPER_POINT_VARIABLE, None)
+    if point is not None:
+        arm(point, journal)
+    settings = WorkerSettings(
+        concurrency=options["concurrency"],
+        async_limit=options["async_limit"],
+        lease=options["lease"],
+        beat=options["beat"],
+        grace=options["grace"],
+    )
+    return keeper.run(options["app"], None, settings, processes=options["processes"], bus=bus)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""The processes of this machine, as far as strikes need to know them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+_PROC = Path("/proc")
+
+
+class Process(NamedTuple):
+    """One row of the process table."""
+
+    pid: int
+    parent: int
+    state: str
+    """One letter, as `ps` shows it: T is stopped, Z has ended."""
+
+
+def process_table() -> dict[int, Process]:
+    """Return all processes by pid."""
+    if sys.platform == "linux":
+        return {row.pid: row for row in map(_read_stat, _PROC.iterdir()) if row is not None}
+    printed = subprocess.run(
+        ["/bin/ps", "-A", "-o", "pid=,ppid=,state="], check=True, capture_output=True, text=True
+    ).stdout
+    rows = (line.split() for line in printed.splitlines())
+    found = (Process(int(pid), int(parent), state[0]) for pid, parent, state in rows)
+    return {row.pid: row for row in found}
+
+
+def state_of(pid: int) -> str | None:
+    """Return the state of one process; None if it is gone."""
+    if sys.platform == "linux":
+        row = _read_stat(_PROC / str(pid))
+    else:
+        row = process_table().get(pid)
+    return None if row is None else row.state
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """Return the environment a process was started with; empty where it cannot be known."""
+    try:
+        block = (_PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return {}
+    items = (item.partition("=") for item in os.fsdecode(block).split("\0"))
+    return {name: value for name, _, value in items}
+
+
+def _read_stat(folder: Path) -> Process | None:
+    if not folder.name.isdigit():
+        return None
+    try:
+        text = (folder / "stat").read_text()
+    except OSError:
+        return None
+    # The name of the program stands in parentheses and may hold anything, parentheses too.
+    state, parent, *_ = text.rpartition(")")[2].split()
+    return Process(int(folder.name), int(parent), state)

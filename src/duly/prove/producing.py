@@ -1,0 +1,39 @@
+"""A producer as a process of its own, which notes every request before and after it is made."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from duly.prove.checker import Request
+from duly.prove.journals import FOLDER_VARIABLE
+from duly.prove.striking import arm
+from duly.prove.workload import app, journal, notify, order
+from duly.runtime.dying import die_with_parent
+
+
+def start_producer(url: str, folder: Path, point: str, count: int) -> "subprocess.Popen[bytes]":
+    """Start a process that enqueues `count` runs one by one and dies at a fault point."""
+    return subprocess.Popen(  # noqa: S603 - this interpreter, our own module
+        [sys.executable, "-m", "duly.prove.producing", str(os.getpid()), point, str(count)],
+        env=os.environ | {"DULY_URL": url, FOLDER_VARIABLE: str(folder)},
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def main() -> None:
+    """Enqueue until struck."""
+    parent, point, count = sys.argv[1:]
+    die_with_parent(int(parent))
+    arm(point, journal)
+    for number in range(int(count)):
+        task = (order, notify)[number % 2]
+        call = task.call(number, 1)
+        run_id, name = call.op.run_id, call.op.task
+        journal.request(Request("invoked", run_id, name))
+        app.enqueue(call)
+        journal.request(Request("accepted", run_id, name))
+
+
+if __name__ == "__main__":
+    main()

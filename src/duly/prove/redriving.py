@@ -1,0 +1,42 @@
+"""A redriver as a process of its own: drives all dead letters again at a rate, and says how many."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from duly.api.runs import Filter
+from duly.clock import monotonic
+from duly.prove.journals import FOLDER_VARIABLE
+from duly.prove.striking import arm
+from duly.prove.workload import app, fragile, journal
+from duly.runtime.dying import die_with_parent
+
+
+def start_redriver(
+    url: str, folder: Path, rate: float, point: str = ""
+) -> "subprocess.Popen[bytes]":
+    """Start a process that redrives, and dies at a fault point if one is named."""
+    return subprocess.Popen(  # noqa: S603 - this interpreter, our own module
+        [sys.executable, "-m", "duly.prove.redriving", str(os.getpid()), str(rate), point],
+        env=os.environ | {"DULY_URL": url, FOLDER_VARIABLE: str(folder)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+    )
+
+
+def main() -> None:
+    """Redrive until no dead letter is left."""
+    parent, rate, point = sys.argv[1:]
+    die_with_parent(int(parent))
+    if point:
+        arm(point, journal)
+    began_at = monotonic()
+    which = Filter(task=fragile.name)
+    bulk = app.dead.retry(which=which, rate=float(rate), actor="prove", reason="address known")
+    sys.stdout.write(json.dumps([bulk.done, bulk.skipped, monotonic() - began_at]))
+
+
+if __name__ == "__main__":
+    main()

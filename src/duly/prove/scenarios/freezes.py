@@ -1,0 +1,69 @@
+"""SIGSTOP past the lease, then SIGCONT: of workers, of keepers, of both, and of late writers."""
+
+from itertools import cycle
+
+from duly.clock import monotonic
+from duly.prove.strikes import FREEZES, FreezeUnderWay, freeze, thaw
+from duly.prove.trees import Tree, pause_for
+from duly.prove.trial import Trial, is_working
+
+FREEZE_COUNT = 200
+_TREES = 4
+_AT_ONCE = 2
+_PAST_THE_LEASE = 1.4
+_LOOK_SECONDS = 0.01
+
+
+def freezes(trial: Trial, scale: float) -> None:
+    """Freeze until enough processes were seen to stand still past their lease."""
+    wanted = max(len(FREEZES), round(FREEZE_COUNT * scale))
+    lease = trial.settings.lease
+    for _ in range(_TREES):
+        trial.start_tree(processes=1, app="duly.prove.stopping:app")
+    trial.feeder.start()
+    trial.wait_until_working()
+    kinds = cycle(FREEZES)
+    under_way: list[FreezeUnderWay] = []
+    while len(trial.strikes) < wanted or under_way:
+        trial.tell("freezes", len(trial.strikes), wanted)
+        for due in [one for one in under_way if monotonic() >= one.thaw_at]:
+            under_way.remove(due)
+            _end(trial, due)
+        tree = _choose(trial, [one.tree for one in under_way])
+        if tree and len(under_way) < _AT_ONCE and len(trial.strikes) + len(under_way) < wanted:
+            seconds = lease * _PAST_THE_LEASE + trial.random.uniform(0.0, 0.4)
+            begun = freeze(tree, next(kinds), seconds, trial.random)
+            if begun is not None:
+                under_way.append(begun)
+        pause_for(_LOOK_SECONDS)
+    trial.feeder.stop()
+    trial.settle_down()
+    trial.stop_trees()
+    _tell_of_zombies(trial)
+
+
+def _choose(trial: Trial, frozen: list[Tree]) -> Tree | None:
+    free = [tree for tree in trial.trees if tree not in frozen and is_working(tree)]
+    # Somebody has to take over what the frozen ones hold.
+    return trial.random.choice(free) if len(free) > 1 else None
+
+
+def _end(trial: Trial, due: FreezeUnderWay) -> None:
+    strike, freezes = thaw(due, trial.random)
+    trial.strikes.append(strike)
+    trial.freezes += freezes
+
+
+def _tell_of_zombies(trial: Trial) -> None:
+    """Say what the frozen lost while they slept, and what they still tried when they woke."""
+    frozen = {strike.worker_id for strike in trial.strikes if strike.worker_id}
+    states = {worker_id: state for worker_id, state, _pid in trial.database.workers()}
+    trial.facts |= {
+        "frozen_workers": len(frozen),
+        "frozen_workers_declared_dead": sum(states.get(name) == "dead" for name in frozen),
+        "claims_taken_from_frozen_workers": sum(
+            attempt.outcome == "lost" and attempt.worker_id in frozen
+            for attempt in trial.database.attempts()
+        ),
+        "late_writes_refused_by_the_fence": trial.writes_refused(),
+    }

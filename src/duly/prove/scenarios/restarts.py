@@ -1,0 +1,37 @@
+"""Rolling restarts by SIGTERM under load: nothing may be lost, and nobody may be charged."""
+
+import signal
+
+from duly.prove.strikes import Strike
+from duly.prove.trees import pause_for, wait_for
+from duly.prove.trial import Trial, is_working
+
+RESTARTS = 200
+_TREES = 2
+_STOP_SECONDS = 20.0
+_START_SECONDS = 20.0
+
+
+def restarts(trial: Trial, scale: float) -> None:
+    """Stop one tree after the other, each time starting its successor first."""
+    wanted = max(2, round(RESTARTS * scale))
+    trial.charges_allowed = False
+    for _ in range(_TREES):
+        trial.start_tree(processes=1, lease=6.0, beat=1.0, grace=10.0)
+    trial.feeder.start()
+    trial.wait_until_working()
+    for made in range(wanted):
+        trial.tell("restarts", made, wanted)
+        old = trial.trees[0]
+        new = trial.start_tree(**old.settings._asdict())
+        wait_for(lambda new=new: is_working(new), _START_SECONDS)  # type: ignore[misc]  # bound now
+        pause_for(trial.random.uniform(0.0, 0.1))
+        old.signal_keeper(signal.SIGTERM)
+        status = old.wait(_STOP_SECONDS)
+        trial.strikes.append(Strike("term", "tree", old.pid, None, struck=status == 0))
+        trial.trees.remove(old)
+        if status is None:
+            old.end()
+    trial.feeder.stop()
+    trial.settle_down()
+    trial.stop_trees()

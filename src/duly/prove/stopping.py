@@ -1,0 +1,81 @@
+"""The workload for workers that freeze exactly between the end of a body and its record.
+
+The worker has looked at its deadline and is about to write; there it stops itself if asked to, by a
+file named after its keeper. When it is continued, its write is late, and only the fence is left.
+"""
+
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from duly.app import Duly
+from duly.prove.journals import Journal
+from duly.prove.workload import app as workload
+from duly.prove.workload import journal
+from duly.store.protocol import Op, Section, Settle, Settled, Store
+
+
+BEFORE_SETTLE, BEFORE_COMMIT = "settle", "commit"
+
+
+def stop_flag(folder: Path, keeper: int) -> Path:
+    """Return the file that asks the workers of a keeper to stop, and says before what."""
+    return folder / f"stop-{keeper}"
+
+
+class StoppingDuly(Duly):
+    """An application that hands out a store which stops before it settles."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__()
+        self._flag = None if journal.folder is None else stop_flag(journal.folder, os.getppid())
+
+    @property
+    def store(self) -> Store:
+        """The open store, with a halt before every settle."""
+        return cast("Store", _StoppingStore(super().store, self._flag))
+
+
+class _StoppingStore:
+    def __init__(self, store: Store, flag: Path | None) -> None:
+        self._store = store
+        self._flag = flag
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the store has
+        return getattr(self._store, name)
+
+    def apply(self, ops: Sequence[Op]) -> list[Any]:
+        if any(isinstance(op, Settle) for op in ops):
+            _stop_if_asked(self._flag, BEFORE_SETTLE)
+        return self._store.apply(ops)
+
+    def section(self) -> "_StoppingSection":
+        return _StoppingSection(self._store.section(), self._flag)
+
+
+class _StoppingSection:
+    def __init__(self, section: Section, flag: Path | None) -> None:
+        self._section = section
+        self._flag = flag
+
+    @property
+    def connection(self) -> Any:  # noqa: ANN401 - the driver's own connection
+        return self._section.connection
+
+    def settle_and_commit(self, op: Settle) -> Settled:
+        _stop_if_asked(self._flag, BEFORE_COMMIT)
+        return self._section.settle_and_commit(op)
+
+    def rollback(self) -> None:
+        self._section.rollback()
+
+
+def _stop_if_asked(flag: Path | None, where: str) -> None:
+    if flag is not None and flag.exists() and flag.read_text() == where:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+app = StoppingDuly(journal)
+app.registry, app.bus = workload.registry, workload.bus

@@ -1,0 +1,148 @@
+"""Strikes against process trees, each with the proof that it really struck."""
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from duly.clock import monotonic
+from duly.prove.checker import Freeze
+from duly.prove.processes import state_of
+from duly.prove.stopping import BEFORE_COMMIT, BEFORE_SETTLE, stop_flag
+from duly.prove.trees import Child, Tree, is_stopped, pause_for, wait_for
+
+KILLED = -signal.SIGKILL
+_SEEN_SECONDS = 5.0
+_STOP_SECONDS = 0.25
+_BUSY_SHARE = 0.85
+FREEZES = ("child", "keeper", "both", "writer")
+
+
+class Strike(NamedTuple):
+    """Something that was done to a process, and whether it was seen to take effect."""
+
+    kind: str
+    target: str
+    pid: int
+    worker_id: str | None
+    struck: bool
+
+
+class FreezeUnderWay(NamedTuple):
+    """Processes of a tree that are stopped now."""
+
+    tree: Tree
+    target: str
+    children: tuple[Child, ...]
+    keeper: bool
+    stopped_at: float
+    thaw_at: float
+    flag: Path | None
+
+
+def choose_child(tree: Tree, random: Random) -> Child | None:
+    """Return a worker process that has come to work, mostly one with a body running."""
+    children = [child for child in tree.children() if child.is_registered]
+    busy = [child for child in children if child.is_busy]
+    if busy and random.random() < _BUSY_SHARE:
+        children = busy
+    return random.choice(children) if children else None
+
+
+def kill_child(tree: Tree, child: Child) -> Strike:
+    """SIGKILL one worker process; what it started is the keeper's to end."""
+    sent = tree.signal_child(child, signal.SIGKILL)
+    struck = sent and wait_for(lambda: _is_gone(child.pid), _SEEN_SECONDS)
+    return Strike("kill", "child", child.pid, child.worker_id, struck)
+
+
+def kill_tree(tree: Tree) -> Strike:
+    """SIGKILL the keeper; its workers must die with it."""
+    children = tree.children()
+    tree.signal_keeper(signal.SIGKILL)
+    status = tree.wait(_SEEN_SECONDS)
+    gone = wait_for(lambda: all(_is_gone(child.pid) for child in children), _SEEN_SECONDS)
+    return Strike("kill", "tree", tree.pid, None, status == KILLED and gone)
+
+
+def freeze(tree: Tree, target: str, seconds: float, random: Random) -> FreezeUnderWay | None:
+    """Stop processes of a tree; None if they could not be seen to stop."""
+    children = tuple(child for child in tree.children() if child.is_registered)
+    if target == "child":
+        children = children[:1]
+    elif target == "keeper":
+        children = ()
+    if target != "keeper" and not children:
+        return None
+    keeper = target != "child"
+    flag = None
+    if keeper and not _stop_keeper(tree):
+        return None
+    if target == "writer":
+        flag = stop_flag(tree.settings.folder, tree.pid)
+        # On SQLite a frozen transaction keeps everybody from writing: worth a look, but rarely.
+        where = BEFORE_COMMIT if random.random() < 0.2 else BEFORE_SETTLE  # noqa: PLR2004
+        scratch = flag.with_suffix(".new")
+        scratch.write_text(where)
+        scratch.rename(flag)
+        wait_for(lambda: any(is_stopped(child.pid) for child in children), _STOP_SECONDS)
+    stopped_at = monotonic()
+    tree.signal_children(children, signal.SIGSTOP)
+    wait_for(lambda: all(_is_still(child.pid) for child in children), _SEEN_SECONDS)
+    children = tuple(child for child in children if is_stopped(child.pid))
+    under_way = FreezeUnderWay(
+        tree, target, children, keeper, stopped_at, stopped_at + seconds, flag
+    )
+    if target != "keeper" and not children:
+        thaw(under_way, random)
+        return None
+    return under_way
+
+
+def thaw(under_way: FreezeUnderWay, random: Random) -> tuple[Strike, list[Freeze]]:
+    """Continue what was stopped, keeper and workers in either order."""
+    tree, children = under_way.tree, under_way.children
+    if under_way.flag is not None:
+        under_way.flag.unlink(missing_ok=True)
+    pids = [child.pid for child in children] + ([tree.pid] if under_way.keeper else [])
+    continued_at = monotonic()
+    acts = [lambda: tree.signal_children(children, signal.SIGCONT)]
+    if under_way.keeper:
+        acts.append(lambda: _continue_keeper(tree))
+    random.shuffle(acts)
+    for number, act in enumerate(acts):
+        if number:
+            pause_for(random.uniform(0.0, 0.05))
+        act()
+    worker_id = children[0].worker_id if children else None
+    strike = Strike("freeze", under_way.target, pids[0], worker_id, struck=True)
+    return strike, [Freeze(pid, under_way.stopped_at, continued_at) for pid in pids]
+
+
+def count(strikes: Iterable[Strike]) -> dict[str, int]:
+    """Return how many strikes of each kind were seen to take effect."""
+    found = Counter(f"{s.kind} {s.target}" for s in strikes if s.struck)
+    return dict(sorted(found.items()))
+
+
+def _stop_keeper(tree: Tree) -> bool:
+    if not tree.signal_keeper(signal.SIGSTOP):
+        return False
+    return wait_for(lambda: _is_still(tree.pid), _SEEN_SECONDS) and is_stopped(tree.pid)
+
+
+def _continue_keeper(tree: Tree) -> None:
+    tree.signal_keeper(signal.SIGCONT)
+
+
+def _is_still(pid: int) -> bool:
+    return is_stopped(pid) or _is_gone(pid)
+
+
+def _is_gone(pid: int) -> bool:
+    return state_of(pid) in {None, "Z", "X"}
+
+

@@ -1,0 +1,193 @@
+"""Keepers with their worker processes, as real process trees that can be struck.
+
+Nothing here asks the store: whoever strikes must go on when the store stands still.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from duly.clock import monotonic
+from duly.prove.journals import FOLDER_VARIABLE
+from duly.prove.processes import environment_of, process_table, state_of
+from duly.runtime.child import ENVIRONMENT
+from duly.runtime.slots import Slots
+
+TREE_VARIABLE = "DULY_PROVE_TREE"
+_LOOK_SECONDS = 0.002
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+class TreeSettings(NamedTuple):
+    """How one keeper and its workers are started."""
+
+    url: str
+    folder: Path
+    """Where the journals of everything in this tree lie."""
+    lease: float = 1.5
+    beat: float = 0.4
+    grace: float = 5.0
+    processes: int = 2
+    concurrency: int = 3
+    async_limit: int = 20
+    app: str = "duly.prove.workload:app"
+    program: str = "duly.prove.keeping"
+    environment: Mapping[str, str] = _NONE
+
+
+class Child(NamedTuple):
+    """A worker process of a tree."""
+
+    pid: int
+    worker_id: str | None
+    slots: Path | None
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether it has come as far as to claim; taken as so where it cannot be seen."""
+        return self.slots is None or _look(self.slots, lambda slots: slots.registered)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether some body is running in it."""
+        return self.slots is None or _look(
+            self.slots, lambda slots: any(not mark.ended for mark in slots.marks())
+        )
+
+
+class Tree:
+    """A keeper process and what it started."""
+
+    def __init__(self, settings: TreeSettings) -> None:
+        self.settings = settings
+        self.log = settings.folder / "workers.txt"
+        options = settings._asdict() | {"folder": str(settings.folder), "parent": os.getpid()}
+        del options["environment"]
+        environment = {
+            TREE_VARIABLE: json.dumps(options),
+            FOLDER_VARIABLE: str(settings.folder),
+            "DULY_URL": settings.url,
+            "DULY_LOG_LEVEL": "WARNING",
+        }
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
+                [sys.executable, "-m", settings.program],
+                env=os.environ | environment | dict(settings.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+        self._known: dict[int, Child] = {}
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the keeper has not ended."""
+        return self._process.poll() is None
+
+    @property
+    def status(self) -> int | None:
+        """The keeper's exit status; negative for a signal, None while it runs."""
+        return self._process.poll()
+
+    def children(self) -> list[Child]:
+        """Return the worker processes that live now."""
+        rows = process_table().values()
+        pids = [row.pid for row in rows if row.parent == self.pid and row.state != "Z"]
+        self._known = {pid: self._known.get(pid) or _child(pid) for pid in pids}
+        # Between fork and exec a child is no worker yet.
+        return [child for child in self._known.values() if child.slots or not _CAN_SEE]
+
+    def signal_child(self, child: Child, number: int) -> bool:
+        """Send a signal to one worker process; say whether it was there to get it."""
+        return self._is_ours(child) and _send(os.kill, child.pid, number)
+
+    def signal_children(self, children: Iterable[Child], number: int) -> None:
+        """Send a signal to worker processes and all they started."""
+        for child in children:
+            if self._is_ours(child):
+                _send(os.killpg, child.pid, number)
+
+    def signal_keeper(self, number: int) -> bool:
+        """Send a signal to the keeper alone."""
+        if self._process.poll() is not None:
+            return False
+        return _send(os.kill, self.pid, number)
+
+    def wait(self, seconds: float) -> int | None:
+        """Wait for the keeper's end and return its status, None if it did not come in time."""
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def end(self) -> None:
+        """End everything of this tree at once."""
+        children = self.children() if self.is_running else []
+        self.signal_keeper(signal.SIGKILL)
+        for child in children:
+            # The keeper's death kills its children; one that is frozen is not left behind either.
+            _send(os.killpg, child.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def _is_ours(self, child: Child) -> bool:
+        row = process_table().get(child.pid)
+        return row is not None and row.parent == self.pid
+
+
+def wait_for(condition: Callable[[], bool], seconds: float, pause: float = _LOOK_SECONDS) -> bool:
+    """Wait until something is so; say whether it came so in time."""
+    until = monotonic() + seconds
+    while not condition():
+        if monotonic() >= until:
+            return False
+        pause_for(pause)
+    return True
+
+
+def pause_for(seconds: float) -> None:
+    """Let time pass."""
+    threading.Event().wait(seconds)
+
+
+def is_stopped(pid: int) -> bool:
+    """Say whether a process was stopped by a signal, as its parent would see by WIFSTOPPED."""
+    return state_of(pid) == "T"
+
+
+_CAN_SEE = sys.platform == "linux"
+
+
+def _child(pid: int) -> Child:
+    text = environment_of(pid).get(ENVIRONMENT)
+    if text is None:
+        return Child(pid, None, None)
+    config = json.loads(text)
+    return Child(pid, config["worker_id"], Path(config["slots"]))
+
+
+def _look(path: Path, look: Callable[[Slots], bool]) -> bool:
+    try:
+        slots = Slots(path)
+    except (OSError, ValueError):
+        return False
+    try:
+        return look(slots)
+    finally:
+        slots.close()
+
+
+def _send(send: Callable[[int, int], None], pid: int, number: int) -> bool:
+    try:
+        send(pid, number)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,168 @@
+"""One scenario under way on one database: the trees, the work, the strikes, and what came of it."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from duly.api.runs import Filter
+from duly.clock import monotonic
+from duly.prove import workload
+from duly.prove.checker import Freeze, History, Request
+from duly.prove.database import Database
+from duly.prove.feeding import Feeder, Mix, everything, waiting
+from duly.prove.journals import Journal
+from duly.prove.strikes import Strike
+from duly.prove.trees import Tree, TreeSettings, wait_for
+
+Tell = Callable[[str, int, int], None]
+"""Told what is under way, how much of it is done, and how much there is."""
+
+START_SECONDS = 30.0
+DRAIN_SECONDS = 90.0
+STOP_SECONDS = 30.0
+_LOOK_SECONDS = 0.05
+
+
+class Trial:
+    """Use as a context manager: whatever happens, its processes are gone afterwards."""
+
+    def __init__(
+        self, url: str, folder: Path, *, seed: int, tell: Tell = lambda _what, _done, _all: None
+    ) -> None:
+        self.url = url
+        self.folder = folder
+        self.seed = seed
+        self.tell = tell
+        self.random = Random(seed)  # noqa: S311 - a seed must repeat what it chose
+        self.app = workload.app
+        self.app.use_url(url)
+        self.database = Database(self.app.store)
+        self.journal = Journal(folder)
+        self.settings = TreeSettings(url, folder)
+        self.trees: list[Tree] = []
+        self.strikes: list[Strike] = []
+        self.freezes: list[Freeze] = []
+        self.feeder = self._feeder(everything, backlog=60)
+        self.charges_allowed = True
+        self.seconds_to_settle: float | None = None
+        self.redriven = 0
+        self.broken: list[str] = []
+        """What a scenario found broken that only it can know."""
+        self.facts: dict[str, Any] = {}
+        """Whatever else a scenario measured."""
+
+    def __enter__(self) -> "Trial":
+        self.database.create_ledger()
+        self.database.record_transitions()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for tree in self.trees:
+            tree.end()
+        self.app.close()
+
+    # -- doing --
+
+    def use_mix(self, mix: Mix, *, backlog: int) -> None:
+        """Enqueue other calls than those of every kind."""
+        self.feeder = self._feeder(mix, backlog=backlog)
+
+    def start_tree(self, **changes: Any) -> Tree:  # noqa: ANN401 - fields of TreeSettings
+        """Start one more keeper."""
+        tree = Tree(self.settings._replace(**changes))
+        self.trees.append(tree)
+        return tree
+
+    def wait_until_working(self) -> None:
+        """Wait until every tree has a worker that claims."""
+        ready = wait_for(lambda: all(map(is_working, self.trees)), START_SECONDS, _LOOK_SECONDS)
+        if not ready:
+            message = f"no worker started within {START_SECONDS:.0f} s; see {self.settings.folder}"
+            raise TimeoutError(message)
+
+    def replace(self, tree: Tree) -> Tree:
+        """Start a tree in the place of one that has ended."""
+        self.trees.remove(tree)
+        return self.start_tree(**tree.settings._asdict())
+
+    def settle_down(self) -> None:
+        """Wait until nothing is left to do, and drive again what ended by the crash limit.
+
+        A run whose process was killed under it three times in a row is a dead letter, as promised:
+        it has to be there, and has to run when an operator says so.
+        """
+        began_at = monotonic()
+        self.drain()
+        self.seconds_to_settle = monotonic() - began_at
+        crashed = Filter(state="failed")
+        self.redriven = self.app.dead.retry(which=crashed, actor="prove", reason="killed").done
+        if self.redriven:
+            self.drain()
+
+    def stop_trees(self) -> None:
+        """Ask all keepers to stop; those that do not are ended."""
+        for tree in self.trees:
+            tree.signal_keeper(signal.SIGTERM)
+        self.facts["keepers_stopped"] = [tree.wait(STOP_SECONDS) for tree in self.trees]
+        for tree in self.trees:
+            tree.end()
+
+    def drain(self) -> None:
+        """Wait until nothing is left to do."""
+        last = max(1, waiting(self.app))
+
+        def is_drained() -> bool:
+            left = waiting(self.app)
+            self.tell("settling down", max(0, last - left), last)
+            return left == 0
+
+        wait_for(is_drained, DRAIN_SECONDS, _LOOK_SECONDS)
+
+    # -- looking back --
+
+    def history(self) -> History:
+        """Gather everything the checker needs."""
+        self.tell("reading back", 0, 1)
+        requests: list[Request] = [*self.feeder.requests, *self.journal.read_requests()]
+        effects = [*self.database.rows(), *self.journal.read_effects()]
+        unsettled = waiting(self.app)
+        return History(
+            requests=requests,
+            events=self.database.events(),
+            signs=self.journal.read_signs(),
+            effects=effects,
+            freezes=self.freezes,
+            runs=self.database.runs(),
+            attempts=self.database.attempts(),
+            transactional=workload.TRANSACTIONAL,
+            held=workload.HELD,
+            missing=self.feeder.missing,
+            went_back=self.feeder.went_back,
+            damage=self.database.damage(),
+            workers_left_live=[
+                worker_id for worker_id, state, _pid in self.database.workers() if state == "live"
+            ],
+            unsettled_after=DRAIN_SECONDS if unsettled else None,
+            charges_allowed=self.charges_allowed,
+        )
+
+    def killed_as_keepers_saw(self) -> int:
+        """Return how many workers' deaths by SIGKILL their keepers saw by waitpid."""
+        return sum(
+            name == "WorkerEnded" and f"status {-signal.SIGKILL}" in fields[1]
+            for name, _pid, _at, *fields in self.journal.read_events()
+        )
+
+    def writes_refused(self) -> int:
+        """Return how many late results the fence turned away, as the workers noted."""
+        return sum(name == "ClaimWasLost" for name, *_ in self.journal.read_events())
+
+    def _feeder(self, mix: Mix, *, backlog: int) -> Feeder:
+        return Feeder(self.app, mix, Random(self.random.random()), backlog=backlog)  # noqa: S311
+
+
+def is_working(tree: Tree) -> bool:
+    """Say whether a tree has a worker that claims."""
+    return any(child.is_registered for child in tree.children())

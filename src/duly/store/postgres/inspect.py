@@ -1,0 +1,107 @@
+"""Reading."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from duly.core.record import (
+    Act,
+    AttemptRecord,
+    DeadGroup,
+    LogLine,
+    QueueRecord,
+    RunRecord,
+    WorkerRecord,
+)
+from duly.core.states import DEAD
+from duly.store.postgres.columns import is_run_id, texts
+from duly.store.protocol import RunFilter
+from duly.store.statements import load
+
+SQL = load("duly.store.postgres", "inspect")
+
+Query = Callable[[str, Mapping[str, Any]], list[tuple[Any, ...]]]
+
+
+class PostgresInspector:
+    """The reads of a store, over its `_query`."""
+
+    _query: Query
+
+    def get_run(self, run_id: str) -> RunRecord | None:
+        """Return one run, wherever it is."""
+        if not is_run_id(run_id):
+            return None
+        rows = self._query(SQL["run"], {"run_id": run_id})
+        return RunRecord(*rows[0]) if rows else None
+
+    def get_states(self, run_ids: Sequence[str]) -> dict[str, str]:
+        """Return the states of those runs that exist."""
+        known = [run_id for run_id in run_ids if is_run_id(run_id)]
+        if not known:
+            return {}
+        return {run_id: state for run_id, state in self._query(SQL["states"], _ids(known))}  # noqa: C416 - rows are tuples of anything
+
+    def list_runs(self, which: RunFilter) -> list[RunRecord]:
+        """Return runs, newest first."""
+        if which.before is not None and not is_run_id(which.before):
+            return []
+        only_dead = bool(which.states) and DEAD.issuperset(which.states)
+        name = "dead_runs" if only_dead else "runs"
+        return [RunRecord(*row) for row in self._query(SQL[name], _filter(which))]
+
+    def list_attempts(self, run_id: str) -> list[AttemptRecord]:
+        """Return the ended attempts of a run, oldest first."""
+        if not is_run_id(run_id):
+            return []
+        return [AttemptRecord(*row) for row in self._query(SQL["attempts"], {"run_id": run_id})]
+
+    def list_logs(self, run_id: str, limit: int) -> list[LogLine]:
+        """Return the log lines of a run, oldest first."""
+        if not is_run_id(run_id):
+            return []
+        rows = self._query(SQL["logs"], {"run_id": run_id, "limit": limit})
+        return [LogLine(*row) for row in rows]
+
+    def list_acts(self, subject: str | None, limit: int) -> list[Act]:
+        """Return operators' acts, newest first."""
+        rows = self._query(SQL["acts"], {"subject": subject, "limit": limit})
+        return [Act(*row) for row in rows]
+
+    def list_workers(self) -> list[WorkerRecord]:
+        """Return workers, newest first."""
+        return [WorkerRecord(*row) for row in self._query(SQL["workers"], {})]
+
+    def list_queues(self) -> list[QueueRecord]:
+        """Return queues by name."""
+        return [QueueRecord(*row) for row in self._query(SQL["queues"], {})]
+
+    def list_dead_groups(self, which: RunFilter) -> list[DeadGroup]:
+        """Return dead letters grouped by task and fingerprint, the largest first."""
+        return [DeadGroup(*row) for row in self._query(SQL["dead_groups"], _filter(which))]
+
+    def list_cancel_requests(self, worker_id: str) -> list[str]:
+        """Return the runs of a worker that someone asked to cancel."""
+        return [row[0] for row in self._query(SQL["cancel_requests"], {"worker_id": worker_id})]
+
+    def now(self) -> int:
+        """Return the wall time of this store, which is the server's."""
+        return int(self._query(SQL["now"], {})[0][0])
+
+
+def _ids(run_ids: Sequence[str]) -> dict[str, str]:
+    return {"run_ids": texts(run_ids)}
+
+
+def _filter(which: RunFilter) -> dict[str, Any]:
+    tag_name, tag_value = which.tag or (None, None)
+    return {
+        "states": texts(which.states) if which.states else None,
+        "task": which.task,
+        "queue": which.queue,
+        "tag_name": tag_name,
+        "tag_value": tag_value,
+        "fingerprint": which.fingerprint,
+        "since": which.since,
+        "before": which.before,
+        "limit": which.limit,
+    }

@@ -1,0 +1,74 @@
+"""Who lives: a counter in each worker's row, on a connection that fails rather than hangs."""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+
+from duly.errors import StoreError
+from duly.store.postgres.address import Address
+from duly.store.postgres.columns import texts
+from duly.store.postgres.connection import HINTS, Session, connect, execute_within
+from duly.store.postgres.failures import translated
+from duly.store.statements import load
+
+SQL = load("duly.store.postgres", "recover")
+
+ANSWER_SECONDS = 2
+"""Connecting and asking together stay below the time between two beats."""
+
+
+class PostgresPulse:
+    """Beats for workers and watches others', by their rows."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address.with_parameters(connect_timeout=ANSWER_SECONDS)
+        self._settings = {**HINTS, "statement_timeout": f"{ANSWER_SECONDS}s"}
+        self._mutex = threading.Lock()
+        self._session: Session | None = None
+
+    def beat(self, worker_ids: Sequence[str]) -> set[str]:
+        """Count one beat for each; return those the store still calls live."""
+        if not worker_ids:
+            return set()
+        return {row[0] for row in self._ask(SQL["beat"], (texts(worker_ids),))}
+
+    def read(self) -> dict[str, int | None]:
+        """Return every live worker's counter; a dead process looks like a frozen one from here."""
+        return {worker_id: int(beats) for worker_id, beats in self._ask(SQL["beats"], ())}
+
+    def forget(self, worker_id: str) -> None:
+        """Do nothing: a recovered worker leaves nothing but its row, which is history."""
+
+    def close(self) -> None:
+        """Hang up."""
+        with self._mutex:
+            self._hang_up()
+
+    def _ask(self, sql: str, parameters: Sequence[str]) -> list[tuple[Any, ...]]:
+        with self._mutex:
+            if self._session is None or not self._session.is_alive():
+                self._hang_up()
+                self._session = connect(self._address, self._settings)
+            try:
+                return execute_within(self._session, sql, parameters, seconds=ANSWER_SECONDS)
+            except psycopg.Error as error:
+                # Without asking why: a beat that failed is not worth a second try on this line.
+                self._hang_up()
+                raise translated(error, self._address) from error
+            except StoreError:
+                self._hang_up()
+                raise
+
+    def _hang_up(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+
+class PostgresLife:
+    """Held by the process that is the worker: its beats alone show that it lives."""
+
+    def end(self) -> None:
+        """Do nothing: good-byes are said by Recover(stopped=True)."""

@@ -1,0 +1,148 @@
+-- inspect: reads. A run is read from the view over all three tables in one statement.
+
+-- :name run
+SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
+       retries_used, crashes, duly_microseconds(created_at), duly_microseconds(due_at),
+       duly_microseconds(expires_at), duly_microseconds(claimed_at),
+       duly_microseconds(finished_at), worker_id, cancel_requested, parked, key, tags, arguments,
+       result, error, traceback, fingerprint, progress, progress_text
+  FROM duly_every_run
+ WHERE id = %(run_id)s
+
+-- :name states
+SELECT id::text, state FROM duly_every_run WHERE id = ANY (%(run_ids)s::uuid[])
+
+-- :name runs
+SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
+       retries_used, crashes, duly_microseconds(created_at), duly_microseconds(due_at),
+       duly_microseconds(expires_at), duly_microseconds(claimed_at),
+       duly_microseconds(finished_at), worker_id, cancel_requested, parked, key, tags, arguments,
+       result, error, traceback, fingerprint, progress, progress_text
+  FROM duly_every_run AS run
+ WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+   AND (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
+   AND (%(task)s::text IS NULL OR task = %(task)s::text)
+   AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
+   AND (%(fingerprint)s::text IS NULL OR fingerprint = %(fingerprint)s::text)
+   AND (%(since)s::bigint IS NULL OR created_at >= duly_time(%(since)s::bigint))
+   AND (%(tag_name)s::text IS NULL OR EXISTS (
+        SELECT 1 FROM duly_tags
+         WHERE name = %(tag_name)s::text AND value = %(tag_value)s::text AND run_id = run.id))
+ ORDER BY run.id DESC
+ LIMIT %(limit)s
+
+-- :name dead_runs
+-- The same filters over dead letters alone, by their own index.
+SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
+       retries_used, crashes, duly_microseconds(created_at), duly_microseconds(due_at),
+       duly_microseconds(expires_at), duly_microseconds(claimed_at),
+       duly_microseconds(finished_at), worker_id, cancel_requested, parked, key, tags, arguments,
+       result, error, traceback, fingerprint, progress, progress_text
+  FROM duly_every_run
+ WHERE id IN (
+       SELECT id FROM duly_history
+        WHERE state IN ('failed', 'interrupted')
+          AND (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
+          AND (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+          AND (%(task)s::text IS NULL OR task = %(task)s::text)
+          AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
+          AND (%(fingerprint)s::text IS NULL OR fingerprint = %(fingerprint)s::text)
+          AND (%(since)s::bigint IS NULL OR created_at >= duly_time(%(since)s::bigint))
+          AND (%(tag_name)s::text IS NULL OR EXISTS (
+               SELECT 1 FROM duly_tags
+                WHERE name = %(tag_name)s::text AND value = %(tag_value)s::text
+                  AND run_id = duly_history.id))
+        ORDER BY id DESC
+        LIMIT %(limit)s)
+ ORDER BY duly_every_run.id DESC
+
+-- :name dead_groups
+-- There is no max(uuid) before PostgreSQL 18, hence the text.
+SELECT task, coalesce(fingerprint, ''), count(*), max(error COLLATE "C"),
+       duly_microseconds(min(finished_at)), duly_microseconds(max(finished_at)),
+       max(id::text COLLATE "C")
+  FROM duly_history
+ WHERE state IN ('failed', 'interrupted')
+   AND (%(task)s::text IS NULL OR task = %(task)s::text)
+   AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
+   AND (%(since)s::bigint IS NULL OR created_at >= duly_time(%(since)s::bigint))
+ GROUP BY task, coalesce(fingerprint, '')
+ ORDER BY count(*) DESC, task
+ LIMIT %(limit)s
+
+-- :name attempts
+SELECT run_id::text, claim_number, generation, attempt, outcome, worker_id,
+       duly_microseconds(started_at), duly_microseconds(finished_at), error, traceback
+  FROM duly_attempts WHERE run_id = %(run_id)s
+UNION ALL
+SELECT id::text, claim_number, generation, attempt, outcome, worker_id,
+       duly_microseconds(started_at), duly_microseconds(finished_at), error, traceback
+  FROM duly_history WHERE id = %(run_id)s AND outcome IS NOT NULL
+ ORDER BY claim_number
+
+-- :name logs
+SELECT run_id::text, claim_number, duly_microseconds(at), level, message
+  FROM duly_logs WHERE run_id = %(run_id)s
+ ORDER BY at, number
+ LIMIT %(limit)s
+
+-- :name acts
+SELECT duly_microseconds(at), actor, act, subject, reason
+  FROM duly_acts
+ WHERE (%(subject)s::text IS NULL OR subject = %(subject)s::text)
+ ORDER BY at DESC, number DESC
+ LIMIT %(limit)s
+
+-- :name workers
+SELECT id, state, host, pid, duly_microseconds(started_at), duly_microseconds(seen_at),
+       duly_microseconds(stopped_at), lease_seconds, queues, tasks,
+       (SELECT count(*) FROM duly_runs WHERE worker_id = duly_workers.id)
+  FROM duly_workers
+ ORDER BY duly_workers.started_at DESC, id DESC
+ LIMIT 200
+
+-- :name queues
+-- Counts stop at a cap: an operator needs "10,000 and more", not a walk over all of them. The names
+-- are found by jumping from one to the next in an index, where SQLite reads the tables.
+WITH RECURSIVE ready(queue) AS (
+    (SELECT queue FROM duly_runs WHERE state = 'queued' ORDER BY queue LIMIT 1)
+    UNION ALL
+    SELECT (SELECT next.queue FROM duly_runs AS next
+             WHERE next.state = 'queued' AND next.queue > ready.queue
+             ORDER BY next.queue LIMIT 1)
+      FROM ready
+     WHERE ready.queue IS NOT NULL
+), waiting(queue) AS (
+    (SELECT queue FROM duly_waiting ORDER BY queue LIMIT 1)
+    UNION ALL
+    SELECT (SELECT next.queue FROM duly_waiting AS next
+             WHERE next.queue > waiting.queue
+             ORDER BY next.queue LIMIT 1)
+      FROM waiting
+     WHERE waiting.queue IS NOT NULL
+), every(name) AS (
+    SELECT name FROM duly_queues
+    UNION SELECT queue FROM ready WHERE queue IS NOT NULL
+    UNION SELECT queue FROM waiting WHERE queue IS NOT NULL
+    UNION SELECT queue FROM duly_runs WHERE worker_id IS NOT NULL
+)
+SELECT name,
+       coalesce((SELECT paused FROM duly_queues AS known WHERE known.name = every.name), false),
+       (SELECT count(*) FROM (SELECT 1 FROM duly_runs
+                               WHERE state = 'queued' AND queue = every.name LIMIT 10001) AS _),
+       (SELECT count(*) FROM (SELECT 1 FROM duly_waiting
+                               WHERE queue = every.name LIMIT 10001) AS _),
+       (SELECT count(*) FROM (SELECT 1 FROM duly_runs
+                               WHERE worker_id IS NOT NULL AND queue = every.name
+                               LIMIT 10001) AS _)
+  FROM every
+ ORDER BY name
+
+-- :name cancel_requests
+SELECT id::text FROM duly_runs WHERE worker_id = %(worker_id)s AND cancel_requested
+
+-- :name now
+SELECT duly_microseconds(duly_now())
+
+-- :name schema
+SELECT max(version), max(oldest_code) FROM duly_schema

@@ -1,0 +1,247 @@
+"""The store on a PostgreSQL database: many writers at once, on any number of machines."""
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+import psycopg
+from psycopg_pool import ConnectionPool
+
+from duly.clock import Clock
+from duly.errors import StoreError
+from duly.store.committer import Done
+from duly.store.migrator import OLDEST_CODE, Migration, Schema
+from duly.store.postgres import enqueue
+from duly.store.postgres.address import Address
+from duly.store.postgres.connection import Session, connect
+from duly.store.postgres.failures import is_fatal, translated
+from duly.store.postgres.inspect import SQL as INSPECT
+from duly.store.postgres.inspect import PostgresInspector
+from duly.store.postgres.pulse import PostgresLife, PostgresPulse
+from duly.store.postgres.section import PostgresSection
+from duly.store.postgres.writers import Writers
+from duly.store.protocol import Enqueue, Op, Statement
+
+PACKAGE = "duly.store.postgres"
+
+READERS = 4
+SECTIONS = 16
+"""How many runs of one process can be inside a transaction of their own; more wait for these."""
+READER_SECONDS = 5.0
+SECTION_SECONDS = 30.0
+
+
+class PostgresStore(PostgresInspector):
+    """One open database."""
+
+    def __init__(self, url: str, *, clock: Clock | None = None) -> None:  # noqa: ARG002 - the server's clock counts
+        self.url = url
+        self._address = Address(url)
+        self.shown_url = self._address.shown_url
+        self.notices: list[str] = []
+        self._is_closed = False
+        self._process: _Process | None = None
+        self._mutex = threading.Lock()
+        with closing(connect(self._address, {})) as session:
+            if session.pooled:
+                self.notices.append(
+                    f"{self.shown_url} is a pooler that shares connections: workers cannot be "
+                    f"woken across processes and look for runs every second instead; name the "
+                    f"server itself for lower latency"
+                )
+        _stores.add(self)
+
+    # -- writing --
+
+    def apply(self, ops: Sequence[Op]) -> list[Any]:
+        """Write the ops and return their answers, in order."""
+        return self._here().writers.apply(ops)
+
+    def submit(self, ops: Sequence[Op], done: Done) -> None:
+        """Write the ops from the committers' own threads."""
+        self._here().writers.submit(ops, done)
+
+    def section(self) -> PostgresSection:
+        """Return a transaction for the body of a run."""
+        return PostgresSection(self._address, lambda: self._here().sections())
+
+    def enqueue_statement(self, op: Enqueue) -> Statement:
+        """Return the SQL that enqueues on a connection that is not ours."""
+        return enqueue.statement(op)
+
+    # -- reading --
+
+    def _query(self, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        pool = self._here().readers()
+        retried = False
+        while True:
+            try:
+                with pool.connection() as session:
+                    return session.execute(sql, parameters).fetchall()
+            except psycopg.Error as error:
+                # Reading twice harms nobody; a server that restarted deserves it.
+                if retried or not (is_fatal(error) or isinstance(error, psycopg.OperationalError)):
+                    raise translated(error, self._address) from error
+                retried = True
+
+    # -- liveness and hints --
+
+    def pulse(self) -> PostgresPulse:
+        """Return what beats and watches beats."""
+        return self._here().pulse
+
+    def live(self, worker_id: str) -> PostgresLife:  # noqa: ARG002 - its row and its beats show it
+        """Return what a worker process holds while it lives."""
+        return PostgresLife()
+
+    def wake(self) -> None:
+        """Hint to all workers that there may be something to do."""
+        self._here().writers.hints.send()
+
+    def listen(self, woken: Callable[[], None]) -> Callable[[], None]:
+        """Call `woken` at every hint until the returned function is called."""
+        return self._here().writers.hints.listen(woken)
+
+    def close(self) -> None:
+        """Write what waits, end all threads, hang up."""
+        with self._mutex:
+            process, self._process = self._process, None
+            self._is_closed = True
+        if process is not None:
+            process.close()
+
+    # -- schema --
+
+    def read_schema(self) -> Schema:
+        """Return the version of the tables; 0 if there are none."""
+        with self._session() as session:
+            row = session.execute("SELECT to_regclass('duly_schema') IS NOT NULL").fetchone()
+            if row != (True,):
+                return Schema(0, 0)
+            return Schema(*session.execute(INSPECT["schema"]).fetchall()[0])
+
+    def run_migrations(self, plan: Callable[[Schema], list[Migration]]) -> list[str]:
+        """Run what `plan` asks for, under an advisory lock, in one transaction."""
+        with self._session() as session, session.transaction():
+            session.execute(
+                "SELECT pg_advisory_xact_lock(hashtextextended('duly migrations', 1685417081))"
+            )
+            session.execute(
+                "CREATE TABLE IF NOT EXISTS duly_schema (version integer NOT NULL,"
+                " oldest_code integer NOT NULL, name text NOT NULL)"
+            )
+            found = session.execute(INSPECT["schema"]).fetchall()[0]
+            steps = plan(Schema(found[0] or 0, found[1] or 0))
+            for step in steps:
+                session.execute(step.sql, prepare=False)
+                session.execute(
+                    "INSERT INTO duly_schema VALUES (%s, %s, %s)",
+                    (step.version, OLDEST_CODE, step.name),
+                )
+        return [step.name for step in steps]
+
+    @contextmanager
+    def _session(self) -> Iterator[Session]:
+        with closing(connect(self._address, {})) as session:
+            try:
+                yield session
+            except psycopg.Error as error:
+                raise translated(error, self._address) from error
+
+    # -- processes --
+
+    def _here(self) -> "_Process":
+        """Return what this process holds open; a forked child begins anew."""
+        process = self._process
+        if process is not None:
+            return process
+        with self._mutex:
+            if self._is_closed:
+                raise StoreError("this store is closed; open the application's store anew")
+            if self._process is None:
+                self._process = _Process(self._address)
+            return self._process
+
+    def _leave_to_parent(self) -> None:
+        """After a fork: keep what was inherited, and never use or close it."""
+        if self._process is not None:
+            _inherited.append(self._process)
+        self._process = None
+        self._mutex = threading.Lock()
+
+
+class _Process:
+    """Connections and threads, which belong to one process."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._mutex = threading.Lock()
+        self._readers: ConnectionPool[Session] | None = None
+        self._sections: ConnectionPool[Session] | None = None
+        self.writers = Writers(address)
+        self.pulse = PostgresPulse(address)
+
+    def readers(self) -> ConnectionPool[Session]:
+        """Return the connections that read."""
+        with self._mutex:
+            if self._readers is None:
+                self._readers = self._pool("duly-readers", READERS, seconds=READER_SECONDS)
+            return self._readers
+
+    def sections(self) -> ConnectionPool[Session]:
+        """Return the connections of runs that write in a transaction of their own.
+
+        They are apart from the readers' because a body may keep one for as long as it runs.
+        """
+        with self._mutex:
+            if self._sections is None:
+                self._sections = self._pool("duly-sections", SECTIONS, seconds=SECTION_SECONDS)
+            return self._sections
+
+    def close(self) -> None:
+        """Write what waits, end all threads, hang up."""
+        self.writers.close()
+        self.pulse.close()
+        for pool in (self._readers, self._sections):
+            if pool is not None:
+                pool.close()
+
+    def _pool(self, name: str, size: int, *, seconds: float) -> ConnectionPool[Session]:
+        return ConnectionPool(
+            connection_class=Session,
+            # Unprepared, so that every plan knows which filters are given.
+            kwargs=self._address.parameters | {"autocommit": True, "prepare_threshold": None},
+            min_size=0,
+            max_size=size,
+            open=True,
+            configure=_greet,
+            check=_check,
+            name=name,
+            timeout=seconds,
+            reconnect_timeout=seconds,
+            num_workers=1,
+        )
+
+
+def _greet(session: Session) -> None:
+    session.greet({})
+
+
+def _check(session: Session) -> None:
+    if not session.is_alive():
+        raise psycopg.OperationalError("the server hung up")
+
+
+_stores: "weakref.WeakSet[PostgresStore]" = weakref.WeakSet()
+_inherited: list[_Process] = []
+
+
+def _after_fork() -> None:
+    for store in list(_stores):
+        store._leave_to_parent()  # noqa: SLF001 - of this module
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,172 @@
+"""Wake-up hints across processes: NOTIFY after each commit, many commits to one NOTIFY.
+
+A hint may be lost; polling is the backstop. Behind a pooler nobody can LISTEN, and polling is all
+there is between processes.
+"""
+
+import contextlib
+import os
+import select
+import threading
+from collections.abc import Callable
+
+import psycopg
+from psycopg import sql
+
+from duly.errors import StoreError
+from duly.store.postgres.address import Address
+from duly.store.postgres.connection import HINTS, Line, Session, connect
+
+_BETWEEN_SECONDS = 0.002
+"""The first hint goes out at once; while more come in, one in this time."""
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 5.0
+
+
+class Hints:
+    """Sends and receives hints for one store."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._here: list[Callable[[], None]] = []
+        self._listeners: list[_Listener] = []
+        self._notifier = _Notifier(address)
+
+    def send(self) -> None:
+        """Hint to every listener, in this process and in others."""
+        for woken in tuple(self._here):
+            woken()
+        self._notifier.poke()
+
+    def listen(self, woken: Callable[[], None]) -> Callable[[], None]:
+        """Call `woken` at every hint until the returned function is called."""
+        listener = _Listener(self._address, woken, self._notifier)
+        self._here.append(woken)
+        self._listeners.append(listener)
+
+        def end() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+                self._here.remove(woken)
+                listener.close()
+
+        return end
+
+    def close(self) -> None:
+        """End all threads."""
+        while self._listeners:
+            self._listeners.pop().close()
+        self._notifier.close()
+
+
+class _Notifier:
+    """Says NOTIFY for everybody in this process, off the path of those who write."""
+
+    def __init__(self, address: Address) -> None:
+        self._line = Line(address, HINTS)
+        self._poked = threading.Event()
+        self._ending = threading.Event()
+        self._mutex = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def pid(self) -> int:
+        """The backend that sends this process's hints."""
+        return self._line.pid
+
+    def poke(self) -> None:
+        """Have a hint sent soon; cheap, and never waits."""
+        if self._thread is None:
+            self._start()
+        if not self._poked.is_set():
+            self._poked.set()
+
+    def close(self) -> None:
+        """End the thread; a hint that was not sent yet is lost, as hints may be."""
+        self._ending.set()
+        self._poked.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._line.close()
+
+    def _start(self) -> None:
+        with self._mutex:
+            if self._thread is None:
+                thread = threading.Thread(target=self._serve, name="duly-notifier", daemon=True)
+                thread.start()
+                self._thread = thread
+
+    def _serve(self) -> None:
+        while True:
+            self._poked.wait()
+            if self._ending.is_set():
+                return
+            self._poked.clear()
+            try:
+                self._line.run(_notify)
+            except StoreError:
+                self._ending.wait(_LONGEST_PAUSE_SECONDS)
+            else:
+                self._ending.wait(_BETWEEN_SECONDS)
+
+
+class _Listener:
+    """Waits for hints of other processes on a connection of its own, at no cost while idle."""
+
+    def __init__(self, address: Address, woken: Callable[[], None], notifier: _Notifier) -> None:
+        self._address = address
+        self._woken = woken
+        self._notifier = notifier
+        self._ending = threading.Event()
+        self._end_reader, self._end_writer = os.pipe()
+        self._thread = threading.Thread(target=self._serve, name="duly-listener", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread at once."""
+        self._ending.set()
+        os.write(self._end_writer, b"!")
+        self._thread.join()
+        os.close(self._end_reader)
+        os.close(self._end_writer)
+
+    def _serve(self) -> None:
+        pause = _FIRST_PAUSE_SECONDS
+        while not self._ending.is_set():
+            with contextlib.suppress(StoreError, psycopg.Error):
+                session = connect(self._address, HINTS)
+                with contextlib.closing(session):
+                    if session.pooled:
+                        return
+                    _subscribe(session)
+                    pause = _FIRST_PAUSE_SECONDS
+                    # What was written while nobody listened gave no hint.
+                    self._woken()
+                    self._receive(session)
+            self._ending.wait(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    def _receive(self, session: Session) -> None:
+        readiness = select.poll()
+        readiness.register(session.fileno(), select.POLLIN)
+        readiness.register(self._end_reader, select.POLLIN)
+        while True:
+            readiness.poll()
+            if self._ending.is_set():
+                return
+            session.pgconn.consume_input()
+            from_others = False
+            while (hint := session.pgconn.notifies()) is not None:
+                from_others |= hint.be_pid != self._notifier.pid
+            if from_others:
+                self._woken()
+
+
+def _notify(session: Session, lost: bool) -> None:  # noqa: ARG001, FBT001 - as `Line.run` calls it
+    session.execute_alone("SELECT pg_notify(duly_channel(), '')", {})
+
+
+def _subscribe(session: Session) -> None:
+    row = session.execute("SELECT duly_channel()").fetchone()
+    channel = row[0] if row is not None else "duly"
+    session.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))

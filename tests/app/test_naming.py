@@ -1,0 +1,132 @@
+"""A task has one name, whether its file is run as a program or imported by a worker."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from duly import Duly
+
+PROGRAM = """
+import sys
+from duly import Duly
+
+app = Duly()
+
+
+@app.task
+def send(number: int) -> int:
+    return number * 2
+
+
+class Shop:
+    @app.task
+    @staticmethod
+    def bill(number: int) -> int:
+        return number
+
+
+if __name__ == "__main__":
+    print(send.name, Shop.bill.name)
+    if "enqueue" in sys.argv:
+        send.enqueue(21)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a program, and a package with the same program inside."""
+    (tmp_path / "shop.py").write_text(PROGRAM)
+    package = tmp_path / "company" / "sales"
+    package.mkdir(parents=True)
+    for init in (package.parent, package):
+        (init / "__init__.py").write_text("")
+    (package / "shop.py").write_text(PROGRAM)
+    (package / "__main__.py").write_text(PROGRAM)
+    return tmp_path
+
+
+def run(folder: Path, *arguments: str, **environment: str) -> str:
+    """Run Python on something in the folder and return what it printed."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_program_names_its_tasks_as_an_import_of_it_does(folder):
+    as_program = run(folder, "shop.py")
+    imported = run(folder, "-c", "import shop; print(shop.send.name, shop.Shop.bill.name)")
+
+    assert as_program == imported == "shop:send shop:Shop.bill"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("company/sales/shop.py",),
+        ("-m", "company.sales.shop"),
+        ("-c", "import company.sales.shop as s; print(s.send.name, s.Shop.bill.name)"),
+    ],
+    ids=["file", "module", "import"],
+)
+def test_a_program_inside_a_package_is_named_by_its_place_in_it(folder, arguments):
+    assert run(folder, *arguments) == "company.sales.shop:send company.sales.shop:Shop.bill"
+
+
+def test_a_package_run_by_its_name_is_named_without_main(folder):
+    assert run(folder, "-m", "company.sales") == "company.sales:send company.sales:Shop.bill"
+
+
+def test_a_program_that_is_imported_too_registers_its_tasks_once(folder):
+    (folder / "base.py").write_text("from duly import Duly\napp = Duly()\n")
+    (folder / "both.py").write_text(
+        "from base import app\n"
+        "@app.task\n"
+        "def send() -> None: ...\n"
+        "if __name__ == '__main__':\n"
+        "    import both\n"
+        "    print(both.send is not send, *app.registry.names())\n"
+    )
+
+    assert run(folder, "both.py") == "True both:send"
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_what_a_program_enqueues_a_worker_that_imports_it_runs(folder, app, store_url):
+    run(folder, "shop.py", "enqueue", DULY_URL=store_url)
+
+    run(folder, "-c", "import shop; shop.app.worker().drain(timeout=20)", DULY_URL=store_url)
+
+    (found,) = app.runs.list()
+    assert (found.record.task, found.state, found.result()) == ("shop:send", "succeeded", 42)
+
+
+def test_a_run_enqueued_under_an_old_name_is_run_by_the_task_that_carries_it(app, store_url):
+    before = Duly(store_url)
+
+    @before.task(name="old:name")
+    def send(number: int) -> int:
+        return number
+
+    run_id = send.enqueue(4).id
+    before.close()
+
+    @app.task(name="new:name", aliases=("old:name",))
+    def double(number: int) -> int:
+        return number * 2
+
+    app.worker().drain(timeout=20)
+
+    found = app.runs.get(run_id)
+    assert (found.state, found.result()) == ("succeeded", 8)
+    assert found.record.task == "old:name"

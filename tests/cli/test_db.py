@@ -1,0 +1,127 @@
+"""`duly db`: brings the tables up, says how they stand, prints their SQL."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from duly import Duly
+from duly.cli.db import judge
+from duly.store.migrator import Schema
+from tests.cli.conftest import answer, error
+
+
+def test_migrate_sets_up_an_empty_database(cli, folder, url):
+    before = cli("db", "status", "--url", url, "--json")
+    migrated = cli("db", "migrate", "--url", url, "--json")
+    after = cli("db", "status", "--url", url, "--json")
+
+    assert before.exit_code == 1
+    assert answer(before)["status"] == "empty"
+    assert answer(migrated)["migrations"][0] == "0001_engine"
+    assert answer(migrated)["schema_version"] == answer(after)["needed_version"]
+    assert after.exit_code == 0
+    assert answer(after)["status"] == "ok"
+    assert answer(after)["schema_version"] == answer(after)["needed_version"]
+
+
+def test_migrate_a_second_time_does_nothing(cli, folder, url):
+    first = cli("db", "migrate", "--url", url)
+    second = cli("db", "migrate", "--url", url)
+
+    assert "ran 0001_engine" in first.stdout
+    assert second.exit_code == 0
+    assert "ran" not in second.stdout
+    assert "has schema version" in second.stdout
+
+
+def test_migrate_leaves_a_database_that_works(cli, folder, url):
+    cli("db", "migrate", "--url", url, "--quiet")
+
+    assert answer(cli("runs", "list", "--url", url, "--json"))["runs"] == []
+
+
+def test_the_application_says_which_database(app, cli):
+    assert answer(cli("db", "status", "--json"))["status"] == "ok"
+
+
+def test_status_for_people(cli, app):
+    result = cli("db", "status")
+
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[0].startswith("store")
+    assert "ok" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("schema", "needed", "status"),
+    [
+        (Schema(0, 0), 2, "empty"),
+        (Schema(1, 1), 2, "migration needed"),
+        (Schema(2, 1), 2, "ok"),
+        (Schema(3, 2), 2, "ok"),
+        (Schema(3, 3), 2, "code too old"),
+    ],
+)
+def test_tables_are_judged_by_their_version(schema, needed, status):
+    assert judge(schema, needed).name == status
+
+
+# Only SQLite's database is a file that a mere look could leave behind.
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.parametrize(
+    "command", [("runs", "list"), ("dead", "list"), ("queues", "list"), ("workers", "list")]
+)
+def test_looking_creates_no_file(cli, folder, url, command):
+    result = cli(*command, "--url", url, "--json")
+    status = cli("db", "status", "--url", url)
+
+    assert result.exit_code == 1
+    assert error(result)["kind"] == "StoreRefused"
+    assert status.exit_code == 1
+    assert "duly db migrate" in status.stdout
+    assert not Path(url.removeprefix("sqlite:///")).exists()
+
+
+@pytest.mark.parametrize("scheme", ["sqlite", "postgresql", "postgres"])
+def test_sql_is_printed_without_connecting(cli, folder, scheme):
+    url = "sqlite:////nowhere/at/all.db" if scheme == "sqlite" else f"{scheme}://x@127.0.0.1:1/x"
+
+    result = cli("db", "sql", "--url", url)
+    as_json = answer(cli("db", "sql", "--url", url, "--json"))
+
+    assert result.exit_code == 0
+    assert "CREATE TABLE duly_runs" in result.stdout
+    assert as_json["migrations"][0]["version"] == 1
+    assert as_json["migrations"][0]["name"] == "0001_engine"
+
+
+def test_sql_after_the_newest_version_is_none(cli, folder):
+    result = cli("db", "sql", "--after", "999")
+
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "no migration" in result.stderr
+
+
+def test_what_sql_prints_makes_a_database_that_duly_accepts(cli, folder, tmp_path):
+    file = tmp_path / "by-hand.db"
+    script = cli("db", "sql").stdout
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript(script)
+
+    status = cli("db", "status", "--url", f"sqlite:///{file}")
+    app = Duly(f"sqlite:///{file}")
+    runs = app.runs.list()
+    app.close()
+
+    assert status.exit_code == 0
+    assert runs == []
+
+
+def test_an_unknown_kind_of_database_is_refused(cli, folder):
+    for command in (("db", "sql"), ("db", "status"), ("db", "migrate"), ("runs", "list")):
+        result = cli(*command, "--url", "mysql://localhost/x")
+
+        assert result.exit_code == 1
+        assert "no store duly knows" in result.stderr

@@ -1,0 +1,93 @@
+"""How values are read from the command line and written for people."""
+
+import unicodedata
+from datetime import timedelta
+
+import click
+import pytest
+
+from duly.cli.escape import clean, clean_lines
+from duly.cli.times import iso, relative, shown
+from duly.cli.values import duration, instant, since, tag
+
+SECOND = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("1.5m", 90), ("24h", 86_400), ("7d", 604_800), ("2w", 1_209_600)],
+)
+def test_durations(text, seconds):
+    assert duration(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "h", "-1h", "1 h", "1y", "1h30m", "\N{ARABIC-INDIC DIGIT ONE}h", "1e9", "inf"]
+)
+def test_what_is_no_duration_is_refused(text):
+    with pytest.raises(click.BadParameter):
+        duration(text)
+
+
+def test_a_duration_beyond_all_bounds_is_still_one():
+    assert duration("9" * 400) == timedelta.max
+
+
+@pytest.mark.parametrize("text", ["", "now", "2031-01-01", "2031-01-01T00:00", "2031-13-01T00:00Z"])
+def test_what_is_no_instant_is_refused(text):
+    with pytest.raises(click.BadParameter):
+        instant(text)
+
+
+def test_since_is_an_instant_or_how_long_ago():
+    assert since("1h") == timedelta(hours=1)
+    assert since("2031-01-01T00:00Z") == instant("2031-01-01T00:00Z")
+
+
+@pytest.mark.parametrize("text", ["", "shop", "=7"])
+def test_what_is_no_tag_is_refused(text):
+    with pytest.raises(click.BadParameter):
+        tag(text)
+
+
+@pytest.mark.parametrize(
+    ("away", "words"),
+    [
+        (0, "now"),
+        (-999_999, "now"),
+        (-3 * SECOND, "3 s ago"),
+        (59 * SECOND, "in 59 s"),
+        (-60 * SECOND, "1 min ago"),
+        (7_200 * SECOND, "in 2 h"),
+        (-3 * 86_400 * SECOND, "3 d ago"),
+    ],
+)
+def test_distances_in_time(away, words):
+    now = 1_900_000_000 * SECOND
+
+    assert relative(now + away, now) == words
+
+
+def test_instants_for_machines():
+    assert iso(0) == "1970-01-01T00:00:00.000000Z"
+    assert iso(1_900_000_000_123_456) == "2030-03-17T17:46:40.123456Z"
+    assert iso(10**18) == "9999-12-31T23:59:59.999999Z"
+    assert iso(None) is None
+    assert shown(None, 0) == ""
+    assert shown(0, 5 * SECOND) == "1970-01-01 00:00:00 UTC (5 s ago)"
+
+
+def test_no_control_or_format_character_is_left():
+    every = "".join(map(chr, range(0x110000)))
+
+    left = {unicodedata.category(character) for character in clean(every)}
+
+    assert left.isdisjoint({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def test_plain_text_stays_as_it_is():
+    assert clean("größe 漢字 🙂") == "größe 漢字 🙂"
+
+
+def test_lines_stay_lines():
+    assert clean_lines("a\r\n\tb\x1b\u2028c") == "a\n    b\\x1b\\u2028c"

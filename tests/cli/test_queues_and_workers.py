@@ -1,0 +1,92 @@
+"""`duly queues` and `duly workers`."""
+
+import os
+
+from duly.cli.documents import queue_document
+from duly.cli.queues import _count
+from duly.core.record import QueueRecord
+from tests.cli.conftest import answer
+
+
+def test_queues_with_live_runs_are_listed(cli, run_of):
+    run_of("add", 1)
+    run_of("send", "x", delay=3600)
+
+    result = cli("queues", "list", "--json")
+
+    default, mail = answer(result)["queues"]
+    assert (default["name"], default["ready"], default["waiting"]) == ("default", 1, 0)
+    assert (mail["name"], mail["ready"], mail["waiting"]) == ("mail", 0, 1)
+    assert default["paused"] is False
+    assert default["counts_capped"] is False
+    assert cli("queues", "list", "-q").stdout.split() == ["default", "mail"]
+    assert cli("queues", "list").stdout.splitlines()[1].split() == [
+        "default",
+        "open",
+        "1",
+        "0",
+        "0",
+    ]
+
+
+def test_no_queue_is_a_sentence(app, cli):
+    result = cli("queues", "list")
+
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "No queue" in result.stderr
+
+
+def test_a_paused_queue_starts_nothing_until_it_is_resumed(app, cli, run_of, drain):
+    paused = cli("queues", "pause", "default", "--reason", "maintenance")
+    run = run_of("add", 1)
+    drain()
+
+    assert paused.stdout == "Queue default is paused.\n"
+    assert app.runs.get(run.id).state == "queued"
+    assert "its queue is paused" in cli("runs", "list").stdout
+    assert "paused" in cli("queues", "list").stdout
+    assert app.store.list_acts("queue default", 1)[0].reason == "maintenance"
+
+    resumed = cli("queues", "resume", "default", "--json")
+    drain()
+
+    assert answer(resumed) == {"name": "default", "paused": False}
+    assert app.runs.get(run.id).state == "succeeded"
+
+
+def test_what_is_no_queue_name_is_refused(app, cli):
+    assert cli("queues", "pause", "two words").exit_code == 2
+    assert cli("queues", "pause", "").exit_code == 2
+
+
+def test_counts_over_the_cap_say_so():
+    queue = QueueRecord("mail", paused=False, ready=10_001, waiting=9_999, running=0)
+
+    document = queue_document(queue)
+
+    assert (document["ready"], document["waiting"]) == (10_000, 9_999)
+    assert document["counts_capped"] is True
+    assert (_count(10_001), _count(9_999)) == ("10,000+", "9,999")
+
+
+def test_workers_are_listed(app, cli, drain):
+    drain()
+
+    result = cli("workers", "list", "--json")
+
+    (worker,) = answer(result)["workers"]
+    assert worker["pid"] == os.getpid()
+    assert worker["queues"] == []
+    assert "orders:add" in worker["tasks"]
+    assert worker["started_at"].endswith("Z")
+    assert cli("workers", "list", "-q").stdout.strip() == worker["id"]
+    shown = cli("workers", "list").stdout
+    assert worker["id"] in shown
+    assert "every queue" in shown
+
+
+def test_no_worker_is_a_sentence(app, cli):
+    result = cli("workers", "list")
+
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "duly worker" in result.stderr
