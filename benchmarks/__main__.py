@@ -22,7 +22,7 @@ def main() -> int:
     if arguments.rounds is not None:
         sizes = replace(sizes, rounds=arguments.rounds)
     wanted = arguments.only or NAMES
-    machine = Machine()
+    machine = Machine.here_and_now()
     with ExitStack() as stack:
         databases = list(_databases(arguments, stack, wanted))
         print(_heading(machine, databases))
@@ -73,18 +73,16 @@ def _databases(
 
 def _heading(machine: Machine, databases: list[Database]) -> str:
     load = ", ".join(f"{value:.2f}" for value in machine.load_at_start)
+    changed = " with uncommitted changes" if machine.uncommitted_changes else ""
     lines = [
-        f"duly {machine.duly}, commit {machine.commit[:10]}"
-        f"{' with uncommitted changes' if machine.uncommitted_changes else ''}, {machine.at}",
+        f"duly {machine.duly}, commit {machine.commit[:10]}{changed}, {machine.at}",
         f"Python {machine.python}, {machine.processor}, {machine.cores} cores, load {load}",
         *(database.described for database in databases),
     ]
     return "\n".join(lines)
 
 
-def _measured(
-    wanted: tuple[str, ...], databases: list[Database], sizes: Sizes
-) -> Iterator[Figure]:
+def _measured(wanted: tuple[str, ...], databases: list[Database], sizes: Sizes) -> Iterator[Figure]:
     for name in NAMES:
         if name not in wanted:
             continue

@@ -24,8 +24,8 @@ def count_if_asked() -> None:
         # One write to a file opened for appending: processes do not mix their lines.
         os.write(written, f"{time.monotonic()} {' '.join(statement.split())}\n".encode())
 
-    def connect(*args: Any, **kwargs: Any) -> sqlite3.Connection:  # noqa: ANN401 - the driver's
-        connection: sqlite3.Connection = _connect(*args, **kwargs)
+    def connect(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the driver's own signature
+        connection = _connect(*args, **kwargs)
         connection.set_trace_callback(write_down)
         return connection
 

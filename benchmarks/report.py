@@ -6,12 +6,12 @@ import platform
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from benchmarks.processes import ROOT
 
@@ -90,17 +90,34 @@ class Figure:
 class Machine:
     """Where and on what the figures were measured."""
 
-    at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    commit: str = field(default_factory=lambda: _git("rev-parse", "HEAD"))
-    uncommitted_changes: bool = field(default_factory=lambda: bool(_git("status", "--porcelain")))
-    processor: str = field(default_factory=lambda: _processor())
-    cores: int | None = field(default_factory=os.cpu_count)
-    kernel: str = field(default_factory=platform.release)
-    load_at_start: tuple[float, float, float] = field(default_factory=os.getloadavg)
-    python: str = field(default_factory=platform.python_version)
-    sqlite: str = sqlite3.sqlite_version
-    duly: str = field(default_factory=lambda: metadata.version("duly"))
-    psycopg: str = field(default_factory=lambda: metadata.version("psycopg"))
+    at: str
+    commit: str
+    uncommitted_changes: bool
+    processor: str
+    cores: int | None
+    kernel: str
+    load_at_start: tuple[float, float, float]
+    python: str
+    sqlite: str
+    duly: str
+    psycopg: str
+
+    @classmethod
+    def here_and_now(cls) -> Self:
+        """Look around."""
+        return cls(
+            at=datetime.now(UTC).isoformat(timespec="seconds"),
+            commit=_git("rev-parse", "HEAD"),
+            uncommitted_changes=bool(_git("status", "--porcelain")),
+            processor=_processor(),
+            cores=os.cpu_count(),
+            kernel=platform.release(),
+            load_at_start=os.getloadavg(),
+            python=platform.python_version(),
+            sqlite=sqlite3.sqlite_version,
+            duly=metadata.version("duly"),
+            psycopg=metadata.version("psycopg"),
+        )
 
 
 def interleave(

@@ -27,7 +27,7 @@ QUICK = Sizes(
     enqueues_per_caller=10,
     bulk_enqueues=5_000,
     spaced_enqueues=30,
-    idle_seconds=5.0,
+    idle_seconds=2.0,
     piled_runs=50_000,
     imports=5,
 )

@@ -44,6 +44,10 @@ class Bare(Protocol):
         """Return the runs settled per second between the first and the last settle."""
         ...
 
+    def runs_per_settle(self) -> float:
+        """Return how many runs one settle recorded, on average."""
+        ...
+
     def results(self, task: str) -> list[str]:
         """Return the stored results of a task's runs."""
         ...

@@ -226,6 +226,11 @@ class BarePostgres:
     def settle_rate(self) -> float:
         return float(self._one(_RATE))
 
+    def runs_per_settle(self) -> float:
+        return float(
+            self._one("SELECT count(*)::float / count(DISTINCT finished_at) FROM duly_history")
+        )
+
     def results(self, task: str) -> list[str]:
         query = "SELECT result FROM duly_history WHERE task = %s"
         return [result for (result,) in self._session.execute(query, [task])]

@@ -119,8 +119,10 @@ class BareSqlite:
 
     def parameters(self, ops: Sequence[Enqueue]) -> list[Any]:
         now = _NOW()
+        no_expiry, no_key, no_tags = 0, "", ""
+        rest = (no_expiry, no_key, no_tags)
         return [
-            (*(op.run_id, op.task, op.queue, op.lane, op.priority, now, now, op.arguments), 0, "", "")
+            (op.run_id, op.task, op.queue, op.lane, op.priority, now, now, op.arguments, *rest)
             for op in ops
         ]
 
@@ -135,31 +137,34 @@ class BareSqlite:
 
     def drain(self, worker_id: str, task: str, *, batch: int) -> None:
         tasks = json.dumps([task])
-        while rows := self._claim(worker_id, tasks, batch):
-            self._finish([row[:2] for row in rows])
+        claims: list[Any] = []
+        while True:
+            # As in the store, what was claimed last is settled by the commit that claims more.
+            self._cursor.execute("BEGIN IMMEDIATE")
+            self._finish(claims)
+            claims = self._claim(worker_id, tasks, batch)
+            self._cursor.execute("COMMIT")
+            if not claims:
+                return
 
     def _claim(self, worker_id: str, tasks: str, limit: int) -> list[Any]:
         execute, sql = self._cursor.execute, claiming.SQL
-        execute("BEGIN IMMEDIATE")
         place = {"worker_id": worker_id, "now": _NOW()}
         ready = json.loads(execute(sql["ready"], place).fetchone()[0])
-        rows: list[Any] = []
-        if ready:
-            queue, lane = ready[0]
-            want = {"queue": queue, "lane": lane, "tasks": tasks, "limit": limit}
-            execute(sql["take"], place | want)
-            rows = json.loads(execute(sql["taken"], place).fetchone()[0])
-        execute("COMMIT")
-        return rows
+        if not ready:
+            return []
+        queue, lane = ready[0]
+        want = {"queue": queue, "lane": lane, "tasks": tasks, "limit": limit}
+        execute(sql["take"], place | want)
+        rows = json.loads(execute(sql["taken"], place).fetchone()[0])
+        return [row[:2] for row in rows]
 
     def _finish(self, claims: list[Any]) -> None:
         cursor, sql = self._cursor, settling.SQL
-        cursor.execute("BEGIN IMMEDIATE")
         endings = [(run_id, claim_number, 0, "") for run_id, claim_number in claims]
         moved = execute_rows(cursor, sql, "succeed", endings, first=(_NOW(),), padded=True)
         assert moved == len(claims)
         execute_rows(cursor, sql, "leave", claims, padded=True)
-        cursor.execute("COMMIT")
 
     def is_drained(self) -> bool:
         return not self._one("SELECT EXISTS (SELECT 1 FROM duly_runs)")
@@ -169,6 +174,10 @@ class BareSqlite:
         last = self._one("SELECT max(finished_at) FROM duly_history")
         later = self._one("SELECT count(*) FROM duly_history WHERE finished_at > ?", first)
         return float(later / (last - first) * 1e6)
+
+    def runs_per_settle(self) -> float:
+        query = "SELECT count(*) * 1.0 / count(DISTINCT finished_at) FROM duly_history"
+        return float(self._one(query))
 
     def results(self, task: str) -> list[str]:
         query = "SELECT result FROM duly_history WHERE task = ?"

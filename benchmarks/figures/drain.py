@@ -4,6 +4,8 @@ Both rates come from the store's own times: the runs settled after the first set
 from that settle to the last. So neither the start of a process nor its end is part of it.
 """
 
+from statistics import median
+
 from benchmarks.databases import Database
 from benchmarks.processes import WorkerProcess
 from benchmarks.report import Figure, at_least, interleave
@@ -17,14 +19,16 @@ PER_SECOND = {"sqlite": 15_000, "postgres": 12_000}
 
 def measure(database: Database, sizes: Sizes) -> list[Figure]:
     """Drain by a real worker and by a bare loop, each time a fresh store."""
+    batches: list[float] = []
     duly, bare = interleave(
         sizes.rounds,
         bare=lambda: drain_bare(database, sizes.drain_runs),
-        duly=lambda: drain_by_worker(database, sizes.drain_runs),
+        duly=lambda: drain_by_worker(database, sizes.drain_runs, batches),
     )
     bound = PER_SECOND[database.name.split()[0]]
     targets = (at_least(bound), at_least(0.6, "ratio"))
-    return [Figure("drain", database.name, "runs/s", duly, bare, targets)]
+    note = f"{median(batches):.0f} runs per settle, {CLAIM_BATCH} in the bare loop"
+    return [Figure("drain", database.name, "runs/s", duly, bare, targets, note)]
 
 
 def drain_bare(database: Database, runs: int) -> float:
@@ -38,7 +42,7 @@ def drain_bare(database: Database, runs: int) -> float:
             return bare.settle_rate()
 
 
-def drain_by_worker(database: Database, runs: int) -> float:
+def drain_by_worker(database: Database, runs: int, batches: list[float]) -> float:
     """Let a keeper with one child do it, all settings at their defaults."""
     with database.fresh() as url:
         enqueue_noops(url, runs)
@@ -46,4 +50,5 @@ def drain_by_worker(database: Database, runs: int) -> float:
             with WorkerProcess(url) as worker:
                 seconds = 60.0 + runs / 200
                 worker.wait_until(bare.is_drained, "the queue empties", seconds=seconds)
+            batches.append(bare.runs_per_settle())
             return bare.settle_rate()

@@ -1,5 +1,6 @@
 """Tasks that run later, on time, and once, on the database an application already has."""
 
+from duly.api.runs import Filter
 from duly.app import Duly
 from duly.context import current
 from duly.core.retry import Retry
@@ -30,6 +31,7 @@ __version__ = "0.1.0"
 __all__ = [  # noqa: RUF022 - grouped by what they are for
     # The application, its tasks and runs.
     "Duly",
+    "Filter",
     "Retry",
     "Run",
     "Task",

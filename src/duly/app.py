@@ -130,8 +130,12 @@ class Duly:
     def close(self) -> None:
         """Close the store; the next use opens it again."""
         store, self._store = self._store, None
-        if store is not None and self._pid == os.getpid():
+        if store is None:
+            return
+        if self._pid == os.getpid():
             store.close()
+        else:
+            _forsaken.append(store)
 
     # -- enqueueing --
 

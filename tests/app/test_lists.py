@@ -1,12 +1,13 @@
 """`app.runs.list`: filters, order and pages; and the queues."""
 
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from duly import BadOption, Duly
-from tests.servers.processes import wait_until
+from duly.store.protocol import Tick
 
 
 @pytest.fixture
@@ -132,11 +133,10 @@ class TestQueues:
 
         with app.worker():
             free.result(timeout=20)
-            wait_until(
-                lambda: held.refresh().record.parked == "paused", seconds=20, what="it is parked"
-            )
+            app.store.apply([Tick(10)])
 
         assert held.refresh().state == "queued"
+        assert held.record.parked == "paused"
         (queue,) = [queue for queue in app.queues.list() if queue.name == "mail"]
         assert (queue.paused, queue.ready, queue.waiting) == (True, 0, 1)
 
@@ -153,17 +153,19 @@ class TestQueues:
         acts = [(act.actor, act.act, act.subject) for act in app.store.list_acts(None, 10)]
         assert acts[0] == ("bob", "resume", "queue mail")
 
-    def test_a_queue_that_is_resumed_goes_on_in_a_worker_that_runs(self, app, send):
+    def test_a_queue_that_is_resumed_goes_on_at_once_in_a_worker_that_runs(self, app, send, bill):
         app.queues.pause("mail")
         run = send.enqueue(2)
 
         with app.worker():
-            wait_until(
-                lambda: run.refresh().record.parked == "paused", seconds=20, what="it is parked"
-            )
+            bill.enqueue().result(timeout=20)
+            app.store.apply([Tick(10)])
+            assert run.refresh().record.parked == "paused"
+            begun = time.monotonic()
             app.queues.resume("mail")
 
             assert run.result(timeout=20) == 2
+            assert time.monotonic() - begun < 2
 
     def test_pausing_leaves_what_runs_alone(self, app):
         entered, go_on = threading.Event(), threading.Event()

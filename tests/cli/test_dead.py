@@ -8,6 +8,9 @@ from rich.console import Console
 import duly.cli.dead
 from tests.cli.conftest import answer, error
 
+# Refused before any store is asked, so one kind is enough.
+REFUSED_BEFORE_THE_STORE = pytest.mark.stores("sqlite-wal")
+
 UNKNOWN = "00000000-0000-7000-8000-000000000000"
 
 
@@ -79,6 +82,7 @@ def test_retry_without_a_filter_needs_all(app, cli, dead):
     assert result.stdout == "retried 3, skipped 0\n"
 
 
+@REFUSED_BEFORE_THE_STORE
 @pytest.mark.parametrize(
     "mixed", [(UNKNOWN, "--all"), (UNKNOWN, "--queue", "mail"), ("--all", "--queue", "mail")]
 )
@@ -123,6 +127,15 @@ def test_without_a_yes_nothing_is_done(app, cli, dead, command, said):
     assert result.exit_code == 1
     assert result.stdout == ""
     assert "3 dead letters?" in result.stderr
+    assert "nothing was done" in result.stderr
+    assert states(app, dead) == ["failed"] * 3
+
+
+def test_json_cannot_be_asked_back(app, cli, dead):
+    result = cli("dead", "retry", "--all", "--json", stdin="y\n")
+
+    assert result.exit_code == 2
+    assert "--yes" in error(result)["message"]
     assert states(app, dead) == ["failed"] * 3
 
 
@@ -150,6 +163,7 @@ def test_discard_needs_a_reason(app, cli, dead):
     assert states(app, dead) == ["failed"] * 3
 
 
+@REFUSED_BEFORE_THE_STORE
 @pytest.mark.parametrize("rate", ["0", "-1", "fast"])
 def test_a_rate_is_above_zero(app, cli, rate):
     assert cli("dead", "retry", "--all", "--yes", "--rate", rate).exit_code == 2

@@ -6,6 +6,9 @@ import pytest
 
 from tests.cli.conftest import answer, error
 
+# Refused before any store is asked, so one kind is enough.
+REFUSED_BEFORE_THE_STORE = pytest.mark.stores("sqlite-wal")
+
 
 def test_enqueue_prints_the_id_of_a_new_run(app, cli):
     result = cli("enqueue", "orders:add", '{"a": 1, "b": 2}')
@@ -55,6 +58,7 @@ def test_at_is_an_instant_with_a_zone(app, cli):
     assert answer(result)["run"]["due_at"] == "2031-01-31T08:00:00.000000Z"
 
 
+@REFUSED_BEFORE_THE_STORE
 def test_at_without_a_zone_is_refused(app, cli):
     result = cli("enqueue", "add", "[1]", "--at", "2031-01-31T10:00")
 
@@ -62,6 +66,7 @@ def test_at_without_a_zone_is_refused(app, cli):
     assert "has no time zone" in result.stderr
 
 
+@REFUSED_BEFORE_THE_STORE
 def test_at_and_delay_exclude_each_other(app, cli):
     result = cli("enqueue", "add", "[1]", "--at", "2031-01-31T10:00Z", "--delay", "1h")
 
@@ -69,6 +74,7 @@ def test_at_and_delay_exclude_each_other(app, cli):
     assert "not both" in result.stderr
 
 
+@REFUSED_BEFORE_THE_STORE
 @pytest.mark.parametrize("given", ["nonsense", "3", '"text"', "null", "[1", "[" * 100_000])
 def test_arguments_that_are_no_object_or_array_are_refused(app, cli, given):
     assert cli("enqueue", "add", given).exit_code == 2
@@ -107,6 +113,7 @@ def test_an_unknown_task_is_not_found(app, cli):
     assert error(result)["kind"] == "TaskNotRegistered"
 
 
+@REFUSED_BEFORE_THE_STORE
 def test_an_ambiguous_short_name_is_refused(app, cli):
     app.task(name="other:add")(lambda: None)
 
@@ -136,6 +143,7 @@ def test_a_used_key_with_other_arguments_is_a_failure(app, cli):
     assert error(result)["kind"] == "KeyConflict"
 
 
+@REFUSED_BEFORE_THE_STORE
 def test_enqueue_needs_the_application(app, cli, monkeypatch):
     monkeypatch.delenv("DULY_APP")
 
@@ -175,6 +183,7 @@ def test_wait_ends_with_4_when_the_time_is_over(app, cli):
     assert error(result)["kind"] == "WorkerTimeout"
 
 
+@REFUSED_BEFORE_THE_STORE
 def test_timeout_without_wait_is_refused(app, cli):
     assert cli("enqueue", "add", "[1]", "--timeout", "1s").exit_code == 2
 

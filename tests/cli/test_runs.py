@@ -12,6 +12,9 @@ from duly import Duly
 from duly.cli import waiting
 from tests.cli.conftest import answer, error
 
+# Refused before any store is asked, so one kind is enough.
+REFUSED_BEFORE_THE_STORE = pytest.mark.stores("sqlite-wal")
+
 UNKNOWN = "00000000-0000-7000-8000-000000000000"
 
 
@@ -86,6 +89,7 @@ def test_filters_narrow_the_list(cli, run_of, drain):
     assert len(ids_of(cli("runs", "list", "--json", "--since", "999999999w"))) == 3
 
 
+@REFUSED_BEFORE_THE_STORE
 @pytest.mark.parametrize(
     "bad",
     [

@@ -79,6 +79,7 @@ def test_loudness_reaches_the_children(cli, folder, url, kept, monkeypatch, opti
     assert os.environ.get(LOG_LEVEL) == level
 
 
+# Refused before any store is asked, so one kind is enough.
 @pytest.mark.stores("sqlite-wal")
 @pytest.mark.parametrize(
     "wrong",

@@ -6,8 +6,9 @@ from duly.actor import acting
 from duly.core.key import check_name
 from duly.core.record import QueueRecord, WorkerRecord
 from duly.host import Host
+from duly.limits import TICK_BATCH
 from duly.run import check_reason
-from duly.store.protocol import PauseQueue
+from duly.store.protocol import PauseQueue, Tick
 
 
 class Queues:
@@ -31,7 +32,8 @@ class Queues:
     def _set(self, name: str, *, paused: bool, actor: str | None, reason: str) -> None:
         who = acting(actor)
         op = PauseQueue(check_name("queue", name), paused, who, check_reason(reason))
-        self._host.store.apply([op])
+        # What was parked goes on at once; without the tick, workers look for it every few seconds.
+        self._host.store.apply([op] if paused else [op, Tick(TICK_BATCH)])
 
 
 class Workers:

@@ -80,7 +80,8 @@ class Runs:
 
     def page(self, which: Filter, *, limit: int, cursor: str | None = None) -> Page:
         """Return a page of the runs that a filter selects."""
-        records = self._host.store.list_runs(which.resolve(limit=limit, cursor=cursor))
+        resolved = which.resolve(limit=limit, cursor=cursor)
+        records = self._host.store.list_runs(resolved)
         runs = [Run[Any](self._host, record.id, record=record) for record in records]
         return Page(runs, records[-1].id if len(records) == limit else None)
 

@@ -8,7 +8,7 @@ import click
 from duly.cli.failures import FAILURE
 from duly.cli.loading import load_app
 from duly.cli.output import print_fields, print_json, print_line, print_note
-from duly.cli.places import is_missing, package_of
+from duly.cli.places import missing_file, package_of
 from duly.cli.session import Session, pass_session, shared_options
 from duly.settings import store_url
 from duly.store import migrator
@@ -63,8 +63,9 @@ def status(session: Session) -> None:
     """Say whether the tables fit this code; status 1 if something is to be done."""
     url = _url(session)
     needed = migrator.newest(package_of(url))
-    if is_missing(url):
-        shown_url, schema = url, _EMPTY
+    missing = missing_file(url)
+    if missing is not None:
+        shown_url, schema = str(missing), _EMPTY
     else:
         with closing(open_store(url, migrate=False)) as store:
             shown_url, schema = store.shown_url, store.read_schema()

@@ -12,7 +12,7 @@ from duly.api.runs import Filter
 from duly.app import Duly
 from duly.cli.arguments import ArgumentView
 from duly.cli.documents import document
-from duly.cli.failures import FAILURE
+from duly.cli.failures import NotConfirmed
 from duly.cli.filters import LIMIT, Filters, dead_filters, group_filters, page_options
 from duly.cli.listing import print_runs
 from duly.cli.loading import app_of
@@ -190,16 +190,21 @@ class Chosen:
         self.ids = list(dict.fromkeys(run_ids)) or None
         self.which: Filter | None = None if run_ids else filters.resolve(app.store)
 
-    def count(self) -> int:
-        """Return how many there are; an unknown id is an error, before anything is done."""
-        if self.which is not None:
-            return self._app.dead.count(self.which)
-        ids = self.ids or []
-        states = self._app.store.get_states(ids)
-        for run_id in ids:
+    def check(self) -> None:
+        """Refuse an unknown id before anything is done."""
+        states = self._states()
+        for run_id in self.ids or ():
             if run_id not in states:
                 raise RunNotFound(run_id)
-        return sum(state in DEAD for state in states.values())
+
+    def count(self) -> int:
+        """Return how many there are now."""
+        if self.which is not None:
+            return self._app.dead.count(self.which)
+        return sum(state in DEAD for state in self._states().values())
+
+    def _states(self) -> dict[str, str]:
+        return self._app.store.get_states(self.ids) if self.ids else {}
 
 
 def _bulk(
@@ -212,20 +217,33 @@ def _bulk(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    matching = chosen.count()
+    chosen.check()
     if dry_run:
-        _print_dry_run(session, matching, done)
+        _print_dry_run(session, chosen.count(), done)
         return
-    letters = "dead letter" if matching == 1 else "dead letters"
-    if not yes and not click.confirm(f"{verb} {matching:,} {letters}?", err=True):
-        print_note("Nothing was done.")
-        raise click.exceptions.Exit(FAILURE)
+    if not yes:
+        _confirm(session, verb, chosen.count())
     with ExitStack() as stack:
-        result = act(_progress_bar(session, stack, verb, matching))
+        result = act(_progress_bar(session, stack, verb, chosen))
     if session.as_json:
         print_json({done: result.done, "skipped": result.skipped, "dry_run": False})
     elif not session.quiet:
         print_line(f"{done} {result.done:,}, skipped {result.skipped:,}")
+
+
+def _confirm(session: Session, verb: str, matching: int) -> None:
+    if session.as_json:
+        message = "who asks for JSON cannot be asked back; add --yes"
+        raise click.UsageError(message)
+    letters = "dead letter" if matching == 1 else "dead letters"
+    try:
+        confirmed = click.confirm(f"{verb} {matching:,} {letters}?", err=True)
+    except click.Abort:
+        click.echo(err=True)
+        confirmed = False
+    if not confirmed:
+        message = "nothing was done; say yes, or add --yes to go on without being asked"
+        raise NotConfirmed(message)
 
 
 def _print_dry_run(session: Session, matching: int, done: str) -> None:
@@ -235,12 +253,12 @@ def _print_dry_run(session: Session, matching: int, done: str) -> None:
         print_line(f"{matching:,} would be {done}")
 
 
-def _progress_bar(session: Session, stack: ExitStack, verb: str, total: int) -> Progress | None:
+def _progress_bar(session: Session, stack: ExitStack, verb: str, chosen: Chosen) -> Progress | None:
     console = None if session.as_json or session.quiet else stderr_console()
     if console is None:
         return None
     bar = stack.enter_context(ProgressBar(console=console, transient=True))
-    task = bar.add_task(verb, total=total)
+    task = bar.add_task(verb, total=chosen.count())
 
     def show(result: Bulk) -> None:
         bar.update(task, completed=sum(result))

@@ -45,6 +45,10 @@ class AppBroken(DulyError):
     """The application's module cannot be imported."""
 
 
+class NotConfirmed(DulyError):
+    """Someone was asked and did not say yes."""
+
+
 def status_of(error: DulyError) -> int:
     """Return the exit status for an error."""
     for kind in type(error).__mro__:

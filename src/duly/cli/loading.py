@@ -11,7 +11,7 @@ import click
 
 from duly.app import Duly
 from duly.cli.failures import AppBroken, AppNotFound
-from duly.cli.places import is_missing
+from duly.cli.places import missing_file
 from duly.cli.session import Session
 from duly.errors import StoreRefused
 
@@ -29,9 +29,10 @@ def app_of(session: Session, /, *, creates: bool = False) -> Duly:
         app = load_app(reference)
         if session.url is not None:
             app.use_url(session.url)
-    if not creates and is_missing(app.url):
+    missing = None if creates else missing_file(app.url)
+    if missing is not None:
         message = (
-            f"there is no database at {app.url} (from {Path.cwd()}); name another with --url, "
+            f"there is no database at {missing}; name another with --url, "
             f"or create this one with `duly db migrate`"
         )
         raise StoreRefused(message)

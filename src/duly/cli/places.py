@@ -1,5 +1,7 @@
 """What can be told of a store by its address alone, without opening it."""
 
+from pathlib import Path
+
 from duly.errors import StoreRefused
 from duly.store.opening import sqlite_path
 
@@ -22,6 +24,9 @@ def package_of(url: str) -> str:
     return _PACKAGES[scheme]
 
 
-def is_missing(url: str) -> bool:
-    """Say whether opening it would create a file."""
-    return url.startswith("sqlite://") and not sqlite_path(url).exists()
+def missing_file(url: str) -> Path | None:
+    """Return the file that opening this address would create, if any."""
+    if not url.startswith("sqlite://"):
+        return None
+    path = sqlite_path(url)
+    return None if path.exists() else path

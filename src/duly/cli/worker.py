@@ -85,9 +85,13 @@ def command(
     )
     with closing(open_store(store_url(session.url))) as store:
         shown_url = store.shown_url
+        # Not every store has something to warn of.
+        notices: list[str] = getattr(store, "notices", [])
     quiet = silent or session.quiet
     if not quiet:
         print_note(f"duly worker: {app} on {shown_url}")
+    for notice in notices:
+        print_note(f"Warning: {notice}")
     _set_up_logging("DEBUG" if session.verbose else "WARNING" if quiet else None)
     bus = Bus()
     bus.subscribe(log_event)

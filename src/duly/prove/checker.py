@@ -8,10 +8,11 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from duly.core.states import FINAL, State
 from duly.limits import CRASH_LIMIT
+from duly.prove.history import Effect, Event, Freeze, History, RunAtEnd, Sign
 
 LOSSES = CRASH_LIMIT + 5
 """Attempts of one run that may be lost: one uncharged on the way to its own child, the crash limit
@@ -19,88 +20,6 @@ there, and a few that had ended and only lacked their record, which are charged 
 LIVE_OVERLAP_SECONDS = 0.5
 """How long a body may outlive its claim: a process that wakes from a freeze has to get as far as
 looking at its deadline, on a busy machine."""
-
-
-class Request(NamedTuple):
-    """A producer's note on one enqueue: invoked, then accepted if the call returned."""
-
-    kind: str
-    run_id: str
-    task: str
-
-
-class Event(NamedTuple):
-    """One transition of a run, written by a trigger inside the transition's own transaction."""
-
-    sequence: int
-    run_id: str
-    kind: str
-    """ready, wait, claim, requeue, end, rewrite or revive."""
-    claim_number: int
-    generation: int
-    state: str | None
-    worker_id: str | None
-    outcome: str | None
-    at: int
-
-
-class Sign(NamedTuple):
-    """A body's sign of life: begin, beat or end."""
-
-    kind: str
-    run_id: str
-    claim_number: int
-    generation: int
-    task: str
-    pid: int
-    at: float
-    """Monotonic seconds, one clock for all processes of a machine."""
-    wall: int
-
-
-class Effect(NamedTuple):
-    """What a body did to the world: a row in its transaction, or a line outside."""
-
-    run_id: str
-    claim_number: int
-    generation: int
-    task: str
-    place: str
-    """row or line."""
-
-
-class Freeze(NamedTuple):
-    """A process that was stopped for a while."""
-
-    pid: int
-    stopped_at: float
-    continued_at: float
-
-
-class RunAtEnd(NamedTuple):
-    """A run as the store shows it when all is over."""
-
-    run_id: str
-    task: str
-    state: str
-    cause: str | None
-    generation: int
-    claim_number: int
-    attempt: int
-    crashes: int
-    result: str | None
-    places: int
-    """In how many tables it lies."""
-
-
-class AttemptAtEnd(NamedTuple):
-    """A recorded attempt."""
-
-    run_id: str
-    claim_number: int
-    generation: int
-    outcome: str
-    worker_id: str | None
 
 
 class Violation(NamedTuple):
@@ -112,39 +31,10 @@ class Violation(NamedTuple):
 
 
 @dataclass(slots=True)
-class History:
-    """Everything that is known of what happened."""
-
-    requests: Sequence[Request] = ()
-    events: Sequence[Event] | None = None
-    """None where no triggers were installed."""
-    signs: Sequence[Sign] = ()
-    effects: Sequence[Effect] = ()
-    freezes: Sequence[Freeze] = ()
-    runs: Sequence[RunAtEnd] = ()
-    attempts: Sequence[AttemptAtEnd] = ()
-    transactional: frozenset[str] = frozenset()
-    held: frozenset[str] = frozenset()
-    missing: Sequence[str] = ()
-    """Accepted runs that a snapshot taken on the way did not find."""
-    went_back: Sequence[str] = ()
-    """Runs that a snapshot found final and a later one in another state."""
-    damage: Sequence[str] = ()
-    """What the database's own check complains about."""
-    workers_left_live: Sequence[str] = ()
-    """Workers the store calls live though their processes are gone and were recovered."""
-    unsettled_after: float | None = None
-    """Seconds after the last strike at which something was still unsettled; None if nothing was."""
-    charges_allowed: bool = True
-    """Whether anything in this history gave a reason to charge a run for a crash."""
-
-
-@dataclass(slots=True)
 class Verdict:
-    """What the checker found, and what it counted on the way."""
+    """What the checker found, and what it measured on the way."""
 
     violations: list[Violation] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
     largest_overlap: float = 0.0
     most_losses: int = 0
 
@@ -167,7 +57,6 @@ def check(history: History) -> Verdict:
     found += _bounded(history, verdict)
     found += _bodies(history, verdict)
     found += _afterwards(history)
-    verdict.counts = _counts(history, verdict)
     return verdict
 
 
@@ -226,7 +115,12 @@ class _Standing:
             case "rewrite":
                 yield _at(event, "I7 absorbing", f"its end was rewritten as {event.state}")
             case _:
-                if self._final is not None:
+                if event.kind == "wait" and self._running:
+                    # PostgreSQL requeues for later by moving the row, SQLite in two steps.
+                    yield from self._leave(event._replace(worker_id=self._worker))
+                # An operator's act writes the next generation before it removes the last one.
+                is_next = event.generation == self._generation + 1
+                if self._final is not None and not is_next:
                     yield _at(event, "I7 absorbing", f"it was queued after it {self._final}")
 
     def _claim(self, event: Event) -> Iterator[Violation]:
@@ -419,59 +313,3 @@ def _afterwards(history: History) -> Iterator[Violation]:
 
 def _at(event: Event, invariant: str, what: str) -> Violation:
     return Violation(invariant, event.run_id, what)
-
-
-# -- counting and telling ------------------------------------------------------------------------
-
-
-def _counts(history: History, verdict: Verdict) -> dict[str, int]:
-    states: dict[str, int] = dict.fromkeys([*map(str, State)], 0)
-    for run in history.runs:
-        states[run.state] = states.get(run.state, 0) + 1
-    broken: dict[str, set[str]] = defaultdict(set)
-    for violation in verdict.violations:
-        broken[violation.invariant].add(violation.run_id)
-    effects: dict[str, int] = defaultdict(int)
-    for effect in history.effects:
-        effects[effect.run_id] += 1
-    guarded = history.transactional | history.held
-    again = sum(
-        max(0, effects[run.run_id] - 1) for run in history.runs if run.task not in guarded
-    )
-    return {
-        "enqueued": sum(request.kind == "accepted" for request in history.requests),
-        "indeterminate": len({r.run_id for r in history.requests})
-        - sum(request.kind == "accepted" for request in history.requests),
-        **states,
-        "lost": len(broken["I1 no loss"] | broken["I14 conservation"]),
-        "doubled": len(broken["I9 exactly once"] | broken["I11 at most once"]),
-        "stale_writes": len(broken["I6 fenced"]),
-        "attempts_lost": sum(attempt.outcome == "lost" for attempt in history.attempts),
-        "bodies": sum(sign.kind == "begin" for sign in history.signs),
-        "effects": len(history.effects),
-        "rerun_effects_again": again,
-        "transitions": len(history.events or ()),
-    }
-
-
-def timeline(history: History, run_id: str) -> list[dict[str, Any]]:
-    """Tell all that is known of one run, in the order of time, for a person to read."""
-    told: list[tuple[int, dict[str, Any]]] = []
-    for event in history.events or ():
-        if event.run_id == run_id:
-            told.append((event.at, {"by": "store", **_said(event, "run_id", "at")}))
-    for sign in history.signs:
-        if sign.run_id == run_id:
-            told.append((sign.wall, {"by": "body", **_said(sign, "run_id", "wall")}))
-    told.sort(key=lambda entry: entry[0])
-    begin = told[0][0] if told else 0
-    return [{"ms": round((at - begin) / 1000, 1)} | entry for at, entry in told] + [
-        {"by": "ledger", **_said(effect, "run_id")}
-        for effect in history.effects
-        if effect.run_id == run_id
-    ]
-
-
-def _said(record: Event | Sign | Effect, *left_out: str) -> dict[str, Any]:
-    fields = record._asdict()
-    return {key: fields[key] for key in fields if key not in left_out and fields[key] is not None}

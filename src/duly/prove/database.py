@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from duly.prove.checker import AttemptAtEnd, Effect, Event, RunAtEnd
+from duly.prove.history import AttemptAtEnd, Effect, Event, RunAtEnd
 from duly.store.protocol import Store
 from duly.store.statements import Statements, load
 
@@ -21,7 +21,6 @@ _TRIGGERS = (
     "on_rewrite",
     "on_revive",
 )
-_FORGET = ("forget_attempts", "forget_waiting", "forget_runs", "forget_history")
 
 
 class Database:
@@ -29,7 +28,7 @@ class Database:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.kind = store.url.partition(":")[0]
+        self.kind = "sqlite" if store.url.startswith("sqlite:") else "postgresql"
         self._sql: Statements = load("duly.prove", self.kind)
 
     def describe(self) -> dict[str, str]:
@@ -47,13 +46,9 @@ class Database:
         """Have every transition recorded from now on, in its own transaction."""
         self._write("event_table", *_TRIGGERS)
 
-    def clean_up(self) -> None:
-        """Remove the ledger and every run of the workload."""
-        self._write(*_FORGET, "drop_ledger")
-
     def rows(self) -> list[Effect]:
         """Return the ledger."""
-        return [Effect(*map(_plain, row), place="row") for row in self._read("rows")]
+        return [Effect._make((*map(_plain, row), "row")) for row in self._read("rows")]
 
     def events(self) -> list[Event]:
         """Return all recorded transitions."""

@@ -9,11 +9,11 @@ from duly.app import Duly
 from duly.clock import monotonic
 from duly.core.states import FINAL
 from duly.prove import workload
-from duly.prove.checker import Request
+from duly.prove.history import Request
 from duly.prove.trees import pause_for
 from duly.task import Call
 
-Mix = Callable[[int, Random], Call[int]]
+Mix = Callable[[int, Random], Call[Any]]
 
 _BATCH = 20
 _SAMPLE = 300
@@ -21,7 +21,7 @@ _SNAPSHOT_SECONDS = 0.25
 _LOOK_SECONDS = 0.02
 
 
-def everything(number: int, random: Random) -> Call[int]:
+def everything(number: int, random: Random) -> Call[Any]:
     """Return a call of one of all kinds of task, most of them transactional or held."""
     milliseconds = random.randint(2, 60)
     draw = random.random()
@@ -32,12 +32,12 @@ def everything(number: int, random: Random) -> Call[int]:
     return workload.notify.call(number, milliseconds)
 
 
-_SHARES: tuple[tuple[float, Callable[[int, int], Call[int]]], ...] = (
-    (0.40, lambda number, milliseconds: workload.order.call(number, milliseconds)),
+_SHARES: tuple[tuple[float, Callable[[int, int], Call[Any]]], ...] = (
+    (0.40, workload.order.call),
     (0.05, lambda number, milliseconds: workload.order.call(number, milliseconds, 5)),
-    (0.20, lambda number, milliseconds: workload.charge.call(number, milliseconds)),
-    (0.10, lambda number, milliseconds: workload.subscribe.call(number, milliseconds)),
-    (0.01, lambda number, milliseconds: workload.pack.call(number, milliseconds)),
+    (0.20, workload.charge.call),
+    (0.10, workload.subscribe.call),
+    (0.01, workload.pack.call),
 )
 
 
@@ -74,14 +74,11 @@ class Feeder:
     def enqueue(self, count: int) -> None:
         """Enqueue some runs now."""
         first = len(self.requests)
-        calls: list[Call[Any]] = [
-            self._mix(first + place, self._random) for place in range(count)
-        ]
+        calls: list[Call[Any]] = [self._mix(first + place, self._random) for place in range(count)]
         self.requests += [Request("invoked", call.op.run_id, call.op.task) for call in calls]
         runs = self._app.enqueue_many(calls)
         self.requests += [
-            Request("accepted", run.id, call.op.task)
-            for run, call in zip(runs, calls, strict=True)
+            Request("accepted", run.id, call.op.task) for run, call in zip(runs, calls, strict=True)
         ]
         self.accepted += [run.id for run in runs]
 

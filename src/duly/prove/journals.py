@@ -14,7 +14,7 @@ from typing import Any, Self
 from duly.clock import SystemClock, monotonic
 from duly.context import RunContext
 from duly.events import ClaimWasLost, Event, WorkerEnded, WorkerStarted
-from duly.prove.checker import Effect, Request, Sign
+from duly.prove.history import Effect, Request, Sign
 
 FOLDER_VARIABLE = "DULY_PROVE_FOLDER"
 
@@ -87,7 +87,7 @@ class Journal:
 
     def read_effects(self) -> list[Effect]:
         """Return the lines that effects left."""
-        return [Effect(*fields, place="line") for fields in self._read(EFFECTS)]
+        return [Effect._make((*fields, "line")) for fields in self._read(EFFECTS)]
 
     def read_events(self) -> list[list[Any]]:
         """Return what keepers and workers noted: name, pid, wall time, fields."""

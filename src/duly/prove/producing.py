@@ -4,12 +4,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-from duly.prove.checker import Request
+from duly.prove.history import Request
 from duly.prove.journals import FOLDER_VARIABLE
 from duly.prove.striking import arm
 from duly.prove.workload import app, journal, notify, order
 from duly.runtime.dying import die_with_parent
+from duly.task import Call
 
 
 def start_producer(url: str, folder: Path, point: str, count: int) -> "subprocess.Popen[bytes]":
@@ -28,10 +30,10 @@ def main() -> None:
     arm(point, journal)
     for number in range(int(count)):
         task = (order, notify)[number % 2]
-        call = task.call(number, 1)
+        call: Call[Any] = task.call(number, 1)
         run_id, name = call.op.run_id, call.op.task
         journal.request(Request("invoked", run_id, name))
-        app.enqueue(call)
+        app.enqueue_many([call])
         journal.request(Request("accepted", run_id, name))
 
 

@@ -1,4 +1,4 @@
-"""A redriver as a process of its own: drives all dead letters again at a rate, and says how many."""
+"""A redriver as a process of its own, which drives all dead letters again at a rate."""
 
 import json
 import os

@@ -16,7 +16,6 @@ from duly.prove.workload import app as workload
 from duly.prove.workload import journal
 from duly.store.protocol import Op, Section, Settle, Settled, Store
 
-
 BEFORE_SETTLE, BEFORE_COMMIT = "settle", "commit"
 
 

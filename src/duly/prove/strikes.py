@@ -1,6 +1,5 @@
 """Strikes against process trees, each with the proof that it really struck."""
 
-import os
 import signal
 from collections import Counter
 from collections.abc import Iterable
@@ -9,7 +8,7 @@ from random import Random
 from typing import NamedTuple
 
 from duly.clock import monotonic
-from duly.prove.checker import Freeze
+from duly.prove.history import Freeze
 from duly.prove.processes import state_of
 from duly.prove.stopping import BEFORE_COMMIT, BEFORE_SETTLE, stop_flag
 from duly.prove.trees import Child, Tree, is_stopped, pause_for, wait_for
@@ -18,6 +17,9 @@ KILLED = -signal.SIGKILL
 _SEEN_SECONDS = 5.0
 _STOP_SECONDS = 0.25
 _BUSY_SHARE = 0.85
+_COMMIT_SHARE = 0.2
+_KEEPER_FIRST_SHARE = 0.3
+_BETWEEN_SECONDS = 0.05
 FREEZES = ("child", "keeper", "both", "writer")
 
 
@@ -55,7 +57,7 @@ def choose_child(tree: Tree, random: Random) -> Child | None:
 def kill_child(tree: Tree, child: Child) -> Strike:
     """SIGKILL one worker process; what it started is the keeper's to end."""
     sent = tree.signal_child(child, signal.SIGKILL)
-    struck = sent and wait_for(lambda: _is_gone(child.pid), _SEEN_SECONDS)
+    struck = sent and wait_for(lambda: is_gone(child.pid), _SEEN_SECONDS)
     return Strike("kill", "child", child.pid, child.worker_id, struck)
 
 
@@ -64,7 +66,7 @@ def kill_tree(tree: Tree) -> Strike:
     children = tree.children()
     tree.signal_keeper(signal.SIGKILL)
     status = tree.wait(_SEEN_SECONDS)
-    gone = wait_for(lambda: all(_is_gone(child.pid) for child in children), _SEEN_SECONDS)
+    gone = wait_for(lambda: all(is_gone(child.pid) for child in children), _SEEN_SECONDS)
     return Strike("kill", "tree", tree.pid, None, status == KILLED and gone)
 
 
@@ -84,7 +86,7 @@ def freeze(tree: Tree, target: str, seconds: float, random: Random) -> FreezeUnd
     if target == "writer":
         flag = stop_flag(tree.settings.folder, tree.pid)
         # On SQLite a frozen transaction keeps everybody from writing: worth a look, but rarely.
-        where = BEFORE_COMMIT if random.random() < 0.2 else BEFORE_SETTLE  # noqa: PLR2004
+        where = BEFORE_COMMIT if random.random() < _COMMIT_SHARE else BEFORE_SETTLE
         scratch = flag.with_suffix(".new")
         scratch.write_text(where)
         scratch.rename(flag)
@@ -109,14 +111,14 @@ def thaw(under_way: FreezeUnderWay, random: Random) -> tuple[Strike, list[Freeze
         under_way.flag.unlink(missing_ok=True)
     pids = [child.pid for child in children] + ([tree.pid] if under_way.keeper else [])
     continued_at = monotonic()
-    acts = [lambda: tree.signal_children(children, signal.SIGCONT)]
-    if under_way.keeper:
-        acts.append(lambda: _continue_keeper(tree))
-    random.shuffle(acts)
-    for number, act in enumerate(acts):
-        if number:
-            pause_for(random.uniform(0.0, 0.05))
-        act()
+    keeper_first = under_way.keeper and random.random() < _KEEPER_FIRST_SHARE
+    if keeper_first:
+        tree.signal_keeper(signal.SIGCONT)
+        pause_for(random.uniform(0.0, _BETWEEN_SECONDS))
+    tree.signal_children(children, signal.SIGCONT)
+    if under_way.keeper and not keeper_first:
+        pause_for(random.uniform(0.0, _BETWEEN_SECONDS))
+        tree.signal_keeper(signal.SIGCONT)
     worker_id = children[0].worker_id if children else None
     strike = Strike("freeze", under_way.target, pids[0], worker_id, struck=True)
     return strike, [Freeze(pid, under_way.stopped_at, continued_at) for pid in pids]
@@ -134,15 +136,10 @@ def _stop_keeper(tree: Tree) -> bool:
     return wait_for(lambda: _is_still(tree.pid), _SEEN_SECONDS) and is_stopped(tree.pid)
 
 
-def _continue_keeper(tree: Tree) -> None:
-    tree.signal_keeper(signal.SIGCONT)
-
-
 def _is_still(pid: int) -> bool:
-    return is_stopped(pid) or _is_gone(pid)
+    return is_stopped(pid) or is_gone(pid)
 
 
-def _is_gone(pid: int) -> bool:
+def is_gone(pid: int) -> bool:
+    """Say whether a process has ended, reaped or not."""
     return state_of(pid) in {None, "Z", "X"}
-
-

@@ -35,4 +35,3 @@ def take_next(plan: Path) -> str | None:
         file.write("".join(f"{line}\n" for line in lines[1:]))
         file.truncate()
         return lines[0]
-

@@ -4,14 +4,14 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Self
 
 from duly.api.runs import Filter
 from duly.clock import monotonic
 from duly.prove import workload
-from duly.prove.checker import Freeze, History, Request
 from duly.prove.database import Database
 from duly.prove.feeding import Feeder, Mix, everything, waiting
+from duly.prove.history import Freeze, History, Request
 from duly.prove.journals import Journal
 from duly.prove.strikes import Strike
 from duly.prove.trees import Tree, TreeSettings, wait_for
@@ -29,12 +29,19 @@ class Trial:
     """Use as a context manager: whatever happens, its processes are gone afterwards."""
 
     def __init__(
-        self, url: str, folder: Path, *, seed: int, tell: Tell = lambda _what, _done, _all: None
+        self,
+        url: str,
+        folder: Path,
+        *,
+        seed: int,
+        tell: Tell = lambda _what, _done, _all: None,
+        records_transitions: bool = True,
     ) -> None:
         self.url = url
         self.folder = folder
         self.seed = seed
         self.tell = tell
+        self._records_transitions = records_transitions
         self.random = Random(seed)  # noqa: S311 - a seed must repeat what it chose
         self.app = workload.app
         self.app.use_url(url)
@@ -53,9 +60,10 @@ class Trial:
         self.facts: dict[str, Any] = {}
         """Whatever else a scenario measured."""
 
-    def __enter__(self) -> "Trial":
+    def __enter__(self) -> Self:
         self.database.create_ledger()
-        self.database.record_transitions()
+        if self._records_transitions:
+            self.database.record_transitions()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -79,7 +87,10 @@ class Trial:
         """Wait until every tree has a worker that claims."""
         ready = wait_for(lambda: all(map(is_working, self.trees)), START_SECONDS, _LOOK_SECONDS)
         if not ready:
-            message = f"no worker started within {START_SECONDS:.0f} s; see {self.settings.folder}"
+            said = "\n".join(self.trees[0].log.read_text().splitlines()[-20:])
+            message = (
+                f"no worker started within {START_SECONDS:.0f} s; the last words were:\n{said}"
+            )
             raise TimeoutError(message)
 
     def replace(self, tree: Tree) -> Tree:
@@ -130,7 +141,7 @@ class Trial:
         unsettled = waiting(self.app)
         return History(
             requests=requests,
-            events=self.database.events(),
+            events=self.database.events() if self._records_transitions else None,
             signs=self.journal.read_signs(),
             effects=effects,
             freezes=self.freezes,

@@ -79,11 +79,9 @@ class Hand:
                 return False
             held.slot = self._free_slots.pop()
             held.started_at = now
-        claim, definition = held.claim, held.definition
-        retry_after = -1.0
-        if claim.retries_used < definition.retry.limit:
-            retry_after = definition.retry.delay(claim.retries_used, 0.5)
-        times = (now, held.overdue_at, retry_after)
+        claim = held.claim
+        timeout = held.definition.timeout
+        times = _NO_TIMEOUT if timeout is None else _times(held, now + timeout)
         self._slots.start(held.slot, claim.run_id, claim.claim_number, times)
         return True
 
@@ -159,3 +157,12 @@ class Hand:
 
     def __len__(self) -> int:
         return len(self._held)
+
+
+_NO_TIMEOUT = (float("inf"), -1.0)
+
+
+def _times(held: Held, overdue_at: float) -> tuple[float, float]:
+    """Return when the attempt is overdue, and after how many seconds a timeout tries again."""
+    used, retry = held.claim.retries_used, held.definition.retry
+    return overdue_at, retry.delay(used, 0.5) if used < retry.limit else -1.0

@@ -1,5 +1,6 @@
 """Finds dead workers and settles what they left, by the same decision as any attempt."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from duly.core.retry import NO_RETRIES, Retry
 from duly.core.states import Lane
 from duly.core.verdict import Policy, Standing, Verdict, decide, describe
 from duly.events import Bus, WorkerEnded
-from duly.limits import TICK_BATCH
+from duly.limits import LEASE_SECONDS, TICK_BATCH
 from duly.runtime.slots import Mark, Slots, slots_path
 from duly.store.protocol import Judge, Recover, RecoverOrphans, Store
 
@@ -41,6 +42,7 @@ class LeaseWatch:
         found = []
         for worker_id, counter in counters.items():
             if counter is None:
+                self._seen.pop(worker_id, None)
                 found.append(worker_id)
                 continue
             known = self._seen.get(worker_id)
@@ -50,6 +52,11 @@ class LeaseWatch:
                 found.append(worker_id)
         self._seen = {key: seen for key, seen in self._seen.items() if key in counters}
         return found
+
+    def unmoved_for(self, worker_id: str, read_at: float) -> float:
+        """Return how long a counter has stood still; for ever if its process is surely gone."""
+        known = self._seen.get(worker_id)
+        return math.inf if known is None else read_at - known[1]
 
     def interrupted(self) -> None:
         """A read or an own beat failed: what was seen before proves nothing any more."""
@@ -92,13 +99,24 @@ class Recoverer:
             raise
         own = self._own_ids()
         others = {key: counter for key, counter in counters.items() if key not in own}
-        dead = self._watch.dead(others, read_at, self._beats_since())
+        dead = self._over(self._watch.dead(others, read_at, self._beats_since()), read_at)
         for worker_id in dead:
             recover_worker(self._store, self._bus, worker_id, self._slots_folder)
         if dead or self._last_orphans:
             self._take_orphans()
         self._last_orphans = (self._last_orphans + 1) % 4
         return self._pause
+
+    def _over(self, suspects: list[str], read_at: float) -> list[str]:
+        """Keep those whose own lease is over; it may be longer than ours."""
+        if not suspects:
+            return []
+        leases = {worker.id: worker.lease_seconds for worker in self._store.list_workers()}
+        return [
+            worker_id
+            for worker_id in suspects
+            if self._watch.unmoved_for(worker_id, read_at) >= leases.get(worker_id, LEASE_SECONDS)
+        ]
 
     def _take_orphans(self) -> None:
         (run_ids,) = self._store.apply([RecoverOrphans(judge_unknown, TICK_BATCH)])

@@ -22,9 +22,9 @@ _ATTENDED_AT = 32
 _REGISTERED_AT = 40
 _BEATS_SINCE_AT = 48
 _HEADER_BYTES = 64
-_SLOT = struct.Struct("<16sQddd")
-_SLOT_BYTES = 56
-_STATE_AT = 48
+_SLOT = struct.Struct("<36sQdd")
+_SLOT_BYTES = 64
+_STATE_AT = 60
 
 FREE, STARTED, ENDED = 0, 1, 2
 
@@ -34,7 +34,6 @@ class Mark(NamedTuple):
 
     run_id: str
     claim_number: int
-    started_at: float
     overdue_at: float
     """Monotonic; infinity without a timeout."""
     retry_after: float
@@ -99,13 +98,10 @@ class Slots:
     def registered(self, value: bool) -> None:
         _FLAG.pack_into(self._memory, _REGISTERED_AT, value)
 
-    def start(
-        self, slot: int, run_id: str, claim_number: int, times: tuple[float, float, float]
-    ) -> None:
-        """Mark a start; `times` are started_at, overdue_at, retry_after."""
+    def start(self, slot: int, run_id: str, claim_number: int, times: tuple[float, float]) -> None:
+        """Mark a start; `times` are overdue_at and retry_after."""
         place = _HEADER_BYTES + slot * _SLOT_BYTES
-        identity = bytes.fromhex(run_id.replace("-", ""))
-        _SLOT.pack_into(self._memory, place, identity, claim_number, *times)
+        _SLOT.pack_into(self._memory, place, run_id.encode(), claim_number, *times)
         # The state goes last: a mark that is half written does not count.
         self._memory[place + _STATE_AT] = STARTED
 
@@ -125,12 +121,11 @@ class Slots:
         for slot, state in enumerate(states):
             if state != FREE:
                 place = _HEADER_BYTES + slot * _SLOT_BYTES
-                identity, claim_number, started_at, overdue_at, retry_after = _SLOT.unpack_from(
+                run_id, claim_number, overdue_at, retry_after = _SLOT.unpack_from(
                     self._memory, place
                 )
-                run_id = str(uuid.UUID(bytes=identity))
-                times = (started_at, overdue_at, retry_after)
-                yield Mark(run_id, claim_number, *times, ended=state == ENDED)
+                ended = state == ENDED
+                yield Mark(run_id.decode(), claim_number, overdue_at, retry_after, ended)
 
     def is_of_this_boot(self) -> bool:
         """Say whether the marks can be believed."""

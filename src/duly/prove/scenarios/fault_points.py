@@ -1,6 +1,5 @@
 """SIGKILL at every fault point, in the process that passes it: worker, keeper or producer."""
 
-
 from duly import faultpoints
 from duly.prove.doomed import PLAN_VARIABLE
 from duly.prove.keeping import KEEPER_POINT_VARIABLE
@@ -98,5 +97,3 @@ def _strike_producers(trial: Trial, repetitions: int) -> None:
 
 def _named(targets: set[str]) -> set[str]:
     return {target.partition(" at ")[2] for target in targets}
-
-

@@ -8,8 +8,8 @@ from duly.prove.trees import Tree, pause_for
 from duly.prove.trial import Trial, is_working
 
 FREEZE_COUNT = 200
-_TREES = 4
-_AT_ONCE = 2
+_TREES = 5
+_AT_ONCE = 3
 _PAST_THE_LEASE = 1.4
 _LOOK_SECONDS = 0.01
 

@@ -17,9 +17,6 @@ CREATE TABLE duly_prove_ledger (
     number INTEGER NOT NULL
 )
 
--- :name drop_ledger
-DROP TABLE duly_prove_ledger
-
 -- :name event_table
 -- Written inside each transition's own transaction, so its order is the order of commits.
 CREATE TABLE duly_prove_event (
@@ -110,16 +107,3 @@ SELECT subject, count(*) FROM duly_acts WHERE act = 'redrive' GROUP BY subject
 SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok'
 UNION ALL
 SELECT 'foreign key: ' || "table" FROM pragma_foreign_key_check
-
--- :name forget_attempts
-DELETE FROM duly_attempts
- WHERE run_id IN (SELECT id FROM duly_every_run WHERE queue = 'duly-prove')
-
--- :name forget_waiting
-DELETE FROM duly_waiting WHERE queue = 'duly-prove'
-
--- :name forget_runs
-DELETE FROM duly_runs WHERE queue = 'duly-prove'
-
--- :name forget_history
-DELETE FROM duly_history WHERE queue = 'duly-prove'

@@ -34,12 +34,17 @@ def check_place(path: Path) -> None:
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         message = f"SQLite {sqlite3.sqlite_version} is too old; duly needs 3.35 or newer"
         raise StoreRefused(message)
-    if path.is_symlink():
+    try:
+        is_link, has_folder = path.is_symlink(), path.parent.is_dir()
+    except OSError as error:
+        message = f"cannot look at {path}: {error.strerror}; check the folder's permissions"
+        raise StoreReadOnly(message) from error
+    if is_link:
         message = (
             f"{path} is a symbolic link; name the file itself, so that its locks have one place"
         )
         raise StoreRefused(message)
-    if not path.parent.is_dir():
+    if not has_folder:
         message = f"the folder {path.parent} does not exist; create it, or choose another place"
         raise StoreRefused(message)
     kind = file_system_of(path.parent)

@@ -13,7 +13,7 @@ from duly.core.verdict import Finish
 from duly.store import protocol as ops
 from duly.store.committer import Committer, Done
 from duly.store.migrator import OLDEST_CODE, Migration, Schema
-from duly.store.protocol import Enqueue, Op, Statement
+from duly.store.protocol import Enqueue, Op, Settle, Statement
 from duly.store.sqlite import claim, enqueue, operate, settle, upkeep
 from duly.store.sqlite.connection import (
     WriteLock,
@@ -75,7 +75,6 @@ _ORDER = [
 
 _WAKING = (
     Enqueue,
-    ops.Settle,
     ops.Redrive,
     ops.PauseQueue,
     ops.Recover,
@@ -138,7 +137,7 @@ class SqliteStore(SqliteInspector):
                     raise
             for kind in order:
                 faultpoints.hit(f"{_name(kind)}.after_commit")
-        if not kinds.isdisjoint(_WAKING) and _wakes(ops):
+        if not kinds.isdisjoint(_WAKING) or (Settle in kinds and _requeues(ops)):
             self._hints.send()
         return answers
 
@@ -148,6 +147,10 @@ class SqliteStore(SqliteInspector):
         name = _name(kind)
         faultpoints.hit(f"{name}.before_write")
         places = [place for place, op in enumerate(ops) if type(op) is kind]
+        if kind in _BATCHED and len(places) == len(ops):
+            answers[:] = _BATCHED[kind][1](cursor, ops, self.now())
+            faultpoints.hit(f"{name}.before_commit")
+            return
         if kind in _BATCHED:
             found = _BATCHED[kind][1](cursor, [ops[place] for place in places], self.now())
             for place, answer in zip(places, found, strict=True):
@@ -282,13 +285,9 @@ def _name(kind: type) -> str:
     return (_BATCHED.get(kind) or _SINGLE[kind])[0]
 
 
-def _wakes(written: list[Op]) -> bool:
-    """Say whether some op may have made a run ready or final."""
-    return any(
-        not isinstance(op, ops.Settle) or not isinstance(op.verdict, Finish)
-        for op in written
-        if isinstance(op, _WAKING)
-    )
+def _requeues(written: list[Op]) -> bool:
+    """Say whether some settle puts its run back into the queue."""
+    return any(type(op) is ops.Settle and type(op.verdict) is not Finish for op in written)
 
 
 def _split(script: str) -> list[str]:

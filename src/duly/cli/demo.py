@@ -1,0 +1,179 @@
+"""`duly demo`: orders, workers that are killed and frozen, and a table of what came of it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from duly.cli.output import print_json
+from duly.cli.session import Session, pass_session, shared_options
+from duly.clock import monotonic
+from duly.prove.demo import (
+    BEAT_SECONDS,
+    LEASE_SECONDS,
+    PROCESSES,
+    TREES,
+    Moment,
+    Result,
+    Row,
+    Watch,
+    run_demo,
+    total,
+)
+from duly.prove.places import own_folder, own_tables
+from duly.settings import store_url
+
+_SAY_SECONDS = 2.0
+_INTERRUPTED_SHOWN = 5
+
+
+@click.command("demo")
+@click.option("--orders", type=click.IntRange(10, 100_000), default=1_000, show_default=True)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(5, 3_600),
+    default=20.0,
+    show_default=True,
+    help="About how long the work takes.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Repeats what chance chose.")
+@shared_options
+@pass_session
+def command(session: Session, /, *, orders: int, seconds: float, seed: int) -> None:
+    """See duly at work while its workers are killed with -9 and frozen.
+
+    Uses SQLite in a temporary folder, or a schema of its own in the PostgreSQL database that --url
+    or DULY_URL names; nothing is left behind. Exit status 1 if an order was lost or doubled.
+    """
+    console = Console(stderr=session.as_json, highlight=False, emoji=False)
+    quiet = session.quiet or session.as_json
+    with own_folder() as folder, own_tables(store_url(session.url), folder) as url:
+        if not quiet:
+            _introduce(console, orders)
+        with _watching(console, quiet=quiet) as watch:
+            result = run_demo(url, folder, watch, orders=orders, seconds=seconds, seed=seed)
+    if session.as_json:
+        print_json(result.document())
+    else:
+        _show(console, result)
+    raise click.exceptions.Exit(0 if result.holds else 1)
+
+
+def _introduce(console: Console, orders: int) -> None:
+    console.print(
+        f"{orders:,} orders, {TREES} keepers with {PROCESSES} workers each, lease "
+        f"{LEASE_SECONDS:g} s, beat {BEAT_SECONDS:g} s. About every second one worker gets kill -9; "
+        f"twice a keeper and its workers are frozen past their lease, then woken."
+    )
+
+
+@contextmanager
+def _watching(console: Console, *, quiet: bool) -> Iterator[Watch]:
+    """Give what shows the progress: a bar on a terminal, lines elsewhere, or nothing."""
+    if quiet:
+        yield lambda _moment: None
+    elif console.is_terminal:
+        columns = (
+            TextColumn("{task.description:<16}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[struck]}"),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=console, expand=True) as progress:
+            bar = progress.add_task("", struck=_struck(0, 0))
+
+            def watch(moment: Moment) -> None:
+                progress.update(
+                    bar,
+                    description=moment.what,
+                    completed=moment.done,
+                    total=moment.total,
+                    struck=_struck(moment.kills, moment.frozen),
+                )
+
+            yield watch
+    else:
+        yield _lines(lambda text: console.print(text, soft_wrap=True))
+
+
+def _struck(kills: int, frozen: int) -> str:
+    state = f"[cyan]{frozen} frozen[/]" if frozen else "[dim]0 frozen[/]"
+    return f"[red]{kills:>2} killed[/] {state}"
+
+
+def _lines(say: Callable[[str], None]) -> Watch:
+    said_at = -_SAY_SECONDS
+
+    def watch(moment: Moment) -> None:
+        nonlocal said_at
+        if monotonic() - said_at >= _SAY_SECONDS:
+            said_at = monotonic()
+            say(
+                f"{moment.what}: {moment.done}/{moment.total} orders, {moment.kills} killed, "
+                f"{moment.frozen} frozen"
+            )
+
+    return watch
+
+
+def _show(console: Console, result: Result) -> None:
+    rows = (*result.rows, total(result.rows))
+    table = Table(
+        title="Counted by what the orders did: rows and lines in a ledger apart from duly's tables",
+        title_justify="left",
+        title_style="",
+    )
+    table.add_column("")
+    for row in rows:
+        table.add_column(row.kind, justify="right", style="bold" if row is rows[-1] else "")
+    lines: list[tuple[str, Callable[[Row], int], str]] = [
+        ("enqueued", lambda row: row.enqueued, ""),
+        ("succeeded", lambda row: row.succeeded, "green"),
+        ("interrupted, waiting for a person", lambda row: row.interrupted, "magenta"),
+        ("dead by the crash limit", lambda row: row.dead, "yellow"),
+        ("lost", lambda row: row.lost, "red"),
+        ("duplicated", lambda row: row.duplicated, "red"),
+        ("repeated after a crash, as allowed", lambda row: row.again, "yellow"),
+    ]
+    for title, value, style in lines:
+        numbers = [value(row) for row in rows]
+        if any(numbers) or title in {"lost", "duplicated"}:
+            cells = [Text(f"{n:,}", style=style if n else _of_zero(title)) for n in numbers]
+            table.add_row(title, *cells)
+    table.add_section()
+    table.add_row("kill -9", *[""] * len(result.rows), f"{result.kills:,}")
+    table.add_row("freezes past the lease", *[""] * len(result.rows), f"{result.freezes:,}")
+    table.add_row("zombies refused", *[""] * len(result.rows), f"{result.zombies:,}")
+    console.print(table)
+    for line in _explanations(result):
+        console.print(line, soft_wrap=not console.is_terminal)
+
+
+def _of_zero(title: str) -> str:
+    return "bold green" if title in {"lost", "duplicated"} else "dim"
+
+
+def _explanations(result: Result) -> Iterator[str]:
+    yield (
+        f"A zombie is a worker that woke up after others had taken over its runs: "
+        f"{result.taken_over} runs were taken from {result.zombies} of them; "
+        f"{result.late_results_refused} late results reached the database and were turned away, "
+        f"the other bodies were ended before they could send any."
+    )
+    if result.interrupted:
+        shown = ", ".join(result.interrupted[:_INTERRUPTED_SHOWN])
+        more = len(result.interrupted) - _INTERRUPTED_SHOWN
+        yield (
+            f'Interrupted: killed mid-body with on_crash="hold", so not run again by themselves '
+            f"(duly dead list): {shown}{f' and {more} more' if more > 0 else ''}"
+        )
+    behind = result.database
+    name = "SQLite" if behind["kind"] == "sqlite" else "PostgreSQL"
+    yield f"{name} {behind['version']} ({behind['journal']}), {result.seconds} s, seed {result.seed}"
+    if not result.holds:
+        yield "[bold red]Orders were lost or doubled: this is a bug in duly.[/]"

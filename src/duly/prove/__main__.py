@@ -1,0 +1,115 @@
+"""`python -m duly.prove`: the long counts, on a database of one's own.
+
+Strikes real processes with SIGKILL, SIGSTOP and SIGTERM while they work, checks what survived, and
+writes down what came of it. A database given by URL must be empty: tables are created in it.
+"""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from duly.clock import monotonic
+from duly.prove.evidence import SCENARIOS, Evidence, gather
+from duly.prove.trial import Tell, Trial
+
+_SAY_SECONDS = 10.0
+
+
+@click.command()
+@click.option("--scale", type=float, default=1.0, show_default=True, help="Of the full counts.")
+@click.option("--only", type=click.Choice(list(SCENARIOS)), multiple=True, help="This scenario.")
+@click.option("--url", "urls", multiple=True, help="An empty PostgreSQL database per scenario.")
+@click.option("--sqlite", is_flag=True, help="SQLite too, when a URL is given; alone otherwise.")
+@click.option("--seed", type=int, default=1, show_default=True)
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("docs/evidence"), show_default=True
+)
+def main(
+    *, scale: float, only: Sequence[str], urls: Sequence[str], sqlite: bool, seed: int, out: Path
+) -> None:
+    """Inject faults into workers and check what survived."""
+    console = Console(stderr=True)
+    names = list(only) or list(SCENARIOS)
+    if urls and len(urls) % len(names):
+        message = f"{len(names)} scenarios need as many empty databases; {len(urls)} were given"
+        raise click.UsageError(message)
+    broken = 0
+    places: list[tuple[str, str | None]] = []
+    if sqlite or not urls:
+        places += [(name, None) for name in names]
+    places += [(names[place % len(names)], url) for place, url in enumerate(urls)]
+    for name, url in places:
+        found = _prove(console, name, url, scale=scale, seed=seed)
+        _report(console, found, found.write(out))
+        broken += not found.holds
+    sys.exit(1 if broken else 0)
+
+
+def _prove(console: Console, name: str, url: str | None, *, scale: float, seed: int) -> Evidence:
+    folder = Path(tempfile.mkdtemp(prefix="duly-prove-"))
+    place = url or f"sqlite:///{folder / 'prove.db'}"
+    shown = "SQLite" if url is None else "PostgreSQL"
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        bar = progress.add_task(f"{name} on {shown}")
+        tell = _teller(console, progress, bar, f"{name} on {shown}")
+        with Trial(place, folder, seed=seed, tell=tell) as trial:
+            found = gather(trial, name, scale)
+    if found.holds:
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        console.print(f"the journals are kept in {folder}", markup=False, highlight=False)
+    return found
+
+
+def _teller(console: Console, progress: Progress, bar: TaskID, title: str) -> Tell:
+    said_at = monotonic()
+
+    def tell(what: str, done: int, total: int) -> None:
+        nonlocal said_at
+        progress.update(bar, description=f"{title}: {what}", completed=done, total=total)
+        if not console.is_terminal and monotonic() - said_at > _SAY_SECONDS:
+            said_at = monotonic()
+            console.print(f"{title}: {what} {done}/{total}", markup=False, highlight=False)
+
+    return tell
+
+
+def _report(console: Console, found: Evidence, file: Path) -> None:
+    document = found.document
+    counts, strikes = document["counts"], document["strikes"]
+    console.print(
+        f"{found.scenario} on {found.database}: {document['verdict']}; "
+        f"{strikes['made']} strikes, {counts['enqueued']} runs, {counts['lost']} lost, "
+        f"{counts['doubled']} doubled, {counts['stale_writes']} stale writes, "
+        f"{document['measured']['seconds']} s; {file}",
+        style="green" if found.holds else "bold red",
+        markup=False,
+        highlight=False,
+    )
+    if not found.holds:
+        for line in document["broken"]:
+            console.print(f"  {line}", markup=False, highlight=False)
+        console.print(f"  again: {found.replay}", markup=False, highlight=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,302 @@
+"""A shop under fire: orders are worked on while workers are killed and frozen, then counted.
+
+What is counted is what the orders did, in a ledger apart from duly's tables: rows that transactional
+tasks wrote, and lines that the others added to a file.
+"""
+
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from duly.clock import monotonic
+from duly.core.states import State
+from duly.prove import workload
+from duly.prove.feeding import waiting
+from duly.prove.history import Effect, RunAtEnd
+from duly.prove.strikes import (
+    FreezeUnderWay,
+    Strike,
+    choose_child,
+    freeze,
+    is_gone,
+    kill_child,
+    thaw,
+)
+from duly.prove.trees import Tree, pause_for, wait_for
+from duly.prove.trial import Trial, is_working
+from duly.task import Call
+
+TREES = 3
+PROCESSES = 2
+CONCURRENCY = 2
+LEASE_SECONDS = 2.0
+BEAT_SECONDS = 0.5
+
+_KINDS = ("transactional", "hold", "rerun")
+_HOLD_SHARE, _RERUN_SHARE = 0.25, 0.15
+_ENQUEUE_BATCH = 50
+_WORKING_SHARE = 0.6
+"""How much of the time the bodies alone would fill; starts, kills and freezes take the rest."""
+_LONGEST_BODY_MILLISECONDS = 2_000
+_KILL_SECONDS = 1.0
+_FREEZES_AT = (0.15, 0.45)
+_FROZEN_SECONDS = LEASE_SECONDS * 1.7
+_PATIENCE_SECONDS = 60.0
+_LOOK_SECONDS = 0.04
+
+
+class Moment(NamedTuple):
+    """How far it has come, for whoever watches."""
+
+    what: str
+    done: int
+    total: int
+    kills: int
+    frozen: int
+    """Processes that stand still now."""
+
+
+Watch = Callable[[Moment], None]
+
+
+class Row(NamedTuple):
+    """What became of the orders of one kind, counted by their effects."""
+
+    kind: str
+    enqueued: int
+    succeeded: int
+    interrupted: int
+    dead: int
+    lost: int
+    duplicated: int
+    again: int
+    """Effects repeated after a crash, where the task allows that."""
+
+
+class Result(NamedTuple):
+    """What the demo came to."""
+
+    rows: tuple[Row, ...]
+    kills: int
+    freezes: int
+    zombies: int
+    """Frozen workers whose runs were taken over and that woke up afterwards."""
+    taken_over: int
+    """Runs that were taken from frozen workers."""
+    late_results_refused: int
+    """Results that such a worker still sent and that the fence turned away."""
+    interrupted: tuple[str, ...]
+    seconds: float
+    database: dict[str, str]
+    seed: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing was lost and nothing doubled."""
+        return not any(row.lost or row.duplicated for row in self.rows)
+
+    def document(self) -> dict[str, Any]:
+        """Return it for programs."""
+        return self._asdict() | {
+            "rows": [row._asdict() for row in self.rows],
+            "total": total(self.rows)._asdict(),
+            "holds": self.holds,
+        }
+
+
+def total(rows: tuple[Row, ...]) -> Row:
+    """Add the kinds up."""
+    return Row("all", *(sum(column) for column in zip(*(row[1:] for row in rows), strict=True)))
+
+
+class Demo:
+    """One run of the demo on one database."""
+
+    def __init__(self, trial: Trial, watch: Watch, *, orders: int, seconds: float) -> None:
+        self._trial = trial
+        self._watch = watch
+        self._orders = orders
+        self._seconds = seconds
+        self._frozen: FreezeUnderWay | None = None
+        self._zombies: dict[int, str | None] = {}
+        """Worker processes that were frozen: pid and worker."""
+        busy = TREES * PROCESSES * CONCURRENCY * seconds * _WORKING_SHARE * 1000
+        mean = busy / (orders * (1 - _RERUN_SHARE))
+        self._milliseconds = min(_LONGEST_BODY_MILLISECONDS, max(4, round(mean)))
+
+    def run(self) -> Result:
+        """Enqueue, work, strike, and count."""
+        trial = self._trial
+        began_at = monotonic()
+        trial.use_mix(self._order, backlog=0)
+        for number in range(TREES):
+            trial.start_tree(
+                processes=PROCESSES,
+                concurrency=CONCURRENCY,
+                lease=LEASE_SECONDS,
+                beat=BEAT_SECONDS,
+                # Only in the tree that will be frozen do workers stop right before they record.
+                app="duly.prove.stopping:app" if number == 0 else trial.settings.app,
+            )
+        self._enqueue()
+        self._tell("starting workers")
+        trial.wait_until_working()
+        self._strike_until_done(began_at)
+        self._thaw()
+        wait_for(lambda: all(map(is_gone, self._zombies)), LEASE_SECONDS * 2)
+        wait_for(lambda: not waiting(trial.app), LEASE_SECONDS * 2)
+        self._tell("stopping workers")
+        trial.stop_trees()
+        return self._count(monotonic() - began_at)
+
+    def _order(self, number: int, random: Random) -> Call[Any]:
+        milliseconds = random.randint(self._milliseconds // 4, self._milliseconds * 7 // 4)
+        draw = random.random()
+        if draw < _HOLD_SHARE:
+            return workload.charge.call(number, milliseconds)
+        if draw < _HOLD_SHARE + _RERUN_SHARE:
+            return workload.notify.call(number, milliseconds)
+        return workload.order.call(number, milliseconds)
+
+    def _enqueue(self) -> None:
+        for done in range(0, self._orders, _ENQUEUE_BATCH):
+            self._watch(Moment("enqueueing", done, self._orders, 0, 0))
+            self._trial.feeder.enqueue(min(_ENQUEUE_BATCH, self._orders - done))
+
+    # -- striking --
+
+    def _strike_until_done(self, began_at: float) -> None:
+        trial = self._trial
+        last = began_at + self._seconds + _PATIENCE_SECONDS
+        kill_at = monotonic() + _KILL_SECONDS / 2
+        freezes = [began_at + share * self._seconds for share in _FREEZES_AT]
+        while waiting(trial.app) and monotonic() < last:
+            now = monotonic()
+            if self._frozen is not None and now >= self._frozen.thaw_at:
+                self._thaw()
+            if freezes and now >= freezes[0] and self._frozen is None:
+                freezes.pop(0)
+                self._freeze()
+            if now >= kill_at:
+                self._kill()
+                kill_at = now + _KILL_SECONDS * trial.random.uniform(0.8, 1.2)
+            self._tell("working")
+            pause_for(_LOOK_SECONDS)
+
+    def _kill(self) -> None:
+        frozen = None if self._frozen is None else self._frozen.tree
+        trees = [tree for tree in self._trial.trees if tree is not frozen and is_working(tree)]
+        tree = self._trial.random.choice(trees) if trees else None
+        child = None if tree is None else choose_child(tree, self._trial.random)
+        if tree is not None and child is not None:
+            self._trial.strikes.append(kill_child(tree, child))
+
+    def _freeze(self) -> None:
+        tree: Tree = self._trial.trees[0]
+        self._frozen = freeze(tree, "writer", _FROZEN_SECONDS, self._trial.random)
+        if self._frozen is not None:
+            self._zombies |= {child.pid: child.worker_id for child in self._frozen.children}
+
+    def _thaw(self) -> None:
+        if self._frozen is not None:
+            strike, _freezes = thaw(self._frozen, self._trial.random)
+            self._trial.strikes.append(strike)
+            self._frozen = None
+
+    def _tell(self, what: str) -> None:
+        frozen = 0 if self._frozen is None else len(self._frozen.children) + 1
+        done = self._orders - waiting(self._trial.app)
+        self._watch(Moment(what, done, self._orders, _struck(self._trial.strikes, "kill"), frozen))
+
+    # -- counting --
+
+    def _count(self, seconds: float) -> Result:
+        trial = self._trial
+        effects = Counter(effect.run_id for effect in self._effects())
+        runs = {run.run_id: run for run in trial.database.runs()}
+        asked = {r.run_id: r.task for r in trial.feeder.requests if r.kind == "accepted"}
+        frozen = set(self._zombies.values())
+        taken = [
+            attempt
+            for attempt in trial.database.attempts()
+            if attempt.outcome == "lost" and attempt.worker_id in frozen
+        ]
+        return Result(
+            rows=tuple(_row(kind, asked, runs, effects) for kind in _KINDS),
+            kills=_struck(trial.strikes, "kill"),
+            freezes=_struck(trial.strikes, "freeze"),
+            zombies=len({attempt.worker_id for attempt in taken}),
+            taken_over=len(taken),
+            late_results_refused=trial.writes_refused(),
+            interrupted=tuple(
+                sorted(run.run_id for run in runs.values() if run.state == State.INTERRUPTED)
+            ),
+            seconds=round(seconds, 1),
+            database=trial.database.describe(),
+            seed=trial.seed,
+        )
+
+    def _effects(self) -> Iterator[Effect]:
+        yield from self._trial.database.rows()
+        yield from self._trial.journal.read_effects()
+
+
+def _row(kind: str, asked: dict[str, str], runs: dict[str, RunAtEnd], effects: Counter[str]) -> Row:
+    """Count one kind of order: what was asked for against what the ledger shows.
+
+    The store is asked only about orders without an effect, or with one that nobody confirmed: if it
+    shows them as interrupted or dead they wait for a person, and if not they are lost.
+    """
+    mine = [run_id for run_id, task in asked.items() if kind_of(task) == kind]
+    waiting_for_a_person = {
+        run_id: runs[run_id].state
+        for run_id in mine
+        if run_id in runs and runs[run_id].state in {State.INTERRUPTED, State.FAILED}
+    }
+    repeated = sum(max(0, effects[run_id] - 1) for run_id in mine)
+    done = [run_id for run_id in mine if effects[run_id] and run_id not in waiting_for_a_person]
+    lost = len(mine) - len(done) - len(waiting_for_a_person)
+    unfinished = sum(run_id in runs and runs[run_id].state != State.SUCCEEDED for run_id in done)
+    states = Counter(waiting_for_a_person.values())
+    return Row(
+        kind=kind,
+        enqueued=len(mine),
+        succeeded=len(done) - unfinished,
+        interrupted=states[State.INTERRUPTED],
+        dead=states[State.FAILED],
+        lost=lost + unfinished,
+        duplicated=0 if kind == "rerun" else repeated,
+        again=repeated if kind == "rerun" else 0,
+    )
+
+
+def kind_of(task: str) -> str:
+    """Say what a task of the workload promises."""
+    if task in workload.TRANSACTIONAL:
+        return "transactional"
+    return "hold" if task in workload.HELD else "rerun"
+
+
+def _struck(strikes: list[Strike], kind: str) -> int:
+    return sum(strike.kind == kind and strike.struck for strike in strikes)
+
+
+def stop_on(number: int) -> None:
+    """Let a signal end the program the way Ctrl-C does, so that its processes end with it."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(number, interrupt)
+
+
+def run_demo(
+    url: str, folder: Path, watch: Watch, *, orders: int, seconds: float, seed: int
+) -> Result:
+    """Run the demo at an address that is nobody else's; no process of it is left afterwards."""
+    stop_on(signal.SIGTERM)
+    with Trial(url, folder, seed=seed, records_transitions=False) as trial:
+        return Demo(trial, watch, orders=orders, seconds=seconds).run()

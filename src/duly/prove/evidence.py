@@ -1,0 +1,161 @@
+"""What a scenario on a database came to, as a document that can be kept and replayed."""
+
+import json
+import platform
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from duly import __version__
+from duly.clock import monotonic
+from duly.prove.checker import Verdict, check
+from duly.prove.history import History
+from duly.prove.scenarios.dead_letters import dead_letters
+from duly.prove.scenarios.fault_points import fault_points
+from duly.prove.scenarios.freezes import freezes
+from duly.prove.scenarios.kills import kills
+from duly.prove.scenarios.restarts import restarts
+from duly.prove.strikes import count
+from duly.prove.telling import count_all, timeline
+from duly.prove.trees import TreeSettings
+from duly.prove.trial import Trial
+
+SCENARIOS = {
+    "kills": kills,
+    "freezes": freezes,
+    "fault-points": fault_points,
+    "dead-letters": dead_letters,
+    "restarts": restarts,
+}
+_VIOLATIONS_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The document, and whether it speaks for duly."""
+
+    scenario: str
+    database: str
+    holds: bool
+    document: dict[str, Any]
+    replay: str
+
+    @property
+    def file_name(self) -> str:
+        """The name it is kept under."""
+        return f"{self.scenario}-{self.database}.json"
+
+    def write(self, folder: Path) -> Path:
+        """Keep it."""
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / self.file_name
+        file.write_text(json.dumps(self.document, indent=2) + "\n")
+        return file
+
+
+def gather(trial: Trial, scenario: str, scale: float) -> Evidence:
+    """Run a scenario to its end, check its history, and say what came of it."""
+    began_at = monotonic()
+    SCENARIOS[scenario](trial, scale)
+    history = trial.history()
+    verdict = check(history)
+    behind = trial.database.describe()
+    name = _database_name(behind)
+    options = f"--only {scenario} --seed {trial.seed} --scale {scale:g}"
+    where = "--sqlite" if behind["kind"] == "sqlite" else f"--url {trial.app.store.shown_url}"
+    replay = f"python -m duly.prove {options} {where}"
+    broken = [*_worded(verdict), *trial.broken, *_never_struck(trial)]
+    made = count(trial.strikes)
+    document = {
+        "scenario": scenario,
+        "database": behind,
+        "verdict": "broken" if broken else "holds",
+        "seed": trial.seed,
+        "scale": scale,
+        "replay": replay,
+        "strikes": {
+            "made": sum(made.values()),
+            "tried": len(trial.strikes),
+            "by_target": made,
+            "bound": _bound(sum(made.values())),
+        },
+        "counts": count_all(history, verdict),
+        "measured": {
+            "seconds": round(monotonic() - began_at, 1),
+            "seconds_to_settle_after_the_last_strike": _rounded(trial.seconds_to_settle),
+            "largest_overlap_of_two_live_bodies_seconds": round(verdict.largest_overlap, 4),
+            "most_losses_of_one_run": verdict.most_losses,
+            "redriven_after_the_crash_limit": trial.redriven,
+            "snapshots": trial.feeder.snapshots,
+        },
+        "facts": trial.facts,
+        "workers": _settings(trial.settings),
+        "broken": broken[:_VIOLATIONS_SHOWN],
+        "broken_in_all": len(broken),
+        "first_counter_example": _counter_example(history, verdict),
+        "commit": _commit(),
+        "versions": {
+            "duly": __version__,
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+        },
+    }
+    return Evidence(scenario, name, not broken, document, replay)
+
+
+def _worded(verdict: Verdict) -> list[str]:
+    return [f"{v.invariant}: {v.what} (run {v.run_id})" for v in verdict.violations]
+
+
+def _never_struck(trial: Trial) -> list[str]:
+    """A strike that was planned and never came proves nothing."""
+    points = trial.facts.get("points_never_struck", [])
+    return [f"no process was killed at {point}" for point in points]
+
+
+def _counter_example(history: History, verdict: Verdict) -> list[dict[str, Any]] | None:
+    for violation in verdict.violations:
+        if violation.run_id:
+            return timeline(history, violation.run_id)
+    return None
+
+
+def _bound(strikes: int) -> str:
+    if not strikes:
+        return "no strike, no bound"
+    return f"0 failures in {strikes} strikes: below {3 / strikes:.2%} at 95 %"
+
+
+def _database_name(behind: dict[str, str]) -> str:
+    if behind["kind"] == "sqlite":
+        return "sqlite" if behind["journal"] == "wal" else "sqlite-rollback"
+    return f"postgres-{behind['version'].partition('.')[0]}"
+
+
+def _settings(settings: TreeSettings) -> dict[str, float]:
+    names = ("lease", "beat", "grace", "processes", "concurrency", "async_limit")
+    return {name: getattr(settings, name) for name in names}
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 2)
+
+
+def _commit() -> str | None:
+    """Return the commit this was run on, with a mark if the files differ from it."""
+    git = shutil.which("git")
+    if git is None:
+        return None
+    here = Path(__file__).parent
+    answers = [
+        subprocess.run(  # noqa: S603 - git, asked for what it knows
+            [git, *words], cwd=here, check=False, capture_output=True, text=True
+        )
+        for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--", "../.."])
+    ]
+    if any(answer.returncode for answer in answers):
+        return None
+    commit, changes = (answer.stdout.strip() for answer in answers)
+    return f"{commit} with changes" if changes else commit

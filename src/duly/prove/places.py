@@ -1,0 +1,51 @@
+"""Where a trial keeps its tables: a file of its own, or a schema of its own in a database."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from duly.clock import new_id
+from duly.store.opening import open_store
+
+
+@contextmanager
+def own_folder() -> Iterator[Path]:
+    """Give a temporary folder that is gone afterwards, unless something went wrong."""
+    folder = Path(tempfile.mkdtemp(prefix="duly-"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def own_tables(url: str | None, folder: Path) -> Iterator[str]:
+    """Give the URL of a place that nobody else uses; without a database, a file in the folder."""
+    if url is None or url.startswith("sqlite:"):
+        yield f"sqlite:///{folder / 'orders.db'}"
+        return
+    schema = f"duly_prove_{new_id().replace('-', '')}"
+    _execute(url, f"CREATE SCHEMA {schema}")
+    try:
+        yield _within(url, schema)
+    finally:
+        _execute(url, f"DROP SCHEMA {schema} CASCADE")
+
+
+def _within(url: str, schema: str) -> str:
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query))
+    given = query.get("options", "")
+    query["options"] = f"{given} -csearch_path={schema}".strip()
+    return parts._replace(query=urlencode(query, quote_via=quote)).geturl()
+
+
+def _execute(url: str, sql: str) -> None:
+    with closing(open_store(url, migrate=False)) as store:
+        section = store.section()
+        try:
+            section.connection.execute(sql)
+            section.connection.commit()
+        finally:
+            section.rollback()

@@ -1,0 +1,153 @@
+-- What proving needs in a PostgreSQL database beside duly's tables. SQLite's twin spells every
+-- trigger out; here one function serves all three tables.
+
+-- :name version
+SELECT current_setting('server_version')
+
+-- :name journal
+SELECT 'fsync=' || current_setting('fsync')
+       || ', synchronous_commit=' || current_setting('synchronous_commit')
+
+-- :name ledger
+-- No unique constraint: an effect that happened twice must show.
+CREATE TABLE duly_prove_ledger (
+    run_id uuid NOT NULL,
+    claim_number bigint NOT NULL,
+    generation integer NOT NULL,
+    task text NOT NULL,
+    number bigint NOT NULL
+)
+
+-- :name event_table
+-- Written inside each transition's own transaction and under the lock on the run's row, so for one
+-- run the order of the numbers is the order of commits.
+CREATE TABLE duly_prove_event (
+    sequence bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    run_id uuid NOT NULL,
+    kind text NOT NULL,
+    claim_number bigint NOT NULL,
+    generation integer NOT NULL,
+    state text,
+    worker_id text,
+    outcome text
+)
+
+-- :name on_accept
+CREATE FUNCTION duly_prove_on_accept() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO duly_prove_event (run_id, kind, claim_number, generation, state)
+    VALUES (NEW.id, 'ready', NEW.claim_number, NEW.generation, NEW.state);
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER duly_prove_on_accept AFTER INSERT ON duly_runs
+    FOR EACH ROW EXECUTE FUNCTION duly_prove_on_accept()
+
+-- :name on_wait
+CREATE FUNCTION duly_prove_on_wait() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO duly_prove_event (run_id, kind, claim_number, generation, state)
+    VALUES (NEW.id, 'wait', NEW.claim_number, NEW.generation, 'queued');
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER duly_prove_on_wait AFTER INSERT ON duly_waiting
+    FOR EACH ROW EXECUTE FUNCTION duly_prove_on_wait()
+
+-- :name on_claim
+CREATE FUNCTION duly_prove_on_claim() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO duly_prove_event (run_id, kind, claim_number, generation, state, worker_id)
+    VALUES (NEW.id, 'claim', NEW.claim_number, NEW.generation, OLD.state, NEW.worker_id);
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER duly_prove_on_claim AFTER UPDATE ON duly_runs
+    FOR EACH ROW
+    WHEN (NEW.state = 'running' AND (OLD.state, OLD.claim_number) <> (NEW.state, NEW.claim_number))
+    EXECUTE FUNCTION duly_prove_on_claim()
+
+-- :name on_requeue
+-- A run that becomes due later leaves by DELETE and waits elsewhere: that is a requeue as well.
+CREATE FUNCTION duly_prove_on_requeue() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO duly_prove_event (run_id, kind, claim_number, generation, state, worker_id)
+    VALUES (NEW.id, 'requeue', NEW.claim_number, NEW.generation, NEW.state, OLD.worker_id);
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER duly_prove_on_requeue AFTER UPDATE ON duly_runs
+    FOR EACH ROW
+    WHEN (OLD.state = 'running' AND NEW.state = 'queued')
+    EXECUTE FUNCTION duly_prove_on_requeue()
+
+-- :name on_end
+CREATE FUNCTION duly_prove_on_end() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO duly_prove_event
+        (run_id, kind, claim_number, generation, state, worker_id, outcome)
+    VALUES (NEW.id, 'end', NEW.claim_number, NEW.generation, NEW.state, NEW.worker_id, NEW.outcome);
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER duly_prove_on_end AFTER INSERT ON duly_history
+    FOR EACH ROW EXECUTE FUNCTION duly_prove_on_end()
+
+-- :name on_rewrite
+CREATE FUNCTION duly_prove_on_rewrite() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO duly_prove_event (run_id, kind, claim_number, generation, state)
+    VALUES (NEW.id, 'rewrite', NEW.claim_number, NEW.generation, NEW.state);
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER duly_prove_on_rewrite AFTER UPDATE ON duly_history
+    FOR EACH ROW EXECUTE FUNCTION duly_prove_on_rewrite()
+
+-- :name on_revive
+CREATE FUNCTION duly_prove_on_revive() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO duly_prove_event (run_id, kind, claim_number, generation, state)
+    VALUES (OLD.id, 'revive', OLD.claim_number, OLD.generation, OLD.state);
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER duly_prove_on_revive AFTER DELETE ON duly_history
+    FOR EACH ROW EXECUTE FUNCTION duly_prove_on_revive()
+
+-- :name rows
+SELECT run_id::text, claim_number, generation, task FROM duly_prove_ledger
+
+-- :name events
+SELECT sequence, run_id::text, kind, claim_number, generation, state, worker_id, outcome,
+       duly_microseconds(at)
+  FROM duly_prove_event
+ ORDER BY sequence
+
+-- :name runs
+SELECT id::text, min(task), min(state), min(cause), min(generation), min(claim_number),
+       min(attempt), min(crashes), min(result), count(*)
+  FROM duly_every_run
+ WHERE queue = 'duly-prove'
+ GROUP BY id
+
+-- :name attempts
+SELECT run_id::text, claim_number, generation, outcome, worker_id FROM duly_attempts
+UNION ALL
+SELECT id::text, claim_number, generation, outcome, worker_id
+  FROM duly_history WHERE outcome IS NOT NULL
+
+-- :name workers
+SELECT id, state, pid FROM duly_workers
+
+-- :name acts
+SELECT subject, count(*) FROM duly_acts WHERE act = 'redrive' GROUP BY subject
+
+-- :name integrity
+-- The server checks its own pages where checksums are on; what is left to ask is whether an index
+-- and its table agree on how many runs there are.
+SELECT 'an index misses runs'
+  FROM (SELECT count(*) AS rows FROM duly_every_run) AS every
+ CROSS JOIN (SELECT count(DISTINCT id) AS rows FROM duly_every_run) AS known
+ WHERE every.rows <> known.rows

@@ -1,0 +1,92 @@
+"""What the benchmarks promise and a busy machine cannot spoil, and that the benchmarks run."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.databases import PILES, Database
+from benchmarks.databases.postgres import Postgres
+from benchmarks.databases.sqlite import Sqlite
+from benchmarks.figures import NAMES
+from benchmarks.figures.claim_cost import TOLERANCE, cost_beside
+from benchmarks.figures.imports import NEEDED, import_once
+from benchmarks.processes import ROOT
+from benchmarks.report import Figure, at_least, at_most
+from benchmarks.sizes import FULL
+from tests.conftest import Servers
+
+SHARE = 20
+
+
+@pytest.fixture
+def database(store_kind: str, servers: Servers) -> Database:
+    """Each kind of database, as the benchmarks use it."""
+    if store_kind.startswith("sqlite"):
+        return Sqlite(rollback_journal=store_kind == "sqlite-rollback")
+    return Postgres(servers.postgres(store_kind))
+
+
+@pytest.mark.parametrize("pile", PILES)
+def test_a_claim_touches_the_same_beside_many_runs_that_it_should_not_notice(
+    database: Database, pile: str
+) -> None:
+    alone = cost_beside(database, None, 0)
+
+    beside = cost_beside(database, pile, FULL.piled_runs // SHARE)
+
+    for unit, cost in beside.items():
+        assert cost == pytest.approx(alone[unit], rel=TOLERANCE)
+
+
+def test_importing_duly_costs_at_most_twice_what_it_cannot_do_without() -> None:
+    import_once("duly", *NEEDED)
+    ours, needed = [], []
+    for _ in range(FULL.imports):
+        needed.append(import_once(*NEEDED)[0])
+        ours.append(import_once("duly")[0])
+
+    # Others on the machine only ever make an import slower, so the fastest are what it costs.
+    assert min(ours) <= 2 * min(needed)
+
+
+def test_importing_duly_loads_no_optional_package() -> None:
+    _, loaded = import_once("duly")
+
+    assert loaded == []
+
+
+@pytest.mark.process
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_the_benchmarks_run_and_write_down_what_they_measured(store: str, tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    # The others are what the tests above are about.
+    chosen = [f"--only={name}" for name in NAMES if name not in {"claim", "import"}]
+    command = [sys.executable, "-m", "benchmarks", "--quick", f"--store={store}", f"--json={file}"]
+
+    done = subprocess.run([*command, *chosen], cwd=ROOT, check=False, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+    written = json.loads(file.read_text())
+    names = {figure["name"] for figure in written["figures"]}
+    assert {"drain", "enqueue", "aenqueue", "enqueue_many", "memory of a child"} < names
+    assert all(figure["value"] >= 0 for figure in written["figures"])
+    assert all(name in done.stdout for name in names)
+
+
+def test_a_figure_is_judged_by_its_median_and_its_rounds_own_ratios() -> None:
+    slow_machine_at_first = Figure(
+        "drain",
+        "sqlite",
+        "runs/s",
+        duly=[50, 70, 80],
+        bare=[100, 140, 100],
+        targets=(at_least(60), at_most(0.5, "ratio")),
+    )
+
+    assert slow_machine_at_first.value == 70
+    assert slow_machine_at_first.ratio == 0.5
+    assert slow_machine_at_first.passed is True

@@ -1,0 +1,49 @@
+"""Applications with a worker on a fresh store of each kind; time that tests let pass."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from duly import Duly, faultpoints
+
+
+class FakeTime:
+    """Seconds that pass only when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += seconds
+
+
+@pytest.fixture
+def passing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeTime]:
+    """Replaces the monotonic clock of the named modules; all share one."""
+    time = FakeTime()
+
+    def replace(*modules: object) -> FakeTime:
+        for module in modules:
+            monkeypatch.setattr(module, "monotonic", time)
+        return time
+
+    return replace
+
+
+@pytest.fixture
+def app(store_url: str) -> Iterator[Duly]:
+    """An application on a fresh store of each kind."""
+    app = Duly(store_url)
+    yield app
+    app.close()
+
+
+@pytest.fixture(autouse=True)
+def _disarmed() -> Iterator[None]:
+    """No faultpoint stays armed after its test."""
+    yield
+    faultpoints.disarm()

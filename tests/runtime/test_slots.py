@@ -1,0 +1,105 @@
+"""The memory a worker shares with its keeper: what a dead worker's marks say."""
+
+import math
+import struct
+
+import pytest
+
+from duly.clock import new_id
+from duly.runtime.slots import Mark, Slots, boot_id
+
+TIMES = (100.0, 160.0, 4.0)
+
+
+@pytest.fixture
+def slots(tmp_path):
+    """A fresh file of marks."""
+    slots = Slots(tmp_path / "w.slots", create=4)
+    yield slots
+    slots.close()
+
+
+@pytest.fixture
+def seen(slots):
+    """The same file, as the keeper maps it."""
+    other = Slots(slots.path)
+    yield other
+    other.close()
+
+
+def test_a_new_file_says_nothing_and_belongs_to_its_owner_alone(slots, seen):
+    assert list(seen.marks()) == []
+    assert (seen.deadline, seen.attended_at, seen.beats_since) == (0.0, 0.0, None)
+    assert not seen.registered
+    assert seen.is_of_this_boot()
+    assert slots.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_mark_is_read_back_as_it_was_made(slots, seen):
+    run_id = new_id()
+
+    slots.start(2, run_id, 7, TIMES)
+
+    assert list(seen.marks()) == [Mark(run_id, 7, *TIMES, ended=False)]
+
+
+def test_a_body_without_a_timeout_is_never_overdue(slots, seen):
+    slots.start(0, new_id(), 1, (100.0, math.inf, -1.0))
+
+    (mark,) = seen.marks()
+    assert mark.overdue_at == math.inf
+
+
+def test_an_ended_body_keeps_its_mark_until_it_is_cleared(slots, seen):
+    run_id = new_id()
+    slots.start(1, run_id, 3, TIMES)
+
+    slots.end(1)
+    assert [(mark.run_id, mark.ended) for mark in seen.marks()] == [(run_id, True)]
+    slots.clear(1)
+
+    assert list(seen.marks()) == []
+
+
+def test_a_slot_that_is_used_again_says_only_the_new(slots, seen):
+    slots.start(0, new_id(), 1, TIMES)
+    slots.clear(0)
+    second = new_id()
+
+    slots.start(0, second, 2, TIMES)
+
+    assert [(mark.run_id, mark.claim_number) for mark in seen.marks()] == [(second, 2)]
+
+
+def test_a_half_written_mark_does_not_count(slots, seen):
+    place = 64  # behind the header: the first slot, without the state that goes last
+    struct.pack_into("<16sQddd", slots._memory, place, b"x" * 16, 1, *TIMES)  # noqa: SLF001
+
+    assert list(seen.marks()) == []
+
+
+def test_what_the_keeper_publishes_the_worker_reads(slots, seen):
+    seen.deadline, seen.attended_at, seen.beats_since = 12.5, 11.5, 3.25
+    slots.registered = True
+
+    assert (slots.deadline, slots.attended_at, slots.beats_since) == (12.5, 11.5, 3.25)
+    assert seen.registered
+    seen.beats_since = None
+    assert slots.beats_since is None
+
+
+def test_marks_of_another_boot_are_not_believed(slots, seen):
+    slots._memory[8:24] = bytes(reversed(boot_id()))  # noqa: SLF001 - as after a power loss
+
+    assert not seen.is_of_this_boot()
+
+
+def test_a_file_that_is_not_ours_is_not_believed(slots, seen):
+    slots._memory[0:8] = b"other-1\0"  # noqa: SLF001
+
+    assert not seen.is_of_this_boot()
+
+
+def test_a_second_file_of_one_worker_is_refused(slots):
+    with pytest.raises(FileExistsError):
+        Slots(slots.path, create=4)
