@@ -54,7 +54,7 @@ _RATE = """
            / extract(epoch FROM max(finished_at) - min(first))::float
       FROM duly_history, (SELECT min(finished_at) AS first FROM duly_history) AS begin
 """
-_LOGGED = re.compile(r"LOG:  (?:statement|execute [^:]*): (.*)")
+_LOGGED = re.compile(r"LOG:  (?:statement|execute [^:]*):\s*(.*)")
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 
 

@@ -91,11 +91,10 @@ class Duly:
         return lambda found: self._define(found, options)
 
     def _define(self, function: Callable[..., Any], options: dict[str, Any]) -> Task[..., Any]:
-        unknown = sorted(options.keys() - define.__kwdefaults__.keys())
+        known = define.__kwdefaults__ or {}
+        unknown = sorted(options.keys() - known.keys())
         if unknown:
-            message = (
-                f"there is no option {unknown[0]!r}; there are {', '.join(define.__kwdefaults__)}"
-            )
+            message = f"there is no option {unknown[0]!r}; there are {', '.join(known)}"
             raise BadOption(message)
         definition = define(function, **options)
         self.registry.add(definition)

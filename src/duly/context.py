@@ -130,10 +130,5 @@ def current() -> RunContext:
 
 
 def enter(context: RunContext) -> None:
-    """Make a run the current one; its thread or asyncio task is used for nothing else meanwhile."""
+    """Make a run the current one of this context, in which nothing but its body runs."""
     _current.set(context)
-
-
-def leave() -> None:
-    """Forget the current run of this thread."""
-    _current.set(None)

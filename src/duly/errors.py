@@ -170,6 +170,10 @@ class SchemaMismatch(StoreError):
     """The tables are of another version than this code needs."""
 
 
+OUTAGES = (StoreUnavailable, StoreFull, StoreReadOnly)
+"""The same write may succeed once somebody has helped the store."""
+
+
 class Snooze(Exception):
     """Raised by a task: run me again in `seconds`, without using an attempt."""
 

@@ -4,9 +4,9 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import psycopg
 import pytest
 
-from duly import Duly
 from duly.cli.db import judge
 from duly.store.migrator import Schema
 from tests.cli.conftest import answer, error
@@ -104,19 +104,20 @@ def test_sql_after_the_newest_version_is_none(cli, folder):
     assert "no migration" in result.stderr
 
 
-def test_what_sql_prints_makes_a_database_that_duly_accepts(cli, folder, tmp_path):
-    file = tmp_path / "by-hand.db"
-    script = cli("db", "sql").stdout
-    with closing(sqlite3.connect(file)) as connection:
-        connection.executescript(script)
+def test_what_sql_prints_makes_a_database_that_duly_accepts(cli, folder, url):
+    script = cli("db", "sql", "--url", url).stdout
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+            connection.executescript(script)
+    else:
+        with psycopg.connect(url) as connection:
+            connection.execute(script)
 
-    status = cli("db", "status", "--url", f"sqlite:///{file}")
-    app = Duly(f"sqlite:///{file}")
-    runs = app.runs.list()
-    app.close()
+    status = cli("db", "status", "--url", url)
+    listed = cli("runs", "list", "--url", url, "--json")
 
     assert status.exit_code == 0
-    assert runs == []
+    assert answer(listed)["runs"] == []
 
 
 def test_an_unknown_kind_of_database_is_refused(cli, folder):

@@ -14,7 +14,7 @@ from duly.runtime.slots import Slots, slots_path
 from duly.store.protocol import Cancel, ClaimRuns, RegisterWorker, Want
 
 NEVER = math.inf
-RUNNING = (0.0, NEVER, -1.0)
+RUNNING = (NEVER, -1.0)
 """The times of a body without a timeout, which has no retry left."""
 
 
@@ -158,7 +158,7 @@ def test_what_ran_at_the_end_of_the_grace_goes_back_uncharged(dead, task, hold):
 
 def test_what_was_overdue_timed_out_and_has_no_retry_left(dead, task):
     run, claim = dead.claim(task)
-    dead.mark(0, claim, (0.0, monotonic() - 1, -1.0))
+    dead.mark(0, claim, (monotonic() - 1, -1.0))
 
     dead.bury(stopped=True)
 
@@ -168,7 +168,7 @@ def test_what_was_overdue_timed_out_and_has_no_retry_left(dead, task):
 
 def test_what_was_overdue_uses_the_retry_its_task_allows(dead, task):
     run, claim = dead.claim(task)
-    dead.mark(0, claim, (0.0, monotonic() - 1, 60.0))
+    dead.mark(0, claim, (monotonic() - 1, 60.0))
 
     dead.bury(stopped=True)
 

@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 from duly.actor import acting
 from duly.api.runs import Filter, Page, Runs
 from duly.clock import monotonic
-from duly.core.key import check_run_id
 from duly.core.record import DeadGroup
 from duly.core.states import DEAD
-from duly.errors import BadOption, RunNotFound
+from duly.errors import BadOption
 from duly.host import Host
 from duly.limits import PAGE, PAGE_DEFAULT
-from duly.run import check_reason
+from duly.run import Run, check_reason
 from duly.store.protocol import DiscardDead, Redrive, Redriven
 from duly.task import Task
 
@@ -132,10 +131,6 @@ class Dead:
             answers: list[Redriven] = self._host.store.apply(
                 [op(run_id, generation, lane) for run_id, generation, lane in batch]
             )
-            if run_ids is not None:
-                for (run_id, _, _), answer in zip(batch, answers, strict=True):
-                    if answer.state is None:
-                        raise RunNotFound(run_id)
             done = sum(answer.done for answer in answers)
             total = Bulk(total.done + done, total.skipped + len(answers) - done)
             if progress is not None:
@@ -151,18 +146,21 @@ class Dead:
         if which is not None:
             yield from self._selected(which)
         elif run_ids is not None:
-            for run_id in (run_ids,) if isinstance(run_ids, str) else run_ids:
-                yield check_run_id(run_id), None, None
+            named = (run_ids,) if isinstance(run_ids, str) else tuple(run_ids)
+            # All are looked up before any is touched: one wrong id leaves nothing half done.
+            yield from [self._target(self._runs.get(run_id)) for run_id in named]
+
+    def _target(self, run: Run[Any]) -> tuple[str, int, str | None]:
+        definition = self._host.registry.find(run.record.task)
+        lane = None if definition is None else definition.lane
+        return run.id, run.record.generation, lane
 
     def _selected(self, which: Filter) -> Iterator[tuple[str, int, str | None]]:
         cursor = None
         only_dead = which._replace(state=_only_dead(which.state))
         while True:
             page = self._runs.page(only_dead, limit=PAGE, cursor=cursor)
-            for run in page:
-                definition = self._host.registry.find(run.record.task)
-                lane = None if definition is None else definition.lane
-                yield run.id, run.record.generation, lane
+            yield from map(self._target, page)
             cursor = page.cursor
             if cursor is None:
                 return

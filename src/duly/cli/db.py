@@ -96,7 +96,9 @@ def status(session: Session) -> None:
 
 
 @command.command("sql")
-@click.option("--after", type=click.IntRange(0), default=0, help="Only from this version on.")
+@click.option(
+    "--after", type=click.IntRange(0), default=0, help="Only what comes after this version."
+)
 @shared_options
 @pass_session
 def sql(session: Session, /, *, after: int) -> None:

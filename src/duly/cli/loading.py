@@ -16,7 +16,7 @@ from duly.cli.session import Session
 from duly.errors import StoreRefused
 
 
-def app_of(session: Session, /, *, creates: bool = False) -> Duly:
+def app_of(session: Session, *, creates: bool = False) -> Duly:
     """Return the application that the session names, or one without tasks on its store.
 
     Only what `creates` may make the database's file: looking into the wrong folder must say so,
@@ -40,7 +40,7 @@ def app_of(session: Session, /, *, creates: bool = False) -> Duly:
     return app
 
 
-def app_with_tasks(session: Session, /, *, purpose: str) -> Duly:
+def app_with_tasks(session: Session, *, purpose: str) -> Duly:
     """Return the application that the session names; there must be one."""
     if session.app_reference is None:
         message = f"{purpose} needs the application: give --app module:attribute or set DULY_APP"

@@ -68,23 +68,6 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Non
     console.print(table, no_wrap=True, crop=False)
 
 
-def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Text]], room: int) -> list[int]:
-    """Return a width per column: what is whole takes what it needs, the others share the rest."""
-    widths = [
-        max(len(column.title), *(row[place].cell_len for row in rows))
-        for place, column in enumerate(columns)
-    ]
-    left = room - _GAP * len(columns)
-    left -= sum(width for width, column in zip(widths, columns, strict=True) if column.whole)
-    shared = [place for place, column in enumerate(columns) if not column.whole]
-    # The narrowest first, so that what it leaves of its share goes to the wider ones.
-    for taken, place in enumerate(sorted(shared, key=widths.__getitem__)):
-        share = left // (len(shared) - taken)
-        widths[place] = max(min(widths[place], share), _NARROWEST)
-        left -= widths[place]
-    return widths
-
-
 def print_fields(fields: Iterable[tuple[str, str]]) -> None:
     """Write named values, one per line; the empty ones are left out."""
     console = _console()
@@ -130,6 +113,23 @@ def _console() -> Console:
     is_read_by_people = console.is_terminal and sys.stdout.isatty()
     console.width = max(console.width, _NARROWEST_TABLE) if is_read_by_people else _UNLIMITED
     return console
+
+
+def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Text]], room: int) -> list[int]:
+    """Return a width per column: what is whole takes what it needs, the others share the rest."""
+    widths = [
+        max([len(column.title), *(row[place].cell_len for row in rows)])
+        for place, column in enumerate(columns)
+    ]
+    left = room - _GAP * len(columns)
+    left -= sum(width for width, column in zip(widths, columns, strict=True) if column.whole)
+    shared = [place for place, column in enumerate(columns) if not column.whole]
+    # The narrowest first, so that what it leaves of its share goes to the wider ones.
+    for taken, place in enumerate(sorted(shared, key=widths.__getitem__)):
+        share = left // (len(shared) - taken)
+        widths[place] = max(min(widths[place], share), _NARROWEST)
+        left -= widths[place]
+    return widths
 
 
 def _cell(text: str) -> Text:

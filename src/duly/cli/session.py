@@ -31,32 +31,29 @@ pass_session = click.make_pass_decorator(Session, ensure=True)
 
 def shared_options(function: F) -> F:
     """Add the options that every command takes."""
-    return worker_options(
-        _flag("-q", "--quiet", "quiet", "Print only what was asked for.")(function)
-    )
+    quiet = _flag("Print only what was asked for.", "-q", "--quiet", "quiet")
+    return worker_options(quiet(function))
 
 
 def worker_options(function: F) -> F:
     """Add the shared options but `-q`, which names queues in `duly worker`."""
     options = (
-        _option("--app", "app", "The application, as module:attribute (DULY_APP)."),
-        _option("--url", "url", "The store (DULY_URL); sqlite:///duly.db if nothing says."),
-        _flag("--json", "as_json", "Answer in JSON, and word errors in JSON."),
-        _flag("-v", "--verbose", "verbose", "Say more about what went wrong."),
+        _option("The application, as module:attribute (DULY_APP).", "--app", "app"),
+        _option("The store (DULY_URL); sqlite:///duly.db if nothing says.", "--url", "url"),
+        _flag("Answer in JSON, and word errors in JSON.", "--json", "as_json"),
+        _flag("Say more about what went wrong.", "-v", "--verbose", "verbose"),
     )
     for option in reversed(options):
         function = option(function)
     return function
 
 
-def _option(*names: str) -> Callable[[F], F]:
-    *declared, text = names
-    return click.option(*declared, metavar="TEXT", help=text, expose_value=False, callback=_note)
+def _option(text: str, *names: str) -> Callable[[F], F]:
+    return click.option(*names, metavar="TEXT", help=text, expose_value=False, callback=_note)
 
 
-def _flag(*names: str) -> Callable[[F], F]:
-    *declared, text = names
-    return click.option(*declared, is_flag=True, help=text, expose_value=False, callback=_note)
+def _flag(text: str, *names: str) -> Callable[[F], F]:
+    return click.option(*names, is_flag=True, help=text, expose_value=False, callback=_note)
 
 
 def _note(context: click.Context, parameter: click.Parameter, value: object) -> None:

@@ -12,7 +12,7 @@ from duly.cli.session import Session, pass_session, worker_options
 from duly.events import Bus
 from duly.limits import BEAT_SECONDS, GRACE_SECONDS, LEASE_SECONDS
 from duly.observe.logs import log_event
-from duly.settings import WorkerSettings, parse_queues, store_url
+from duly.settings import WorkerSettings, parse_queues
 from duly.store.opening import open_store
 
 LOG_LEVEL = "DULY_LOG_LEVEL"
@@ -83,10 +83,14 @@ def command(
         beat=beat,
         grace=grace,
     )
-    with closing(open_store(store_url(session.url))) as store:
+    from duly.runtime import keeper, probe  # noqa: PLC0415 - help and usage errors need none of it
+
+    url = session.url or probe.find_url(app)
+    if url is None:
+        raise click.exceptions.Exit(1)
+    with closing(open_store(url)) as store:
         shown_url = store.shown_url
-        # Not every store has something to warn of.
-        notices: list[str] = getattr(store, "notices", [])
+        notices = store.notices
     quiet = silent or session.quiet
     if not quiet:
         print_note(f"duly worker: {app} on {shown_url}")
@@ -95,10 +99,8 @@ def command(
     _set_up_logging("DEBUG" if session.verbose else "WARNING" if quiet else None)
     bus = Bus()
     bus.subscribe(log_event)
-    from duly.runtime import keeper  # noqa: PLC0415 - help and usage errors need none of it
-
     raise click.exceptions.Exit(
-        keeper.run(app, session.url, settings, processes=processes, drain=drain, bus=bus)
+        keeper.run(app, url, settings, processes=processes, drain=drain, bus=bus)
     )
 
 

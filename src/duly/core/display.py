@@ -48,7 +48,7 @@ def _show(data: Any, depth: int) -> str:
         return f"{{{_pairs(data, depth + 1)}}}"
 
 
-def _show_tagged(tag: str, data: Any, depth: int) -> str:  # noqa: C901, PLR0911 - a case per tag
+def _show_tagged(tag: str, data: Any, depth: int) -> str:
     match tag, data:
         case "$date" | "$datetime" | "$time" | "$uuid" | "$decimal", str():
             return _escape(data)

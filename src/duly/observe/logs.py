@@ -31,7 +31,8 @@ def log_event(event: Event) -> None:
         case WorkerStarted(worker_id, store):
             logger.info("worker %s started on %s", worker_id, store)
         case WorkerEnded(worker_id, reason, run_ids):
-            logger.warning("worker %s: %s; runs settled: %s", worker_id, reason, len(run_ids))
+            level = logging.INFO if reason == "stopped" else logging.WARNING
+            logger.log(level, "worker %s: %s; runs settled: %s", worker_id, reason, len(run_ids))
         case StoreFailed(what, error, pause):
             logger.warning("%s failed, next try in %.1f s: %s", what, pause, error)
         case StoreRecovered(what):

@@ -202,8 +202,9 @@ class Demo:
 
     def _thaw(self) -> None:
         if self._frozen is not None:
-            strike, _freezes = thaw(self._frozen, self._trial.random)
+            strike, freezes = thaw(self._frozen, self._trial.random)
             self._trial.strikes.append(strike)
+            self._trial.freezes += freezes
             self._frozen = None
 
     def _tell(self, what: str) -> None:

@@ -1,7 +1,9 @@
-"""The workload for workers that freeze exactly between the end of a body and its record.
+"""The workload for workers that freeze at the worst of moments, if asked to.
 
-The worker has looked at its deadline and is about to write; there it stops itself if asked to, by a
-file named after its keeper. When it is continued, its write is late, and only the fence is left.
+Between the end of a body and its record: the worker has looked at its deadline and is about to
+write; when it is continued its write is late, and only the fence is left. Inside a claim: when it
+is continued it holds runs of which nobody knows whether it will start them. A file named after the
+keeper asks for it.
 """
 
 import os
@@ -10,13 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from duly import faultpoints
 from duly.app import Duly
 from duly.prove.journals import Journal
 from duly.prove.workload import app as workload
 from duly.prove.workload import journal
 from duly.store.protocol import Op, Section, Settle, Settled, Store
 
-BEFORE_SETTLE, BEFORE_COMMIT = "settle", "commit"
+BEFORE_SETTLE, BEFORE_COMMIT, IN_CLAIM = "settle", "commit", "claim"
 
 
 def stop_flag(folder: Path, keeper: int) -> Path:
@@ -30,6 +33,7 @@ class StoppingDuly(Duly):
     def __init__(self, journal: Journal) -> None:
         super().__init__()
         self._flag = None if journal.folder is None else stop_flag(journal.folder, os.getppid())
+        faultpoints.arm("claim.before_commit", lambda: _stop_if_asked(self._flag, IN_CLAIM))
 
     @property
     def store(self) -> Store:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from duly.clock import monotonic
 from duly.prove.history import Freeze
 from duly.prove.processes import state_of
-from duly.prove.stopping import BEFORE_COMMIT, BEFORE_SETTLE, stop_flag
+from duly.prove.stopping import BEFORE_COMMIT, BEFORE_SETTLE, IN_CLAIM, stop_flag
 from duly.prove.trees import Child, Tree, is_stopped, pause_for, wait_for
 
 KILLED = -signal.SIGKILL
@@ -20,7 +20,7 @@ _BUSY_SHARE = 0.85
 _COMMIT_SHARE = 0.2
 _KEEPER_FIRST_SHARE = 0.3
 _BETWEEN_SECONDS = 0.05
-FREEZES = ("child", "keeper", "both", "writer")
+FREEZES = ("child", "keeper", "both", "writer", "claimer")
 
 
 class Strike(NamedTuple):
@@ -83,13 +83,10 @@ def freeze(tree: Tree, target: str, seconds: float, random: Random) -> FreezeUnd
     flag = None
     if keeper and not _stop_keeper(tree):
         return None
-    if target == "writer":
-        flag = stop_flag(tree.settings.folder, tree.pid)
+    if target in {"writer", "claimer"}:
         # On SQLite a frozen transaction keeps everybody from writing: worth a look, but rarely.
         where = BEFORE_COMMIT if random.random() < _COMMIT_SHARE else BEFORE_SETTLE
-        scratch = flag.with_suffix(".new")
-        scratch.write_text(where)
-        scratch.rename(flag)
+        flag = _ask_to_stop(tree, IN_CLAIM if target == "claimer" else where)
         wait_for(lambda: any(is_stopped(child.pid) for child in children), _STOP_SECONDS)
     stopped_at = monotonic()
     tree.signal_children(children, signal.SIGSTOP)
@@ -128,6 +125,15 @@ def count(strikes: Iterable[Strike]) -> dict[str, int]:
     """Return how many strikes of each kind were seen to take effect."""
     found = Counter(f"{s.kind} {s.target}" for s in strikes if s.struck)
     return dict(sorted(found.items()))
+
+
+def _ask_to_stop(tree: Tree, where: str) -> Path:
+    """Ask the tree's workers to stop themselves when they come to a certain place."""
+    flag = stop_flag(tree.settings.folder, tree.pid)
+    scratch = flag.with_suffix(".new")
+    scratch.write_text(where)
+    scratch.rename(flag)
+    return flag
 
 
 def _stop_keeper(tree: Tree) -> bool:

@@ -5,7 +5,6 @@ still attends to it. A child whose keeper is frozen or gone ends itself, with al
 """
 
 import contextlib
-import importlib
 import json
 import logging
 import os
@@ -20,6 +19,7 @@ from duly import faultpoints
 from duly.clock import monotonic
 from duly.errors import DulyError
 from duly.runtime.dying import die_with_parent
+from duly.runtime.loading import load
 from duly.runtime.slots import Slots
 from duly.runtime.worker import Worker
 from duly.settings import WorkerSettings
@@ -44,9 +44,8 @@ def main() -> None:
     slots = Slots(Path(config["slots"]))
     settings = WorkerSettings(**config["settings"] | {"queues": _queues(config["settings"])})
     try:
-        app = _load(config["app"])
-        if config["url"] is not None:
-            app.use_url(config["url"])
+        app = load(config["app"])
+        app.use_url(config["url"])
         store = app.store
     except (DulyError, ImportError, AttributeError, TypeError) as error:
         sys.stderr.write(f"cannot start {config['app']}: {error}\n")
@@ -146,21 +145,6 @@ class Signals:
 
     def _ask(self, *_: object) -> None:
         self._asked += 1
-
-
-def _load(reference: str) -> Any:  # noqa: ANN401 - the user's application; the layer above ours
-    """Import `module:attribute`, as the command line names it."""
-    here = str(Path.cwd())
-    if "" not in sys.path and here not in sys.path:
-        sys.path.insert(0, here)
-    module, _, attribute = reference.partition(":")
-    found: Any = importlib.import_module(module)
-    for name in (attribute or "app").split("."):
-        found = getattr(found, name)
-    if not hasattr(found, "registry"):
-        message = f"{reference} is a {type(found).__name__}, not a Duly application"
-        raise TypeError(message)
-    return found
 
 
 def _queues(settings: dict[str, Any]) -> tuple[tuple[str, int | None], ...]:

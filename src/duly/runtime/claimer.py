@@ -59,6 +59,7 @@ class Claimer:
         self._claiming = threading.Lock()
         self.found_nothing = False
         """Whether the last claim had room and got nothing."""
+        self.claims_made = 0
 
     def tick(self) -> float:
         """Fill the free room; return at once if there may be more."""
@@ -158,7 +159,15 @@ class Claimer:
         self._take(claims)
         return len(claims)
 
+    def is_between_claims(self) -> bool:
+        """Say whether no claim is on its way from the store to the hand."""
+        if not self._claiming.acquire(blocking=False):
+            return False
+        self._claiming.release()
+        return not self._in_doubt
+
     def _take(self, claims: list[Claim]) -> None:
+        self.claims_made += len(claims)
         if claims:
             self._last_queue = claims[-1].queue
             self._dispatch(self._hand.take((c, self._definition(c)) for c in claims))

@@ -102,6 +102,7 @@ class EmbeddedWorker:
         worker = self._worker
         if worker is None or not worker.is_idle():
             return False
+        claims_made = worker.claims_made
         try:
             self._store.apply([Tick(1)])
             peek = self._store.peek()
@@ -109,7 +110,9 @@ class EmbeddedWorker:
             return False
         if peek.next_due_in is not None and peek.next_due_in <= 0:
             return False
-        return worker.is_idle() and not (peek.ready or peek.suspect)
+        # A claim made since the first look would hide its runs from the second.
+        unmoved = worker.is_idle() and worker.claims_made == claims_made
+        return unmoved and not (peek.ready or peek.suspect)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -6,7 +6,7 @@ from typing import Any
 
 from duly.clock import SystemClock
 from duly.core.record import Claim
-from duly.errors import BadOption
+from duly.errors import OUTAGES, BadOption
 from duly.limits import LOG_LINES_PER_ATTEMPT, LOG_MESSAGE_CHARACTERS, PROGRESS_CHARACTERS
 from duly.runtime.attempt import storable
 from duly.store.protocol import AddLogs, SetProgress, Store
@@ -30,6 +30,8 @@ class Journal:
         self.connection = connection
         self._clock = SystemClock()
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        """Held while lines are between here and the store, lest their run's end overtake them."""
         self._progress: dict[str, SetProgress] = {}
         self._lines: dict[str, tuple[Claim, list[tuple[int, str, str]]]] = {}
         self._counts: dict[str, int] = {}
@@ -42,9 +44,7 @@ class Journal:
         if text is not None:
             text = storable(str(text))[:PROGRESS_CHARACTERS]
         with self._lock:
-            self._progress[claim.run_id] = SetProgress(
-                claim.run_id, claim.claim_number, fraction, text
-            )
+            self._note(SetProgress(claim.run_id, claim.claim_number, fraction, text))
 
     def log(self, claim: Claim, level: str, message: str) -> None:
         """Keep a log line of an attempt, up to a limit."""
@@ -65,17 +65,43 @@ class Journal:
 
     def flush_run(self, run_id: str) -> list[AddLogs | SetProgress]:
         """Return what is left to write of an attempt that has ended."""
-        with self._lock:
+        with self._writing, self._lock:
             self._counts.pop(run_id, None)
             return self._pop(run_id)
 
     def tick(self) -> float:
         """Write what has gathered."""
-        with self._lock:
-            ops = [op for run_id in {*self._lines, *self._progress} for op in self._pop(run_id)]
-        if ops:
-            self._store.apply(ops)
+        with self._writing:
+            with self._lock:
+                claims = [claim for claim, _ in self._lines.values()]
+                ops = [op for run_id in {*self._lines, *self._progress} for op in self._pop(run_id)]
+            if ops:
+                try:
+                    self._store.apply(ops)
+                except OUTAGES:
+                    self._put_back(ops, {claim.run_id: claim for claim in claims})
+                    raise
         return _FLUSH_SECONDS
+
+    def _note(self, new: SetProgress, *, older: bool = False) -> None:
+        """Keep the newest of each part; what a call leaves out stays as it was."""
+        known = self._progress.get(new.run_id)
+        if known is not None and known.claim_number == new.claim_number:
+            first, last = (new, known) if older else (known, new)
+            fraction = first.fraction if last.fraction is None else last.fraction
+            new = last._replace(fraction=fraction, text=last.text or first.text)
+        elif known is not None and older:
+            new = known
+        self._progress[new.run_id] = new
+
+    def _put_back(self, ops: list[AddLogs | SetProgress], claims: dict[str, Claim]) -> None:
+        with self._lock:
+            for op in ops:
+                if isinstance(op, SetProgress):
+                    self._note(op, older=True)
+                else:
+                    known = self._lines.setdefault(op.run_id, (claims[op.run_id], []))
+                    known[1][:0] = op.lines
 
     def _pop(self, run_id: str) -> list[AddLogs | SetProgress]:
         found: list[AddLogs | SetProgress] = []

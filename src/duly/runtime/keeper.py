@@ -21,10 +21,11 @@ from duly.keepalive import Keepalive
 from duly.limits import SUSPECT_CHILDREN
 from duly.runtime import child as child_program
 from duly.runtime.child import CANNOT_LOAD, ENVIRONMENT, Signals
+from duly.runtime.probe import find_url
 from duly.runtime.recovery import recover_worker
 from duly.runtime.service import ServiceLoop
 from duly.runtime.slots import Slots, slots_path
-from duly.settings import WorkerSettings, store_url
+from duly.settings import WorkerSettings
 from duly.store.opening import open_store, runtime_folder
 from duly.store.protocol import Store
 
@@ -45,8 +46,14 @@ def run(
     drain: bool = False,
     bus: Bus | None = None,
 ) -> int:
-    """Keep `processes` worker processes running until a signal; return an exit status."""
-    store = open_store(store_url(url))
+    """Keep `processes` worker processes running until a signal; return an exit status.
+
+    Without a `url` the application's own store is used, by keeper and children alike.
+    """
+    url = url or find_url(app)
+    if url is None:
+        return 1
+    store = open_store(url)
     keeper = Keeper(store, app, url, settings, bus or Bus(), processes=processes, drain=drain)
     return keeper.run()
 
@@ -70,7 +77,7 @@ class Keeper:
         self,
         store: Store,
         app: str,
-        url: str | None,
+        url: str,
         settings: WorkerSettings,
         bus: Bus,
         *,

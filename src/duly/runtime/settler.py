@@ -10,7 +10,7 @@ from duly.core.outcome import OUTCOME_NAMES, ErrorText, Outcome, Returned
 from duly.core.record import Claim
 from duly.core.states import State
 from duly.core.verdict import Finish, Standing, decide, describe
-from duly.errors import StoreUnavailable
+from duly.errors import OUTAGES
 from duly.events import AttemptEnded, Bus, ClaimWasLost, EngineFailed, StoreFailed
 from duly.runtime.attempt import error_text
 from duly.runtime.hand import Hand, Held
@@ -130,7 +130,7 @@ class Settler:
 
     def op(self, held: Held, outcome: Outcome, seconds: float) -> Settle:
         """Build the op that records one end; used by transactional attempts too."""
-        return self._op(Ended(held, outcome, seconds), cancelled=held.cancel == "requested")
+        return self._op(Ended(held, outcome, seconds), cancelled=False)
 
     def _op(self, item: Ended, cancelled: bool) -> Settle:  # noqa: FBT001 - internal
         held, outcome, seconds = item
@@ -141,6 +141,7 @@ class Settler:
             return Settle(
                 claim.run_id, claim.claim_number, "returned", verdict, elapsed, None, claim.keyed
             )
+        cancelled = cancelled or held.cancel == "requested"
         standing = Standing(claim.attempt, claim.retries_used, claim.crashes, claim.lane, cancelled)
         verdict = decide(standing, outcome, held.definition.policy, jitter=jitter())
         return Settle(
@@ -167,7 +168,7 @@ class Settler:
             ride = self._offer()
             try:
                 answers = self._store.apply([*words, *ops, *([ride] if ride else [])])
-            except StoreUnavailable as error:
+            except OUTAGES as error:
                 if ride:
                     self._refuse()
                 self._bus.emit(StoreFailed("settle", str(error), pause))
@@ -186,7 +187,7 @@ class Settler:
     def _apply_alone(self, op: Settle) -> Any:  # noqa: ANN401
         try:
             return self._store.apply([op])[0]
-        except StoreUnavailable:
+        except OUTAGES:
             raise
         except Exception as error:  # noqa: BLE001 - the run must not stay running for ever
             text: ErrorText = error_text(error)

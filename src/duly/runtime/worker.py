@@ -202,7 +202,13 @@ class Worker:
 
     def is_idle(self) -> bool:
         """Say whether nothing is in hand and nothing was found at the last look."""
-        return self.hand.is_empty() and self._claimer.found_nothing
+        claimer = self._claimer
+        return self.hand.is_empty() and claimer.found_nothing and claimer.is_between_claims()
+
+    @property
+    def claims_made(self) -> int:
+        """How many claims this worker has ever got."""
+        return self._claimer.claims_made
 
     # -- wiring --
 

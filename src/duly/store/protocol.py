@@ -356,6 +356,8 @@ class Store(Inspector, MigratableStore, Protocol):
     """Whether all writes queue up behind each other, so that a claim best rides on a settle."""
     shown_url: str
     """Safe to print: the absolute path, or the address with its password masked."""
+    notices: list[str]
+    """What people should know about this database before they rely on it."""
 
     def apply(self, ops: Sequence[Op]) -> list[Any]:
         """Write the ops and return their answers, in order."""

@@ -1,4 +1,9 @@
-"""The store that every test of this folder runs on, once per kind, and what belongs to it."""
+"""The store that every test of this folder runs on, once per kind, and what belongs to it.
+
+On SQLite that is a fresh file. On PostgreSQL creating a database takes longer than most tests, so
+each kind has one that is emptied before every test; its clock only goes on. A test that needs an
+untouched database asks for `store_url` instead.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -12,7 +17,6 @@ from tests.store.conformance.opening import (
     ServerClock,
     Tables,
     TestClock,
-    is_sqlite,
     opened_tables,
 )
 from tests.store.conformance.verbs import register
@@ -28,24 +32,63 @@ class Opened(NamedTuple):
     """Open the same store once more, as another process would."""
 
 
+class SharedDatabases:
+    """One PostgreSQL database per kind, opened when first asked for."""
+
+    def __init__(self, servers: Any) -> None:
+        self._servers = servers
+        self._open = ExitStack()
+        self._by_kind: dict[str, tuple[str, Any, TestClock, Tables]] = {}
+
+    def get(self, kind: str) -> tuple[str, Any, TestClock, Tables]:
+        """Give the URL of an empty database of a kind, with its store, clock and tables."""
+        if kind not in self._by_kind:
+            self._by_kind[kind] = self._create(kind)
+        found = self._by_kind[kind]
+        found[-1].wipe()
+        return found
+
+    def close(self) -> None:
+        """Drop them all."""
+        self._open.close()
+
+    def _create(self, kind: str) -> tuple[str, Any, TestClock, Tables]:
+        server = self._servers.pgbouncer() if kind == "pgbouncer" else self._servers.postgres(kind)
+        url = server.create_database()
+        self._open.callback(server.drop_database, url)
+        store = self._open.enter_context(closing(open_store(url)))
+        clock = self._open.enter_context(closing(ServerClock(url)))
+        tables = self._open.enter_context(opened_tables(url))
+        return url, store, clock, tables
+
+
+@pytest.fixture(scope="session")
+def shared_databases(servers: Any) -> Iterator[SharedDatabases]:
+    """The PostgreSQL databases that the tests of this folder take turns in."""
+    with closing(SharedDatabases(servers)) as databases:
+        yield databases
+
+
 @pytest.fixture
-def opened(store_url: str) -> Iterator[Opened]:
-    """A fresh store with its clock."""
+def opened(store_kind: str, tmp_path: Any, request: pytest.FixtureRequest) -> Iterator[Opened]:
+    """An empty store of each kind with its clock."""
     with ExitStack() as stack:
-        host_clock = FakeClock() if is_sqlite(store_url) else None
+        if store_kind.startswith("sqlite"):
+            url, clock = request.getfixturevalue("store_url"), FakeClock()
+            store = stack.enter_context(closing(open_store(url, clock=clock)))
+            tables = stack.enter_context(opened_tables(url))
+        else:
+            url, store, clock, tables = request.getfixturevalue("shared_databases").get(store_kind)
 
         def open_another() -> Any:
-            return stack.enter_context(closing(open_store(store_url, clock=host_clock)))
+            return stack.enter_context(closing(open_store(url, clock=clock)))
 
-        store = open_another()
-        clock = host_clock or stack.enter_context(closing(ServerClock(store_url)))
-        tables = stack.enter_context(opened_tables(store_url))
         yield Opened(store, clock, tables, open_another)
 
 
 @pytest.fixture
 def store(opened: Opened) -> Any:
-    """A fresh store of each kind."""
+    """An empty store of each kind."""
     return opened.store
 
 

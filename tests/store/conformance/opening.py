@@ -91,9 +91,11 @@ class Tables:
 
     def wipe(self) -> None:
         """Empty all tables but the one that says which schema this is."""
+        self.execute("BEGIN")
         for name in self._tables():
             if name != SCHEMA_TABLE:
                 self.execute(f"DELETE FROM {name}")  # noqa: S608 - as above
+        self.execute("COMMIT")
 
     def _tables(self) -> list[str]:
         if not self._names:

@@ -43,6 +43,8 @@ from tests.store.conformance.verbs import (
     success,
 )
 
+pytestmark = pytest.mark.pgbouncer
+
 
 def impossible(claim):
     """Build a Settle that the tables themselves refuse: an end that is no end."""

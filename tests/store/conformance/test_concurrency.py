@@ -33,6 +33,8 @@ from tests.store.conformance.verbs import (
     unstarted,
 )
 
+pytestmark = pytest.mark.pgbouncer
+
 BOTH_WAYS = pytest.mark.parametrize("handles", ["shared", "own"])
 
 

@@ -15,6 +15,20 @@ STEP = Migration(2, "0002_probe", "CREATE TABLE duly_probe (id integer);")
 
 
 @pytest.fixture
+def store(store_url):
+    """A store of its own for every test, since these change the tables themselves."""
+    with closing(open_store(store_url)) as store:
+        yield store
+
+
+@pytest.fixture
+def tables(store, store_url):
+    """The tables of that store."""
+    with opened_tables(store_url) as tables:
+        yield tables
+
+
+@pytest.fixture
 def newer_code(store_url, monkeypatch):
     """The code of the next version, which needs one migration more."""
     steps = [*migrator.migrations(package_of(store_url)), STEP]
@@ -28,10 +42,11 @@ def test_an_empty_database_is_set_up(store, store_url, tables):
     assert len(tables.rows("SELECT version FROM duly_schema")) == newest
 
 
-def test_what_is_there_is_kept_at_the_next_opening(store, open_another):
+def test_what_is_there_is_kept_at_the_next_opening(store, store_url):
     run_id = enqueue_one(store)
 
-    assert listed_ids(open_another()) == [run_id]
+    with closing(open_store(store_url)) as reopened:
+        assert listed_ids(reopened) == [run_id]
 
 
 def test_a_migration_that_was_run_is_not_run_again(store, store_url, tables):

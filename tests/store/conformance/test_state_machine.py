@@ -63,7 +63,10 @@ from tests.store.conformance.verbs import (
 )
 from tests.store.model import ModelStore, Run
 
-SCALE = float(os.environ.get("DULY_TEST_SCALE", "1"))
+pytestmark = pytest.mark.pgbouncer
+
+ROUNDS = max(1, round(float(os.environ.get("DULY_TEST_SCALE", "1"))))
+"""A long run is many tests, so that each stays within the time a test may take."""
 EXAMPLES = {"sqlite-wal": 60, "sqlite-rollback": 30}
 EXAMPLES_ELSEWHERE = 15
 STEPS = 40
@@ -475,14 +478,12 @@ def _compared(run):
     return {name: getattr(run, name) for name in COMPARED}
 
 
-@pytest.mark.timeout(60 * max(1, SCALE))
-def test_store_and_model_agree_whatever_is_done(opened, store_kind):
-    examples = EXAMPLES.get(store_kind, EXAMPLES_ELSEWHERE)
-
+@pytest.mark.parametrize("round_number", range(ROUNDS))
+def test_store_and_model_agree_whatever_is_done(opened, store_kind, round_number):
     run_state_machine_as_test(
         lambda: StoreMachine(opened),
         settings=settings(
-            max_examples=max(1, round(examples * SCALE)),
+            max_examples=EXAMPLES.get(store_kind, EXAMPLES_ELSEWHERE),
             stateful_step_count=STEPS,
             deadline=None,
             suppress_health_check=list(HealthCheck),

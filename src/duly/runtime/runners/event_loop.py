@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Sequence
+from contextvars import copy_context
 
 from duly.clock import monotonic
 from duly.context import Port, RunContext, enter
@@ -29,6 +30,7 @@ class EventLoopRunner:
         self._report = report
         self._port = port
         self._limit = limit
+        self._context = copy_context()
         self._waiting: deque[Held] = deque()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ended: list[Ended] = []
@@ -77,7 +79,9 @@ class EventLoopRunner:
         create_task, tasks, waiting = self._loop.create_task, self._tasks, self._waiting
         while waiting and len(tasks) < self._limit:
             held = waiting.popleft()
-            tasks[held.claim.run_id] = create_task(self._run(held))
+            # Not in the context of the body that made room: its variables are its own.
+            context = self._context.copy()
+            tasks[held.claim.run_id] = create_task(self._run(held), context=context)
 
     def _cancel(self, run_id: str) -> None:
         task = self._tasks.get(run_id)

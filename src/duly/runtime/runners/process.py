@@ -143,8 +143,9 @@ class _Subprocess:
         return Raised(ErrorText("ProcessDied", text, "", "process-died"), retryable=True)
 
     def _read(self) -> None:
-        for line in self._from_child:
-            self._lines.put(line)
+        with self._from_child:
+            for line in self._from_child:
+                self._lines.put(line)
         self._lines.put("")
 
     def end(self) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import threading
+from contextvars import copy_context
 from typing import Any, TextIO
 
 from duly.context import RunContext, enter
@@ -67,7 +68,11 @@ def _run(definition: Definition, request: dict[str, Any], port: PipePort) -> Out
     call = prepare(claim, definition)
     if not isinstance(call, Call):
         return call
-    enter(RunContext(claim, port, None))
+    return copy_context().run(_run_within, RunContext(claim, port, None), definition, call)
+
+
+def _run_within(context: RunContext, definition: Definition, call: Call) -> Outcome:
+    enter(context)
     if asyncio.iscoroutinefunction(definition.function):
         return asyncio.run(await_body(definition, call))
     return call_body(definition, call)

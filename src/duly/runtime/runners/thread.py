@@ -5,9 +5,10 @@ import ctypes
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 
 from duly.clock import monotonic
-from duly.context import Port, RunContext, enter, leave
+from duly.context import Port, RunContext, enter
 from duly.core.outcome import Outcome, Stopped
 from duly.errors import AttemptTimedOut, CancelRequested
 from duly.runtime.attempt import Call, call_body, outcome_of, prepare
@@ -91,19 +92,24 @@ class ThreadRunner:
             return self._run_in_process(held)
         timeout = held.definition.timeout
         deadline = None if timeout is None else started_at + timeout
+        context = RunContext(held.claim, self._port, deadline)
         body = _Body()
         self._bodies[held.claim.run_id] = body
-        enter(RunContext(held.claim, self._port, deadline))
         try:
-            outcome = call_body(held.definition, call)
+            # What a body sets in its context variables is not for the next one on this thread.
+            outcome = copy_context().run(_call_within, context, held, call)
             body.end()
         except (AttemptTimedOut, CancelRequested) as error:
             # It struck between the body's return and here: the body had not been recorded yet.
             outcome = outcome_of(error, held.definition)
         finally:
-            leave()
             self._bodies.pop(held.claim.run_id, None)
         return outcome
+
+
+def _call_within(context: RunContext, held: Held, call: Call) -> Outcome:
+    enter(context)
+    return call_body(held.definition, call)
 
 
 class _Body:

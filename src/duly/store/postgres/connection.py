@@ -70,6 +70,8 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
     """With the pid, tells this backend from every other one, before or after."""
     _settings: Mapping[str, str] = {}
     _readable: select.poll
+    _lone: psycopg.Cursor[tuple[Any, ...]]
+    """Kept for statements that go alone, since a new one costs as much as all else we do."""
 
     def greet(self, settings: Mapping[str, str], *, seconds: float = GREETING_SECONDS) -> None:
         """Learn who serves this connection and make the settings hold."""
@@ -93,6 +95,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
             execute_within(self, _SET, (names, values), seconds=seconds)
         self._readable = select.poll()
         self._readable.register(self.fileno(), select.POLLIN)
+        self._lone = self.cursor()
 
     def begin(self) -> None:
         """Open a transaction, with the settings if nobody keeps them for us."""
@@ -113,13 +116,15 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
 
     def execute_alone(self, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Run one statement as a transaction of its own, in one round trip."""
-        if not self.pooled:
-            return _rows(self.execute(sql, parameters))
-        with self.pipeline():
-            self.begin()
-            cursor = self.execute(sql, parameters)
-            self.commit_now()
-        return _rows(cursor)
+        cursor = self._lone
+        if self.pooled:
+            with self.pipeline():
+                self.begin()
+                cursor.execute(sql, parameters)
+                self.commit_now()
+        else:
+            cursor.execute(sql, parameters)
+        return cursor.fetchall() if cursor.description is not None else []
 
     def is_alive(self) -> bool:
         """Say, without asking the server, whether it hung up while nothing was going on."""
@@ -332,10 +337,6 @@ def _is_committed(session: Session, number: str, address: Address) -> bool:
 def _wanted(settings: Mapping[str, str], durable: str) -> Mapping[str, str]:
     """Return the settings with durable commits, which no reload of the server's takes back."""
     return {"synchronous_commit": "on" if durable == "off" else durable, **settings}
-
-
-def _rows(cursor: psycopg.Cursor[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    return cursor.fetchall() if cursor.description is not None else []
 
 
 def _decoded(value: bytes | None) -> str | None:

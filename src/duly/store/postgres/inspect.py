@@ -1,7 +1,7 @@
 """Reading."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from duly.core.record import (
     Act,
@@ -14,12 +14,18 @@ from duly.core.record import (
 )
 from duly.core.states import DEAD
 from duly.store.postgres.columns import is_run_id, texts
-from duly.store.protocol import RunFilter
+from duly.store.protocol import Peek, RunFilter
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "inspect")
 
-Query = Callable[[str, Mapping[str, Any]], list[tuple[Any, ...]]]
+
+class Query(Protocol):
+    """Runs one statement that reads."""
+
+    def __call__(
+        self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None = None
+    ) -> list[tuple[Any, ...]]: ...
 
 
 class PostgresInspector:
@@ -39,7 +45,8 @@ class PostgresInspector:
         known = [run_id for run_id in run_ids if is_run_id(run_id)]
         if not known:
             return {}
-        return {run_id: state for run_id, state in self._query(SQL["states"], _ids(known))}  # noqa: C416 - rows are tuples of anything
+        rows = self._query(SQL["states"], {"run_ids": texts(known)})
+        return {row[0]: row[1] for row in rows}
 
     def list_runs(self, which: RunFilter) -> list[RunRecord]:
         """Return runs, newest first."""
@@ -47,7 +54,9 @@ class PostgresInspector:
             return []
         only_dead = bool(which.states) and DEAD.issuperset(which.states)
         name = "dead_runs" if only_dead else "runs"
-        return [RunRecord(*row) for row in self._query(SQL[name], _filter(which))]
+        # Unprepared, so that every plan knows which filters are given.
+        rows = self._query(SQL[name], _filter(which), prepare=False)
+        return [RunRecord(*row) for row in rows]
 
     def list_attempts(self, run_id: str) -> list[AttemptRecord]:
         """Return the ended attempts of a run, oldest first."""
@@ -77,19 +86,20 @@ class PostgresInspector:
 
     def list_dead_groups(self, which: RunFilter) -> list[DeadGroup]:
         """Return dead letters grouped by task and fingerprint, the largest first."""
-        return [DeadGroup(*row) for row in self._query(SQL["dead_groups"], _filter(which))]
+        rows = self._query(SQL["dead_groups"], _filter(which), prepare=False)
+        return [DeadGroup(*row) for row in rows]
 
     def list_cancel_requests(self, worker_id: str) -> list[str]:
         """Return the runs of a worker that someone asked to cancel."""
         return [row[0] for row in self._query(SQL["cancel_requests"], {"worker_id": worker_id})]
 
+    def peek(self) -> Peek:
+        """Look whether there is something to do."""
+        return Peek(*self._query(SQL["peek"], {})[0])
+
     def now(self) -> int:
         """Return the wall time of this store, which is the server's."""
         return int(self._query(SQL["now"], {})[0][0])
-
-
-def _ids(run_ids: Sequence[str]) -> dict[str, str]:
-    return {"run_ids": texts(run_ids)}
 
 
 def _filter(which: RunFilter) -> dict[str, Any]:

@@ -37,6 +37,8 @@ SECTION_SECONDS = 30.0
 class PostgresStore(PostgresInspector):
     """One open database."""
 
+    has_one_writer = False
+
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:  # noqa: ARG002 - the server's clock counts
         self.url = url
         self._address = Address(url)
@@ -74,13 +76,15 @@ class PostgresStore(PostgresInspector):
 
     # -- reading --
 
-    def _query(self, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    def _query(
+        self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None = None
+    ) -> list[tuple[Any, ...]]:
         pool = self._here().readers()
         retried = False
         while True:
             try:
                 with pool.connection() as session:
-                    return session.execute(sql, parameters).fetchall()
+                    return session.execute(sql, parameters, prepare=prepare).fetchall()
             except psycopg.Error as error:
                 # Reading twice harms nobody; a server that restarted deserves it.
                 if retried or not (is_fatal(error) or isinstance(error, psycopg.OperationalError)):
@@ -212,8 +216,7 @@ class _Process:
     def _pool(self, name: str, size: int, *, seconds: float) -> ConnectionPool[Session]:
         return ConnectionPool(
             connection_class=Session,
-            # Unprepared, so that every plan knows which filters are given.
-            kwargs=self._address.parameters | {"autocommit": True, "prepare_threshold": None},
+            kwargs=self._address.parameters | {"autocommit": True},
             min_size=0,
             max_size=size,
             open=True,
@@ -227,7 +230,7 @@ class _Process:
 
 
 def _greet(session: Session) -> None:
-    session.greet({})
+    session.greet({"jit": "off"})
 
 
 def _check(session: Session) -> None:

@@ -103,11 +103,10 @@ class Writers:
 
     def apply(self, ops: Sequence[Op]) -> list[Any]:
         """Write the ops and return their answers, in order."""
-        parts = _parts(ops)
-        if len(parts) == 1:
-            return self._apply(parts[0].committer, ops)
+        if len(set(map(type, ops))) == 1:
+            return self._apply(_committer_for(_TURNS[type(ops[0])], ops), ops)
         answers: list[Any] = [None] * len(ops)
-        for part in parts:
+        for part in _parts(ops):
             _spread(self._apply(part.committer, part.ops), part, answers)
         return answers
 
@@ -282,14 +281,16 @@ def _parts(written: Sequence[Op]) -> list[_Part]:
     for turn in sorted(set(turns)):
         places = [place for place, found in enumerate(turns) if found == turn]
         own = [written[place] for place in places]
-        name = _COMMITTERS[turn]
-        if name == "enqueue" and any(
-            isinstance(op, ops.Enqueue) and op.key is not None for op in own
-        ):
-            # What was asked for together is written together.
-            name = "keyed"
-        parts.append(_Part(name, places, own))
+        parts.append(_Part(_committer_for(turn, own), places, own))
     return parts
+
+
+def _committer_for(turn: int, written: Sequence[Op]) -> str:
+    name = _COMMITTERS[turn]
+    if name == "enqueue" and any(isinstance(op, ops.Enqueue) and op.key for op in written):
+        # What was asked for together is written together.
+        return "keyed"
+    return name
 
 
 def _spread(found: list[Any], part: _Part, answers: list[Any]) -> None:

@@ -52,7 +52,8 @@ CREATE TABLE duly_runs (
     autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_analyze_scale_factor = 0.2,
     autovacuum_vacuum_cost_delay = 0
 );
-CREATE INDEX duly_runs_ready ON duly_runs (queue, lane, priority DESC, due_at, id, task, expires_at)
+-- Without task and expires_at, which SQLite's has: a row must be visited to be locked anyway.
+CREATE INDEX duly_runs_ready ON duly_runs (queue, lane, priority DESC, due_at, id)
     WHERE state = 'queued';
 -- Not WHERE state = 'running' as on SQLite, though the checks above make it the same: statements
 -- that look up a run by its id and demand that state would be answered by this index, row by row,
@@ -224,6 +225,43 @@ SELECT id, task, queue, lane, state, cause, priority, generation, claim_number,
        tags, arguments, result, error, traceback,
        fingerprint, NULL, NULL
   FROM duly_history;
+
+-- Loose index scans: one probe per queue and lane that has something ready, however much it has.
+CREATE VIEW duly_ready_lanes AS
+WITH RECURSIVE head(queue, lane) AS (
+    (SELECT queue, lane FROM duly_runs WHERE state = 'queued' ORDER BY queue, lane LIMIT 1)
+    UNION ALL
+    SELECT next.queue, next.lane
+      FROM head
+     CROSS JOIN LATERAL (
+           SELECT run.queue, run.lane
+             FROM duly_runs AS run
+            WHERE run.state = 'queued' AND (run.queue, run.lane) > (head.queue, head.lane)
+            ORDER BY run.queue, run.lane LIMIT 1) AS next
+)
+SELECT queue, lane,
+       coalesce((SELECT known.paused FROM duly_queues AS known WHERE known.name = queue), false)
+           AS paused
+  FROM head;
+
+CREATE VIEW duly_parked_lanes AS
+WITH RECURSIVE head(parked, queue, task) AS (
+    (SELECT parked, queue, task FROM duly_waiting WHERE parked IS NOT NULL
+      ORDER BY parked, queue, task LIMIT 1)
+    UNION ALL
+    SELECT next.parked, next.queue, next.task
+      FROM head
+     CROSS JOIN LATERAL (
+           SELECT run.parked, run.queue, run.task
+             FROM duly_waiting AS run
+            WHERE run.parked IS NOT NULL
+              AND (run.parked, run.queue, run.task) > (head.parked, head.queue, head.task)
+            ORDER BY run.parked, run.queue, run.task LIMIT 1) AS next
+)
+SELECT parked, queue, task,
+       coalesce((SELECT known.paused FROM duly_queues AS known WHERE known.name = queue), false)
+           AS paused
+  FROM head;
 
 -- The channel of the wake-up hints: one per schema, so that two dulys in a database stay apart.
 CREATE FUNCTION duly_channel() RETURNS text

@@ -11,19 +11,10 @@ SELECT 1 FROM duly_workers WHERE id = %(worker_id)s AND state = 'live' FOR KEY S
 -- The inner LIMITs are pulled row by row, so no more rows are locked than are taken. Every claim
 -- of a worker gets a later claimed_at than its last one, which tells what it took if the reply to
 -- its commit gets lost.
-WITH RECURSIVE ready(queue) AS (
-    (SELECT queue FROM duly_runs WHERE state = 'queued' ORDER BY queue LIMIT 1)
-    UNION ALL
-    SELECT (SELECT next.queue FROM duly_runs AS next
-             WHERE next.state = 'queued' AND next.queue > ready.queue
-             ORDER BY next.queue LIMIT 1)
-      FROM ready
-     WHERE ready.queue IS NOT NULL
-), turn AS MATERIALIZED (
-    SELECT queue, row_number() OVER (ORDER BY queue <= %(after_queue)s, queue) AS place
-      FROM ready
-     WHERE queue IS NOT NULL
-       AND NOT EXISTS (SELECT 1 FROM duly_queues WHERE name = queue AND paused)
+WITH turn AS MATERIALIZED (
+    SELECT queue, lane, row_number() OVER (ORDER BY queue <= %(after_queue)s, queue) AS place
+      FROM duly_ready_lanes
+     WHERE NOT paused
 ), picked AS MATERIALIZED (
     SELECT taken.id
       FROM unnest(%(queues)s::text[], %(lanes)s::text[], %(limits)s::bigint[])
@@ -31,7 +22,8 @@ WITH RECURSIVE ready(queue) AS (
      CROSS JOIN LATERAL (
            SELECT run.id
              FROM (SELECT turn.queue FROM turn
-                    WHERE want.queue IS NULL OR turn.queue = want.queue
+                    WHERE turn.lane = want.lane
+                      AND (want.queue IS NULL OR turn.queue = want.queue)
                     ORDER BY turn.place) AS asked
             CROSS JOIN LATERAL (
                   SELECT id

@@ -104,15 +104,7 @@ SELECT id, state, host, pid, duly_microseconds(started_at), duly_microseconds(se
 -- :name queues
 -- Counts stop at a cap: an operator needs "10,000 and more", not a walk over all of them. The names
 -- are found by jumping from one to the next in an index, where SQLite reads the tables.
-WITH RECURSIVE ready(queue) AS (
-    (SELECT queue FROM duly_runs WHERE state = 'queued' ORDER BY queue LIMIT 1)
-    UNION ALL
-    SELECT (SELECT next.queue FROM duly_runs AS next
-             WHERE next.state = 'queued' AND next.queue > ready.queue
-             ORDER BY next.queue LIMIT 1)
-      FROM ready
-     WHERE ready.queue IS NOT NULL
-), waiting(queue) AS (
+WITH RECURSIVE waiting(queue) AS (
     (SELECT queue FROM duly_waiting ORDER BY queue LIMIT 1)
     UNION ALL
     SELECT (SELECT next.queue FROM duly_waiting AS next
@@ -122,7 +114,7 @@ WITH RECURSIVE ready(queue) AS (
      WHERE waiting.queue IS NOT NULL
 ), every(name) AS (
     SELECT name FROM duly_queues
-    UNION SELECT queue FROM ready WHERE queue IS NOT NULL
+    UNION SELECT queue FROM duly_ready_lanes
     UNION SELECT queue FROM waiting WHERE queue IS NOT NULL
     UNION SELECT queue FROM duly_runs WHERE worker_id IS NOT NULL
 )
@@ -140,6 +132,18 @@ SELECT name,
 
 -- :name cancel_requests
 SELECT id::text FROM duly_runs WHERE worker_id = %(worker_id)s AND cancel_requested
+
+-- :name peek
+-- Every term is a few probes of an index.
+SELECT coalesce(bool_or(lane <> 'suspect'), false), coalesce(bool_or(lane = 'suspect'), false),
+       EXISTS (SELECT 1 FROM duly_waiting WHERE parked IS NOT NULL),
+       duly_microseconds(least(
+           (SELECT min(due_at) FROM duly_waiting WHERE parked IS NULL),
+           (SELECT min(expires_at) FROM duly_waiting WHERE expires_at IS NOT NULL),
+           (SELECT min(expires_at) FROM duly_runs
+             WHERE state = 'queued' AND expires_at IS NOT NULL)))
+       - duly_microseconds(duly_now())
+  FROM duly_ready_lanes
 
 -- :name now
 SELECT duly_microseconds(duly_now())

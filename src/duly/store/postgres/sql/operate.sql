@@ -61,7 +61,7 @@ WITH old AS (
         (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
          created_at, due_at, key, tags, arguments)
     SELECT id, task, queue, coalesce(%(lane)s, lane), priority, generation + 1, claim_number,
-           attempt + (outcome IS NOT NULL)::integer, 0, 0, created_at,
+           1, 0, 0, created_at,
            duly_now() + %(delay)s::bigint * interval '1 microsecond', key, tags,
            coalesce(%(arguments)s, arguments)
       FROM old

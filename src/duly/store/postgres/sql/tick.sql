@@ -2,27 +2,15 @@
 -- somebody else is at are skipped; SQLite, with one writer, loops over the lanes in Python instead.
 
 -- :name unpark
-WITH RECURSIVE parked_lane(parked, queue, task) AS (
-    (SELECT parked, queue, task FROM duly_waiting WHERE parked IS NOT NULL
-      ORDER BY parked, queue, task LIMIT 1)
-    UNION ALL
-    SELECT next.parked, next.queue, next.task
-      FROM parked_lane AS lane
-     CROSS JOIN LATERAL (
-           SELECT parked, queue, task
-             FROM duly_waiting
-            WHERE parked IS NOT NULL AND (parked, queue, task) > (lane.parked, lane.queue, lane.task)
-            ORDER BY parked, queue, task LIMIT 1) AS next
-), registered AS MATERIALIZED (
+WITH registered AS MATERIALIZED (
     SELECT DISTINCT json_array_elements_text(tasks::json) COLLATE "C" AS task
       FROM duly_workers
      WHERE state = 'live'
 ), free AS MATERIALIZED (
     SELECT parked, queue, task
-      FROM parked_lane
+      FROM duly_parked_lanes
      WHERE CASE parked
-           WHEN 'paused'
-           THEN NOT EXISTS (SELECT 1 FROM duly_queues WHERE name = queue AND paused)
+           WHEN 'paused' THEN NOT paused
            ELSE task IN (SELECT registered.task FROM registered)
            END
 ), chosen AS MATERIALIZED (
@@ -63,33 +51,21 @@ SELECT id, task, queue, lane, priority, generation, claim_number, attempt, retri
 -- :name park
 -- Looks at the first runs of every queue and lane, where a claim would begin to walk, and moves
 -- away what cannot run: paused queues, tasks nobody registers.
-WITH RECURSIVE head(queue, lane) AS (
-    (SELECT queue, lane FROM duly_runs WHERE state = 'queued' ORDER BY queue, lane LIMIT 1)
-    UNION ALL
-    SELECT next.queue, next.lane
-      FROM head
-     CROSS JOIN LATERAL (
-           SELECT queue, lane
-             FROM duly_runs
-            WHERE state = 'queued' AND (queue, lane) > (head.queue, head.lane)
-            ORDER BY queue, lane LIMIT 1) AS next
-), registered AS MATERIALIZED (
+WITH registered AS MATERIALIZED (
     SELECT coalesce(array_agg(DISTINCT item.task COLLATE "C"), '{}') AS tasks
       FROM duly_workers
      CROSS JOIN LATERAL json_array_elements_text(tasks::json) AS item(task)
      WHERE state = 'live'
 ), stuck AS MATERIALIZED (
-    SELECT run.id, CASE WHEN lane.paused THEN 'paused' ELSE 'unregistered' END AS reason
-      FROM (SELECT queue, lane,
-                   EXISTS (SELECT 1 FROM duly_queues WHERE name = queue AND paused) AS paused
-              FROM head) AS lane
+    SELECT run.id, CASE WHEN head.paused THEN 'paused' ELSE 'unregistered' END AS reason
+      FROM duly_ready_lanes AS head
      CROSS JOIN LATERAL (
            SELECT id, task
              FROM duly_runs
-            WHERE state = 'queued' AND queue = lane.queue AND duly_runs.lane = lane.lane
+            WHERE state = 'queued' AND queue = head.queue AND lane = head.lane
             ORDER BY priority DESC, due_at, id
             LIMIT %(limit)s) AS run
-     WHERE lane.paused OR run.task <> ALL ((SELECT tasks FROM registered)::text[])
+     WHERE head.paused OR run.task <> ALL ((SELECT tasks FROM registered)::text[])
 ), chosen AS MATERIALIZED (
     SELECT run.id, stuck.reason
       FROM stuck

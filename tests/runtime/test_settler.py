@@ -1,0 +1,363 @@
+"""Recording ends while the store fails, comes back, or calls this worker dead."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from duly import Duly, StoreError, StoreUnavailable
+from duly.clock import monotonic, new_id
+from duly.core.outcome import ErrorText, Raised, Returned, Snoozed
+from duly.errors import StoreFull, StoreReadOnly
+from duly.events import AttemptEnded, ClaimWasLost, StoreFailed
+from duly.runtime import settler as settler_module
+from duly.runtime.hand import LOOP, THREAD, Hand
+from duly.runtime.journal import Journal
+from duly.runtime.report import Ended
+from duly.runtime.settler import Settler
+from duly.runtime.slots import Slots
+from duly.store.protocol import Cancel, ClaimRuns, Recover, RegisterWorker, Settle, Want
+from duly.task import Task
+from tests.runtime.claims import definition
+from tests.store.conformance.verbs import lost
+
+BOOM = Raised(ErrorText("ValueError", "boom", "", "print"), retryable=True)
+
+
+class Faulty:
+    """A real store whose `apply` fails as a test says."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.errors: list[Exception] = []
+        self.refuse = lambda _op: None
+        self.applied: list[int] = []
+
+    def apply(self, ops):
+        if self.errors:
+            raise self.errors.pop(0)
+        for op in ops:
+            error = self.refuse(op)
+            if error is not None:
+                raise error
+        self.applied.append(len(ops))
+        return self._store.apply(ops)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+class Bench:
+    """A settler on a real store, with a worker that has claimed runs."""
+
+    def __init__(self, app: Duly, folder) -> None:
+        self.app = app
+        self.store = Faulty(app.store)
+        self.slots = Slots(folder / "w.slots", create=100)
+        self.slots.deadline = monotonic() + 1000
+        self.hand = Hand(self.slots, {LOOP: 50, THREAD: 50}, 50)
+        self.journal = Journal(self.store, lambda _claim: False, lambda _claim: None)
+        self.events: list[Any] = []
+        app.bus.subscribe(self.events.append)
+        self.gone = False
+        self.settler = Settler(
+            self.store, self.hand, self.slots, self.journal, app.bus, lambda: self.gone
+        )
+        self.worker_id = new_id()
+        app.store.apply([RegisterWorker(self.worker_id, "host", 1, 15.0, "[]", '["task"]')])
+        self.task = definition()
+        app.registry.add(self.task)
+
+    def started(self, count: int = 1):
+        """Enqueue, claim and start that many runs."""
+        self.app.enqueue_many(Task(self.app, self.task).call() for _ in range(count))
+        op = ClaimRuns(self.worker_id, (Want(None, "thread", count),), ("task",))
+        (claims,) = self.app.store.apply([op])
+        taken = self.hand.take((claim, self.task) for claim in claims)
+        for held in taken:
+            assert self.hand.begin(held)
+            self.hand.end(held, 0.1)
+        return taken
+
+    def states(self, taken) -> list[str]:
+        """Return how the runs stand in the store."""
+        return [str(self.app.runs.get(held.claim.run_id).state) for held in taken]
+
+
+@pytest.fixture
+def bench(app, tmp_path, monkeypatch):
+    """A settler whose pauses take no time."""
+    monkeypatch.setattr(settler_module, "_sleep", lambda _seconds: None)
+    bench = Bench(app, tmp_path)
+    yield bench
+    bench.slots.close()
+
+
+def ended(taken, outcome=Returned("1")) -> list[Ended]:  # noqa: B008 - a value
+    """Report all as ended alike."""
+    return [Ended(held, outcome, 0.1) for held in taken]
+
+
+def test_a_batch_is_recorded_in_one_write(bench):
+    taken = bench.started(5)
+
+    bench.settler.settle(ended(taken))
+
+    assert bench.states(taken) == ["succeeded"] * 5
+    assert bench.store.applied == [5]
+    assert bench.hand.is_empty()
+    assert list(bench.slots.marks()) == []
+
+
+@pytest.mark.parametrize(
+    "error", [StoreUnavailable("gone"), StoreFull("full"), StoreReadOnly("read-only")]
+)
+def test_an_outage_is_waited_out_and_nothing_is_lost(bench, error):
+    taken = bench.started(3)
+    bench.store.errors = [error] * 6
+
+    bench.settler.settle(ended(taken))
+
+    assert bench.states(taken) == ["succeeded"] * 3
+    assert sum(isinstance(event, StoreFailed) for event in bench.events) == 6
+    assert bench.hand.is_empty()
+
+
+def test_the_marks_stay_while_the_store_is_away(bench):
+    taken = bench.started(2)
+    seen = []
+    bench.store.refuse = lambda _op: seen.append(len(list(bench.slots.marks())))
+
+    bench.settler.settle(ended(taken))
+
+    assert seen == [2, 2]
+
+
+def test_a_worker_that_was_declared_dead_meanwhile_records_nothing(bench, monkeypatch):
+    taken = bench.started(2)
+    bench.store.errors = [StoreUnavailable("gone")] * 3
+    bench.store.refuse = lambda _op: pytest.fail("a dead worker wrote")
+
+    def give_up(_seconds: float) -> None:
+        bench.gone = not bench.store.errors
+
+    monkeypatch.setattr(settler_module, "_sleep", give_up)
+
+    bench.settler.settle(ended(taken))
+
+    assert bench.states(taken) == ["running"] * 2
+    assert bench.hand.is_empty()
+
+
+def test_while_the_lease_is_over_nothing_is_written_until_it_is_renewed(bench, monkeypatch):
+    (held,) = taken = bench.started()
+    bench.slots.deadline = 0.0
+    looks = []
+
+    def renew_at_the_fifth(_seconds: float) -> None:
+        assert bench.store.applied == []
+        looks.append(bench.states([held]))
+        if len(looks) == 5:
+            bench.slots.deadline = monotonic() + 1000
+
+    monkeypatch.setattr(settler_module, "_sleep", renew_at_the_fifth)
+
+    bench.settler.settle(ended(taken))
+
+    assert looks == [["running"]] * 5
+    assert bench.states(taken) == ["succeeded"]
+
+
+def test_a_claim_that_was_lost_is_dropped_alone_and_told(bench):
+    lost, kept = bench.started(2)
+    fence = lost.claim._replace(claim_number=lost.claim.claim_number - 1)
+    lost.claim = fence
+
+    bench.settler.settle(ended([lost, kept]))
+
+    assert bench.states([kept]) == ["succeeded"]
+    assert bench.states([lost]) == ["running"]
+    assert [e for e in bench.events if isinstance(e, ClaimWasLost)] == [
+        ClaimWasLost(fence.run_id, fence.claim_number)
+    ]
+
+
+def test_what_another_worker_took_over_is_not_overwritten(bench):
+    taken = bench.started()
+    bench.app.store.apply([Recover(bench.worker_id, lost)])
+
+    bench.settler.settle(ended(taken))
+
+    assert bench.states(taken) == ["queued"]
+    assert bench.hand.is_empty()
+
+
+def test_one_end_that_cannot_be_recorded_fails_alone(bench):
+    bad, good = taken = bench.started(2)
+    culprit = bad.claim.run_id
+
+    def refuse(op):
+        broken = isinstance(op, Settle) and op.run_id == culprit and op.outcome == "returned"
+        return StoreError("no such text") if broken else None
+
+    bench.store.refuse = refuse
+
+    bench.settler.settle(ended(taken))
+
+    assert bench.states([bad, good]) == ["failed", "succeeded"]
+    assert bench.app.runs.get(culprit).cause == "unrecordable"
+
+
+def test_an_outage_while_the_culprit_is_looked_for_loses_nothing(bench):
+    bad, good = taken = bench.started(2)
+    culprit = bad.claim.run_id
+    outages = [StoreUnavailable("gone"), StoreFull("full")]
+    alone = 0
+
+    def refuse(op):
+        nonlocal alone
+        if isinstance(op, Settle) and op.run_id == culprit and op.outcome == "returned":
+            alone += 1
+            if alone % 2 == 0 and outages:
+                return outages.pop()
+            return StoreError("no such text")
+        return None
+
+    bench.store.refuse = refuse
+    bench.settler.start()
+    bench.settler.report(ended(taken))
+    bench.settler.stop()
+
+    assert bench.states([bad, good]) == ["failed", "succeeded"]
+
+
+def test_an_error_nobody_knows_does_not_end_the_settler(bench):
+    first, second = bench.started(2)
+    bench.store.errors = [RuntimeError("a bug")] * 3
+    bench.settler.start()
+
+    bench.settler.report(ended([first]))
+    bench.settler.report(ended([second]))
+    bench.settler.stop()
+
+    assert "succeeded" in bench.states([second])
+    assert bench.hand.is_empty()
+
+
+def test_a_raised_end_is_queued_again_and_tells_how_soon(bench):
+    soon = []
+    bench.settler.requeued = soon.append
+    taken = bench.started()
+
+    bench.settler.settle(ended(taken, Snoozed(7.5)))
+
+    assert bench.states(taken) == ["queued"]
+    assert soon == [7.5]
+    (event,) = [e for e in bench.events if isinstance(e, AttemptEnded)]
+    assert event.outcome == "snoozed"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [(BOOM, True), (Snoozed(5.0), True), (Snoozed(5.0), False)],
+    ids=["raised", "snoozed", "snoozed before it was known here"],
+)
+def test_anything_but_a_return_is_cancelled_once_that_was_asked_for(bench, outcome, told):
+    (held,) = taken = bench.started()
+    bench.app.store.apply([Cancel(held.claim.run_id, "ann")])
+    held.cancel = "requested" if told else None
+
+    bench.settler.settle(ended(taken, outcome))
+
+    assert bench.states(taken) == ["cancelled"]
+    assert bench.app.runs.get(held.claim.run_id).cause == "requested"
+
+
+def test_a_body_that_returned_has_succeeded_although_a_cancel_was_asked_for(bench):
+    (held,) = taken = bench.started()
+    bench.app.store.apply([Cancel(held.claim.run_id, "ann")])
+    held.cancel = "requested"
+
+    bench.settler.settle(ended(taken))
+
+    assert bench.states(taken) == ["succeeded"]
+
+
+def test_the_last_words_of_a_body_are_written_before_its_end(bench):
+    (held,) = taken = bench.started()
+    bench.journal.log(held.claim, "info", "almost done")
+
+    bench.settler.settle(ended(taken))
+
+    assert [line.message for line in bench.app.runs.get(held.claim.run_id).logs()] == [
+        "almost done"
+    ]
+    assert bench.states(taken) == ["succeeded"]
+
+
+class TestJournal:
+    """What bodies say is neither lost in an outage nor overtaken by their end."""
+
+    def test_lines_survive_an_outage(self, bench):
+        (held,) = bench.started()
+        bench.journal.log(held.claim, "info", "one")
+        bench.journal.progress(held.claim, 0.5, "half")
+        bench.store.errors = [StoreUnavailable("gone")]
+        with pytest.raises(StoreUnavailable):
+            bench.journal.tick()
+        bench.journal.log(held.claim, "info", "two")
+
+        bench.journal.tick()
+
+        run = bench.app.runs.get(held.claim.run_id)
+        assert [line.message for line in run.logs()] == ["one", "two"]
+        assert (run.record.progress, run.record.progress_text) == (0.5, "half")
+
+    def test_what_a_later_call_leaves_out_stays_as_it_was(self, bench):
+        (held,) = bench.started()
+        bench.journal.progress(held.claim, None, "loading")
+        bench.journal.progress(held.claim, 0.2, None)
+
+        bench.journal.tick()
+        bench.journal.progress(held.claim, 0.3, None)
+        bench.journal.tick()
+
+        record = bench.app.runs.get(held.claim.run_id).record
+        assert (record.progress, record.progress_text) == (0.3, "loading")
+
+    def test_newer_progress_is_not_overwritten_by_what_an_outage_kept_back(self, bench):
+        (held,) = bench.started()
+        bench.journal.progress(held.claim, 0.1, None)
+        bench.store.errors = [StoreUnavailable("gone")]
+        bench.store.refuse = lambda _op: None
+        with pytest.raises(StoreUnavailable):
+            bench.journal.tick()
+        bench.journal.progress(held.claim, 0.9, None)
+
+        bench.journal.tick()
+
+        assert bench.app.runs.get(held.claim.run_id).record.progress == 0.9
+
+    def test_an_end_waits_for_the_lines_that_are_being_written(self, bench):
+        (held,) = taken = bench.started()
+        bench.journal.log(held.claim, "info", "first")
+        writing, go_on = threading.Event(), threading.Event()
+
+        def hold_up(op):
+            if type(op).__name__ == "AddLogs":
+                writing.set()
+                assert go_on.wait(20)
+
+        bench.store.refuse = hold_up
+        flushing = threading.Thread(target=bench.journal.tick)
+        flushing.start()
+        assert writing.wait(20)
+        settling = threading.Thread(target=bench.settler.settle, args=(ended(taken),))
+        settling.start()
+        settling.join(0.3)
+        go_on.set()
+        flushing.join()
+        settling.join()
+
+        assert [line.message for line in bench.app.runs.get(held.claim.run_id).logs()] == ["first"]
+        assert bench.states(taken) == ["succeeded"]
