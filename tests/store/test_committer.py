@@ -248,9 +248,6 @@ def test_a_lone_caller_that_is_interrupted_lets_the_next_go_on(committer, writer
     assert committer.apply(["b"]) == ["b done"]
 
 
-@pytest.mark.xfail(
-    reason="an interrupt of the leader leaves the others of its commit waiting for ever"
-)
 def test_a_leader_that_is_interrupted_does_not_leave_its_followers_waiting(committer, writer):
     writer.refused["a"] = KeyboardInterrupt()
     with busy(committer, writer):
@@ -336,7 +333,6 @@ def test_a_submission_may_submit_the_next(committer):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.xfail(reason="an error in one `done` ends the thread and leaves the others waiting")
 def test_a_submission_whose_answer_nobody_takes_harms_no_other(committer, writer):
     def closed_loop(result):
         raise RuntimeError("Event loop is closed")
@@ -418,7 +414,6 @@ def both_wait(committer):
     return True
 
 
-@pytest.mark.xfail(reason="the turn is handed to a follower that has just given up, and is lost")
 def test_a_follower_that_gives_up_as_its_turn_comes_passes_it_on(committer, writer):
     with busy(committer, writer) as leader:
         # A caller whose wait was interrupted: it stands in line, and nobody listens any more.
@@ -505,7 +500,6 @@ def test_closing_waits_for_what_was_submitted(committer, writer):
     assert late.result(0) == ["b done"]
 
 
-@pytest.mark.xfail(reason="where no thread runs yet, closing does not wait for one to be needed")
 def test_closing_waits_for_a_submission_behind_a_caller(committer, writer):
     with busy(committer, writer):
         Submission(committer, "a")
@@ -516,7 +510,6 @@ def test_closing_waits_for_a_submission_behind_a_caller(committer, writer):
         assert closer.is_alive()
 
 
-@pytest.mark.xfail(reason="the thread waits for a turn that goes to a caller, and close for it")
 def test_closing_while_callers_wait_comes_to_an_end(committer, writer):
     Submission(committer, "before").result()
     with busy(committer, writer) as leader:

@@ -54,6 +54,7 @@ from tests.store.conformance.verbs import (
     register,
     state_of,
     succeed,
+    success,
     tick,
 )
 
@@ -536,7 +537,10 @@ def test_an_address_that_leads_nowhere_is_told_without_its_password(address, exp
 
 def test_a_refused_role_or_database_is_told_without_the_password(postgres_server):
     place = postgres_server.url("shop").partition("@")[2]
-    for address in (f"postgresql://nobody:{ENCODED}@{place}", f"postgresql://duly:{ENCODED}@{place}"):
+    for address in (
+        f"postgresql://nobody:{ENCODED}@{place}",
+        f"postgresql://duly:{ENCODED}@{place}",
+    ):
         with pytest.raises(StoreRefused, match="does not exist") as caught:
             open_store(address)
         assert SECRET not in everything_said(caught.value)
@@ -572,7 +576,7 @@ def test_a_whole_life_passes_through_a_pooler(pgbouncer: PgBouncer):
         held = claim(store)
         section = store.section()
         section.connection.execute("CREATE TABLE ledger (id integer)")
-        done = section.settle_and_commit(success_of(held[0]))
+        done = section.settle_and_commit(success(held[0]))
 
         assert [claimed.run_id for claimed in held] == [plain, keyed]
         assert done is Settled.DONE
@@ -593,12 +597,6 @@ def test_a_listener_behind_a_pooler_hears_its_own_process_and_ends(pgbouncer: Pg
 
         assert woken.wait(TIMEOUT)
         end()
-
-
-def success_of(claimed: Any) -> Any:
-    from tests.store.conformance.verbs import success  # noqa: PLC0415 - keeps the list above short
-
-    return success(claimed)
 
 
 # -- what a claim costs --

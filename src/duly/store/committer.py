@@ -6,6 +6,7 @@ lone caller pays no hop and no timer, and a thousand concurrent ones share a few
 that must not block (event loops) leave their ops with a thread of the committer's own.
 """
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -26,12 +27,13 @@ class Committer:
         self._write = write
         self._name = name
         self._mutex = threading.Lock()
+        self._idle = threading.Condition(self._mutex)
         self._waiting: deque[_Request] = deque()
         self._busy = False
+        self._closed = False
         self._thread: threading.Thread | None = None
         self._thread_turn = threading.Semaphore(0)
-        self._thread_leads = False
-        self._closed = False
+        self._thread_ends = False
 
     def apply(self, ops: Sequence[Op]) -> list[Any]:
         """Write the ops, perhaps together with those of other callers; return their answers."""
@@ -50,13 +52,17 @@ class Committer:
             self._call_thread()
 
     def close(self) -> None:
-        """End the committer's thread; what waits is written first."""
-        with self._mutex:
+        """Write what waits, then end the committer's thread."""
+        with self._idle:
             self._closed = True
-            thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
+            if threading.current_thread() is self._thread:
+                return
+            while self._busy:
+                self._idle.wait()
+        if self._thread is not None:
+            self._thread_ends = True
             self._thread_turn.release()
-            thread.join()
+            self._thread.join()
 
     def _join(self, request: "_Request") -> bool:
         """Queue up; return whether the caller has to lead."""
@@ -82,15 +88,27 @@ class Committer:
     def _give_up(self, request: "_Request") -> None:
         """A waiting caller was interrupted: its ops are withdrawn, its turn goes to the next."""
         with self._mutex:
-            if request in self._waiting:
-                self._waiting.remove(request)
-        if request.leads:
+            if request not in self._waiting:
+                return
+            self._waiting.remove(request)
+            had_turn = request.leads
+        if had_turn:
             self._hand_over()
 
     def _lead(self) -> None:
+        batch = self._take()
         try:
-            self._commit(self._take())
+            self._commit(batch)
+        except BaseException:
+            # An interrupt of this thread must not leave the others of the batch waiting.
+            for request in batch[1:]:
+                request.error = StoreUnavailable(
+                    "the commit was interrupted; whether it was written is not known"
+                )
+            raise
         finally:
+            for request in batch:
+                request.finish()
             self._hand_over()
 
     def _take(self) -> "list[_Request]":
@@ -105,54 +123,50 @@ class Committer:
     def _commit(self, batch: "list[_Request]") -> None:
         if len(batch) == 1:
             _write_alone(self._write, batch[0])
+            return
+        try:
+            answers = self._write([op for request in batch for op in request.ops])
+        except StoreUnavailable as error:
+            for request in batch:
+                request.error = error
+        except Exception:  # noqa: BLE001 - whoever is to blame finds out in its own transaction
+            # Nothing was written. Replaying one request per transaction lets only the
+            # culprit fail.
+            for request in batch:
+                _write_alone(self._write, request)
         else:
-            try:
-                answers = self._write([op for request in batch for op in request.ops])
-            except StoreUnavailable as error:
-                for request in batch:
-                    request.error = error
-            except Exception:  # noqa: BLE001 - whoever is to blame finds out in its own transaction
-                # Nothing was written. Replaying one request per transaction lets only the
-                # culprit fail.
-                for request in batch:
-                    _write_alone(self._write, request)
-            else:
-                begin = 0
-                for request in batch:
-                    end = begin + len(request.ops)
-                    request.answers = answers[begin:end]
-                    begin = end
-        for request in batch:
-            request.finish()
+            begin = 0
+            for request in batch:
+                end = begin + len(request.ops)
+                request.answers = answers[begin:end]
+                begin = end
 
     def _hand_over(self) -> None:
         with self._mutex:
             if not self._waiting:
                 self._busy = False
+                self._idle.notify_all()
                 return
             following = self._waiting[0]
+            following.leads = True
         if following.done is not None:
             self._call_thread()
         else:
-            following.leads = True
             following.turn.release()
 
     def _call_thread(self) -> None:
+        """Let the committer's own thread lead; only who leads now calls this."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
             self._thread.start()
-        self._thread_leads = True
         self._thread_turn.release()
 
     def _serve(self) -> None:
         while True:
             self._thread_turn.acquire()
-            if self._thread_leads:
-                self._thread_leads = False
-                self._lead()
-            with self._mutex:
-                if self._closed and not self._waiting:
-                    return
+            if self._thread_ends:
+                return
+            self._lead()
 
 
 class _Request:
@@ -168,14 +182,17 @@ class _Request:
         self.turn.acquire()
 
     def finish(self) -> None:
-        if self.done is not None:
+        if self.done is None:
+            if self.turn.locked():
+                self.turn.release()
+            return
+        # Whoever asked may be gone, its event loop closed; the others still wait for theirs.
+        with contextlib.suppress(Exception):
             self.done(self.answers if self.error is None else self.error)
-        elif self.turn.locked():
-            self.turn.release()
 
 
 def _write_alone(write: Write, request: _Request) -> None:
     try:
         request.answers = write(list(request.ops))
-    except BaseException as error:  # noqa: BLE001 - handed to the caller, who waits for it
+    except Exception as error:  # noqa: BLE001 - handed to the caller, who waits for it
         request.error = error

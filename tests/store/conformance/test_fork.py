@@ -1,0 +1,109 @@
+"""A forked child keeps what it inherited and uses none of it: it opens the store for itself."""
+
+import os
+import select
+import signal
+from contextlib import contextmanager
+
+import pytest
+
+from tests.store.conformance.verbs import (
+    OTHER_WORKER,
+    TIMEOUT,
+    commit_held_up,
+    enqueue_and_claim,
+    enqueue_one,
+    listed_ids,
+    register,
+    state_of,
+)
+
+pytestmark = pytest.mark.process
+
+
+class Child:
+    """A forked process that does one thing and says what came of it."""
+
+    def __init__(self, action):
+        self._reader, writer = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                said = str(action())
+            except BaseException as error:  # noqa: BLE001 - the parent looks at it
+                said = repr(error)
+            os.write(writer, said.encode())
+            os._exit(0)
+        os.close(writer)
+
+    def said(self):
+        """Wait until it is done."""
+        readable, _, _ = select.select([self._reader], [], [], TIMEOUT)
+        assert readable, "the child is wedged"
+        return os.read(self._reader, 10_000).decode()
+
+    def end(self):
+        """Leave nothing behind."""
+        os.kill(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+        os.close(self._reader)
+
+
+@contextmanager
+def forked(action):
+    child = Child(action)
+    try:
+        yield child
+    finally:
+        child.end()
+
+
+def test_parent_and_child_both_go_on(store):
+    before = enqueue_one(store)
+
+    with forked(lambda: enqueue_one(store)) as child:
+        theirs = child.said()
+    mine = enqueue_one(store)
+
+    assert set(listed_ids(store)) == {before, theirs, mine}
+
+
+def test_a_child_reads_what_its_parent_wrote(store):
+    run_id = enqueue_one(store)
+
+    with forked(lambda: state_of(store, run_id)) as child:
+        assert child.said() == "queued"
+
+
+def test_a_child_forked_during_a_commit_is_not_held_up_by_it(store):
+    register(store, OTHER_WORKER)
+    enqueue_and_claim(store, worker=OTHER_WORKER)
+
+    with commit_held_up(store, OTHER_WORKER):
+        child = Child(lambda: enqueue_one(store))
+    try:
+        theirs = child.said()
+    finally:
+        child.end()
+
+    assert theirs in listed_ids(store)
+
+
+def test_a_child_that_closes_the_store_does_not_close_its_parents(store):
+    with forked(store.close) as child:
+        assert child.said() == "None"
+
+    assert enqueue_one(store)
+
+
+def test_a_grandchild_goes_on_too(store):
+    def fork_again():
+        enqueue_one(store)
+        grandchild = Child(lambda: enqueue_one(store))
+        return grandchild.said()
+
+    with forked(fork_again) as child:
+        youngest = child.said()
+
+    assert youngest in listed_ids(store)
+    assert len(listed_ids(store)) == 2

@@ -1,0 +1,371 @@
+"""PostgreSQL only: the network breaks at every single point of every verb, and nothing is doubled.
+
+A proxy counts what the client sends and cuts the connection at the n-th piece, either before the
+server sees it or after the server has answered it: then the client cannot know what became of it.
+Each test repeats its verb with n = 1, 2, 3… until the verb is through before the cut.
+"""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from duly.errors import StoreUnavailable
+from duly.store.opening import open_store
+from duly.store.protocol import AddLogs, Settled
+from tests.servers.postgres import PostgresEndpoint
+from tests.store.conformance.verbs import (
+    another_try,
+    cancel,
+    claim,
+    enqueue_and_claim,
+    enqueue_and_fail,
+    enqueue_many,
+    enqueue_one,
+    hand_back_op,
+    listed_ids,
+    order,
+    outcomes_of,
+    recover,
+    redrive,
+    register,
+    run_of,
+    settle,
+    success,
+)
+
+ANSWER_SECONDS = 2.0
+ENOUGH = 60
+
+
+class CuttingProxy:
+    """Stands between a client and a server and cuts one connection, once, when told to."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._server = (host, port)
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listening.getsockname()[1]
+        self._mutex = threading.Lock()
+        self._left = 0
+        self._after_answer = False
+        self.struck = False
+        self.is_down = False
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Take no more connections."""
+        hang_up(self._listening)
+        self._thread.join()
+
+    def cut(self, nth: int, *, after_answer: bool) -> None:
+        """Cut at the n-th piece that some client sends from now on."""
+        with self._mutex:
+            self._left, self._after_answer, self.struck = nth, after_answer, False
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listening.accept()
+            except OSError:
+                return
+            if self.is_down:
+                hang_up(client)
+                continue
+            server = socket.create_connection(self._server)
+            for side in (client, server):
+                side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            silent = threading.Event()
+            answered = threading.Event()
+            for pump in (self._to_server, self._to_client):
+                threading.Thread(
+                    target=pump, args=(client, server, silent, answered), daemon=True
+                ).start()
+
+    def _to_server(
+        self,
+        client: socket.socket,
+        server: socket.socket,
+        silent: threading.Event,
+        answered: threading.Event,
+    ) -> None:
+        with suppress(OSError):
+            while piece := client.recv(1 << 20):
+                if not self._strikes():
+                    server.sendall(piece)
+                    continue
+                if self._after_answer:
+                    silent.set()
+                    server.sendall(piece)
+                    answered.wait(ANSWER_SECONDS)
+                break
+        hang_up(client, server)
+
+    def _to_client(
+        self,
+        client: socket.socket,
+        server: socket.socket,
+        silent: threading.Event,
+        answered: threading.Event,
+    ) -> None:
+        with suppress(OSError):
+            while piece := server.recv(1 << 20):
+                if silent.is_set():
+                    answered.set()
+                else:
+                    client.sendall(piece)
+        hang_up(client, server)
+
+    def _strikes(self) -> bool:
+        with self._mutex:
+            self._left -= 1
+            if self._left == 0:
+                self.struck = True
+            return self._left == 0
+
+
+def hang_up(*sides: socket.socket) -> None:
+    """Close both ends."""
+    for side in sides:
+        with suppress(OSError):
+            side.shutdown(socket.SHUT_RDWR)
+        side.close()
+
+
+@pytest.fixture
+def proxy(postgres_server: PostgresEndpoint) -> Iterator[CuttingProxy]:
+    """A proxy in front of the server."""
+    place = urlsplit(postgres_server.url("postgres"))
+    with closing(CuttingProxy(str(place.hostname), int(place.port or 0))) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def url(postgres_server: PostgresEndpoint) -> Iterator[str]:
+    """A fresh database."""
+    url = postgres_server.create_database()
+    yield url
+    postgres_server.drop_database(url)
+
+
+@pytest.fixture
+def store(url: str, proxy: CuttingProxy) -> Iterator[Any]:
+    """A store whose every connection goes through the proxy."""
+    place = urlsplit(url)
+    through = place._replace(netloc=f"{place.username}@127.0.0.1:{proxy.port}")
+    with closing(open_store(through.geturl())) as store:
+        # Hints go out in a thread of their own and would be counted among the verb's pieces.
+        store._here().writers.hints._notifier.poke = lambda: None  # noqa: SLF001
+        register(store)
+        yield store
+
+
+@pytest.fixture
+def reader(url: str) -> Iterator[Any]:
+    """The same store past the proxy, to see what is really there."""
+    with closing(open_store(url)) as reader:
+        yield reader
+
+
+@pytest.fixture(params=["unseen", "unanswered"])
+def sweep(request: pytest.FixtureRequest, proxy: CuttingProxy) -> Callable[..., int]:
+    """Repeats something with a cut at every point of it; returns how many cuts there were."""
+
+    def repeat(arrange: Callable[[], Any], act: Callable[[Any], None]) -> int:
+        act(arrange())  # so that the connection is there, and it is the verb that is cut
+        for nth in range(1, ENOUGH):
+            arranged = arrange()
+            proxy.cut(nth, after_answer=request.param == "unanswered")
+            act(arranged)
+            if not proxy.struck:
+                return nth - 1
+        pytest.fail(f"the verb was not through after {ENOUGH} pieces")
+
+    return repeat
+
+
+def execute(url: str, sql: str) -> None:
+    """Run a statement past the store."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(sql)
+
+
+def nothing() -> None:
+    """Arrange nothing."""
+
+
+@pytest.mark.parametrize("options", [{}, {"delay_seconds": 60, "tags": {"a": "b"}}])
+def test_an_enqueue_is_accepted_once(store, reader, sweep, options):
+    def act(_):
+        op = order(**options)
+        before = len(listed_ids(reader))
+        assert store.apply([op])[0].new
+        assert len(listed_ids(reader)) == before + 1
+        assert run_of(reader, op.run_id).tags == op.tags
+
+    assert sweep(nothing, act) >= 1
+
+
+def test_a_batch_of_enqueues_is_accepted_once(store, reader, sweep):
+    def act(_):
+        before = len(listed_ids(reader))
+        enqueue_many(store, 5)
+        assert len(listed_ids(reader)) == before + 5
+
+    assert sweep(nothing, act) >= 1
+
+
+def test_a_keyed_enqueue_is_accepted_once_and_as_new(store, reader, sweep):
+    def act(_):
+        op = order(key=order().run_id)
+        before = len(listed_ids(reader))
+        assert store.apply([op])[0].new
+        assert store.apply([order(key=op.key)])[0].run_id == op.run_id
+        assert len(listed_ids(reader)) == before + 1
+
+    assert sweep(nothing, act) >= 5
+
+
+def test_a_claim_knows_all_that_it_took(store, reader, sweep):
+    def arrange():
+        return enqueue_many(store, 3)
+
+    def act(wanted):
+        taken = claim(store)
+        assert sorted(found.run_id for found in taken) == sorted(wanted)
+        for found in taken:
+            run = run_of(reader, found.run_id)
+            assert (run.state, run.claim_number) == ("running", found.claim_number)
+
+    assert sweep(arrange, act) >= 1
+
+
+def test_a_settle_is_written_once(store, reader, sweep):
+    def arrange():
+        return enqueue_and_claim(store)
+
+    def act(held):
+        assert settle(store, success(held, "1")) is Settled.DONE
+        assert run_of(reader, held.run_id).result == "1"
+        assert outcomes_of(reader, held.run_id) == [(1, "returned")]
+
+    assert sweep(arrange, act) >= 1
+
+
+def test_settles_of_both_kinds_are_written_once(store, reader, sweep):
+    def arrange():
+        enqueue_many(store, 3)
+        return claim(store)
+
+    def act(held):
+        one, two, three = held
+        answers = store.apply([success(one), another_try(two, 60.0), another_try(three, 60.0)])
+        assert answers == [Settled.DONE] * 3
+        assert outcomes_of(reader, two.run_id) == [(1, "raised")]
+        assert run_of(reader, three.run_id).attempt == 2
+
+    assert sweep(arrange, act) >= 1
+
+
+def test_a_recovery_is_done_once(url, store, reader, sweep):
+    def arrange():
+        return enqueue_and_claim(store)
+
+    def act(held):
+        assert recover(store) == [held.run_id]
+        assert run_of(reader, held.run_id).crashes == 1
+        assert outcomes_of(reader, held.run_id) == [(1, "lost")]
+        cancel(reader, held.run_id)
+        execute(url, "UPDATE duly_workers SET state = 'live', stopped_at = NULL")
+
+    assert sweep(arrange, act) >= 3
+
+
+def test_acts_of_operators_are_done_and_recorded_once(store, reader, sweep):
+    def arrange():
+        return enqueue_and_fail(store), enqueue_one(store)
+
+    def act(run_ids):
+        dead, queued = run_ids
+        assert redrive(store, dead).done
+        assert cancel(store, queued) == "cancelled"
+        assert run_of(reader, dead).generation == 2
+        assert [len(reader.list_acts(run_id, 10)) for run_id in run_ids] == [1, 1]
+
+    assert sweep(arrange, act) >= 5
+
+
+def test_log_lines_are_written_once(store, reader, sweep):
+    def arrange():
+        return enqueue_and_claim(store)
+
+    def act(held):
+        lines = ((1, "info", "one"), (2, "info", "two"))
+        assert store.apply([AddLogs(held.run_id, held.claim_number, lines)]) == [True]
+        assert [line.message for line in reader.list_logs(held.run_id, 10)] == ["one", "two"]
+
+    assert sweep(arrange, act) >= 3
+
+
+def test_reads_are_answered(store, sweep):
+    def arrange():
+        return enqueue_one(store)
+
+    def act(run_id):
+        assert store.get_run(run_id).state == "queued"
+        assert store.get_states([run_id]) == {run_id: "queued"}
+
+    assert sweep(arrange, act) >= 1
+
+
+def test_a_section_commits_all_or_nothing_and_says_which(url, store, reader, sweep):
+    """A body cannot be repeated by the store, so a loss may end in an error: then nothing is there."""
+    execute(url, "CREATE TABLE ledger (run uuid)")
+    counted = "SELECT count(*) FROM ledger WHERE run = %(run)s"
+
+    def arrange():
+        return enqueue_and_claim(store)
+
+    def act(held):
+        section = store.section()
+        try:
+            section.connection.execute("INSERT INTO ledger VALUES (%s)", [held.run_id])
+            done = section.settle_and_commit(success(held))
+        except Exception as error:  # noqa: BLE001 - the driver's in the body, ours in the store
+            section.rollback()
+            assert "unique" not in str(error)
+            written, state = 0, "running"
+        else:
+            assert done is Settled.DONE
+            written, state = 1, "succeeded"
+        assert reader._query(counted, {"run": held.run_id}) == [(written,)]  # noqa: SLF001
+        assert run_of(reader, held.run_id).state == state
+        if state == "running":
+            settle(reader, hand_back_op(held))
+            cancel(reader, held.run_id)
+
+    assert sweep(arrange, act) >= 3
+
+
+def test_a_server_that_stays_away_is_an_error_and_what_was_claimed_is_found_later(
+    store, reader, proxy
+):
+    enqueue_and_claim(store)
+    wanted = enqueue_many(store, 2)
+    proxy.cut(1, after_answer=True)
+    proxy.is_down = True
+    with pytest.raises(StoreUnavailable):
+        claim(store)
+    running = {run_of(reader, run_id).state for run_id in wanted}
+    proxy.is_down = False
+
+    found = claim(store)
+
+    assert running == {"running"}
+    assert sorted(claimed.run_id for claimed in found) == sorted(wanted)
+    assert claim(store) == []
