@@ -1,8 +1,7 @@
 """Who acts: recorded with every operator's act."""
 
-import getpass
 import os
-import platform
+import pwd
 
 from duly.core.key import check_words
 from duly.limits import NAME_BYTES
@@ -18,7 +17,7 @@ def _default_actor() -> str:
     if named:
         return named
     try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
+        user = os.environ.get("LOGNAME") or os.environ.get("USER") or pwd.getpwuid(os.getuid())[0]
+    except KeyError:
         user = str(os.getuid())
-    return f"{user}@{platform.node()}"
+    return f"{user}@{os.uname().nodename}"

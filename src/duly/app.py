@@ -22,7 +22,6 @@ from duly.observe.logs import log_event, logger
 from duly.registry import Definition, Registry, task_name
 from duly.run import Run
 from duly.settings import WorkerSettings, parse_queues, store_url
-from duly.store.opening import open_store, runtime_folder
 from duly.store.protocol import ResetKey, Store
 from duly.task import (
     DEFAULT_KEY_TTL,
@@ -112,6 +111,8 @@ class Duly:
                 _forsaken.append(self._store)
                 self._store = None
             if self._store is None:
+                from duly.store.opening import open_store  # noqa: PLC0415 - spares importers
+
                 self._store = open_store(self._url)
                 self._pid = os.getpid()
             return self._store
@@ -171,6 +172,7 @@ class Duly:
         """Return a worker for this process: `with app.worker(): …` or `app.worker().drain()`."""
         # Programs that only enqueue need not pay for importing the runtime.
         from duly.runtime.embedded import EmbeddedWorker  # noqa: PLC0415
+        from duly.store.opening import runtime_folder  # noqa: PLC0415
 
         chosen = WorkerSettings(
             concurrency=concurrency,

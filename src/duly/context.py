@@ -6,7 +6,7 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from duly.core.record import Claim
-from duly.errors import CancelRequested, NoCurrentRun
+from duly.errors import BadOption, CancelRequested, NoCurrentRun
 
 
 class Port(Protocol):
@@ -80,6 +80,9 @@ class RunContext:
 
     def progress(self, fraction: float | None = None, text: str | None = None) -> None:
         """Say how far this attempt has come, from 0 to 1; shown within a second."""
+        if fraction is not None and not 0.0 <= fraction <= 1.0:
+            message = f"progress is a fraction from 0 to 1, not {fraction!r}"
+            raise BadOption(message)
         self._port.progress(self._claim, fraction, text)
 
     def check_cancelled(self) -> None:

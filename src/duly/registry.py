@@ -1,9 +1,9 @@
 """The tasks this process knows: the only way from a stored name to a function."""
 
+import os.path
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from duly.core.payload import CallCodec
@@ -111,10 +111,10 @@ def main_module_name() -> str | None:
     file = getattr(main, "__file__", None)
     if file is None:
         return None
-    path = Path(file).resolve()
-    parts = [path.stem]
-    folder = path.parent
-    while (folder / "__init__.py").exists():
-        parts.insert(0, folder.name)
-        folder = folder.parent
+    # os.path, since importing pathlib would cost every program that only enqueues.
+    folder, name = os.path.split(os.path.realpath(file))
+    parts = [os.path.splitext(name)[0]]  # noqa: PTH122
+    while os.path.exists(os.path.join(folder, "__init__.py")):  # noqa: PTH110, PTH118
+        folder, name = os.path.split(folder)
+        parts.insert(0, name)
     return ".".join(parts)

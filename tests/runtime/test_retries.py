@@ -1,14 +1,14 @@
 """Retries: how often, when, after what, and what a body may say about it itself."""
 
+import itertools
 import threading
 import time
 
 import pytest
 
 from duly import Discard, Duly, Retry, RetryAfter, RunFailed, Snooze, current
+from tests.runtime import shop
 from tests.servers.processes import wait_until
-
-MICROSECOND = 1e-6
 
 
 def quickly(limit: int, **options) -> Retry:
@@ -92,7 +92,7 @@ def test_no_attempt_begins_before_its_back_off_is_over(app):
     with app.worker(), pytest.raises(RunFailed):
         flaky.enqueue().result(timeout=20)
 
-    pauses = [later - earlier for earlier, later in zip(begun, begun[1:], strict=False)]
+    pauses = [later - earlier for earlier, later in itertools.pairwise(begun)]
     assert len(pauses) == 3
     for pause, least in zip(pauses, (0.05, 0.1, 0.2), strict=True):
         assert pause >= least
@@ -284,14 +284,12 @@ class TestWhatABodySays:
 
 @pytest.mark.stores("sqlite-wal")
 def test_bodies_in_subprocesses_say_the_same(store_url):
-    from tests.runtime import shop  # noqa: PLC0415
-
     shop.app.use_url(store_url)
     ends = ("raise", "exit", "snooze", "later", "discard", "far", "fine")
     runs = {how: shop.process_ends.enqueue(how) for how in ends}
-    with shop.app.worker(concurrency=2):
+    with shop.app.worker(concurrency=2, grace=0):
         for run in runs.values():
-            wait_until(lambda run=run: run.refresh().is_final, seconds=50, what="the end")
+            wait_until(lambda run=run: run.refresh().is_final, seconds=40, what="the end")
     try:
         assert outcomes(runs["raise"]) == [(1, "raised"), (2, "raised"), (3, "raised")]
         assert "LookupError: no luck" in runs["raise"].record.error

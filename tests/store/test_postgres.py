@@ -287,7 +287,7 @@ def test_a_key_that_is_held_for_too_long_is_named(store, connection, monkeypatch
     monkeypatch.setattr(writers, "HELD_KEY_SECONDS", 0.1)
     enqueue_in(connection, store, order(key="invoice-7"))
 
-    with pytest.raises(StoreUnavailable, match="'invoice-7'.*open"):
+    with pytest.raises(StoreUnavailable, match=r"'invoice-7'.*open"):
         store.apply([order(key="invoice-7")])
 
     connection.rollback()
@@ -458,7 +458,7 @@ def test_defaults_of_the_server_weaken_nothing(url, store):
         address = other._address  # noqa: SLF001 - to look at what its sessions do
         with closing(connect(address, HOT)) as session:
             settings = [
-                session.execute(f"SHOW {name}").fetchone()[0]  # noqa: S608 - our own names
+                session.execute(f"SHOW {name}").fetchone()[0]
                 for name in ("synchronous_commit", "default_transaction_isolation")
             ]
         run_id = enqueue_one(other)

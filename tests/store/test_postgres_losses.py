@@ -324,7 +324,7 @@ def test_reads_are_answered(store, sweep):
 
 
 def test_a_section_commits_all_or_nothing_and_says_which(url, store, reader, sweep):
-    """A body cannot be repeated by the store, so a loss may end in an error: then nothing is there."""
+    """A body cannot be repeated here, so a loss may end in an error: then nothing is there."""
     execute(url, "CREATE TABLE ledger (run uuid)")
     counted = "SELECT count(*) FROM ledger WHERE run = %(run)s"
 
@@ -336,9 +336,8 @@ def test_a_section_commits_all_or_nothing_and_says_which(url, store, reader, swe
         try:
             section.connection.execute("INSERT INTO ledger VALUES (%s)", [held.run_id])
             done = section.settle_and_commit(success(held))
-        except Exception as error:  # noqa: BLE001 - the driver's in the body, ours in the store
+        except (psycopg.Error, StoreUnavailable):
             section.rollback()
-            assert "unique" not in str(error)
             written, state = 0, "running"
         else:
             assert done is Settled.DONE
@@ -352,20 +351,24 @@ def test_a_section_commits_all_or_nothing_and_says_which(url, store, reader, swe
     assert sweep(arrange, act) >= 3
 
 
-def test_a_server_that_stays_away_is_an_error_and_what_was_claimed_is_found_later(
+def test_what_a_claim_took_before_the_server_went_away_is_found_when_it_is_back(
     store, reader, proxy
 ):
     enqueue_and_claim(store)
-    wanted = enqueue_many(store, 2)
-    proxy.cut(1, after_answer=True)
-    proxy.is_down = True
-    with pytest.raises(StoreUnavailable):
-        claim(store)
-    running = {run_of(reader, run_id).state for run_id in wanted}
-    proxy.is_down = False
+    seen = set()
+    for nth in range(1, ENOUGH):
+        wanted = enqueue_many(store, 2)
+        proxy.cut(nth, after_answer=True)
+        proxy.is_down = True
+        try:
+            found = claim(store)
+        except StoreUnavailable:
+            seen |= {run_of(reader, run_id).state for run_id in wanted}
+            proxy.is_down = False
+            found = claim(store)
+        assert sorted(claimed.run_id for claimed in found) == sorted(wanted)
+        if not proxy.struck:
+            break
 
-    found = claim(store)
-
-    assert running == {"running"}
-    assert sorted(claimed.run_id for claimed in found) == sorted(wanted)
+    assert seen >= {"running"}
     assert claim(store) == []

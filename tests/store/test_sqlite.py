@@ -372,7 +372,7 @@ def test_the_builds_that_can_lose_commits_in_wal_mode_are_known(monkeypatch, ver
 def test_every_commit_is_flushed_to_the_disk(store):
     full = 2
 
-    for connection in (store._writer, store._reader):
+    for connection in (store._process.writer, store._process.reader):
         assert connection.execute("PRAGMA synchronous").fetchone() == (full,)
 
 
@@ -382,8 +382,8 @@ def test_every_commit_is_flushed_to_the_disk(store):
 def test_a_full_disk_is_an_error_that_leaves_nothing_half_written(store, tables):
     register(store)
     found = enqueue_and_claim(store)
-    (pages,) = store._writer.execute("PRAGMA page_count").fetchone()
-    store._writer.execute(f"PRAGMA max_page_count = {pages}")
+    (pages,) = store._process.writer.execute("PRAGMA page_count").fetchone()
+    store._process.writer.execute(f"PRAGMA max_page_count = {pages}")
     before = tables.everything()
     large = json.dumps([[], {"text": "x" * 100_000}])
 
@@ -394,7 +394,7 @@ def test_a_full_disk_is_an_error_that_leaves_nothing_half_written(store, tables)
 
     assert tables.everything() == before
     assert tables.rows("PRAGMA integrity_check") == [("ok",)]
-    store._writer.execute(f"PRAGMA max_page_count = {pages + 10_000}")
+    store._process.writer.execute(f"PRAGMA max_page_count = {pages + 10_000}")
     assert store.apply([success(found)]) == [Settled.DONE]
     assert enqueue_one(store, arguments=large)
 
@@ -418,11 +418,11 @@ def test_settling_many_takes_few_statements(store):
     enqueue_many(store, 200)
     claims = claim(store)
     statements = []
-    store._writer.set_trace_callback(statements.append)
+    store._process.writer.set_trace_callback(statements.append)
 
     answers = store.apply([success(found)._replace(keyed=False) for found in claims])
 
-    store._writer.set_trace_callback(None)
+    store._process.writer.set_trace_callback(None)
     assert answers == [Settled.DONE] * 200
     assert len(statements) < 20
 
@@ -589,6 +589,77 @@ def assert_each_run_is_in_one_place(tables):
     assert set(keys) | set(tags) <= set(rows)
 
 
+# -- forked children --
+
+
+FORK_AND_CLOSE_FIRST = """
+import os, sys
+from duly.store.opening import open_store
+from tests.store.conformance.verbs import enqueue_one
+
+stores = [open_store(sys.argv[1]), open_store(sys.argv[1])]
+enqueue_one(stores[0])
+closed = os.pipe()
+if os.fork() == 0:
+    enqueue_one(stores[1])
+    print("forked", flush=True)
+    os.read(closed[0], 1)
+    enqueue_one(stores[0])
+    print("written", flush=True)
+    os._exit(0)
+sys.stdin.readline()
+for store in stores:
+    store.close()
+os.write(closed[1], b"!")
+os.wait()
+print("ended", flush=True)
+"""
+
+
+@pytest.mark.process
+def test_what_a_forked_child_writes_survives_its_parents_end(path, store_url):
+    """A parent that closes finds itself alone, if its child only seems to hold its locks."""
+    with running(FORK_AND_CLOSE_FIRST, store_url) as process:
+        assert process.stdout.readline() == "forked\n"
+        tell(process, "close")
+        assert process.stdout.readline() == "written\n"
+        assert process.stdout.readline() == "ended\n"
+
+    with open_at(path) as store:
+        assert len(listed_ids(store)) == 3
+
+
+FORK_IN_A_TRANSACTION = """
+import os, sys
+from duly.errors import StoreError
+from duly.store.opening import open_store
+from tests.store.conformance.verbs import enqueue_one, listed_ids
+
+store = open_store(sys.argv[1])
+section = store.section()
+section.connection.execute("CREATE TABLE half (id)")
+if os.fork() == 0:
+    try:
+        enqueue_one(store)
+    except StoreError as error:
+        print(error, flush=True)
+    os._exit(0)
+os.wait()
+section.rollback()
+print(enqueue_one(store) in listed_ids(store), flush=True)
+"""
+
+
+@pytest.mark.process
+def test_a_child_forked_inside_a_transaction_is_told_that_it_cannot_go_on(path, store_url):
+    with running(FORK_IN_A_TRANSACTION, store_url) as process:
+        assert "middle of a transaction" in process.stdout.readline()
+        assert process.stdout.readline() == "True\n"
+
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
 # -- who lives --
 
 
@@ -737,7 +808,7 @@ def test_a_closed_store_says_so(store_url):
 
 
 def test_a_store_that_cannot_be_written_any_more_says_so(store):
-    store._writer.execute("PRAGMA query_only = ON")
+    store._process.writer.execute("PRAGMA query_only = ON")
 
     with pytest.raises(StoreReadOnly):
         enqueue_one(store)

@@ -3,7 +3,7 @@
 # ruff: noqa: ANN401 - values of any type are what this module is about
 
 import json
-from base64 import b64decode
+from binascii import a2b_base64
 from datetime import timedelta
 from itertools import islice
 from typing import Any
@@ -57,7 +57,7 @@ def _show_tagged(tag: str, data: Any, depth: int) -> str:
         case "$timedelta", [days, seconds, microseconds]:
             return str(timedelta(days, seconds, microseconds))
         case "$bytes", str():
-            return f"<{len(b64decode(data))} bytes>"
+            return f"<{len(a2b_base64(data))} bytes>"
         case "$tuple", [item]:
             return f"({_show(item, depth + 1)},)"
         case "$tuple", list():

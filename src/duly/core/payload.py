@@ -7,7 +7,6 @@ that are waiting already.
 
 # ruff: noqa: ANN401 - values of any type are what this module is about
 
-import hashlib
 import inspect
 import json
 import math
@@ -95,6 +94,8 @@ class CallCodec:
         encoder = Encoder(PAYLOAD_BYTES, canonical=True)
         by_name, collected, others = self._encode_parts(encoder, named, rest, extra)
         text = to_canonical_text([self._default_data | by_name, collected, others])
+        import hashlib  # noqa: PLC0415 - loads OpenSSL, which only calls with a key need
+
         return hashlib.sha256(text.encode()).hexdigest()
 
     def decode(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -10,7 +10,7 @@ import json
 import math
 import re
 import sys
-from base64 import b64decode, b64encode
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
@@ -389,8 +389,8 @@ _LEAVES = {
         _Leaf(
             bytes,
             "$bytes",
-            lambda value: b64encode(value).decode(),
-            lambda data: b64decode(data, validate=True),
+            lambda value: b2a_base64(value, newline=False).decode(),
+            lambda data: a2b_base64(data, strict_mode=True),
         ),
     )
 }

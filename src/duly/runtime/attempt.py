@@ -20,13 +20,14 @@ from duly.core.outcome import (
 from duly.core.record import Claim
 from duly.errors import (
     AttemptTimedOut,
+    BadOption,
     CancelRequested,
     Discard,
     PayloadError,
     RetryAfter,
     Snooze,
 )
-from duly.limits import ERROR_CHARACTERS, TRACEBACK_CHARACTERS
+from duly.limits import DELAY_SECONDS, ERROR_CHARACTERS, TRACEBACK_CHARACTERS
 from duly.registry import Definition
 
 
@@ -98,6 +99,10 @@ def timed_out(definition: Definition) -> TimedOut:
 def outcome_of(error: BaseException, definition: Definition) -> Outcome:
     """Map what a body raised to how its attempt ended."""
     match error:
+        case Snooze(seconds=seconds) | RetryAfter(seconds=seconds) if not _is_pause(seconds):
+            kind = type(error).__name__
+            wrong = BadOption(f"{kind} takes up to {DELAY_SECONDS} seconds, not {seconds!r}")
+            return Raised(error_text(wrong), retryable=False)
         case Snooze(seconds=seconds):
             return Snoozed(max(0.0, float(seconds)))
         case Discard(reason=reason):
@@ -111,6 +116,11 @@ def outcome_of(error: BaseException, definition: Definition) -> Outcome:
             return timed_out(definition)
         case _:
             return _raised(error, definition)
+
+
+def _is_pause(seconds: object) -> bool:
+    # So worded, NaN is refused too: it compares with nothing.
+    return isinstance(seconds, int | float) and seconds <= DELAY_SECONDS
 
 
 def _raised(error: BaseException, definition: Definition) -> Raised:

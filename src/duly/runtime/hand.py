@@ -83,7 +83,19 @@ class Hand:
         timeout = held.definition.timeout
         times = _NO_TIMEOUT if timeout is None else _times(held, now + timeout)
         self._slots.start(held.slot, claim.run_id, claim.claim_number, times)
+        # Looked at again behind the mark: whoever froze in between and was recovered as unstarted
+        # has lost the run.
+        if monotonic() >= self._slots.deadline:
+            self._unmark(held)
+            return False
         return True
+
+    def _unmark(self, held: Held) -> None:
+        with self._lock:
+            self._slots.clear(held.slot)
+            self._free_slots.append(held.slot)
+            held.slot = -1
+            held.started_at = None
 
     def end(self, held: Held, seconds: float) -> None:
         """Note that a body has ended; its slot for bodies is free, its mark stays."""

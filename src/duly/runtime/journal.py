@@ -6,7 +6,7 @@ from typing import Any
 
 from duly.clock import SystemClock
 from duly.core.record import Claim
-from duly.errors import OUTAGES, BadOption
+from duly.errors import OUTAGES
 from duly.limits import LOG_LINES_PER_ATTEMPT, LOG_MESSAGE_CHARACTERS, PROGRESS_CHARACTERS
 from duly.runtime.attempt import storable
 from duly.store.protocol import AddLogs, SetProgress, Store
@@ -38,9 +38,6 @@ class Journal:
 
     def progress(self, claim: Claim, fraction: float | None, text: str | None) -> None:
         """Keep the newest progress of an attempt."""
-        if fraction is not None and not 0.0 <= fraction <= 1.0:
-            message = f"progress is a fraction from 0 to 1, not {fraction!r}"
-            raise BadOption(message)
         if text is not None:
             text = storable(str(text))[:PROGRESS_CHARACTERS]
         with self._lock:

@@ -101,7 +101,9 @@ class Recoverer:
         others = {key: counter for key, counter in counters.items() if key not in own}
         dead = self._over(self._watch.dead(others, read_at, self._beats_since()), read_at)
         for worker_id in dead:
-            recover_worker(self._store, self._bus, worker_id, self._slots_folder)
+            recover_worker(
+                self._store, self._bus, worker_id, self._slots_folder, beats=others[worker_id]
+            )
         if dead or self._last_orphans:
             self._take_orphans()
         self._last_orphans = (self._last_orphans + 1) % 4
@@ -132,10 +134,20 @@ def recover_worker(
     *,
     stopped: bool = False,
     reason: str = "its lease ran out",
+    beats: int | None = None,
 ) -> list[str]:
-    """Settle everything a dead worker holds; its marks tell what had started, if they are here."""
+    """Settle everything a dead worker holds; its marks tell what had started, if they are here.
+
+    With `beats` it is dead because its counter stands still there. Between that look and this
+    write it may have woken up: if a beat of it was acknowledged, it may start what it holds, and
+    is left alone; if none was, none will be, and only then its marks are final.
+    """
+    if beats is not None and not store.pulse().condemn(worker_id, beats):
+        return []
     judge = _judge_by_marks(slots_path(slots_folder, worker_id), stopped=stopped)
-    (run_ids,) = store.apply([Recover(worker_id, judge, stopped)])
+    (run_ids,) = store.apply([Recover(worker_id, judge, stopped, beats)])
+    if run_ids is None:
+        return []
     store.pulse().forget(worker_id)
     slots_path(slots_folder, worker_id).unlink(missing_ok=True)
     bus.emit(WorkerEnded(worker_id, reason, tuple(run_ids)))

@@ -1,43 +1,16 @@
 """Brings the tables to the version this code needs: numbered SQL files, forward only."""
 
-from collections.abc import Callable
-from importlib import resources
-from typing import NamedTuple, Protocol
-
 from duly.errors import SchemaMismatch
-
-
-class Migration(NamedTuple):
-    """One step of the schema."""
-
-    version: int
-    name: str
-    sql: str
-
-
-class Schema(NamedTuple):
-    """The version a database has, and the oldest code that may work on it. 0 is empty."""
-
-    version: int
-    oldest_code: int
-
+from duly.store.protocol import MigratableStore, Migration
+from duly.store.statements import folder_of
 
 OLDEST_CODE = 1
 """The oldest schema version whose code may go on working on the tables this code makes."""
 
 
-class MigratableStore(Protocol):
-    """What the migrator needs of a database."""
-
-    def read_schema(self) -> Schema: ...
-    def run_migrations(self, plan: Callable[[Schema], list[Migration]]) -> list[str]:
-        """Ask `plan` under the migration lock what is missing, run it, return the names."""
-        ...
-
-
 def migrations(package: str) -> list[Migration]:
     """Return all migrations of a dialect, oldest first."""
-    folder = resources.files(package).joinpath("migrations")
+    folder = folder_of(package) / "migrations"
     files = sorted(
         (item for item in folder.iterdir() if item.name.endswith(".sql")),
         key=lambda item: item.name,

@@ -22,7 +22,6 @@ from duly.core.record import (
     WorkerRecord,
 )
 from duly.core.verdict import Verdict
-from duly.store.migrator import MigratableStore
 
 # -- ops of the engine ---------------------------------------------------------------------------
 
@@ -109,12 +108,17 @@ Judge = Callable[[HeldRun], tuple[str, Verdict, ErrorText | None]]
 
 
 class Recover(NamedTuple):
-    """Declare a worker dead and settle every run it holds. Answer: list of run ids."""
+    """Declare a worker dead and settle every run it holds.
+
+    Answer: list of run ids; None if it has beaten in the meantime and was left alone.
+    """
 
     worker_id: str
     judge: Judge
     stopped: bool = False
     """It said good-bye itself."""
+    beats: int | None = None
+    """Only if its counter still stands here: since then, no beat may have been acknowledged."""
 
 
 class RecoverOrphans(NamedTuple):
@@ -337,8 +341,43 @@ class Pulse(Protocol):
         """Return the counter of every live worker; None where the process is surely gone."""
         ...
 
+    def condemn(self, worker_id: str, beats: int) -> bool:
+        """Acknowledge no later beat of a worker; return whether none came since that count.
+
+        Where the counters lie in the database, `Recover` looks at them itself, and this does
+        nothing.
+        """
+        ...
+
     def forget(self, worker_id: str) -> None:
         """Clear away what a recovered worker left behind."""
+        ...
+
+
+# -- the schema ----------------------------------------------------------------------------------
+
+
+class Migration(NamedTuple):
+    """One step of the schema."""
+
+    version: int
+    name: str
+    sql: str
+
+
+class Schema(NamedTuple):
+    """The version a database has, and the oldest code that may work on it. 0 is empty."""
+
+    version: int
+    oldest_code: int
+
+
+class MigratableStore(Protocol):
+    """What the migrator needs of a database."""
+
+    def read_schema(self) -> Schema: ...
+    def run_migrations(self, plan: Callable[[Schema], list[Migration]]) -> list[str]:
+        """Ask `plan` under the migration lock what is missing, run it, return the names."""
         ...
 
 

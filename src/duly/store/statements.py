@@ -2,7 +2,8 @@
 
 import re
 from functools import cache
-from importlib import resources
+from importlib import import_module
+from pathlib import Path
 
 _NAME = re.compile(r"^-- :name (\w+)$", re.MULTILINE)
 _ROWS = re.compile(r":rows\((\d+)\)")
@@ -37,7 +38,12 @@ class Statements:
 @cache
 def load(package: str, file_name: str) -> Statements:
     """Return the statements of `sql/<file_name>.sql` beside the given package."""
-    return Statements(resources.files(package).joinpath("sql", f"{file_name}.sql").read_text())
+    return Statements((folder_of(package) / "sql" / f"{file_name}.sql").read_text())
+
+
+def folder_of(package: str) -> Path:
+    """Return where a dialect's files lie; importlib.resources would be slow to import."""
+    return Path(str(import_module(package).__file__)).parent
 
 
 def _without_comments(text: str) -> str:

@@ -3,18 +3,17 @@
 import os
 import select
 import signal
+import threading
 from contextlib import contextmanager
 
 import pytest
 
+from duly import clock
+from duly.clock import new_id
 from tests.store.conformance.verbs import (
-    OTHER_WORKER,
     TIMEOUT,
-    commit_held_up,
-    enqueue_and_claim,
     enqueue_one,
     listed_ids,
-    register,
     state_of,
 )
 
@@ -36,9 +35,9 @@ class Child:
             os._exit(0)
         os.close(writer)
 
-    def said(self):
+    def said(self, seconds=TIMEOUT):
         """Wait until it is done."""
-        readable, _, _ = select.select([self._reader], [], [], TIMEOUT)
+        readable, _, _ = select.select([self._reader], [], [], seconds)
         assert readable, "the child is wedged"
         return os.read(self._reader, 10_000).decode()
 
@@ -75,18 +74,32 @@ def test_a_child_reads_what_its_parent_wrote(store):
         assert child.said() == "queued"
 
 
-def test_a_child_forked_during_a_commit_is_not_held_up_by_it(store):
-    register(store, OTHER_WORKER)
-    enqueue_and_claim(store, worker=OTHER_WORKER)
+def test_children_forked_while_others_write_go_on(store):
+    stop = threading.Event()
+    written, theirs = [], []
 
-    with commit_held_up(store, OTHER_WORKER):
-        child = Child(lambda: enqueue_one(store))
+    def write_without_pause():
+        while not stop.is_set():
+            written.append(enqueue_one(store))
+
+    thread = threading.Thread(target=write_without_pause)
+    thread.start()
     try:
-        theirs = child.said()
+        for _ in range(8):
+            theirs.append(new_id())
+            with forked(lambda: enqueue_one(store, run_id=theirs[-1])) as child:
+                assert child.said() == theirs[-1]
     finally:
-        child.end()
+        stop.set()
+        thread.join()
 
-    assert theirs in listed_ids(store)
+    assert set(listed_ids(store, limit=100_000)) == {*written, *theirs}
+
+
+@pytest.mark.xfail(reason="duly.clock: the lock of the ids stays locked in a forked child")
+def test_a_child_forked_while_an_id_is_drawn_draws_its_own():
+    with clock.run_ids._lock, forked(new_id) as child:  # noqa: SLF001 - the moment in question
+        assert len(child.said(seconds=1.0)) == 36
 
 
 def test_a_child_that_closes_the_store_does_not_close_its_parents(store):

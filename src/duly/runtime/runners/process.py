@@ -4,6 +4,7 @@ A subprocess runs one body at a time, is kept for the next one, and can be kille
 cancel ends it for certain. It dies with its worker.
 """
 
+import contextlib
 import json
 import os
 import queue
@@ -18,14 +19,16 @@ from duly.context import Port
 from duly.core.outcome import (
     Cancelled,
     ErrorText,
+    Lost,
     Outcome,
     Raised,
     Returned,
     Snoozed,
     Stopped,
 )
+from duly.errors import ClaimLost
 from duly.registry import Definition, main_module_name
-from duly.runtime.attempt import timed_out
+from duly.runtime.attempt import error_text, timed_out
 from duly.runtime.hand import Held
 from duly.runtime.runners import process_child
 
@@ -43,7 +46,18 @@ class ProcessPool:
     def run(self, held: Held) -> Outcome:
         """Run one body in a subprocess and say how it ended; called on a runner's thread."""
         home = _home(held.definition)
-        child = self._get(home)
+        while (child := self._get(home)) is not None:
+            outcome = self._run_in(child, held, home)
+            if outcome is not None:
+                return outcome
+            # It had died while it waited: the body has not begun, so another one may have it.
+        try:
+            child = _Subprocess(home)
+        except OSError as error:
+            return Raised(error_text(error), retryable=True)
+        return self._run_in(child, held, home) or child.unfit()
+
+    def _run_in(self, child: "_Subprocess", held: Held, home: str) -> Outcome | None:
         outcome = child.run(held, self._port)
         if child.is_usable:
             with self._lock:
@@ -58,12 +72,10 @@ class ProcessPool:
         for child in children:
             child.end()
 
-    def _get(self, home: str) -> "_Subprocess":
+    def _get(self, home: str) -> "_Subprocess | None":
         with self._lock:
             idle = self._idle.get(home)
-            if idle:
-                return idle.pop()
-        return _Subprocess(home)
+            return idle.pop() if idle else None
 
 
 class _Subprocess:
@@ -92,16 +104,16 @@ class _Subprocess:
         threading.Thread(target=self._read, name="duly-process-reader", daemon=True).start()
         self.is_usable = True
 
-    def run(self, held: Held, port: Port) -> Outcome:
+    def run(self, held: Held, port: Port) -> Outcome | None:
+        """Run one body; None if the subprocess is gone and the body never began."""
         request = {
             "task": held.definition.name,
             "arguments": held.claim.arguments,
             "claim": list(held.claim),
         }
-        try:
-            self._to_child.write(json.dumps(request) + "\n")
-        except OSError:
-            return self._died()
+        has_begun = False
+        if not self._tell(request):
+            return self._died(has_begun=False)
         while True:
             wait = min(_LOOK_SECONDS, held.overdue_at - monotonic())
             try:
@@ -112,10 +124,11 @@ class _Subprocess:
                     return ended
                 continue
             if not line:
-                return self._died()
+                return self._died(has_begun=has_begun)
             message = json.loads(line)
             if "outcome" in message:
                 return _outcome(message)
+            has_begun = has_begun or "started" in message
             self._serve(message, held, port)
 
     def _end_early(self, held: Held) -> Outcome | None:
@@ -134,12 +147,27 @@ class _Subprocess:
             case {"log": [level, text]}:
                 port.log(held.claim, level, text)
             case {"ask": "cancelled"}:
-                self._to_child.write(json.dumps(port.is_cancelled(held.claim)) + "\n")
+                try:
+                    self._tell(port.is_cancelled(held.claim))
+                except ClaimLost:
+                    self._tell(None)
 
-    def _died(self) -> Outcome:
+    def _tell(self, message: object) -> bool:
+        try:
+            self._to_child.write(json.dumps(message) + "\n")
+        except OSError:
+            return False  # It is gone; its pipe will say so too.
+        return True
+
+    def _died(self, *, has_begun: bool) -> Outcome | None:
         self.end()
+        # It was this body's process and nobody else's, so its death is this run's.
+        return Lost(started=True, charged=True) if has_begun else None
+
+    def unfit(self) -> Outcome:
+        """Say that a fresh subprocess could not even begin: its import failed, say."""
         status = self._process.returncode
-        text = f"the subprocess of the task ended with status {status} before its body did"
+        text = f"the subprocess of the task ended with status {status} before its body began"
         return Raised(ErrorText("ProcessDied", text, "", "process-died"), retryable=True)
 
     def _read(self) -> None:
@@ -152,7 +180,8 @@ class _Subprocess:
         self.is_usable = False
         self._process.kill()
         self._process.wait()
-        self._to_child.close()
+        with contextlib.suppress(OSError):
+            self._to_child.close()
 
 
 def _outcome(message: dict[str, Any]) -> Outcome:

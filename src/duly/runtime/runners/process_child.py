@@ -13,6 +13,7 @@ from typing import Any, TextIO
 from duly.context import RunContext, enter
 from duly.core.outcome import Cancelled, Outcome, Raised, Returned, Snoozed, TimedOut
 from duly.core.record import Claim
+from duly.errors import ClaimLost
 from duly.registry import Definition
 from duly.runtime.attempt import Call, await_body, call_body, prepare
 from duly.runtime.dying import die_with_parent
@@ -34,11 +35,14 @@ class PipePort:
         """Pass a log line on."""
         self.send({"log": [level, message]})
 
-    def is_cancelled(self, claim: Claim) -> bool:  # noqa: ARG002
+    def is_cancelled(self, claim: Claim) -> bool:
         """Ask the worker."""
         with self._lock:
             self._replies.write('{"ask": "cancelled"}\n')
-            return bool(json.loads(self._requests.readline()))
+            answer = json.loads(self._requests.readline())
+        if answer is None:
+            raise ClaimLost(claim.run_id, claim.claim_number)
+        return bool(answer)
 
     def connection(self, claim: Claim) -> Any:  # noqa: ANN401, ARG002
         """Refuse: a transaction cannot cross a process border."""
@@ -68,6 +72,7 @@ def _run(definition: Definition, request: dict[str, Any], port: PipePort) -> Out
     call = prepare(claim, definition)
     if not isinstance(call, Call):
         return call
+    port.send({"started": True})
     return copy_context().run(_run_within, RunContext(claim, port, None), definition, call)
 
 

@@ -39,6 +39,10 @@ class PostgresPulse:
         """Return every live worker's counter; a dead process looks like a frozen one from here."""
         return {worker_id: int(beats) for worker_id, beats in self._ask(SQL["beats"], ())}
 
+    def condemn(self, worker_id: str, beats: int) -> bool:  # noqa: ARG002
+        """Do nothing: `Recover` looks at the counter under the lock on its row."""
+        return True
+
     def forget(self, worker_id: str) -> None:
         """Do nothing: a recovered worker leaves nothing but its row, which is history."""
 

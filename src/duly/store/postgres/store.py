@@ -13,7 +13,7 @@ from psycopg_pool import ConnectionPool
 from duly.clock import Clock
 from duly.errors import StoreError
 from duly.store.committer import Done
-from duly.store.migrator import OLDEST_CODE, Migration, Schema
+from duly.store.migrator import OLDEST_CODE
 from duly.store.postgres import enqueue
 from duly.store.postgres.address import Address
 from duly.store.postgres.connection import Session, connect
@@ -23,7 +23,7 @@ from duly.store.postgres.inspect import PostgresInspector
 from duly.store.postgres.pulse import PostgresLife, PostgresPulse
 from duly.store.postgres.section import PostgresSection
 from duly.store.postgres.writers import Writers
-from duly.store.protocol import Enqueue, Op, Statement
+from duly.store.protocol import Enqueue, Migration, Op, Schema, Statement
 
 PACKAGE = "duly.store.postgres"
 

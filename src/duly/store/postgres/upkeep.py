@@ -43,10 +43,14 @@ def register(session: Session, op: RegisterWorker) -> None:
     session.execute(RECOVER["register"], op._asdict())
 
 
-def recover(session: Session, op: Recover) -> list[str]:
-    """End a worker, then settle what it holds."""
+def recover(session: Session, op: Recover) -> list[str] | None:
+    """End a worker that has not beaten since, then settle what it holds."""
     place = {"worker_id": op.worker_id}
     state = "stopped" if op.stopped else "dead"
+    if op.beats is not None:
+        locked = session.execute(RECOVER["lock_worker"], place).fetchone()
+        if locked is not None and locked[0] != op.beats:
+            return None
     with session.pipeline():
         session.execute(RECOVER["lock_worker"], place)
         session.execute(RECOVER["end_worker"], place | {"state": state})

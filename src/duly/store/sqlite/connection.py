@@ -192,6 +192,16 @@ class WriteLock:
         finally:
             self.release()
 
+    def hold_still(self, seconds: float) -> bool:
+        """Keep this process's other writers out; False if one of them, or we, go on holding it."""
+        if self._owner == threading.get_ident():
+            return False
+        return self._mutex.acquire(timeout=seconds)
+
+    def go_on(self) -> None:
+        """Let this process's writers go on."""
+        self._mutex.release()
+
     def close(self) -> None:
         """Close the lock's file."""
         os.close(self._descriptor)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 _COUNTER_BYTES = 8
+_CONDEMNED = b"\x01"
 
 
 class Life:
@@ -53,6 +54,24 @@ class FilePulse:
             if life_path(self._folder, worker_id) not in _held_here
         }
 
+    def condemn(self, worker_id: str, beats: int) -> bool:
+        """Set a flag, then look at the counter: a beat counts first, then looks at the flag.
+
+        So a beat that came before is seen here, and one that comes later sees the flag.
+        """
+        path = life_path(self._folder, worker_id)
+        if path in _held_here:
+            return False
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return True
+        try:
+            os.pwrite(descriptor, _CONDEMNED, _COUNTER_BYTES)
+            return int.from_bytes(os.pread(descriptor, _COUNTER_BYTES, 0), "little") == beats
+        finally:
+            os.close(descriptor)
+
     def forget(self, worker_id: str) -> None:
         """Remove a dead worker's file."""
         life_path(self._folder, worker_id).unlink(missing_ok=True)
@@ -75,7 +94,8 @@ class FilePulse:
         counter += 1
         os.pwrite(descriptor, counter.to_bytes(_COUNTER_BYTES, "little"), 0)
         self._counters[worker_id] = (descriptor, counter)
-        return os.fstat(descriptor).st_nlink > 0
+        is_condemned = os.pread(descriptor, 1, _COUNTER_BYTES) == _CONDEMNED
+        return not is_condemned and os.fstat(descriptor).st_nlink > 0
 
     @staticmethod
     def _read_one(path: Path) -> int | None:

@@ -1,7 +1,7 @@
 """The store on an SQLite file: one writer at a time, many processes, both journal modes."""
 
+import os
 import sqlite3
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,15 +10,15 @@ from duly import faultpoints
 from duly.clock import Clock, SystemClock
 from duly.core.record import WorkerRecord
 from duly.core.verdict import Finish
+from duly.errors import StoreError
 from duly.store import protocol as ops
-from duly.store.committer import Committer, Done
-from duly.store.migrator import OLDEST_CODE, Migration, Schema
-from duly.store.protocol import Enqueue, Op, Settle, Statement
+from duly.store.committer import Done
+from duly.store.migrator import OLDEST_CODE
+from duly.store.protocol import Enqueue, Migration, Op, Schema, Settle, Statement
 from duly.store.sqlite import claim, enqueue, operate, settle, upkeep
 from duly.store.sqlite.connection import (
     WriteLock,
     check_place,
-    connect,
     create_private,
     driver_errors,
     wal_can_lose_commits,
@@ -26,6 +26,7 @@ from duly.store.sqlite.connection import (
 from duly.store.sqlite.inspect import SQL as INSPECT
 from duly.store.sqlite.inspect import SqliteInspector
 from duly.store.sqlite.liveness import FilePulse, Life, life_path
+from duly.store.sqlite.process import Process, opening
 from duly.store.sqlite.section import SqliteSection
 from duly.store.sqlite.wakeup import Hints
 
@@ -95,45 +96,65 @@ class SqliteStore(SqliteInspector):
         self.notices: list[str] = []
         self._clock = clock or SystemClock()
         check_place(self.path)
-        created = create_private(self.path)
+        self._created = create_private(self.path)
         self.folder = self.path.with_name(self.path.name + "-duly.d")
-        self.lock = WriteLock(self.path.with_name(self.path.name + "-duly.lock"))
-        self._writer = connect(self.path)
-        with driver_errors(self.path), self.lock.held():
-            self._choose_journal(created=created)
-        self._reader = connect(self.path)
-        self._reading = threading.Lock()
-        self._committer = Committer(self._write, name="duly-committer")
+        self._process = Process(self.path, self._write, prepare=self._choose_journal)
+        self._is_closed = False
         self._pulse = FilePulse(self.folder, self._live_workers)
-        wal = self.path.with_name(self.path.name + "-wal")
-        self._hints = Hints(self.folder, (self.path, wal))
+        self._hints = self._make_hints()
         self._last_claimed_at = 0
+
+    def _make_hints(self) -> Hints:
+        wal = self.path.with_name(self.path.name + "-wal")
+        return Hints(self.folder, (self.path, wal))
+
+    @property
+    def lock(self) -> WriteLock:
+        """The lock that every write of this process takes first."""
+        return self._here().lock
+
+    def _here(self) -> Process:
+        """Return what this process holds open; a forked child begins anew."""
+        process = self._process
+        if process.pid == os.getpid():
+            return process
+        if self._is_closed:
+            raise StoreError("this store is closed; open the application's store anew")
+        with opening():
+            if self._process.pid != os.getpid():
+                self._created = False
+                self._process = Process(self.path, self._write, prepare=self._choose_journal)
+                self._pulse = FilePulse(self.folder, self._live_workers)
+                self._hints.close()
+                self._hints = self._make_hints()
+        return self._process
 
     # -- writing --
 
     def apply(self, ops: Sequence[Op]) -> list[Any]:
         """Write the ops and return their answers, in order."""
-        return self._committer.apply(ops)
+        return self._here().committer.apply(ops)
 
     def submit(self, ops: Sequence[Op], done: Done) -> None:
         """Write the ops from the committer's thread."""
-        self._committer.submit(ops, done)
+        self._here().committer.submit(ops, done)
 
     def _write(self, ops: list[Op]) -> list[Any]:
         kinds = set(map(type, ops))
         order = [kind for kind in _ORDER if kind in kinds]
         answers: list[Any] = [None] * len(ops)
+        here = self._here()
         with driver_errors(self.path):
-            with self.lock.held():
-                cursor = self._writer.cursor()
+            with here.lock.held():
+                cursor = here.writer.cursor()
                 cursor.execute("BEGIN IMMEDIATE")
                 try:
                     for kind in order:
                         self._write_kind(cursor, kind, ops, answers)
-                    self._writer.execute("COMMIT")
+                    here.writer.execute("COMMIT")
                 except BaseException:
-                    if self._writer.in_transaction:
-                        self._writer.rollback()
+                    if here.writer.in_transaction:
+                        here.writer.rollback()
                     raise
             for kind in order:
                 faultpoints.hit(f"{_name(kind)}.after_commit")
@@ -178,8 +199,9 @@ class SqliteStore(SqliteInspector):
     # -- reading --
 
     def _query(self, sql: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
-        with self._reading, driver_errors(self.path):
-            return self._reader.execute(sql, parameters).fetchall()
+        here = self._here()
+        with here.reading, driver_errors(self.path):
+            return here.reader.execute(sql, parameters).fetchall()
 
     def now(self) -> int:
         """Return the wall time of this store, which is this host's."""
@@ -201,6 +223,7 @@ class SqliteStore(SqliteInspector):
 
     def pulse(self) -> FilePulse:
         """Return what beats and watches beats."""
+        self._here()
         return self._pulse
 
     def live(self, worker_id: str) -> Life:
@@ -210,20 +233,21 @@ class SqliteStore(SqliteInspector):
 
     def wake(self) -> None:
         """Hint to all workers that there may be something to do."""
+        self._here()
         self._hints.send()
 
     def listen(self, woken: Callable[[], None]) -> Callable[[], None]:
         """Call `woken` at every hint until the returned function is called."""
+        self._here()
         self.folder.mkdir(mode=0o700, exist_ok=True)
         return self._hints.listen(woken)
 
     def close(self) -> None:
-        """Close the file; closing may checkpoint, so it takes the lock."""
-        self._committer.close()
-        with self.lock.held():
-            self._reader.close()
-            self._writer.close()
-        self.lock.close()
+        """Write what waits, then close the file."""
+        self._is_closed = True
+        if self._process.pid == os.getpid():
+            self._process.close()
+            self._hints.close()
 
     # -- schema --
 
@@ -239,38 +263,39 @@ class SqliteStore(SqliteInspector):
 
     def run_migrations(self, plan: Callable[[Schema], list[Migration]]) -> list[str]:
         """Run what `plan` asks for, under the write lock, in one transaction."""
-        with driver_errors(self.path), self.lock.held():
-            self._writer.execute("BEGIN IMMEDIATE")
+        here = self._here()
+        with driver_errors(self.path), here.lock.held():
+            here.writer.execute("BEGIN IMMEDIATE")
             try:
-                self._writer.execute(
+                here.writer.execute(
                     "CREATE TABLE IF NOT EXISTS duly_schema (version INTEGER NOT NULL,"
                     " oldest_code INTEGER NOT NULL, name TEXT NOT NULL)"
                 )
-                row = self._writer.execute(
+                row = here.writer.execute(
                     "SELECT coalesce(max(version), 0), coalesce(max(oldest_code), 0)"
                     " FROM duly_schema"
                 ).fetchone()
                 steps = plan(Schema(*row))
                 for step in steps:
                     for statement in _split(step.sql):
-                        self._writer.execute(statement)
-                    self._writer.execute(
+                        here.writer.execute(statement)
+                    here.writer.execute(
                         "INSERT INTO duly_schema VALUES (?, ?, ?)",
                         (step.version, OLDEST_CODE, step.name),
                     )
-                self._writer.execute("COMMIT")
+                here.writer.execute("COMMIT")
             except BaseException:
-                self._writer.rollback()
+                here.writer.rollback()
                 raise
         return [step.name for step in steps]
 
-    def _choose_journal(self, *, created: bool) -> None:
+    def _choose_journal(self, writer: sqlite3.Connection) -> None:
         """Use WAL in a file of duly's own; leave the application's file as it is."""
-        tables = self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if created or not tables:
-            self._writer.execute("PRAGMA journal_mode = WAL")
-        mode = self._writer.execute("PRAGMA journal_mode").fetchone()[0]
-        shared = self._writer.execute(
+        tables = writer.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if self._created or not tables:
+            writer.execute("PRAGMA journal_mode = WAL")
+        mode = writer.execute("PRAGMA journal_mode").fetchone()[0]
+        shared = writer.execute(
             r"SELECT count(*) FROM sqlite_master WHERE tbl_name NOT LIKE 'duly\_%' ESCAPE '\'"
         ).fetchone()[0]
         if mode == "wal" and shared and wal_can_lose_commits():

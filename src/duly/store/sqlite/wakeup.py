@@ -46,6 +46,12 @@ class Hints:
                     with contextlib.suppress(OSError):
                         Path(path).unlink()  # Its process is gone.
 
+    def close(self) -> None:
+        """Send nothing any more."""
+        if self._sender is not None:
+            self._sender.close()
+            self._sender = None
+
     def listen(self, woken: Callable[[], None]) -> Callable[[], None]:
         """Call `woken` at every hint until the returned function is called."""
         ending = threading.Event()

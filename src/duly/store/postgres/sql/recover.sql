@@ -3,7 +3,8 @@
 -- :name lock_worker
 -- Only here: waits for a claim of this worker that is under way, and keeps out later ones, which
 -- lock this row FOR KEY SHARE. The UPDATE by itself would not conflict with them.
-SELECT 1 FROM duly_workers WHERE id = %(worker_id)s FOR UPDATE
+-- A beat that got in first changes the counter, and this worker is not dead after all.
+SELECT beats FROM duly_workers WHERE id = %(worker_id)s FOR UPDATE
 
 -- :name end_worker
 UPDATE duly_workers

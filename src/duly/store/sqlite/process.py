@@ -1,0 +1,117 @@
+"""What one process holds open on the file, and what becomes of it at a fork.
+
+SQLite keeps its table of locks per process. A child that keeps its parent's connections and opens
+others beside them believes to hold locks that it does not: the parent, closing, finds itself alone
+and removes the write-ahead log under the child, whose later commits are lost. So a child closes
+what it inherited before it opens anything. That is safe only where no transaction is under way,
+and a fork therefore waits for the end of the one that is.
+"""
+
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from duly.errors import StoreError
+from duly.store.committer import Committer, Write
+from duly.store.sqlite.connection import WriteLock, connect, driver_errors
+
+FORK_SECONDS = 5.0
+"""How long a fork waits for a transaction; after that the child cannot use the store."""
+
+
+class Process:
+    """The lock, the two connections and the committer of one process."""
+
+    def __init__(
+        self, path: Path, write: Write, *, prepare: Callable[[sqlite3.Connection], None]
+    ) -> None:
+        _close_inherited()
+        self.pid = os.getpid()
+        self.lock = WriteLock(path.with_name(path.name + "-duly.lock"))
+        self.writer = connect(path)
+        with driver_errors(path), self.lock.held():
+            prepare(self.writer)
+        self.reader = connect(path)
+        self.reading = threading.Lock()
+        self.committer = Committer(write, name="duly-committer")
+        self.is_still = False
+        _open_here.add(self)
+
+    def close(self) -> None:
+        """Close the file; closing may checkpoint, so it takes the lock."""
+        self.committer.close()
+        with self.lock.held():
+            self.reader.close()
+            self.writer.close()
+        self.lock.close()
+        _open_here.discard(self)
+
+    def hold_still(self) -> None:
+        """Let no transaction of this process be under way while it forks."""
+        self.is_still = self.lock.hold_still(FORK_SECONDS)
+        if self.is_still and not self.reading.acquire(timeout=FORK_SECONDS):
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Let transactions begin again."""
+        if self.is_still:
+            self.is_still = False
+            if self.reading.locked():
+                self.reading.release()
+            self.lock.go_on()
+
+    def close_inherited(self) -> None:
+        """Close in a child what its parent goes on using."""
+        self.reader.close()
+        self.writer.close()
+        self.lock.close()
+
+
+_open_here: "weakref.WeakSet[Process]" = weakref.WeakSet()
+_inherited: list[Process] = []
+_opening = threading.RLock()
+
+
+def opening() -> AbstractContextManager[bool]:
+    """Return the lock under which a process opens its stores anew."""
+    return _opening
+
+
+def _close_inherited() -> None:
+    with _opening:
+        if any(not process.is_still for process in _inherited):
+            message = (
+                "this process was forked in the middle of a transaction, whose connection it can "
+                "neither use nor close; open the store after the fork"
+            )
+            raise StoreError(message)
+        while _inherited:
+            _inherited.pop().close_inherited()
+
+
+def _before_fork() -> None:
+    for process in list(_open_here):
+        process.hold_still()
+
+
+def _after_fork_in_parent() -> None:
+    for process in list(_open_here):
+        process.go_on()
+
+
+def _after_fork_in_child() -> None:
+    global _opening  # noqa: PLW0603 - another thread of the parent may have held it
+    _opening = threading.RLock()
+    _inherited.extend(_open_here)
+    _open_here.clear()
+
+
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=_after_fork_in_parent,
+    after_in_child=_after_fork_in_child,
+)

@@ -1,0 +1,136 @@
+"""What proving found in the engine, each in its smallest form."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from duly import Duly
+from duly.clock import monotonic, new_id
+from duly.core.record import Claim
+from duly.events import Bus
+from duly.runtime import hand as hand_module
+from duly.runtime.hand import Hand
+from duly.runtime.recovery import Recoverer
+from duly.runtime.slots import Slots, slots_path
+from duly.store.protocol import ClaimRuns, Recover, RegisterWorker, Want
+
+LEASE = 0.05
+
+
+class Between:
+    """A store in which something happens right before a worker is recovered."""
+
+    def __init__(self, store: Any, happening: Callable[[], None], counters: dict[str, int]) -> None:
+        self._store = store
+        self._happening = happening
+        self._counters = counters
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def apply(self, ops):
+        if any(isinstance(op, Recover) for op in ops):
+            self._happening()
+        return self._store.apply(ops)
+
+    def pulse(self):
+        return Frozen(self._store.pulse(), self._counters)
+
+
+class Frozen:
+    """A pulse that shows counters which stand still."""
+
+    def __init__(self, pulse: Any, counters: dict[str, int]) -> None:
+        self._pulse = pulse
+        self._counters = counters
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pulse, name)
+
+    def read(self) -> dict[str, int]:
+        return dict(self._counters)
+
+
+@pytest.fixture
+def app(store_url):
+    """An application with one task that may run at most once."""
+    app = Duly(store_url)
+
+    @app.task(name="hold", on_crash="hold")
+    def hold() -> None: ...
+
+    app.hold = hold
+    yield app
+    app.close()
+
+
+def test_a_worker_that_wakes_up_is_not_recovered_while_its_beats_count(app, tmp_path):
+    worker_id = new_id()
+    life = app.store.live(worker_id)
+    app.store.apply([RegisterWorker(worker_id, "host", os.getpid(), LEASE, "[]", '["hold"]')])
+    assert app.store.pulse().beat([worker_id]) == {worker_id}
+    run = app.hold.enqueue()
+    slots = Slots(slots_path(tmp_path, worker_id), create=1)
+    acknowledged = []
+
+    def wake_up() -> None:
+        # Its keeper beats for it, and its claim comes through: if the beat counts, it may start.
+        acknowledged.append(worker_id in app.store.pulse().beat([worker_id]))
+        wants = ClaimRuns(worker_id, (Want(None, "thread-hold", 1),), ("hold",))
+        for claim in app.store.apply([wants])[0]:
+            if acknowledged[-1]:
+                slots.start(0, claim.run_id, claim.claim_number, (float("inf"), -1.0))
+
+    store = Between(app.store, wake_up, {worker_id: 1})
+    recoverer = Recoverer(
+        store,
+        Bus(),
+        tmp_path,
+        own_ids=frozenset,
+        beats_since=lambda: 0.0,
+        lease=LEASE,
+        pause=0.0,
+    )
+    deadline = monotonic() + 10
+    while not acknowledged and monotonic() < deadline:
+        recoverer.tick()
+
+    assert acknowledged
+    may_have_started = [mark.run_id for mark in slots.marks()]
+    assert not (run.id in may_have_started and run.refresh().state == "queued")
+    life.end()
+    slots.close()
+
+
+def test_a_body_that_is_marked_after_the_deadline_does_not_begin(tmp_path: Path, monkeypatch):
+    slots = Slots(tmp_path / "worker.slots", create=1)
+    hand = Hand(slots, {"loop": 1, "thread": 1}, 1)
+    slots.deadline = 10.0
+    definition = _definition()
+    (held,) = hand.take([(_claim(), definition)])
+    times = iter([9.9, 99.0])
+    monkeypatch.setattr(hand_module, "monotonic", lambda: next(times, 99.0))
+
+    begun = hand.begin(held)
+
+    assert not begun
+    assert list(slots.marks()) == []
+    assert hand.withdraw(lambda _held: True) == [held]
+
+
+def _definition() -> Any:
+    app = Duly("sqlite:///unused.db")
+
+    @app.task(name="task")
+    def task() -> None: ...
+
+    return task.definition
+
+
+def _claim() -> Claim:
+    arguments = json.dumps({})
+    return Claim(new_id(), 1, "task", "default", "thread", 0, 0, 1, 0, 0, 1, False, None, arguments)
