@@ -12,8 +12,9 @@ from duly.cli.places import missing_file, package_of
 from duly.cli.session import Session, pass_session, shared_options
 from duly.settings import store_url
 from duly.store import migrator
-from duly.store.migrator import OLDEST_CODE, Migration, Schema
+from duly.store.migrator import OLDEST_CODE
 from duly.store.opening import open_store
+from duly.store.schema import Migration, Schema
 
 _EMPTY = Schema(0, 0)
 

@@ -54,6 +54,7 @@ class Claimer:
         self._takes_suspects = takes_suspects
         self._turn = 0
         self._turn_of_hold = 0
+        self._turn_of_lane = 0
         self._last_queue = ""
         self._in_doubt = False
         self._claiming = threading.Lock()
@@ -72,11 +73,12 @@ class Claimer:
             if self._in_doubt:
                 self._reconcile()
             for queue in self._in_turn():
-                wants = self._wants(queue)
-                if wants:
-                    got = self._claim(wants)
-                    self.found_nothing = not got
-                    more = more or got > 0
+                for lanes in self._lanes_in_turn(queue):
+                    wants = self._wants(queue, lanes)
+                    if wants:
+                        got = self._claim(wants)
+                        self.found_nothing = not got
+                        more = more or got > 0
         # With one writer a claim sees all there is; with several, some may be in others' hands.
         return 0.0 if more and not self._store.has_one_writer else _BUSY_PAUSE
 
@@ -87,7 +89,7 @@ class Claimer:
         """
         if not self._hand.accepting or self._queues or not self._claiming.acquire(blocking=False):
             return None
-        wants = () if self._in_doubt else self._wants(None)
+        wants = () if self._in_doubt else self._wants(None, _LANES)
         if not wants:
             self._claiming.release()
             return None
@@ -127,22 +129,31 @@ class Claimer:
         self._turn = (self._turn + 1) % len(self._queues)
         yield from self._queues[self._turn :] + self._queues[: self._turn]
 
-    def _wants(self, queue: QueueLimit | None) -> tuple[Want, ...]:
+    def _lanes_in_turn(self, queue: QueueLimit | None) -> tuple[frozenset[Lane], ...]:
+        if queue is None or queue.limit is None:
+            return _ALL_AT_ONCE
+        # What one lane got counts against the limit before the next one is asked.
+        self._turn_of_lane = turn = (self._turn_of_lane + 1) % len(_ONE_BY_ONE)
+        return _ONE_BY_ONE[turn:] + _ONE_BY_ONE[:turn]
+
+    def _wants(self, queue: QueueLimit | None, lanes: frozenset[Lane]) -> tuple[Want, ...]:
         name = None if queue is None else queue.name
         ceiling = CLAIM_BATCH
         if queue is not None and queue.limit is not None:
             ceiling = min(ceiling, queue.limit - self._hand.count_in_queue(queue.name))
         if self._one_slot:
-            return (Want(name, Lane.SUSPECT, 1),) if self._hand.is_empty() else ()
+            alone = Lane.SUSPECT in lanes and self._hand.is_empty()
+            return (Want(name, Lane.SUSPECT, 1),) if alone else ()
         wants = []
         for lane, kind in (*_HOLD_LANES[self._turn_of_hold], *_RERUN_LANES):
             # A hold run starts at once or is not claimed: it gets free slots, nothing ahead.
             room = min(self._hand.room(kind, ahead=lane in _AHEAD_LANES), ceiling)
-            if room > 0:
+            if room > 0 and lane in lanes:
                 wants.append(Want(name, lane, room))
-        self._turn_of_hold = 1 - self._turn_of_hold
-        if self._takes_suspects and ceiling > 0 and not self._has_suspect():
-            wants.append(Want(name, Lane.SUSPECT, 1))
+        if Lane.SUSPECT in lanes:
+            self._turn_of_hold = 1 - self._turn_of_hold
+            if self._takes_suspects and ceiling > 0 and not self._has_suspect():
+                wants.append(Want(name, Lane.SUSPECT, 1))
         return tuple(wants)
 
     def _has_suspect(self) -> bool:
@@ -183,3 +194,6 @@ _HOLD_LANES = (
 )
 _RERUN_LANES = ((Lane.LOOP, LOOP), (Lane.THREAD, THREAD), (Lane.PROCESS, THREAD))
 _AHEAD_LANES = frozenset({Lane.LOOP, Lane.THREAD})
+_LANES = frozenset(Lane)
+_ALL_AT_ONCE = (_LANES,)
+_ONE_BY_ONE = tuple(frozenset({lane}) for lane in Lane)

@@ -20,7 +20,7 @@ from duly.runtime.recovery import recover_worker
 from duly.runtime.slots import Slots, slots_path
 from duly.runtime.worker import Worker
 from duly.settings import WorkerSettings
-from duly.store.protocol import Store, Tick
+from duly.store.protocol import Peek, Store, Tick
 
 _LOOK_SECONDS = 0.01
 
@@ -112,7 +112,16 @@ class EmbeddedWorker:
             return False
         # A claim made since the first look would hide its runs from the second.
         unmoved = worker.is_idle() and worker.claims_made == claims_made
-        return unmoved and not (peek.ready or peek.suspect)
+        return unmoved and not self._has_work(peek)
+
+    def _has_work(self, peek: Peek) -> bool:
+        if not (peek.ready or peek.suspect):
+            return False
+        mine = {name for name, _ in self._settings.queues}
+        # What waits in queues that this worker does not serve is not its work.
+        return not mine or any(
+            queue.ready for queue in self._store.list_queues() if queue.name in mine
+        )
 
     def __enter__(self) -> Self:
         return self.start()

@@ -29,7 +29,7 @@ from duly.runtime.report import Ended
 from duly.runtime.runners.event_loop import EventLoopRunner
 from duly.runtime.runners.process import ProcessPool
 from duly.runtime.runners.thread import ThreadRunner
-from duly.runtime.service import ServiceLoop
+from duly.runtime.service import Service, ServiceLoop
 from duly.runtime.settler import Settler
 from duly.runtime.slots import Slots
 from duly.runtime.upkeep import Promoter, Pruner, Warden
@@ -92,34 +92,7 @@ class Worker:
         )
         self._claims = ServiceLoop("duly-claims", [self._claimer], bus)
         self._promoter = Promoter(store, self._claimer, self._hurry_claimer)
-        self._warden = Warden(
-            store,
-            self.hand,
-            self._loop_runner,
-            self._thread_runner,
-            self._settler,
-            bus,
-            worker_id=worker_id,
-        )
-        self._upkeep = ServiceLoop(
-            "duly-upkeep",
-            [
-                self._promoter,
-                self._warden,
-                self._journal,
-                Recoverer(
-                    store,
-                    bus,
-                    slots.path.parent,
-                    own_ids=lambda: frozenset({worker_id}),
-                    beats_since=beats_since,
-                    lease=settings.lease,
-                    pause=settings.beat,
-                ),
-                Pruner(store, settings.retention),
-            ],
-            bus,
-        )
+        self._upkeep = ServiceLoop("duly-upkeep", self._services(beats_since), bus)
         self._end_listening: Callable[[], None] = lambda: None
         self._life: Any = None
 
@@ -212,6 +185,29 @@ class Worker:
 
     # -- wiring --
 
+    def _services(self, beats_since: Callable[[], float | None]) -> list[Service]:
+        """Return what the upkeep loop ticks."""
+        warden = Warden(
+            self._store,
+            self.hand,
+            self._loop_runner,
+            self._thread_runner,
+            self._settler,
+            self._bus,
+            worker_id=self.worker_id,
+        )
+        recoverer = Recoverer(
+            self._store,
+            self._bus,
+            self._slots.path.parent,
+            own_ids=lambda: frozenset({self.worker_id}),
+            beats_since=beats_since,
+            lease=self._settings.lease,
+            pause=self._settings.beat,
+        )
+        pruner = Pruner(self._store, self._settings.retention)
+        return [self._promoter, warden, self._journal, recoverer, pruner]
+
     def _registration(self) -> RegisterWorker:
         return RegisterWorker(
             self.worker_id,
@@ -223,16 +219,15 @@ class Worker:
         )
 
     def _dispatch(self, taken: list[Held]) -> None:
+        # What may not wait goes first.
+        taken.sort(key=lambda held: not held.definition.hold)
         on_loop = [held for held in taken if held.kind == LOOP]
         if len(on_loop) == len(taken):
             self._loop_runner.submit(taken)
             return
         if on_loop:
             self._loop_runner.submit(on_loop)
-        # What may not wait goes first.
-        on_threads = [held for held in taken if held.kind == THREAD]
-        on_threads.sort(key=lambda held: not held.definition.hold)
-        self._thread_runner.submit(on_threads)
+        self._thread_runner.submit([held for held in taken if held.kind == THREAD])
 
     def _report(self, ended: list[Ended]) -> None:
         self._settler.report(ended)
@@ -244,8 +239,10 @@ class Worker:
         self._upkeep.hurry(self._promoter)
 
     def _on_release(self) -> None:
-        # With one writer the next settle carries a claim anyway, as long as there will be one.
-        if not self._store.has_one_writer or self.hand.is_empty():
+        # With one writer the next settle carries a claim anyway, as long as there will be one;
+        # claims of named queues do not ride.
+        alone = not self._store.has_one_writer or bool(self._settings.queues)
+        if alone or self.hand.is_empty():
             self._hurry_claimer()
 
     def _hurry_claimer(self) -> None:

@@ -1,7 +1,7 @@
 """Brings the tables to the version this code needs: numbered SQL files, forward only."""
 
 from duly.errors import SchemaMismatch
-from duly.store.protocol import MigratableStore, Migration
+from duly.store.schema import MigratableStore, Migration
 from duly.store.statements import folder_of
 
 OLDEST_CODE = 1

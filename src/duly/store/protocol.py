@@ -22,6 +22,7 @@ from duly.core.record import (
     WorkerRecord,
 )
 from duly.core.verdict import Verdict
+from duly.store.schema import MigratableStore
 
 # -- ops of the engine ---------------------------------------------------------------------------
 
@@ -351,33 +352,6 @@ class Pulse(Protocol):
 
     def forget(self, worker_id: str) -> None:
         """Clear away what a recovered worker left behind."""
-        ...
-
-
-# -- the schema ----------------------------------------------------------------------------------
-
-
-class Migration(NamedTuple):
-    """One step of the schema."""
-
-    version: int
-    name: str
-    sql: str
-
-
-class Schema(NamedTuple):
-    """The version a database has, and the oldest code that may work on it. 0 is empty."""
-
-    version: int
-    oldest_code: int
-
-
-class MigratableStore(Protocol):
-    """What the migrator needs of a database."""
-
-    def read_schema(self) -> Schema: ...
-    def run_migrations(self, plan: Callable[[Schema], list[Migration]]) -> list[str]:
-        """Ask `plan` under the migration lock what is missing, run it, return the names."""
         ...
 
 

@@ -14,6 +14,7 @@ from tests.store.conformance.verbs import (
     TIMEOUT,
     enqueue_one,
     listed_ids,
+    order,
     state_of,
 )
 
@@ -86,9 +87,10 @@ def test_children_forked_while_others_write_go_on(store):
     thread.start()
     try:
         for _ in range(8):
-            theirs.append(new_id())
-            with forked(lambda: enqueue_one(store, run_id=theirs[-1])) as child:
-                assert child.said() == theirs[-1]
+            op = order()
+            with forked(lambda op=op: store.apply([op])[0].run_id) as child:
+                assert child.said() == op.run_id
+            theirs.append(op.run_id)
     finally:
         stop.set()
         thread.join()

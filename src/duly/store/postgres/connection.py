@@ -19,6 +19,7 @@ OLDEST_SERVER = 140_000
 GREETING_SECONDS = 5.0
 CONTENDED_TRIES = 8
 OLD_SESSION_SECONDS = 5.0
+FROZEN = "10s"
 
 HOT: Mapping[str, str] = {
     # Everything goes by an index, and statistics that were taken while the tables were empty must
@@ -30,6 +31,10 @@ HOT: Mapping[str, str] = {
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
     "default_transaction_isolation": "read committed",
+    # A process that is frozen in the middle must not keep others from recovering its runs: neither
+    # between two statements, nor with an answer that it does not read.
+    "idle_in_transaction_session_timeout": FROZEN,
+    "tcp_user_timeout": FROZEN,
 }
 UPKEEP: Mapping[str, str] = {
     **HOT,
@@ -50,6 +55,10 @@ SELECT set_config(name, setting, false) FROM unnest($1::text[], $2::text[]) AS _
 _SET_LOCAL = """
 SELECT set_config(name, setting, true)
   FROM unnest(%(names)s::text[], %(values)s::text[]) AS _(name, setting)
+"""
+_SET_BEFORE_SETTLING = """
+SELECT set_config('synchronous_commit', %(durable)s, true),
+       set_config('idle_in_transaction_session_timeout', %(frozen)s, true)
 """
 _END_SESSION = """
 SELECT pg_terminate_backend(pid, %(milliseconds)s)
@@ -108,11 +117,10 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         """Commit, also inside a pipeline, where the driver's own `commit` would wait."""
         self.execute("COMMIT")
 
-    def set_durable(self) -> None:
-        """Make the open transaction's commit durable if nobody keeps that setting for us."""
-        if self.pooled:
-            durable = {"value": self._settings["synchronous_commit"]}
-            self.execute("SELECT set_config('synchronous_commit', %(value)s, true)", durable)
+    def prepare_to_settle(self) -> None:
+        """Make the open transaction's commit durable, and end it if it never comes."""
+        settings = {"durable": self._settings["synchronous_commit"], "frozen": FROZEN}
+        self.execute(_SET_BEFORE_SETTLING, settings)
 
     def execute_alone(self, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Run one statement as a transaction of its own, in one round trip."""

@@ -42,7 +42,7 @@ class PostgresSection:
         try:
             faultpoints.hit("transaction.before_settle")
             _restore(session)
-            session.set_durable()
+            session.prepare_to_settle()
             (answer,) = settle(session, [op])
             if answer is Settled.DONE:
                 faultpoints.hit("transaction.before_commit")

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import psycopg
-from psycopg_pool import ConnectionPool
+from psycopg_pool import ConnectionPool, PoolTimeout
 
 from duly.clock import Clock
 from duly.errors import StoreError
@@ -23,7 +23,8 @@ from duly.store.postgres.inspect import PostgresInspector
 from duly.store.postgres.pulse import PostgresLife, PostgresPulse
 from duly.store.postgres.section import PostgresSection
 from duly.store.postgres.writers import Writers
-from duly.store.protocol import Enqueue, Migration, Op, Schema, Statement
+from duly.store.protocol import Enqueue, Op, Statement
+from duly.store.schema import Migration, Schema
 
 PACKAGE = "duly.store.postgres"
 
@@ -85,9 +86,12 @@ class PostgresStore(PostgresInspector):
             try:
                 with pool.connection() as session:
                     return session.execute(sql, parameters, prepare=prepare).fetchall()
+            except PoolTimeout as error:
+                raise translated(error, self._address) from error
             except psycopg.Error as error:
                 # Reading twice harms nobody; a server that restarted deserves it.
-                if retried or not (is_fatal(error) or isinstance(error, psycopg.OperationalError)):
+                is_lost = is_fatal(error) or isinstance(error, psycopg.OperationalError)
+                if retried or not is_lost:
                     raise translated(error, self._address) from error
                 retried = True
 

@@ -47,4 +47,3 @@ def claim(cursor: sqlite3.Cursor, op: ClaimRuns, now: int) -> list[Claim]:
     claims = [Claim._make(row) for row in rows]
     claims.sort(key=lambda claim: (-claim.priority, claim.due_at, claim.run_id))
     return claims
-

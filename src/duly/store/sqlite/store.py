@@ -14,7 +14,8 @@ from duly.errors import StoreError
 from duly.store import protocol as ops
 from duly.store.committer import Done
 from duly.store.migrator import OLDEST_CODE
-from duly.store.protocol import Enqueue, Migration, Op, Schema, Settle, Statement
+from duly.store.protocol import Enqueue, Op, Settle, Statement
+from duly.store.schema import Migration, Schema
 from duly.store.sqlite import claim, enqueue, operate, settle, upkeep
 from duly.store.sqlite.connection import (
     WriteLock,

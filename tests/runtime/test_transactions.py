@@ -1,0 +1,324 @@
+"""`transaction=True`: a body's writes and its completion are one fenced commit."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from duly import BadOption, Duly, Retry, current, faultpoints
+from duly.errors import WouldBlockItself
+from duly.events import ClaimWasLost
+from duly.store.protocol import Recover
+from tests.servers.processes import wait_until
+from tests.store.conformance.opening import Tables, opened_tables
+from tests.store.conformance.verbs import lost
+
+
+@pytest.fixture
+def tables(app: Duly, store_url: str) -> Iterator[Tables]:
+    """The database below the store, with a table of the application's."""
+    assert app.runs.list() == []
+    with opened_tables(store_url) as tables:
+        tables.execute("CREATE TABLE ledger (run text NOT NULL, fence integer NOT NULL)")
+        tables.execute("CREATE TABLE once (number integer PRIMARY KEY)")
+        yield tables
+
+
+def write(table: str = "ledger") -> None:
+    """Write one row through the run's own transaction."""
+    context = current()
+    row = "'" + context.run_id + "', " + str(context.fence)
+    if table == "once":
+        row = "1"
+    context.connection.execute(f"INSERT INTO {table} VALUES ({row})")  # noqa: S608 - our own words
+
+
+def rows(tables: Tables) -> list[tuple[str, int]]:
+    """Return what the ledger holds."""
+    return tables.rows("SELECT run, fence FROM ledger ORDER BY fence")
+
+
+def test_what_a_body_writes_is_there_when_it_has_succeeded(app, tables):
+    @app.task(transaction=True)
+    def pay(amount: int) -> int:
+        write()
+        return amount
+
+    run = pay.enqueue(5)
+    app.worker().drain(timeout=20)
+
+    assert run.result(timeout=5) == 5
+    assert rows(tables) == [(run.id, 1)]
+    assert [attempt.outcome for attempt in run.attempts()] == ["returned"]
+
+
+def test_nothing_of_it_is_seen_before_and_all_of_it_after(app, tables):
+    written, go_on = threading.Event(), threading.Event()
+
+    @app.task(transaction=True)
+    def pay() -> None:
+        write()
+        written.set()
+        go_on.wait(30)
+
+    run = pay.enqueue()
+    with app.worker():
+        assert written.wait(20)
+        seen = rows(tables), str(app.runs.get(run.id).state)
+        go_on.set()
+        run.result(timeout=20)
+
+    assert seen == ([], "running")
+    assert rows(tables) == [(run.id, 1)]
+
+
+def test_a_body_that_raises_leaves_nothing_behind(app, tables):
+    @app.task(transaction=True)
+    def pay() -> None:
+        write()
+        message = "no money"
+        raise ValueError(message)
+
+    run = pay.enqueue()
+    app.worker().drain(timeout=20)
+
+    assert (run.refresh().state, run.record.error) == ("failed", "ValueError: no money")
+    assert rows(tables) == []
+
+
+def test_of_several_attempts_only_the_one_that_succeeded_has_written(app, tables):
+    @app.task(transaction=True, retries=Retry(3, base=0.0))
+    def pay() -> None:
+        write()
+        if current().attempt < 3:
+            raise ValueError
+
+    run = pay.enqueue()
+    with app.worker():
+        run.result(timeout=20)
+
+    assert rows(tables) == [(run.id, 3)]
+
+
+def test_many_transactions_each_write_once(app, tables):
+    @app.task(transaction=True)
+    def pay(number: int) -> None:
+        write()
+
+    runs = app.enqueue_many(pay.call(n) for n in range(30))
+    app.worker(concurrency=4).drain(timeout=40)
+
+    assert sorted(run for run, _ in rows(tables)) == sorted(run.id for run in runs)
+
+
+def test_a_claim_that_was_lost_meanwhile_rolls_all_back(app, tables):
+    entered, go_on = threading.Event(), threading.Event()
+    events = []
+    app.bus.subscribe(events.append)
+
+    @app.task(transaction=True)
+    def pay() -> None:
+        entered.set()
+        go_on.wait(30)
+        write()
+
+    run = pay.enqueue()
+    with app.worker(lease=60, beat=20) as worker:
+        assert entered.wait(20)
+        app.store.apply([Recover(run.refresh().record.worker_id, lost)])
+        go_on.set()
+        wait_until(
+            worker._worker.hand.is_empty,  # noqa: SLF001
+            seconds=20,
+            what="the body has ended",
+        )
+
+    assert rows(tables) == []
+    assert (run.refresh().state, run.record.attempt) == ("queued", 2)
+    assert [e for e in events if isinstance(e, ClaimWasLost)] == [ClaimWasLost(run.id, 1)]
+
+
+def test_the_next_holder_writes_once(app, tables, store_url):
+    entered, go_on = threading.Event(), threading.Event()
+
+    def define(app: Duly):
+        @app.task(name="pay", transaction=True)
+        def pay() -> int:
+            if current().fence == 1:
+                entered.set()
+                go_on.wait(30)
+            write()
+            return current().fence
+
+        return pay
+
+    run = define(app).enqueue()
+    other = Duly(store_url)
+    define(other)
+    with app.worker(lease=60, beat=20) as frozen:
+        assert entered.wait(20)
+        app.store.apply([Recover(run.refresh().record.worker_id, lost)])
+        with other.worker():
+            assert run.result(timeout=20) == 2
+        go_on.set()
+        wait_until(
+            frozen._worker.hand.is_empty,  # noqa: SLF001
+            seconds=20,
+            what="the first body has ended",
+        )
+    other.close()
+
+    assert rows(tables) == [(run.id, 2)]
+    assert run.refresh().result() == 2
+
+
+@pytest.mark.parametrize(
+    "point", ["transaction.before_settle", "transaction.before_commit"], ids=["settle", "commit"]
+)
+def test_an_error_between_body_and_commit_rolls_all_back(app, tables, point):
+    struck = threading.Event()
+
+    def strike() -> None:
+        if not struck.is_set():
+            struck.set()
+            message = "struck"
+            raise RuntimeError(message)
+
+    faultpoints.arm(point, strike)
+
+    @app.task(transaction=True, retries=Retry(1, base=0.0))
+    def pay() -> None:
+        write()
+
+    run = pay.enqueue()
+    with app.worker():
+        run.result(timeout=20)
+
+    assert struck.is_set()
+    assert rows(tables) == [(run.id, 2)]
+
+
+def test_a_constraint_that_speaks_up_is_the_bodys_failure(app, tables):
+    @app.task(transaction=True)
+    def pay() -> None:
+        write("once")
+
+    first, second = pay.enqueue(), pay.enqueue()
+    app.worker(concurrency=1).drain(timeout=20)
+
+    assert {str(first.refresh().state), str(second.refresh().state)} == {"succeeded", "failed"}
+    assert tables.rows("SELECT count(*) FROM once") == [(1,)]
+
+
+def test_a_body_cannot_commit_by_itself(app, tables):
+    raised = []
+
+    @app.task(transaction=True)
+    def pay() -> None:
+        write()
+        try:
+            current().connection.commit()
+        except Exception as error:
+            raised.append(error)
+            raise
+        message = "after the commit"
+        raise ValueError(message)
+
+    run = pay.enqueue()
+    app.worker().drain(timeout=20)
+
+    assert run.refresh().state == "failed"
+    assert rows(tables) == []
+    assert raised
+
+
+def test_a_body_that_never_asks_for_its_connection_just_succeeds(app):
+    @app.task(transaction=True)
+    def idle() -> int:
+        return 1
+
+    run = idle.enqueue()
+    app.worker().drain(timeout=20)
+
+    assert run.result(timeout=5) == 1
+
+
+def test_only_a_transactional_task_has_a_connection(app):
+    @app.task
+    def plain() -> None:
+        _ = current().connection
+
+    @app.task
+    async def coroutine() -> None:
+        _ = current().connection
+
+    runs = [plain.enqueue(), coroutine.enqueue()]
+    app.worker().drain(timeout=20)
+
+    for run in runs:
+        assert run.refresh().state == "failed"
+        assert BadOption.__name__ in run.record.error
+        assert "@app.task(transaction=True)" in run.record.error
+
+
+def test_others_can_write_while_a_body_computes(app):
+    entered, go_on = threading.Event(), threading.Event()
+
+    @app.task(transaction=True)
+    def compute() -> None:
+        entered.set()
+        go_on.wait(30)
+
+    with app.worker():
+        run = compute.enqueue()
+        assert entered.wait(20)
+        assert compute.using(delay=60).enqueue().state == "queued"
+        go_on.set()
+        run.result(timeout=20)
+
+
+@pytest.mark.stores("sqlite")  # PostgreSQL has many writers: there the enqueue just goes through.
+def test_enqueueing_beside_its_own_transaction_is_refused_and_not_a_deadlock(app, tables):
+    @app.task
+    def other() -> None: ...
+
+    said: list[BaseException] = []
+    waiting = threading.Event()
+
+    @app.task(transaction=True)
+    def pay() -> None:
+        write()
+        # Somebody else's write is under way and waits for this very transaction.
+        blocked = threading.Thread(target=lambda: (waiting.set(), other.enqueue()))
+        blocked.start()
+        assert waiting.wait(20)
+        blocked.join(0.2)
+        try:
+            other.enqueue()
+        except WouldBlockItself as error:
+            said.append(error)
+
+    run = pay.enqueue()
+    with app.worker():
+        run.result(timeout=20)
+
+    assert len(said) == 1
+    assert len(rows(tables)) == 1
+
+
+@pytest.mark.stores("postgres")  # SQLite has one writer; see the refusal above.
+def test_enqueueing_beside_its_own_transaction_goes_through(app, tables):
+    @app.task
+    def other() -> None: ...
+
+    @app.task(transaction=True)
+    def pay() -> str:
+        write()
+        return other.enqueue().id
+
+    run = pay.enqueue()
+    with app.worker():
+        child = run.result(timeout=20)
+        app.runs.get(child).result(timeout=20)
+
+    assert len(rows(tables)) == 1
