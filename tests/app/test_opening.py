@@ -12,7 +12,7 @@ import pytest
 from duly import Duly, DulyError, StoreError, StoreUnavailable
 from duly.errors import SchemaMismatch, StoreReadOnly, StoreRefused
 from duly.store import migrator
-from duly.store.migrator import Migration
+from duly.store.schema import Migration
 from duly.store.opening import sqlite_path
 from tests.servers.processes import free_port
 from tests.store.conformance.opening import opened_tables, package_of

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from duly.cli.db import judge
-from duly.store.migrator import Schema
+from duly.store.schema import Schema
 from tests.cli.conftest import answer, error
 
 

@@ -17,6 +17,7 @@ from duly.runtime.hand import Hand
 from duly.runtime.recovery import Recoverer
 from duly.runtime.slots import Slots, slots_path
 from duly.store.protocol import ClaimRuns, Recover, RegisterWorker, Want
+from duly.store.sqlite.liveness import life_path
 
 LEASE = 0.05
 
@@ -70,7 +71,7 @@ def app(store_url):
 
 def test_a_worker_that_wakes_up_is_not_recovered_while_its_beats_count(app, tmp_path):
     worker_id = new_id()
-    life = app.store.live(worker_id)
+    _show_that_it_lives(app.store, worker_id)
     app.store.apply([RegisterWorker(worker_id, "host", os.getpid(), LEASE, "[]", '["hold"]')])
     assert app.store.pulse().beat([worker_id]) == {worker_id}
     run = app.hold.enqueue()
@@ -102,7 +103,6 @@ def test_a_worker_that_wakes_up_is_not_recovered_while_its_beats_count(app, tmp_
     assert acknowledged
     may_have_started = [mark.run_id for mark in slots.marks()]
     assert not (run.id in may_have_started and run.refresh().state == "queued")
-    life.end()
     slots.close()
 
 
@@ -120,6 +120,14 @@ def test_a_body_that_is_marked_after_the_deadline_does_not_begin(tmp_path: Path,
     assert not begun
     assert list(slots.marks()) == []
     assert hand.withdraw(lambda _held: True) == [held]
+
+
+def _show_that_it_lives(store: Any, worker_id: str) -> None:
+    """SQLite's workers beat in a file, which this process must not lock as if it were its own."""
+    folder = getattr(store, "folder", None)
+    if folder is not None:
+        folder.mkdir(exist_ok=True)
+        life_path(folder, worker_id).touch()
 
 
 def _definition() -> Any:

@@ -9,9 +9,9 @@ import pytest
 from duly import BadOption, Duly, Retry, RetryAfter, current
 from duly.clock import monotonic
 from duly.limits import LOG_LINES_PER_ATTEMPT, LOG_MESSAGE_CHARACTERS
-from duly.store.protocol import AddLogs, Recover, SetProgress
+from duly.store.protocol import AddLogs, SetProgress
+from tests.runtime.waiting import take_over, wait_until_empty
 from tests.servers.processes import wait_until
-from tests.store.conformance.verbs import lost
 
 
 @pytest.fixture
@@ -194,16 +194,10 @@ def test_a_zombies_words_are_dropped(app, go_on):
     with app.worker(lease=60, beat=20, grace=5) as worker:
         run = body.enqueue()
         assert entered.wait(20)
-        # Another worker takes over what this one holds, which does not know it yet.
-        worker_id = run.refresh().record.worker_id
-        app.store.apply([Recover(worker_id, lost)])
+        take_over(app, worker, run.id)
         go_on.set()
         assert heard.wait(20)
-        wait_until(
-            worker._worker.hand.is_empty,  # noqa: SLF001
-            seconds=20,
-            what="its end is dropped",
-        )
+        wait_until_empty(worker)
 
         assert run.logs() == []
         assert run.refresh().record.progress is None

@@ -260,7 +260,7 @@ class TestRecoverer:
         register = RegisterWorker(worker_id, "host", 1, 15.0, "[]", '["task"]')
         app.store.apply([register, ClaimRuns(worker_id, (Want(None, "thread", 1),), ("task",))])
         pulse = app.store.pulse()
-        monkeypatch.setattr(pulse, "read", lambda: {worker_id: 7})
+        monkeypatch.setattr(pulse, "read", lambda: {worker_id: 0})
         monkeypatch.setattr(app.store, "pulse", lambda: pulse)
         return run
 

@@ -8,10 +8,8 @@ import pytest
 from duly import BadOption, Duly, Retry, current, faultpoints
 from duly.errors import WouldBlockItself
 from duly.events import ClaimWasLost
-from duly.store.protocol import Recover
-from tests.servers.processes import wait_until
+from tests.runtime.waiting import take_over, wait_until_empty
 from tests.store.conformance.opening import Tables, opened_tables
-from tests.store.conformance.verbs import lost
 
 
 @pytest.fixture
@@ -125,13 +123,9 @@ def test_a_claim_that_was_lost_meanwhile_rolls_all_back(app, tables):
     run = pay.enqueue()
     with app.worker(lease=60, beat=20) as worker:
         assert entered.wait(20)
-        app.store.apply([Recover(run.refresh().record.worker_id, lost)])
+        take_over(app, worker, run.id)
         go_on.set()
-        wait_until(
-            worker._worker.hand.is_empty,  # noqa: SLF001
-            seconds=20,
-            what="the body has ended",
-        )
+        wait_until_empty(worker)
 
     assert rows(tables) == []
     assert (run.refresh().state, run.record.attempt) == ("queued", 2)
@@ -157,15 +151,11 @@ def test_the_next_holder_writes_once(app, tables, store_url):
     define(other)
     with app.worker(lease=60, beat=20) as frozen:
         assert entered.wait(20)
-        app.store.apply([Recover(run.refresh().record.worker_id, lost)])
+        take_over(app, frozen, run.id)
         with other.worker():
             assert run.result(timeout=20) == 2
         go_on.set()
-        wait_until(
-            frozen._worker.hand.is_empty,  # noqa: SLF001
-            seconds=20,
-            what="the first body has ended",
-        )
+        wait_until_empty(frozen)
     other.close()
 
     assert rows(tables) == [(run.id, 2)]
@@ -232,6 +222,27 @@ def test_a_body_cannot_commit_by_itself(app, tables):
     assert raised
 
 
+def test_a_savepoint_of_the_body_is_no_commit(app, tables):
+    @app.task(transaction=True)
+    def pay() -> None:
+        connection = current().connection
+        if hasattr(connection, "transaction"):  # psycopg's own way
+            with connection.transaction():
+                write()
+        else:
+            connection.execute("SAVEPOINT mine")
+            write()
+            connection.execute("RELEASE mine")
+        message = "after the savepoint"
+        raise ValueError(message)
+
+    run = pay.enqueue()
+    app.worker().drain(timeout=20)
+
+    assert run.refresh().record.error == "ValueError: after the savepoint"
+    assert rows(tables) == []
+
+
 def test_a_body_that_never_asks_for_its_connection_just_succeeds(app):
     @app.task(transaction=True)
     def idle() -> int:
@@ -275,6 +286,22 @@ def test_others_can_write_while_a_body_computes(app):
         assert compute.using(delay=60).enqueue().state == "queued"
         go_on.set()
         run.result(timeout=20)
+
+
+@pytest.mark.stores("sqlite")  # psycopg's `with connection` closes it; sqlite3's only commits.
+def test_a_with_block_of_the_connection_does_not_commit_either(app, tables):
+    @app.task(transaction=True)
+    def pay() -> None:
+        with current().connection as connection:
+            connection.execute("INSERT INTO ledger VALUES ('x', 1)")
+        message = "after the block"
+        raise ValueError(message)
+
+    run = pay.enqueue()
+    app.worker().drain(timeout=20)
+
+    assert run.refresh().state == "failed"
+    assert rows(tables) == []
 
 
 @pytest.mark.stores("sqlite")  # PostgreSQL has many writers: there the enqueue just goes through.

@@ -1,48 +1,28 @@
-"""What only PostgreSQL has: many writers, callers' transactions, sessions, roles, poolers.
+"""What only PostgreSQL has: many writers at once, and callers' transactions.
 
 What both databases promise is tested once for both, in `conformance`.
 """
 
-import os
 import threading
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import psycopg
 import pytest
 
-from duly.errors import (
-    StoreError,
-    StoreReadOnly,
-    StoreRefused,
-    StoreUnavailable,
-)
+from duly.errors import StoreUnavailable
 from duly.store.opening import open_store
-from duly.store.postgres import pulse, writers
+from duly.store.postgres import writers
 from duly.store.postgres.claim import SQL as CLAIM
-from duly.store.postgres.connection import HOT, connect
-from duly.store.protocol import (
-    AddLogs,
-    Enqueue,
-    HandBackUnknown,
-    RecoverOrphans,
-    Settled,
-)
-from tests.servers.pgbouncer import PgBouncer
-from tests.servers.postgres import PostgresEndpoint, PostgresServer
-from tests.servers.processes import wait_until
+from duly.store.postgres.connection import HOT
+from duly.store.protocol import Enqueue, RecoverOrphans, Settled
+from tests.servers.postgres import PostgresEndpoint
 from tests.store.conformance.verbs import (
-    LANE,
     OTHER_WORKER,
-    TASK,
     TIMEOUT,
-    WORKER,
     accept,
-    cancel,
     claim,
-    claim_one,
     claimed_ids,
     enqueue_and_claim,
     enqueue_many,
@@ -54,8 +34,13 @@ from tests.store.conformance.verbs import (
     register,
     state_of,
     succeed,
-    success,
     tick,
+)
+from tests.store.postgres_verbs import (
+    PLACE,
+    InBackground,
+    claim_without_commit,
+    wait_for_a_lock,
 )
 
 
@@ -82,62 +67,7 @@ def connection(url: str, store: Any) -> Iterator[psycopg.Connection[Any]]:
         yield connection
 
 
-class InBackground:
-    """Something done in a thread, whose end a test can wait for."""
-
-    def __init__(self, action: Callable[[], Any]) -> None:
-        self._answer: Any = None
-        self._error: BaseException | None = None
-        self._action = action
-        self._thread = threading.Thread(target=self._act)
-        self._thread.start()
-
-    def answer(self) -> Any:
-        self._thread.join(TIMEOUT)
-        assert not self._thread.is_alive()
-        if self._error is not None:
-            raise self._error
-        return self._answer
-
-    @property
-    def is_done(self) -> bool:
-        return not self._thread.is_alive()
-
-    def _act(self) -> None:
-        try:
-            self._answer = self._action()
-        except BaseException as error:  # noqa: BLE001 - raised again in the test's own thread
-            self._error = error
-
-
-def wait_for_a_lock(url: str, *, what: str) -> None:
-    """Return when some session of this database waits for another one's lock."""
-    waiting = (
-        "SELECT count(*) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    )
-    with psycopg.connect(url, autocommit=True) as connection:
-        wait_until(
-            lambda: connection.execute(waiting).fetchone() != (0,), seconds=TIMEOUT, what=what
-        )
-
-
 # -- rule 5: claim and recover cannot pass each other --
-
-
-def claim_without_commit(connection: psycopg.Connection[Any]) -> list[str]:
-    """Do what a claim does, up to its commit."""
-    place = {
-        "worker_id": WORKER,
-        "after_queue": "",
-        "queues": None,
-        "lanes": [LANE],
-        "limits": [10],
-        "tasks": [TASK],
-        "last": 0,
-    }
-    assert connection.execute(CLAIM["is_live"], place).fetchone() == (1,)
-    return [row[0] for row in connection.execute(CLAIM["take"], place).fetchall()]
 
 
 def test_recovery_waits_for_a_claim_under_way_and_takes_its_runs(url, store, connection):
@@ -338,282 +268,13 @@ def test_a_callers_commit_is_durable_and_wakes_workers(store, connection):
     end()
 
 
-# -- sessions that end --
-
-
-def terminate_all(connection: psycopg.Connection[Any]) -> None:
-    """End every other session of this database."""
-    connection.execute(
-        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        " AND backend_type = 'client backend'"
-    )
-    connection.commit()
-
-
-def test_sessions_that_were_ended_while_idle_are_replaced_unnoticed(store, connection):
-    keyed = enqueue_one(store, key="k")
-    held = claim_one(store)
-    store.pulse().beat([WORKER])
-    terminate_all(connection)
-
-    assert store.get_run(keyed).state == "running"
-    assert succeed(store, held) is Settled.DONE
-    terminate_all(connection)
-    assert accept(store, key="k").run_id == keyed
-    assert claimed_ids(store) == []
-    run_id = enqueue_one(store)
-    assert claimed_ids(store) == [run_id]
-    assert store.apply([AddLogs(run_id, 1, ((0, "info", "hello"),))]) == [True]
-    assert cancel(store, run_id) == "requested"
-    assert store.pulse().beat([WORKER]) == {WORKER}
-
-
-def test_a_session_that_ends_under_a_waiting_settle_is_made_good(url, store, connection):
-    held = enqueue_and_claim(store)
-    connection.execute("SELECT 1 FROM duly_runs WHERE id = %s FOR UPDATE", [held.run_id])
-
-    settling = InBackground(lambda: succeed(store, held))
-    wait_for_a_lock(url, what="the settle waits for the row")
-    terminate_all(connection)
-
-    assert settling.answer() is Settled.DONE
-    assert state_of(store, held.run_id) == "succeeded"
-
-
-def test_the_store_outlives_its_server(private_postgres: PostgresServer):
-    with closing(open_store(private_postgres.create_database())) as store:
-        register(store)
-        woken = threading.Event()
-        end = store.listen(woken.set)
-        before = enqueue_one(store)
-        assert woken.wait(TIMEOUT)
-        private_postgres.stop("immediate")
-
-        with pytest.raises(StoreUnavailable):
-            enqueue_one(store)
-        with pytest.raises(StoreUnavailable):
-            store.pulse().beat([WORKER])
-        woken.clear()
-        private_postgres.start()
-
-        after = enqueue_one(store)
-        assert claimed_ids(store) == [before, after]
-        assert woken.wait(TIMEOUT)
-        assert store.pulse().beat([WORKER]) == {WORKER}
-        end()
-
-
-def test_a_beat_fails_rather_than_hangs(url, connection, monkeypatch):
-    monkeypatch.setattr(pulse, "ANSWER_SECONDS", 1)
-    with closing(open_store(url)) as store:
-        connection.execute("SELECT 1 FROM duly_workers FOR UPDATE")
-
-        with pytest.raises(StoreUnavailable):
-            store.pulse().beat([WORKER])
-
-        connection.rollback()
-        assert store.pulse().beat([WORKER, OTHER_WORKER]) == {WORKER}
-        assert store.pulse().read() == {WORKER: 1}
-
-
-def test_a_forked_child_opens_its_own_connections(store):
-    run_id = enqueue_one(store)
-    child = os.fork()
-    if child == 0:
-        with suppress(BaseException):
-            os._exit(0 if claimed_ids(store) == [run_id] else 1)
-        os._exit(2)
-    _, status = os.waitpid(child, 0)
-
-    assert os.waitstatus_to_exitcode(status) == 0
-    assert state_of(store, run_id) == "running"
-    assert accept(store).new
-
-
-def test_what_a_claim_took_unheard_of_is_handed_back(store, connection):
-    enqueue_many(store, 2)
-    connection.rollback()
-    known = claim(store, 1)[0]
-    unknown = claim_without_commit(connection)
-    connection.commit()
-
-    given_back = store.apply([HandBackUnknown(WORKER, frozenset({known.run_id}))])[0]
-
-    assert given_back == unknown
-    assert state_of(store, unknown[0]) == "queued"
-
-
-# -- roles, settings, schemas --
-
-
-def with_options(url: str, options: str) -> str:
-    """Return the address of a session with other defaults."""
-    return f"{url}?options={options.replace(' ', '%20').replace('=', '%3D')}"
-
-
-def test_defaults_of_the_server_weaken_nothing(url, store):
-    weak = "-c synchronous_commit=off -c default_transaction_isolation=serializable"
-    with closing(open_store(with_options(url, weak))) as other:
-        address = other._address  # noqa: SLF001 - to look at what its sessions do
-        with closing(connect(address, HOT)) as session:
-            settings = [
-                session.execute(f"SHOW {name}").fetchone()[0]
-                for name in ("synchronous_commit", "default_transaction_isolation")
-            ]
-        run_id = enqueue_one(other)
-
-        assert settings == ["on", "read committed"]
-        assert claimed_ids(other) == [run_id]
-
-
-def test_a_database_that_cannot_be_written_says_so(url, store):
-    read_only = with_options(url, "-c default_transaction_read_only=on")
-    with closing(open_store(read_only)) as other:
-        with pytest.raises(StoreReadOnly, match="primary"):
-            enqueue_one(other)
-        assert other.list_queues() == []
-
-
-def test_two_schemas_of_a_database_stay_apart(url, store, connection):
-    connection.execute("CREATE SCHEMA annex")
-    connection.commit()
-    in_annex = with_options(url, "-c search_path=annex")
-    with closing(open_store(in_annex)) as annex:
-        register(annex)
-        woken = threading.Event()
-        end = annex.listen(woken.set)
-        assert woken.wait(TIMEOUT)
-        woken.clear()
-        here, there = enqueue_one(store), enqueue_one(annex)
-
-        assert claimed_ids(store) == [here]
-        assert claimed_ids(annex) == [there]
-        end()
-
-
-def test_a_database_of_another_encoding_is_refused(postgres_server):
-    name = "duly_latin1"
-    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as administrator:
-        administrator.execute(f"DROP DATABASE IF EXISTS {name}")
-        administrator.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'LATIN1'")
-    try:
-        with pytest.raises(StoreRefused, match="UTF8"):
-            open_store(postgres_server.url(name))
-    finally:
-        postgres_server.drop_database(postgres_server.url(name))
-
-
-# -- what errors say --
-
-SECRET = "s3cr3t/w@rd"  # noqa: S105 - a canary
-ENCODED = "s3cr3t%2Fw%40rd"
-
-
-def everything_said(error: BaseException) -> str:
-    """Return all that a log of this error would hold."""
-    return "".join(traceback.format_exception(error)) + repr(error)
-
-
-@pytest.mark.parametrize(
-    ("address", "expected"),
-    [
-        ("postgresql://app:{secret}@127.0.0.1:1/shop", StoreUnavailable),
-        ("postgresql://app:{secret}@host.invalid/shop", StoreUnavailable),
-        ("postgresql://app:{secret}@[127.0.0.1:1/shop", StoreRefused),
-        ("postgresql://app:{secret}@127.0.0.1:1/shop?nonsense=1", StoreRefused),
-        ("postgresql://app@127.0.0.1:1/shop?password={secret}", StoreUnavailable),
-        ("postgresql://app:{secret}@127.0.0.1:none/shop", StoreUnavailable),
-    ],
-)
-def test_an_address_that_leads_nowhere_is_told_without_its_password(address, expected):
-    with pytest.raises(expected) as caught:
-        open_store(address.format(secret=ENCODED))
-
-    said = everything_said(caught.value)
-    assert SECRET not in said
-    assert ENCODED not in said
-
-
-def test_a_refused_role_or_database_is_told_without_the_password(postgres_server):
-    place = postgres_server.url("shop").partition("@")[2]
-    for address in (
-        f"postgresql://nobody:{ENCODED}@{place}",
-        f"postgresql://duly:{ENCODED}@{place}",
-    ):
-        with pytest.raises(StoreRefused, match="does not exist") as caught:
-            open_store(address)
-        assert SECRET not in everything_said(caught.value)
-
-
-def test_the_shown_address_has_no_password(postgres_server, url):
-    with closing(open_store(url.replace("duly@", f"duly:{ENCODED}@"))) as store:
-        assert store.shown_url == url.replace("duly@", "duly:***@")
-        with pytest.raises(StoreError) as caught:
-            store.apply([order(run_id="no uuid")])
-        assert SECRET not in everything_said(caught.value)
-        assert "duly:***@" in str(caught.value)
-
-
-# -- poolers --
-
-
-@contextmanager
-def opened_through(bouncer: PgBouncer) -> Iterator[Any]:
-    url = bouncer.create_database()
-    try:
-        with closing(open_store(url)) as store:
-            register(store)
-            yield store
-    finally:
-        bouncer.drop_database(url)
-
-
-def test_a_whole_life_passes_through_a_pooler(pgbouncer: PgBouncer):
-    with opened_through(pgbouncer) as store:
-        plain, keyed = enqueue_one(store), enqueue_one(store, key="k")
-        enqueue_many(store, 3, delay_seconds=60)
-        held = claim(store)
-        section = store.section()
-        section.connection.execute("CREATE TABLE ledger (id integer)")
-        done = section.settle_and_commit(success(held[0]))
-
-        assert [claimed.run_id for claimed in held] == [plain, keyed]
-        assert done is Settled.DONE
-        assert succeed(store, held[1]) is Settled.DONE
-        assert accept(store, key="k").run_id == keyed
-        assert store.pulse().beat([WORKER]) == {WORKER}
-        assert tick(store).next_due_in is not None
-        assert recover(store) == []
-        assert any("pooler" in notice for notice in store.notices)
-
-
-def test_a_listener_behind_a_pooler_hears_its_own_process_and_ends(pgbouncer: PgBouncer):
-    with opened_through(pgbouncer) as store:
-        woken = threading.Event()
-        end = store.listen(woken.set)
-
-        enqueue_one(store)
-
-        assert woken.wait(TIMEOUT)
-        end()
-
-
 # -- what a claim costs --
 
 
 def buffers_of_a_claim(connection: psycopg.Connection[Any]) -> int:
     for name, setting in HOT.items():
         connection.execute("SELECT set_config(%s, %s, true)", [name, setting])
-    place = {
-        "worker_id": WORKER,
-        "after_queue": "",
-        "queues": None,
-        "lanes": [LANE],
-        "limits": [50],
-        "tasks": [TASK],
-        "last": 0,
-    }
+    place = PLACE | {"limits": "{50}"}
     explain = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + CLAIM["take"]
     plan = connection.execute(explain, place).fetchone()[0][0]["Plan"]
     connection.rollback()

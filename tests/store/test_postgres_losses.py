@@ -43,6 +43,10 @@ ANSWER_SECONDS = 2.0
 ENOUGH = 60
 
 
+def nothing() -> None:
+    """Do nothing."""
+
+
 class CuttingProxy:
     """Stands between a client and a server and cuts one connection, once, when told to."""
 
@@ -56,6 +60,7 @@ class CuttingProxy:
         self._cuts_answer = False
         self.struck = False
         self.is_down = False
+        self.before_connecting: Callable[[], None] = nothing
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
 
@@ -82,6 +87,7 @@ class CuttingProxy:
             if self.is_down:
                 hang_up(client)
                 continue
+            self.before_connecting()
             server = socket.create_connection(self._server)
             for side in (client, server):
                 side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -203,10 +209,6 @@ def execute(url: str, sql: str) -> None:
         connection.execute(sql)
 
 
-def nothing() -> None:
-    """Arrange nothing."""
-
-
 @pytest.mark.parametrize("options", [{}, {"delay_seconds": 60, "tags": {"a": "b"}}])
 def test_an_enqueue_is_accepted_once(store, reader, sweep, options):
     def act(_):
@@ -217,6 +219,21 @@ def test_an_enqueue_is_accepted_once(store, reader, sweep, options):
         assert run_of(reader, op.run_id).tags == op.tags
 
     assert sweep(nothing, act) >= 1
+
+
+def test_a_run_that_ended_before_its_enqueue_knew_is_not_accepted_again(store, reader, proxy):
+    enqueue_and_claim(store)
+
+    def work_it_off():
+        proxy.before_connecting = nothing
+        settle(reader, success(*claim(reader)))
+
+    proxy.before_connecting = work_it_off
+    proxy.cut_next_answer()
+    run_id = enqueue_one(store)
+
+    assert run_of(reader, run_id).state == "succeeded"
+    assert claim(reader) == []
 
 
 def test_a_batch_of_enqueues_is_accepted_once(store, reader, sweep):

@@ -13,7 +13,6 @@ from duly.cli.output import print_json
 from duly.cli.session import Session, pass_session, shared_options
 from duly.clock import monotonic
 from duly.prove.demo import (
-    BEAT_SECONDS,
     LEASE_SECONDS,
     PROCESSES,
     TREES,
@@ -65,9 +64,9 @@ def command(session: Session, /, *, orders: int, seconds: float, seed: int) -> N
 
 def _introduce(console: Console, orders: int) -> None:
     console.print(
-        f"{orders:,} orders, {TREES} keepers with {PROCESSES} workers each, lease "
-        f"{LEASE_SECONDS:g} s, beat {BEAT_SECONDS:g} s. About every second one worker gets kill -9; "
-        f"twice a keeper and its workers are frozen past their lease, then woken."
+        f"{orders:,} orders, {TREES} keepers with {PROCESSES} workers each, a lease of "
+        f"{LEASE_SECONDS:g} s. About every second one worker gets kill -9; twice a keeper and its "
+        f"workers are frozen past their lease, then woken."
     )
 
 
@@ -174,6 +173,7 @@ def _explanations(result: Result) -> Iterator[str]:
         )
     behind = result.database
     name = "SQLite" if behind["kind"] == "sqlite" else "PostgreSQL"
-    yield f"{name} {behind['version']} ({behind['journal']}), {result.seconds} s, seed {result.seed}"
+    where = f"{name} {behind['version']} ({behind['journal']})"
+    yield f"{where}, {result.seconds} s, seed {result.seed}"
     if not result.holds:
         yield "[bold red]Orders were lost or doubled: this is a bug in duly.[/]"

@@ -234,6 +234,10 @@ def _bounded(history: History, verdict: Verdict) -> Iterator[Violation]:
         if count and not history.charges_allowed:
             yield Violation("I12 bounded", run_id, "an attempt was lost though nothing was killed")
     for run in history.runs:
+        if run.state == State.FAILED and run.cause != "crashed":
+            yield Violation(
+                "I12 bounded", run.run_id, f"no body raises, yet it failed: {run.cause}"
+            )
         if run.crashes > CRASH_LIMIT:
             yield Violation("I12 bounded", run.run_id, f"it was charged {run.crashes} crashes")
         if run.crashes and not history.charges_allowed:

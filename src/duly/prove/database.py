@@ -1,16 +1,18 @@
 """What proving keeps and reads in the database itself: the ledger, and every transition of a run.
 
-Only the store's own sections are used, so this needs no driver and no dialect of its own beyond the
-statements in `sql/`, one file per kind of database.
+Tables are made by a transactional run, and read in sections of the store, so this needs no driver,
+and no dialect beyond the statements in `sql/`, one file per kind of database.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from duly.prove import workload
 from duly.prove.history import AttemptAtEnd, Effect, Event, RunAtEnd
-from duly.store.protocol import Store
 from duly.store.statements import Statements, load
+
+_SETUP_SECONDS = 30.0
 
 _TRIGGERS = (
     "on_accept",
@@ -24,11 +26,12 @@ _TRIGGERS = (
 
 
 class Database:
-    """The database below an open store."""
+    """The database below the workload's application."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.kind = "sqlite" if store.url.startswith("sqlite:") else "postgresql"
+    def __init__(self) -> None:
+        self._app = workload.app
+        self._store = self._app.store
+        self.kind = "sqlite" if self._store.url.startswith("sqlite:") else "postgresql"
         self._sql: Statements = load("duly.prove", self.kind)
 
     def describe(self) -> dict[str, str]:
@@ -80,10 +83,9 @@ class Database:
             return rows
 
     def _write(self, *names: str) -> None:
-        with self._section() as connection:
-            for name in names:
-                connection.execute(self._sql[name])
-            connection.commit()
+        statements = [self._sql[name] for name in names]
+        with self._app.worker(concurrency=1, queues=workload.SETUP_QUEUE):
+            workload.execute.enqueue(statements).result(_SETUP_SECONDS)
 
     @contextmanager
     def _section(self) -> Iterator[Any]:

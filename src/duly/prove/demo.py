@@ -1,7 +1,7 @@
 """A shop under fire: orders are worked on while workers are killed and frozen, then counted.
 
-What is counted is what the orders did, in a ledger apart from duly's tables: rows that transactional
-tasks wrote, and lines that the others added to a file.
+What is counted is what the orders did, in a ledger apart from duly's tables: rows that
+transactional tasks wrote, and lines that the others added to a file.
 """
 
 import signal

@@ -10,20 +10,18 @@ from duly.clock import monotonic
 from duly.core.states import FINAL
 from duly.prove import workload
 from duly.prove.history import Request
-from duly.prove.trees import pause_for
 from duly.task import Call
 
 Mix = Callable[[int, Random], Call[Any]]
 
-_BATCH = 20
+_BATCH = 10
 _SAMPLE = 300
 _SNAPSHOT_SECONDS = 0.25
-_LOOK_SECONDS = 0.02
 
 
 def everything(number: int, random: Random) -> Call[Any]:
     """Return a call of one of all kinds of task, most of them transactional or held."""
-    milliseconds = random.randint(2, 60)
+    milliseconds = random.randint(5, 90)
     draw = random.random()
     for share, make in _SHARES:
         draw -= share
@@ -42,13 +40,20 @@ _SHARES: tuple[tuple[float, Callable[[int, int], Call[Any]]], ...] = (
 
 
 class Feeder:
-    """A thread that keeps some runs waiting, and takes snapshots on the way."""
+    """A thread that keeps some runs waiting, and takes snapshots on the way.
 
-    def __init__(self, app: Duly, mix: Mix, random: Random, *, backlog: int) -> None:
+    It enqueues no faster than `rate` per second: what counts is what is struck, and starting
+    processes anew needs the machine more than runs do.
+    """
+
+    def __init__(
+        self, app: Duly, mix: Mix, random: Random, *, backlog: int, rate: float = 120.0
+    ) -> None:
         self._app = app
         self._mix = mix
         self._random = random
         self._backlog = backlog
+        self._pause = _BATCH / rate
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="duly-feeder", daemon=True)
         self._error: BaseException | None = None
@@ -84,11 +89,9 @@ class Feeder:
 
     def _run(self) -> None:
         try:
-            while not self._ending.is_set():
+            while not self._ending.wait(self._pause):
                 if waiting(self._app) < self._backlog:
                     self.enqueue(_BATCH)
-                else:
-                    pause_for(_LOOK_SECONDS)
                 if monotonic() - self._snapshot_at > _SNAPSHOT_SECONDS:
                     self._snapshot_at = monotonic()
                     self._take_snapshot()

@@ -39,13 +39,16 @@ def count_all(history: History, verdict: Verdict) -> dict[str, int]:
 
 def timeline(history: History, run_id: str) -> list[dict[str, Any]]:
     """Tell all that is known of one run, in the order of time, for a person to read."""
-    told: list[tuple[int, dict[str, Any]]] = []
-    for event in history.events or ():
-        if event.run_id == run_id:
-            told.append((event.at, {"by": "store", **_said(event, "run_id", "at")}))
-    for sign in history.signs:
-        if sign.run_id == run_id:
-            told.append((sign.wall, {"by": "body", **_said(sign, "run_id", "wall")}))
+    told: list[tuple[int, dict[str, Any]]] = [
+        (event.at, {"by": "store", **_said(event, "run_id", "at")})
+        for event in history.events or ()
+        if event.run_id == run_id
+    ]
+    told += [
+        (sign.wall, {"by": "body", **_said(sign, "run_id", "wall")})
+        for sign in history.signs
+        if sign.run_id == run_id
+    ]
     told.sort(key=lambda entry: entry[0])
     begin = told[0][0] if told else 0
     return [{"ms": round((at - begin) / 1000, 1)} | entry for at, entry in told] + [

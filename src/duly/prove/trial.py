@@ -45,7 +45,7 @@ class Trial:
         self.random = Random(seed)  # noqa: S311 - a seed must repeat what it chose
         self.app = workload.app
         self.app.use_url(url)
-        self.database = Database(self.app.store)
+        self.database = Database()
         self.journal = Journal(folder)
         self.settings = TreeSettings(url, folder)
         self.trees: list[Tree] = []

@@ -14,6 +14,7 @@ from duly.context import RunContext, current
 from duly.prove.journals import Journal
 
 QUEUE = "duly-prove"
+SETUP_QUEUE = "duly-prove-setup"
 SLICE_SECONDS = 0.005
 
 app = Duly()
@@ -95,6 +96,13 @@ async def fragile(number: int) -> int:
     return run.fence
 
 
+@app.task(queue=SETUP_QUEUE, transaction=True)
+def execute(statements: list[str]) -> None:
+    """Run statements in the database itself, as any task may that has a transaction."""
+    for statement in statements:
+        current().connection.execute(statement)
+
+
 TRANSACTIONAL = frozenset({order.name})
 HELD = frozenset({charge.name, subscribe.name})
 
@@ -117,6 +125,7 @@ async def work_on_loop(run: RunContext, milliseconds: int) -> None:
 
 def _insert(connection: Any) -> str:  # noqa: ANN401 - the driver's own connection
     """Return the ledger's INSERT in the words of whichever driver this connection is of."""
-    driver = sys.modules[type(connection).__module__.partition(".")[0]]
-    marks = ", ".join([{"qmark": "?", "pyformat": "%s"}[driver.paramstyle]] * 5)
+    modules = (sys.modules[kind.__module__.partition(".")[0]] for kind in type(connection).__mro__)
+    style = next(module.paramstyle for module in modules if hasattr(module, "paramstyle"))
+    marks = ", ".join([{"qmark": "?", "pyformat": "%s"}[style]] * 5)
     return f"INSERT INTO duly_prove_ledger VALUES ({marks})"  # noqa: S608 - only marks

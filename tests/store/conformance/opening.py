@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import psycopg
 
-from duly.clock import MICROSECONDS, Clock
-from duly.store.opening import open_store, sqlite_path
+from duly.clock import MICROSECONDS
+from duly.store.opening import sqlite_path
 
 EPOCH = 1_800_000_000 * MICROSECONDS
 SCHEMA_TABLE = "duly_schema"
@@ -122,9 +122,7 @@ def package_of(url: str) -> str:
 def opened_tables(url: str) -> Iterator[Tables]:
     """Give the tables below a store."""
     if is_sqlite(url):
-        with closing(
-            sqlite3.connect(sqlite_path(url), isolation_level=None)
-        ) as connection:
+        with closing(sqlite3.connect(sqlite_path(url), isolation_level=None)) as connection:
             yield Tables(connection)
         return
     with psycopg.connect(url, autocommit=True, prepare_threshold=None) as connection:

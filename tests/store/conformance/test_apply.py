@@ -9,8 +9,6 @@ from duly.store.protocol import (
     Accepted,
     Cancel,
     ClaimRuns,
-    Key,
-    PauseQueue,
     Redrive,
     Redriven,
     SetProgress,
@@ -34,8 +32,10 @@ from tests.store.conformance.verbs import (
     enqueue_and_fail,
     enqueue_many,
     enqueue_one,
+    key,
     listed_ids,
     order,
+    pausing,
     register,
     settle_op,
     state_of,
@@ -62,7 +62,7 @@ def test_mixed_ops_are_answered_in_the_order_they_were_given(store, worker):
             Cancel(queued, ACTOR),
             Cancel(UNKNOWN_RUN, ACTOR),
             fresh,
-            PauseQueue("other", True, ACTOR),
+            pausing("other"),
             success(running),
             Redrive(dead, ACTOR, delay=60_000_000),
             SetProgress(running.run_id, 1, 0.5, None),
@@ -103,7 +103,7 @@ def test_a_refused_op_leaves_nothing_of_its_call_behind(store, worker, tables):
             [
                 order(key="k", tags={"customer": "17"}),
                 impossible(found),
-                PauseQueue("default", True, ACTOR),
+                pausing("default"),
                 ClaimRuns(WORKER, (Want(None, LANE, 5),), TASKS),
             ]
         )
@@ -116,7 +116,7 @@ def test_the_tables_refuse_a_key_that_slipped_through(store, tables, text):
     before = tables.everything()
 
     with pytest.raises(StoreError):
-        store.apply([order(key=Key(text, "print", None, False))])
+        store.apply([order(key=key(text))])
 
     assert tables.everything() == before
 
@@ -155,7 +155,7 @@ def test_submitted_ops_are_answered_too(store):
 
 
 def test_submitted_ops_that_are_refused_answer_with_the_error(store):
-    error = submitted(store, [order(key=Key("", "print", None, False))]).exception(TIMEOUT)
+    error = submitted(store, [order(key=key(""))]).exception(TIMEOUT)
 
     assert isinstance(error, StoreError)
     assert listed_ids(store) == []

@@ -112,9 +112,7 @@ def test_batches_that_share_keys_in_another_order_do_not_block_each_other(
         [order(key=text) for text in (keys if place % 2 else reversed(keys))] for place in range(4)
     ]
 
-    answers = at_once(
-        *(lambda s=s, b=b: s.apply(b) for s, b in zip(stores, batches, strict=True))
-    )
+    answers = at_once(*(lambda s=s, b=b: s.apply(b) for s, b in zip(stores, batches, strict=True)))
 
     assert sum(answer.new for batch in answers for answer in batch) == 30
     assert len(listed_ids(store)) == 30

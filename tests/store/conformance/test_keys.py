@@ -69,9 +69,10 @@ def cancelled(store):
     return run_id
 
 
-@pytest.mark.parametrize(
-    "put", [queued, waiting, running, retried, succeeded, failed, cancelled], ids=lambda f: f.__name__
-)
+EVERYWHERE = [queued, waiting, running, retried, succeeded, failed, cancelled]
+
+
+@pytest.mark.parametrize("put", EVERYWHERE, ids=lambda f: f.__name__)
 def test_the_same_call_finds_the_same_run_wherever_it_is(store, worker, put):
     run_id = put(store)
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from duly.store.protocol import PauseQueue
 from tests.store.conformance.verbs import (
     ACTOR,
     OTHER_TASK,
@@ -15,6 +14,7 @@ from tests.store.conformance.verbs import (
     enqueue_one,
     hand_back,
     pause,
+    pausing,
     recover,
     register,
     resume,
@@ -157,7 +157,7 @@ def test_pausing_is_recorded(store):
 
 def test_pausing_twice_and_resuming_once_resumes(store, worker):
     run_id = enqueue_one(store)
-    store.apply([PauseQueue("default", True, ACTOR), PauseQueue("default", True, ACTOR)])
+    store.apply([pausing("default"), pausing("default")])
 
     resume(store)
 

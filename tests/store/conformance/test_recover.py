@@ -2,8 +2,7 @@
 
 import pytest
 
-from duly.core.states import Lane, State
-from duly.core.verdict import Finish
+from duly.core.states import Lane
 from duly.store.protocol import (
     HandBackUnknown,
     Prune,
@@ -18,6 +17,7 @@ from tests.store.conformance.verbs import (
     cancel,
     claim,
     claim_one,
+    crashed,
     enqueue_and_claim,
     enqueue_many,
     enqueue_one,
@@ -280,6 +280,6 @@ def test_a_run_recovered_for_the_last_time_fails(store, worker):
     run_id = enqueue_one(store)
     claim(store)
 
-    recover(store, judge=lambda run: ("lost", Finish(State.FAILED, "crashed"), None))
+    recover(store, judge=crashed)
 
     assert (state_of(store, run_id), run_of(store, run_id).cause) == ("failed", "crashed")

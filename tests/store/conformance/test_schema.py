@@ -6,7 +6,7 @@ import pytest
 
 from duly.errors import SchemaMismatch
 from duly.store import migrator
-from duly.store.migrator import Migration
+from duly.store.schema import Migration
 from duly.store.opening import open_store
 from tests.store.conformance.opening import opened_tables, package_of
 from tests.store.conformance.verbs import at_once, enqueue_one, listed_ids
@@ -32,7 +32,7 @@ def tables(store, store_url):
 def newer_code(store_url, monkeypatch):
     """The code of the next version, which needs one migration more."""
     steps = [*migrator.migrations(package_of(store_url)), STEP]
-    monkeypatch.setattr(migrator, "migrations", lambda package: steps)
+    monkeypatch.setattr(migrator, "migrations", lambda _package: steps)
 
 
 def test_an_empty_database_is_set_up(store, store_url, tables):
@@ -87,7 +87,7 @@ def test_newer_tables_that_this_code_may_still_use_are_opened(store, store_url, 
 def test_a_migration_that_fails_leaves_nothing_behind(store, store_url, tables, monkeypatch):
     broken = Migration(2, "0002_broken", "CREATE TABLE duly_half (id integer);\nSELECT nonsense;")
     steps = [*migrator.migrations(package_of(store_url)), broken]
-    monkeypatch.setattr(migrator, "migrations", lambda package: steps)
+    monkeypatch.setattr(migrator, "migrations", lambda _package: steps)
     before = tables.everything()
 
     with pytest.raises(Exception, match="nonsense"):

@@ -15,6 +15,7 @@ from tests.store.conformance.verbs import (
     cancel,
     claim,
     claim_one,
+    crashed,
     enqueue_and_claim,
     enqueue_many,
     fail,
@@ -45,9 +46,7 @@ def test_a_success_moves_the_run_to_its_end_with_its_result(store, worker, clock
     found = enqueue_and_claim(store, tags={"customer": "17"}, key="k")
     clock.advance(3)
 
-    answer = settle(
-        store, success(found, '{"sent":true}')._replace(elapsed=2 * SECOND)
-    )
+    answer = settle(store, success(found, '{"sent":true}')._replace(elapsed=2 * SECOND))
 
     run = run_of(store, found.run_id)
     assert answer is Settled.DONE
@@ -235,7 +234,7 @@ def test_a_worker_that_was_recovered_cannot_settle_what_was_cancelled_since(
 @pytest.mark.parametrize("late", LATE_WORDS, ids=lambda op: op.__name__)
 def test_a_claim_of_an_earlier_generation_settles_nothing(store, worker, tables, late):
     slow = enqueue_and_claim(store)
-    recover(store, judge=lambda run: ("lost", Finish(State.FAILED, "crashed"), None))
+    recover(store, judge=crashed)
     redrive(store, slow.run_id)
     before = tables.everything()
 
@@ -276,9 +275,7 @@ def test_one_lost_claim_in_a_batch_is_lost_alone(store, worker, count):
 
     answers = store.apply([success(claim) for claim in claims])
 
-    expected = [
-        Settled.CLAIM_LOST if claim is lost_one else Settled.DONE for claim in claims
-    ]
+    expected = [Settled.CLAIM_LOST if claim is lost_one else Settled.DONE for claim in claims]
     assert answers == expected
     assert state_of(store, lost_one.run_id) == "queued"
     ended = [claim.run_id for claim in claims if claim is not lost_one]
@@ -290,9 +287,8 @@ def test_a_batch_may_mix_all_verdicts(store, worker):
     ended, failed, again, later, gone = claim(store)
     hand_back(store, gone)
 
-    answers = store.apply(
-        [another_try(later, 60.0), success(ended), success(gone), another_try(again), failure(failed)]
-    )
+    words = [another_try(later, 60.0), success(ended), success(gone)]
+    answers = store.apply([*words, another_try(again), failure(failed)])
 
     done = Settled.DONE
     assert answers == [done, done, Settled.CLAIM_LOST, done, done]

@@ -67,8 +67,8 @@ pytestmark = pytest.mark.pgbouncer
 
 ROUNDS = max(1, round(float(os.environ.get("DULY_TEST_SCALE", "1"))))
 """A long run is many tests, so that each stays within the time a test may take."""
-EXAMPLES = {"sqlite-wal": 60, "sqlite-rollback": 30}
-EXAMPLES_ELSEWHERE = 15
+EXAMPLES = {"sqlite-wal": 100, "sqlite-rollback": 40, "pgbouncer": 8}
+EXAMPLES_ELSEWHERE = 20
 STEPS = 40
 
 QUEUES = ("a", "b")
@@ -84,9 +84,7 @@ COMPARED = [field.name for field in fields(Run) if field.name not in NOT_COMPARE
 
 def verdict_of(how: str, claim: Claim) -> tuple[str, Finish | Requeue, ErrorText | None]:
     """Return outcome, verdict and error of an attempt that ended in a certain way."""
-    again = Requeue(
-        0.0, claim.attempt + 1, claim.retries_used + 1, claim.crashes, lane=claim.lane
-    )
+    again = Requeue(0.0, claim.attempt + 1, claim.retries_used + 1, claim.crashes, lane=claim.lane)
     same = again._replace(attempt=claim.attempt, retries_used=claim.retries_used)
     return {
         "success": ("returned", Finish(State.SUCCEEDED, None, '"fine"'), None),
@@ -160,6 +158,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.accepted: set[str] = set()
         self.pruned: set[str] = set()
         self.holders: dict[str, Claim] = {}
+        self.issued: list[Claim] = []
         self.claimed: Counter[str] = Counter()
         self.seen: dict[str, RunRecord] = {}
         self.claimed_at: dict[str, int] = {}
@@ -249,6 +248,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert claim.claim_number == self.claimed[claim.run_id], "I4: no gap, no repeat"
             assert claim.due_at <= now, "I12: nothing before its time"
             self.holders[claim.run_id] = claim
+            self.issued.append(claim)
             self.claimed_at[claim.run_id] = now
 
     @rule(claim=claims, how=HOW)
@@ -259,6 +259,19 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(number=NUMBERS, how=HOW)
     def settle_in_time(self, number, how):
         self._settle([(_pick(list(self.holders.values()), number), how)])
+
+    @precondition(lambda self: self._lost_claims())
+    @rule(number=NUMBERS, how=HOW)
+    def settle_what_another_holds(self, number, how):
+        self._settle([(_pick(self._lost_claims(), number), how)])
+
+    def _lost_claims(self):
+        """Return the claims on runs that somebody else has claimed since and still holds."""
+        return [
+            claim
+            for claim in self.issued
+            if self._claim_number_held(claim.run_id) not in {None, claim.claim_number}
+        ]
 
     @rule(batch=st.lists(st.tuples(claims, HOW), min_size=2, max_size=4, unique_by=lambda b: b[0]))
     def settle_some(self, batch):

@@ -227,6 +227,11 @@ def lost(run: HeldRun) -> tuple[str, Finish | Requeue, ErrorText | None]:
     return _judged(run, Lost(started=True, charged=True))
 
 
+def crashed(_run: HeldRun) -> tuple[str, Finish, None]:
+    """Judge a dead worker's run as one that crashed too often."""
+    return "lost", Finish(State.FAILED, "crashed"), None
+
+
 def unstarted(run: HeldRun) -> tuple[str, Finish | Requeue, ErrorText | None]:
     """Judge a dead worker's run whose body had not started."""
     return _judged(run, Lost(started=False, charged=False))
@@ -261,14 +266,19 @@ def redrive(store: Any, run_id: str, **options: Any) -> Redriven:
     return store.apply([Redrive(run_id, ACTOR, **options)])[0]
 
 
+def pausing(queue: str) -> PauseQueue:
+    """Build the op that stops a queue."""
+    return PauseQueue(queue, paused=True, actor=ACTOR)
+
+
 def pause(store: Any, queue: str = "default") -> None:
     """Stop a queue."""
-    store.apply([PauseQueue(queue, True, ACTOR)])
+    store.apply([pausing(queue)])
 
 
 def resume(store: Any, queue: str = "default") -> None:
     """Let a queue go on."""
-    store.apply([PauseQueue(queue, False, ACTOR)])
+    store.apply([PauseQueue(queue, paused=False, actor=ACTOR)])
 
 
 # -- looking --

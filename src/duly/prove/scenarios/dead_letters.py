@@ -9,7 +9,7 @@ from duly.prove.strikes import KILLED, Strike
 from duly.prove.trial import Trial
 
 DEAD_LETTERS = 10_000
-RATE = 1_500.0
+RATE = 500.0
 """Dead letters per second and redriver."""
 _SECONDS = 120.0
 _FEED = 1_000

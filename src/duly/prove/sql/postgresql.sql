@@ -42,7 +42,7 @@ BEGIN
 END
 $$;
 CREATE TRIGGER duly_prove_on_accept AFTER INSERT ON duly_runs
-    FOR EACH ROW EXECUTE FUNCTION duly_prove_on_accept()
+    FOR EACH ROW WHEN (NEW.queue = 'duly-prove') EXECUTE FUNCTION duly_prove_on_accept()
 
 -- :name on_wait
 CREATE FUNCTION duly_prove_on_wait() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -53,7 +53,7 @@ BEGIN
 END
 $$;
 CREATE TRIGGER duly_prove_on_wait AFTER INSERT ON duly_waiting
-    FOR EACH ROW EXECUTE FUNCTION duly_prove_on_wait()
+    FOR EACH ROW WHEN (NEW.queue = 'duly-prove') EXECUTE FUNCTION duly_prove_on_wait()
 
 -- :name on_claim
 CREATE FUNCTION duly_prove_on_claim() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -69,7 +69,7 @@ CREATE TRIGGER duly_prove_on_claim AFTER UPDATE ON duly_runs
     EXECUTE FUNCTION duly_prove_on_claim()
 
 -- :name on_requeue
--- A run that becomes due later leaves by DELETE and waits elsewhere: that is a requeue as well.
+-- A run that becomes due later leaves by DELETE and waits elsewhere; the checker knows.
 CREATE FUNCTION duly_prove_on_requeue() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO duly_prove_event (run_id, kind, claim_number, generation, state, worker_id)
@@ -92,7 +92,7 @@ BEGIN
 END
 $$;
 CREATE TRIGGER duly_prove_on_end AFTER INSERT ON duly_history
-    FOR EACH ROW EXECUTE FUNCTION duly_prove_on_end()
+    FOR EACH ROW WHEN (NEW.queue = 'duly-prove') EXECUTE FUNCTION duly_prove_on_end()
 
 -- :name on_rewrite
 CREATE FUNCTION duly_prove_on_rewrite() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -103,7 +103,7 @@ BEGIN
 END
 $$;
 CREATE TRIGGER duly_prove_on_rewrite AFTER UPDATE ON duly_history
-    FOR EACH ROW EXECUTE FUNCTION duly_prove_on_rewrite()
+    FOR EACH ROW WHEN (NEW.queue = 'duly-prove') EXECUTE FUNCTION duly_prove_on_rewrite()
 
 -- :name on_revive
 CREATE FUNCTION duly_prove_on_revive() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -114,7 +114,7 @@ BEGIN
 END
 $$;
 CREATE TRIGGER duly_prove_on_revive AFTER DELETE ON duly_history
-    FOR EACH ROW EXECUTE FUNCTION duly_prove_on_revive()
+    FOR EACH ROW WHEN (OLD.queue = 'duly-prove') EXECUTE FUNCTION duly_prove_on_revive()
 
 -- :name rows
 SELECT run_id::text, claim_number, generation, task FROM duly_prove_ledger

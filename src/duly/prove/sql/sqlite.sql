@@ -32,13 +32,17 @@ CREATE TABLE duly_prove_event (
 )
 
 -- :name on_accept
-CREATE TRIGGER duly_prove_on_accept AFTER INSERT ON duly_runs BEGIN
+CREATE TRIGGER duly_prove_on_accept AFTER INSERT ON duly_runs
+WHEN NEW.queue = 'duly-prove'
+BEGIN
     INSERT INTO duly_prove_event (run_id, kind, claim_number, generation, state)
     VALUES (NEW.id, 'ready', NEW.claim_number, NEW.generation, NEW.state);
 END
 
 -- :name on_wait
-CREATE TRIGGER duly_prove_on_wait AFTER INSERT ON duly_waiting BEGIN
+CREATE TRIGGER duly_prove_on_wait AFTER INSERT ON duly_waiting
+WHEN NEW.queue = 'duly-prove'
+BEGIN
     INSERT INTO duly_prove_event (run_id, kind, claim_number, generation, state)
     VALUES (NEW.id, 'wait', NEW.claim_number, NEW.generation, 'queued');
 END
@@ -60,20 +64,26 @@ BEGIN
 END
 
 -- :name on_end
-CREATE TRIGGER duly_prove_on_end AFTER INSERT ON duly_history BEGIN
+CREATE TRIGGER duly_prove_on_end AFTER INSERT ON duly_history
+WHEN NEW.queue = 'duly-prove'
+BEGIN
     INSERT INTO duly_prove_event
         (run_id, kind, claim_number, generation, state, worker_id, outcome)
     VALUES (NEW.id, 'end', NEW.claim_number, NEW.generation, NEW.state, NEW.worker_id, NEW.outcome);
 END
 
 -- :name on_rewrite
-CREATE TRIGGER duly_prove_on_rewrite AFTER UPDATE ON duly_history BEGIN
+CREATE TRIGGER duly_prove_on_rewrite AFTER UPDATE ON duly_history
+WHEN NEW.queue = 'duly-prove'
+BEGIN
     INSERT INTO duly_prove_event (run_id, kind, claim_number, generation, state)
     VALUES (NEW.id, 'rewrite', NEW.claim_number, NEW.generation, NEW.state);
 END
 
 -- :name on_revive
-CREATE TRIGGER duly_prove_on_revive AFTER DELETE ON duly_history BEGIN
+CREATE TRIGGER duly_prove_on_revive AFTER DELETE ON duly_history
+WHEN OLD.queue = 'duly-prove'
+BEGIN
     INSERT INTO duly_prove_event (run_id, kind, claim_number, generation, state)
     VALUES (OLD.id, 'revive', OLD.claim_number, OLD.generation, OLD.state);
 END

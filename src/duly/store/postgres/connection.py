@@ -77,6 +77,8 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
     pid = 0
     started: str = ""
     """With the pid, tells this backend from every other one, before or after."""
+    is_lent = False
+    """Whether it is in the hands of a body, whose writes end with its run."""
     _settings: Mapping[str, str] = {}
     _readable: select.poll
     _lone: psycopg.Cursor[tuple[Any, ...]]
@@ -112,6 +114,15 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         if self.pooled:
             names, values = texts(self._settings), texts(self._settings.values())
             self.execute(_SET_LOCAL, {"names": names, "values": values})
+
+    def commit(self) -> None:
+        """Commit, unless a body asks: its writes end with its run."""
+        if self.is_lent:
+            raise StoreError(
+                "a body cannot commit by itself: what it writes is committed with its run; "
+                "for a savepoint use connection.transaction()"
+            )
+        super().commit()
 
     def commit_now(self) -> None:
         """Commit, also inside a pipeline, where the driver's own `commit` would wait."""

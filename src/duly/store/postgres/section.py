@@ -31,8 +31,11 @@ class PostgresSection:
             try:
                 session = self._pool().getconn()
                 session.autocommit = False
+                # Begun here, lest a `connection.transaction()` of the body begin it and commit.
+                session.execute("SELECT 1")
             except psycopg.Error as error:
                 raise translated(error, self._address) from error
+            session.is_lent = True
             self._session = session
         return self._session
 
@@ -41,6 +44,7 @@ class PostgresSection:
         session = self.connection
         try:
             faultpoints.hit("transaction.before_settle")
+            session.is_lent = False
             _restore(session)
             session.prepare_to_settle()
             (answer,) = settle(session, [op])
@@ -59,6 +63,7 @@ class PostgresSection:
         session, self._session = self._session, None
         if session is None:
             return
+        session.is_lent = False
         try:
             if not session.closed:
                 session.rollback()

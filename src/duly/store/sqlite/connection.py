@@ -163,12 +163,7 @@ class WriteLock:
 
     def acquire(self) -> None:
         """Wait for the lock; a thread that holds it already is told so instead of stalling."""
-        if self._owner == threading.get_ident():
-            message = (
-                "this thread holds the database's write lock in a transactional section; "
-                "write through it with using(connection=duly.current().connection)"
-            )
-            raise WouldBlockItself(message)
+        self.refuse_owner()
         self._mutex.acquire()
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
@@ -176,6 +171,15 @@ class WriteLock:
             self._mutex.release()
             raise
         self._owner = threading.get_ident()
+
+    def refuse_owner(self) -> None:
+        """Tell the thread that holds the lock that it must not wait for it, nor for who does."""
+        if self._owner == threading.get_ident():
+            message = (
+                "this thread holds the database's write lock in a transactional section; "
+                "write through it with using(connection=duly.current().connection)"
+            )
+            raise WouldBlockItself(message)
 
     def release(self) -> None:
         """Let the next writer go on."""

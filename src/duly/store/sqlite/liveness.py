@@ -73,8 +73,13 @@ class FilePulse:
             os.close(descriptor)
 
     def forget(self, worker_id: str) -> None:
-        """Remove a dead worker's file."""
-        life_path(self._folder, worker_id).unlink(missing_ok=True)
+        """Remove a dead worker's file, and beat for it no more."""
+        path = life_path(self._folder, worker_id)
+        path.unlink(missing_ok=True)
+        with self._mutex:
+            # Closing it would drop the lock that this very process may still hold on it.
+            if worker_id in self._counters and path not in _held_here:
+                os.close(self._counters.pop(worker_id)[0])
 
     def seen_at(self, worker_id: str) -> int | None:
         """Return when the worker beat last, for people to look at."""

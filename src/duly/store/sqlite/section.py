@@ -28,6 +28,7 @@ class SqliteSection:
                 connection = connect(self._store.path)
                 with driver_errors(self._store.path):
                     connection.execute("BEGIN IMMEDIATE")
+                    connection.set_authorizer(_guard)
             except BaseException:
                 self._store.lock.release()
                 raise
@@ -40,6 +41,7 @@ class SqliteSection:
         try:
             with driver_errors(self._store.path):
                 faultpoints.hit("transaction.before_settle")
+                connection.set_authorizer(None)
                 (answer,) = settle(connection.cursor(), [op], self._store.now())
                 if answer is Settled.DONE:
                     faultpoints.hit("transaction.before_commit")
@@ -55,8 +57,14 @@ class SqliteSection:
         if connection is None:
             return
         try:
+            connection.set_authorizer(None)
             if connection.in_transaction:
                 connection.rollback()
             connection.close()
         finally:
             self._store.lock.release()
+
+
+def _guard(action: int, *_what: str | None) -> int:
+    """Refuse the body a COMMIT or ROLLBACK of its own: its writes end with its run."""
+    return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION else sqlite3.SQLITE_OK

@@ -134,11 +134,15 @@ class SqliteStore(SqliteInspector):
 
     def apply(self, ops: Sequence[Op]) -> list[Any]:
         """Write the ops and return their answers, in order."""
-        return self._here().committer.apply(ops)
+        here = self._here()
+        here.lock.refuse_owner()
+        return here.committer.apply(ops)
 
     def submit(self, ops: Sequence[Op], done: Done) -> None:
         """Write the ops from the committer's thread."""
-        self._here().committer.submit(ops, done)
+        here = self._here()
+        here.lock.refuse_owner()
+        here.committer.submit(ops, done)
 
     def _write(self, ops: list[Op]) -> list[Any]:
         kinds = set(map(type, ops))

@@ -1,0 +1,26 @@
+"""What tests of workers wait for."""
+
+from duly import Duly
+from duly.runtime.embedded import EmbeddedWorker
+from duly.store.protocol import Recover
+from tests.servers.processes import wait_until
+from tests.store.conformance.verbs import lost
+
+
+def wait_until_empty(worker: EmbeddedWorker) -> None:
+    """Wait until every body has ended and its end is recorded or dropped."""
+    inner = worker._worker  # noqa: SLF001
+    assert inner is not None
+    wait_until(inner.hand.is_empty, seconds=20, what="the bodies have ended")
+
+
+def take_over(app: Duly, worker: EmbeddedWorker, run_id: str) -> None:
+    """Declare a worker dead that does not know it yet: its next beat is far away."""
+    wait_until(
+        lambda: worker._keepalive.beats_succeeded_since is not None,  # noqa: SLF001
+        seconds=20,
+        what="the first beat",
+    )
+    holder = app.runs.get(run_id).record.worker_id
+    assert holder is not None
+    app.store.apply([Recover(holder, lost)])

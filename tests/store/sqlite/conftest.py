@@ -1,0 +1,28 @@
+"""The SQLite store that the tests of this folder run on, in both journal modes."""
+
+from contextlib import closing
+
+import pytest
+
+from duly.store.opening import open_store, sqlite_path
+from tests.store.conformance.opening import opened_tables
+
+
+@pytest.fixture
+def path(store_url):
+    """The file of a store in each journal mode; the one in rollback mode is an application's."""
+    return sqlite_path(store_url)
+
+
+@pytest.fixture
+def store(store_url):
+    """A store on that file."""
+    with closing(open_store(store_url)) as store:
+        yield store
+
+
+@pytest.fixture
+def tables(store, store_url):
+    """Its tables."""
+    with opened_tables(store_url) as tables:
+        yield tables

@@ -1,0 +1,408 @@
+"""What only SQLite does: where its file lies, who else writes it, how it dies, who lives beside it.
+
+None of this exists on PostgreSQL, where a server looks after files, locks and crashes.
+"""
+
+# ruff: noqa: SLF001 - some faults can only be brought about on the store's own connection
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from duly.errors import (
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreRefused,
+    WouldBlockItself,
+)
+from duly.store.opening import open_store
+from duly.store.protocol import Settled
+from duly.store.sqlite import connection as connection_module
+from duly.store.sqlite.connection import file_system_of, wal_can_lose_commits
+from tests.store.conformance.verbs import (
+    claim,
+    enqueue_and_claim,
+    enqueue_many,
+    enqueue_one,
+    listed_ids,
+    order,
+    register,
+    success,
+)
+from tests.store.sqlite.verbs import REPOSITORY, TIMEOUT, closing_life, open_at
+
+pytestmark = pytest.mark.stores("sqlite")
+
+
+def mode_of(path):
+    return path.stat().st_mode & 0o777
+
+
+def journal_mode_of(path):
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("PRAGMA journal_mode").fetchone()[0]
+
+
+# -- where the file lies --
+
+
+def test_a_new_file_and_what_lies_beside_it_are_for_their_owner_alone(tmp_path):
+    file = tmp_path / "new.db"
+    before = os.umask(0)
+    try:
+        with open_at(file) as store, closing_life(store):
+            enqueue_one(store)
+            modes = {entry.name: mode_of(entry) for entry in tmp_path.iterdir()}
+            lives = [mode_of(entry) for entry in (tmp_path / "new.db-duly.d").iterdir()]
+    finally:
+        os.umask(before)
+
+    assert modes == {
+        "new.db": 0o600,
+        "new.db-wal": 0o600,
+        "new.db-shm": 0o600,
+        "new.db-duly.lock": 0o600,
+        "new.db-duly.d": 0o700,
+    }
+    assert lives == [0o600]
+
+
+def test_a_symbolic_link_is_refused(tmp_path):
+    (tmp_path / "real.db").touch()
+    (tmp_path / "link.db").symlink_to(tmp_path / "real.db")
+
+    with pytest.raises(StoreRefused, match="symbolic link"):
+        open_store(f"sqlite:///{tmp_path / 'link.db'}")
+
+    assert (tmp_path / "real.db").stat().st_size == 0
+
+
+def test_a_missing_folder_is_refused(tmp_path):
+    with pytest.raises(StoreRefused, match="does not exist"):
+        open_store(f"sqlite:///{tmp_path / 'missing' / 'new.db'}")
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path):
+    file = tmp_path / "letter.txt"
+    file.write_text("Dear Ada, this is no database, whatever it is called. " * 100)
+    before = file.read_bytes()
+
+    with pytest.raises(StoreRefused, match="not a sound SQLite database"):
+        open_store(f"sqlite:///{file}")
+
+    assert file.read_bytes() == before
+
+
+OPEN_WITHOUT_PRIVILEGES = """
+import os, sys
+from duly.errors import DulyError
+from duly.store.opening import open_store
+import duly.store.sqlite.store
+
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+try:
+    store = open_store(sys.argv[1])
+    store.close()
+except DulyError as error:
+    print(type(error).__name__, error)
+else:
+    print("opened")
+"""
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that every user may enter, which pytest's own folders are not."""
+    with tempfile.TemporaryDirectory(prefix="duly-test-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+        folder.chmod(0o755)
+
+
+def opened_by_somebody_without_rights(file):
+    """Try it as a user for whom permissions count; they do not for root."""
+    done = subprocess.run(
+        [sys.executable, "-c", OPEN_WITHOUT_PRIVILEGES, f"sqlite:///{file}"],
+        cwd=REPOSITORY,
+        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.process
+def test_a_folder_that_cannot_be_written_is_refused(open_folder):
+    open_folder.chmod(0o555)
+
+    said = opened_by_somebody_without_rights(open_folder / "new.db")
+
+    assert said.startswith("StoreReadOnly")
+    assert "permissions" in said
+    assert list(open_folder.iterdir()) == []
+
+
+@pytest.mark.process
+def test_a_file_in_a_folder_that_cannot_be_written_is_refused(open_folder):
+    file = open_folder / "there.db"
+    with open_at(file) as store:
+        enqueue_one(store)
+    for entry in open_folder.iterdir():
+        entry.chmod(0o666)
+    (open_folder / "there.db-duly.lock").unlink()
+    open_folder.chmod(0o555)
+
+    assert opened_by_somebody_without_rights(file).startswith("StoreReadOnly")
+
+
+@pytest.mark.process
+def test_a_file_that_cannot_be_written_is_refused(open_folder):
+    file = open_folder / "application.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE application_data (id)")
+    file.chmod(0o444)
+    open_folder.chmod(0o777)
+
+    assert opened_by_somebody_without_rights(file).startswith("StoreReadOnly")
+
+
+@pytest.mark.process
+def test_a_folder_that_cannot_be_entered_is_refused(open_folder):
+    closed = open_folder / "closed"
+    closed.mkdir(mode=0o000)
+
+    try:
+        said = opened_by_somebody_without_rights(closed / "new.db")
+    finally:
+        closed.chmod(0o700)
+
+    assert said.startswith(("StoreReadOnly", "StoreRefused"))
+
+
+@pytest.mark.process
+def test_somebody_without_special_rights_may_use_a_folder_of_their_own(open_folder):
+    """The counter-proof of the tests above: what they show is the permissions' doing."""
+    open_folder.chmod(0o777)
+
+    assert opened_by_somebody_without_rights(open_folder / "new.db") == "opened\n"
+
+
+# -- file systems --
+
+
+@pytest.fixture
+def mounts(monkeypatch):
+    """Lets the system report other mounts than it has."""
+    read_text = Path.read_text
+    reported = []
+
+    def read(self, *args, **kwargs):
+        if str(self) == "/proc/self/mounts":
+            return "".join(f"{line}\n" for line in reported)
+        return read_text(self, *args, **kwargs)
+
+    monkeypatch.setattr(connection_module.Path, "read_text", read)
+    return reported
+
+
+@pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph"])
+def test_a_network_file_system_is_refused(tmp_path, mounts, kind):
+    mounts += ["/dev/vda / ext4 rw 0 0", f"server:/share {tmp_path} {kind} rw 0 0"]
+
+    with pytest.raises(StoreRefused, match=f"lies on {kind}"):
+        open_store(f"sqlite:///{tmp_path / 'new.db'}")
+
+    assert not (tmp_path / "new.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind"),
+    [
+        (["/dev/vda / ext4 rw 0 0"], "ext4"),
+        (["server:/share / nfs rw 0 0", "tmpfs {place} tmpfs rw 0 0"], "tmpfs"),
+        (["/dev/vda / ext4 rw 0 0", "server:/share {place}x nfs rw 0 0"], "ext4"),
+        (["/dev/vda / ext4 rw 0 0", "server:/share {place}/deeper nfs rw 0 0"], "ext4"),
+        # What was mounted last over the same place is what one sees.
+        (["server:/share {place} nfs rw 0 0", "/dev/vda {place} xfs rw 0 0"], "xfs"),
+        ([], ""),
+    ],
+)
+def test_the_file_system_of_a_folder_is_that_of_its_innermost_mount(tmp_path, mounts, lines, kind):
+    place = tmp_path.resolve()
+    mounts += [line.format(place=place) for line in lines]
+
+    assert file_system_of(tmp_path) == kind
+
+
+def test_a_mount_point_with_blanks_is_understood(tmp_path, mounts):
+    folder = tmp_path / "my share"
+    folder.mkdir()
+    escaped = str(folder.resolve()).replace(" ", "\\040")
+    mounts += ["/dev/vda / ext4 rw 0 0", f"server:/share {escaped} nfs4 rw 0 0"]
+
+    assert file_system_of(folder) == "nfs4"
+
+
+# -- the journal --
+
+
+def test_a_file_of_its_own_is_put_into_wal_mode(tmp_path):
+    with open_at(tmp_path / "own.db"):
+        pass
+
+    assert journal_mode_of(tmp_path / "own.db") == "wal"
+
+
+def test_an_empty_file_is_its_own(tmp_path):
+    (tmp_path / "empty.db").touch()
+
+    with open_at(tmp_path / "empty.db"):
+        pass
+
+    assert journal_mode_of(tmp_path / "empty.db") == "wal"
+
+
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+def test_an_applications_file_keeps_its_journal_mode_and_its_data(tmp_path, mode):
+    file = tmp_path / "application.db"
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute(f"PRAGMA journal_mode = {mode}")
+        connection.execute("CREATE TABLE application_data (note)")
+        connection.execute("INSERT INTO application_data VALUES ('mine')")
+
+    with open_at(file) as store:
+        enqueue_one(store)
+    with open_at(file) as store:
+        assert len(listed_ids(store)) == 1
+
+    assert journal_mode_of(file) == mode
+    with closing(sqlite3.connect(file)) as connection:
+        assert connection.execute("SELECT note FROM application_data").fetchall() == [("mine",)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "version", "warned"),
+    [
+        ("wal", (3, 40, 1), True),
+        ("wal", (3, 51, 3), False),
+        ("delete", (3, 40, 1), False),
+    ],
+)
+def test_an_applications_file_in_wal_mode_is_worth_a_warning_on_a_vulnerable_build(
+    tmp_path, monkeypatch, mode, version, warned
+):
+    file = tmp_path / "application.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute(f"PRAGMA journal_mode = {mode}")
+        connection.execute("CREATE TABLE application_data (note)")
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", version)
+
+    with open_at(file) as store:
+        assert bool(store.notices) == warned
+
+
+@pytest.mark.parametrize(
+    ("version", "vulnerable"),
+    [
+        ((3, 35, 0), True),
+        ((3, 44, 5), True),
+        ((3, 44, 6), False),
+        ((3, 45, 0), True),
+        ((3, 50, 6), True),
+        ((3, 50, 7), False),
+        ((3, 51, 2), True),
+        ((3, 51, 3), False),
+        ((3, 52, 0), False),
+        ((4, 0, 0), False),
+    ],
+)
+def test_the_builds_that_can_lose_commits_in_wal_mode_are_known(monkeypatch, version, vulnerable):
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", version)
+
+    assert wal_can_lose_commits() == vulnerable
+
+
+def test_every_commit_is_flushed_to_the_disk(store):
+    full = 2
+
+    for connection in (store._process.writer, store._process.reader):
+        assert connection.execute("PRAGMA synchronous").fetchone() == (full,)
+
+
+# -- a disk that is full --
+
+
+def test_a_full_disk_is_an_error_that_leaves_nothing_half_written(store, tables):
+    register(store)
+    found = enqueue_and_claim(store)
+    (pages,) = store._process.writer.execute("PRAGMA page_count").fetchone()
+    store._process.writer.execute(f"PRAGMA max_page_count = {pages}")
+    before = tables.everything()
+    large = json.dumps([[], {"text": "x" * 100_000}])
+
+    with pytest.raises(StoreFull, match="free space"):
+        store.apply([order(arguments=large, key=f"key {n}", tags={"n": "1"}) for n in range(20)])
+
+    assert tables.everything() == before
+    assert tables.rows("PRAGMA integrity_check") == [("ok",)]
+    store._process.writer.execute(f"PRAGMA max_page_count = {pages + 10_000}")
+    assert store.apply([success(found)]) == [Settled.DONE]
+    assert enqueue_one(store, arguments=large)
+
+
+# -- one connection per section --
+
+
+def test_a_write_of_the_thread_that_holds_the_lock_is_refused_instead_of_blocking(store):
+    section = store.section()
+    section.connection.execute("SELECT 1")
+
+    with pytest.raises(WouldBlockItself):
+        enqueue_one(store)
+
+    section.rollback()
+    assert enqueue_one(store)
+
+
+def test_settling_many_takes_few_statements(store):
+    register(store)
+    enqueue_many(store, 200)
+    claims = claim(store)
+    statements = []
+    store._process.writer.set_trace_callback(statements.append)
+
+    answers = store.apply([success(found)._replace(keyed=False) for found in claims])
+
+    store._process.writer.set_trace_callback(None)
+    assert answers == [Settled.DONE] * 200
+    assert len(statements) < 20
+
+
+def test_a_closed_store_says_so(store_url):
+    store = open_store(store_url)
+    store.close()
+
+    with pytest.raises(StoreError, match="closed"):
+        enqueue_one(store)
+
+
+def test_a_store_that_cannot_be_written_any_more_says_so(store):
+    store._process.writer.execute("PRAGMA query_only = ON")
+
+    with pytest.raises(StoreReadOnly):
+        enqueue_one(store)

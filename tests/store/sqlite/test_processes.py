@@ -1,0 +1,235 @@
+"""Several processes on one SQLite file: they take turns, die in the middle, and fork.
+
+On PostgreSQL the server stands between them, so none of this can happen there.
+"""
+
+import json
+import os
+import signal
+import sqlite3
+import time
+from contextlib import closing
+
+import pytest
+
+from duly import faultpoints
+from duly.store.protocol import RunFilter
+from tests.store.conformance.verbs import (
+    OTHER_WORKER,
+    claim,
+    enqueue_many,
+    enqueue_one,
+    key,
+    listed_ids,
+    register,
+    state_of,
+)
+from tests.store.sqlite.verbs import TIMEOUT, open_at, running, tell
+
+SCALE = float(os.environ.get("DULY_TEST_SCALE", "1"))
+pytestmark = [pytest.mark.stores("sqlite"), pytest.mark.process]
+
+# -- several processes --
+
+
+WRITE_WITHOUT_PAUSE = """
+import sys, threading
+from duly.store.opening import open_store
+from tests.store.conformance.verbs import order
+
+store = open_store(sys.argv[1])
+written = 0
+stop = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.readline(), stop.set()), daemon=True).start()
+while not stop.is_set():
+    store.apply([order() for _ in range(20)])
+    written += 20
+    if written == 20:
+        print("writing", flush=True)
+store.close()
+print(written, flush=True)
+"""
+
+
+def test_processes_that_write_without_pause_do_not_starve_another(store, store_url):
+    waits = []
+    with (
+        running(WRITE_WITHOUT_PAUSE, store_url) as first,
+        running(WRITE_WITHOUT_PAUSE, store_url) as second,
+        running(WRITE_WITHOUT_PAUSE, store_url) as third,
+    ):
+        writers = [first, second, third]
+        for writer in writers:
+            assert writer.stdout.readline() == "writing\n"
+        until = time.monotonic() + 1.5 * SCALE
+        while time.monotonic() < until:
+            begin = time.monotonic()
+            enqueue_one(store)
+            waits.append(time.monotonic() - begin)
+        for writer in writers:
+            tell(writer, "stop")
+        written = [int(writer.stdout.readline()) for writer in writers]
+        ended = [writer.wait(TIMEOUT) for writer in writers]
+
+    # "database is locked" in any of them would have ended it with an error.
+    assert ended == [0, 0, 0]
+    assert max(waits) < 0.5
+    assert min(written) > 20
+    assert len(store.list_runs(RunFilter(limit=10_000_000))) == sum(written) + len(waits)
+
+
+STRIKE = """
+import json, sys
+from duly import faultpoints
+from duly.core.record import Claim
+from duly.store.opening import open_store
+from tests.store.conformance.verbs import (
+    OTHER_WORKER, another_try, claim, failure, order, recover, success
+)
+
+store = open_store(sys.argv[1])
+faultpoints.arm_from_environment()
+match sys.argv[2]:
+    case "enqueue":
+        keyed = [order(key=f"new {n}", tags={"customer": "17"}) for n in range(5)]
+        store.apply([*keyed, order(delay_seconds=60)])
+    case "claim":
+        claim(store, 3, worker=OTHER_WORKER)
+    case "settle":
+        first, second, third, fourth = (Claim._make(claim) for claim in json.loads(sys.argv[3]))
+        store.apply(
+            [success(first), failure(second), another_try(third), another_try(fourth, 60.0)]
+        )
+    case "recover":
+        recover(store)
+"""
+VERBS = ("enqueue", "claim", "settle", "recover")
+POINTS = [name for name in faultpoints.NAMES if name.partition(".")[0] in VERBS]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_process_killed_inside_a_write_leaves_all_of_it_or_nothing(
+    store, store_url, path, tables, point
+):
+    register(store)
+    register(store, OTHER_WORKER)
+    enqueue_many(store, 4)
+    claims = claim(store)
+    for number in range(6):
+        enqueue_one(store, key=key(f"key {number}"), tags={"customer": "17"})
+    before = tables.everything()
+    verb, _, moment = point.partition(".")
+
+    with running(
+        STRIKE, store_url, verb, json.dumps(claims), DULY_FAULTPOINTS=f"{point}=kill"
+    ) as child:
+        ended = child.wait(TIMEOUT)
+
+    assert ended == -signal.SIGKILL, "the fault must have struck"
+    after = tables.everything()
+    if moment == "after_commit":
+        assert states_after(store, claims) == EXPECTED_STATES[verb]
+    else:
+        assert after == before
+    assert tables.rows("PRAGMA integrity_check") == [("ok",)]
+    assert_each_run_is_in_one_place(tables)
+    # The dead process's lock is free, and whoever comes next goes on.
+    assert enqueue_one(store)
+    with open_at(path) as reopened:
+        assert len(listed_ids(reopened)) == len(listed_ids(store))
+
+
+EXPECTED_STATES = {
+    "enqueue": (["running"] * 4, {"queued": 12, "running": 4}),
+    "claim": (["running"] * 4, {"queued": 3, "running": 7}),
+    "settle": (
+        ["succeeded", "failed", "queued", "queued"],
+        {"queued": 8, "succeeded": 1, "failed": 1},
+    ),
+    "recover": (["queued"] * 4, {"queued": 10}),
+}
+
+
+def states_after(store, claims):
+    """Return the states of the claimed runs, and how many runs are in each state."""
+    counts = {}
+    for run in store.list_runs(RunFilter(limit=100)):
+        counts[run.state] = counts.get(run.state, 0) + 1
+    return [state_of(store, found.run_id) for found in claims], counts
+
+
+def assert_each_run_is_in_one_place(tables):
+    rows = tables.rows("SELECT id FROM duly_every_run")
+    keys = tables.rows("SELECT run_id FROM duly_keys")
+    tags = tables.rows("SELECT run_id FROM duly_tags")
+    assert len(rows) == len(set(rows))
+    assert set(keys) | set(tags) <= set(rows)
+
+
+# -- forked children --
+
+
+FORK_AND_CLOSE_FIRST = """
+import os, sys
+from duly.store.opening import open_store
+from tests.store.conformance.verbs import enqueue_one
+
+stores = [open_store(sys.argv[1]), open_store(sys.argv[1])]
+enqueue_one(stores[0])
+closed = os.pipe()
+if os.fork() == 0:
+    enqueue_one(stores[1])
+    print("forked", flush=True)
+    os.read(closed[0], 1)
+    enqueue_one(stores[0])
+    print("written", flush=True)
+    os._exit(0)
+sys.stdin.readline()
+for store in stores:
+    store.close()
+os.write(closed[1], b"!")
+os.wait()
+print("ended", flush=True)
+"""
+
+
+def test_what_a_forked_child_writes_survives_its_parents_end(path, store_url):
+    """A parent that closes finds itself alone, if its child only seems to hold its locks."""
+    with running(FORK_AND_CLOSE_FIRST, store_url) as process:
+        assert process.stdout.readline() == "forked\n"
+        tell(process, "close")
+        assert process.stdout.readline() == "written\n"
+        assert process.stdout.readline() == "ended\n"
+
+    with open_at(path) as store:
+        assert len(listed_ids(store)) == 3
+
+
+FORK_IN_A_TRANSACTION = """
+import os, sys
+from duly.errors import StoreError
+from duly.store.opening import open_store
+from tests.store.conformance.verbs import enqueue_one, listed_ids
+
+store = open_store(sys.argv[1])
+section = store.section()
+section.connection.execute("CREATE TABLE half (id)")
+if os.fork() == 0:
+    try:
+        enqueue_one(store)
+    except StoreError as error:
+        print(error, flush=True)
+    os._exit(0)
+os.wait()
+section.rollback()
+print(enqueue_one(store) in listed_ids(store), flush=True)
+"""
+
+
+def test_a_child_forked_inside_a_transaction_is_told_that_it_cannot_go_on(path, store_url):
+    with running(FORK_IN_A_TRANSACTION, store_url) as process:
+        assert "middle of a transaction" in process.stdout.readline()
+        assert process.stdout.readline() == "True\n"
+
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

@@ -1,0 +1,233 @@
+"""PostgreSQL only: sessions that end, hang or freeze, and what the store makes of it."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from typing import Any
+
+import psycopg
+import pytest
+
+from duly import faultpoints
+from duly.errors import StoreUnavailable
+from duly.store.opening import open_store
+from duly.store.postgres import connection as connection_module
+from duly.store.postgres import pulse, sweep
+from duly.store.postgres.claim import SQL as CLAIM
+from duly.store.postgres.connection import HOT, connect
+from duly.store.protocol import AddLogs, HandBackUnknown, Settled
+from tests.servers.postgres import PostgresEndpoint, PostgresServer
+from tests.servers.processes import wait_until
+from tests.store.conformance.verbs import (
+    OTHER_WORKER,
+    TIMEOUT,
+    WORKER,
+    accept,
+    cancel,
+    claim,
+    claim_one,
+    claimed_ids,
+    enqueue_and_claim,
+    enqueue_many,
+    enqueue_one,
+    recover,
+    register,
+    state_of,
+    succeed,
+    success,
+    tick,
+)
+from tests.store.postgres_verbs import (
+    PLACE,
+    InBackground,
+    claim_without_commit,
+    wait_for_a_lock,
+)
+
+
+@pytest.fixture
+def url(postgres_server: PostgresEndpoint) -> Iterator[str]:
+    """A fresh database."""
+    url = postgres_server.create_database()
+    yield url
+    postgres_server.drop_database(url)
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Any]:
+    """A store in it, with a live worker."""
+    with closing(open_store(url)) as store:
+        register(store)
+        yield store
+
+
+@pytest.fixture
+def connection(url: str, store: Any) -> Iterator[psycopg.Connection[Any]]:
+    """A connection of somebody else's to the same database, in transactions of its own."""
+    with closing(psycopg.connect(url)) as connection:
+        yield connection
+
+
+@contextmanager
+def armed(name: str, action: Callable[[], None]) -> Iterator[None]:
+    """Have something happen at a fault point."""
+    faultpoints.arm(name, action)
+    try:
+        yield
+    finally:
+        faultpoints.disarm()
+
+
+def terminate_all(connection: psycopg.Connection[Any]) -> None:
+    """End every other session of this database."""
+    connection.execute(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        " AND backend_type = 'client backend'"
+    )
+    connection.commit()
+
+
+def test_sessions_that_were_ended_while_idle_are_replaced_unnoticed(store, connection):
+    keyed = enqueue_one(store, key="k")
+    held = claim_one(store)
+    store.pulse().beat([WORKER])
+    terminate_all(connection)
+
+    assert store.get_run(keyed).state == "running"
+    assert succeed(store, held) is Settled.DONE
+    terminate_all(connection)
+    assert accept(store, key="k").run_id == keyed
+    assert claimed_ids(store) == []
+    run_id = enqueue_one(store)
+    assert claimed_ids(store) == [run_id]
+    assert store.apply([AddLogs(run_id, 1, ((0, "info", "hello"),))]) == [True]
+    assert cancel(store, run_id) == "requested"
+    assert store.pulse().beat([WORKER]) == {WORKER}
+
+
+def test_a_session_that_ends_under_a_waiting_settle_is_made_good(url, store, connection):
+    held = enqueue_and_claim(store)
+    connection.execute("SELECT 1 FROM duly_runs WHERE id = %s FOR UPDATE", [held.run_id])
+
+    settling = InBackground(lambda: succeed(store, held))
+    wait_for_a_lock(url, what="the settle waits for the row")
+    terminate_all(connection)
+
+    assert settling.answer() is Settled.DONE
+    assert state_of(store, held.run_id) == "succeeded"
+
+
+def test_the_store_outlives_its_server(private_postgres: PostgresServer):
+    with closing(open_store(private_postgres.create_database())) as store:
+        register(store)
+        woken = threading.Event()
+        end = store.listen(woken.set)
+        before = enqueue_one(store)
+        assert woken.wait(TIMEOUT)
+        private_postgres.stop("immediate")
+
+        with pytest.raises(StoreUnavailable):
+            enqueue_one(store)
+        with pytest.raises(StoreUnavailable):
+            store.pulse().beat([WORKER])
+        woken.clear()
+        private_postgres.start()
+
+        after = enqueue_one(store)
+        assert claimed_ids(store) == [before, after]
+        assert woken.wait(TIMEOUT)
+        assert store.pulse().beat([WORKER]) == {WORKER}
+        end()
+
+
+def test_a_beat_fails_rather_than_hangs(url, connection, monkeypatch):
+    monkeypatch.setattr(pulse, "ANSWER_SECONDS", 1)
+    with closing(open_store(url)) as store:
+        connection.execute("SELECT 1 FROM duly_workers FOR UPDATE")
+
+        with pytest.raises(StoreUnavailable):
+            store.pulse().beat([WORKER])
+
+        connection.rollback()
+        assert store.pulse().beat([WORKER, OTHER_WORKER]) == {WORKER}
+        assert store.pulse().read() == {WORKER: 1}
+
+
+def test_a_worker_frozen_over_an_unread_answer_holds_up_recovery_only_so_long(url, store):
+    """The server waits inside the claim's transaction for room to write its answer."""
+    for _ in range(20):
+        enqueue_many(store, 5, arguments="x" * 250_000)
+    impatient = {**HOT, "tcp_user_timeout": "1s"}
+    with closing(connect(store._address, impatient)) as frozen:  # noqa: SLF001 - as the store does
+        frozen.execute("BEGIN")
+        frozen.execute(CLAIM["is_live"], {"worker_id": WORKER})
+        take = CLAIM["take"] % {name: f"${n}" for n, name in enumerate(PLACE, 1)}
+        values = [None if value is None else str(value).encode() for value in PLACE.values()]
+        frozen.pgconn.send_query_params(take.encode(), values)
+        wait_until(lambda: is_writing(url), seconds=TIMEOUT, what="the server waits for its client")
+
+        assert recover(store) == []
+
+
+def is_writing(url: str) -> bool:
+    """Say whether some server waits until its client reads."""
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'ClientWrite'"
+    with psycopg.connect(url) as connection:
+        return connection.execute(waiting).fetchone() != (0,)
+
+
+def test_a_settle_frozen_before_its_commit_holds_up_recovery_only_so_long(url, store, monkeypatch):
+    monkeypatch.setattr(connection_module, "FROZEN", "1s")
+    held = enqueue_and_claim(store)
+    section = store.section()
+
+    def freeze():
+        assert recover(store) == [held.run_id]
+
+    with armed("transaction.before_commit", freeze), pytest.raises(StoreUnavailable):
+        section.settle_and_commit(success(held))
+
+    assert state_of(store, held.run_id) == "queued"
+
+
+def test_dead_rows_are_cleared_away_by_the_tick(store, connection, monkeypatch):
+    monkeypatch.setattr(sweep, "DEAD_ROWS", 10)
+    enqueue_many(store, 50)
+    store.apply([success(found) for found in claim(store)])
+    vacuums = "SELECT pg_stat_get_vacuum_count('duly_runs'::regclass)"
+
+    def has_swept() -> bool:
+        tick(store)
+        connection.rollback()
+        return connection.execute(vacuums).fetchone() != (0,)
+
+    wait_until(has_swept, seconds=TIMEOUT, what="somebody vacuums")
+
+
+def test_a_forked_child_opens_its_own_connections(store):
+    run_id = enqueue_one(store)
+    child = os.fork()
+    if child == 0:
+        with suppress(BaseException):
+            os._exit(0 if claimed_ids(store) == [run_id] else 1)
+        os._exit(2)
+    _, status = os.waitpid(child, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert state_of(store, run_id) == "running"
+    assert accept(store).new
+
+
+def test_what_a_claim_took_unheard_of_is_handed_back(store, connection):
+    enqueue_many(store, 2)
+    connection.rollback()
+    known = claim(store, 1)[0]
+    unknown = claim_without_commit(connection)
+    connection.commit()
+
+    given_back = store.apply([HandBackUnknown(WORKER, frozenset({known.run_id}))])[0]
+
+    assert given_back == unknown
+    assert state_of(store, unknown[0]) == "queued"
