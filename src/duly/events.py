@@ -1,5 +1,7 @@
 """Facts, told after they are durable. `observe` turns them into logs, metrics and spans."""
 
+import sys
+import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -103,6 +105,11 @@ class Bus:
         self.tells_successes = self.tells_successes or successes
 
     def emit(self, event: Event) -> None:
-        """Tell everyone."""
+        """Tell everyone; one who raises is shown and keeps neither the others nor us from work."""
         for subscriber in self._subscribers:
-            subscriber(event)
+            try:
+                subscriber(event)
+            except Exception:  # noqa: BLE001 - an observer must not end a thread of the engine
+                threading.excepthook(
+                    threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
+                )

@@ -28,7 +28,8 @@ class Keepalive:
 
         `disowned` is told the ids that the store no longer calls live.
         """
-        if beat * 3 > lease or margin * 2 > lease:
+        # Three times 0.2 is more than 0.6 in binary.
+        if beat * 3 > lease * (1 + 1e-9) or margin * 2 > lease:
             message = (
                 f"the lease ({lease} s) must be at least three beats ({beat} s each) long, "
                 f"or one late beat would lose it"
@@ -60,7 +61,7 @@ class Keepalive:
         """End the thread."""
         self._ended = True
         self._due.set()
-        if self._thread.is_alive():
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
 
     def _run(self) -> None:

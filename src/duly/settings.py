@@ -41,7 +41,8 @@ class WorkerSettings:
             if getattr(self, name) < 1:
                 message = f"{name} must be at least 1, not {getattr(self, name)}"
                 raise BadOption(message)
-        if self.beat <= 0 or self.beat * 3 > self.lease:
+        # Three times 0.2 is more than 0.6 in binary.
+        if self.beat <= 0 or self.beat * 3 > self.lease * (1 + 1e-9):
             message = (
                 f"the lease ({self.lease} s) must be at least three beats ({self.beat} s each)"
             )

@@ -17,7 +17,7 @@ from tests.runtime import shop as shop_module
 from tests.servers.processes import wait_until
 
 
-class Silent(Exception):  # noqa: N818 - its name is beside the point
+class Silent(Exception):
     """An exception that cannot even be shown."""
 
     def __str__(self) -> str:

@@ -9,6 +9,8 @@ import pytest
 from duly import Duly, StoreUnavailable, current, faultpoints
 from duly.errors import WorkerTimeout
 from duly.events import ClaimsHandedBack, WorkerEnded, WorkerStarted
+from duly.runtime.recovery import recover_worker
+from duly.store.opening import runtime_folder
 from tests.runtime.waiting import take_over, wait_until_empty
 from tests.servers.processes import wait_until
 
@@ -143,6 +145,9 @@ def test_a_body_that_outlives_the_grace_keeps_its_claim_until_it_has_ended(app, 
         assert bodies == [1]
         go_on.set()
         assert run.result(timeout=20) == 1
+        wait_until(
+            lambda: len(live_workers(other)) == 1, seconds=20, what="the first one parts as well"
+        )
     other.close()
 
 
@@ -315,10 +320,7 @@ class TestNewIdentity:
 
             monkeypatch.setattr(app.store, "apply", apply)
             before = worker._worker.worker_id  # noqa: SLF001
-            from duly.store.protocol import Recover  # noqa: PLC0415
-            from tests.store.conformance.verbs import lost  # noqa: PLC0415
-
-            real([Recover(before, lost)])
+            recover_worker(app.store, app.bus, before, runtime_folder(app.store))
 
             wait_until(lambda: failures == [], seconds=20, what="it tried in vain")
             assert body.enqueue().result(timeout=20) == "done"

@@ -2,9 +2,9 @@
 
 from duly import Duly
 from duly.runtime.embedded import EmbeddedWorker
-from duly.store.protocol import Recover
+from duly.runtime.recovery import recover_worker
+from duly.store.opening import runtime_folder
 from tests.servers.processes import wait_until
-from tests.store.conformance.verbs import lost
 
 
 def wait_until_empty(worker: EmbeddedWorker) -> None:
@@ -23,4 +23,4 @@ def take_over(app: Duly, worker: EmbeddedWorker, run_id: str) -> None:
     )
     holder = app.runs.get(run_id).record.worker_id
     assert holder is not None
-    app.store.apply([Recover(holder, lost)])
+    recover_worker(app.store, app.bus, holder, runtime_folder(app.store))

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from duly.cli.output import print_json
+from duly.cli.output import print_json, print_note
 from duly.cli.session import Session, pass_session, shared_options
 from duly.clock import monotonic
 from duly.prove.demo import (
@@ -23,11 +23,11 @@ from duly.prove.demo import (
     run_demo,
     total,
 )
-from duly.prove.places import own_folder, own_tables
+from duly.prove.places import Folder, own_tables
 from duly.settings import store_url
 
 _SAY_SECONDS = 2.0
-_INTERRUPTED_SHOWN = 5
+_INTERRUPTED_SHOWN = 2
 
 
 @click.command("demo")
@@ -50,11 +50,14 @@ def command(session: Session, /, *, orders: int, seconds: float, seed: int) -> N
     """
     console = Console(stderr=session.as_json, highlight=False, emoji=False)
     quiet = session.quiet or session.as_json
-    with own_folder() as folder, own_tables(store_url(session.url), folder) as url:
+    with Folder() as folder, own_tables(store_url(session.url), folder.path) as url:
         if not quiet:
             _introduce(console, orders)
         with _watching(console, quiet=quiet) as watch:
-            result = run_demo(url, folder, watch, orders=orders, seconds=seconds, seed=seed)
+            result = run_demo(url, folder.path, watch, orders=orders, seconds=seconds, seed=seed)
+        if not result.holds:
+            folder.keep()
+            print_note(f"What every process noted is kept in {folder.path}")
     if session.as_json:
         print_json(result.document())
     else:
@@ -66,7 +69,8 @@ def _introduce(console: Console, orders: int) -> None:
     console.print(
         f"{orders:,} orders, {TREES} keepers with {PROCESSES} workers each, a lease of "
         f"{LEASE_SECONDS:g} s. About every second one worker gets kill -9; twice a keeper and its "
-        f"workers are frozen past their lease, then woken."
+        f"workers are frozen past their lease, then woken.",
+        soft_wrap=not console.is_terminal,
     )
 
 
@@ -123,7 +127,7 @@ def _lines(say: Callable[[str], None]) -> Watch:
 def _show(console: Console, result: Result) -> None:
     rows = (*result.rows, total(result.rows))
     table = Table(
-        title="Counted by what the orders did: rows and lines in a ledger apart from duly's tables",
+        title="Counted by what the orders did, in a ledger apart from duly's tables",
         title_justify="left",
         title_style="",
     )
@@ -158,18 +162,20 @@ def _of_zero(title: str) -> str:
 
 
 def _explanations(result: Result) -> Iterator[str]:
-    yield (
-        f"A zombie is a worker that woke up after others had taken over its runs: "
-        f"{result.taken_over} runs were taken from {result.zombies} of them; "
-        f"{result.late_results_refused} late results reached the database and were turned away, "
-        f"the other bodies were ended before they could send any."
-    )
+    if result.zombies:
+        yield (
+            f"Zombies: {result.zombies} workers woke up after others had taken over their "
+            f"{result.taken_over} runs, and recorded nothing: {result.late_results_refused} late "
+            f"results reached the database and were turned away, the other bodies were ended first."
+        )
     if result.interrupted:
+        effects = total(result.rows).interrupted_with_effect
         shown = ", ".join(result.interrupted[:_INTERRUPTED_SHOWN])
         more = len(result.interrupted) - _INTERRUPTED_SHOWN
         yield (
-            f'Interrupted: killed mid-body with on_crash="hold", so not run again by themselves '
-            f"(duly dead list): {shown}{f' and {more} more' if more > 0 else ''}"
+            f'Interrupted: on_crash="hold" and killed mid-body, {effects} of them after their '
+            f"effect; not run again before a person says so (duly dead): "
+            f"{shown}{f' and {more} more' if more > 0 else ''}"
         )
     behind = result.database
     name = "SQLite" if behind["kind"] == "sqlite" else "PostgreSQL"

@@ -1,13 +1,12 @@
 """`python -m duly.prove`: the long counts, on a database of one's own.
 
 Strikes real processes with SIGKILL, SIGSTOP and SIGTERM while they work, checks what survived, and
-writes down what came of it. A database given by URL must be empty: tables are created in it.
+writes down what came of it. In a database given by URL each scenario has a schema of its own.
 """
 
-import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 import click
@@ -23,6 +22,7 @@ from rich.progress import (
 
 from duly.clock import monotonic
 from duly.prove.evidence import SCENARIOS, Evidence, gather
+from duly.prove.places import Folder, own_tables
 from duly.prove.trial import Tell, Trial
 
 _SAY_SECONDS = 10.0
@@ -31,7 +31,7 @@ _SAY_SECONDS = 10.0
 @click.command()
 @click.option("--scale", type=float, default=1.0, show_default=True, help="Of the full counts.")
 @click.option("--only", type=click.Choice(list(SCENARIOS)), multiple=True, help="This scenario.")
-@click.option("--url", "urls", multiple=True, help="An empty PostgreSQL database per scenario.")
+@click.option("--url", "urls", multiple=True, help="A PostgreSQL database; may be given again.")
 @click.option("--sqlite", is_flag=True, help="SQLite too, when a URL is given; alone otherwise.")
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option(
@@ -43,15 +43,10 @@ def main(
     """Inject faults into workers and check what survived."""
     console = Console(stderr=True)
     names = list(only) or list(SCENARIOS)
-    if urls and len(urls) % len(names):
-        message = f"{len(names)} scenarios need as many empty databases; {len(urls)} were given"
-        raise click.UsageError(message)
     broken = 0
-    places: list[tuple[str, str | None]] = []
-    if sqlite or not urls:
-        places += [(name, None) for name in names]
-    places += [(names[place % len(names)], url) for place, url in enumerate(urls)]
-    for name, url in places:
+    databases: list[str | None] = [None] if sqlite or not urls else []
+    databases += urls
+    for url, name in product(databases, names):
         found = _prove(console, name, url, scale=scale, seed=seed)
         _report(console, found, found.write(out))
         broken += not found.holds
@@ -59,8 +54,6 @@ def main(
 
 
 def _prove(console: Console, name: str, url: str | None, *, scale: float, seed: int) -> Evidence:
-    folder = Path(tempfile.mkdtemp(prefix="duly-prove-"))
-    place = url or f"sqlite:///{folder / 'prove.db'}"
     shown = "SQLite" if url is None else "PostgreSQL"
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -71,12 +64,13 @@ def _prove(console: Console, name: str, url: str | None, *, scale: float, seed: 
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         bar = progress.add_task(f"{name} on {shown}")
         tell = _teller(console, progress, bar, f"{name} on {shown}")
-        with Trial(place, folder, seed=seed, tell=tell) as trial:
-            found = gather(trial, name, scale)
-    if found.holds:
-        shutil.rmtree(folder, ignore_errors=True)
-    else:
-        console.print(f"the journals are kept in {folder}", markup=False, highlight=False)
+        with Folder() as folder, own_tables(url, folder.path) as place:
+            with Trial(place, folder.path, seed=seed, tell=tell) as trial:
+                found = gather(trial, name, scale)
+            if not found.holds:
+                folder.keep()
+                said = f"What every process noted is kept in {folder.path}"
+                console.print(said, markup=False, highlight=False)
     return found
 
 

@@ -69,6 +69,8 @@ class Row(NamedTuple):
     enqueued: int
     succeeded: int
     interrupted: int
+    interrupted_with_effect: int
+    """Of these, how many had had their effect, once."""
     dead: int
     lost: int
     duplicated: int
@@ -267,6 +269,10 @@ def _row(kind: str, asked: dict[str, str], runs: dict[str, RunAtEnd], effects: C
         enqueued=len(mine),
         succeeded=len(done) - unfinished,
         interrupted=states[State.INTERRUPTED],
+        interrupted_with_effect=sum(
+            state == State.INTERRUPTED and effects[run_id] == 1
+            for run_id, state in waiting_for_a_person.items()
+        ),
         dead=states[State.FAILED],
         lost=lost + unfinished,
         duplicated=0 if kind == "rerun" else repeated,

@@ -5,18 +5,30 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Self
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from duly.clock import new_id
 from duly.store.opening import open_store
 
 
-@contextmanager
-def own_folder() -> Iterator[Path]:
-    """Give a temporary folder that is gone afterwards, unless something went wrong."""
-    folder = Path(tempfile.mkdtemp(prefix="duly-"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
+class Folder:
+    """A temporary folder, gone afterwards unless it is kept."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="duly-prove-"))
+        self._is_kept = False
+
+    def keep(self) -> None:
+        """Leave it for somebody to look at."""
+        self._is_kept = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._is_kept:
+            shutil.rmtree(self.path, ignore_errors=True)
 
 
 @contextmanager

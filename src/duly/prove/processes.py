@@ -30,12 +30,16 @@ def process_table() -> dict[int, Process]:
     return {row.pid: row for row in found}
 
 
+def process(pid: int) -> Process | None:
+    """Return one row of the table; None if there is no such process."""
+    if sys.platform == "linux":
+        return _read_stat(_PROC / str(pid))
+    return process_table().get(pid)
+
+
 def state_of(pid: int) -> str | None:
     """Return the state of one process; None if it is gone."""
-    if sys.platform == "linux":
-        row = _read_stat(_PROC / str(pid))
-    else:
-        row = process_table().get(pid)
+    row = process(pid)
     return None if row is None else row.state
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from duly.clock import monotonic
 from duly.prove.journals import FOLDER_VARIABLE
-from duly.prove.processes import environment_of, process_table, state_of
+from duly.prove.processes import environment_of, process, process_table, state_of
 from duly.runtime.child import ENVIRONMENT
 from duly.runtime.slots import Slots
 
@@ -139,7 +139,7 @@ class Tree:
         self._process.wait()
 
     def _is_ours(self, child: Child) -> bool:
-        row = process_table().get(child.pid)
+        row = process(child.pid)
         return row is not None and row.parent == self.pid
 
 

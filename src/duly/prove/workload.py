@@ -15,7 +15,7 @@ from duly.prove.journals import Journal
 
 QUEUE = "duly-prove"
 SETUP_QUEUE = "duly-prove-setup"
-SLICE_SECONDS = 0.005
+SLICE_SECONDS = 0.01
 
 app = Duly()
 journal = Journal.of_this_process()

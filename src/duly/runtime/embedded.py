@@ -5,6 +5,7 @@ lock for longer than the lease is on its own. Where bodies must not share fate, 
 """
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -46,24 +47,22 @@ class EmbeddedWorker:
         self._lock = threading.Lock()
         self._worker: Worker | None = None
         self._slots: Slots | None = None
-        self._keepalive = Keepalive(
-            store.pulse(),
-            self._members,
-            self._disowned,
-            lease=settings.lease,
-            beat=settings.beat,
-            margin=settings.margin,
-        )
+        self._stopping = False
+        self._keepalive = self._new_keepalive()
 
     def start(self) -> Self:
         """Begin to work."""
+        self._stopping = False
+        self._keepalive = self._new_keepalive()
         self._begin()
         self._keepalive.start()
         return self
 
     def stop(self) -> None:
         """Stop claiming, give the bodies the grace, hand back the rest."""
-        worker = self._worker
+        with self._lock:
+            self._stopping = True
+            worker = self._worker
         if worker is None:
             return
         worker.stop_claiming()
@@ -71,9 +70,20 @@ class EmbeddedWorker:
             worker.cancel_bodies("stopped")
             worker.wait_until_empty(1.0)
         worker.stop()
-        self._keepalive.stop()
-        if worker.hand.is_empty() and not worker.is_disowned:
-            worker.end_life()
+        if worker.hand.is_empty() or worker.is_disowned:
+            self._keepalive.stop()
+            self._part(worker)
+        # Otherwise a thread is still inside a body. Its claim is kept until it has ended: the
+        # keepalive goes on, and parts with the worker then.
+
+    def _part(self, worker: Worker) -> None:
+        """Say good-bye for a worker that holds nothing any more."""
+        with self._lock:
+            if self._worker is not worker:
+                return
+            self._worker = None
+        worker.end_life()
+        if not worker.is_disowned:
             recover_worker(
                 self._store,
                 self._bus,
@@ -82,8 +92,6 @@ class EmbeddedWorker:
                 stopped=True,
                 reason="stopped",
             )
-        # Otherwise a thread is still inside a body: its claim is released when this process ends.
-        self._worker = None
 
     def drain(self, timeout: float | None = None) -> None:
         """Work until nothing is ready or running, then stop."""
@@ -148,13 +156,37 @@ class EmbeddedWorker:
             beats_since=lambda: self._keepalive.beats_succeeded_since,
             loop=self._loop,
         )
-        worker.start()
+        try:
+            worker.start()
+        except StoreError:
+            worker.end_life()
+            slots.remove()
+            raise
         with self._lock:
             self._worker, self._slots = worker, slots
 
+    def _new_keepalive(self) -> Keepalive:
+        return Keepalive(
+            self._store.pulse(),
+            self._members,
+            self._disowned,
+            lease=self._settings.lease,
+            beat=self._settings.beat,
+            margin=self._settings.margin,
+        )
+
     def _members(self) -> Mapping[str, Callable[[float], None]]:
         with self._lock:
-            worker, slots = self._worker, self._slots
+            worker, slots, stopping = self._worker, self._slots, self._stopping
+        if worker is not None and stopping and worker.hand.is_empty() and worker.has_stopped:
+            # The body that outlived the grace has ended at last.
+            worker.stop()
+            self._keepalive.stop()
+            with contextlib.suppress(StoreError):  # Others find out when its lease is over.
+                self._part(worker)
+            return {}
+        if worker is not None and worker.is_disowned and not stopping:
+            worker, slots = self._reborn()
         if worker is None or slots is None or worker.is_disowned:
             return {}
 
@@ -164,10 +196,17 @@ class EmbeddedWorker:
         return {worker.worker_id: publish}
 
     def _disowned(self, worker_id: str) -> None:
-        """Another worker took over our runs: go on under a new identity."""
+        """Another worker took over our runs: go on under a new identity, at the next tick."""
         worker = self._worker
         if worker is None or worker.worker_id != worker_id:
             return
         worker.disown()
         worker.stop()
-        self._begin()
+        self._keepalive.hurry()
+
+    def _reborn(self) -> tuple[Worker | None, Slots | None]:
+        try:
+            self._begin()
+        except StoreError:
+            return None, None  # The next tick tries again.
+        return self._worker, self._slots

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from duly.core.outcome import Outcome
+from duly.core.outcome import Cancelled, ErrorText, Outcome, Raised, Stopped
 from duly.runtime.hand import Held
 
 
@@ -16,3 +16,15 @@ class Ended(NamedTuple):
 
 
 Report = Callable[[list[Ended]], None]
+
+
+def seen_from_outside(held: Held, outcome: Outcome) -> Outcome:
+    """Tell a cancel that was asked for from one that the body's own code brought about."""
+    if not isinstance(outcome, Cancelled) or outcome.cause != "requested":
+        return outcome
+    if held.cancel == "stopped":
+        return Stopped()
+    if held.cancel is None:
+        text = ErrorText("CancelledError", "the body was cancelled by its own code", "", "")
+        return Raised(text, retryable=True)
+    return outcome

@@ -62,6 +62,7 @@ class Worker:
         self._bus = bus
         self.worker_id = worker_id
         self._gone = threading.Event()
+        self.has_stopped = False
         self._sections: dict[str, Section] = {}
         self._journal = Journal(store, self._is_cancelled, self._connection)
         limits = {LOOP: settings.async_limit, THREAD: settings.concurrency}
@@ -157,12 +158,14 @@ class Worker:
         return self._gone.is_set()
 
     def stop(self) -> None:
-        """End all threads; stuck bodies keep theirs."""
-        self._end_listening()
-        self._claims.stop()
-        self._upkeep.stop()
-        self._thread_runner.stop()
-        self._processes.stop()
+        """End all threads; stuck bodies keep theirs, and call for a second stop at their end."""
+        if not self.has_stopped:
+            self._end_listening()
+            self._claims.stop()
+            self._upkeep.stop()
+            self._thread_runner.stop()
+            self._processes.stop()
+        self.has_stopped = True
         if self.hand.is_empty():
             self._settler.stop()
             self._loop_runner.stop()

@@ -14,7 +14,7 @@ from duly.prove.trial import Trial
 
 REPETITIONS = 20
 _STRIKE_SECONDS = 60.0
-_STUCK_SECONDS = 2.5
+_STUCK_SECONDS = 4.0
 _LOOK_SECONDS = 0.02
 _PRODUCED = 40
 _KEEPER_VERBS = ("beat", "recover")
@@ -56,7 +56,8 @@ def _strike_workers(trial: Trial, repetitions: int) -> None:
             # is rarely passed may wait for long: deal the rest out again, to new workers.
             _plan(trial, file, left)
             for child in doomed.children():
-                kill_child(doomed, child)
+                if child.is_registered:
+                    kill_child(doomed, child)
             last = monotonic()
         pause_for(_LOOK_SECONDS)
     trial.trees.remove(doomed)

@@ -11,7 +11,7 @@ FREEZE_COUNT = 200
 _TREES = 5
 _AT_ONCE = 3
 _PAST_THE_LEASE = 1.4
-_LOOK_SECONDS = 0.01
+_LOOK_SECONDS = 0.02
 
 
 def freezes(trial: Trial, scale: float) -> None:
@@ -29,8 +29,9 @@ def freezes(trial: Trial, scale: float) -> None:
         for due in [one for one in under_way if monotonic() >= one.thaw_at]:
             under_way.remove(due)
             _end(trial, due)
-        tree = _choose(trial, [one.tree for one in under_way])
-        if tree and len(under_way) < _AT_ONCE and len(trial.strikes) + len(under_way) < wanted:
+        is_room = len(under_way) < _AT_ONCE and len(trial.strikes) + len(under_way) < wanted
+        tree = _choose(trial, [one.tree for one in under_way]) if is_room else None
+        if tree is not None:
             seconds = lease * _PAST_THE_LEASE + trial.random.uniform(0.0, 0.4)
             begun = freeze(tree, next(kinds), seconds, trial.random)
             if begun is not None:

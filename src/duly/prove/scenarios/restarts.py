@@ -6,7 +6,7 @@ from duly.prove.strikes import Strike
 from duly.prove.trees import pause_for, wait_for
 from duly.prove.trial import Trial, is_working
 
-RESTARTS = 200
+RESTARTS = 100
 _TREES = 2
 _STOP_SECONDS = 20.0
 _START_SECONDS = 20.0

@@ -8,10 +8,9 @@ from contextvars import copy_context
 
 from duly.clock import monotonic
 from duly.context import Port, RunContext, enter
-from duly.core.outcome import Cancelled, ErrorText, Outcome, Raised, Stopped
 from duly.runtime.attempt import Call, await_body, prepare
 from duly.runtime.hand import Hand, Held
-from duly.runtime.report import Ended, Report
+from duly.runtime.report import Ended, Report, seen_from_outside
 
 
 class EventLoopRunner:
@@ -66,7 +65,8 @@ class EventLoopRunner:
     def _serve(loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
         try:
-            loop.run_forever()
+            while not _runs_to_its_end(loop):
+                pass  # A part of a body raised SystemExit or the like, which asyncio lets through.
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             loop.close()
@@ -107,7 +107,7 @@ class EventLoopRunner:
         seconds = monotonic() - started_at
         self._tasks.pop(claim.run_id, None)
         self._hand.end(held, seconds)
-        self._ended.append(Ended(held, _seen_from_outside(held, outcome), seconds))
+        self._ended.append(Ended(held, seen_from_outside(held, outcome), seconds))
         if len(self._ended) == 1:
             self._loop.call_soon(self._flush)
         if self._waiting:
@@ -118,13 +118,9 @@ class EventLoopRunner:
         self._report(ended)
 
 
-def _seen_from_outside(held: Held, outcome: Outcome) -> Outcome:
-    """Tell a cancel that was asked for from one that the body's own code brought about."""
-    if not isinstance(outcome, Cancelled) or outcome.cause != "requested":
-        return outcome
-    if held.cancel == "stopped":
-        return Stopped()
-    if held.cancel is None:
-        text = ErrorText("CancelledError", "the body was cancelled by its own code", "", "")
-        return Raised(text, retryable=True)
-    return outcome
+def _runs_to_its_end(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        loop.run_forever()
+    except (SystemExit, KeyboardInterrupt):
+        return False
+    return True

@@ -9,11 +9,11 @@ from contextvars import copy_context
 
 from duly.clock import monotonic
 from duly.context import Port, RunContext, enter
-from duly.core.outcome import Outcome, Stopped
+from duly.core.outcome import Outcome
 from duly.errors import AttemptTimedOut, CancelRequested
 from duly.runtime.attempt import Call, call_body, outcome_of, prepare
 from duly.runtime.hand import Hand, Held
-from duly.runtime.report import Ended, Report
+from duly.runtime.report import Ended, Report, seen_from_outside
 
 RunInProcess = Callable[[Held], Outcome]
 Conclude = Callable[[Held, Outcome, float], Outcome | None]
@@ -78,9 +78,7 @@ class ThreadRunner:
         started_at = held.started_at or monotonic()
         outcome = self._call(held, call, started_at) if isinstance(call, Call) else call
         seconds = monotonic() - started_at
-        if held.cancel == "stopped" and outcome == outcome_of(CancelRequested(), held.definition):
-            outcome = Stopped()
-        remaining = self._conclude(held, outcome, seconds)
+        remaining = self._conclude(held, seen_from_outside(held, outcome), seconds)
         self._hand.end(held, seconds)
         if remaining is None:
             self._hand.release([held])

@@ -14,7 +14,6 @@ _SECRETS = ("password", "sslpassword")
 _DEFAULTS: dict[str, Any] = {
     "connect_timeout": 5,
     "application_name": "duly",
-    "client_encoding": "UTF8",
     # A peer that vanished without a word is noticed within half a minute, also while idle.
     "keepalives": 1,
     "keepalives_idle": 10,
@@ -41,7 +40,7 @@ class Address:
         if "," in str(given.get("host", "")):
             # Of several servers only the primary can be written.
             given.setdefault("target_session_attrs", "read-write")
-        self.parameters: dict[str, Any] = _DEFAULTS | given
+        self.parameters: dict[str, Any] = _DEFAULTS | given | {"client_encoding": "UTF8"}
         self.shown_url = _shown(given)
 
     def with_parameters(self, **parameters: object) -> Self:

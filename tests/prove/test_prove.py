@@ -1,0 +1,25 @@
+"""The scenarios of `make prove` at a twentieth of their size, on every kind of store."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from duly.prove.evidence import SCENARIOS, gather
+from duly.prove.trial import Trial
+
+SCALE = 1 / 20
+
+
+@pytest.mark.process
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_the_invariants_survive(scenario: str, store_url: str, tmp_path: Path):
+    seed = int.from_bytes(os.urandom(3))
+
+    with Trial(store_url, tmp_path, seed=seed) as trial:
+        found = gather(trial, scenario, SCALE)
+
+    assert found.holds, json.dumps(found.document, indent=1)
+    assert found.document["strikes"]["made"] > 0
