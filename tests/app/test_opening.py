@@ -12,8 +12,8 @@ import pytest
 from duly import Duly, DulyError, StoreError, StoreUnavailable
 from duly.errors import SchemaMismatch, StoreReadOnly, StoreRefused
 from duly.store import migrator
-from duly.store.schema import Migration
 from duly.store.opening import sqlite_path
+from duly.store.schema import Migration
 from tests.servers.processes import free_port
 from tests.store.conformance.opening import opened_tables, package_of
 
@@ -184,12 +184,12 @@ def test_a_full_disk_is_said_and_nothing_is_half_written(app, store_url):
     with closing(sqlite3.connect(sqlite_path(store_url))) as other:
         (pages,) = other.execute("PRAGMA page_count").fetchone()
     # The store's own connection: `max_page_count` belongs to a connection, not to the file.
-    app.store._process.writer.execute(f"PRAGMA max_page_count = {pages + 3}")  # noqa: SLF001
+    app.store._process.writer.execute(f"PRAGMA max_page_count = {pages + 3}")
 
     with pytest.raises(StoreError, match="full") as caught:
         app.enqueue_many(send.call("x" * 1000) for _ in range(500))
 
     assert type(caught.value).__name__ == "StoreFull"
     assert [run.id for run in app.runs.list()] == [kept]
-    app.store._process.writer.execute("PRAGMA max_page_count = 1073741823")  # noqa: SLF001
+    app.store._process.writer.execute("PRAGMA max_page_count = 1073741823")
     assert send.enqueue("y").state == "queued"

@@ -67,7 +67,9 @@ def test_the_benchmarks_run_and_write_down_what_they_measured(store: str, tmp_pa
     chosen = [f"--only={name}" for name in NAMES if name not in {"claim", "import"}]
     command = [sys.executable, "-m", "benchmarks", "--quick", f"--store={store}", f"--json={file}"]
 
-    done = subprocess.run([*command, *chosen], cwd=ROOT, check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, *chosen], cwd=ROOT, check=False, capture_output=True, text=True
+    )
 
     assert done.returncode == 0, done.stderr
     written = json.loads(file.read_text())

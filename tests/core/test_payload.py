@@ -56,7 +56,7 @@ def test_equal_calls_give_equal_text_that_calls_the_same_way(function, args, kwa
     seen = []
 
     def record(*args, **kwargs):
-        bound = codec._signature.bind(*args, **kwargs)  # noqa: SLF001 - the reference to compare with
+        bound = codec._signature.bind(*args, **kwargs)
         seen.append(bound.arguments)
 
     assert codec.encode(args, kwargs) == text

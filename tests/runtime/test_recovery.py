@@ -189,7 +189,7 @@ def test_without_marks_everything_may_have_started(dead, task, hold):
 
 def test_marks_of_another_boot_are_not_believed(dead, hold):
     run, _ = dead.claim(hold, lane="thread-hold")
-    dead.slots._memory[8:24] = bytes(16)  # noqa: SLF001 - as after a power loss
+    dead.slots._memory[8:24] = bytes(16)
 
     dead.bury()
 

@@ -38,7 +38,7 @@ class Driven:
 
     def turn(self) -> None:
         """Tick what is due."""
-        self.loop._tick_due()  # noqa: SLF001 - the loop's one turn, without its thread
+        self.loop._tick_due()
 
 
 @pytest.fixture

@@ -74,7 +74,7 @@ def test_a_slot_that_is_used_again_says_only_the_new(slots, seen):
 
 def test_a_half_written_mark_does_not_count(slots, seen):
     place = 64  # behind the header: the first slot, without the state that goes last
-    struct.pack_into("<36sQdd", slots._memory, place, b"x" * 36, 1, *TIMES)  # noqa: SLF001
+    struct.pack_into("<36sQdd", slots._memory, place, b"x" * 36, 1, *TIMES)
 
     assert list(seen.marks()) == []
 
@@ -90,13 +90,13 @@ def test_what_the_keeper_publishes_the_worker_reads(slots, seen):
 
 
 def test_marks_of_another_boot_are_not_believed(slots, seen):
-    slots._memory[8:24] = bytes(reversed(boot_id()))  # noqa: SLF001 - as after a power loss
+    slots._memory[8:24] = bytes(reversed(boot_id()))
 
     assert not seen.is_of_this_boot()
 
 
 def test_a_file_that_is_not_ours_is_not_believed(slots, seen):
-    slots._memory[0:8] = b"other-1\0"  # noqa: SLF001
+    slots._memory[0:8] = b"other-1\0"
 
     assert not seen.is_of_this_boot()
 

@@ -70,7 +70,7 @@ def test_stopping_hands_back_what_has_not_started(app, events):
     assert entered.wait(20)
     stopping = threading.Thread(target=worker.stop)
     stopping.start()
-    wait_until(lambda: not worker._worker.hand.accepting, seconds=20, what="it stops")  # noqa: SLF001
+    wait_until(lambda: not worker._worker.hand.accepting, seconds=20, what="it stops")
     go_on.set()
     stopping.join(30)
 
@@ -229,7 +229,7 @@ def test_a_claim_on_its_way_to_the_hand_is_not_idleness(app):
         return "done"
 
     with app.worker() as worker:
-        inner = worker._worker  # noqa: SLF001
+        inner = worker._worker
         wait_until(inner.is_idle, seconds=20, what="it is idle")
         looks: list[tuple[str, bool]] = []
 
@@ -264,10 +264,10 @@ class TestNewIdentity:
         run = body.enqueue()
         with app.worker(lease=0.9, beat=0.3) as worker:
             assert entered.wait(20)
-            first = worker._worker.worker_id  # noqa: SLF001
+            first = worker._worker.worker_id
             take_over(app, worker, run.id)
             assert run.result(timeout=20) == 2
-            second = worker._worker.worker_id  # noqa: SLF001
+            second = worker._worker.worker_id
             go_on.set()
             wait_until_empty(worker)
             assert run.refresh().result() == 2
@@ -306,7 +306,7 @@ class TestNewIdentity:
 
         with app.worker(lease=0.9, beat=0.3) as worker:
             wait_until(
-                lambda: worker._keepalive.beats_succeeded_since is not None,  # noqa: SLF001
+                lambda: worker._keepalive.beats_succeeded_since is not None,
                 seconds=20,
                 what="the first beat",
             )
@@ -319,7 +319,7 @@ class TestNewIdentity:
                 return real(ops)
 
             monkeypatch.setattr(app.store, "apply", apply)
-            before = worker._worker.worker_id  # noqa: SLF001
+            before = worker._worker.worker_id
             recover_worker(app.store, app.bus, before, runtime_folder(app.store))
 
             wait_until(lambda: failures == [], seconds=20, what="it tried in vain")

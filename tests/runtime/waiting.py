@@ -9,7 +9,7 @@ from tests.servers.processes import wait_until
 
 def wait_until_empty(worker: EmbeddedWorker) -> None:
     """Wait until every body has ended and its end is recorded or dropped."""
-    inner = worker._worker  # noqa: SLF001
+    inner = worker._worker
     assert inner is not None
     wait_until(inner.hand.is_empty, seconds=20, what="the bodies have ended")
 
@@ -17,7 +17,7 @@ def wait_until_empty(worker: EmbeddedWorker) -> None:
 def take_over(app: Duly, worker: EmbeddedWorker, run_id: str) -> None:
     """Declare a worker dead that does not know it yet: its next beat is far away."""
     wait_until(
-        lambda: worker._keepalive.beats_succeeded_since is not None,  # noqa: SLF001
+        lambda: worker._keepalive.beats_succeeded_since is not None,
         seconds=20,
         what="the first beat",
     )

@@ -1,6 +1,6 @@
 """Group commit: one caller writes at once, many share, nobody waits for who is gone."""
 
-# ruff: noqa: SLF001 - moments inside the committer are what some of these tests are about
+
 
 import itertools
 import os

@@ -174,7 +174,7 @@ def store(url: str, proxy: CuttingProxy) -> Iterator[Any]:
     through = place._replace(netloc=f"{place.username}@127.0.0.1:{proxy.port}")
     with closing(open_store(through.geturl())) as store:
         # Hints go out in a thread of their own and would be counted among the verb's pieces.
-        store._here().writers.hints._notifier.poke = lambda: None  # noqa: SLF001
+        store._here().writers.hints._notifier.poke = lambda: None
         register(store)
         yield store
 
@@ -367,7 +367,7 @@ def test_a_section_commits_all_or_nothing_and_says_which(url, store, reader, swe
         else:
             assert done is Settled.DONE
             written, state = 1, "succeeded"
-        assert reader._query(counted, {"run": held.run_id}) == [(written,)]  # noqa: SLF001
+        assert reader._query(counted, {"run": held.run_id}) == [(written,)]
         assert run_of(reader, held.run_id).state == state
         if state == "running":
             settle(reader, hand_back_op(held))

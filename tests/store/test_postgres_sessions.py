@@ -160,7 +160,7 @@ def test_a_worker_frozen_over_an_unread_answer_holds_up_recovery_only_so_long(ur
     for _ in range(20):
         enqueue_many(store, 5, arguments="x" * 250_000)
     impatient = {**HOT, "tcp_user_timeout": "1s"}
-    with closing(connect(store._address, impatient)) as frozen:  # noqa: SLF001 - as the store does
+    with closing(connect(store._address, impatient)) as frozen:
         frozen.execute("BEGIN")
         frozen.execute(CLAIM["is_live"], {"worker_id": WORKER})
         take = CLAIM["take"] % {name: f"${n}" for n, name in enumerate(PLACE, 1)}

@@ -67,7 +67,7 @@ def with_options(url: str, options: str) -> str:
 def test_defaults_of_the_server_weaken_nothing(url, store):
     weak = "-c synchronous_commit=off -c default_transaction_isolation=serializable"
     with closing(open_store(with_options(url, weak))) as other:
-        address = other._address  # noqa: SLF001 - to look at what its sessions do
+        address = other._address
         with closing(connect(address, HOT)) as session:
             settings = [
                 session.execute(f"SHOW {name}").fetchone()[0]

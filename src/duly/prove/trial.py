@@ -48,6 +48,8 @@ class Trial:
         self.database = Database()
         self.journal = Journal(folder)
         self.settings = TreeSettings(url, folder)
+        self.adapt: Callable[[TreeSettings], TreeSettings] = lambda settings: settings
+        """Changes how trees are started, whatever a scenario asks for."""
         self.trees: list[Tree] = []
         self.strikes: list[Strike] = []
         self.freezes: list[Freeze] = []
@@ -79,7 +81,7 @@ class Trial:
 
     def start_tree(self, **changes: Any) -> Tree:  # noqa: ANN401 - fields of TreeSettings
         """Start one more keeper."""
-        tree = Tree(self.settings._replace(**changes))
+        tree = Tree(self.adapt(self.settings._replace(**changes)))
         self.trees.append(tree)
         return tree
 
@@ -96,7 +98,9 @@ class Trial:
     def replace(self, tree: Tree) -> Tree:
         """Start a tree in the place of one that has ended."""
         self.trees.remove(tree)
-        return self.start_tree(**tree.settings._asdict())
+        new = Tree(tree.settings)
+        self.trees.append(new)
+        return new
 
     def settle_down(self) -> None:
         """Wait until nothing is left to do, and drive again what ended by the crash limit.

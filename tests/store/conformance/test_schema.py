@@ -6,8 +6,8 @@ import pytest
 
 from duly.errors import SchemaMismatch
 from duly.store import migrator
-from duly.store.schema import Migration
 from duly.store.opening import open_store
+from duly.store.schema import Migration
 from tests.store.conformance.opening import opened_tables, package_of
 from tests.store.conformance.verbs import at_once, enqueue_one, listed_ids
 

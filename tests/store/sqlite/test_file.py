@@ -3,7 +3,7 @@
 None of this exists on PostgreSQL, where a server looks after files, locks and crashes.
 """
 
-# ruff: noqa: SLF001 - some faults can only be brought about on the store's own connection
+
 
 import json
 import os

@@ -8,6 +8,7 @@ from duly.prove.trial import Trial, is_working
 
 RESTARTS = 100
 _TREES = 2
+_SETTINGS = {"processes": 1, "lease": 6.0, "beat": 1.0, "grace": 10.0}
 _STOP_SECONDS = 20.0
 _START_SECONDS = 20.0
 
@@ -17,13 +18,13 @@ def restarts(trial: Trial, scale: float) -> None:
     wanted = max(2, round(RESTARTS * scale))
     trial.charges_allowed = False
     for _ in range(_TREES):
-        trial.start_tree(processes=1, lease=6.0, beat=1.0, grace=10.0)
+        trial.start_tree(**_SETTINGS)
     trial.feeder.start()
     trial.wait_until_working()
     for made in range(wanted):
         trial.tell("restarts", made, wanted)
         old = trial.trees[0]
-        new = trial.start_tree(**old.settings._asdict())
+        new = trial.start_tree(**_SETTINGS)
         wait_for(lambda new=new: is_working(new), _START_SECONDS)  # type: ignore[misc]  # bound now
         pause_for(trial.random.uniform(0.0, 0.1))
         old.signal_keeper(signal.SIGTERM)
