@@ -1,7 +1,5 @@
 """Group commit: one caller writes at once, many share, nobody waits for who is gone."""
 
-
-
 import itertools
 import os
 import random

@@ -16,6 +16,8 @@ from duly.store.opening import open_store
 from duly.store.postgres import writers
 from duly.store.postgres.claim import SQL as CLAIM
 from duly.store.postgres.connection import HOT
+from duly.store.postgres.settle import SQL as SETTLE
+from duly.store.postgres.settle import _endings
 from duly.store.protocol import Enqueue, RecoverOrphans, Settled
 from tests.servers.postgres import PostgresEndpoint
 from tests.store.conformance.verbs import (
@@ -34,6 +36,7 @@ from tests.store.conformance.verbs import (
     register,
     state_of,
     succeed,
+    success,
     tick,
 )
 from tests.store.postgres_verbs import (
@@ -271,13 +274,18 @@ def test_a_callers_commit_is_durable_and_wakes_workers(store, connection):
 # -- what a claim costs --
 
 
-def buffers_of_a_claim(connection: psycopg.Connection[Any]) -> int:
+def explained(connection: psycopg.Connection[Any], sql: str, place: dict[str, Any]) -> Any:
+    """Run a statement as the store's sessions do, tell what the server did, and undo it."""
     for name, setting in HOT.items():
         connection.execute("SELECT set_config(%s, %s, true)", [name, setting])
-    place = PLACE | {"limits": "{50}"}
-    explain = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + CLAIM["take"]
+    explain = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + sql
     plan = connection.execute(explain, place).fetchone()[0][0]["Plan"]
     connection.rollback()
+    return plan
+
+
+def buffers_of_a_claim(connection: psycopg.Connection[Any]) -> int:
+    plan = explained(connection, CLAIM["take"], PLACE | {"limits": "{50}"})
     assert "Seq Scan" not in str(plan)
     return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
 
@@ -307,3 +315,16 @@ def test_a_claim_costs_the_same_whatever_waits_or_is_finished(store, connection)
     among_many = buffers_of_a_claim(connection)
 
     assert among_many == pytest.approx(alone, rel=0.05)
+
+
+def test_a_settle_finds_its_runs_by_their_ids_whatever_the_statistics_say(store, connection):
+    enqueue_many(store, 500)
+    # Nothing runs when the rows are counted, so an index of running ones would look empty.
+    connection.execute("ANALYZE")
+    connection.commit()
+    columns = _endings([success(found) for found in claim(store, 200)])
+
+    plan = str(explained(connection, SETTLE["finish"], columns))
+
+    assert "duly_runs_pkey" in plan
+    assert "duly_runs_held" not in plan

@@ -16,6 +16,8 @@ Mix = Callable[[int, Random], Call[Any]]
 
 _BATCH = 10
 _SAMPLE = 300
+_LONG_SHARE = 0.12
+_LONG_MILLISECONDS = (1_000, 2_000)
 _SNAPSHOT_SECONDS = 0.25
 
 
@@ -28,6 +30,13 @@ def everything(number: int, random: Random) -> Call[Any]:
         if draw < 0:
             return make(number, milliseconds)
     return workload.notify.call(number, milliseconds)
+
+
+def everything_and_long_bodies(number: int, random: Random) -> Call[Any]:
+    """Return a call of any kind, now and then one that takes longer than a takeover."""
+    if random.random() < _LONG_SHARE:
+        return workload.notify.call(number, random.randint(*_LONG_MILLISECONDS))
+    return everything(number, random)
 
 
 _SHARES: tuple[tuple[float, Callable[[int, int], Call[Any]]], ...] = (

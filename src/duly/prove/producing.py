@@ -13,11 +13,15 @@ from duly.prove.workload import app, journal, notify, order
 from duly.runtime.dying import die_with_parent
 from duly.task import Call
 
+PROGRAM = "duly.prove.producing"
 
-def start_producer(url: str, folder: Path, point: str, count: int) -> "subprocess.Popen[bytes]":
+
+def start_producer(
+    url: str, folder: Path, point: str, count: int, *, program: str = PROGRAM
+) -> "subprocess.Popen[bytes]":
     """Start a process that enqueues `count` runs one by one and dies at a fault point."""
     return subprocess.Popen(  # noqa: S603 - this interpreter, our own module
-        [sys.executable, "-m", "duly.prove.producing", str(os.getpid()), point, str(count)],
+        [sys.executable, "-m", program, str(os.getpid()), point, str(count)],
         env=os.environ | {"DULY_URL": url, FOLDER_VARIABLE: str(folder)},
         stdin=subprocess.DEVNULL,
     )

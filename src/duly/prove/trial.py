@@ -102,19 +102,19 @@ class Trial:
         self.trees.append(new)
         return new
 
-    def settle_down(self) -> None:
+    def settle_down(self, seconds: float = DRAIN_SECONDS) -> None:
         """Wait until nothing is left to do, and drive again what ended by the crash limit.
 
         A run whose process was killed under it three times in a row is a dead letter, as promised:
         it has to be there, and has to run when an operator says so.
         """
         began_at = monotonic()
-        self.drain()
+        self.drain(seconds)
         self.seconds_to_settle = monotonic() - began_at
         crashed = Filter(state="failed")
         self.redriven = self.app.dead.retry(which=crashed, actor="prove", reason="killed").done
         if self.redriven:
-            self.drain()
+            self.drain(seconds)
 
     def stop_trees(self) -> None:
         """Ask all keepers to stop; those that do not are ended."""
@@ -124,7 +124,7 @@ class Trial:
         for tree in self.trees:
             tree.end()
 
-    def drain(self) -> None:
+    def drain(self, seconds: float = DRAIN_SECONDS) -> None:
         """Wait until nothing is left to do."""
         last = max(1, waiting(self.app))
 
@@ -133,7 +133,7 @@ class Trial:
             self.tell("settling down", max(0, last - left), last)
             return left == 0
 
-        wait_for(is_drained, DRAIN_SECONDS, _LOOK_SECONDS)
+        wait_for(is_drained, seconds, _LOOK_SECONDS)
 
     # -- looking back --
 

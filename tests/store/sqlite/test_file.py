@@ -3,8 +3,6 @@
 None of this exists on PostgreSQL, where a server looks after files, locks and crashes.
 """
 
-
-
 import json
 import os
 import sqlite3

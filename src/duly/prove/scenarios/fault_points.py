@@ -1,6 +1,7 @@
 """SIGKILL at every fault point, in the process that passes it: worker, keeper or producer."""
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from duly import faultpoints
@@ -25,7 +26,8 @@ def fault_points(trial: Trial, scale: float) -> None:
     repetitions = max(1, round(REPETITIONS * scale))
     trial.start_tree(processes=1)
     trial.feeder.start()
-    _strike_workers(trial, repetitions)
+    points = [name for name in faultpoints.NAMES if not name.startswith(("enqueue", "beat"))]
+    strike_workers(trial, points * repetitions)
     _strike_keepers(trial, repetitions)
     _strike_producers(trial, repetitions)
     trial.feeder.stop()
@@ -35,10 +37,9 @@ def fault_points(trial: Trial, scale: float) -> None:
     trial.facts["points_never_struck"] = sorted(set(faultpoints.NAMES) - _named(struck))
 
 
-def _strike_workers(trial: Trial, repetitions: int) -> None:
-    """Workers die one after the other, each at the next point of a plan."""
-    points = [name for name in faultpoints.NAMES if not name.startswith(("enqueue", "beat"))]
-    wanted = Counter(points * repetitions)
+def strike_workers(trial: Trial, points: Sequence[str]) -> None:
+    """Let workers die one after the other, each at the next point of a plan."""
+    wanted = Counter(points)
     file = trial.folder / "plan.txt"
     _plan(trial, file, wanted)
     doomed = trial.start_tree(

@@ -3,6 +3,7 @@
 from itertools import cycle
 
 from duly.clock import monotonic
+from duly.prove.feeding import everything_and_long_bodies
 from duly.prove.strikes import FREEZES, FreezeUnderWay, freeze, thaw
 from duly.prove.trees import Tree, pause_for
 from duly.prove.trial import Trial, is_working
@@ -18,6 +19,7 @@ def freezes(trial: Trial, scale: float) -> None:
     """Freeze until enough processes were seen to stand still past their lease."""
     wanted = max(len(FREEZES), round(FREEZE_COUNT * scale))
     lease = trial.settings.lease
+    trial.use_mix(everything_and_long_bodies, backlog=60)
     for _ in range(_TREES):
         trial.start_tree(processes=1, app="duly.prove.stopping:app")
     trial.feeder.start()

@@ -34,16 +34,18 @@ class EventLoopRunner:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ended: list[Ended] = []
         self._thread: threading.Thread | None = None
-        if loop is None:
-            loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(
-                target=self._serve, args=(loop,), name="duly-loop", daemon=True
-            )
-        self._loop = loop
+        self._loop: asyncio.AbstractEventLoop
+        if loop is not None:
+            self._loop = loop
+        self._is_ours = loop is None
 
     def start(self) -> None:
         """Start the loop's thread, if it is our own."""
-        if self._thread is not None:
+        if self._is_ours:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(
+                target=self._serve, args=(self._loop,), name="duly-loop", daemon=True
+            )
             self._thread.start()
 
     def submit(self, batch: Sequence[Held]) -> None:

@@ -1,0 +1,235 @@
+"""The checker can fail: histories that are broken by hand, each in one way."""
+
+from dataclasses import replace
+
+import pytest
+
+from duly.prove.checker import check
+from duly.prove.history import (
+    AttemptAtEnd,
+    Effect,
+    Event,
+    Freeze,
+    History,
+    Request,
+    RunAtEnd,
+    Sign,
+)
+from duly.prove.telling import count_all, timeline
+
+ORDER, CHARGE, NOTIFY = "order", "charge", "notify"
+
+
+def event(sequence: int, kind: str, claim: int, *, state=None, worker="a", outcome=None) -> Event:
+    """Return a transition of the run "o", the order."""
+    return Event(sequence, "o", kind, claim, 1, state, worker, outcome, sequence * 1000)
+
+
+def sign(kind: str, run_id: str, claim: int, at: float, pid: int = 1) -> Sign:
+    """Return a body's sign of life."""
+    task = {"o": ORDER, "c": CHARGE, "n": NOTIFY}[run_id]
+    return Sign(kind, run_id, claim, 1, task, pid, at, int(at * 1_000_000))
+
+
+def run(run_id: str, task: str, state: str = "succeeded", claim: int = 1) -> RunAtEnd:
+    """Return a run as it stands at the end."""
+    result = str(claim) if state == "succeeded" else None
+    return RunAtEnd(run_id, task, state, None, 1, claim, 1, 0, result, 1)
+
+
+READY = event(1, "ready", 0)
+CLAIM = event(2, "claim", 1)
+REQUEUE = event(3, "requeue", 1, state="queued")
+SECOND_CLAIM = event(4, "claim", 2, worker="b")
+END = event(5, "end", 2, state="succeeded", worker="b", outcome="returned")
+
+GOOD = History(
+    requests=[
+        Request(kind, i, t)
+        for kind in ("invoked", "accepted")
+        for i, t in (("o", ORDER), ("c", CHARGE), ("n", NOTIFY))
+    ],
+    events=None,
+    signs=[sign("begin", "c", 1, 1.0), sign("end", "c", 1, 1.1)],
+    effects=[
+        Effect("o", 2, 1, ORDER, "row"),
+        Effect("c", 1, 1, CHARGE, "line"),
+        Effect("n", 1, 1, NOTIFY, "line"),
+    ],
+    runs=[run("o", ORDER, claim=2), run("c", CHARGE), run("n", NOTIFY)],
+    attempts=[AttemptAtEnd("o", 1, 1, "lost", "a")],
+    transactional=frozenset({ORDER}),
+    held=frozenset({CHARGE}),
+)
+GOOD_EVENTS = [READY, CLAIM, REQUEUE, SECOND_CLAIM, END]
+
+
+def with_events(*events: Event) -> History:
+    """Return a history of the order alone, with these transitions."""
+    return replace(
+        GOOD,
+        requests=[r for r in GOOD.requests if r.run_id == "o"],
+        runs=GOOD.runs[:1],
+        effects=GOOD.effects[:1],
+        signs=(),
+        events=list(events),
+    )
+
+
+def broken(history: History) -> set[str]:
+    """Return the numbers of the invariants that the checker finds broken."""
+    return {violation.invariant.partition(" ")[0] for violation in check(history).violations}
+
+
+@pytest.mark.parametrize("history", [GOOD, with_events(*GOOD_EVENTS)], ids=["effects", "events"])
+def test_a_sound_history_is_not_blamed(history: History):
+    assert check(history).violations == []
+
+
+def test_a_repeated_effect_of_a_rerun_task_is_counted_and_not_blamed():
+    again = replace(GOOD, effects=[*GOOD.effects, Effect("n", 2, 1, NOTIFY, "line")])
+    verdict = check(again)
+
+    assert verdict.holds
+    assert count_all(again, verdict)["rerun_effects_again"] == 1
+
+
+BROKEN = {
+    "an accepted run is nowhere": ("I1", replace(GOOD, runs=GOOD.runs[:2])),
+    "a run that nobody enqueued": (
+        "I2",
+        replace(GOOD, runs=[*GOOD.runs, run("x", NOTIFY)]),
+    ),
+    "a run without its effect": ("I1", replace(GOOD, effects=GOOD.effects[:2])),
+    "an effect of nobody": (
+        "I2",
+        replace(GOOD, effects=[*GOOD.effects, Effect("x", 1, 1, NOTIFY, "line")]),
+    ),
+    "a gap in the claim numbers": (
+        "I4",
+        with_events(READY, CLAIM, REQUEUE, SECOND_CLAIM._replace(claim_number=3), END),
+    ),
+    "a claim number used twice": (
+        "I4",
+        with_events(READY, CLAIM, REQUEUE, CLAIM._replace(sequence=4), END),
+    ),
+    "a claim that was not counted": ("I4", with_events(READY, CLAIM, END)),
+    "a claim while it runs": ("I5", with_events(READY, CLAIM, SECOND_CLAIM, END)),
+    "a stale settle": (
+        "I6",
+        with_events(READY, CLAIM, REQUEUE, SECOND_CLAIM, END._replace(claim_number=1)),
+    ),
+    "a settle of a run that nobody runs": ("I6", with_events(READY, CLAIM, REQUEUE, END)),
+    "a settle in another worker's name": (
+        "I6",
+        with_events(READY, CLAIM, REQUEUE, SECOND_CLAIM, END._replace(worker_id="a")),
+    ),
+    "the result of a claim that was lost": (
+        "I6",
+        replace(GOOD, runs=[GOOD.runs[0]._replace(result="1"), *GOOD.runs[1:]]),
+    ),
+    "a row that a lost claim wrote": (
+        "I6",
+        replace(GOOD, effects=[GOOD.effects[0]._replace(claim_number=1), *GOOD.effects[1:]]),
+    ),
+    "a claim after the end": (
+        "I7",
+        with_events(*GOOD_EVENTS, event(6, "claim", 3)),
+    ),
+    "queued again after the end": ("I7", with_events(*GOOD_EVENTS, event(6, "ready", 2))),
+    "an end that was rewritten": (
+        "I7",
+        with_events(*GOOD_EVENTS, event(6, "rewrite", 2, state="cancelled")),
+    ),
+    "two successes": ("I8", with_events(*GOOD_EVENTS, END._replace(sequence=6))),
+    "a doubled row": (
+        "I9",
+        replace(GOOD, effects=[*GOOD.effects, GOOD.effects[0]]),
+    ),
+    "a row of a run that failed": (
+        "I9",
+        replace(
+            GOOD,
+            runs=[run("o", ORDER, "interrupted", claim=2), *GOOD.runs[1:]],
+        ),
+    ),
+    "a hold task with two effects": (
+        "I11",
+        replace(GOOD, effects=[*GOOD.effects, Effect("c", 2, 1, CHARGE, "line")]),
+    ),
+    "a hold task that began twice": (
+        "I11",
+        replace(GOOD, signs=[*GOOD.signs, sign("begin", "c", 2, 2.0)]),
+    ),
+    "a hold task that succeeded without its effect": (
+        "I11",
+        replace(GOOD, effects=[GOOD.effects[0], GOOD.effects[2]]),
+    ),
+    "a hold task that had begun and waits to run again": (
+        "I11",
+        replace(GOOD, runs=[GOOD.runs[0], run("c", CHARGE, "queued"), GOOD.runs[2]]),
+    ),
+    "a run that was lost for ever": (
+        "I12",
+        replace(GOOD, attempts=[AttemptAtEnd("o", n, 1, "lost", "a") for n in range(1, 20)]),
+    ),
+    "a charge without a kill": ("I12", replace(GOOD, charges_allowed=False)),
+    "a failure that no body raised": (
+        "I12",
+        replace(
+            GOOD,
+            runs=[*GOOD.runs[:2], run("n", NOTIFY, "failed")._replace(cause="raised")],
+        ),
+    ),
+    "a run that never ends": (
+        "I13",
+        replace(GOOD, runs=[*GOOD.runs[:2], run("n", NOTIFY, "queued")], unsettled_after=9.0),
+    ),
+    "a run in two tables": (
+        "I14",
+        replace(GOOD, runs=[*GOOD.runs[:2], run("n", NOTIFY)._replace(places=2)]),
+    ),
+    "a run that a snapshot missed": ("I14", replace(GOOD, missing=["o"])),
+    "a final run that was not final any more": ("I19", replace(GOOD, went_back=["o"])),
+    "a damaged database": ("I18", replace(GOOD, damage=["wrong # of entries in index"])),
+    "a dead worker that is called live": ("I5", replace(GOOD, workers_left_live=["a"])),
+}
+
+
+@pytest.mark.parametrize(("invariant", "history"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_history_is_found(invariant: str, history: History):
+    assert invariant in broken(history)
+
+
+class TestTwoBodiesOfOneRun:
+    """The second may begin only when the first has ended, frozen time aside."""
+
+    def history(self, *, seen_again_at: float, frozen: tuple[Freeze, ...] = ()) -> History:
+        """Return a history in which claim 1 is seen again while claim 2 runs."""
+        signs = [
+            sign("begin", "n", 1, 1.0, pid=1),
+            sign("beat", "n", 1, seen_again_at, pid=1),
+            sign("begin", "n", 2, 3.0, pid=2),
+            sign("end", "n", 2, 9.0, pid=2),
+        ]
+        return replace(GOOD, signs=[*GOOD.signs, *signs], freezes=frozen)
+
+    def test_one_after_the_other_is_sound(self):
+        assert check(self.history(seen_again_at=2.9)).largest_overlap == 0.0
+
+    def test_side_by_side_is_not(self):
+        assert broken(self.history(seen_again_at=5.0)) == {"I5"}
+
+    def test_the_time_that_the_first_stood_still_does_not_count(self):
+        frozen = (Freeze(1, 2.0, 4.95),)
+        verdict = check(self.history(seen_again_at=5.0, frozen=frozen))
+
+        assert verdict.holds
+        assert verdict.largest_overlap == pytest.approx(0.05)
+
+
+def test_the_first_counter_example_is_told_in_order():
+    told = timeline(with_events(*reversed(GOOD_EVENTS)), "o")
+
+    assert [entry["kind"] for entry in told[:-1]] == ["ready", "claim", "requeue", "claim", "end"]
+    assert told[-1]["place"] == "row"

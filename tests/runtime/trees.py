@@ -1,0 +1,195 @@
+"""Real keepers with real children, started, signalled, and certainly gone in the end."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from tests.runtime import shop
+from tests.servers.processes import is_running, wait_until
+
+ROOT = Path(__file__).parents[2]
+LEASE, BEAT = 1.5, 0.4
+"""Short, so that a test need not wait long for a lease to end."""
+
+PROGRAM = """
+import json, logging, sys
+from duly.runtime import keeper
+from duly.settings import WorkerSettings
+app, url, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+keeper._PATIENCE_SECONDS = 0.5
+logging.basicConfig(level="INFO")
+processes, drain = options.pop("processes"), options.pop("drain")
+options["queues"] = tuple(map(tuple, options.get("queues", ())))
+sys.exit(keeper.run(app, url, WorkerSettings(**options), processes=processes, drain=drain))
+"""
+
+
+class Tree:
+    """A keeper and its children. `with Tree(…) as tree:` leaves no process behind."""
+
+    def __init__(
+        self,
+        url: str,
+        folder: Path,
+        *,
+        app: str = "tests.runtime.shop:app",
+        processes: int = 1,
+        drain: bool = False,
+        environment: dict[str, str] | None = None,
+        **settings: float,
+    ) -> None:
+        options = {"lease": LEASE, "beat": BEAT, "grace": 5.0, "concurrency": 4, "async_limit": 20}
+        options |= settings | {"processes": processes, "drain": drain}
+        self.log = folder / f"tree-{time.monotonic_ns()}.log"
+        self._processes = processes
+        self._url = url
+        with self.log.open("wb") as output:
+            self.keeper = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, app, url, json.dumps(options)],
+                cwd=ROOT,
+                env=os.environ | (environment or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pids = [*self.children(), self.keeper.pid]
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, signal.SIGCONT)
+        self.keeper.wait(timeout=20)
+        wait_until(
+            lambda: not any(is_running(pid) for pid in pids), seconds=20, what="the tree is gone"
+        )
+
+    def ready(self) -> Self:
+        """Wait until all children are registered."""
+        wait_until(
+            lambda: self.keeper.poll() is not None or len(self.workers()) >= self._processes,
+            seconds=40,
+            what=f"the tree works: {self.log.read_text()}",
+        )
+        assert self.keeper.poll() is None, self.log.read_text()
+        return self
+
+    def children(self) -> list[int]:
+        """Return the process numbers of the children that have not ended."""
+        listing = Path(f"/proc/{self.keeper.pid}/task/{self.keeper.pid}/children")
+        try:
+            return [pid for pid in map(int, listing.read_text().split()) if is_running(pid)]
+        except FileNotFoundError:
+            return []
+
+    def workers(self) -> list[int]:
+        """Return those children that the store calls live workers."""
+        live = {worker.pid for worker in shop.app.workers.list() if worker.state == "live"}
+        return [pid for pid in self.children() if pid in live]
+
+    def kill(self, pid: int, number: int = signal.SIGKILL) -> None:
+        """Send a signal to a child."""
+        os.kill(pid, number)
+
+    def terminate(self) -> None:
+        """Ask the keeper to stop."""
+        self.keeper.send_signal(signal.SIGTERM)
+
+    def freeze(self, *pids: int) -> None:
+        """Stop processes and wait until they are."""
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        for pid in pids:
+            wait_until(lambda pid=pid: state_of(pid) in {"T", ""}, seconds=20, what="it stops")
+
+    def thaw(self, *pids: int) -> None:
+        """Let them go on."""
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def ended(self, seconds: float = 20.0) -> int:
+        """Wait for the keeper's end and return its exit status."""
+        try:
+            return self.keeper.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(self.log.read_text()) from None
+
+
+class Line(NamedTuple):
+    """What a body of the shop noted."""
+
+    what: str
+    number: int
+    attempt: int
+    fence: int
+    pid: int
+
+
+class Notes:
+    """The file in which the shop's bodies note their starts and ends, and the gate they wait at."""
+
+    def __init__(self, folder: Path) -> None:
+        self.log = str(folder / "notes")
+        self.gate = str(folder / "gate")
+
+    def arguments(self, number: int = 0) -> tuple[str, str, int]:
+        """Return the arguments of a lingering task."""
+        return self.log, self.gate, number
+
+    def open_gate(self) -> None:
+        """Let all lingering bodies end."""
+        Path(self.gate).touch()
+
+    def lines(self) -> list[Line]:
+        """Return all lines."""
+        try:
+            text = Path(self.log).read_text()
+        except FileNotFoundError:
+            return []
+        return list(_parsed(text))
+
+    def starts(self, number: int | None = None) -> list[Line]:
+        """Return the starts, of one body or of all."""
+        return [
+            line for line in self.lines() if line.what == "start" and number in {None, line.number}
+        ]
+
+    def ends(self, number: int | None = None) -> list[Line]:
+        """Return the ends, of one body or of all."""
+        return [
+            line for line in self.lines() if line.what == "end" and number in {None, line.number}
+        ]
+
+    def wait_for_starts(self, count: int, *, seconds: float = 30.0) -> list[Line]:
+        """Wait until that many bodies have begun."""
+        wait_until(
+            lambda: len(self.starts()) >= count,
+            seconds=seconds,
+            what=f"{count} starts: {self.lines()}",
+        )
+        return self.starts()
+
+
+def state_of(pid: int) -> str:
+    """Return the one letter that says how a process stands; empty if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return ""
+
+
+def _parsed(text: str) -> Iterator[Line]:
+    for line in text.splitlines():
+        what, *numbers = line.split()
+        yield Line(what, *map(int, numbers))
