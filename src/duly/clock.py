@@ -39,15 +39,18 @@ class RunIds:
     """Makes UUIDv7 texts that only grow within one process, forked children included."""
 
     def __init__(self) -> None:
+        self.begin_anew()
+        # A thread of the parent may have held the lock at the fork, and will never let it go here.
+        os.register_at_fork(after_in_child=self.begin_anew)
+
+    def begin_anew(self) -> None:
+        """Forget what another process has drawn."""
         self._lock = threading.Lock()
-        self._pid = 0
         self._last = 0
 
     def next(self) -> str:
         """Return a new id."""
         with self._lock:
-            if self._pid != os.getpid():
-                self._pid, self._last = os.getpid(), 0
             # 48 bits of milliseconds and 26 of sequence make one growing number; a clock that
             # steps back only makes the sequence carry into the milliseconds.
             milliseconds = time.time_ns() // 1_000_000

@@ -98,7 +98,6 @@ def test_children_forked_while_others_write_go_on(store):
     assert set(listed_ids(store, limit=100_000)) == {*written, *theirs}
 
 
-@pytest.mark.xfail(reason="duly.clock: the lock of the ids stays locked in a forked child")
 def test_a_child_forked_while_an_id_is_drawn_draws_its_own():
     with clock.run_ids._lock, forked(new_id) as child:
         assert len(child.said(seconds=1.0)) == 36
