@@ -38,8 +38,8 @@ test: setup lint
 demo: $(RUN_STAMPS)
 	$(BIN)/duly demo $(DEMO_ARGS)
 
-prove: $(RUN_STAMPS)
-	$(BIN)/python -m duly.prove $(PROVE_ARGS)
+prove: setup
+	$(BIN)/python -m tests.prove $(PROVE_ARGS)
 
 bench: setup
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)

@@ -3,7 +3,7 @@
     DulyError
     ├── BadArguments, PayloadError      also TypeError: the call itself is wrong
     ├── BadOption                       also ValueError: an option that cannot be kept
-    ├── DuplicateTask, TaskNotRegistered
+    ├── CannotLoad, DuplicateTask, TaskNotRegistered
     ├── KeyConflict, RunNotFound, RunNotFinal
     ├── RunFailed, RunInterrupted, RunCancelled     raised by `run.result()`
     ├── ClaimLost, TransactionTooLong, WouldBlockItself
@@ -44,6 +44,14 @@ class DuplicateTask(DulyError):
             f"give one of them another name with @app.task(name=…)"
         )
         self.name = name
+
+
+class CannotLoad(DulyError):
+    """An application that a worker is told to run cannot be imported."""
+
+    def __init__(self, reference: str, problem: str) -> None:
+        super().__init__(f"{reference} cannot be loaded: {problem}")
+        self.reference = reference
 
 
 class TaskNotRegistered(DulyError):

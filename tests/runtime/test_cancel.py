@@ -144,7 +144,7 @@ def test_a_cancel_between_two_attempts_ends_the_run(app):
     assert (run.refresh().state, len(run.attempts())) == ("cancelled", 1)
 
 
-@pytest.mark.stores("sqlite-wal", "postgres-18")
+@pytest.mark.stores("sqlite-wal", "postgres")
 @pytest.mark.parametrize("task", ["process_waits", "process_checks"])
 def test_a_subprocess_is_ended(store_url, tmp_path: Path, task):
     shop = shop_module

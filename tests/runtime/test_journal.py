@@ -165,7 +165,7 @@ def test_lines_that_no_database_takes_are_kept_as_well_as_can_be(app):
     assert len(second.message) == LOG_MESSAGE_CHARACTERS
 
 
-@pytest.mark.stores("sqlite-wal", "postgres-18")
+@pytest.mark.stores("sqlite-wal", "postgres")
 def test_a_body_that_never_stops_talking_is_bounded(app):
     @app.task
     def body() -> None:

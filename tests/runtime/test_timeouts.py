@@ -183,7 +183,7 @@ def test_a_timeout_error_of_the_bodys_own_is_an_error_like_any_other(app):
     assert run.record.error.startswith("TimeoutError")
 
 
-@pytest.mark.stores("sqlite-wal", "postgres-18")
+@pytest.mark.stores("sqlite-wal", "postgres")
 def test_a_subprocess_past_its_timeout_is_killed(store_url, tmp_path: Path):
     shop = shop_module
     shop.app.use_url(store_url)

@@ -1,7 +1,8 @@
 """PostgreSQL only: the network breaks at every single point of every verb, and nothing is doubled.
 
-A proxy counts what the client sends and cuts the connection at the n-th piece, either before the
-server sees it or after the server has answered it: then the client cannot know what became of it.
+A proxy counts what the client sends and cuts the connection at the n-th piece: before the server
+sees it, or after the server has answered it, when the client cannot know what became of it, or
+only on the client's side.
 Each test repeats its verb with n = 1, 2, 3… until the verb is through before the cut.
 """
 
@@ -42,6 +43,11 @@ from tests.store.conformance.verbs import (
 ANSWER_SECONDS = 2.0
 ENOUGH = 60
 
+UNSEEN = "unseen"
+UNANSWERED = "unanswered"
+HALF_OPEN = "half open"
+"""The server does not notice and keeps the transaction, with its locks, for as long as it likes."""
+
 
 def nothing() -> None:
     """Do nothing."""
@@ -56,7 +62,8 @@ class CuttingProxy:
         self.port: int = self._listening.getsockname()[1]
         self._mutex = threading.Lock()
         self._left = 0
-        self._after_answer = False
+        self._how = UNSEEN
+        self._hanging: list[socket.socket] = []
         self._cuts_answer = False
         self.struck = False
         self.is_down = False
@@ -66,13 +73,13 @@ class CuttingProxy:
 
     def close(self) -> None:
         """Take no more connections."""
-        hang_up(self._listening)
+        hang_up(self._listening, *self._hanging)
         self._thread.join()
 
-    def cut(self, nth: int, *, after_answer: bool) -> None:
+    def cut(self, nth: int, how: str) -> None:
         """Cut at the n-th piece that some client sends from now on."""
         with self._mutex:
-            self._left, self._after_answer, self.struck = nth, after_answer, False
+            self._left, self._how, self.struck = nth, how, False
 
     def cut_next_answer(self) -> None:
         """Cut when some server answers; it has then done all that it was asked."""
@@ -110,7 +117,11 @@ class CuttingProxy:
                 if not self._strikes():
                     server.sendall(piece)
                     continue
-                if self._after_answer:
+                if self._how == HALF_OPEN:
+                    self._hanging.append(server)
+                    hang_up(client)
+                    return
+                if self._how == UNANSWERED:
                     silent.set()
                     server.sendall(piece)
                     answered.wait(ANSWER_SECONDS)
@@ -186,7 +197,7 @@ def reader(url: str) -> Iterator[Any]:
         yield reader
 
 
-@pytest.fixture(params=["unseen", "unanswered"])
+@pytest.fixture(params=[UNSEEN, UNANSWERED, HALF_OPEN])
 def sweep(request: pytest.FixtureRequest, proxy: CuttingProxy) -> Callable[..., int]:
     """Repeats something with a cut at every point of it; returns how many cuts there were."""
 
@@ -194,7 +205,7 @@ def sweep(request: pytest.FixtureRequest, proxy: CuttingProxy) -> Callable[..., 
         act(arrange())  # so that the connection is there, and it is the verb that is cut
         for nth in range(1, ENOUGH):
             arranged = arrange()
-            proxy.cut(nth, after_answer=request.param == "unanswered")
+            proxy.cut(nth, request.param)
             act(arranged)
             if not proxy.struck:
                 return nth - 1

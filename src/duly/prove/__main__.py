@@ -5,7 +5,8 @@ writes down what came of it. In a database given by URL each scenario has a sche
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
@@ -33,12 +34,20 @@ _SAY_SECONDS = 10.0
 @click.option("--only", type=click.Choice(list(SCENARIOS)), multiple=True, help="This scenario.")
 @click.option("--url", "urls", multiple=True, help="A PostgreSQL database; may be given again.")
 @click.option("--sqlite", is_flag=True, help="SQLite too, when a URL is given; alone otherwise.")
-@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--seed", type=int, default=1, show_default=True, help="Repeats what chance chose.")
+@click.option("--again", hidden=True, help="The command to name for a replay.")
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("docs/evidence"), show_default=True
 )
 def main(
-    *, scale: float, only: Sequence[str], urls: Sequence[str], sqlite: bool, seed: int, out: Path
+    *,
+    scale: float,
+    only: Sequence[str],
+    urls: Sequence[str],
+    sqlite: bool,
+    seed: int,
+    again: str | None,
+    out: Path,
 ) -> None:
     """Inject faults into workers and check what survived."""
     console = Console(stderr=True)
@@ -47,14 +56,28 @@ def main(
     databases: list[str | None] = [None] if sqlite or not urls else []
     databases += urls
     for url, name in product(databases, names):
-        found = _prove(console, name, url, scale=scale, seed=seed)
+        with _watching(console, f"{name} on {'SQLite' if url is None else 'PostgreSQL'}") as tell:
+            found = _prove(name, url, tell, scale=scale, seed=seed, again=again)
         _report(console, found, found.write(out))
         broken += not found.holds
     sys.exit(1 if broken else 0)
 
 
-def _prove(console: Console, name: str, url: str | None, *, scale: float, seed: int) -> Evidence:
-    shown = "SQLite" if url is None else "PostgreSQL"
+def _prove(
+    name: str, url: str | None, tell: Tell, *, scale: float, seed: int, again: str | None
+) -> Evidence:
+    with Folder() as folder, own_tables(url, folder.path) as place:
+        with Trial(place, folder.path, seed=seed, tell=tell) as trial:
+            found = gather(trial, name, scale, again=again)
+        if not found.holds:
+            folder.keep()
+            found.document["journals"] = str(folder.path)
+    return found
+
+
+@contextmanager
+def _watching(console: Console, title: str) -> Iterator[Tell]:
+    """Show how far it has come: a bar on a terminal, lines elsewhere."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -62,16 +85,7 @@ def _prove(console: Console, name: str, url: str | None, *, scale: float, seed: 
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        bar = progress.add_task(f"{name} on {shown}")
-        tell = _teller(console, progress, bar, f"{name} on {shown}")
-        with Folder() as folder, own_tables(url, folder.path) as place:
-            with Trial(place, folder.path, seed=seed, tell=tell) as trial:
-                found = gather(trial, name, scale)
-            if not found.holds:
-                folder.keep()
-                said = f"What every process noted is kept in {folder.path}"
-                console.print(said, markup=False, highlight=False)
-    return found
+        yield _teller(console, progress, progress.add_task(title), title)
 
 
 def _teller(console: Console, progress: Progress, bar: TaskID, title: str) -> Tell:
@@ -98,10 +112,13 @@ def _report(console: Console, found: Evidence, file: Path) -> None:
         style="green" if found.holds else "bold red",
         markup=False,
         highlight=False,
+        soft_wrap=True,
     )
     if not found.holds:
         for line in document["broken"]:
             console.print(f"  {line}", markup=False, highlight=False)
+        kept = document["journals"]
+        console.print(f"  what every process noted: {kept}", markup=False, highlight=False)
         console.print(f"  again: {found.replay}", markup=False, highlight=False)
 
 

@@ -160,7 +160,7 @@ class Demo:
         if draw < _HOLD_SHARE:
             return workload.charge.call(number, milliseconds)
         if draw < _HOLD_SHARE + _RERUN_SHARE:
-            return workload.notify.call(number, milliseconds)
+            return workload.notify.call(number, milliseconds, milliseconds)
         return workload.order.call(number, milliseconds)
 
     def _enqueue(self) -> None:
@@ -198,7 +198,7 @@ class Demo:
 
     def _freeze(self) -> None:
         tree: Tree = self._trial.trees[0]
-        self._frozen = freeze(tree, "writer", _FROZEN_SECONDS, self._trial.random)
+        self._frozen = freeze(tree, "settler", _FROZEN_SECONDS, self._trial.random)
         if self._frozen is not None:
             self._zombies |= {child.pid: child.worker_id for child in self._frozen.children}
 

@@ -30,6 +30,7 @@ SCENARIOS = {
     "restarts": restarts,
 }
 _VIOLATIONS_SHOWN = 20
+_STRIKES_FOR_A_BOUND = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,11 @@ class Evidence:
         return file
 
 
-def gather(trial: Trial, scenario: str, scale: float) -> Evidence:
-    """Run a scenario to its end, check its history, and say what came of it."""
+def gather(trial: Trial, scenario: str, scale: float, *, again: str | None = None) -> Evidence:
+    """Run a scenario to its end, check its history, and say what came of it.
+
+    `again` is the command that does the same, if it is not that of this package.
+    """
     began_at = monotonic()
     SCENARIOS[scenario](trial, scale)
     history = trial.history()
@@ -65,7 +69,7 @@ def gather(trial: Trial, scenario: str, scale: float) -> Evidence:
     name = _database_name(behind)
     options = f"--only {scenario} --seed {trial.seed} --scale {scale:g}"
     where = "--sqlite" if behind["kind"] == "sqlite" else f"--url {trial.app.store.shown_url}"
-    replay = f"python -m duly.prove {options} {where}"
+    replay = f"{again} {options}" if again else f"python -m duly.prove {options} {where}"
     broken = [*_worded(verdict), *trial.broken, *_never_struck(trial)]
     made = count(trial.strikes)
     document = {
@@ -123,8 +127,8 @@ def _counter_example(history: History, verdict: Verdict) -> list[dict[str, Any]]
 
 
 def _bound(strikes: int) -> str:
-    if not strikes:
-        return "no strike, no bound"
+    if strikes < _STRIKES_FOR_A_BOUND:
+        return "too few strikes to bound anything"
     return f"0 failures in {strikes} strikes: below {3 / strikes:.2%} at 95 %"
 
 

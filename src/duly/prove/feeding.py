@@ -29,13 +29,17 @@ def everything(number: int, random: Random) -> Call[Any]:
         draw -= share
         if draw < 0:
             return make(number, milliseconds)
-    return workload.notify.call(number, milliseconds)
+    return workload.notify.call(number, milliseconds, milliseconds)
 
 
 def everything_and_long_bodies(number: int, random: Random) -> Call[Any]:
-    """Return a call of any kind, now and then one that takes longer than a takeover."""
-    if random.random() < _LONG_SHARE:
-        return workload.notify.call(number, random.randint(*_LONG_MILLISECONDS))
+    """Return a call of any kind, now and then one that is still at work after a takeover."""
+    draw = random.random()
+    if draw < _LONG_SHARE:
+        return workload.notify.call(number, random.randint(*_LONG_MILLISECONDS), 500)
+    if draw < 2 * _LONG_SHARE:
+        short = random.randint(5, 90)
+        return workload.notify.call(number, short, random.randint(*_LONG_MILLISECONDS))
     return everything(number, random)
 
 

@@ -15,12 +15,14 @@ from duly.prove.trees import Child, Tree, is_stopped, pause_for, wait_for
 
 KILLED = -signal.SIGKILL
 _SEEN_SECONDS = 5.0
-_STOP_SECONDS = 0.25
+_STOP_SECONDS = 0.5
 _BUSY_SHARE = 0.85
-_COMMIT_SHARE = 0.2
+_PLACES = {"settler": BEFORE_SETTLE, "committer": BEFORE_COMMIT, "claimer": IN_CLAIM}
 _KEEPER_FIRST_SHARE = 0.3
 _BETWEEN_SECONDS = 0.05
-FREEZES = ("child", "keeper", "both", "writer", "claimer")
+FREEZES = ("child", "keeper", "both", "settler", "committer", "claimer")
+"""What stands still: one worker, the keeper alone, all of a tree at any moment; or all of a tree
+with a worker stopped right before it settles, inside a transactional commit, or inside a claim."""
 
 
 class Strike(NamedTuple):
@@ -83,10 +85,8 @@ def freeze(tree: Tree, target: str, seconds: float, random: Random) -> FreezeUnd
     flag = None
     if keeper and not _stop_keeper(tree):
         return None
-    if target in {"writer", "claimer"}:
-        # On SQLite a frozen transaction keeps everybody from writing: worth a look, but rarely.
-        where = BEFORE_COMMIT if random.random() < _COMMIT_SHARE else BEFORE_SETTLE
-        flag = _ask_to_stop(tree, IN_CLAIM if target == "claimer" else where)
+    if target in _PLACES:
+        flag = _ask_to_stop(tree, _PLACES[target])
         wait_for(lambda: any(is_stopped(child.pid) for child in children), _STOP_SECONDS)
     stopped_at = monotonic()
     tree.signal_children(children, signal.SIGSTOP)

@@ -1,6 +1,6 @@
 """Numbers and timelines for people, from a history that was checked."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Any
 
 from duly.core.states import State
@@ -16,11 +16,11 @@ def count_all(history: History, verdict: Verdict) -> dict[str, int]:
     broken: dict[str, set[str]] = defaultdict(set)
     for violation in verdict.violations:
         broken[violation.invariant].add(violation.run_id)
-    effects: dict[str, int] = defaultdict(int)
-    for effect in history.effects:
-        effects[effect.run_id] += 1
-    guarded = history.transactional | history.held
-    again = sum(max(0, effects[run.run_id] - 1) for run in history.runs if run.task not in guarded)
+    effects = Counter(
+        (effect.run_id, effect.generation)
+        for effect in history.effects
+        if effect.task not in history.transactional | history.held
+    )
     return {
         "enqueued": sum(request.kind == "accepted" for request in history.requests),
         "indeterminate": len({r.run_id for r in history.requests})
@@ -32,7 +32,7 @@ def count_all(history: History, verdict: Verdict) -> dict[str, int]:
         "attempts_lost": sum(attempt.outcome == "lost" for attempt in history.attempts),
         "bodies": sum(sign.kind == "begin" for sign in history.signs),
         "effects": len(history.effects),
-        "rerun_effects_again": again,
+        "rerun_effects_again": sum(times - 1 for times in effects.values()),
         "transitions": len(history.events or ()),
     }
 

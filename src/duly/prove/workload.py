@@ -15,7 +15,7 @@ from duly.prove.journals import Journal
 
 QUEUE = "duly-prove"
 SETUP_QUEUE = "duly-prove-setup"
-SLICE_SECONDS = 0.01
+SLICE_MILLISECONDS = 10
 
 app = Duly()
 journal = Journal.of_this_process()
@@ -62,12 +62,16 @@ async def subscribe(number: int, milliseconds: int = 0) -> int:
 
 
 @app.task(queue=QUEUE)
-async def notify(number: int, milliseconds: int = 0) -> int:
-    """Write one line, again after a crash: at least once."""
+async def notify(number: int, milliseconds: int = 0, milliseconds_if_taken_over: int = 0) -> int:
+    """Write one line, again after a crash: at least once.
+
+    Whoever takes over may take longer: then a late result of the first one meets a run at work.
+    """
     del number
     run = current()
     journal.sign("begin", run)
-    await work_on_loop(run, milliseconds)
+    taken_over = run.fence > 1
+    await work_on_loop(run, milliseconds_if_taken_over if taken_over else milliseconds)
     journal.effect(run)
     journal.sign("end", run)
     return run.fence
@@ -109,18 +113,22 @@ HELD = frozenset({charge.name, subscribe.name})
 
 def work(run: RunContext, milliseconds: int) -> None:
     """Take a while, and show it."""
-    until = time.monotonic() + milliseconds / 1000
-    while (left := until - time.monotonic()) > 0:
-        time.sleep(min(SLICE_SECONDS, left))
+    for seconds in _slices(milliseconds):
+        time.sleep(seconds)
         journal.sign("beat", run)
 
 
 async def work_on_loop(run: RunContext, milliseconds: int) -> None:
     """Take a while on the event loop, and show it."""
-    until = time.monotonic() + milliseconds / 1000
-    while (left := until - time.monotonic()) > 0:
-        await asyncio.sleep(min(SLICE_SECONDS, left))
+    for seconds in _slices(milliseconds):
+        await asyncio.sleep(seconds)
         journal.sign("beat", run)
+
+
+def _slices(milliseconds: int) -> list[float]:
+    """Cut the work up; what is left of it when its process is frozen is still left afterwards."""
+    whole, rest = divmod(milliseconds, SLICE_MILLISECONDS)
+    return [SLICE_MILLISECONDS / 1000] * whole + [rest / 1000] * bool(rest)
 
 
 def _insert(connection: Any) -> str:  # noqa: ANN401 - the driver's own connection

@@ -17,7 +17,7 @@ from typing import Any
 
 from duly import faultpoints
 from duly.clock import monotonic
-from duly.errors import DulyError
+from duly.errors import OUTAGES, DulyError
 from duly.runtime.dying import die_with_parent
 from duly.runtime.loading import load
 from duly.runtime.slots import Slots
@@ -27,6 +27,8 @@ from duly.settings import WorkerSettings
 ENVIRONMENT = "DULY_CHILD"
 CANNOT_LOAD = 78
 """The exit status (EX_CONFIG) that tells the keeper that trying again is useless."""
+TRY_AGAIN = 75
+"""The exit status (EX_TEMPFAIL) of a child that met an outage; the keeper starts another."""
 
 _LOOK_SECONDS = 0.25
 _IDLE_SECONDS = 3.0
@@ -47,8 +49,11 @@ def main() -> None:
         app = load(config["app"])
         app.use_url(config["url"])
         store = app.store
-    except (DulyError, ImportError, AttributeError, TypeError) as error:
-        sys.stderr.write(f"cannot start {config['app']}: {error}\n")
+    except OUTAGES as error:
+        sys.stderr.write(f"cannot start now: {error}\n")
+        sys.exit(TRY_AGAIN)
+    except DulyError as error:
+        sys.stderr.write(f"cannot start: {error}\n")
         sys.exit(CANNOT_LOAD)
     worker = Worker(
         store,

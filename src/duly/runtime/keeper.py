@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from duly.clock import monotonic, new_id
+from duly.errors import StoreError
 from duly.events import Bus
 from duly.keepalive import Keepalive
 from duly.limits import SUSPECT_CHILDREN
@@ -184,6 +185,8 @@ class Keeper:
         had_registered = child.slots.registered
         child.slots.close()
         stopped = child.retired_at is not None or self._stopping_since is not None
+        if self._drain and status == 0 and not stopped and not child.one_slot:
+            self._processes -= 1  # It found nothing left to do, and needs no successor.
         reason = "stopped" if status == 0 else f"its process ended with status {status}"
         self._burials.add(child.worker_id, reason, stopped=stopped or status == 0)
         self._services.hurry(self._burials)
@@ -211,11 +214,18 @@ class Keeper:
             if now - self._stopping_since >= self._settings.grace + _KILL_AFTER_GRACE:
                 self._kill_all()
             return
-        if self._drain:
-            if not self._children and not self._burials.pending:
-                self._stopping_since = now
-            return
-        self._refill(now)
+        if self._drain and self._has_drained():
+            self._stopping_since = now
+        else:
+            self._refill(now)
+
+    def _has_drained(self) -> bool:
+        """Say whether every child found nothing left to do, and none left anything behind."""
+        if self._processes > 0 or self._children or self._burials.pending:
+            return False
+        with contextlib.suppress(StoreError):
+            self._suspects.tick()
+        return not self._suspects.waiting
 
     def _refill(self, now: float) -> None:
         working = [c for c in self._children.values() if c.retired_at is None]
@@ -322,7 +332,8 @@ class _Burials:
 
     def finish(self) -> None:
         """Try once more at the very end; others find what is left when its lease is over."""
-        self.tick()
+        with contextlib.suppress(StoreError):
+            self.tick()
 
 
 class _Suspects:

@@ -30,8 +30,8 @@ def main() -> None:
     app, descriptor = sys.argv[1:]
     try:
         url = load(app).url
-    except (DulyError, ImportError, AttributeError, TypeError) as error:
-        sys.stderr.write(f"cannot start {app}: {error}\n")
+    except DulyError as error:
+        sys.stderr.write(f"cannot start: {error}\n")
         sys.exit(1)
     with os.fdopen(int(descriptor), "w") as answer:
         answer.write(url)

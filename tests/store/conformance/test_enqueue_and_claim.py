@@ -151,11 +151,19 @@ def test_within_a_queue_runs_go_by_priority_then_due_time_then_age(store, worker
     second = enqueue_one(store, priority=5, at=now)
     first = enqueue_one(store, priority=5, at=now - 1 * SECOND)
 
-    two, three, one = claimed_ids(store, 2), claimed_ids(store, 3), claimed_ids(store, 3)
+    one_by_one = [claim_one(store, limit=1).run_id for _ in range(6)]
 
-    assert two == [first, second]
-    assert three == [third, fourth, fifth]
-    assert one == [last]
+    assert one_by_one == [first, second, third, fourth, fifth, last]
+
+
+def test_a_claim_of_several_gives_them_in_that_order_too(store, worker, clock):
+    now = clock.now()
+    third = enqueue_one(store, at=now)
+    second = enqueue_one(store, at=now - 1 * SECOND)
+    first = enqueue_one(store, priority=5, at=now)
+    fourth = enqueue_one(store, at=now)
+
+    assert claimed_ids(store) == [first, second, third, fourth]
 
 
 def test_a_run_that_goes_back_at_once_keeps_its_place(store, worker, clock):

@@ -33,6 +33,14 @@ def test_only_what_ended_long_enough_ago_is_forgotten(store, worker, clock):
     assert listed_ids(store) == [young]
 
 
+def test_what_ended_just_that_long_ago_is_kept(store, worker, clock):
+    kept = enqueue_and_succeed(store)
+    clock.advance(HOUR_SECONDS)
+
+    assert prune(store, HOUR_SECONDS) == 0
+    assert listed_ids(store) == [kept]
+
+
 def test_a_live_run_is_never_forgotten(store, worker, clock):
     running = enqueue_and_claim(store).run_id
     ready, waiting = enqueue_one(store), enqueue_one(store, delay_seconds=DAY_SECONDS * 100)

@@ -35,7 +35,7 @@ from tests.store.conformance.verbs import (
     register,
     success,
 )
-from tests.store.sqlite.verbs import REPOSITORY, TIMEOUT, closing_life, open_at
+from tests.store.sqlite.verbs import BOTH_JOURNALS, REPOSITORY, TIMEOUT, closing_life, open_at
 
 pytestmark = pytest.mark.stores("sqlite")
 
@@ -335,6 +335,7 @@ def test_the_builds_that_can_lose_commits_in_wal_mode_are_known(monkeypatch, ver
     assert wal_can_lose_commits() == vulnerable
 
 
+@BOTH_JOURNALS
 def test_every_commit_is_flushed_to_the_disk(store):
     full = 2
 
@@ -345,6 +346,7 @@ def test_every_commit_is_flushed_to_the_disk(store):
 # -- a disk that is full --
 
 
+@BOTH_JOURNALS
 def test_a_full_disk_is_an_error_that_leaves_nothing_half_written(store, tables):
     register(store)
     found = enqueue_and_claim(store)

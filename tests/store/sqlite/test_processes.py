@@ -24,7 +24,7 @@ from tests.store.conformance.verbs import (
     register,
     state_of,
 )
-from tests.store.sqlite.verbs import TIMEOUT, open_at, running, tell
+from tests.store.sqlite.verbs import BOTH_JOURNALS, TIMEOUT, open_at, running, tell
 
 SCALE = float(os.environ.get("DULY_TEST_SCALE", "1"))
 pytestmark = [pytest.mark.stores("sqlite"), pytest.mark.process]
@@ -51,6 +51,7 @@ print(written, flush=True)
 """
 
 
+@BOTH_JOURNALS
 def test_processes_that_write_without_pause_do_not_starve_another(store, store_url):
     waits = []
     with (
@@ -107,6 +108,7 @@ VERBS = ("enqueue", "claim", "settle", "recover")
 POINTS = [name for name in faultpoints.NAMES if name.partition(".")[0] in VERBS]
 
 
+@BOTH_JOURNALS
 @pytest.mark.parametrize("point", POINTS)
 def test_a_process_killed_inside_a_write_leaves_all_of_it_or_nothing(
     store, store_url, path, tables, point
@@ -181,7 +183,7 @@ if os.fork() == 0:
     enqueue_one(stores[1])
     print("forked", flush=True)
     os.read(closed[0], 1)
-    enqueue_one(stores[0])
+    enqueue_one(stores[1])
     print("written", flush=True)
     os._exit(0)
 sys.stdin.readline()
@@ -193,6 +195,7 @@ print("ended", flush=True)
 """
 
 
+@BOTH_JOURNALS
 def test_what_a_forked_child_writes_survives_its_parents_end(path, store_url):
     """A parent that closes finds itself alone, if its child only seems to hold its locks."""
     with running(FORK_AND_CLOSE_FIRST, store_url) as process:
@@ -226,6 +229,7 @@ print(enqueue_one(store) in listed_ids(store), flush=True)
 """
 
 
+@BOTH_JOURNALS
 def test_a_child_forked_inside_a_transaction_is_told_that_it_cannot_go_on(path, store_url):
     with running(FORK_IN_A_TRANSACTION, store_url) as process:
         assert "middle of a transaction" in process.stdout.readline()

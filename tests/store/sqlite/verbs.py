@@ -6,11 +6,15 @@ import sys
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import pytest
+
 from duly.store.opening import open_store
 from tests.store.conformance.verbs import WORKER
 
 REPOSITORY = Path(__file__).parents[3]
 TIMEOUT = 30.0
+BOTH_JOURNALS = pytest.mark.parametrize("store_kind", ["sqlite-wal", "sqlite-rollback"])
+"""For what a crash, a full disk or another process may do to the file, the journal decides."""
 
 
 def open_at(path):

@@ -1,0 +1,200 @@
+"""The rules that carry the promise, read off the SQL itself."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+STORES = ROOT / "src" / "duly" / "store"
+DIALECTS = ("sqlite", "postgres")
+
+IN_ONE_STATEMENT = "PostgreSQL does it in one statement, with the others as parts of it"
+ONE_WRITER = "SQLite has one writer, so nobody needs to be locked out or waited for"
+ONE_DIALECT = {
+    # Several short statements on SQLite, one with data-modifying parts on PostgreSQL.
+    **dict.fromkeys(
+        [
+            "claim.ready",
+            "enqueue.later",
+            "enqueue.tags",
+            "operate.drop_ready",
+            "operate.drop_revived",
+            "operate.drop_waiting",
+            "operate.end_ready",
+            "operate.end_waiting",
+            "operate.expire_key_of",
+            "operate.hold_key_again",
+            "operate.keep_last_attempt",
+            "prune.drop_attempts",
+            "prune.drop_logs",
+            "prune.drop_run",
+            "prune.drop_tags",
+            "prune.old_runs",
+            "settle.drop_set_aside",
+            "settle.leave",
+            "settle.record_attempt",
+            "settle.set_aside",
+            "settle.standing",
+            "settle.start_key_expiry",
+            "settle.succeed",
+            "tick.drop_parked",
+            "tick.drop_promoted",
+            "tick.expired",
+            "tick.first_runs",
+            "tick.heads",
+            "tick.parked_lanes",
+            "tick.registered",
+        ],
+        IN_ONE_STATEMENT,
+    ),
+    **dict.fromkeys(
+        [
+            "enqueue.accept",
+            "operate.end_queued",
+            "prune.drop_runs",
+            "tick.expire",
+        ],
+        IN_ONE_STATEMENT,
+    ),
+    # Locks and doubts that only many writers bring.
+    **dict.fromkeys(
+        [
+            "claim.is_live",
+            "claim.latest_claim",
+            "enqueue.known",
+            "enqueue.lock_keys",
+            "enqueue.ready_one",
+            "recover.lock_worker",
+            "recover.still_orphaned",
+        ],
+        ONE_WRITER,
+    ),
+    "enqueue.enqueue_in_callers_transaction": "a caller's own connection comes with a later issue",
+    "inspect.live_workers": "SQLite's workers beat in files, so their rows are only listed",
+    "recover.beat": "SQLite's workers beat in files, not in rows",
+    "recover.beats": "SQLite's workers beat in files, not in rows",
+    "recover.condemn": "SQLite's workers beat in files, not in rows",
+    "inspect.now": "SQLite's wall time is the host's, not the database's",
+    "inspect.schema": "SQLite reads its schema before it has any statement file",
+}
+"""Statements that one dialect alone has, and why."""
+
+UNFENCED = {
+    "claim.take": "it makes the claim that later writes are fenced by",
+    "operate.ask_cancel": "a cancel is a request, which anybody may leave with a running run",
+}
+"""Writes about a running run that name no claim, and why."""
+
+
+def statements(dialect: str) -> dict[str, str]:
+    """Return the statements of a dialect by file and name, without comments."""
+    found = {}
+    for path in sorted((STORES / dialect / "sql").glob("*.sql")):
+        parts = re.split(r"^-- :name (\w+)$", path.read_text(), flags=re.MULTILINE)
+        for name, body in zip(parts[1::2], parts[2::2], strict=True):
+            found[f"{path.stem}.{name}"] = re.sub(r"--[^\n]*", "", body)
+    return found
+
+
+def guards(body: str) -> str:
+    """Return a statement without what it sets: what is left says which rows it writes."""
+    return re.sub(r"\bSET\b.*?\b(FROM|WHERE)\b", r"\1", body, flags=re.DOTALL)
+
+
+EVERY = [
+    (f"{dialect} {name}", name, body)
+    for dialect in DIALECTS
+    for name, body in statements(dialect).items()
+]
+
+
+def test_a_statement_is_in_both_dialects_or_has_a_reason_not_to_be():
+    sqlite, postgres = set(statements("sqlite")), set(statements("postgres"))
+
+    alone = sqlite ^ postgres
+
+    assert alone - set(ONE_DIALECT) == set(), "no twin, and no reason is given"
+    assert set(ONE_DIALECT) & sqlite & postgres == set(), "it has a twin now"
+
+
+def test_both_dialects_have_the_same_files():
+    for folder in ("sql", "migrations"):
+        names = [{path.name for path in (STORES / d / folder).glob("*.sql")} for d in DIALECTS]
+
+        assert names[0] == names[1]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_statement_is_used(dialect):
+    source = "\n".join(path.read_text() for path in (STORES / dialect).rglob("*.py"))
+
+    unused = [name for name in statements(dialect) if f'"{name.partition(".")[2]}"' not in source]
+
+    assert unused == []
+
+
+def test_only_a_claim_makes_a_run_running():
+    making = [
+        place
+        for place, name, body in EVERY
+        if name != "claim.take"
+        and re.search(r"\bSET\s+(\w+\s*=\s*[^,]+,\s*)*state\s*=\s*'running'", body)
+    ]
+    beginning = [
+        place
+        for place, _, body in EVERY
+        for columns in re.findall(r"INSERT INTO duly_runs\s*\(([^)]*)\)", body)
+        if "state" in re.findall(r"\w+", columns)
+    ]
+
+    assert making == []
+    assert beginning == [], "a run begins as queued, by its column's default"
+
+
+def test_every_write_about_a_running_run_names_its_claim():
+    unfenced = [
+        place
+        for place, name, body in EVERY
+        if name not in UNFENCED
+        and re.search(r"\b(UPDATE|DELETE FROM)\s+duly_runs\b", body)
+        and not re.search(r"\bclaim_number\s*=\s*\S*claim_number\b", guards(body))
+        and not re.search(r"\bstate\s*(=\s*'queued'|<>\s*'running')", guards(body))
+    ]
+
+    assert unfenced == []
+
+
+def test_only_a_settle_takes_a_run_out_of_running():
+    leaving = [
+        place
+        for place, name, body in EVERY
+        if name not in UNFENCED
+        and not name.startswith(("settle.", "journal."))
+        and re.search(r"\b(UPDATE|DELETE FROM)\s+duly_runs\b", body)
+        and re.search(r"\bstate\s*=\s*'running'", body)
+    ]
+    ending = [
+        place
+        for place, name, body in EVERY
+        if name.startswith("journal.")
+        and re.search(r"\bstate\s*=", body.partition("SET")[2].partition("WHERE")[0])
+    ]
+
+    assert leaving == []
+    assert ending == [], "words do not end an attempt"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_database_itself_refuses_what_the_code_should_never_ask(dialect):
+    text = "\n".join(path.read_text() for path in (STORES / dialect / "migrations").glob("*.sql"))
+    flat = re.sub(r"\s+", " ", text)
+
+    for check in (
+        "CHECK (state IN ('queued', 'running'))",
+        "CHECK ((state = 'running') = (worker_id IS NOT NULL))",
+        "CHECK (state = 'queued' OR claim_number >= 1)",
+        "CHECK (state <> 'succeeded' OR outcome = 'returned')",
+        "CHECK (state IN ('succeeded', 'failed', 'interrupted', 'cancelled'))",
+    ):
+        assert check in flat

@@ -1,0 +1,149 @@
+"""Engines with a bug: each mutant breaks one rule, and proving has to notice.
+
+Only workers and keepers of a test load this: `python -m tests.prove.mutants` is a keeper, and
+`tests.prove.mutants:app` the application of its children. The environment names the mutant.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+
+from duly import faultpoints
+from duly.core import verdict
+from duly.prove import keeping, producing
+from duly.runtime import child, keeper, recovery
+from duly.runtime.slots import Slots
+from duly.store.protocol import Accepted, Enqueue, Settled
+from duly.store.sqlite import claim, settle, upkeep
+from duly.store.sqlite.section import SqliteSection
+from duly.store.sqlite.store import SqliteStore
+
+MUTANT_VARIABLE = "DULY_TEST_MUTANT"
+INNER_VARIABLE = "DULY_TEST_INNER_APP"
+ROLE_VARIABLE = "DULY_TEST_ROLE"
+
+
+def deaf() -> None:
+    """Nobody looks at deadlines: a worker that wakes up from a freeze goes on."""
+    watch = getattr(sys.modules["__main__"], "_Watch", child._Watch)
+    watch.fence = lambda _self: None
+    keeper.Keeper._kill_expired = lambda _self, _now: None
+    keeper.Keeper._disowned = lambda _self, _worker_id: None
+
+
+def settles_without_a_fence() -> None:
+    """A result is recorded whoever holds the run now."""
+    deaf()
+    for name in ("succeed", "finish", "leave"):
+        _rewrite(settle.SQL, name, "AND run.claim_number = ending.claim_number", "")
+
+
+def leaves_the_dead_live() -> None:
+    """Recovery settles a worker's runs and does not mark the worker dead."""
+    _rewrite(upkeep.RECOVER, "end_worker", "WHERE id = :worker_id", "WHERE id = 'nobody'")
+
+
+def reruns_held_runs() -> None:
+    """A hold task that vanished mid-body is queued again."""
+    verdict.HOLD_LANES = frozenset()
+
+
+def clears_marks_too_soon() -> None:
+    """The mark of a body goes when the body has ended, not when that is recorded."""
+    Slots.end = Slots.clear
+
+
+def starts_without_a_mark() -> None:
+    """A body begins and nobody is told."""
+    Slots.start = lambda *_: None
+
+
+def commits_twice() -> None:
+    """The body's writes are committed before the completion, not with it."""
+
+    def settle_and_commit(self, op):
+        connection = self.connection
+        connection.set_authorizer(None)
+        connection.execute("COMMIT")
+        faultpoints.hit("transaction.before_settle")
+        connection.execute("BEGIN IMMEDIATE")
+        (answer,) = settle.settle(connection.cursor(), [op], self._store.now())
+        faultpoints.hit("transaction.before_commit")
+        connection.execute("COMMIT" if answer is Settled.DONE else "ROLLBACK")
+        self.rollback()
+        return answer
+
+    SqliteSection.settle_and_commit = settle_and_commit
+
+
+def does_not_count_claims() -> None:
+    """The fence does not grow."""
+    _rewrite(claim.SQL, "take", "claim_number = claim_number + 1", "claim_number = 1")
+
+
+def loses_what_it_recovers() -> None:
+    """A run that goes back to the queue is gone."""
+    settle.SQL._texts["requeue"] = (
+        "DELETE FROM duly_runs WHERE id = :run_id AND claim_number = :claim_number"
+    )
+
+
+def keeps_what_it_finished() -> None:
+    """A finished run is written to history and stays where claims look."""
+    _rewrite(settle.SQL, "leave", "AND run.state = 'running'", "AND run.state = 'nothing'")
+
+
+def is_hasty() -> None:
+    """Every other worker is taken for dead at first sight."""
+    recovery.LeaseWatch.dead = lambda _self, counters, *_: list(counters)
+    recovery.Recoverer._over = lambda _self, suspects, _read_at: suspects
+
+
+def answers_before_it_commits() -> None:
+    """`enqueue` returns when the run has been handed to a thread."""
+    apply = SqliteStore.apply
+
+    def hasty(self, ops):
+        if all(isinstance(op, Enqueue) for op in ops):
+            self.submit(ops, lambda _answers: None)
+            return [Accepted(op.run_id) for op in ops]
+        return apply(self, ops)
+
+    SqliteStore.apply = hasty
+
+
+MUTANTS: dict[str, Callable[[], None]] = {
+    mutant.__name__: mutant
+    for mutant in (
+        deaf,
+        settles_without_a_fence,
+        leaves_the_dead_live,
+        reruns_held_runs,
+        clears_marks_too_soon,
+        starts_without_a_mark,
+        commits_twice,
+        does_not_count_claims,
+        loses_what_it_recovers,
+        keeps_what_it_finished,
+        is_hasty,
+        answers_before_it_commits,
+    )
+}
+
+
+def _rewrite(statements, name: str, old: str, new: str) -> None:
+    text = statements._texts[name]
+    assert old in text, f"{name} does not say {old!r} any more"
+    statements._texts[name] = text.replace(old, new)
+
+
+if MUTANT_VARIABLE in os.environ:
+    MUTANTS[os.environ[MUTANT_VARIABLE]]()
+
+if __name__ == "__main__":
+    program = {"keeper": keeping.main, "producer": producing.main}
+    sys.exit(program[os.environ[ROLE_VARIABLE]]())
+
+if INNER_VARIABLE in os.environ:
+    app = importlib.import_module(os.environ[INNER_VARIABLE].partition(":")[0]).app

@@ -1,0 +1,166 @@
+"""Proving can fail: every mutant of the engine in the zoo has to be caught, by the right invariant.
+
+The mutants live in `mutants.py` and are SQLite's: they rewrite its statements, and the rest of what
+they break is the same on every database.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from duly.prove import workload
+from duly.prove.checker import check
+from duly.prove.producing import start_producer
+from duly.prove.scenarios.fault_points import strike_workers
+from duly.prove.strikes import choose_child, freeze, kill_child, thaw
+from duly.prove.trees import TreeSettings, pause_for
+from duly.prove.trial import DRAIN_SECONDS, Trial
+from tests.prove.mutants import INNER_VARIABLE, MUTANT_VARIABLE, MUTANTS, ROLE_VARIABLE
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = "tests.prove.mutants"
+SETTLE_SECONDS = 5.0
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120), pytest.mark.stores("sqlite-wal")]
+
+
+@pytest.fixture
+def trial(store_url: str, tmp_path: Path) -> Iterator[Trial]:
+    """A trial on a database of its own."""
+    with Trial(store_url, tmp_path, seed=1) as trial:
+        yield trial
+
+
+def mutate(trial: Trial, mutant: str) -> None:
+    """Let every tree of a trial run the mutant."""
+
+    def mutated(settings: TreeSettings) -> TreeSettings:
+        environment = {
+            MUTANT_VARIABLE: mutant,
+            ROLE_VARIABLE: "keeper",
+            INNER_VARIABLE: settings.app,
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        }
+        return settings._replace(
+            program=PROGRAM,
+            app=f"{PROGRAM}:app",
+            environment={**settings.environment, **environment},
+        )
+
+    trial.adapt = mutated
+
+
+def caught(trial: Trial, seconds: float = SETTLE_SECONDS) -> set[str]:
+    """End a trial and return the numbers of the invariants that were broken."""
+    trial.feeder.stop()
+    trial.settle_down(seconds)
+    trial.stop_trees()
+    return {one.invariant.partition(" ")[0] for one in check(trial.history()).violations}
+
+
+def kill_some(trial: Trial) -> None:
+    """Kill workers that have bodies running."""
+    for _ in range(2):
+        trial.start_tree(processes=1)
+    trial.feeder.start()
+    trial.wait_until_working()
+    while len(trial.strikes) < 6:
+        tree = trial.random.choice(trial.trees)
+        child = choose_child(tree, trial.random)
+        if child is not None:
+            trial.strikes.append(kill_child(tree, child))
+        pause_for(0.3)
+
+
+def kill_at(*points: str) -> Callable[[Trial], None]:
+    """Kill workers at fault points."""
+
+    def strike(trial: Trial) -> None:
+        trial.start_tree(processes=1)
+        trial.feeder.start()
+        strike_workers(trial, [*points] * 2)
+
+    return strike
+
+
+def freeze_some(*, milliseconds: int, if_taken_over: int) -> Callable[[Trial], None]:
+    """Freeze workers that are about to record a result, and wake them past their lease."""
+
+    def strike(trial: Trial) -> None:
+        trial.use_mix(
+            lambda number, _: workload.notify.call(number, milliseconds, if_taken_over), backlog=60
+        )
+        for _ in range(3):
+            trial.start_tree(processes=1, async_limit=100, app="duly.prove.stopping:app")
+        trial.feeder.start()
+        trial.wait_until_working()
+        pause_for(1.0)
+        for tree in trial.trees[:2]:
+            begun = freeze(tree, "settler", trial.settings.lease * 1.8, trial.random)
+            if begun is not None:
+                pause_for(trial.settings.lease * 1.8)
+                strike, freezes = thaw(begun, trial.random)
+                trial.strikes.append(strike)
+                trial.freezes += freezes
+                pause_for(1.0)
+
+    return strike
+
+
+def only_work(trial: Trial) -> None:
+    """Strike nobody."""
+    trial.charges_allowed = False
+    for _ in range(2):
+        trial.start_tree(processes=1)
+    trial.feeder.start()
+    trial.wait_until_working()
+    pause_for(2.0)
+
+
+ZOO: dict[str, tuple[Callable[[Trial], None], set[str]]] = {
+    "deaf": (freeze_some(milliseconds=2_500, if_taken_over=1_500), {"I5"}),
+    "settles_without_a_fence": (freeze_some(milliseconds=40, if_taken_over=2_000), {"I6"}),
+    "leaves_the_dead_live": (kill_some, {"I5"}),
+    "reruns_held_runs": (kill_some, {"I11"}),
+    "clears_marks_too_soon": (kill_at("settle.before_write", "settle.before_commit"), {"I11"}),
+    "starts_without_a_mark": (kill_some, {"I11"}),
+    "commits_twice": (kill_at("transaction.before_settle", "transaction.before_commit"), {"I9"}),
+    "does_not_count_claims": (kill_some, {"I4"}),
+    "loses_what_it_recovers": (kill_some, {"I1"}),
+    "keeps_what_it_finished": (only_work, {"I14"}),
+    "is_hasty": (only_work, {"I12"}),
+}
+
+
+@pytest.mark.parametrize("mutant", ZOO)
+def test_a_mutant_is_caught(mutant: str, trial: Trial):
+    strike, invariants = ZOO[mutant]
+    mutate(trial, mutant)
+
+    strike(trial)
+
+    assert invariants <= caught(trial)
+
+
+def test_a_producer_that_answers_before_it_commits_is_caught(trial: Trial, monkeypatch):
+    monkeypatch.setenv(MUTANT_VARIABLE, "answers_before_it_commits")
+    monkeypatch.setenv(ROLE_VARIABLE, "producer")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+    producer = start_producer(trial.url, trial.folder, "enqueue.before_commit", 40, program=PROGRAM)
+
+    producer.wait(60)
+    invariants = {one.invariant.partition(" ")[0] for one in check(trial.history()).violations}
+    assert "I1" in invariants
+
+
+def test_without_a_mutant_the_same_strikes_are_survived(trial: Trial):
+    kill_some(trial)
+
+    assert caught(trial, DRAIN_SECONDS) == set()
+
+
+def test_every_mutant_of_the_zoo_is_hunted():
+    assert MUTANTS.keys() == {*ZOO, "answers_before_it_commits"}

@@ -1,0 +1,421 @@
+"""Keepers and children, killed, frozen, stopped and poisoned: nothing lost or written twice."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.runtime import shop as shop_module
+from tests.runtime.trees import LEASE, Notes, Tree
+from tests.servers.processes import is_running, wait_until
+
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("shop")]
+
+
+@pytest.fixture
+def shop(store_url):
+    """The application that the children import, on the same store."""
+    shop_module.app.use_url(store_url)
+    assert shop_module.app.runs.list() == []
+    yield shop_module
+    shop_module.app.close()
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Notes:
+    """What the bodies note."""
+    return Notes(tmp_path)
+
+
+def outcomes(run) -> list[str]:
+    """Return how every attempt of a run ended."""
+    return [attempt.outcome for attempt in run.attempts()]
+
+
+class TestKilledChild:
+    """kill -9 of one child of two."""
+
+    def test_its_reruns_run_elsewhere_within_a_second_and_its_holds_are_interrupted(
+        self, shop, notes, store_url, tmp_path
+    ):
+        with Tree(store_url, tmp_path, processes=2, concurrency=20).ready() as tree:
+            reruns = [shop.linger.enqueue(*notes.arguments(n)) for n in range(6)]
+            holds = [shop.linger_hold.enqueue(*notes.arguments(n)) for n in range(10, 16)]
+            starts = notes.wait_for_starts(12)
+            victim = starts[0].pid
+            struck = {line.number for line in starts if line.pid == victim}
+
+            tree.kill(victim)
+            killed_at = time.monotonic()
+            lost = {n for n in struck if n < 10}
+            wait_until(
+                lambda: all(len(notes.starts(n)) == 2 for n in lost),
+                seconds=20,
+                what="they run elsewhere",
+            )
+            took = time.monotonic() - killed_at
+            notes.open_gate()
+
+            for number, run in enumerate(reruns):
+                assert run.result(timeout=20) == number
+                assert outcomes(run) == (["lost", "returned"] if number in lost else ["returned"])
+            for number, run in enumerate(holds, 10):
+                wait_until(lambda run=run: run.refresh().is_final, seconds=20, what="the end")
+                expected = ("interrupted", "crashed") if number in struck else ("succeeded", None)
+                assert (run.state, run.cause) == expected
+                assert len(notes.starts(number)) == 1
+        assert not lost or took < 1.0
+        assert all(line.pid != victim for line in notes.ends())
+
+    def test_what_it_had_claimed_and_not_started_simply_runs(
+        self, shop, notes, store_url, tmp_path
+    ):
+        with Tree(store_url, tmp_path, processes=1, concurrency=2).ready() as tree:
+            # Short bodies make it claim ahead of its two slots.
+            for run in shop.app.enqueue_many(shop.quick.call(n) for n in range(150)):
+                run.result(timeout=30)
+            (victim,) = tree.workers()
+            runs = shop.app.enqueue_many(shop.linger.call(*notes.arguments(n)) for n in range(20))
+            notes.wait_for_starts(2)
+            claimed = len(shop.app.runs.list(state="running"))
+
+            tree.kill(victim)
+            notes.open_gate()
+            results = [run.result(timeout=30) for run in runs]
+
+            assert claimed > 2, "nothing was claimed ahead, so this shows nothing"
+            assert results == list(range(20))
+            started = {line.number for line in notes.starts() if line.pid == victim}
+            for number, run in enumerate(runs):
+                expected = ["lost", "returned"] if number in started else ["returned"]
+                assert outcomes(run) == expected
+
+    def test_its_subprocess_dies_with_it(self, shop, notes, store_url, tmp_path):
+        with Tree(store_url, tmp_path, processes=1).ready() as tree:
+            run = shop.linger_process.enqueue(*notes.arguments())
+            (start,) = notes.wait_for_starts(1)
+            (child,) = tree.workers()
+            assert start.pid != child
+
+            tree.kill(child)
+
+            wait_until(lambda: not is_running(start.pid), seconds=10, what="the subprocess dies")
+            notes.open_gate()
+            assert run.result(timeout=30) == 0
+        assert outcomes(run) == ["lost", "returned"]
+        assert [line.pid == start.pid for line in notes.ends()] == [False]
+
+
+def test_a_whole_tree_that_was_killed_is_recovered_within_its_lease_and_two_seconds(
+    shop, notes, store_url, tmp_path
+):
+    with (
+        Tree(store_url, tmp_path).ready() as first,
+        Tree(store_url, tmp_path, queues=[["later", None]]).ready() as second,
+    ):
+        run = shop.linger.enqueue(*notes.arguments(1))
+        hold = shop.linger_hold.enqueue(*notes.arguments(2))
+        notes.wait_for_starts(2)
+        children = first.children()
+
+        first.keeper.kill()
+        killed_at = time.monotonic()
+        # Its children die with it, whatever they are at.
+        wait_until(lambda: not any(map(is_running, children)), seconds=10, what="its children die")
+        wait_until(
+            lambda: run.refresh().state == "queued" and hold.refresh().is_final,
+            seconds=30,
+            what="the other tree recovers them",
+        )
+        took = time.monotonic() - killed_at
+        assert second.keeper.poll() is None
+
+    assert took < LEASE + 2.0
+    assert outcomes(run) == ["lost"]
+    assert (hold.state, hold.cause) == ("interrupted", "crashed")
+
+
+class TestFrozen:
+    """SIGSTOP past the lease, then SIGCONT: no stale write, no second live body."""
+
+    @pytest.fixture
+    def trees(self, shop, notes, store_url, tmp_path):
+        """A tree that holds a run each of three kinds, and another one that takes over."""
+        with Tree(store_url, tmp_path).ready() as first:
+            runs = [
+                task.enqueue(*notes.arguments(number))
+                for number, task in enumerate((shop.linger, shop.linger_async, shop.linger_hold))
+            ]
+            notes.wait_for_starts(3)
+            with Tree(store_url, tmp_path).ready() as second:
+                yield first, second, runs
+
+    def check(self, notes: Notes, runs, old: list[int]) -> None:
+        """Check that the reruns were taken over, the hold interrupted, and nothing written late."""
+        rerun, coroutine, hold = runs
+        for number, run in ((0, rerun), (1, coroutine)):
+            assert run.result(timeout=20) == number
+            assert outcomes(run) == ["lost", "returned"]
+            assert run.record.claim_number == 2
+            assert [line.fence for line in notes.starts(number)] == [1, 2]
+        wait_until(lambda: hold.refresh().is_final, seconds=20, what="the hold's end")
+        assert (hold.state, hold.cause) == ("interrupted", "crashed")
+        assert len(notes.starts(2)) == 1
+        assert not any(line.pid in old for line in notes.ends()), "a stale body went on"
+
+    def wait_for_takeover(self, notes: Notes) -> None:
+        """Wait until both reruns have begun again."""
+        wait_until(
+            lambda: all(len(notes.starts(n)) == 2 for n in (0, 1)),
+            seconds=30,
+            what="they run elsewhere",
+        )
+
+    def test_the_child(self, trees, notes):
+        first, _, runs = trees
+        (child,) = first.workers()
+
+        first.freeze(child)
+        self.wait_for_takeover(notes)
+        # Its keeper has killed it before anybody took over.
+        assert not is_running(child)
+        first.thaw(child)
+        notes.open_gate()
+
+        self.check(notes, runs, [child])
+        assert first.ready().keeper.poll() is None
+
+    def test_the_keeper(self, trees, notes):
+        first, _, runs = trees
+        (child,) = first.workers()
+
+        first.freeze(first.keeper.pid)
+        self.wait_for_takeover(notes)
+        # Nobody attended to it, so it ended itself.
+        wait_until(lambda: not is_running(child), seconds=10, what="the child ends itself")
+        first.thaw(first.keeper.pid)
+        notes.open_gate()
+
+        self.check(notes, runs, [child])
+        # The keeper goes on with a child of a new identity.
+        first.ready()
+        assert first.keeper.poll() is None
+
+    def test_keeper_and_child(self, trees, notes):
+        first, _, runs = trees
+        (child,) = first.workers()
+
+        first.freeze(first.keeper.pid, child)
+        self.wait_for_takeover(notes)
+        first.thaw(child, first.keeper.pid)
+        wait_until(lambda: not is_running(child), seconds=10, what="the old child ends")
+        notes.open_gate()
+
+        self.check(notes, runs, [child])
+        first.ready()
+        assert first.keeper.poll() is None
+
+    def test_a_freeze_shorter_than_the_lease_costs_nothing(self, trees, notes):
+        first, _, runs = trees
+        (child,) = first.workers()
+
+        first.freeze(first.keeper.pid, child)
+        time.sleep(LEASE / 4)
+        first.thaw(child, first.keeper.pid)
+        notes.open_gate()
+
+        assert [run.result(timeout=20) for run in runs] == [0, 1, 2]
+        assert [outcomes(run) for run in runs] == [["returned"]] * 3
+        assert {line.pid for line in notes.ends()} == {child}
+
+
+class TestStopping:
+    """SIGTERM, once and twice."""
+
+    def test_it_stops_claiming_waits_for_the_grace_and_applies_on_crash_to_the_rest(
+        self, shop, notes, store_url, tmp_path
+    ):
+        other = Notes(tmp_path / "other")
+        Path(tmp_path / "other").mkdir()
+        with Tree(store_url, tmp_path, grace=1.0).ready() as tree:
+            quick = shop.linger.enqueue(*other.arguments(5))
+            rerun = shop.linger.enqueue(*notes.arguments(0))
+            coroutine = shop.linger_async.enqueue(*notes.arguments(1))
+            hold = shop.linger_hold.enqueue(*notes.arguments(2))
+            notes.wait_for_starts(3)
+            other.wait_for_starts(1)
+
+            tree.terminate()
+            time.sleep(0.4)
+            late = shop.quick.enqueue(7)
+            other.open_gate()
+            status = tree.ended()
+
+        assert status == 0
+        assert quick.result(timeout=5) == 5
+        assert late.refresh().state == "queued"
+        for run in (rerun, coroutine):
+            assert run.refresh().state == "queued"
+            assert (run.record.attempt, run.record.crashes) == (1, 0)
+            assert outcomes(run) == ["stopped"]
+        assert (hold.refresh().state, hold.cause) == ("interrupted", "stopped")
+        assert {worker.state for worker in shop.app.workers.list()} == {"stopped"}
+
+    def test_a_tree_without_work_stops_at_once(self, store_url, tmp_path):
+        with Tree(store_url, tmp_path, processes=2, grace=30).ready() as tree:
+            begun = time.monotonic()
+            tree.terminate()
+
+            assert tree.ended() == 0
+        assert time.monotonic() - begun < 5
+
+    def test_a_second_signal_stops_at_once(self, shop, notes, store_url, tmp_path):
+        with Tree(store_url, tmp_path, grace=60).ready() as tree:
+            rerun = shop.linger.enqueue(*notes.arguments(0))
+            hold = shop.linger_hold.enqueue(*notes.arguments(1))
+            notes.wait_for_starts(2)
+
+            tree.terminate()
+            time.sleep(0.5)
+            assert tree.keeper.poll() is None
+            begun = time.monotonic()
+            tree.terminate()
+            status = tree.ended()
+
+        assert status == 0
+        assert time.monotonic() - begun < 5
+        assert (rerun.refresh().state, rerun.record.attempt) == ("queued", 1)
+        assert (hold.refresh().state, hold.cause) == ("interrupted", "stopped")
+        assert notes.ends() == []
+
+    def test_what_was_stopped_goes_on_in_the_next_tree(self, shop, notes, store_url, tmp_path):
+        with Tree(store_url, tmp_path, grace=0.1).ready() as first:
+            run = shop.linger.enqueue(*notes.arguments(3))
+            notes.wait_for_starts(1)
+            first.terminate()
+            first.ended()
+        notes.open_gate()
+        with Tree(store_url, tmp_path).ready():
+            assert run.result(timeout=20) == 3
+
+        assert [line.attempt for line in notes.starts()] == [1, 1]
+
+
+def test_a_poisonous_task_ends_failed_and_others_are_unaffected(shop, store_url, tmp_path):
+    with Tree(store_url, tmp_path, processes=1).ready() as tree:
+        poison = shop.poison.enqueue()
+        quick = shop.app.enqueue_many(shop.quick.call(n) for n in range(50))
+
+        assert [run.result(timeout=40) for run in quick] == list(range(50))
+        wait_until(lambda: poison.refresh().is_final, seconds=40, what="the poison's end")
+        assert tree.keeper.poll() is None
+        assert shop.quick.enqueue(1).result(timeout=20) == 1
+
+    assert (poison.state, poison.cause) == ("failed", "crashed")
+    assert set(outcomes(poison)) == {"lost"}
+    assert len(outcomes(poison)) <= 5
+
+
+def test_a_child_with_a_stuck_thread_is_replaced_and_the_run_has_timed_out(
+    shop, notes, store_url, tmp_path
+):
+    with Tree(store_url, tmp_path, grace=0.2).ready() as tree:
+        (before,) = tree.workers()
+        run = shop.stuck.enqueue(notes.log)
+        (start,) = notes.wait_for_starts(1)
+
+        wait_until(lambda: run.refresh().is_final, seconds=30, what="it has timed out")
+
+        assert (run.state, run.cause) == ("failed", "timed_out")
+        assert outcomes(run) == ["timed_out"]
+        assert start.pid == before
+        assert not is_running(before)
+        assert shop.quick.enqueue(1).result(timeout=20) == 1
+
+
+class TestLoading:
+    """An application that cannot be loaded, or not yet."""
+
+    @pytest.mark.parametrize(
+        ("text", "reference", "message"),
+        [
+            ("", "nowhere:app", "No module named 'nowhere'"),
+            ("x = 1", "broken:app", "has no attribute 'app'"),
+            ("app = 5", "broken:app", "it is a int, not a Duly application"),
+            ("def f(:", "broken:app", "invalid syntax"),
+            ("raise RuntimeError('no config')", "broken:app", "no config"),
+            ("import sys; sys.exit('bye')", "broken:app", "bye"),
+        ],
+        ids=["no module", "no attribute", "no application", "syntax", "raises", "exits"],
+    )
+    @pytest.mark.stores("sqlite-wal")  # It never comes to the store.
+    def test_it_ends_promptly_with_a_message(self, store_url, tmp_path, text, reference, message):
+        (tmp_path / "broken.py").write_text(text)
+        path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+        with Tree(store_url, tmp_path, app=reference, environment={"PYTHONPATH": path}) as tree:
+            assert tree.ended(seconds=15) == 1
+
+        assert message in tree.log.read_text()
+
+    @pytest.mark.stores("sqlite-wal")
+    def test_a_store_that_does_not_answer_just_then_is_tried_again(self, shop, store_url, tmp_path):
+        (tmp_path / "patient.py").write_text(
+            "import pathlib\n"
+            "from duly import Duly, StoreUnavailable\n"
+            "from tests.runtime import shop\n"
+            f"marker = pathlib.Path({str(tmp_path / 'asked')!r})\n"
+            "class Patient(Duly):\n"
+            "    @property\n"
+            "    def store(self):\n"
+            "        if not marker.exists():\n"
+            "            marker.touch()\n"
+            "            raise StoreUnavailable('the server is starting')\n"
+            "        return super().store\n"
+            "app = Patient()\n"
+            "app.registry = shop.app.registry\n"
+        )
+        path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+        with Tree(store_url, tmp_path, app="patient:app", environment={"PYTHONPATH": path}) as tree:
+            tree.ready()
+            assert shop.quick.enqueue(1).result(timeout=20) == 1
+
+        assert (tmp_path / "asked").exists()
+
+
+class TestDraining:
+    """--drain: end when nothing is left to do."""
+
+    def test_it_ends_when_all_is_done(self, shop, store_url, tmp_path):
+        runs = shop.app.enqueue_many(shop.quick.call(n) for n in range(100))
+        later = shop.quick.using(delay=600).enqueue(1)
+
+        with Tree(store_url, tmp_path, processes=2, drain=True) as tree:
+            assert tree.ended(seconds=40) == 0
+
+        states = shop.app.store.get_states([run.id for run in runs])
+        assert set(states.values()) == {"succeeded"}
+        assert later.refresh().state == "queued"
+
+    def test_what_a_killed_child_left_is_done_too(self, shop, notes, store_url, tmp_path):
+        runs = [shop.linger.enqueue(*notes.arguments(n)) for n in range(3)]
+        with Tree(store_url, tmp_path, processes=1, drain=True) as tree:
+            (victim,) = {line.pid for line in notes.wait_for_starts(3)}
+            tree.kill(victim)
+            notes.open_gate()
+
+            assert tree.ended(seconds=40) == 0
+        assert [str(run.refresh().state) for run in runs] == ["succeeded"] * 3
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_children_hear_no_signal_of_the_keepers_terminal(shop, notes, store_url, tmp_path):
+    """A terminal sends SIGINT to the whole group; children have a session of their own."""
+    with Tree(store_url, tmp_path).ready() as tree:
+        (child,) = tree.workers()
+
+        assert os.getsid(child) == child
+        assert os.getpgid(child) == child
+        os.kill(tree.keeper.pid, signal.SIGINT)
+        assert tree.ended() == 0
