@@ -9,7 +9,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 RUN_STAMPS := .venv/run.stamp $(if $(filter postgres%,$(DULY_URL)),.venv/postgres.stamp)
 
 .DELETE_ON_ERROR:
-.PHONY: help setup lint test test-unsettled demo prove bench clean
+.PHONY: help setup lint test demo prove bench clean
 
 help:
 	@echo "make demo    see duly at work (DULY_URL=postgresql://... for PostgreSQL)"
@@ -32,16 +32,8 @@ lint: .venv/dev.stamp
 # tests live in memory where there is such a place. make prove and make bench use the real disk.
 MEMORY := $(shell test -d /dev/shm -a -w /dev/shm && echo /dev/shm || echo $${TMPDIR:-/tmp})
 
-# Written, but not yet seen to pass as a whole on two cores. They join `make test` once they have.
-UNSETTLED := tests/runtime/test_keeper.py tests/runtime/test_outage.py \
-	tests/runtime/test_faultpoints.py tests/prove/test_prove.py tests/prove/test_zoo.py
-
 test: setup lint
-	TMPDIR=$(MEMORY) $(BIN)/python -m pytest -n 2 $(UNSETTLED:%=--ignore=%) $(PYTEST_ARGS)
-	@echo "not run by make test, but by make test-unsettled: $(UNSETTLED)"
-
-test-unsettled: setup
-	TMPDIR=$(MEMORY) $(BIN)/python -m pytest $(UNSETTLED) $(PYTEST_ARGS)
+	TMPDIR=$(MEMORY) $(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
 
 demo: $(RUN_STAMPS)
 	$(BIN)/duly demo $(DEMO_ARGS)

@@ -1,6 +1,7 @@
 """The command: which figures, on which databases, and where to put them."""
 
 import argparse
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -18,6 +19,8 @@ from benchmarks.sizes import FULL, QUICK, Sizes
 def main() -> int:
     """Measure, show, and say by the exit status whether every target was met."""
     arguments = _parser().parse_args()
+    # So that servers, workers and folders are cleared away then, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sizes = QUICK if arguments.quick else FULL
     if arguments.rounds is not None:
         sizes = replace(sizes, rounds=arguments.rounds)

@@ -15,7 +15,7 @@ from duly.prove.checker import check
 from duly.prove.producing import start_producer
 from duly.prove.scenarios.fault_points import strike_workers
 from duly.prove.strikes import choose_child, freeze, kill_child, thaw
-from duly.prove.trees import TreeSettings, pause_for
+from duly.prove.trees import Tree, TreeSettings, pause_for
 from duly.prove.trial import DRAIN_SECONDS, Trial
 from tests.prove.mutants import INNER_VARIABLE, MUTANT_VARIABLE, MUTANTS, ROLE_VARIABLE
 
@@ -98,15 +98,20 @@ def freeze_some(*, milliseconds: int, if_taken_over: int) -> Callable[[Trial], N
         trial.wait_until_working()
         pause_for(1.0)
         for tree in trial.trees[:2]:
-            begun = freeze(tree, "settler", trial.settings.lease * 1.8, trial.random)
-            if begun is not None:
-                pause_for(trial.settings.lease * 1.8)
-                strike, freezes = thaw(begun, trial.random)
-                trial.strikes.append(strike)
-                trial.freezes += freezes
-                pause_for(1.0)
+            freeze_one(trial, tree)
 
     return strike
+
+
+def freeze_one(trial: Trial, tree: Tree) -> None:
+    """Freeze a worker that is about to record a result, and wake it past its lease."""
+    begun = freeze(tree, "settler", trial.settings.lease * 1.8, trial.random)
+    if begun is not None:
+        pause_for(trial.settings.lease * 1.8)
+        strike, freezes = thaw(begun, trial.random)
+        trial.strikes.append(strike)
+        trial.freezes += freezes
+        pause_for(1.0)
 
 
 def only_work(trial: Trial) -> None:
@@ -120,7 +125,7 @@ def only_work(trial: Trial) -> None:
 
 
 ZOO: dict[str, tuple[Callable[[Trial], None], set[str]]] = {
-    "deaf": (freeze_some(milliseconds=2_500, if_taken_over=1_500), {"I5"}),
+    "deaf": (freeze_some(milliseconds=4_000, if_taken_over=3_000), {"I5"}),
     "settles_without_a_fence": (freeze_some(milliseconds=40, if_taken_over=2_000), {"I6"}),
     "leaves_the_dead_live": (kill_some, {"I5"}),
     "reruns_held_runs": (kill_some, {"I11"}),
@@ -142,6 +147,18 @@ def test_a_mutant_is_caught(mutant: str, trial: Trial):
     strike(trial)
 
     assert invariants <= caught(trial)
+
+
+def test_the_fence_alone_refuses_late_results(trial: Trial):
+    mutate(trial, "deaf")
+
+    freeze_some(milliseconds=40, if_taken_over=2_000)(trial)
+    # A worker may happen to wake with nothing in hand that was taken over.
+    while not trial.writes_refused() and len(trial.strikes) < 6:
+        freeze_one(trial, trial.trees[len(trial.strikes) % 3])
+
+    assert trial.writes_refused() > 0
+    assert caught(trial).isdisjoint({"I6", "I8", "I9", "I11"})
 
 
 def test_a_producer_that_answers_before_it_commits_is_caught(trial: Trial, monkeypatch):

@@ -176,6 +176,23 @@ def test_nothing_starts_once_the_lease_is_over(hand, slots, time):
     assert list(slots.marks()) == []
 
 
+def test_who_froze_while_marking_a_start_does_not_start(hand, slots, time, monkeypatch):
+    (held,) = take(hand, 1)
+    mark = slots.start
+
+    def mark_and_freeze(*arguments: object) -> None:
+        mark(*arguments)
+        time.advance(5000)
+
+    monkeypatch.setattr(slots, "start", mark_and_freeze)
+
+    assert not hand.begin(held)
+    assert list(slots.marks()) == []
+    slots.deadline = time.now + 10_000
+    assert hand.begin(held)
+    assert [mark.run_id for mark in slots.marks()] == [held.claim.run_id]
+
+
 def test_nothing_starts_once_the_worker_stops(hand, slots):
     (held,) = take(hand, 1)
     hand.accepting = False

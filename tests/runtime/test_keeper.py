@@ -137,6 +137,23 @@ def test_a_whole_tree_that_was_killed_is_recovered_within_its_lease_and_two_seco
     assert (hold.state, hold.cause) == ("interrupted", "crashed")
 
 
+@pytest.mark.stores("sqlite-wal")  # The kernel's matter, not the store's.
+def test_children_die_with_their_keeper_long_before_their_lease_is_over(
+    shop, notes, store_url, tmp_path
+):
+    with Tree(store_url, tmp_path, processes=2, lease=60, beat=5).ready() as tree:
+        shop.linger.enqueue(*notes.arguments(1))
+        subprocess = shop.linger_process.enqueue(*notes.arguments(2))
+        starts = notes.wait_for_starts(2)
+        pids = {*tree.children(), *(line.pid for line in starts)}
+        assert len(pids) == 3
+
+        tree.keeper.kill()
+
+        wait_until(lambda: not any(map(is_running, pids)), seconds=10, what="all of them die")
+    assert subprocess.refresh().state == "running"
+
+
 class TestFrozen:
     """SIGSTOP past the lease, then SIGCONT: no stale write, no second live body."""
 

@@ -146,6 +146,32 @@ def test_one_broken_service_ends_neither_the_loop_nor_the_others(time, error):
     assert driven.events
 
 
+def test_a_hurry_does_not_shorten_the_back_off_of_a_loop_that_runs(monkeypatch):
+    monkeypatch.setattr(service, "_FIRST_PAUSE", 60.0)
+    failing, other = Counting("failing"), threading.Event()
+
+    class Sound(Counting):
+        def tick(self) -> float:
+            if failing.ticks:
+                other.set()
+            return 0.01
+
+    failing.error = StoreUnavailable("gone")
+    loop = ServiceLoop("real", [failing, Sound("sound")], Bus())
+    loop.start()
+    try:
+        assert other.wait(20)
+        other.clear()
+        for _ in range(5):
+            loop.hurry(failing)
+            assert other.wait(20)
+            other.clear()
+    finally:
+        loop.stop()
+
+    assert failing.ticks == 1
+
+
 def test_a_loop_runs_on_its_thread_until_it_is_stopped():
     ticked, hurried = threading.Event(), threading.Event()
 

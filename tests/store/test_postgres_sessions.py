@@ -16,6 +16,7 @@ from duly.store.postgres import connection as connection_module
 from duly.store.postgres import pulse, sweep
 from duly.store.postgres.claim import SQL as CLAIM
 from duly.store.postgres.connection import FROZEN, HOT, connect
+from duly.store.postgres.lending import Sessions
 from duly.store.protocol import AddLogs, HandBackUnknown, Settled
 from tests.servers.postgres import PostgresEndpoint, PostgresServer
 from tests.servers.processes import wait_until
@@ -132,6 +133,8 @@ def test_the_store_outlives_its_server(private_postgres: PostgresServer):
             enqueue_one(store)
         with pytest.raises(StoreUnavailable):
             store.pulse().beat([WORKER])
+        with pytest.raises(StoreUnavailable, match="refused"):
+            store.list_queues()
         woken.clear()
         private_postgres.start()
 
@@ -190,6 +193,25 @@ def test_a_settle_frozen_before_its_commit_holds_up_recovery_only_so_long(url, s
         section.settle_and_commit(success(held))
 
     assert state_of(store, held.run_id) == "queued"
+
+
+def test_a_body_may_run_a_script_in_its_transaction(store, connection):
+    held = enqueue_and_claim(store)
+    section = store.section()
+    section.connection.execute("CREATE TABLE one (id integer); CREATE TABLE two (id integer)")
+
+    assert section.settle_and_commit(success(held)) is Settled.DONE
+    assert connection.execute("SELECT to_regclass('two') IS NOT NULL").fetchone() == (True,)
+
+
+def test_who_waits_too_long_for_a_connection_is_told_why(store):
+    few = Sessions(store._address, {}, size=1, seconds=0.05)
+    with few.lent(), pytest.raises(StoreUnavailable, match="in use"):
+        few.borrow()
+
+    with few.lent() as session:
+        assert session.execute("SELECT 1").fetchone() == (1,)
+    few.close()
 
 
 def test_dead_rows_are_cleared_away_by_the_tick(store, connection, monkeypatch):

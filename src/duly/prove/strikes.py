@@ -117,7 +117,7 @@ def thaw(under_way: FreezeUnderWay, random: Random) -> tuple[Strike, list[Freeze
         pause_for(random.uniform(0.0, _BETWEEN_SECONDS))
         tree.signal_keeper(signal.SIGCONT)
     worker_id = children[0].worker_id if children else None
-    strike = Strike("freeze", under_way.target, pids[0], worker_id, struck=True)
+    strike = Strike("freeze", under_way.target, pids[0] if pids else 0, worker_id, bool(pids))
     return strike, [Freeze(pid, under_way.stopped_at, continued_at) for pid in pids]
 
 

@@ -102,9 +102,11 @@ class Tree:
         """Return the worker processes that live now."""
         rows = process_table().values()
         pids = [row.pid for row in rows if row.parent == self.pid and row.state != "Z"]
-        self._known = {pid: self._known.get(pid) or _child(pid) for pid in pids}
-        # Between fork and exec a child is no worker yet.
-        return [child for child in self._known.values() if child.slots or not _CAN_SEE]
+        found = [self._known.get(pid) or _child(pid) for pid in pids]
+        # Between fork and exec a child is no worker yet; it is looked at again.
+        workers = [child for child in found if child.slots or not _CAN_SEE]
+        self._known = {child.pid: child for child in workers}
+        return workers
 
     def signal_child(self, child: Child, number: int) -> bool:
         """Send a signal to one worker process; say whether it was there to get it."""

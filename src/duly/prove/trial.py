@@ -19,7 +19,7 @@ from duly.prove.trees import Tree, TreeSettings, wait_for
 Tell = Callable[[str, int, int], None]
 """Told what is under way, how much of it is done, and how much there is."""
 
-START_SECONDS = 30.0
+START_SECONDS = 60.0
 DRAIN_SECONDS = 90.0
 STOP_SECONDS = 30.0
 _LOOK_SECONDS = 0.05

@@ -8,9 +8,9 @@ from duly.prove.trial import Trial, is_working
 
 RESTARTS = 100
 _TREES = 2
-_SETTINGS = {"processes": 1, "lease": 6.0, "beat": 1.0, "grace": 10.0}
-_STOP_SECONDS = 20.0
-_START_SECONDS = 20.0
+_SETTINGS = {"processes": 1, "lease": 15.0, "beat": 2.0, "grace": 15.0}
+_STOP_SECONDS = 40.0
+_START_SECONDS = 60.0
 
 
 def restarts(trial: Trial, scale: float) -> None:

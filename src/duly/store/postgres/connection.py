@@ -159,10 +159,12 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         return not self.closed
 
 
-def connect(address: Address, settings: Mapping[str, str]) -> Session:
+def connect(address: Address, settings: Mapping[str, str], *, prepare_after: int = 0) -> Session:
     """Open a connection; errors are duly's."""
     try:
-        session = Session.connect(autocommit=True, prepare_threshold=0, **address.parameters)
+        session = Session.connect(
+            autocommit=True, prepare_threshold=prepare_after, **address.parameters
+        )
     except psycopg.Error as error:
         raise translated(error, address) from error
     try:

@@ -30,8 +30,15 @@ _REFUSALS = (
 
 
 def is_fatal(error: psycopg.Error) -> bool:
-    """Say whether the server ended the connection with this error."""
-    return error.diag.severity_nonlocalized in {"FATAL", "PANIC"} or _class_of(error) == "08"
+    """Say whether this error is the end of its connection.
+
+    The server says so by its severity. An error of operation without any code does not come from
+    the server: it is the driver's, about the connection itself.
+    """
+    if error.sqlstate is None:
+        return isinstance(error, psycopg.OperationalError)
+    is_last_word = error.diag.severity_nonlocalized in {"FATAL", "PANIC"}
+    return is_last_word or error.sqlstate.startswith("08")
 
 
 def translated(error: psycopg.Error, address: Address) -> StoreError:
@@ -84,7 +91,3 @@ def _without_code(error: psycopg.Error, place: str, words: str) -> StoreError:
     return StoreUnavailable(
         f"{place} cannot be reached ({words}); check that it runs and that the address is right"
     )
-
-
-def _class_of(error: psycopg.Error) -> str:
-    return (error.sqlstate or "")[:2]

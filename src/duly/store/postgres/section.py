@@ -1,17 +1,16 @@
 """A transaction of the user's in the store's database that ends with its run's completion."""
 
-from collections.abc import Callable
 from typing import Any
 
 import psycopg
 from psycopg.rows import tuple_row
-from psycopg_pool import ConnectionPool
 
 from duly import faultpoints
 from duly.errors import StoreError, StoreUnavailable
 from duly.store.postgres.address import Address
 from duly.store.postgres.connection import Session, connect, end_session
 from duly.store.postgres.failures import is_fatal, translated
+from duly.store.postgres.lending import Sessions
 from duly.store.postgres.settle import SQL, is_recorded, place_of, settle
 from duly.store.protocol import Settle, Settled
 
@@ -19,21 +18,23 @@ from duly.store.protocol import Settle, Settled
 class PostgresSection:
     """Opens at the first use of its connection; nobody else's writes share it."""
 
-    def __init__(self, address: Address, pool: Callable[[], ConnectionPool[Session]]) -> None:
+    def __init__(self, address: Address, sessions: Sessions) -> None:
         self._address = address
-        self._pool = pool
+        self._sessions = sessions
         self._session: Session | None = None
 
     @property
     def connection(self) -> Session:
         """The connection whose writes commit with the run, or not at all."""
         if self._session is None:
+            session = self._sessions.borrow()
             try:
-                session = self._pool().getconn()
                 session.autocommit = False
                 # Begun here, lest a `connection.transaction()` of the body begin it and commit.
                 session.execute("SELECT 1")
             except psycopg.Error as error:
+                session.close()
+                self._sessions.give_back(session)
                 raise translated(error, self._address) from error
             session.is_lent = True
             self._session = session
@@ -72,7 +73,7 @@ class PostgresSection:
         except psycopg.Error:
             session.close()
         finally:
-            self._pool().putconn(session)
+            self._sessions.give_back(session)
 
     def _commit(self, session: Session, op: Settle) -> None:
         try:

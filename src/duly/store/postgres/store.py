@@ -8,7 +8,6 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import psycopg
-from psycopg_pool import ConnectionPool, PoolTimeout
 
 from duly.clock import Clock
 from duly.errors import StoreError
@@ -20,6 +19,7 @@ from duly.store.postgres.connection import Session, connect
 from duly.store.postgres.failures import is_fatal, translated
 from duly.store.postgres.inspect import SQL as INSPECT
 from duly.store.postgres.inspect import PostgresInspector
+from duly.store.postgres.lending import Sessions
 from duly.store.postgres.pulse import PostgresLife, PostgresPulse
 from duly.store.postgres.section import PostgresSection
 from duly.store.postgres.writers import Writers
@@ -33,6 +33,7 @@ SECTIONS = 16
 """How many runs of one process can be inside a transaction of their own; more wait for these."""
 READER_SECONDS = 5.0
 SECTION_SECONDS = 30.0
+READING = {"jit": "off"}
 
 
 class PostgresStore(PostgresInspector):
@@ -69,7 +70,7 @@ class PostgresStore(PostgresInspector):
 
     def section(self) -> PostgresSection:
         """Return a transaction for the body of a run."""
-        return PostgresSection(self._address, lambda: self._here().sections())
+        return PostgresSection(self._address, self._here().sections)
 
     def enqueue_statement(self, op: Enqueue) -> Statement:
         """Return the SQL that enqueues on a connection that is not ours."""
@@ -80,18 +81,15 @@ class PostgresStore(PostgresInspector):
     def _query(
         self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None = None
     ) -> list[tuple[Any, ...]]:
-        pool = self._here().readers()
+        readers = self._here().readers
         retried = False
         while True:
             try:
-                with pool.connection() as session:
+                with readers.lent() as session:
                     return session.execute(sql, parameters, prepare=prepare).fetchall()
-            except PoolTimeout as error:
-                raise translated(error, self._address) from error
             except psycopg.Error as error:
                 # Reading twice harms nobody; a server that restarted deserves it.
-                is_lost = is_fatal(error) or isinstance(error, psycopg.OperationalError)
-                if retried or not is_lost:
+                if retried or not is_fatal(error):
                     raise translated(error, self._address) from error
                 retried = True
 
@@ -185,61 +183,18 @@ class _Process:
     """Connections and threads, which belong to one process."""
 
     def __init__(self, address: Address) -> None:
-        self._address = address
-        self._mutex = threading.Lock()
-        self._readers: ConnectionPool[Session] | None = None
-        self._sections: ConnectionPool[Session] | None = None
         self.writers = Writers(address)
         self.pulse = PostgresPulse(address)
-
-    def readers(self) -> ConnectionPool[Session]:
-        """Return the connections that read."""
-        with self._mutex:
-            if self._readers is None:
-                self._readers = self._pool("duly-readers", READERS, seconds=READER_SECONDS)
-            return self._readers
-
-    def sections(self) -> ConnectionPool[Session]:
-        """Return the connections of runs that write in a transaction of their own.
-
-        They are apart from the readers' because a body may keep one for as long as it runs.
-        """
-        with self._mutex:
-            if self._sections is None:
-                self._sections = self._pool("duly-sections", SECTIONS, seconds=SECTION_SECONDS)
-            return self._sections
+        self.readers = Sessions(address, READING, size=READERS, seconds=READER_SECONDS)
+        # Apart from the readers, because a body may keep one for as long as it runs.
+        self.sections = Sessions(address, {}, size=SECTIONS, seconds=SECTION_SECONDS)
 
     def close(self) -> None:
         """Write what waits, end all threads, hang up."""
         self.writers.close()
         self.pulse.close()
-        for pool in (self._readers, self._sections):
-            if pool is not None:
-                pool.close()
-
-    def _pool(self, name: str, size: int, *, seconds: float) -> ConnectionPool[Session]:
-        return ConnectionPool(
-            connection_class=Session,
-            kwargs=self._address.parameters | {"autocommit": True},
-            min_size=0,
-            max_size=size,
-            open=True,
-            configure=_greet,
-            check=_check,
-            name=name,
-            timeout=seconds,
-            reconnect_timeout=seconds,
-            num_workers=1,
-        )
-
-
-def _greet(session: Session) -> None:
-    session.greet({"jit": "off"})
-
-
-def _check(session: Session) -> None:
-    if not session.is_alive():
-        raise psycopg.OperationalError("the server hung up")
+        self.readers.close()
+        self.sections.close()
 
 
 _stores: "weakref.WeakSet[PostgresStore]" = weakref.WeakSet()
