@@ -1,8 +1,8 @@
 """A few connections that callers borrow for a while.
 
-By hand, since the pool that comes with the driver opens connections in threads of its own behind a back-off,
-so that while the server is away every reader waits for its whole timeout (5 s, where a refused
-connection is known within milliseconds) and is then told nothing but that time was up.
+By hand, since the driver's pool opens connections in threads of its own behind a back-off: while
+the server is away every reader waits for its whole timeout (5 s, where a refused connection is
+known within milliseconds) and is then told nothing but that time was up.
 """
 
 import threading
