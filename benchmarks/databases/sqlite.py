@@ -160,11 +160,11 @@ class BareSqlite:
         return [row[:2] for row in rows]
 
     def _finish(self, claims: list[Any]) -> None:
-        cursor, sql = self._cursor, settling.SQL
+        cursor, sql, now = self._cursor, settling.SQL, _NOW()
         endings = [(run_id, claim_number, 0, "") for run_id, claim_number in claims]
-        moved = execute_rows(cursor, sql, "succeed", endings, first=(_NOW(),), padded=True)
+        moved = execute_rows(cursor, sql, "succeed", endings, first=(now,), padded=True)
         assert moved == len(claims)
-        execute_rows(cursor, sql, "leave", claims, padded=True)
+        cursor.execute(sql["leave"], (now,))
 
     def is_drained(self) -> bool:
         return not self._one("SELECT EXISTS (SELECT 1 FROM duly_runs)")

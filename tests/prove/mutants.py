@@ -35,7 +35,7 @@ def deaf() -> None:
 def settles_without_a_fence() -> None:
     """A result is recorded whoever holds the run now."""
     deaf()
-    for name in ("succeed", "finish", "leave"):
+    for name in ("succeed", "finish"):
         _rewrite(settle.SQL, name, "AND run.claim_number = ending.claim_number", "")
 
 

@@ -84,7 +84,7 @@ def test_a_worker_that_wakes_up_is_not_recovered_while_its_beats_count(app, tmp_
         wants = ClaimRuns(worker_id, (Want(None, "thread-hold", 1),), ("hold",))
         for claim in app.store.apply([wants])[0]:
             if acknowledged[-1]:
-                slots.start(0, claim.run_id, claim.claim_number, (float("inf"), -1.0))
+                slots.start(0, claim.run_id, claim.claim_number, float("inf"), -1.0)
 
     store = Between(app.store, wake_up, {worker_id: 1})
     recoverer = Recoverer(

@@ -37,7 +37,7 @@ class Dead:
 
     def mark(self, slot: int, claim, times=RUNNING) -> None:
         """Mark the start of a body."""
-        self.slots.start(slot, claim.run_id, claim.claim_number, times)
+        self.slots.start(slot, claim.run_id, claim.claim_number, *times)
 
     def bury(self, *, stopped: bool = False) -> None:
         """Recover the worker."""

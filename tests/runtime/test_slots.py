@@ -39,13 +39,13 @@ def test_a_new_file_says_nothing_and_belongs_to_its_owner_alone(slots, seen):
 def test_a_mark_is_read_back_as_it_was_made(slots, seen):
     run_id = new_id()
 
-    slots.start(2, run_id, 7, TIMES)
+    slots.start(2, run_id, 7, *TIMES)
 
     assert list(seen.marks()) == [Mark(run_id, 7, *TIMES, ended=False)]
 
 
 def test_a_body_without_a_timeout_is_never_overdue(slots, seen):
-    slots.start(0, new_id(), 1, (math.inf, -1.0))
+    slots.start(0, new_id(), 1, math.inf, -1.0)
 
     (mark,) = seen.marks()
     assert mark.overdue_at == math.inf
@@ -53,7 +53,7 @@ def test_a_body_without_a_timeout_is_never_overdue(slots, seen):
 
 def test_an_ended_body_keeps_its_mark_until_it_is_cleared(slots, seen):
     run_id = new_id()
-    slots.start(1, run_id, 3, TIMES)
+    slots.start(1, run_id, 3, *TIMES)
 
     slots.end(1)
     assert [(mark.run_id, mark.ended) for mark in seen.marks()] == [(run_id, True)]
@@ -63,11 +63,11 @@ def test_an_ended_body_keeps_its_mark_until_it_is_cleared(slots, seen):
 
 
 def test_a_slot_that_is_used_again_says_only_the_new(slots, seen):
-    slots.start(0, new_id(), 1, TIMES)
+    slots.start(0, new_id(), 1, *TIMES)
     slots.clear(0)
     second = new_id()
 
-    slots.start(0, second, 2, TIMES)
+    slots.start(0, second, 2, *TIMES)
 
     assert [(mark.run_id, mark.claim_number) for mark in seen.marks()] == [(second, 2)]
 

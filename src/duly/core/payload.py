@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from inspect import Parameter, Signature
+from json.scanner import make_scanner
 from typing import Any, NoReturn
 
 from duly.core.display import display
@@ -68,6 +69,9 @@ class CallCodec:
         self._required = frozenset(
             name for name in self._in_order if parameters[name].default is Parameter.empty
         )
+        has_only_names = self._required <= self._by_keyword
+        self._required_by_keyword = self._required if has_only_names else None
+        """All that a call must name, if that is all it must give; most calls give just that."""
 
         known: Known = {}
         namespace = getattr(inspect.unwrap(function), "__globals__", {})
@@ -101,7 +105,7 @@ class CallCodec:
     def decode(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the positional and the named arguments of a stored call."""
         positional, named = self._parse(text)
-        is_clean = "\\u" not in text and _size_of(text) < math.inf
+        is_clean = "\\u" not in text and (text.isascii() or _size_of(text) < math.inf)
         if is_clean and not positional and _are_plain(named.values()):
             return (), named
         args = tuple(
@@ -241,12 +245,12 @@ class CallCodec:
 
     def _parse(self, text: str) -> tuple[list[Any], dict[str, Any]]:
         """Return the JSON data of a stored call, checked to fit the signature."""
-        match _parse_json(_STORED_CALL, text):
-            case [list() as positional, dict() as named]:
-                pass
-            case _:
-                raise PayloadError(_STORED_CALL, f"not of the form [[…],{{…}}]; {NOT_OURS}")
-        if not positional and self._required <= named.keys() <= self._by_keyword:
+        data = _parse_json(_STORED_CALL, text)
+        is_call = type(data) is list and len(data) == 2 and type(data[0]) is list  # noqa: PLR2004
+        if not is_call or type(data[1]) is not dict:
+            raise PayloadError(_STORED_CALL, f"not of the form [[…],{{…}}]; {NOT_OURS}")
+        positional, named = data
+        if not positional and self._are_all_named(named):
             return positional, named
         try:
             self._bind(tuple(positional), named)
@@ -257,6 +261,12 @@ class CallCodec:
                 f"keep old parameters for as long as runs may hold them",
             ) from None
         return positional, named
+
+    def _are_all_named(self, named: dict[str, Any]) -> bool:
+        names = named.keys()
+        return names == self._required_by_keyword or (
+            names >= self._required and names <= self._by_keyword
+        )
 
     def _parameter_at(self, index: int) -> str:
         return self._by_position[index] if index < len(self._by_position) else self._rest
@@ -335,13 +345,16 @@ def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(constant)
 
 
-_scan_json = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
+# What `raw_decode` calls in turn; its type is written down as something else.
+_scan_json: Callable[[str, int], tuple[Any, int]] = make_scanner(
+    json.JSONDecoder(parse_constant=_refuse_constant)  # type: ignore[arg-type]
+)
 
 
 def _parse_json(argument: str, text: str) -> Any:
     try:
-        data, end = _scan_json(text)
-    except (ValueError, TypeError, RecursionError) as error:
+        data, end = _scan_json(text, 0)
+    except (StopIteration, ValueError, TypeError, RecursionError) as error:
         raise PayloadError(argument, f"not JSON ({type(error).__name__}); {NOT_OURS}") from None
     if end != len(text):
         raise PayloadError(argument, f"more text after the end of the JSON; {NOT_OURS}")

@@ -1,7 +1,19 @@
 """What the store hands out: claims to run and records to look at. Times are UTC microseconds."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T", bound=tuple[Any, ...])
+
+
+def from_fields(kind: type[T]) -> Callable[[Iterable[Any]], T]:
+    """Return what makes a NamedTuple of all its fields, in a third of its constructor's time.
+
+    For the few that are made for every run; the fields are not counted.
+    """
+    return partial(tuple.__new__, kind)
 
 
 class Claim(NamedTuple):

@@ -4,8 +4,7 @@ import asyncio
 import hashlib
 import re
 import traceback
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from duly import faultpoints
 from duly.core.outcome import (
@@ -17,7 +16,6 @@ from duly.core.outcome import (
     Snoozed,
     TimedOut,
 )
-from duly.core.record import Claim
 from duly.errors import (
     AttemptTimedOut,
     BadOption,
@@ -31,43 +29,36 @@ from duly.limits import DELAY_SECONDS, ERROR_CHARACTERS, TRACEBACK_CHARACTERS
 from duly.registry import Definition
 
 
-class Call(NamedTuple):
-    """A claim made ready to run, or why it cannot be."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-
-def prepare(claim: Claim, definition: Definition) -> Call | Outcome:
-    """Decode the arguments; a payload that cannot be read fails the run, whatever its retries."""
-    try:
-        return Call(*definition.codec.decode(claim.arguments))
-    except PayloadError as error:
-        return Raised(error_text(error), retryable=False, cause="undecodable")
-
-
-def call_body(definition: Definition, call: Call) -> Outcome:
+def call_body(definition: Definition, arguments: str) -> Outcome:
     """Run a plain function in this thread and say how it ended."""
     try:
+        args, kwargs = definition.codec.decode(arguments)
+    except PayloadError as error:
+        return _undecodable(error)
+    try:
         faultpoints.hit("attempt.before_body")
-        value = definition.function(*call.args, **call.kwargs)
+        value = definition.function(*args, **kwargs)
         faultpoints.hit("attempt.after_body")
     except BaseException as error:  # noqa: BLE001 - every way a body can end is an outcome
         return outcome_of(error, definition)
     return returned(value, definition)
 
 
-async def await_body(definition: Definition, call: Call) -> Outcome:
+async def await_body(definition: Definition, arguments: str) -> Outcome:
     """Run a coroutine function on this loop and say how it ended."""
+    try:
+        args, kwargs = definition.codec.decode(arguments)
+    except PayloadError as error:
+        return _undecodable(error)
     limit: asyncio.Timeout | None = None
     try:
         faultpoints.hit("attempt.before_body")
         if definition.timeout is None:
-            value = await definition.function(*call.args, **call.kwargs)
+            value = await definition.function(*args, **kwargs)
         else:
             limit = asyncio.timeout(definition.timeout)
             async with limit:
-                value = await definition.function(*call.args, **call.kwargs)
+                value = await definition.function(*args, **kwargs)
         faultpoints.hit("attempt.after_body")
     except TimeoutError as error:
         expired = limit is not None and limit.expired()
@@ -75,6 +66,20 @@ async def await_body(definition: Definition, call: Call) -> Outcome:
     except BaseException as error:  # noqa: BLE001 - every way a body can end is an outcome
         return outcome_of(error, definition)
     return returned(value, definition)
+
+
+def check_arguments(definition: Definition, arguments: str) -> Outcome | None:
+    """Return how an attempt ends whose arguments cannot be read; None if they can."""
+    try:
+        definition.codec.decode(arguments)
+    except PayloadError as error:
+        return _undecodable(error)
+    return None
+
+
+def _undecodable(error: PayloadError) -> Raised:
+    """A payload that cannot be read fails the run, whatever its retries."""
+    return Raised(error_text(error), retryable=False, cause="undecodable")
 
 
 def returned(value: Any, definition: Definition) -> Outcome:  # noqa: ANN401 - the user's value
@@ -166,7 +171,3 @@ def _place_of(error: BaseException) -> str:
     """Name the function and file the error came from; lines move with every edit, names do not."""
     frames = traceback.extract_tb(error.__traceback__)
     return "\n".join(f"{frame.filename}:{frame.name}" for frame in frames[-3:])
-
-
-Ended = Callable[[Claim, Outcome, float], None]
-"""How a runner reports: the claim, its outcome and the seconds its body took."""

@@ -5,6 +5,7 @@ still attends to it. A child whose keeper is frozen or gone ends itself, with al
 """
 
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -67,6 +68,8 @@ def main() -> None:
         beats_since=lambda: slots.beats_since,
     )
     signals = Signals()
+    # All that was loaded stays: the garbage collector need not look at it over and over.
+    gc.freeze()
     worker.start()
     _Watch(worker, slots, settings, signals, drain=config["drain"]).run()
     worker.stop()

@@ -1,5 +1,6 @@
 """Takes ready runs whenever there is room for them."""
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -8,7 +9,7 @@ from duly.clock import monotonic
 from duly.core.record import Claim
 from duly.core.states import Lane
 from duly.limits import CLAIM_BATCH
-from duly.registry import Definition, Registry
+from duly.registry import Registry
 from duly.runtime.hand import LOOP, THREAD, Hand, Held
 from duly.runtime.slots import Slots
 from duly.store.protocol import ClaimRuns, HandBackUnknown, Store, Want
@@ -16,6 +17,8 @@ from duly.store.protocol import ClaimRuns, HandBackUnknown, Store, Want
 _BUSY_PAUSE = 3600.0
 """With nothing to claim, or no room: a hint, a freed slot or the poll hurries the claimer."""
 _FENCED_PAUSE = 0.05
+_FLOW_SECONDS = 0.02
+"""For how long after a claim that rode on a settle and got runs the next such one is awaited."""
 
 
 class QueueLimit(NamedTuple):
@@ -56,10 +59,15 @@ class Claimer:
         self._turn_of_hold = 0
         self._turn_of_lane = 0
         self._last_queue = ""
+        self._suspect = ""
+        """The last run that is watched alone which this worker took."""
         self._in_doubt = False
+        self._rode_at = -math.inf
         self._claiming = threading.Lock()
         self.found_nothing = False
         """Whether the last claim had room and got nothing."""
+        self.is_awaited = False
+        """Whether there may be runs that no claim has looked for yet."""
         self.claims_made = 0
 
     def tick(self) -> float:
@@ -68,8 +76,11 @@ class Claimer:
             return _BUSY_PAUSE
         if monotonic() >= self._slots.deadline:
             return _FENCED_PAUSE
+        if monotonic() - self._rode_at < _FLOW_SECONDS and not self.found_nothing:
+            return _FLOW_SECONDS
         more = False
         with self._claiming:
+            self.is_awaited = False
             if self._in_doubt:
                 self._reconcile()
             for queue in self._in_turn():
@@ -87,19 +98,21 @@ class Claimer:
 
         None if a claim is under way on the claimer's own thread, or there is nothing to ask for.
         """
-        if not self._hand.accepting or self._queues or not self._claiming.acquire(blocking=False):
+        if not self._hand.accepting or not self._claiming.acquire(blocking=False):
             return None
         wants = () if self._in_doubt else self._wants(None, _LANES)
         if not wants:
             self._claiming.release()
             return None
         self._in_doubt = True
+        self.is_awaited = False
         return self._op(wants)
 
     def accept(self, claims: list[Claim]) -> None:
         """Take what the offered claim got."""
         try:
             self._in_doubt = False
+            self._rode_at = monotonic()
             self.found_nothing = not claims
             self._take(claims)
         finally:
@@ -107,6 +120,7 @@ class Claimer:
 
     def refuse(self) -> None:
         """Note that the offered claim failed; whether it was committed is not known."""
+        self.is_awaited = True
         self._claiming.release()
 
     def reconcile(self) -> list[str]:
@@ -152,12 +166,9 @@ class Claimer:
                 wants.append(Want(name, lane, room))
         if Lane.SUSPECT in lanes:
             self._turn_of_hold = 1 - self._turn_of_hold
-            if self._takes_suspects and ceiling > 0 and not self._has_suspect():
+            if self._takes_suspects and ceiling > 0 and self._hand.get(self._suspect) is None:
                 wants.append(Want(name, Lane.SUSPECT, 1))
         return tuple(wants)
-
-    def _has_suspect(self) -> bool:
-        return any(held.claim.lane == Lane.SUSPECT for held in self._hand.started())
 
     def _op(self, wants: tuple[Want, ...]) -> ClaimRuns:
         return ClaimRuns(self._worker_id, wants, self._registry.names(), self._last_queue)
@@ -181,10 +192,11 @@ class Claimer:
         self.claims_made += len(claims)
         if claims:
             self._last_queue = claims[-1].queue
-            self._dispatch(self._hand.take((c, self._definition(c)) for c in claims))
-
-    def _definition(self, claim: Claim) -> Definition:
-        return self._registry.get(claim.task)
+            if self._takes_suspects:
+                suspects = (claim.run_id for claim in claims if claim.lane == Lane.SUSPECT)
+                self._suspect = next(suspects, self._suspect)
+            definition = self._registry.get
+            self._dispatch(self._hand.take([(c, definition(c.task)) for c in claims]))
 
 
 _HOLD_LANES = (

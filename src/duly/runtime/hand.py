@@ -81,8 +81,11 @@ class Hand:
             held.started_at = now
         claim = held.claim
         timeout = held.definition.timeout
-        times = _NO_TIMEOUT if timeout is None else _times(held, now + timeout)
-        self._slots.start(held.slot, claim.run_id, claim.claim_number, times)
+        if timeout is None:
+            overdue_at, retry_after = _NEVER, -1.0
+        else:
+            overdue_at, retry_after = now + timeout, _retry_after(held)
+        self._slots.start(held.slot, claim.run_id, claim.claim_number, overdue_at, retry_after)
         # Looked at again behind the mark: whoever froze in between and was recovered as unstarted
         # has lost the run.
         if monotonic() >= self._slots.deadline:
@@ -99,18 +102,29 @@ class Hand:
 
     def end(self, held: Held, seconds: float) -> None:
         """Note that a body has ended; its slot for bodies is free, its mark stays."""
+        self.mark_end(held)
+        self.make_room(held.kind, 1, seconds)
+
+    def mark_end(self, held: Held) -> None:
+        """Mark that a body has ended; `make_room` must follow, for several at once."""
         self._slots.end(held.slot)
+
+    def make_room(self, kind: str, count: int, seconds: float) -> None:
+        """Note that bodies have ended and took so many seconds together: others may begin."""
         with self._lock:
-            self._busy[held.kind] -= 1
-            mean = self._mean_seconds[held.kind]
-            self._mean_seconds[held.kind] = mean + _SMOOTHING * (seconds - mean)
+            self._busy[kind] -= count
+            mean = self._mean_seconds[kind]
+            weight = 1.0 - (1.0 - _SMOOTHING) ** count
+            self._mean_seconds[kind] = mean + weight * (seconds / count - mean)
 
     def release(self, gone: Iterable[Held]) -> None:
         """Let go of claims whose end is durable, or that are lost."""
+        in_hand = self._held
         with self._lock:
             for held in gone:
-                if self._held.get(held.claim.run_id) is held:
-                    del self._held[held.claim.run_id]
+                run_id = held.claim.run_id
+                if in_hand.get(run_id) is held:
+                    del in_hand[run_id]
                 if held.slot >= 0:
                     self._slots.clear(held.slot)
                     self._free_slots.append(held.slot)
@@ -171,10 +185,10 @@ class Hand:
         return len(self._held)
 
 
-_NO_TIMEOUT = (float("inf"), -1.0)
+_NEVER = float("inf")
 
 
-def _times(held: Held, overdue_at: float) -> tuple[float, float]:
-    """Return when the attempt is overdue, and after how many seconds a timeout tries again."""
+def _retry_after(held: Held) -> float:
+    """Return after how many seconds a timeout tries again; negative if it does not."""
     used, retry = held.claim.retries_used, held.definition.retry
-    return overdue_at, retry.delay(used, 0.5) if used < retry.limit else -1.0
+    return retry.delay(used, 0.5) if used < retry.limit else -1.0

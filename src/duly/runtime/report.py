@@ -1,7 +1,6 @@
 """What runners tell their worker."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from duly.core.outcome import Cancelled, ErrorText, Outcome, Raised, Stopped
 from duly.runtime.hand import Held
@@ -15,7 +14,12 @@ class Ended(NamedTuple):
     seconds: float
 
 
-Report = Callable[[list[Ended]], None]
+class Report(Protocol):
+    """Takes ended bodies from a runner."""
+
+    def __call__(self, ended: list[Ended], *, is_free: bool = False) -> None:
+        """Take them; a thread that is free has nothing else to do until more claims come."""
+        ...
 
 
 def seen_from_outside(held: Held, outcome: Outcome) -> Outcome:

@@ -2,12 +2,13 @@
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from duly.clock import jitter, monotonic
 from duly.core.outcome import OUTCOME_NAMES, ErrorText, Outcome, Returned
-from duly.core.record import Claim
+from duly.core.record import Claim, from_fields
 from duly.core.states import State
 from duly.core.verdict import Finish, Standing, decide, describe
 from duly.errors import OUTAGES
@@ -50,6 +51,10 @@ class Settler:
         self._refuse: Callable[[], None] = lambda: None
         self.requeued: Callable[[float], None] = lambda _after: None
         """Told how soon a run becomes due again."""
+        self._is_serving = False
+        self._is_settling_here = False
+        self.rests: Callable[[], None] = lambda: None
+        """Told when there is nothing to settle, and so nothing that a claim could ride on."""
 
     def carry(
         self,
@@ -59,6 +64,11 @@ class Settler:
     ) -> None:
         """Let claims ride on settles: one transaction for both where there is one writer."""
         self._offer, self._accept, self._refuse = offer, accept, refuse
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a settle is under way, on whichever thread."""
+        return self._is_serving or self._is_settling_here
 
     def start(self) -> None:
         """Begin to settle."""
@@ -74,23 +84,18 @@ class Settler:
         self._thread.join()
 
     def _serve(self) -> None:
-        while True:
-            batch = self._queue.get()
-            more = True
-            while batch is not None and more and len(batch) < _BATCH:
-                try:
-                    following = self._queue.get_nowait()
-                except queue.Empty:
-                    more = False
-                else:
-                    if following is None:
-                        self._queue.put(None)
-                        more = False
-                    else:
-                        batch = batch + following
-            if batch is None:
-                return
+        while (batch := self._queue.get()) is not None:
+            self._is_serving = True
+            while len(batch) < _BATCH and not self._queue.empty():
+                following = self._queue.get()
+                if following is None:
+                    self._queue.put(None)
+                    break
+                batch = batch + following
             self._settle_surely(batch)
+            if self._queue.empty():
+                self._is_serving = False
+                self.rests()
 
     def _settle_surely(self, batch: list[Ended]) -> None:
         """Settle, whatever it takes: a claim that nobody settles would stay running for ever."""
@@ -107,39 +112,45 @@ class Settler:
 
     def settle(self, batch: list[Ended]) -> None:
         """Record the batch; claims that were lost are dropped with an event."""
-        cancelled: set[str] = set()
-        tells_successes = self._bus.tells_successes
+        ops = [self._op(item) for item in batch]
         while batch:
-            ops = [self._op(item, item.held.claim.run_id in cancelled) for item in batch]
             answers = self._apply(batch, ops)
             if answers is None:
-                self._hand.release(item.held for item in batch)
+                self._hand.release([item.held for item in batch])
                 return
-            again = []
-            done = []
-            for item, op, answer in zip(batch, ops, answers, strict=True):
-                if answer is Settled.CANCEL_REQUESTED:
-                    again.append(item)
-                    cancelled.add(op.run_id)
-                else:
-                    done.append(item.held)
-                    if answer is not Settled.DONE or op.outcome != "returned" or tells_successes:
-                        self._tell(item, op, answer)
-            self._hand.release(done)
-            batch = again
+            batch = self._conclude(batch, ops, answers)
+            ops = [self._op(item, cancelled=True) for item in batch]
+
+    def settle_here(self, batch: list[Ended]) -> None:
+        """Record the batch in the calling thread, which has nothing else to do just now.
+
+        This spares two changes of threads per batch. One try, no pause: whatever is not plain goes
+        the usual way.
+        """
+        self._is_settling_here = True
+        # Should it fail, the settler's own thread tries again, and tells of it.
+        with suppress(Exception):
+            if self._may_write() and self._journal.is_quiet():
+                ops = [self._op(item) for item in batch]
+                batch = self._conclude(batch, ops, self._write(ops))
+        if batch:
+            self._queue.put(batch)
+        self._is_settling_here = False
+        self.rests()
 
     def op(self, held: Held, outcome: Outcome, seconds: float) -> Settle:
         """Build the op that records one end; used by transactional attempts too."""
-        return self._op(Ended(held, outcome, seconds), cancelled=False)
+        return self._op(Ended(held, outcome, seconds))
 
-    def _op(self, item: Ended, cancelled: bool) -> Settle:  # noqa: FBT001 - internal
+    def _op(self, item: Ended, *, cancelled: bool = False) -> Settle:
         held, outcome, seconds = item
         claim = held.claim
         elapsed = int(seconds * 1e6)
         if type(outcome) is Returned:
-            verdict: Any = Finish(State.SUCCEEDED, None, outcome.result)
-            return Settle(
-                claim.run_id, claim.claim_number, "returned", verdict, elapsed, None, claim.keyed
+            result = outcome.result
+            verdict: Any = _DONE if result is None else Finish(State.SUCCEEDED, None, result)
+            return _settle(
+                (claim.run_id, claim.claim_number, "returned", verdict, elapsed, None, claim.keyed)
             )
         cancelled = cancelled or held.cancel == "requested"
         standing = Standing(claim.attempt, claim.retries_used, claim.crashes, claim.lane, cancelled)
@@ -154,6 +165,9 @@ class Settler:
             claim.keyed,
         )
 
+    def _may_write(self) -> bool:
+        return not self._gone() and monotonic() < self._slots.deadline
+
     def _apply(self, batch: list[Ended], ops: list[Settle]) -> list[Any] | None:
         """Write the ops, waiting out an outage; None if this worker may not write any more."""
         words: list[Any] = []
@@ -161,28 +175,34 @@ class Settler:
             words = [op for item in batch for op in self._journal.flush_run(item.held.claim.run_id)]
         pause = _FIRST_PAUSE
         while not self._gone():
-            if monotonic() >= self._slots.deadline:
+            if not self._may_write():
                 # The lease may be renewed once the store answers again; if not, we are gone.
                 _sleep(_FIRST_PAUSE)
                 continue
-            ride = self._offer()
             try:
-                answers = self._store.apply([*words, *ops, *([ride] if ride else [])])
+                return self._write(ops, words)
             except OUTAGES as error:
-                if ride:
-                    self._refuse()
                 self._bus.emit(StoreFailed("settle", str(error), pause))
                 _sleep(pause * (0.5 + jitter()))
                 pause = min(_LONGEST_PAUSE, pause * 2)
-            except Exception:  # noqa: BLE001 - find the culprit, fail it alone
-                if ride:
-                    self._refuse()
-                return [self._apply_alone(op) for op in ops]
-            else:
-                if ride:
-                    self._accept(answers.pop())
-                return answers[len(words) :]
         return None
+
+    def _write(self, ops: list[Settle], words: Sequence[Any] = ()) -> list[Any]:
+        """Write the ops, and a claim with them if there is one to carry; an outage is raised."""
+        ride = self._offer()
+        try:
+            answers = self._store.apply([*words, *ops, *([ride] if ride else [])])
+        except OUTAGES:
+            if ride:
+                self._refuse()
+            raise
+        except Exception:  # noqa: BLE001 - find the culprit, fail it alone
+            if ride:
+                self._refuse()
+            return [self._apply_alone(op) for op in ops]
+        if ride:
+            self._accept(answers.pop())
+        return answers[len(words) :]
 
     def _apply_alone(self, op: Settle) -> Any:  # noqa: ANN401
         try:
@@ -194,22 +214,32 @@ class Settler:
             failed = Finish(State.FAILED, "unrecordable")
             return self._store.apply([op._replace(outcome="raised", verdict=failed, error=text)])[0]
 
-    def _tell(self, item: Ended, op: Settle, answer: Settled) -> None:
-        claim = item.held.claim
+    def _conclude(self, batch: list[Ended], ops: list[Settle], answers: list[Any]) -> list[Ended]:
+        """Let go of what is recorded or lost; return what has to be decided again."""
+        tells_successes = self._bus.tells_successes
+        again: list[Ended] = []
+        for item, op, answer in zip(batch, ops, answers, strict=True):
+            if answer is Settled.DONE and op.outcome == "returned" and not tells_successes:
+                continue
+            if answer is Settled.CANCEL_REQUESTED:
+                again.append(item)
+            else:
+                self._tell(item.held.claim, op, answer)
+        self._hand.release([item.held for item in batch if not again or item not in again])
+        return again
+
+    def _tell(self, claim: Claim, op: Settle, answer: Settled) -> None:
         if answer is Settled.CLAIM_LOST:
             self._bus.emit(ClaimWasLost(claim.run_id, claim.claim_number))
             return
         if not isinstance(op.verdict, Finish):
             self.requeued(op.verdict.after)
-        self._bus.emit(
-            AttemptEnded(
-                claim,
-                op.outcome,
-                op.verdict,
-                op.elapsed,
-                None if op.error is None else str(op.error),
-            )
-        )
+        error = None if op.error is None else str(op.error)
+        self._bus.emit(AttemptEnded(claim, op.outcome, op.verdict, op.elapsed, error))
+
+
+_settle = from_fields(Settle)
+_DONE = Finish(State.SUCCEEDED)
 
 
 def _sleep(seconds: float) -> None:

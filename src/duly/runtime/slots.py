@@ -15,14 +15,13 @@ from typing import NamedTuple
 
 _MAGIC = b"duly-1\x00\x00"
 _HEADER = struct.Struct("<8s16sddQd")
-_TIME = struct.Struct("<d")
 _FLAG = struct.Struct("<Q")
-_DEADLINE_AT = 24
-_ATTENDED_AT = 32
 _REGISTERED_AT = 40
-_BEATS_SINCE_AT = 48
+# Places in the header when it is read as numbers of eight bytes.
+_DEADLINE, _ATTENDED, _BEATS_SINCE = 3, 4, 6
 _HEADER_BYTES = 64
 _SLOT = struct.Struct("<36sQdd")
+_pack_slot = _SLOT.pack_into
 _SLOT_BYTES = 64
 _STATE_AT = 60
 
@@ -56,38 +55,37 @@ class Slots:
         finally:
             os.close(descriptor)
         self.count = (len(self._memory) - _HEADER_BYTES) // _SLOT_BYTES
+        self._times = memoryview(self._memory)[:_HEADER_BYTES].cast("d")
         if create:
             _HEADER.pack_into(self._memory, 0, _MAGIC, boot_id(), 0.0, 0.0, 0, -1.0)
 
     @property
     def deadline(self) -> float:
         """Until when (monotonic) the worker may claim, start and settle."""
-        deadline: float = _TIME.unpack_from(self._memory, _DEADLINE_AT)[0]
-        return deadline
+        return self._times[_DEADLINE]
 
     @deadline.setter
     def deadline(self, value: float) -> None:
-        _TIME.pack_into(self._memory, _DEADLINE_AT, value)
+        self._times[_DEADLINE] = value
 
     @property
     def attended_at(self) -> float:
         """When (monotonic) the keeper last tried to beat, whether the store answered or not."""
-        attended_at: float = _TIME.unpack_from(self._memory, _ATTENDED_AT)[0]
-        return attended_at
+        return self._times[_ATTENDED]
 
     @attended_at.setter
     def attended_at(self, value: float) -> None:
-        _TIME.pack_into(self._memory, _ATTENDED_AT, value)
+        self._times[_ATTENDED] = value
 
     @property
     def beats_since(self) -> float | None:
         """Since when (monotonic) all beats for this worker have succeeded; None if not."""
-        since: float = _TIME.unpack_from(self._memory, _BEATS_SINCE_AT)[0]
+        since = self._times[_BEATS_SINCE]
         return since if since >= 0 else None
 
     @beats_since.setter
     def beats_since(self, value: float | None) -> None:
-        _TIME.pack_into(self._memory, _BEATS_SINCE_AT, -1.0 if value is None else value)
+        self._times[_BEATS_SINCE] = -1.0 if value is None else value
 
     @property
     def registered(self) -> bool:
@@ -98,10 +96,12 @@ class Slots:
     def registered(self, value: bool) -> None:
         _FLAG.pack_into(self._memory, _REGISTERED_AT, value)
 
-    def start(self, slot: int, run_id: str, claim_number: int, times: tuple[float, float]) -> None:
-        """Mark a start; `times` are overdue_at and retry_after."""
+    def start(
+        self, slot: int, run_id: str, claim_number: int, overdue_at: float, retry_after: float
+    ) -> None:
+        """Mark a start."""
         place = _HEADER_BYTES + slot * _SLOT_BYTES
-        _SLOT.pack_into(self._memory, place, run_id.encode(), claim_number, *times)
+        _pack_slot(self._memory, place, run_id.encode(), claim_number, overdue_at, retry_after)
         # The state goes last: a mark that is half written does not count.
         self._memory[place + _STATE_AT] = STARTED
 
@@ -138,6 +138,7 @@ class Slots:
 
     def close(self) -> None:
         """Unmap."""
+        self._times.release()
         self._memory.close()
 
 

@@ -27,10 +27,10 @@ class Promoter:
 
     name = "promote"
 
-    def __init__(self, store: Store, claimer: Claimer, hurry_claimer: Callable[[], None]) -> None:
+    def __init__(self, store: Store, claimer: Claimer, look_for_runs: Callable[[], None]) -> None:
         self._store = store
         self._claimer = claimer
-        self._hurry_claimer = hurry_claimer
+        self._look_for_runs = look_for_runs
         self._parked_looked_at = 0.0
 
     def tick(self) -> float:
@@ -47,11 +47,11 @@ class Promoter:
             result: Ticked = ticked
             next_due_in = result.next_due_in
             if result.promoted:
-                self._hurry_claimer()
+                self._look_for_runs()
             if TICK_BATCH in {result.promoted, result.parked, result.expired}:
                 return 0.0
         if peek.ready:
-            self._hurry_claimer()
+            self._look_for_runs()
         if next_due_in is None:
             return _IDLE_PAUSE
         return min(_IDLE_PAUSE, max(_SHORTEST_PAUSE, next_due_in / 1e6))

@@ -91,8 +91,9 @@ class Worker:
             one_slot=settings.one_slot,
             takes_suspects=takes_suspects,
         )
+        self._claims_ride = store.has_one_writer and not settings.queues
         self._claims = ServiceLoop("duly-claims", [self._claimer], bus)
-        self._promoter = Promoter(store, self._claimer, self._hurry_claimer)
+        self._promoter = Promoter(store, self._claimer, self._look_for_runs)
         self._upkeep = ServiceLoop("duly-upkeep", self._services(beats_since), bus)
         self._end_listening: Callable[[], None] = lambda: None
         self._life: Any = None
@@ -107,9 +108,10 @@ class Worker:
         self._slots.deadline = sent_at + self._settings.lease - self._settings.margin
         self._slots.registered = True
         self._settler.requeued = self._hurry_promoter_after
-        if self._store.has_one_writer:
+        if self._claims_ride:
             claimer = self._claimer
             self._settler.carry(claimer.offer, claimer.accept, claimer.refuse)
+            self._settler.rests = self._on_rest
         self.hand.changed = self._on_release
         self._settler.start()
         self._loop_runner.start()
@@ -232,20 +234,33 @@ class Worker:
             self._loop_runner.submit(on_loop)
         self._thread_runner.submit([held for held in taken if held.kind == THREAD])
 
-    def _report(self, ended: list[Ended]) -> None:
+    def _report(self, ended: list[Ended], *, is_free: bool = False) -> None:
+        # Together with the claim that rides along, this is all that can bring new work.
+        if is_free and self._claims_ride:
+            self._settler.settle_here(ended)
+            return
         self._settler.report(ended)
         if not self._store.has_one_writer:
             self._hurry_claimer()
 
     def _hint(self) -> None:
-        self._claims.hurry(self._claimer)
+        self._look_for_runs()
         self._upkeep.hurry(self._promoter)
 
     def _on_release(self) -> None:
-        # With one writer the next settle carries a claim anyway, as long as there will be one;
-        # claims of named queues do not ride.
-        alone = not self._store.has_one_writer or bool(self._settings.queues)
-        if alone or self.hand.is_empty():
+        # Where claims ride, the next settle carries one anyway, as long as there will be one.
+        if not self._claims_ride or self.hand.is_empty():
+            self._look_for_runs()
+
+    def _look_for_runs(self) -> None:
+        """Let a claim look for runs: one that rides on a settle, if a settle is under way."""
+        self._claimer.is_awaited = True
+        if not (self._claims_ride and self._settler.is_busy):
+            self._hurry_claimer()
+
+    def _on_rest(self) -> None:
+        # Behind the settler's flag, as the other side sets its own before it looks at that one.
+        if self._claimer.is_awaited:
             self._hurry_claimer()
 
     def _hurry_claimer(self) -> None:

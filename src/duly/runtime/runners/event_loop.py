@@ -2,15 +2,28 @@
 
 import asyncio
 import threading
+import types
 from collections import deque
-from collections.abc import Sequence
-from contextvars import copy_context
+from collections.abc import Coroutine, Generator, Sequence
+from contextvars import Context, copy_context
+from typing import Any
 
 from duly.clock import monotonic
 from duly.context import Port, RunContext, enter
-from duly.runtime.attempt import Call, await_body, prepare
-from duly.runtime.hand import Hand, Held
+from duly.core.outcome import Returned
+from duly.core.record import from_fields
+from duly.runtime.attempt import await_body
+from duly.runtime.hand import LOOP, Hand, Held
 from duly.runtime.report import Ended, Report, seen_from_outside
+
+_SLICE_SECONDS = 0.002
+"""How long bodies may begin one after the other before the loop turns to something else."""
+_FLUSH_SECONDS = 0.01
+"""How long an end may wait for others while bodies end one after the other."""
+
+_ended = from_fields(Ended)
+_Body = Coroutine[Any, Any, None]
+_Waiting = tuple[str, _Body, Context, Any]
 
 
 class EventLoopRunner:
@@ -32,7 +45,11 @@ class EventLoopRunner:
         self._context = copy_context()
         self._waiting: deque[Held] = deque()
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._is_beginning = False
         self._ended: list[Ended] = []
+        self._seconds = 0.0
+        """How long the bodies that have ended took, all together."""
+        self._flush_by = 0.0
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop
         if loop is not None:
@@ -78,46 +95,93 @@ class EventLoopRunner:
         self._fill()
 
     def _fill(self) -> None:
-        create_task, tasks, waiting = self._loop.create_task, self._tasks, self._waiting
-        while waiting and len(tasks) < self._limit:
-            held = waiting.popleft()
-            # Not in the context of the body that made room: its variables are its own.
-            context = self._context.copy()
-            tasks[held.claim.run_id] = create_task(self._run(held), context=context)
+        if self._waiting and not self._is_beginning and len(self._tasks) < self._limit:
+            self._is_beginning = True
+            self._loop.create_task(self._begin_bodies(), context=self._context.copy())
 
     def _cancel(self, run_id: str) -> None:
         task = self._tasks.get(run_id)
         if task is not None:
             task.cancel()
 
+    async def _begin_bodies(self) -> None:
+        """Begin bodies one after the other; the first that has to wait keeps this task.
+
+        Most short bodies end without waiting, and a task for each costs more than they do.
+        """
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - for the type checker
+        try:
+            waiting = self._begin_until_one_waits(task)
+        finally:
+            self._is_beginning = False
+            self._fill()
+        if waiting is not None:
+            run_id, body, context, awaited = waiting
+            try:
+                await _rest(body, context, awaited)
+            finally:
+                del self._tasks[run_id]
+                self._fill()
+
+    def _begin_until_one_waits(self, task: asyncio.Task[None]) -> _Waiting | None:
+        until = monotonic() + _SLICE_SECONDS
+        # A body that cancelled its own task and returned must not cancel the next one.
+        while self._waiting and monotonic() < until and not task.cancelling():
+            held = self._waiting.popleft()
+            # Not in the context of another body: its variables are its own.
+            context = self._context.copy()
+            body = self._run(held)
+            try:
+                awaited = context.run(body.send, None)
+            except StopIteration:
+                continue
+            self._tasks[held.claim.run_id] = task
+            return held.claim.run_id, body, context, awaited
+        return None
+
     async def _run(self, held: Held) -> None:
-        claim = held.claim
-        call = prepare(claim, held.definition)
         if not self._hand.begin(held):
-            # The worker hands back what it did not start.
-            self._tasks.pop(claim.run_id, None)
-            self._fill()
-            return
+            return  # The worker hands back what it did not start.
+        claim, definition = held.claim, held.definition
         started_at = held.started_at or monotonic()
-        if isinstance(call, Call):
-            timeout = held.definition.timeout
-            deadline = None if timeout is None else started_at + timeout
-            enter(RunContext(claim, self._port, deadline))
-            outcome = await await_body(held.definition, call)
-        else:
-            outcome = call
+        timeout = definition.timeout
+        deadline = None if timeout is None else started_at + timeout
+        enter(RunContext(claim, self._port, deadline))
+        outcome = await await_body(definition, claim.arguments)
         seconds = monotonic() - started_at
-        self._tasks.pop(claim.run_id, None)
-        self._hand.end(held, seconds)
-        self._ended.append(Ended(held, seen_from_outside(held, outcome), seconds))
+        self._hand.mark_end(held)
+        if held.cancel is not None or type(outcome) is not Returned:
+            outcome = seen_from_outside(held, outcome)
+        self._ended.append(_ended((held, outcome, seconds)))
+        self._seconds += seconds
         if len(self._ended) == 1:
+            self._flush_by = monotonic() + _FLUSH_SECONDS
             self._loop.call_soon(self._flush)
-        if self._waiting:
-            self._fill()
 
     def _flush(self) -> None:
+        if self._waiting and not self._tasks and monotonic() < self._flush_by:
+            self._loop.call_soon(self._flush)  # More ends are about to come.
+            return
         ended, self._ended = self._ended, []
-        self._report(ended)
+        self._hand.make_room(LOOP, len(ended), self._seconds)
+        self._seconds = 0.0
+        is_free = self._is_ours and not self._waiting and not self._tasks
+        self._report(ended, is_free=is_free)
+
+
+@types.coroutine
+def _rest(body: _Body, context: Context, awaited: Any) -> Generator[Any, Any, None]:  # noqa: ANN401
+    """Go on with a body that has to wait, in its own context, as a part of the running task."""
+    while True:
+        try:
+            step, value = body.send, (yield awaited)
+        except BaseException as error:  # noqa: BLE001 - a cancel, most often, and the body's matter
+            step, value = body.throw, error
+        try:
+            awaited = context.run(step, value)
+        except StopIteration:
+            return
 
 
 def _runs_to_its_end(loop: asyncio.AbstractEventLoop) -> bool:

@@ -15,7 +15,7 @@ from duly.core.outcome import Cancelled, Outcome, Raised, Returned, Snoozed, Tim
 from duly.core.record import Claim
 from duly.errors import ClaimLost
 from duly.registry import Definition
-from duly.runtime.attempt import Call, await_body, call_body, prepare
+from duly.runtime.attempt import await_body, call_body
 from duly.runtime.dying import die_with_parent
 
 
@@ -69,18 +69,17 @@ def main() -> None:
 
 def _run(definition: Definition, request: dict[str, Any], port: PipePort) -> Outcome:
     claim = Claim._make(request["claim"])
-    call = prepare(claim, definition)
-    if not isinstance(call, Call):
-        return call
     port.send({"started": True})
-    return copy_context().run(_run_within, RunContext(claim, port, None), definition, call)
+    return copy_context().run(
+        _run_within, RunContext(claim, port, None), definition, claim.arguments
+    )
 
 
-def _run_within(context: RunContext, definition: Definition, call: Call) -> Outcome:
+def _run_within(context: RunContext, definition: Definition, arguments: str) -> Outcome:
     enter(context)
     if asyncio.iscoroutinefunction(definition.function):
-        return asyncio.run(await_body(definition, call))
-    return call_body(definition, call)
+        return asyncio.run(await_body(definition, arguments))
+    return call_body(definition, arguments)
 
 
 def _describe(outcome: Outcome) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from duly.clock import monotonic
 from duly.context import Port, RunContext, enter
 from duly.core.outcome import Outcome
 from duly.errors import AttemptTimedOut, CancelRequested
-from duly.runtime.attempt import Call, call_body, outcome_of, prepare
+from duly.runtime.attempt import call_body, check_arguments, outcome_of
 from duly.runtime.hand import Hand, Held
 from duly.runtime.report import Ended, Report, seen_from_outside
 
@@ -72,11 +72,10 @@ class ThreadRunner:
                 self._run(held)
 
     def _run(self, held: Held) -> None:
-        call = prepare(held.claim, held.definition)
         if not self._hand.begin(held):
             return
         started_at = held.started_at or monotonic()
-        outcome = self._call(held, call, started_at) if isinstance(call, Call) else call
+        outcome = self._call(held, started_at)
         seconds = monotonic() - started_at
         remaining = self._conclude(held, seen_from_outside(held, outcome), seconds)
         self._hand.end(held, seconds)
@@ -85,9 +84,11 @@ class ThreadRunner:
         else:
             self._report([Ended(held, remaining, seconds)])
 
-    def _call(self, held: Held, call: Call, started_at: float) -> Outcome:
+    def _call(self, held: Held, started_at: float) -> Outcome:
         if held.definition.executor == "process":
-            return self._run_in_process(held)
+            # Looked at here, so that no subprocess is begun for what cannot run.
+            unreadable = check_arguments(held.definition, held.claim.arguments)
+            return unreadable or self._run_in_process(held)
         timeout = held.definition.timeout
         deadline = None if timeout is None else started_at + timeout
         context = RunContext(held.claim, self._port, deadline)
@@ -95,7 +96,7 @@ class ThreadRunner:
         self._bodies[held.claim.run_id] = body
         try:
             # What a body sets in its context variables is not for the next one on this thread.
-            outcome = copy_context().run(_call_within, context, held, call)
+            outcome = copy_context().run(_call_within, context, held)
             body.end()
         except (AttemptTimedOut, CancelRequested) as error:
             # It struck between the body's return and here: the body had not been recorded yet.
@@ -105,9 +106,9 @@ class ThreadRunner:
         return outcome
 
 
-def _call_within(context: RunContext, held: Held, call: Call) -> Outcome:
+def _call_within(context: RunContext, held: Held) -> Outcome:
     enter(context)
-    return call_body(held.definition, call)
+    return call_body(held.definition, held.claim.arguments)
 
 
 class _Body:

@@ -5,7 +5,7 @@ from typing import Any
 
 import psycopg
 
-from duly.core.record import Claim
+from duly.core.record import Claim, from_fields
 from duly.store.postgres.columns import numbers, optional_texts, texts
 from duly.store.postgres.connection import Line, Session
 from duly.store.protocol import ClaimRuns, Want
@@ -14,6 +14,8 @@ from duly.store.statements import load
 SQL = load("duly.store.postgres", "claim")
 
 _Cursor = psycopg.Cursor[tuple[Any, ...]]
+
+_claim = from_fields(Claim)
 
 
 class Claimer:
@@ -85,7 +87,7 @@ class Claimer:
             return []
         newest = max(row[-1] for row in rows)
         self._claimed_at[op.worker_id] = max(self._claimed_at[op.worker_id], newest)
-        claims = [Claim._make(row[:-1]) for row in rows]
+        claims = [_claim(row[:-1]) for row in rows]
         claims.sort(key=_urgency)
         return claims
 

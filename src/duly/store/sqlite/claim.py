@@ -2,12 +2,17 @@
 
 import json
 import sqlite3
+from operator import itemgetter
 
-from duly.core.record import Claim
+from duly.core.record import Claim, from_fields
 from duly.store.protocol import ClaimRuns
 from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "claim")
+
+_DUE = itemgetter(*map(Claim._fields.index, ("due_at", "run_id")))
+_claim = from_fields(Claim)
+_PRIORITY = itemgetter(Claim._fields.index("priority"))
 
 
 def claim(cursor: sqlite3.Cursor, op: ClaimRuns, now: int) -> list[Claim]:
@@ -44,6 +49,7 @@ def claim(cursor: sqlite3.Cursor, op: ClaimRuns, now: int) -> list[Claim]:
         return []
     place = {"worker_id": op.worker_id, "now": now}
     rows = json.loads(cursor.execute(SQL["taken"], place).fetchone()[0])
-    claims = [Claim._make(row) for row in rows]
-    claims.sort(key=lambda claim: (-claim.priority, claim.due_at, claim.run_id))
-    return claims
+    # Urgent ones first, then in the order they became due.
+    rows.sort(key=_DUE)
+    rows.sort(key=_PRIORITY, reverse=True)
+    return list(map(_claim, rows))

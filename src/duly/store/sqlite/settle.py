@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from duly.core.outcome import ErrorText
-from duly.core.states import State
 from duly.core.verdict import Finish, Requeue
 from duly.store.protocol import Settle, Settled
 from duly.store.sqlite.bulk import execute_rows
@@ -19,11 +18,8 @@ BY_OTHERS = frozenset({"lost", "handed_back", "stopped"})
 
 def settle(cursor: sqlite3.Cursor, ops: Sequence[Settle], now: int) -> list[Settled]:
     """Write each verdict whose claim still holds; answer per op."""
-    finishing = [op for op in ops if isinstance(op.verdict, Finish)]
-    if len(finishing) == len(ops) and _finish(cursor, finishing, now) == len(ops):
+    if _finish(cursor, ops, now) == len(ops):
         return [Settled.DONE] * len(ops)
-    if len(finishing) < len(ops):
-        _finish(cursor, finishing, now)
     return [
         _answer_finish(cursor, op) if isinstance(op.verdict, Finish) else _requeue(cursor, op, now)
         for op in ops
@@ -31,22 +27,26 @@ def settle(cursor: sqlite3.Cursor, ops: Sequence[Settle], now: int) -> list[Sett
 
 
 def _finish(cursor: sqlite3.Cursor, ops: Sequence[Any], now: int) -> int:
+    """Record the ends among the ops; return how many of them held their claim."""
     succeeded = [
         (op.run_id, op.claim_number, op.elapsed, op.verdict.result or "")
         for op in ops
-        if op.verdict.state is State.SUCCEEDED
+        if op.outcome == "returned"
     ]
     moved = execute_rows(cursor, SQL, "succeed", succeeded, first=(now,), padded=True)
     if len(succeeded) < len(ops):
-        others = [_ending(op) for op in ops if op.verdict.state is not State.SUCCEEDED]
+        others = [_ending(op) for op in ops if _ends_otherwise(op)]
         moved += execute_rows(cursor, SQL, "finish", others, first=(now,), padded=True)
-    claims = [(op.run_id, op.claim_number) for op in ops]
-    execute_rows(cursor, SQL, "leave", claims, padded=True)
-    for op in ops:
-        if op.keyed:
-            place = {"run_id": op.run_id, "claim_number": op.claim_number}
-            cursor.execute(SQL["start_key_expiry"], place)
+    if moved:
+        cursor.execute(SQL["leave"], (now,))
+    for op in [op for op in ops if op.keyed and type(op.verdict) is Finish]:
+        place = {"run_id": op.run_id, "claim_number": op.claim_number}
+        cursor.execute(SQL["start_key_expiry"], place)
     return moved
+
+
+def _ends_otherwise(op: Settle) -> bool:
+    return op.outcome != "returned" and isinstance(op.verdict, Finish)
 
 
 def _ending(op: Settle) -> tuple[object, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 from duly import faultpoints
 from duly.clock import Clock, SystemClock
 from duly.core.record import WorkerRecord
-from duly.core.verdict import Finish
+from duly.core.verdict import Requeue
 from duly.errors import StoreError
 from duly.store import protocol as ops
 from duly.store.committer import Done
@@ -145,8 +145,13 @@ class SqliteStore(SqliteInspector):
         here.committer.submit(ops, done)
 
     def _write(self, ops: list[Op]) -> list[Any]:
-        kinds = set(map(type, ops))
-        order = [kind for kind in _ORDER if kind in kinds]
+        places: dict[type, list[int]] = {}
+        for place, kind in enumerate(map(type, ops)):
+            if kind in places:
+                places[kind].append(place)
+            else:
+                places[kind] = [place]
+        order = [kind for kind in _ORDER if kind in places]
         answers: list[Any] = [None] * len(ops)
         here = self._here()
         with driver_errors(self.path):
@@ -155,7 +160,7 @@ class SqliteStore(SqliteInspector):
                 cursor.execute("BEGIN IMMEDIATE")
                 try:
                     for kind in order:
-                        self._write_kind(cursor, kind, ops, answers)
+                        self._write_kind(cursor, kind, ops, places[kind], answers)
                     here.writer.execute("COMMIT")
                 except BaseException:
                     if here.writer.in_transaction:
@@ -163,24 +168,28 @@ class SqliteStore(SqliteInspector):
                     raise
             for kind in order:
                 faultpoints.hit(f"{_name(kind)}.after_commit")
-        if not kinds.isdisjoint(_WAKING) or (Settle in kinds and _requeues(ops)):
+        if not places.keys().isdisjoint(_WAKING) or (Settle in places and _requeues(ops)):
             self._hints.send()
         return answers
 
     def _write_kind(
-        self, cursor: sqlite3.Cursor, kind: type, ops: list[Op], answers: list[Any]
+        self,
+        cursor: sqlite3.Cursor,
+        kind: type,
+        ops: list[Op],
+        places: list[int],
+        answers: list[Any],
     ) -> None:
         name = _name(kind)
         faultpoints.hit(f"{name}.before_write")
-        places = [place for place, op in enumerate(ops) if type(op) is kind]
-        if kind in _BATCHED and len(places) == len(ops):
-            answers[:] = _BATCHED[kind][1](cursor, ops, self.now())
-            faultpoints.hit(f"{name}.before_commit")
-            return
         if kind in _BATCHED:
-            found = _BATCHED[kind][1](cursor, [ops[place] for place in places], self.now())
-            for place, answer in zip(places, found, strict=True):
-                answers[place] = answer
+            first, last = places[0], places[-1] + 1
+            if last - first == len(places):
+                answers[first:last] = _BATCHED[kind][1](cursor, ops[first:last], self.now())
+            else:
+                found = _BATCHED[kind][1](cursor, [ops[place] for place in places], self.now())
+                for place, answer in zip(places, found, strict=True):
+                    answers[place] = answer
         else:
             verb = _SINGLE[kind][1]
             for place in places:
@@ -317,7 +326,8 @@ def _name(kind: type) -> str:
 
 def _requeues(written: list[Op]) -> bool:
     """Say whether some settle puts its run back into the queue."""
-    return any(type(op) is ops.Settle and type(op.verdict) is not Finish for op in written)
+    settles = [op for op in written if type(op) is Settle]
+    return Requeue in {type(op.verdict) for op in settles}
 
 
 def _split(script: str) -> list[str]:

@@ -106,12 +106,12 @@ SELECT id FROM duly_runs
  WHERE state = 'running' AND worker_id = :worker_id AND cancel_requested
 
 -- :name peek
--- Every term is one probe of an index.
-SELECT EXISTS (SELECT 1 FROM duly_runs WHERE state = 'queued' AND lane <> 'suspect'),
-       EXISTS (SELECT 1 FROM duly_runs WHERE state = 'queued' AND lane = 'suspect'),
+-- Every term is a few probes of an index.
+SELECT coalesce(max(lane <> 'suspect'), 0), coalesce(max(lane = 'suspect'), 0),
        EXISTS (SELECT 1 FROM duly_waiting WHERE parked IS NOT NULL),
        (SELECT min(at) FROM (
             SELECT min(due_at) AS at FROM duly_waiting WHERE parked IS NULL
             UNION ALL SELECT min(expires_at) FROM duly_waiting WHERE expires_at IS NOT NULL
             UNION ALL SELECT min(expires_at) FROM duly_runs
                        WHERE state = 'queued' AND expires_at IS NOT NULL))
+  FROM duly_ready_lanes

@@ -44,14 +44,15 @@ SELECT run.id, run.task, run.queue, run.lane, ending.state, ending.cause, ending
     ON CONFLICT (id) DO NOTHING
 
 -- :name leave
-WITH ending(id, claim_number) AS (VALUES :rows(2))
+-- What has just been recorded, and by which claim, the history itself knows best.
 DELETE FROM duly_runs
  WHERE rowid IN (
        SELECT run.rowid
-         FROM ending
+         FROM duly_history AS ended
         CROSS JOIN duly_runs AS run
-           ON run.id = ending.id AND run.claim_number = ending.claim_number
-              AND run.state = 'running')
+           ON run.id = ended.id AND run.claim_number = ended.claim_number
+              AND run.state = 'running'
+        WHERE ended.finished_at = ?)
 
 -- :name recorded
 -- What an op that matched no row left behind, if its commit went through and only the reply got lost.
