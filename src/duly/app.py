@@ -140,7 +140,7 @@ class Duly:
     # -- enqueueing --
 
     def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Run[R]]:
-        """Accept many calls, a thousand per transaction; all of them are durable on return."""
+        """Accept many calls, two thousand per transaction; all of them are durable on return."""
         runs: list[Run[R]] = []
         batch: list[Call[R]] = []
         for call in calls:

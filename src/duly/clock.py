@@ -47,19 +47,20 @@ class RunIds:
         """Forget what another process has drawn."""
         self._lock = threading.Lock()
         self._last = 0
+        # Seeded by the system. Ids have to be unique; they are no secret.
+        self._bits = random.Random().getrandbits  # noqa: S311
 
     def next(self) -> str:
         """Return a new id."""
         with self._lock:
             # 48 bits of milliseconds and 26 of sequence make one growing number; a clock that
             # steps back only makes the sequence carry into the milliseconds.
-            milliseconds = time.time_ns() // 1_000_000
-            self._last = last = max(
-                self._last + 1, milliseconds << 26 | int.from_bytes(os.urandom(3)) >> 1
-            )
-        tail = int.from_bytes(os.urandom(6))
-        sequence = last & 0x3FFFFFF
-        text = f"{last >> 26:012x}7{sequence >> 14:03x}{0x8000 | sequence & 0x3FFF:04x}{tail:012x}"
+            drawn = time.time_ns() // 1_000_000 << 26 | self._bits(23)
+            self._last = last = drawn if drawn > self._last else self._last + 1
+            tail = self._bits(48)
+        version, variant = 7 << 76, 2 << 62
+        upper = last >> 26 << 80 | version | (last >> 14 & 0xFFF) << 64
+        text = (upper | variant | (last & 0x3FFF) << 48 | tail).to_bytes(16).hex()
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 

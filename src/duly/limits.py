@@ -19,7 +19,7 @@ CRASH_LIMIT = 3
 SUSPECT_CHILDREN = 4
 """How many one-slot children a keeper has at once for runs that were lost twice."""
 
-ENQUEUE_BATCH = 1_000
+ENQUEUE_BATCH = 2_000
 COMMIT_OPS = 2_000
 CLAIM_BATCH = 500
 TICK_BATCH = 1_000

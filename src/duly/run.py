@@ -32,6 +32,8 @@ _LONGEST_LOOK = 0.25
 class Run(Generic[R]):
     """A durable request to run a task. `refresh()` reads how it stands now."""
 
+    __slots__ = ("__weakref__", "_host", "_record", "id", "new")
+
     def __init__(
         self, host: Host, run_id: str, *, new: bool = True, record: RunRecord | None = None
     ) -> None:

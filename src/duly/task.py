@@ -4,10 +4,12 @@ import asyncio
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any, Generic, Never, ParamSpec, TypeVar
 
 from duly.clock import new_id
 from duly.core.key import check_key, check_name, check_tags
+from duly.core.record import from_fields
 from duly.errors import BadOption, KeyConflict
 from duly.host import Host
 from duly.limits import DELAY_SECONDS, KEY_TTL_SECONDS, PRIORITY
@@ -97,12 +99,9 @@ class Task(Generic[P, R]):
             expires=_expiry(definition, expires),
         )
 
-    @property
+    @cached_property
     def _plain(self) -> "Bound[P, R]":
-        found: Bound[P, R] | None = self.__dict__.get("_bound")
-        if found is None:
-            found = self.__dict__["_bound"] = self.using()
-        return found
+        return self.using()
 
     def __repr__(self) -> str:
         return f"<task {self.name}>"
@@ -111,7 +110,7 @@ class Task(Generic[P, R]):
 class Bound(Generic[P, R]):
     """A task with the options of its next calls."""
 
-    __slots__ = ("_definition", "_host", "_key", "_options", "_unique")
+    __slots__ = ("_codec", "_definition", "_host", "_how", "_key", "_unique", "_when")
 
     def __init__(
         self,
@@ -120,40 +119,36 @@ class Bound(Generic[P, R]):
         *,
         key: str | None,
         unique: str,
-        **options: Any,  # noqa: ANN401 - made by Task.using alone
+        queue: str,
+        priority: int,
+        delay: int,
+        at: int | None,
+        expires: int | None,
+        tags: str | None,
     ) -> None:
         self._host = host
         self._definition = definition
+        self._codec = definition.codec
         self._key = key
         self._unique = unique
-        self._options = options
+        # The fields of an Enqueue before the arguments and behind them.
+        self._how = (definition.name, queue, definition.lane, priority)
+        self._when = (delay, at, expires, tags)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """Check and encode a call for `app.enqueue_many`."""
-        definition, options = self._definition, self._options
-        key = None
-        if self._key is not None:
-            ttl = definition.key_ttl
-            key = Key(
-                self._key,
-                definition.codec.fingerprint(args, kwargs),
-                None if ttl is None else int(ttl * 1e6),
-                self._unique == "active",
-            )
-        op = Enqueue(
-            new_id(),
-            definition.name,
-            options["queue"],
-            definition.lane,
-            options["priority"],
-            definition.codec.encode(args, kwargs),
-            options["delay"],
-            options["at"],
-            options["expires"],
-            options["tags"],
-            key,
+        key = None if self._key is None else self._full_key(self._key, args, kwargs)
+        arguments = self._codec.encode(args, kwargs)
+        return Call(_enqueue((new_id(), *self._how, arguments, *self._when, key)))
+
+    def _full_key(self, text: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Key:
+        ttl = self._definition.key_ttl
+        return Key(
+            text,
+            self._codec.fingerprint(args, kwargs),
+            None if ttl is None else int(ttl * 1e6),
+            self._unique == "active",
         )
-        return Call(op)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """Accept a run; it is durable when this returns."""
@@ -163,6 +158,9 @@ class Bound(Generic[P, R]):
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """Accept a run without blocking the event loop; it is durable when this returns."""
         return await aaccept(self._host, self.call(*args, **kwargs))
+
+
+_enqueue = from_fields(Enqueue)
 
 
 def accept(host: Host, calls: Sequence[Call[R]]) -> list[Run[R]]:

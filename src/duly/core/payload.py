@@ -8,17 +8,16 @@ that are waiting already.
 # ruff: noqa: ANN401 - values of any type are what this module is about
 
 import inspect
-import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from inspect import Parameter, Signature
-from json.scanner import make_scanner
 from typing import Any, NoReturn
 
 from duly.core.display import display
+from duly.core.json_text import from_text, to_canonical_text, to_text
 from duly.core.shapes import NO_CLASSES, Known, Vocabulary, resolve_annotation
 from duly.core.values import (
     INT_MAX,
@@ -29,8 +28,6 @@ from duly.core.values import (
     Refusal,
     check_scalar,
     decode,
-    to_canonical_text,
-    to_text,
 )
 from duly.errors import BadArguments, BadOption, PayloadError
 from duly.limits import PAYLOAD_BYTES, RESULT_BYTES
@@ -69,6 +66,12 @@ class CallCodec:
         self._required = frozenset(
             name for name in self._in_order if parameters[name].default is Parameter.empty
         )
+        positions = [
+            self._by_position.index(name) + 1 if name in self._by_position else sys.maxsize
+            for name in self._required
+        ]
+        self._enough = max(positions, default=0)
+        """With so many positional arguments all that is required is there."""
         has_only_names = self._required <= self._by_keyword
         self._required_by_keyword = self._required if has_only_names else None
         """All that a call must name, if that is all it must give; most calls give just that."""
@@ -88,7 +91,8 @@ class CallCodec:
         if not rest and not extra and not self._position_only and _are_plain(named.values()):
             text = f"[[],{to_text(named)}]"
             # A NUL is escaped by JSON; a lone surrogate shows when the bytes are counted.
-            if "\\u0000" not in text and _size_of(text) <= PAYLOAD_BYTES:
+            size = len(text) if text.isascii() else _size_of(text)
+            if "\\u0000" not in text and size <= PAYLOAD_BYTES:
                 return text
         return self._encode_thoroughly(named, rest, extra)
 
@@ -147,6 +151,8 @@ class CallCodec:
     ) -> tuple[dict[str, Any], tuple[Any, ...], dict[str, Any]]:
         """Return what goes to named parameters, in their order, and what `*` and `**` collect."""
         named = dict(zip(self._by_position, args, strict=False))
+        if not kwargs and self._enough <= len(args) <= len(self._by_position):
+            return named, (), {}
         rest = args[len(self._by_position) :]
         extra: dict[str, Any] = {}
         if kwargs:
@@ -341,24 +347,11 @@ def _decode_value(argument: str, text: str, names: Vocabulary) -> Any:
         raise PayloadError(refusal.path(argument), refusal.problem) from refusal.__cause__
 
 
-def _refuse_constant(constant: str) -> NoReturn:
-    raise ValueError(constant)
-
-
-# What `raw_decode` calls in turn; its type is written down as something else.
-_scan_json: Callable[[str, int], tuple[Any, int]] = make_scanner(
-    json.JSONDecoder(parse_constant=_refuse_constant)  # type: ignore[arg-type]
-)
-
-
 def _parse_json(argument: str, text: str) -> Any:
     try:
-        data, end = _scan_json(text, 0)
-    except (StopIteration, ValueError, TypeError, RecursionError) as error:
-        raise PayloadError(argument, f"not JSON ({type(error).__name__}); {NOT_OURS}") from None
-    if end != len(text):
-        raise PayloadError(argument, f"more text after the end of the JSON; {NOT_OURS}")
-    return data
+        return from_text(text)
+    except ValueError as error:
+        raise PayloadError(argument, f"{error}; {NOT_OURS}") from None
 
 
 def _too_large(argument: str, size: float, limit: int) -> PayloadError:

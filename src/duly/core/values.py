@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+from duly.core.json_text import to_canonical_text
 from duly.limits import PAYLOAD_DEPTH
 
 INT_MIN = -(2**63)
@@ -33,13 +34,6 @@ _ZONE_KEY = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
 
 _Kind = TypeVar("_Kind")
 _Clock = TypeVar("_Clock", datetime, time)
-
-to_text = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
-).encode
-to_canonical_text = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"), sort_keys=True
-).encode
 
 
 class Refusal(Exception):

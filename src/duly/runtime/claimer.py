@@ -2,6 +2,7 @@
 
 import math
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -87,10 +88,10 @@ class Claimer:
                 for lanes in self._lanes_in_turn(queue):
                     wants = self._wants(queue, lanes)
                     if wants:
-                        got = self._claim(wants)
-                        self.found_nothing = not got
-                        more = more or got > 0
-        # With one writer a claim sees all there is; with several, some may be in others' hands.
+                        claims = self._claim(wants)
+                        self.found_nothing = not claims
+                        more = more or _is_filled(wants, claims)
+        # With one writer room comes with a settle, and the next claim with it.
         return 0.0 if more and not self._store.has_one_writer else _BUSY_PAUSE
 
     def offer(self) -> ClaimRuns | None:
@@ -173,13 +174,14 @@ class Claimer:
     def _op(self, wants: tuple[Want, ...]) -> ClaimRuns:
         return ClaimRuns(self._worker_id, wants, self._registry.names(), self._last_queue)
 
-    def _claim(self, wants: tuple[Want, ...]) -> int:
+    def _claim(self, wants: tuple[Want, ...]) -> list[Claim]:
         # Should this fail, whether it was committed is not known: reconcile before the next one.
         self._in_doubt = True
         (claims,) = self._store.apply([self._op(wants)])
         self._in_doubt = False
         self._take(claims)
-        return len(claims)
+        taken: list[Claim] = claims
+        return taken
 
     def is_between_claims(self) -> bool:
         """Say whether no claim is on its way from the store to the hand."""
@@ -197,6 +199,12 @@ class Claimer:
                 self._suspect = next(suspects, self._suspect)
             definition = self._registry.get
             self._dispatch(self._hand.take([(c, definition(c.task)) for c in claims]))
+
+
+def _is_filled(wants: tuple[Want, ...], claims: list[Claim]) -> bool:
+    """Say whether a claim got all that it had room for, so that there may be more."""
+    got = Counter(claim.lane for claim in claims)
+    return any(got[want.lane] >= want.limit for want in wants)
 
 
 _HOLD_LANES = (

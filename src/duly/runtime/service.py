@@ -29,7 +29,7 @@ class ServiceLoop:
         self._bus = bus
         self._due = {id(service): 0.0 for service in services}
         self._failures = dict.fromkeys(self._due, 0)
-        self._hurried: set[int] = set()
+        self._hurried: dict[int, float] = {}
         self._woken = threading.Condition()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -38,10 +38,11 @@ class ServiceLoop:
         """Begin to tick."""
         self._thread.start()
 
-    def hurry(self, service: Service) -> None:
-        """Make a service due now."""
+    def hurry(self, service: Service, *, within: float = 0.0) -> None:
+        """Make a service due now, or within some seconds."""
+        key, due = id(service), monotonic() + within
         with self._woken:
-            self._hurried.add(id(service))
+            self._hurried[key] = min(due, self._hurried.get(key, due))
             self._woken.notify()
 
     def stop(self) -> None:
@@ -56,10 +57,10 @@ class ServiceLoop:
         while True:
             now = monotonic()
             with self._woken:
-                for service in self._hurried:
+                for service, due in self._hurried.items():
                     # A service that backs off from a broken store keeps its pause.
                     if not self._failures[service]:
-                        self._due[service] = now
+                        self._due[service] = min(due, self._due[service])
                 self._hurried.clear()
                 wait = min(self._due.values()) - now
                 if not self._ended and wait > 0:
@@ -72,10 +73,12 @@ class ServiceLoop:
         for service in self._services:
             key = id(service)
             with self._woken:
-                hurried = key in self._hurried and not self._failures[key]
-            if self._due[key] <= monotonic() or hurried:
+                due = self._due[key]
+                if not self._failures[key]:
+                    due = min(due, self._hurried.get(key, due))
+            if due <= monotonic():
                 with self._woken:
-                    self._hurried.discard(key)
+                    self._hurried.pop(key, None)
                 self._due[key] = monotonic() + self._tick_one(service)
 
     def _tick_one(self, service: Service) -> float:

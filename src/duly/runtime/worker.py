@@ -245,7 +245,8 @@ class Worker:
 
     def _hint(self) -> None:
         self._look_for_runs()
-        self._upkeep.hurry(self._promoter)
+        # A claim is what is most often wanted; what is to come can wait until it is under way.
+        self._upkeep.hurry(self._promoter, within=_LOOK_SECONDS)
 
     def _on_release(self) -> None:
         # Where claims ride, the next settle carries one anyway, as long as there will be one.

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from duly.core.record import from_fields
 from duly.store.postgres.columns import flags, numbers, optional_numbers, optional_texts, texts
 from duly.store.postgres.connection import Line, Session
 from duly.store.protocol import Accepted, Enqueue, Statement
@@ -10,6 +11,7 @@ from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "enqueue")
 
+_accepted = from_fields(Accepted)
 _Place = tuple[str, str]
 """Task and key."""
 
@@ -32,7 +34,7 @@ def enqueue(line: Line, ops: Sequence[Enqueue]) -> list[Accepted]:
             session.execute_alone(*_insertion(missing, again=lost))
 
     line.run(write)
-    return [Accepted(op.run_id) for op in ops]
+    return [_accepted((op.run_id, True, False)) for op in ops]
 
 
 def enqueue_keyed(session: Session, ops: Sequence[Enqueue]) -> list[Accepted]:

@@ -116,10 +116,11 @@ def driver_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise _translated(error, path) from error
+        raise translated(error, path) from error
 
 
-def _translated(error: sqlite3.Error, path: Path) -> DulyError:
+def translated(error: sqlite3.Error, path: Path) -> DulyError:
+    """Return what the driver's error means, and what to do."""
     code = getattr(error, "sqlite_errorcode", None)
     primary = code & 0xFF if code is not None else None
     if primary in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:

@@ -4,11 +4,14 @@ import json
 import sqlite3
 from collections.abc import Sequence
 
+from duly.core.record import from_fields
 from duly.store.protocol import Accepted, Enqueue
 from duly.store.sqlite.bulk import execute_rows
 from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "enqueue")
+
+_accepted = from_fields(Accepted)
 
 
 def enqueue(cursor: sqlite3.Cursor, ops: Sequence[Enqueue], now: int) -> list[Accepted]:
@@ -24,7 +27,7 @@ def enqueue(cursor: sqlite3.Cursor, ops: Sequence[Enqueue], now: int) -> list[Ac
             if not answer.new:
                 continue
         else:
-            answers.append(Accepted(op.run_id))
+            answers.append(_accepted((op.run_id, True, False)))
         due_at = now + op.delay if op.at is None else max(op.at, 0)
         row = (
             op.run_id,
@@ -42,9 +45,9 @@ def enqueue(cursor: sqlite3.Cursor, ops: Sequence[Enqueue], now: int) -> list[Ac
         (ready if due_at <= now else later).append(row)
         if op.tags is not None:
             tags += [(name, value, op.run_id) for name, value in json.loads(op.tags).items()]
-    execute_rows(cursor, SQL, "ready", ready)
-    execute_rows(cursor, SQL, "later", later)
-    execute_rows(cursor, SQL, "tags", tags)
+    for name, rows in (("ready", ready), ("later", later), ("tags", tags)):
+        if rows:
+            execute_rows(cursor, SQL, name, rows)
     return answers
 
 

@@ -22,6 +22,7 @@ from duly.store.sqlite.connection import (
     check_place,
     create_private,
     driver_errors,
+    translated,
     wal_can_lose_commits,
 )
 from duly.store.sqlite.inspect import SQL as INSPECT
@@ -151,23 +152,29 @@ class SqliteStore(SqliteInspector):
                 places[kind].append(place)
             else:
                 places[kind] = [place]
-        order = [kind for kind in _ORDER if kind in places]
+        order = list(places)
+        if len(order) > 1:
+            order.sort(key=_ORDER.index)
         answers: list[Any] = [None] * len(ops)
         here = self._here()
-        with driver_errors(self.path):
-            with here.lock.held():
+        try:
+            here.lock.acquire()
+            try:
                 cursor = here.writer.cursor()
                 cursor.execute("BEGIN IMMEDIATE")
-                try:
-                    for kind in order:
-                        self._write_kind(cursor, kind, ops, places[kind], answers)
-                    here.writer.execute("COMMIT")
-                except BaseException:
-                    if here.writer.in_transaction:
-                        here.writer.rollback()
-                    raise
-            for kind in order:
-                faultpoints.hit(f"{_name(kind)}.after_commit")
+                for kind in order:
+                    self._write_kind(cursor, kind, ops, places[kind], answers)
+                cursor.execute("COMMIT")
+            except BaseException:
+                if here.writer.in_transaction:
+                    here.writer.rollback()
+                raise
+            finally:
+                here.lock.release()
+        except sqlite3.Error as error:
+            raise translated(error, self.path) from error
+        for kind in order:
+            faultpoints.hit(f"{_name(kind)}.after_commit")
         if not places.keys().isdisjoint(_WAKING) or (Settle in places and _requeues(ops)):
             self._hints.send()
         return answers

@@ -22,6 +22,7 @@ class Hints:
 
     def __init__(self, folder: Path, watched: tuple[Path, ...]) -> None:
         self._folder = folder
+        self._folder_path = str(folder)
         self._watched = watched
         self._here: list[Callable[[], None]] = []
         self._listed_at = -1
@@ -103,7 +104,7 @@ class Hints:
     def _others(self) -> list[str]:
         """Return the other processes' sockets, listing the folder only when it changed."""
         try:
-            changed_at = self._folder.stat().st_mtime_ns
+            changed_at = os.stat(self._folder_path).st_mtime_ns  # noqa: PTH116 - after every commit
         except FileNotFoundError:
             return []
         if changed_at != self._listed_at:

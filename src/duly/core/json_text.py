@@ -1,0 +1,51 @@
+"""JSON text and back, without what the standard library sets up anew at every call.
+
+Setting up takes longer than the arguments of most calls do.
+"""
+
+# ruff: noqa: ANN401 - values of any type are what this module is about
+
+import json
+from collections.abc import Callable, Iterable
+from json.encoder import encode_basestring
+from json.scanner import make_scanner
+from typing import Any, NoReturn
+
+_encoder = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
+)
+_no = False
+_make_chunks = getattr(json.encoder, "c_make_encoder", None) or (lambda *_: None)
+_chunks: Callable[[Any, int], Iterable[str]] | None = _make_chunks(
+    None, _encoder.default, encode_basestring, None, ":", ",", _no, _no, _no
+)
+
+to_canonical_text = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"), sort_keys=True
+).encode
+
+
+def to_text(data: Any) -> str:
+    """Return JSON data as text, in one certain way."""
+    return _encoder.encode(data) if _chunks is None else "".join(_chunks(data, 0))
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(constant)
+
+
+# What `raw_decode` calls in turn; its type is written down as something else.
+_scan: Callable[[str, int], tuple[Any, int]] = make_scanner(
+    json.JSONDecoder(parse_constant=_refuse_constant)  # type: ignore[arg-type]
+)
+
+
+def from_text(text: str) -> Any:
+    """Return the data of a JSON text; ValueError if it is none, or nested beyond all measure."""
+    try:
+        data, end = _scan(text, 0)
+    except (StopIteration, ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"not JSON ({type(error).__name__})") from None
+    if end != len(text):
+        raise ValueError("more text after the end of the JSON")
+    return data
