@@ -361,3 +361,62 @@ class TestJournal:
 
         assert [line.message for line in bench.app.runs.get(held.claim.run_id).logs()] == ["first"]
         assert bench.states(taken) == ["succeeded"]
+
+
+class TestSettlingHere:
+    """A thread that is free records ends itself; whatever is not plain goes the usual way."""
+
+    def test_a_batch_is_recorded_by_the_thread_that_brings_it(self, bench):
+        taken = bench.started(5)
+        threads = []
+        bench.store.refuse = lambda _op: threads.append(threading.current_thread())
+
+        bench.settler.settle_here(ended(taken))
+
+        assert bench.states(taken) == ["succeeded"] * 5
+        assert set(threads) == {threading.current_thread()}
+        assert bench.hand.is_empty()
+        assert not bench.settler.is_busy
+
+    @pytest.mark.parametrize("error", [StoreUnavailable("gone"), RuntimeError("a bug")])
+    def test_after_a_failure_the_settlers_thread_goes_on_with_it(self, bench, error):
+        taken = bench.started(3)
+        bench.store.errors = [error]
+
+        bench.settler.settle_here(ended(taken))
+        bench.settler.start()
+        bench.settler.stop()
+
+        assert bench.states(taken) == ["succeeded"] * 3
+        assert bench.hand.is_empty()
+
+    def test_nothing_is_written_past_the_lease(self, bench):
+        taken = bench.started(1)
+        bench.slots.deadline = monotonic() - 1
+
+        bench.settler.settle_here(ended(taken))
+
+        assert bench.store.applied == []
+        assert bench.states(taken) == ["running"]
+        bench.slots.deadline = monotonic() + 100
+        bench.settler.start()
+        bench.settler.stop()
+        assert bench.states(taken) == ["succeeded"]
+
+    def test_a_cancel_that_came_in_is_heeded(self, bench):
+        (held,) = taken = bench.started(1)
+        bench.app.store.apply([Cancel(held.claim.run_id, "me", "")])
+
+        bench.settler.settle_here(ended(taken, Snoozed(5.0)))
+        bench.settler.start()
+        bench.settler.stop()
+
+        assert bench.states(taken) == ["cancelled"]
+
+    def test_whoever_waits_for_a_claim_is_told_when_it_is_done(self, bench):
+        rested = []
+        bench.settler.rests = lambda: rested.append(bench.settler.is_busy)
+
+        bench.settler.settle_here(ended(bench.started(1)))
+
+        assert rested == [False]

@@ -25,6 +25,7 @@ from duly.store.opening import open_store
 from duly.store.protocol import Settled
 from duly.store.sqlite import connection as connection_module
 from duly.store.sqlite.connection import file_system_of, wal_can_lose_commits
+from duly.store.sqlite.inspect import SQL as INSPECT
 from tests.store.conformance.verbs import (
     claim,
     enqueue_and_claim,
@@ -406,3 +407,27 @@ def test_a_store_that_cannot_be_written_any_more_says_so(store):
 
     with pytest.raises(StoreReadOnly):
         enqueue_one(store)
+
+
+def test_a_look_at_what_is_ready_costs_the_same_however_much_there_is(tmp_path):
+    with open_at(tmp_path / "duly.db") as store:
+        enqueue_many(store, 5)
+        few = _steps(store)
+        enqueue_many(store, 2_000)
+
+        assert _steps(store) <= few * 1.2
+
+
+def _steps(store) -> int:
+    """Count what SQLite does for one look."""
+    steps = 0
+
+    def count() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    with closing(sqlite3.connect(store.path)) as connection:
+        connection.set_progress_handler(count, 1)
+        connection.execute(INSPECT["peek"]).fetchall()
+    return steps
