@@ -6,6 +6,7 @@ Off unless a test arms them, in this process by `arm` or in a child by the envir
 
 import os
 import signal
+import threading
 from collections.abc import Callable
 
 Action = Callable[[], None]
@@ -84,8 +85,9 @@ def _kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _stop() -> None:
-    os.kill(os.getpid(), signal.SIGSTOP)
+def stop_here() -> None:
+    """Stop this process, and this thread right here: to others of it the signal may come late."""
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
-_STRIKES: dict[str, Action] = {"kill": _kill, "stop": _stop}
+_STRIKES: dict[str, Action] = {"kill": _kill, "stop": stop_here}
