@@ -48,7 +48,7 @@ class Claimer:
         with session.pipeline():
             session.begin()
             for worker_id in workers:
-                session.execute(SQL["is_live"], {"worker_id": worker_id})
+                session.tell(SQL["is_live"], {"worker_id": worker_id})
             cursors = [self._take(session, op) for op in ops]
             session.commit_now()
         self._in_doubt.difference_update(workers)

@@ -83,6 +83,8 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
     _readable: select.poll
     _lone: psycopg.Cursor[tuple[Any, ...]]
     """Kept for statements that go alone, since a new one costs as much as all else we do."""
+    _deaf: psycopg.Cursor[tuple[Any, ...]]
+    """Kept for statements whose answer nobody needs, likewise."""
 
     def greet(self, settings: Mapping[str, str], *, seconds: float = GREETING_SECONDS) -> None:
         """Learn who serves this connection and make the settings hold."""
@@ -107,13 +109,14 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         self._readable = select.poll()
         self._readable.register(self.fileno(), select.POLLIN)
         self._lone = self.cursor()
+        self._deaf = self.cursor()
 
     def begin(self) -> None:
         """Open a transaction, with the settings if nobody keeps them for us."""
-        self.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+        self.tell("BEGIN ISOLATION LEVEL READ COMMITTED")
         if self.pooled:
             names, values = texts(self._settings), texts(self._settings.values())
-            self.execute(_SET_LOCAL, {"names": names, "values": values})
+            self.tell(_SET_LOCAL, {"names": names, "values": values})
 
     def commit(self) -> None:
         """Commit, unless a body asks: its writes end with its run."""
@@ -126,7 +129,11 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
 
     def commit_now(self) -> None:
         """Commit, also inside a pipeline, where the driver's own `commit` would wait."""
-        self.execute("COMMIT")
+        self.tell("COMMIT")
+
+    def tell(self, sql: str, parameters: Mapping[str, Any] | None = None) -> None:
+        """Run a statement whose answer nobody needs."""
+        self._deaf.execute(sql, parameters)
 
     def prepare_to_settle(self) -> None:
         """Make the open transaction's commit durable, and end it if it never comes."""
