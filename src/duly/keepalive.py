@@ -1,5 +1,6 @@
 """The one thread that renews leases: it beats, and publishes until when its worker may act."""
 
+import sys
 import threading
 from collections.abc import Callable, Mapping
 
@@ -66,7 +67,11 @@ class Keepalive:
 
     def _run(self) -> None:
         while not self._ended:
-            pause = self.tick()
+            try:
+                pause = self.tick()
+            except Exception:  # noqa: BLE001 - without this thread every worker here would die
+                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), self._thread)))
+                pause = _RETRY_SECONDS
             self._due.wait(pause)
             self._due.clear()
 

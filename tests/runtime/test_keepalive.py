@@ -189,3 +189,26 @@ def test_hurrying_beats_at_once(pulse, member):
         assert again.wait(20)
     finally:
         beating.stop()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_error_that_nobody_foresaw_does_not_end_it(pulse, monkeypatch):
+    monkeypatch.setattr(keepalive, "_RETRY_SECONDS", 0.01)
+    published = threading.Event()
+    told = []
+    monkeypatch.setattr(threading, "excepthook", told.append)
+
+    def publish(_deadline: float) -> None:
+        if len(pulse.beats) == 1:
+            raise ValueError("its memory is gone")
+        published.set()
+
+    beating = Keepalive(
+        pulse, lambda: {"w": publish}, pytest.fail, lease=LEASE, beat=BEAT, margin=MARGIN
+    )
+    beating.start()
+    try:
+        assert published.wait(20)
+    finally:
+        beating.stop()
+    assert len(told) == 1

@@ -7,11 +7,12 @@ import pytest
 
 from duly import Duly
 from duly.clock import monotonic, new_id
-from duly.events import Bus
-from duly.runtime import recovery
+from duly.events import Bus, ClaimsHandedBack
+from duly.runtime import recovery, upkeep
 from duly.runtime.recovery import Recoverer, recover_worker
 from duly.runtime.slots import Slots, slots_path
-from duly.store.protocol import Cancel, ClaimRuns, RegisterWorker, Want
+from duly.store.protocol import Cancel, ClaimRuns, Enqueue, RegisterWorker, Want
+from tests.servers.processes import wait_until
 
 NEVER = math.inf
 RUNNING = (NEVER, -1.0)
@@ -287,3 +288,27 @@ class TestRecoverer:
             time.advance(5.0)
 
         assert states == ["running", "running", "running", "queued"]
+
+
+def test_a_worker_hands_back_what_it_never_heard_of(app, monkeypatch):
+    monkeypatch.setattr(upkeep, "_RECONCILE_PAUSE", 0.05)
+    events = []
+    app.bus.subscribe(events.append)
+
+    @app.task(queue="apart")
+    def hello() -> str:
+        return "hello"
+
+    with app.worker(queues="apart") as worker:
+        hello.enqueue().result(timeout=20)
+        lost = app.store.apply(
+            [
+                Enqueue(new_id(), hello.name, "elsewhere", "thread", 0, "[[],{}]"),
+                ClaimRuns(worker._worker.worker_id, (Want(None, "thread", 1),), (hello.name,)),
+            ]
+        )[0].run_id
+
+        wait_until(lambda: app.runs.get(lost).state == "queued", seconds=20, what="it goes back")
+
+    (handed_back,) = [event for event in events if isinstance(event, ClaimsHandedBack)]
+    assert handed_back.run_ids == (lost,)

@@ -14,11 +14,12 @@ from typing import Any, NoReturn
 _encoder = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
 )
-_no = False
-_make_chunks = getattr(json.encoder, "c_make_encoder", None) or (lambda *_: None)
-_chunks: Callable[[Any, int], Iterable[str]] | None = _make_chunks(
-    None, _encoder.default, encode_basestring, None, ":", ",", _no, _no, _no
-)
+_chunks: Callable[[Any, int], Iterable[str]] | None = None
+if make_encoder := getattr(json.encoder, "c_make_encoder", None):
+    sort_keys = skip_keys = allow_nan = False
+    _chunks = make_encoder(
+        None, _encoder.default, encode_basestring, None, ":", ",", sort_keys, skip_keys, allow_nan
+    )
 
 to_canonical_text = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"), sort_keys=True

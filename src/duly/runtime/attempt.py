@@ -33,8 +33,8 @@ def call_body(definition: Definition, arguments: str) -> Outcome:
     """Run a plain function in this thread and say how it ended."""
     try:
         args, kwargs = definition.codec.decode(arguments)
-    except PayloadError as error:
-        return _undecodable(error)
+    except BaseException as error:  # noqa: BLE001 - classes of the user's own are built there
+        return _undecodable(error, definition)
     try:
         faultpoints.hit("attempt.before_body")
         value = definition.function(*args, **kwargs)
@@ -48,8 +48,8 @@ async def await_body(definition: Definition, arguments: str) -> Outcome:
     """Run a coroutine function on this loop and say how it ended."""
     try:
         args, kwargs = definition.codec.decode(arguments)
-    except PayloadError as error:
-        return _undecodable(error)
+    except BaseException as error:  # noqa: BLE001 - classes of the user's own are built there
+        return _undecodable(error, definition)
     limit: asyncio.Timeout | None = None
     try:
         faultpoints.hit("attempt.before_body")
@@ -72,13 +72,15 @@ def check_arguments(definition: Definition, arguments: str) -> Outcome | None:
     """Return how an attempt ends whose arguments cannot be read; None if they can."""
     try:
         definition.codec.decode(arguments)
-    except PayloadError as error:
-        return _undecodable(error)
+    except BaseException as error:  # noqa: BLE001 - classes of the user's own are built there
+        return _undecodable(error, definition)
     return None
 
 
-def _undecodable(error: PayloadError) -> Raised:
+def _undecodable(error: BaseException, definition: Definition) -> Outcome:
     """A payload that cannot be read fails the run, whatever its retries."""
+    if not isinstance(error, PayloadError):
+        return outcome_of(error, definition)
     return Raised(error_text(error), retryable=False, cause="undecodable")
 
 

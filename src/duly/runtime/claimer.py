@@ -72,12 +72,12 @@ class Claimer:
         self.claims_made = 0
 
     def tick(self) -> float:
-        """Fill the free room; return at once if there may be more."""
+        """Fill the free room, unless claims ride on settles just now."""
         if not self._hand.accepting:
             return _BUSY_PAUSE
         if monotonic() >= self._slots.deadline:
             return _FENCED_PAUSE
-        if monotonic() - self._rode_at < _FLOW_SECONDS and not self.found_nothing:
+        if monotonic() - self._rode_at < _FLOW_SECONDS:
             return _FLOW_SECONDS
         more = False
         with self._claiming:
@@ -112,10 +112,10 @@ class Claimer:
     def accept(self, claims: list[Claim]) -> None:
         """Take what the offered claim got."""
         try:
-            self._in_doubt = False
-            self._rode_at = monotonic()
+            self._rode_at = monotonic() if claims else -math.inf
             self.found_nothing = not claims
             self._take(claims)
+            self._in_doubt = False
         finally:
             self._claiming.release()
 
@@ -178,8 +178,8 @@ class Claimer:
         # Should this fail, whether it was committed is not known: reconcile before the next one.
         self._in_doubt = True
         (claims,) = self._store.apply([self._op(wants)])
-        self._in_doubt = False
         self._take(claims)
+        self._in_doubt = False
         taken: list[Claim] = claims
         return taken
 

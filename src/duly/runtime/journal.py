@@ -58,7 +58,8 @@ class Journal:
 
     def is_quiet(self) -> bool:
         """Say whether there is nothing to write; a cheap look for the settler's fast path."""
-        return not self._lines and not self._progress and not self._counts
+        is_writing = self._writing.locked()
+        return not (self._lines or self._progress or self._counts or is_writing)
 
     def flush_run(self, run_id: str) -> list[AddLogs | SetProgress]:
         """Return what is left to write of an attempt that has ended."""

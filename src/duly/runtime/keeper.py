@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from duly.clock import monotonic, new_id
@@ -265,7 +266,13 @@ class Keeper:
     def _members(self) -> Mapping[str, Callable[[float], None]]:
         with self._lock:
             registered = [c for c in self._children.values() if c.slots.registered]
-            return {child.worker_id: _publisher(child.slots) for child in registered}
+            return {child.worker_id: partial(self._publish, child) for child in registered}
+
+    def _publish(self, child: _Child, deadline: float) -> None:
+        with self._lock:
+            # It may have ended and been buried while the beat was on its way.
+            if self._children.get(child.process.pid) is child:
+                child.slots.deadline = deadline
 
     def _attend(self, now: float, beats_since: float | None) -> None:
         with self._lock:
@@ -348,13 +355,6 @@ class _Suspects:
     def tick(self) -> float:
         self.waiting = self._store.peek().suspect
         return _SUSPECT_PAUSE
-
-
-def _publisher(slots: Slots) -> Callable[[float], None]:
-    def publish(deadline: float) -> None:
-        slots.deadline = deadline
-
-    return publish
 
 
 def _kill_group(child: _Child) -> None:

@@ -1,9 +1,8 @@
-"""Records how attempts ended, in batches, on its own thread."""
+"""Records how attempts ended, in batches, on its own thread or on a runner's that is free."""
 
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 from duly.clock import jitter, monotonic
@@ -124,19 +123,23 @@ class Settler:
     def settle_here(self, batch: list[Ended]) -> None:
         """Record the batch in the calling thread, which has nothing else to do just now.
 
-        This spares two changes of threads per batch. One try, no pause: whatever is not plain goes
+        This spares two changes of threads per batch. There is one try: whatever is not plain goes
         the usual way.
         """
         self._is_settling_here = True
-        # Should it fail, the settler's own thread tries again, and tells of it.
-        with suppress(Exception):
+        try:
             if self._may_write() and self._journal.is_quiet():
                 ops = [self._op(item) for item in batch]
                 batch = self._conclude(batch, ops, self._write(ops))
-        if batch:
-            self._queue.put(batch)
-        self._is_settling_here = False
-        self.rests()
+        except OUTAGES:
+            pass
+        except Exception as error:  # noqa: BLE001 - the settler's own thread tries again
+            self._bus.emit(EngineFailed("settle", repr(error)))
+        finally:
+            if batch:
+                self._queue.put(batch)
+            self._is_settling_here = False
+            self.rests()
 
     def op(self, held: Held, outcome: Outcome, seconds: float) -> Settle:
         """Build the op that records one end; used by transactional attempts too."""
@@ -217,15 +220,16 @@ class Settler:
     def _conclude(self, batch: list[Ended], ops: list[Settle], answers: list[Any]) -> list[Ended]:
         """Let go of what is recorded or lost; return what has to be decided again."""
         tells_successes = self._bus.tells_successes
+        done: list[Held] = []
         again: list[Ended] = []
         for item, op, answer in zip(batch, ops, answers, strict=True):
-            if answer is Settled.DONE and op.outcome == "returned" and not tells_successes:
-                continue
             if answer is Settled.CANCEL_REQUESTED:
                 again.append(item)
-            else:
+                continue
+            done.append(item.held)
+            if answer is not Settled.DONE or op.outcome != "returned" or tells_successes:
                 self._tell(item.held.claim, op, answer)
-        self._hand.release([item.held for item in batch if not again or item not in again])
+        self._hand.release(done)
         return again
 
     def _tell(self, claim: Claim, op: Settle, answer: Settled) -> None:

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 _MAGIC = b"duly-1\x00\x00"
-_HEADER = struct.Struct("<8s16sddQd")
-_FLAG = struct.Struct("<Q")
+_HEADER = struct.Struct("=8s16sddQd")
+_FLAG = struct.Struct("=Q")
 _REGISTERED_AT = 40
 # Places in the header when it is read as numbers of eight bytes.
 _DEADLINE, _ATTENDED, _BEATS_SINCE = 3, 4, 6
 _HEADER_BYTES = 64
-_SLOT = struct.Struct("<36sQdd")
+_SLOT = struct.Struct("=36sQdd")
 _pack_slot = _SLOT.pack_into
 _SLOT_BYTES = 64
 _STATE_AT = 60

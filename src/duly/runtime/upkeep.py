@@ -19,6 +19,7 @@ _IDLE_PAUSE = 2.0
 _PARKED_PAUSE = 5.0
 _SHORTEST_PAUSE = 0.02
 _STALE_SECONDS = 0.5
+_RECONCILE_PAUSE = 20.0
 _PRUNE_PAUSE = 60.0
 
 
@@ -123,6 +124,23 @@ class Warden:
             self._settler.report([Ended(held, HandedBack(), 0.0) for held in stale])
             run_ids = tuple(held.claim.run_id for held in stale)
             self._bus.emit(ClaimsHandedBack(run_ids, "they waited behind long bodies"))
+
+
+class Reconciler:
+    """Compares now and then what the store says is ours with what is in hand."""
+
+    name = "reconcile"
+
+    def __init__(self, claimer: Claimer, bus: Bus) -> None:
+        self._claimer = claimer
+        self._bus = bus
+
+    def tick(self) -> float:
+        """Hand back what we never heard of."""
+        run_ids = self._claimer.reconcile()
+        if run_ids:
+            self._bus.emit(ClaimsHandedBack(tuple(run_ids), "the worker never heard of them"))
+        return _RECONCILE_PAUSE
 
 
 class Pruner:

@@ -32,7 +32,7 @@ from duly.runtime.runners.thread import ThreadRunner
 from duly.runtime.service import Service, ServiceLoop
 from duly.runtime.settler import Settler
 from duly.runtime.slots import Slots
-from duly.runtime.upkeep import Promoter, Pruner, Warden
+from duly.runtime.upkeep import Promoter, Pruner, Reconciler, Warden
 from duly.settings import WorkerSettings
 from duly.store.protocol import RegisterWorker, Section, Settled, Store
 
@@ -211,7 +211,8 @@ class Worker:
             pause=self._settings.beat,
         )
         pruner = Pruner(self._store, self._settings.retention)
-        return [self._promoter, warden, self._journal, recoverer, pruner]
+        reconciler = Reconciler(self._claimer, self._bus)
+        return [self._promoter, warden, self._journal, recoverer, reconciler, pruner]
 
     def _registration(self) -> RegisterWorker:
         return RegisterWorker(
@@ -235,8 +236,8 @@ class Worker:
         self._thread_runner.submit([held for held in taken if held.kind == THREAD])
 
     def _report(self, ended: list[Ended], *, is_free: bool = False) -> None:
-        # Together with the claim that rides along, this is all that can bring new work.
-        if is_free and self._claims_ride:
+        # Together with the claim that rides along, this is what brings new work.
+        if is_free and self._claims_ride and self._store.can_write_now():
             self._settler.settle_here(ended)
             return
         self._settler.report(ended)
@@ -250,14 +251,15 @@ class Worker:
 
     def _on_release(self) -> None:
         # Where claims ride, the next settle carries one anyway, as long as there will be one.
-        if not self._claims_ride or self.hand.is_empty():
+        if not self._claims_ride or self.hand.is_empty() or not self._settler.is_busy:
             self._look_for_runs()
 
     def _look_for_runs(self) -> None:
         """Let a claim look for runs: one that rides on a settle, if a settle is under way."""
         self._claimer.is_awaited = True
-        if not (self._claims_ride and self._settler.is_busy):
-            self._hurry_claimer()
+        is_settling = self._claims_ride and self._settler.is_busy
+        # Should that settle hang, the claim does not wait for it for ever.
+        self._claims.hurry(self._claimer, within=_LOOK_SECONDS if is_settling else 0.0)
 
     def _on_rest(self) -> None:
         # Behind the settler's flag, as the other side sets its own before it looks at that one.

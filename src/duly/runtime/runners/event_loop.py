@@ -10,7 +10,7 @@ from typing import Any
 
 from duly.clock import monotonic
 from duly.context import Port, RunContext, enter
-from duly.core.outcome import Returned
+from duly.core.outcome import Cancelled, Outcome, Returned
 from duly.core.record import from_fields
 from duly.runtime.attempt import await_body
 from duly.runtime.hand import LOOP, Hand, Held
@@ -45,7 +45,8 @@ class EventLoopRunner:
         self._context = copy_context()
         self._waiting: deque[Held] = deque()
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._is_beginning = False
+        self._beginner: asyncio.Task[None] | None = None
+        """The task that begins bodies just now; it may come to keep one of them."""
         self._ended: list[Ended] = []
         self._seconds = 0.0
         """How long the bodies that have ended took, all together."""
@@ -95,9 +96,16 @@ class EventLoopRunner:
         self._fill()
 
     def _fill(self) -> None:
-        if self._waiting and not self._is_beginning and len(self._tasks) < self._limit:
-            self._is_beginning = True
-            self._loop.create_task(self._begin_bodies(), context=self._context.copy())
+        if self._waiting and self._beginner is None and len(self._tasks) < self._limit:
+            context = self._context.copy()
+            self._beginner = self._loop.create_task(self._begin_bodies(), context=context)
+            # Somebody may cancel it before its first step.
+            self._beginner.add_done_callback(self._end_beginning)
+
+    def _end_beginning(self, task: asyncio.Task[None]) -> None:
+        if self._beginner is task:
+            self._beginner = None
+            self._fill()
 
     def _cancel(self, run_id: str) -> None:
         task = self._tasks.get(run_id)
@@ -114,8 +122,7 @@ class EventLoopRunner:
         try:
             waiting = self._begin_until_one_waits(task)
         finally:
-            self._is_beginning = False
-            self._fill()
+            self._end_beginning(task)
         if waiting is not None:
             run_id, body, context, awaited = waiting
             try:
@@ -148,7 +155,11 @@ class EventLoopRunner:
         timeout = definition.timeout
         deadline = None if timeout is None else started_at + timeout
         enter(RunContext(claim, self._port, deadline))
-        outcome = await await_body(definition, claim.arguments)
+        outcome: Outcome
+        if held.cancel is None:
+            outcome = await await_body(definition, claim.arguments)
+        else:
+            outcome = Cancelled("requested")  # Before it could begin.
         seconds = monotonic() - started_at
         self._hand.mark_end(held)
         if held.cancel is not None or type(outcome) is not Returned:
@@ -157,16 +168,17 @@ class EventLoopRunner:
         self._seconds += seconds
         if len(self._ended) == 1:
             self._flush_by = monotonic() + _FLUSH_SECONDS
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self._flush, context=self._context)
 
     def _flush(self) -> None:
         if self._waiting and not self._tasks and monotonic() < self._flush_by:
-            self._loop.call_soon(self._flush)  # More ends are about to come.
+            # More ends are about to come.
+            self._loop.call_soon(self._flush, context=self._context)
             return
         ended, self._ended = self._ended, []
         self._hand.make_room(LOOP, len(ended), self._seconds)
         self._seconds = 0.0
-        is_free = self._is_ours and not self._waiting and not self._tasks
+        is_free = self._is_ours and not self._waiting and not asyncio.all_tasks(self._loop)
         self._report(ended, is_free=is_free)
 
 

@@ -32,10 +32,13 @@ class PostgresSection:
                 session.autocommit = False
                 # Begun here, lest a `connection.transaction()` of the body begin it and commit.
                 session.execute("SELECT 1")
-            except psycopg.Error as error:
+            except BaseException as error:
+                # A timeout may strike here too; what was borrowed goes back whatever happens.
                 session.close()
                 self._sessions.give_back(session)
-                raise translated(error, self._address) from error
+                if isinstance(error, psycopg.Error):
+                    raise translated(error, self._address) from error
+                raise
             session.is_lent = True
             self._session = session
         return self._session

@@ -173,6 +173,19 @@ class WriteLock:
             raise
         self._owner = threading.get_ident()
 
+    def is_free(self) -> bool:
+        """Say whether nobody holds the lock just now, in this process or another."""
+        if not self._mutex.acquire(blocking=False):
+            return False
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        except BlockingIOError:
+            return False
+        finally:
+            self._mutex.release()
+        return True
+
     def refuse_owner(self) -> None:
         """Tell the thread that holds the lock that it must not wait for it, nor for who does."""
         if self._owner == threading.get_ident():

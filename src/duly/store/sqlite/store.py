@@ -139,6 +139,10 @@ class SqliteStore(SqliteInspector):
         here.lock.refuse_owner()
         return here.committer.apply(ops)
 
+    def can_write_now(self) -> bool:
+        """Say whether a write would not have to wait for another's."""
+        return self._here().lock.is_free()
+
     def submit(self, ops: Sequence[Op], done: Done) -> None:
         """Write the ops from the committer's thread."""
         here = self._here()

@@ -44,7 +44,7 @@ SELECT run.id, run.task, run.queue, run.lane, ending.state, ending.cause, ending
     ON CONFLICT (id) DO NOTHING
 
 -- :name leave
--- What has just been recorded, and by which claim, the history itself knows best.
+-- Guard: a history row of this instant with this claim_number is one that was written just above.
 DELETE FROM duly_runs
  WHERE rowid IN (
        SELECT run.rowid
