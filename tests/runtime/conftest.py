@@ -1,10 +1,12 @@
 """Applications with a worker on a fresh store of each kind; time that tests let pass."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from duly import Duly, faultpoints
+from tests.runtime.trees import Notes
 
 
 class FakeTime:
@@ -47,3 +49,9 @@ def _disarmed() -> Iterator[None]:
     """No faultpoint stays armed after its test."""
     yield
     faultpoints.disarm()
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Notes:
+    """What the bodies note."""
+    return Notes(tmp_path)

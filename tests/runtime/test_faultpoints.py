@@ -70,15 +70,7 @@ def tables(app: Duly, store_url: str) -> Iterator[Tables]:
 @pytest.mark.process
 @pytest.mark.parametrize(
     "point",
-    [
-        "beat.before_write",
-        "beat.after_write",
-        "attempt.before_body",
-        "attempt.after_body",
-        "transaction.before_settle",
-        "transaction.before_commit",
-        "transaction.after_commit",
-    ],
+    [name for name in faultpoints.NAMES if name.startswith(("beat.", "attempt.", "transaction."))],
 )
 def test_a_kill_there_loses_nothing_and_pays_once(app, tables, store_url, point):
     struck = subprocess.run(

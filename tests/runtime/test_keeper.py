@@ -23,12 +23,6 @@ def shop(store_url):
     shop_module.app.close()
 
 
-@pytest.fixture
-def notes(tmp_path: Path) -> Notes:
-    """What the bodies note."""
-    return Notes(tmp_path)
-
-
 def outcomes(run) -> list[str]:
     """Return how every attempt of a run ended."""
     return [attempt.outcome for attempt in run.attempts()]

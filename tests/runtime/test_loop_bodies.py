@@ -1,13 +1,21 @@
 """Bodies on the event loop: begun one after the other, each with a task of its own."""
 
 import asyncio
+import queue
 import threading
 import time
 
 import pytest
 
 from duly import Duly
+from duly.app import define
+from duly.clock import monotonic
+from duly.core.outcome import Cancelled
+from duly.runtime.hand import LOOP, THREAD, Hand
+from duly.runtime.journal import Journal
 from duly.runtime.runners import event_loop
+from duly.runtime.slots import Slots
+from tests.runtime.claims import claim
 
 pytestmark = pytest.mark.stores("sqlite-wal")  # No matter of the store's.
 
@@ -132,3 +140,29 @@ def test_bodies_that_never_wait_let_the_loop_turn_in_between(app: Duly, monkeypa
         return turns
 
     assert asyncio.run(count_turns()) > 20
+
+
+def test_a_cancel_that_comes_before_the_start_is_heeded(tmp_path):
+    ran, reported = [], queue.SimpleQueue()
+
+    async def body() -> None:
+        ran.append(True)
+
+    slots = Slots(tmp_path / "w.slots", create=10)
+    slots.deadline = monotonic() + 1000
+    hand = Hand(slots, {LOOP: 5, THREAD: 5}, 5)
+    journal = Journal(None, lambda _claim: False, lambda _claim: None)
+    runner = event_loop.EventLoopRunner(
+        hand, lambda ended, **_: reported.put(ended), journal, limit=5
+    )
+    runner.start()
+    (held,) = hand.take([(claim(lane="loop"), define(body, name="body"))])
+    held.cancel = "requested"
+
+    runner.submit([held])
+
+    ((_, outcome, _),) = reported.get(timeout=20)
+    runner.stop()
+    slots.close()
+    assert isinstance(outcome, Cancelled)
+    assert ran == []

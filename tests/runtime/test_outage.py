@@ -3,13 +3,12 @@
 import asyncio
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 from duly import Duly, StoreError, StoreUnavailable, current
 from tests.runtime import shop as shop_module
-from tests.runtime.trees import Notes, Tree
+from tests.runtime.trees import Tree
 from tests.servers.kinds import BEHIND_PGBOUNCER
 from tests.servers.postgres import PostgresServer
 from tests.servers.processes import is_running, wait_until
@@ -32,12 +31,6 @@ def shop(url: str):
     assert shop_module.app.runs.list() == []
     yield shop_module
     shop_module.app.close()
-
-
-@pytest.fixture
-def notes(tmp_path: Path) -> Notes:
-    """What the bodies note."""
-    return Notes(tmp_path)
 
 
 def wait_until_noticed(tree: Tree) -> None:

@@ -10,13 +10,14 @@ import psycopg
 import pytest
 
 from duly import faultpoints
-from duly.errors import StoreUnavailable
+from duly.errors import AttemptTimedOut, StoreUnavailable
 from duly.store.opening import open_store
 from duly.store.postgres import connection as connection_module
 from duly.store.postgres import pulse, sweep
 from duly.store.postgres.claim import SQL as CLAIM
 from duly.store.postgres.connection import FROZEN, HOT, connect
 from duly.store.postgres.lending import Sessions
+from duly.store.postgres.section import PostgresSection
 from duly.store.protocol import AddLogs, HandBackUnknown, Settled
 from tests.servers.postgres import PostgresEndpoint, PostgresServer
 from tests.servers.processes import wait_until
@@ -202,6 +203,23 @@ def test_a_body_may_run_a_script_in_its_transaction(store, connection):
 
     assert section.settle_and_commit(success(held)) is Settled.DONE
     assert connection.execute("SELECT to_regclass('two') IS NOT NULL").fetchone() == (True,)
+
+
+def test_a_timeout_while_a_section_opens_gives_its_connection_back(store, monkeypatch):
+    few = Sessions(store._address, {}, size=1, seconds=0.05)
+    section = PostgresSection(store._address, few)
+    with monkeypatch.context() as patch:
+        patch.setattr(connection_module.Session, "execute", _time_out)
+        with pytest.raises(AttemptTimedOut):
+            _ = section.connection
+
+    with few.lent() as session:
+        assert session.execute("SELECT 1").fetchone() == (1,)
+    few.close()
+
+
+def _time_out(*_: object) -> None:
+    raise AttemptTimedOut
 
 
 def test_who_waits_too_long_for_a_connection_is_told_why(store):

@@ -17,7 +17,7 @@ from duly.prove.history import Effect, Event, Freeze, History, RunAtEnd, Sign
 LOSSES = CRASH_LIMIT + 5
 """Attempts of one run that may be lost: one uncharged on the way to its own child, the crash limit
 there, and a few that had ended and only lacked their record, which are charged to nobody."""
-LIVE_OVERLAP_SECONDS = 1.0
+LIVE_OVERLAP_SECONDS = 0.5
 """How long a body may outlive its claim: a process that wakes from a freeze has to get as far as
 looking at its deadline, on a busy machine."""
 

@@ -132,7 +132,7 @@ class Settler:
                 ops = [self._op(item) for item in batch]
                 batch = self._conclude(batch, ops, self._write(ops))
         except OUTAGES:
-            pass
+            pass  # The settler's own thread tries again, with pauses, and tells of it.
         except Exception as error:  # noqa: BLE001 - the settler's own thread tries again
             self._bus.emit(EngineFailed("settle", repr(error)))
         finally:
