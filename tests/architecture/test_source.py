@@ -197,6 +197,8 @@ TESTS = {
 }
 SWEEPS = ("enqueue.", "claim.", "settle.", "recover.")
 """Verbs whose points tests/store/sqlite/test_processes.py sweeps by name, one after the other."""
+RUNTIME_SWEEPS = ("beat.", "attempt.", "transaction.")
+"""Verbs whose points tests/runtime/test_faultpoints.py sweeps likewise."""
 
 
 def test_every_fault_point_is_hit_by_the_engine():
@@ -219,13 +221,15 @@ def test_every_fault_point_is_struck_by_a_test_or_the_proof():
     texts = "\n".join(TESTS.values())
     sweep = (ROOT / "tests" / "store" / "sqlite" / "test_processes.py").read_text()
     proof = (SOURCE / "prove" / "scenarios" / "fault_points.py").read_text()
+    runtime_sweep = (ROOT / "tests" / "runtime" / "test_faultpoints.py").read_text()
     assert "faultpoints.NAMES" in sweep
     assert "faultpoints.NAMES" in proof
+    assert all(f'"{verb}"' in runtime_sweep for verb in RUNTIME_SWEEPS)
 
     unstruck = [
         name
         for name in faultpoints.NAMES
-        if f'"{name}"' not in texts and not name.startswith((*SWEEPS, "operate."))
+        if f'"{name}"' not in texts and not name.startswith((*SWEEPS, *RUNTIME_SWEEPS, "operate."))
     ]
 
     assert unstruck == []
