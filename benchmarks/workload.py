@@ -7,7 +7,7 @@ from benchmarks.tasks import app, noop
 from duly.clock import new_id
 from duly.settings import WorkerSettings
 from duly.store.opening import open_store
-from duly.store.protocol import Enqueue, RegisterWorker
+from duly.store.ops import Enqueue, RegisterWorker
 
 QUEUE, LANE = "default", "loop"
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from duly.store.protocol import ClaimRuns, Enqueue
+from duly.store.ops import ClaimRuns, Enqueue
 
 PILES = ("finished", "not due", "unregistered")
 """What may lie in a store without being in the way of a claim."""

@@ -12,13 +12,13 @@ from psycopg import sql
 
 from benchmarks.databases import Bare, Cost, StatementCount
 from duly.store.opening import open_store
+from duly.store.ops import ClaimRuns, Enqueue
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import SQL as CLAIM
 from duly.store.postgres.columns import numbers, optional_texts, texts
 from duly.store.postgres.connection import HOT, Session, connect
 from duly.store.postgres.enqueue import SQL as ENQUEUE
 from duly.store.postgres.settle import SQL as SETTLE
-from duly.store.protocol import ClaimRuns, Enqueue
 from tests.servers.kinds import POSTGRES_URL_VARIABLE
 from tests.servers.postgres import PostgresEndpoint, PostgresServer, database_of, find_binaries
 

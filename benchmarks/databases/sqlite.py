@@ -13,7 +13,7 @@ from benchmarks import counting
 from benchmarks.databases import Bare, Cost, StatementCount
 from duly.clock import SystemClock
 from duly.store.opening import open_store, sqlite_path
-from duly.store.protocol import ClaimRuns, Enqueue
+from duly.store.ops import ClaimRuns, Enqueue
 from duly.store.sqlite import claim as claiming
 from duly.store.sqlite import enqueue as enqueueing
 from duly.store.sqlite import settle as settling

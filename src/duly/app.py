@@ -22,7 +22,8 @@ from duly.observe.logs import log_event, logger
 from duly.registry import Definition, Registry, task_name
 from duly.run import Run
 from duly.settings import WorkerSettings, parse_queues, store_url
-from duly.store.protocol import ResetKey, Store
+from duly.store.ops import ResetKey
+from duly.store.protocol import Store
 from duly.task import (
     DEFAULT_KEY_TTL,
     Call,

@@ -21,7 +21,7 @@ from duly.errors import (
 )
 from duly.host import Host
 from duly.limits import REASON_CHARACTERS
-from duly.store.protocol import Cancel, Redrive, Redriven
+from duly.store.ops import Cancel, Redrive, Redriven
 
 R = TypeVar("R")
 

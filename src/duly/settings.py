@@ -10,6 +10,7 @@ from duly.limits import (
     GRACE_SECONDS,
     LEASE_MARGIN_SECONDS,
     LEASE_SECONDS,
+    LOOK_SECONDS,
 )
 
 DEFAULT_URL = "sqlite:///duly.db"
@@ -55,6 +56,11 @@ class WorkerSettings:
     def margin(self) -> float:
         """How long before the lease's end a worker fences itself."""
         return min(LEASE_MARGIN_SECONDS, self.lease / 5)
+
+    @property
+    def look(self) -> float:
+        """How often a worker's main thread looks at its deadline; well within the margin."""
+        return min(LOOK_SECONDS, self.margin / 2)
 
     @property
     def marks(self) -> int:

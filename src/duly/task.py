@@ -15,7 +15,7 @@ from duly.host import Host
 from duly.limits import DELAY_SECONDS, KEY_TTL_SECONDS, PRIORITY
 from duly.registry import Definition
 from duly.run import Run
-from duly.store.protocol import Accepted, Enqueue, Key
+from duly.store.ops import Accepted, Enqueue, Key
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from duly import BadOption, Duly
-from duly.store.protocol import Tick
+from duly.store.ops import Tick
 
 
 @pytest.fixture

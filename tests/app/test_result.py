@@ -18,7 +18,7 @@ from duly.clock import new_id
 from duly.core.states import State
 from duly.core.verdict import Finish
 from duly.errors import RunNotFinal
-from duly.store.protocol import ClaimRuns, RegisterWorker, Settle, Settled, Want
+from duly.store.ops import ClaimRuns, RegisterWorker, Settle, Settled, Want
 
 
 @pytest.fixture

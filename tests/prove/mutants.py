@@ -14,7 +14,7 @@ from duly.core import verdict
 from duly.prove import keeping, producing
 from duly.runtime import child, keeper, recovery
 from duly.runtime.slots import Slots
-from duly.store.protocol import Accepted, Enqueue, Settled
+from duly.store.ops import Accepted, Enqueue, Settled
 from duly.store.sqlite import claim, settle, upkeep
 from duly.store.sqlite.section import SqliteSection
 from duly.store.sqlite.store import SqliteStore

@@ -16,7 +16,7 @@ from duly.runtime import hand as hand_module
 from duly.runtime.hand import Hand
 from duly.runtime.recovery import Recoverer
 from duly.runtime.slots import Slots, slots_path
-from duly.store.protocol import ClaimRuns, Recover, RegisterWorker, Want
+from duly.store.ops import ClaimRuns, Recover, RegisterWorker, Want
 from duly.store.sqlite.liveness import life_path
 
 LEASE = 0.05

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from duly import Duly, Retry, RetryAfter, current, faultpoints
-from duly.store.protocol import Recover
+from duly.store.ops import Recover
 from tests.store.conformance.opening import Tables, opened_tables
 from tests.store.conformance.verbs import lost
 

@@ -12,7 +12,7 @@ import pytest
 
 from duly import Duly, Retry, current
 from duly.clock import new_id
-from duly.store.protocol import Enqueue, Tick
+from duly.store.ops import Enqueue, Tick
 from tests.runtime import shop as shop_module
 from tests.servers.processes import wait_until
 

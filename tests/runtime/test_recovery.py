@@ -11,7 +11,7 @@ from duly.events import Bus, ClaimsHandedBack
 from duly.runtime import recovery, upkeep
 from duly.runtime.recovery import Recoverer, recover_worker
 from duly.runtime.slots import Slots, slots_path
-from duly.store.protocol import Cancel, ClaimRuns, Enqueue, RegisterWorker, Want
+from duly.store.ops import Cancel, ClaimRuns, Enqueue, RegisterWorker, Want
 from tests.servers.processes import wait_until
 
 NEVER = math.inf

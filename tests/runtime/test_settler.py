@@ -16,7 +16,7 @@ from duly.runtime.journal import Journal
 from duly.runtime.report import Ended
 from duly.runtime.settler import Settler
 from duly.runtime.slots import Slots
-from duly.store.protocol import Cancel, ClaimRuns, Recover, RegisterWorker, Settle, Want
+from duly.store.ops import Cancel, ClaimRuns, Recover, RegisterWorker, Settle, Want
 from duly.task import Task
 from tests.runtime.claims import definition
 from tests.store.conformance.verbs import lost

@@ -11,7 +11,7 @@ from typing import Any
 from duly.core.record import HeldRun
 from duly.core.states import DEAD, FINAL, State
 from duly.core.verdict import Finish, Requeue
-from duly.store.protocol import (
+from duly.store.ops import (
     Accepted,
     ClaimRuns,
     DiscardDead,

@@ -13,12 +13,12 @@ import pytest
 
 from duly.errors import StoreUnavailable
 from duly.store.opening import open_store
+from duly.store.ops import Enqueue, RecoverOrphans, Settled
 from duly.store.postgres import writers
 from duly.store.postgres.claim import SQL as CLAIM
 from duly.store.postgres.connection import HOT
 from duly.store.postgres.settle import SQL as SETTLE
 from duly.store.postgres.settle import _endings
-from duly.store.protocol import Enqueue, RecoverOrphans, Settled
 from tests.servers.postgres import PostgresEndpoint
 from tests.store.conformance.verbs import (
     OTHER_WORKER,
@@ -257,6 +257,7 @@ def test_a_callers_commit_is_durable_and_wakes_workers(store, connection):
     woken = threading.Event()
     end = store.listen(woken.set)
     assert woken.wait(TIMEOUT)  # once, for having connected
+    assert store.hears_hints()
     woken.clear()
     connection.execute("SET synchronous_commit = off")
     connection.commit()

@@ -18,7 +18,7 @@ import pytest
 
 from duly.errors import StoreUnavailable
 from duly.store.opening import open_store
-from duly.store.protocol import AddLogs, Settled
+from duly.store.ops import AddLogs, Settled
 from tests.servers.postgres import PostgresEndpoint
 from tests.store.conformance.verbs import (
     another_try,

@@ -12,13 +12,13 @@ import pytest
 from duly import faultpoints
 from duly.errors import AttemptTimedOut, StoreUnavailable
 from duly.store.opening import open_store
+from duly.store.ops import AddLogs, HandBackUnknown, Settled
 from duly.store.postgres import connection as connection_module
 from duly.store.postgres import pulse, sweep
 from duly.store.postgres.claim import SQL as CLAIM
 from duly.store.postgres.connection import FROZEN, HOT, connect
 from duly.store.postgres.lending import Sessions
 from duly.store.postgres.section import PostgresSection
-from duly.store.protocol import AddLogs, HandBackUnknown, Settled
 from tests.servers.postgres import PostgresEndpoint, PostgresServer
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import (

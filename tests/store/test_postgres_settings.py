@@ -11,9 +11,9 @@ import pytest
 
 from duly.errors import StoreError, StoreReadOnly, StoreRefused, StoreUnavailable
 from duly.store.opening import open_store
+from duly.store.ops import Settled
 from duly.store.postgres.columns import optional_texts, texts
 from duly.store.postgres.connection import HOT, connect
-from duly.store.protocol import Settled
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresEndpoint
 from tests.store.conformance.verbs import (
@@ -207,6 +207,7 @@ def test_a_listener_behind_a_pooler_hears_its_own_process_and_ends(pgbouncer: Pg
         enqueue_one(store)
 
         assert woken.wait(TIMEOUT)
+        assert not store.hears_hints()
         end()
 
 

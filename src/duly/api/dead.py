@@ -14,7 +14,7 @@ from duly.errors import BadOption
 from duly.host import Host
 from duly.limits import PAGE, PAGE_DEFAULT
 from duly.run import Run, check_reason
-from duly.store.protocol import DiscardDead, Redrive, Redriven
+from duly.store.ops import DiscardDead, Redrive, Redriven
 from duly.task import Task
 
 _DEAD = tuple(sorted(DEAD))

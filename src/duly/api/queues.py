@@ -8,7 +8,7 @@ from duly.core.record import QueueRecord, WorkerRecord
 from duly.host import Host
 from duly.limits import TICK_BATCH
 from duly.run import check_reason
-from duly.store.protocol import PauseQueue, Tick
+from duly.store.ops import PauseQueue, Tick
 
 
 class Queues:

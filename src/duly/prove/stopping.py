@@ -16,7 +16,8 @@ from duly.app import Duly
 from duly.prove.journals import Journal
 from duly.prove.workload import app as workload
 from duly.prove.workload import journal
-from duly.store.protocol import Op, Section, Settle, Settled, Store
+from duly.store.ops import Op, Settle, Settled
+from duly.store.protocol import Section, Store
 
 BEFORE_SETTLE, BEFORE_COMMIT, IN_CLAIM = "settle", "commit", "claim"
 

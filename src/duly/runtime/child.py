@@ -100,7 +100,7 @@ class _Watch:
     def run(self) -> None:
         """Watch until the worker may end."""
         while True:
-            asked = self._signals.wait(_LOOK_SECONDS)
+            asked = self._signals.wait(self._settings.look)
             self.fence()
             if asked or self._is_idle_long_enough():
                 break

@@ -13,7 +13,8 @@ from duly.limits import CLAIM_BATCH
 from duly.registry import Registry
 from duly.runtime.hand import LOOP, THREAD, Hand, Held
 from duly.runtime.slots import Slots
-from duly.store.protocol import ClaimRuns, HandBackUnknown, Store, Want
+from duly.store.ops import ClaimRuns, HandBackUnknown, Want
+from duly.store.protocol import Store
 
 _BUSY_PAUSE = 3600.0
 """With nothing to claim, or no room: a hint, a freed slot or the poll hurries the claimer."""

@@ -21,7 +21,8 @@ from duly.runtime.recovery import recover_worker
 from duly.runtime.slots import Slots, slots_path
 from duly.runtime.worker import Worker
 from duly.settings import WorkerSettings
-from duly.store.protocol import Peek, Store, Tick
+from duly.store.ops import Tick
+from duly.store.protocol import Peek, Store
 
 _LOOK_SECONDS = 0.01
 

@@ -9,7 +9,8 @@ from duly.core.record import Claim
 from duly.errors import OUTAGES
 from duly.limits import LOG_LINES_PER_ATTEMPT, LOG_MESSAGE_CHARACTERS, PROGRESS_CHARACTERS
 from duly.runtime.attempt import storable
-from duly.store.protocol import AddLogs, SetProgress, Store
+from duly.store.ops import AddLogs, SetProgress
+from duly.store.protocol import Store
 
 _FLUSH_SECONDS = 0.5
 

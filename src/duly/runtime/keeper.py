@@ -31,7 +31,6 @@ from duly.settings import WorkerSettings
 from duly.store.opening import open_store, runtime_folder
 from duly.store.protocol import Store
 
-_LOOK_SECONDS = 0.25
 _SUSPECT_PAUSE = 1.0
 _PATIENCE_SECONDS = 5.0
 """How long a body may stay past its timeout before its process is replaced."""
@@ -110,7 +109,7 @@ class Keeper:
         )
         self._keepalive.attending = self._attend
         self._burials = _Burials(store, self._bus, self._folder)
-        self._suspects = _Suspects(store)
+        self._suspects = _Suspects(store, self._may_have_suspects)
         self._services = ServiceLoop("duly-keeper", [self._burials, self._suspects], self._bus)
 
     def run(self) -> int:
@@ -123,7 +122,7 @@ class Keeper:
         looked_at = monotonic()
         try:
             while self._children or self._stopping_since is None:
-                if signals.wait(_LOOK_SECONDS):
+                if signals.wait(self._settings.look):
                     self._on_stop_signal()
                 now = monotonic()
                 if now - looked_at > self._settings.lease - self._settings.margin:
@@ -227,6 +226,12 @@ class Keeper:
         with contextlib.suppress(StoreError):
             self._suspects.tick()
         return not self._suspects.waiting
+
+    def _may_have_suspects(self) -> bool:
+        with self._lock:
+            return not self._children or any(
+                child.slots.saw_suspect for child in self._children.values()
+            )
 
     def _refill(self, now: float) -> None:
         working = [c for c in self._children.values() if c.retired_at is None]
@@ -344,16 +349,21 @@ class _Burials:
 
 
 class _Suspects:
-    """A service: notices runs that wait for a one-slot child."""
+    """A service: notices runs that wait for a one-slot child.
+
+    The children look anyway, and leave in their slots what they saw: the keeper itself asks the
+    store only when one of them saw such a run, or none is there to look.
+    """
 
     name = "watch suspects"
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, may_wait: Callable[[], bool]) -> None:
         self._store = store
+        self._may_wait = may_wait
         self.waiting = False
 
     def tick(self) -> float:
-        self.waiting = self._store.peek().suspect
+        self.waiting = self._may_wait() and self._store.peek().suspect
         return _SUSPECT_PAUSE
 
 

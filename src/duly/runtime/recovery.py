@@ -13,7 +13,11 @@ from duly.core.verdict import Policy, Standing, Verdict, decide, describe
 from duly.events import Bus, WorkerEnded
 from duly.limits import LEASE_SECONDS, TICK_BATCH
 from duly.runtime.slots import Mark, Slots, slots_path
-from duly.store.protocol import Judge, Recover, RecoverOrphans, Store
+from duly.store.ops import Judge, Recover, RecoverOrphans
+from duly.store.protocol import Store
+
+_ORPHANS_EVERY = 6
+"""At every so many looks: they come only of claims that were committed behind a worker's end."""
 
 
 class LeaseWatch:
@@ -87,7 +91,7 @@ class Recoverer:
         self._beats_since = beats_since
         self._watch = LeaseWatch(lease)
         self._pause = pause
-        self._last_orphans = 0
+        self._ticks = 0
 
     def tick(self) -> float:
         """Look at every live worker's counter once."""
@@ -104,9 +108,9 @@ class Recoverer:
             recover_worker(
                 self._store, self._bus, worker_id, self._slots_folder, beats=others[worker_id]
             )
-        if dead or self._last_orphans:
+        if dead or self._ticks % _ORPHANS_EVERY == 0:
             self._take_orphans()
-        self._last_orphans = (self._last_orphans + 1) % 4
+        self._ticks += 1
         return self._pause
 
     def _over(self, suspects: list[str], read_at: float) -> list[str]:

@@ -17,7 +17,8 @@ from duly.runtime.hand import Hand, Held
 from duly.runtime.journal import Journal
 from duly.runtime.report import Ended
 from duly.runtime.slots import Slots
-from duly.store.protocol import ClaimRuns, Settle, Settled, Store
+from duly.store.ops import ClaimRuns, Settle, Settled
+from duly.store.protocol import Store
 
 _BATCH = 500
 _FIRST_PAUSE = 0.05

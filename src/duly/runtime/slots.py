@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 _MAGIC = b"duly-1\x00\x00"
-_HEADER = struct.Struct("=8s16sddQd")
+_HEADER = struct.Struct("=8s16sddQdQ")
 _FLAG = struct.Struct("=Q")
-_REGISTERED_AT = 40
+_REGISTERED_AT, _SUSPECT_AT = 40, 56
 # Places in the header when it is read as numbers of eight bytes.
 _DEADLINE, _ATTENDED, _BEATS_SINCE = 3, 4, 6
 _HEADER_BYTES = 64
@@ -57,7 +57,7 @@ class Slots:
         self.count = (len(self._memory) - _HEADER_BYTES) // _SLOT_BYTES
         self._times = memoryview(self._memory)[:_HEADER_BYTES].cast("d")
         if create:
-            _HEADER.pack_into(self._memory, 0, _MAGIC, boot_id(), 0.0, 0.0, 0, -1.0)
+            _HEADER.pack_into(self._memory, 0, _MAGIC, boot_id(), 0.0, 0.0, 0, -1.0, 0)
 
     @property
     def deadline(self) -> float:
@@ -95,6 +95,15 @@ class Slots:
     @registered.setter
     def registered(self, value: bool) -> None:
         _FLAG.pack_into(self._memory, _REGISTERED_AT, value)
+
+    @property
+    def saw_suspect(self) -> bool:
+        """Whether the worker, when it last looked, saw a run that waits for a one-slot child."""
+        return bool(_FLAG.unpack_from(self._memory, _SUSPECT_AT)[0])
+
+    @saw_suspect.setter
+    def saw_suspect(self, value: bool) -> None:
+        _FLAG.pack_into(self._memory, _SUSPECT_AT, value)
 
     def start(
         self, slot: int, run_id: str, claim_number: int, overdue_at: float, retry_after: float

@@ -13,13 +13,16 @@ from duly.runtime.report import Ended
 from duly.runtime.runners.event_loop import EventLoopRunner
 from duly.runtime.runners.thread import ThreadRunner
 from duly.runtime.settler import Settler
-from duly.store.protocol import Prune, Store, Tick, Ticked
+from duly.runtime.slots import Slots
+from duly.store.ops import Prune, Tick, Ticked
+from duly.store.protocol import Store
 
-_IDLE_PAUSE = 2.0
+_IDLE_PAUSE = 4.0
+"""Where hints are heard, polling is there for the hint that was lost with its sender."""
 _PARKED_PAUSE = 5.0
 _SHORTEST_PAUSE = 0.02
 _STALE_SECONDS = 0.5
-_RECONCILE_PAUSE = 20.0
+_RECONCILE_PAUSE = 60.0
 _PRUNE_PAUSE = 60.0
 
 
@@ -28,15 +31,19 @@ class Promoter:
 
     name = "promote"
 
-    def __init__(self, store: Store, claimer: Claimer, look_for_runs: Callable[[], None]) -> None:
+    def __init__(
+        self, store: Store, claimer: Claimer, slots: Slots, look_for_runs: Callable[[], None]
+    ) -> None:
         self._store = store
         self._claimer = claimer
+        self._slots = slots
         self._look_for_runs = look_for_runs
         self._parked_looked_at = 0.0
 
     def tick(self) -> float:
         """Look once; do what is due."""
         peek = self._store.peek()
+        self._slots.saw_suspect = peek.suspect
         now = monotonic()
         due = peek.next_due_in is not None and peek.next_due_in <= 0
         stuck = peek.ready and self._claimer.found_nothing
@@ -53,9 +60,10 @@ class Promoter:
                 return 0.0
         if peek.ready:
             self._look_for_runs()
+        longest = _IDLE_PAUSE if self._store.hears_hints() else POLL_SECONDS
         if next_due_in is None:
-            return _IDLE_PAUSE
-        return min(_IDLE_PAUSE, max(_SHORTEST_PAUSE, next_due_in / 1e6))
+            return longest
+        return min(longest, max(_SHORTEST_PAUSE, next_due_in / 1e6))
 
 
 class Warden:

@@ -34,7 +34,8 @@ from duly.runtime.settler import Settler
 from duly.runtime.slots import Slots
 from duly.runtime.upkeep import Promoter, Pruner, Reconciler, Warden
 from duly.settings import WorkerSettings
-from duly.store.protocol import RegisterWorker, Section, Settled, Store
+from duly.store.ops import RegisterWorker, Settled
+from duly.store.protocol import Section, Store
 
 _LOOK_SECONDS = 0.02
 
@@ -93,7 +94,7 @@ class Worker:
         )
         self._claims_ride = store.has_one_writer and not settings.queues
         self._claims = ServiceLoop("duly-claims", [self._claimer], bus)
-        self._promoter = Promoter(store, self._claimer, self._look_for_runs)
+        self._promoter = Promoter(store, self._claimer, slots, self._look_for_runs)
         self._upkeep = ServiceLoop("duly-upkeep", self._services(beats_since), bus)
         self._end_listening: Callable[[], None] = lambda: None
         self._life: Any = None

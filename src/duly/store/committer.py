@@ -14,7 +14,7 @@ from typing import Any
 
 from duly.errors import StoreError, StoreUnavailable
 from duly.limits import COMMIT_OPS
-from duly.store.protocol import Op
+from duly.store.ops import Op
 
 Write = Callable[[list[Op]], list[Any]]
 Done = Callable[[list[Any] | BaseException], None]

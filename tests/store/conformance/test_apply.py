@@ -5,7 +5,7 @@ import pytest
 from duly.core.states import State
 from duly.core.verdict import Finish
 from duly.errors import StoreError, StoreUnavailable
-from duly.store.protocol import (
+from duly.store.ops import (
     Accepted,
     Cancel,
     ClaimRuns,

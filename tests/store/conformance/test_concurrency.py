@@ -6,7 +6,8 @@ from collections import Counter
 import pytest
 
 from duly.clock import new_id
-from duly.store.protocol import Cancel, RunFilter, Settled
+from duly.store.ops import Cancel, Settled
+from duly.store.protocol import RunFilter
 from tests.store.conformance.verbs import (
     ACTOR,
     OTHER_WORKER,

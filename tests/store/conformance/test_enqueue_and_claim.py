@@ -5,7 +5,7 @@ import json
 import pytest
 
 from duly.clock import new_id
-from duly.store.protocol import ClaimRuns, Settled, Want
+from duly.store.ops import ClaimRuns, Settled, Want
 from tests.store.conformance.verbs import (
     LANE,
     OTHER_TASK,

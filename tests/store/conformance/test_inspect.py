@@ -3,7 +3,8 @@
 import pytest
 
 from duly.core.outcome import ErrorText
-from duly.store.protocol import AddLogs, RunFilter, SetProgress, Settled
+from duly.store.ops import AddLogs, SetProgress, Settled
+from duly.store.protocol import RunFilter
 from tests.store.conformance.verbs import (
     OTHER_TASK,
     SECOND,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.store.protocol import Accepted, ClaimRuns, Prune, ResetKey, Want
+from duly.store.ops import Accepted, ClaimRuns, Prune, ResetKey, Want
 from tests.store.conformance.verbs import (
     ACTOR,
     DAY_SECONDS,

@@ -1,6 +1,6 @@
 """Old history is forgotten in bounded pieces, with all that hangs on it and nothing else."""
 
-from duly.store.protocol import AddLogs, Prune
+from duly.store.ops import AddLogs, Prune
 from tests.store.conformance.verbs import (
     DAY_SECONDS,
     HOUR_SECONDS,

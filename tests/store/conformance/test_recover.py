@@ -3,12 +3,9 @@
 import pytest
 
 from duly.core.states import Lane
-from duly.store.protocol import (
-    HandBackUnknown,
-    Prune,
-    RecoverOrphans,
-    Settled,
-)
+from duly.store.ops import HandBackUnknown, Prune, RecoverOrphans, Settled
+from duly.store.postgres import wakeup as postgres
+from duly.store.sqlite import wakeup as sqlite
 from tests.store.conformance.verbs import (
     DAY_SECONDS,
     OTHER_WORKER,
@@ -283,3 +280,39 @@ def test_a_run_recovered_for_the_last_time_fails(store, worker):
     recover(store, judge=crashed)
 
     assert (state_of(store, run_id), run_of(store, run_id).cause) == ("failed", "crashed")
+
+
+# -- hints --
+
+
+@pytest.fixture
+def hints(monkeypatch):
+    """Every hint that is sent, counted."""
+    sent = []
+    for hints in (sqlite.Hints, postgres.Hints):
+        monkeypatch.setattr(hints, "send", lambda hints: sent.append(hints))  # noqa: PLW0108 - a method
+    return sent
+
+
+def test_who_finds_nothing_to_recover_wakes_nobody(store, worker, hints):
+    store.apply([HandBackUnknown(WORKER, frozenset())])
+    store.apply([RecoverOrphans(lost, limit=10)])
+    recover(store)
+
+    assert hints == []
+
+
+@pytest.mark.parametrize(
+    "find",
+    [
+        lambda store: store.apply([HandBackUnknown(WORKER, frozenset())]),
+        lambda store: recover(store, judge=unstarted),
+    ],
+)
+def test_a_run_that_is_given_back_wakes_workers(store, worker, hints, find):
+    enqueue_and_claim(store)
+    hints.clear()
+
+    find(store)
+
+    assert len(hints) == 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.store.protocol import DiscardDead, Redriven, Settled
+from duly.store.ops import DiscardDead, Redriven, Settled
 from tests.store.conformance.verbs import (
     ACTOR,
     SECOND,

@@ -31,7 +31,7 @@ from duly.core.outcome import ErrorText
 from duly.core.record import Claim, RunRecord
 from duly.core.states import FINAL, State
 from duly.core.verdict import Finish, Requeue
-from duly.store.protocol import (
+from duly.store.ops import (
     Cancel,
     ClaimRuns,
     DiscardDead,
@@ -45,13 +45,13 @@ from duly.store.protocol import (
     Redrive,
     RegisterWorker,
     ResetKey,
-    RunFilter,
     SetProgress,
     Settle,
     Settled,
     Tick,
     Want,
 )
+from duly.store.protocol import RunFilter
 from tests.store.conformance.verbs import (
     ACTOR,
     BOOM,

@@ -1,6 +1,6 @@
 """Runs wait until they are due, and end unrun when they come too late."""
 
-from duly.store.protocol import Settled, Ticked
+from duly.store.ops import Settled, Ticked
 from tests.store.conformance.verbs import (
     SECOND,
     accept,

@@ -12,7 +12,7 @@ from duly.core.outcome import ErrorText, Lost
 from duly.core.record import Claim, HeldRun, RunRecord
 from duly.core.states import State
 from duly.core.verdict import UNKNOWN_POLICY, Finish, Requeue, Standing, decide, describe
-from duly.store.protocol import (
+from duly.store.ops import (
     Accepted,
     Cancel,
     ClaimRuns,
@@ -23,13 +23,13 @@ from duly.store.protocol import (
     Redrive,
     Redriven,
     RegisterWorker,
-    RunFilter,
     Settle,
     Settled,
     Tick,
     Ticked,
     Want,
 )
+from duly.store.protocol import RunFilter
 
 TASK = "shop:send"
 OTHER_TASK = "shop:bill"

@@ -22,7 +22,7 @@ from duly.errors import (
     WouldBlockItself,
 )
 from duly.store.opening import open_store
-from duly.store.protocol import Settled
+from duly.store.ops import Settled
 from duly.store.sqlite import connection as connection_module
 from duly.store.sqlite.connection import file_system_of, wal_can_lose_commits
 from duly.store.sqlite.inspect import SQL as INSPECT

@@ -6,9 +6,9 @@ from typing import Any
 import psycopg
 
 from duly.core.record import Claim, from_fields
+from duly.store.ops import ClaimRuns, Want
 from duly.store.postgres.columns import numbers, optional_texts, texts
 from duly.store.postgres.connection import Line, Session
-from duly.store.protocol import ClaimRuns, Want
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "claim")

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from duly.core.record import from_fields
+from duly.store.ops import Accepted, Enqueue
 from duly.store.postgres.columns import flags, numbers, optional_numbers, optional_texts, texts
 from duly.store.postgres.connection import Line, Session
-from duly.store.protocol import Accepted, Enqueue, Statement
+from duly.store.protocol import Statement
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "enqueue")

@@ -7,9 +7,7 @@ from collections.abc import Mapping
 
 from duly.core.states import State
 from duly.errors import StoreUnavailable
-from duly.store.postgres.columns import is_run_id, numbers, texts
-from duly.store.postgres.connection import Session
-from duly.store.protocol import (
+from duly.store.ops import (
     AddLogs,
     Cancel,
     DiscardDead,
@@ -19,6 +17,8 @@ from duly.store.protocol import (
     ResetKey,
     SetProgress,
 )
+from duly.store.postgres.columns import is_run_id, numbers, texts
+from duly.store.postgres.connection import Session
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "operate")

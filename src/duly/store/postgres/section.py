@@ -7,12 +7,12 @@ from psycopg.rows import tuple_row
 
 from duly import faultpoints
 from duly.errors import StoreError, StoreUnavailable
+from duly.store.ops import Settle, Settled
 from duly.store.postgres.address import Address
 from duly.store.postgres.connection import Session, connect, end_session
 from duly.store.postgres.failures import is_fatal, translated
 from duly.store.postgres.lending import Sessions
 from duly.store.postgres.settle import SQL, is_recorded, place_of, settle
-from duly.store.protocol import Settle, Settled
 
 
 class PostgresSection:

@@ -8,9 +8,9 @@ import psycopg
 
 from duly.core.outcome import ErrorText
 from duly.core.verdict import Finish, Requeue
+from duly.store.ops import Settle, Settled
 from duly.store.postgres.columns import flags, numbers, optional_texts, texts
 from duly.store.postgres.connection import Line, Session
-from duly.store.protocol import Settle, Settled
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "settle")

@@ -13,6 +13,7 @@ from duly.clock import Clock
 from duly.errors import StoreError
 from duly.store.committer import Done
 from duly.store.migrator import OLDEST_CODE
+from duly.store.ops import Enqueue, Op
 from duly.store.postgres import enqueue
 from duly.store.postgres.address import Address
 from duly.store.postgres.connection import Session, connect
@@ -23,7 +24,7 @@ from duly.store.postgres.lending import Sessions
 from duly.store.postgres.pulse import PostgresLife, PostgresPulse
 from duly.store.postgres.section import PostgresSection
 from duly.store.postgres.writers import Writers
-from duly.store.protocol import Enqueue, Op, Statement
+from duly.store.protocol import Statement
 from duly.store.schema import Migration, Schema
 
 PACKAGE = "duly.store.postgres"
@@ -114,6 +115,10 @@ class PostgresStore(PostgresInspector):
     def listen(self, woken: Callable[[], None]) -> Callable[[], None]:
         """Call `woken` at every hint until the returned function is called."""
         return self._here().writers.hints.listen(woken)
+
+    def hears_hints(self) -> bool:
+        """Say whether every listener here has a connection that can listen."""
+        return self._here().writers.hints.are_heard()
 
     def close(self) -> None:
         """Write what waits, end all threads, hang up."""

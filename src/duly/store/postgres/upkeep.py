@@ -10,10 +10,7 @@ from duly.core.record import HeldRun
 from duly.core.states import State
 from duly.core.verdict import Finish, Requeue
 from duly.limits import TICK_BATCH
-from duly.store.postgres.columns import texts
-from duly.store.postgres.connection import Session
-from duly.store.postgres.settle import settle
-from duly.store.protocol import (
+from duly.store.ops import (
     HandBackUnknown,
     Judge,
     Prune,
@@ -24,6 +21,9 @@ from duly.store.protocol import (
     Tick,
     Ticked,
 )
+from duly.store.postgres.columns import texts
+from duly.store.postgres.connection import Session
+from duly.store.postgres.settle import settle
 from duly.store.statements import load
 
 RECOVER = load("duly.store.postgres", "recover")

@@ -52,6 +52,10 @@ class Hints:
 
         return end
 
+    def are_heard(self) -> bool:
+        """Say whether every listener listens."""
+        return all(listener.is_listening for listener in tuple(self._listeners))
+
     def close(self) -> None:
         """End all threads."""
         while self._listeners:
@@ -117,6 +121,7 @@ class _Listener:
         self._address = address
         self._woken = woken
         self._notifier = notifier
+        self.is_listening = False
         self._ending = threading.Event()
         self._end_reader, self._end_writer = os.pipe()
         self._thread = threading.Thread(target=self._serve, name="duly-listener", daemon=True)
@@ -141,8 +146,10 @@ class _Listener:
                     _subscribe(session)
                     pause = _FIRST_PAUSE_SECONDS
                     # What was written while nobody listened gave no hint.
+                    self.is_listening = True
                     self._woken()
                     self._receive(session)
+            self.is_listening = False
             self._ending.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 

@@ -13,8 +13,9 @@ from duly import faultpoints
 from duly.clock import jitter, monotonic
 from duly.core.verdict import Finish
 from duly.errors import StoreUnavailable
-from duly.store import protocol as ops
+from duly.store import ops
 from duly.store.committer import Committer, Done
+from duly.store.ops import Op
 from duly.store.postgres import operate, upkeep
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import Claimer
@@ -23,7 +24,6 @@ from duly.store.postgres.enqueue import KeyHeld, enqueue, enqueue_keyed
 from duly.store.postgres.settle import settle_alone
 from duly.store.postgres.sweep import Sweeper
 from duly.store.postgres.wakeup import Hints
-from duly.store.protocol import Op
 
 HELD_KEY_SECONDS = 10.0
 _SHORTEST_PAUSE_SECONDS = 0.002
@@ -65,10 +65,8 @@ _COMMITTERS = ("operate", "settle", "enqueue", "operate", "claim")
 _WAKING = (
     ops.Redrive,
     ops.PauseQueue,
-    ops.Recover,
-    ops.RecoverOrphans,
-    ops.HandBackUnknown,
 )
+_WAKING_IF_FOUND = (ops.Recover, ops.RecoverOrphans)
 
 
 class _Part(NamedTuple):
@@ -214,7 +212,8 @@ class Writers:
 
         self._lines["claim"].transact(write)
         faultpoints.hit("recover.after_commit")
-        self.hints.send()
+        if any(answers):
+            self.hints.send()
 
     def _operate(self, written: list[Any]) -> list[Any]:
         kinds = set(map(type, written))
@@ -235,7 +234,12 @@ class Writers:
             faultpoints.hit(f"{_OPERATIONS[kind][0]}.after_commit")
         if ops.Tick in kinds:
             self._sweep_after_ticks(answers)
-        if not kinds.isdisjoint(_WAKING):
+        found = (
+            answer
+            for op, answer in zip(written, answers, strict=True)
+            if isinstance(op, _WAKING_IF_FOUND)
+        )
+        if not kinds.isdisjoint(_WAKING) or any(found):
             self.hints.send()
         return answers
 

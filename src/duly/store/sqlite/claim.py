@@ -5,7 +5,7 @@ import sqlite3
 from operator import itemgetter
 
 from duly.core.record import Claim, from_fields
-from duly.store.protocol import ClaimRuns
+from duly.store.ops import ClaimRuns
 from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "claim")

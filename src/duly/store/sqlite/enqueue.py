@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from duly.core.record import from_fields
-from duly.store.protocol import Accepted, Enqueue
+from duly.store.ops import Accepted, Enqueue
 from duly.store.sqlite.bulk import execute_rows
 from duly.store.statements import load
 

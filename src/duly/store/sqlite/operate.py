@@ -4,7 +4,7 @@ import json
 import sqlite3
 
 from duly.core.states import State
-from duly.store.protocol import (
+from duly.store.ops import (
     AddLogs,
     Cancel,
     DiscardDead,

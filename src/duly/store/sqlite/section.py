@@ -4,7 +4,7 @@ import sqlite3
 from typing import TYPE_CHECKING
 
 from duly import faultpoints
-from duly.store.protocol import Settle, Settled
+from duly.store.ops import Settle, Settled
 from duly.store.sqlite.connection import connect, driver_errors
 from duly.store.sqlite.settle import settle
 

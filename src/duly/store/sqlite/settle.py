@@ -6,7 +6,7 @@ from typing import Any
 
 from duly.core.outcome import ErrorText
 from duly.core.verdict import Finish, Requeue
-from duly.store.protocol import Settle, Settled
+from duly.store.ops import Settle, Settled
 from duly.store.sqlite.bulk import execute_rows
 from duly.store.statements import load
 

@@ -11,10 +11,11 @@ from duly.clock import Clock, SystemClock
 from duly.core.record import WorkerRecord
 from duly.core.verdict import Requeue
 from duly.errors import StoreError
-from duly.store import protocol as ops
+from duly.store import ops
 from duly.store.committer import Done
 from duly.store.migrator import OLDEST_CODE
-from duly.store.protocol import Enqueue, Op, Settle, Statement
+from duly.store.ops import Enqueue, Op, Settle
+from duly.store.protocol import Statement
 from duly.store.schema import Migration, Schema
 from duly.store.sqlite import claim, enqueue, operate, settle, upkeep
 from duly.store.sqlite.connection import (
@@ -80,10 +81,8 @@ _WAKING = (
     Enqueue,
     ops.Redrive,
     ops.PauseQueue,
-    ops.Recover,
-    ops.RecoverOrphans,
-    ops.HandBackUnknown,
 )
+_WAKING_IF_FOUND = (ops.Recover, ops.RecoverOrphans, ops.HandBackUnknown)
 
 
 class SqliteStore(SqliteInspector):
@@ -179,7 +178,12 @@ class SqliteStore(SqliteInspector):
             raise translated(error, self.path) from error
         for kind in order:
             faultpoints.hit(f"{_name(kind)}.after_commit")
-        if not places.keys().isdisjoint(_WAKING) or (Settle in places and _requeues(ops)):
+        found = (answers[place] for kind in _WAKING_IF_FOUND for place in places.get(kind, ()))
+        if (
+            not places.keys().isdisjoint(_WAKING)
+            or (Settle in places and _requeues(ops))
+            or any(found)
+        ):
             self._hints.send()
         return answers
 
@@ -266,6 +270,10 @@ class SqliteStore(SqliteInspector):
         self._here()
         self.folder.mkdir(mode=0o700, exist_ok=True)
         return self._hints.listen(woken)
+
+    def hears_hints(self) -> bool:
+        """Say yes: sockets and the file's own time need nobody else."""
+        return True
 
     def close(self) -> None:
         """Write what waits, then close the file."""

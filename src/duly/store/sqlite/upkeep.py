@@ -7,7 +7,7 @@ from duly.core.record import HeldRun
 from duly.core.states import State
 from duly.core.verdict import Finish, Requeue
 from duly.limits import TICK_BATCH
-from duly.store.protocol import (
+from duly.store.ops import (
     HandBackUnknown,
     Judge,
     Prune,

@@ -1,0 +1,258 @@
+"""The verbs of a store as values, and their answers.
+
+`Store.apply` takes a few of them, writes them in one transaction (together with whatever other
+callers ask for at the same moment) and returns one answer per op. Refusals that can be expected
+are answers; an exception means that nothing of that op was written.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import NamedTuple
+
+from duly.core.outcome import ErrorText
+from duly.core.record import HeldRun
+from duly.core.verdict import Verdict
+
+# -- ops of the engine ---------------------------------------------------------------------------
+
+
+class Key(NamedTuple):
+    """At most one run per (task, key)."""
+
+    text: str
+    fingerprint: str
+    ttl: int | None
+    """Microseconds to keep the key after the run has ended; None is for ever."""
+    active_only: bool
+
+
+class Enqueue(NamedTuple):
+    """Accept a run. `at` (wall time) or else `delay` says when; both in microseconds."""
+
+    run_id: str
+    task: str
+    queue: str
+    lane: str
+    priority: int
+    arguments: str
+    delay: int = 0
+    at: int | None = None
+    expires: int | None = None
+    """Microseconds from now until it is cancelled if it has not started."""
+    tags: str | None = None
+    key: Key | None = None
+
+
+class Accepted(NamedTuple):
+    """What became of an Enqueue: the run's id, and whether this call made it."""
+
+    run_id: str
+    new: bool = True
+    conflict: bool = False
+    """The key belongs to that run, which has other arguments."""
+
+
+class Want(NamedTuple):
+    """Up to `limit` runs of one lane; a queue of None is every queue."""
+
+    queue: str | None
+    lane: str
+    limit: int
+
+
+class ClaimRuns(NamedTuple):
+    """Take ready runs of the given tasks for a live worker. Answer: list[Claim]."""
+
+    worker_id: str
+    wants: tuple[Want, ...]
+    tasks: tuple[str, ...]
+    after_queue: str = ""
+    """Queues are asked in turn, beginning behind this one, so that none starves."""
+
+
+class Settle(NamedTuple):
+    """Record how one attempt ended. Answer: Settled."""
+
+    run_id: str
+    claim_number: int
+    outcome: str
+    verdict: Verdict
+    elapsed: int
+    """Microseconds the body took."""
+    error: ErrorText | None = None
+    keyed: bool = True
+    """False spares the look for a key where the claim said there is none."""
+
+
+class Settled(Enum):
+    """The answer to a Settle."""
+
+    DONE = "done"
+    CLAIM_LOST = "claim_lost"
+    CANCEL_REQUESTED = "cancel_requested"
+    """It would have been queued again, but a cancel came in: decide again."""
+
+
+Judge = Callable[[HeldRun], tuple[str, Verdict, ErrorText | None]]
+"""Says, inside recovery's transaction, what becomes of a dead worker's run."""
+
+
+class Recover(NamedTuple):
+    """Declare a worker dead and settle every run it holds.
+
+    Answer: list of run ids; None if it has beaten in the meantime and was left alone.
+    """
+
+    worker_id: str
+    judge: Judge
+    stopped: bool = False
+    """It said good-bye itself."""
+    beats: int | None = None
+    """Only if its counter still stands here: since then, no beat may have been acknowledged."""
+
+
+class RecoverOrphans(NamedTuple):
+    """Settle running runs whose worker is not live, up to `limit`. Answer: list of run ids."""
+
+    judge: Judge
+    limit: int
+
+
+class HandBackUnknown(NamedTuple):
+    """Give back runs the store says this worker holds and it does not know of.
+
+    Answer: list of run ids.
+    """
+
+    worker_id: str
+    held: frozenset[str]
+
+
+class RegisterWorker(NamedTuple):
+    """Make a worker known and live."""
+
+    worker_id: str
+    host: str
+    pid: int
+    lease_seconds: float
+    queues: str
+    tasks: str
+
+
+class Tick(NamedTuple):
+    """Bounded upkeep: promote what is due, park and un-park, expire. Answer: Ticked."""
+
+    limit: int
+
+
+class Ticked(NamedTuple):
+    """What a Tick did, and in how many microseconds the next run becomes due."""
+
+    promoted: int
+    parked: int
+    expired: int
+    next_due_in: int | None
+
+
+class Prune(NamedTuple):
+    """Delete finished runs and expired keys older than so many microseconds. Answer: int."""
+
+    older_than: int
+    limit: int
+
+
+# -- ops of the journal --------------------------------------------------------------------------
+
+
+class SetProgress(NamedTuple):
+    """Fenced. Answer: whether the claim still holds."""
+
+    run_id: str
+    claim_number: int
+    fraction: float | None
+    text: str | None
+
+
+class AddLogs(NamedTuple):
+    """Fenced. `lines` are (wall time, level, message). Answer: whether the claim still holds."""
+
+    run_id: str
+    claim_number: int
+    lines: tuple[tuple[int, str, str], ...]
+
+
+# -- ops of the operator -------------------------------------------------------------------------
+
+
+class Cancel(NamedTuple):
+    """Cancel a queued run, ask a running one. Answer: a state, "requested", or None (unknown)."""
+
+    run_id: str
+    actor: str
+    reason: str = ""
+
+
+class Redrive(NamedTuple):
+    """Queue a final run again, in its next generation. Answer: Redriven."""
+
+    run_id: str
+    actor: str
+    reason: str = ""
+    delay: int = 0
+    arguments: str | None = None
+    states: tuple[str, ...] = ("failed", "interrupted", "cancelled", "succeeded")
+    generation: int | None = None
+    """Only if it is still in this generation, so that two redrives at once redrive once."""
+    lane: str | None = None
+
+
+class Redriven(NamedTuple):
+    """What became of a Redrive: `state` is None for an unknown run."""
+
+    done: bool
+    state: str | None
+
+
+class DiscardDead(NamedTuple):
+    """End a dead letter as cancelled. Answer: Redriven (done or not)."""
+
+    run_id: str
+    actor: str
+    reason: str
+
+
+class PauseQueue(NamedTuple):
+    """Pause or resume a queue."""
+
+    queue: str
+    paused: bool
+    actor: str
+    reason: str = ""
+
+
+class ResetKey(NamedTuple):
+    """Forget a key. Answer: whether there was one."""
+
+    task: str
+    key: str
+    actor: str
+
+
+Op = (
+    Enqueue
+    | ClaimRuns
+    | Settle
+    | Recover
+    | RecoverOrphans
+    | HandBackUnknown
+    | RegisterWorker
+    | Tick
+    | Prune
+    | SetProgress
+    | AddLogs
+    | Cancel
+    | Redrive
+    | DiscardDead
+    | PauseQueue
+    | ResetKey
+)
