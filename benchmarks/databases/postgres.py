@@ -193,13 +193,7 @@ class BarePostgres:
             self._finish(rows)
 
     def _claim(self, want: dict[str, Any]) -> list[tuple[Any, ...]]:
-        session = self._session
-        with session.pipeline():
-            session.execute("BEGIN")
-            session.execute(CLAIM["is_live"], want)
-            taken = session.execute(CLAIM["take"], want)
-            session.execute("COMMIT")
-        return taken.fetchall()
+        return self._session.execute(CLAIM["take"], want).fetchall()
 
     def _finish(self, rows: list[tuple[Any, ...]]) -> None:
         # Sorted, as everybody locks rows in this order.

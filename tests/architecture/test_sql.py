@@ -60,11 +60,11 @@ ONE_DIALECT = {
     # Locks and doubts that only many writers bring.
     **dict.fromkeys(
         [
-            "claim.is_live",
             "claim.latest_claim",
             "enqueue.known",
             "enqueue.lock_keys",
             "enqueue.ready_one",
+            "enqueue.ready_one_and_hint",
             "recover.lock_worker",
             "recover.still_orphaned",
         ],

@@ -166,7 +166,6 @@ def test_a_worker_frozen_over_an_unread_answer_holds_up_recovery_only_so_long(ur
     impatient = {name: "1s" if value == FROZEN else value for name, value in HOT.items()}
     with closing(connect(store._address, impatient)) as frozen:
         frozen.execute("BEGIN")
-        frozen.execute(CLAIM["is_live"], {"worker_id": WORKER})
         take = CLAIM["take"] % {name: f"${n}" for n, name in enumerate(PLACE, 1)}
         values = [None if value is None else str(value).encode() for value in PLACE.values()]
         frozen.pgconn.send_query_params(take.encode(), values)

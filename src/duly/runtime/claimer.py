@@ -70,6 +70,8 @@ class Claimer:
         """Whether the last claim had room and got nothing."""
         self.is_awaited = False
         """Whether there may be runs that no claim has looked for yet."""
+        self.left_some = True
+        """Whether the last look may have left runs for want of room; if not, a hint will tell."""
         self.claims_made = 0
 
     def tick(self) -> float:
@@ -83,6 +85,7 @@ class Claimer:
         more = False
         with self._claiming:
             self.is_awaited = False
+            self.left_some = False
             if self._in_doubt:
                 self._reconcile()
             for queue in self._in_turn():
@@ -92,6 +95,7 @@ class Claimer:
                         claims = self._claim(wants)
                         self.found_nothing = not claims
                         more = more or _is_filled(wants, claims)
+            self.left_some = self.left_some or more
         # With one writer room comes with a settle, and the next claim with it.
         return 0.0 if more and not self._store.has_one_writer else _BUSY_PAUSE
 
@@ -102,6 +106,7 @@ class Claimer:
         """
         if not self._hand.accepting or not self._claiming.acquire(blocking=False):
             return None
+        self.left_some = True
         wants = () if self._in_doubt else self._wants(None, _LANES)
         if not wants:
             self._claiming.release()
@@ -159,17 +164,25 @@ class Claimer:
             ceiling = min(ceiling, queue.limit - self._hand.count_in_queue(queue.name))
         if self._one_slot:
             alone = Lane.SUSPECT in lanes and self._hand.is_empty()
+            self.left_some = self.left_some or not alone
             return (Want(name, Lane.SUSPECT, 1),) if alone else ()
         wants = []
         for lane, kind in (*_HOLD_LANES[self._turn_of_hold], *_RERUN_LANES):
             # A hold run starts at once or is not claimed: it gets free slots, nothing ahead.
             room = min(self._hand.room(kind, ahead=lane in _AHEAD_LANES), ceiling)
-            if room > 0 and lane in lanes:
+            if lane not in lanes:
+                continue
+            if room > 0:
                 wants.append(Want(name, lane, room))
+            else:
+                self.left_some = True
         if Lane.SUSPECT in lanes:
             self._turn_of_hold = 1 - self._turn_of_hold
-            if self._takes_suspects and ceiling > 0 and self._hand.get(self._suspect) is None:
-                wants.append(Want(name, Lane.SUSPECT, 1))
+            if self._takes_suspects:
+                if ceiling > 0 and self._hand.get(self._suspect) is None:
+                    wants.append(Want(name, Lane.SUSPECT, 1))
+                else:
+                    self.left_some = True
         return tuple(wants)
 
     def _op(self, wants: tuple[Want, ...]) -> ClaimRuns:
@@ -184,12 +197,13 @@ class Claimer:
         taken: list[Claim] = claims
         return taken
 
-    def is_between_claims(self) -> bool:
-        """Say whether no claim is on its way from the store to the hand."""
+    def has_all(self) -> bool:
+        """Say whether no claim is under way or called for, and the last one left nothing."""
         if not self._claiming.acquire(blocking=False):
             return False
         self._claiming.release()
-        return not self._in_doubt
+        took_all = self.found_nothing or not self.left_some
+        return took_all and not self._in_doubt and not self.is_awaited
 
     def _take(self, claims: list[Claim]) -> None:
         self.claims_made += len(claims)
@@ -204,6 +218,8 @@ class Claimer:
 
 def _is_filled(wants: tuple[Want, ...], claims: list[Claim]) -> bool:
     """Say whether a claim got all that it had room for, so that there may be more."""
+    if len(claims) < min(want.limit for want in wants):
+        return False
     got = Counter(claim.lane for claim in claims)
     return any(got[want.lane] >= want.limit for want in wants)
 

@@ -9,7 +9,7 @@ from duly.events import Bus, EngineFailed, StoreFailed, StoreRecovered
 
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
-_EARLY = 0.02
+_EARLY = 0.01
 """What is due this soon is done now: one wake-up of the thread instead of two."""
 
 

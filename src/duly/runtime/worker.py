@@ -180,9 +180,8 @@ class Worker:
             self._life = None
 
     def is_idle(self) -> bool:
-        """Say whether nothing is in hand and nothing was found at the last look."""
-        claimer = self._claimer
-        return self.hand.is_empty() and claimer.found_nothing and claimer.is_between_claims()
+        """Say whether nothing is in hand, and the last look left nothing that it saw."""
+        return self.hand.is_empty() and self._claimer.has_all()
 
     @property
     def claims_made(self) -> int:
@@ -242,7 +241,7 @@ class Worker:
             self._settler.settle_here(ended)
             return
         self._settler.report(ended)
-        if not self._store.has_one_writer:
+        if not self._store.has_one_writer and self._claimer.left_some:
             self._hurry_claimer()
 
     def _hint(self) -> None:
@@ -251,6 +250,8 @@ class Worker:
         self._upkeep.hurry(self._promoter, within=_LOOK_SECONDS)
 
     def _on_release(self) -> None:
+        if not self._claimer.left_some:
+            return
         # Where claims ride, the next settle carries one anyway, as long as there will be one.
         if not self._claims_ride or self.hand.is_empty() or not self._settler.is_busy:
             self._look_for_runs()

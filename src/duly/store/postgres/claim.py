@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import psycopg
-
 from duly.core.record import Claim, from_fields
 from duly.store.ops import ClaimRuns, Want
 from duly.store.postgres.columns import numbers, optional_texts, texts
@@ -13,7 +11,7 @@ from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "claim")
 
-_Cursor = psycopg.Cursor[tuple[Any, ...]]
+_Row = tuple[Any, ...]
 
 _claim = from_fields(Claim)
 
@@ -45,28 +43,24 @@ class Claimer:
             if found is not None:
                 return found
         self._in_doubt.update(workers)
-        with session.pipeline():
-            session.begin()
-            for worker_id in workers:
-                session.tell(SQL["is_live"], {"worker_id": worker_id})
-            cursors = [self._take(session, op) for op in ops]
-            session.commit_now()
+        rounds = [(place, wants) for place, op in enumerate(ops) for wants in _rounds(op.wants)]
+        columns = [self._columns(ops[place], wants) for place, wants in rounds]
+        rows: list[list[_Row]] = [[] for _ in ops]
+        for (place, _), taken in zip(rounds, _take(session, columns), strict=True):
+            rows[place] += taken
         self._in_doubt.difference_update(workers)
-        return [
-            self._claims(op, [row for cursor in own for row in cursor.fetchall()])
-            for op, own in zip(ops, cursors, strict=True)
-        ]
+        return [self._claims(op, own) for op, own in zip(ops, rows, strict=True)]
 
-    def _take(self, session: Session, op: ClaimRuns) -> list[_Cursor]:
-        place = {
+    def _columns(self, op: ClaimRuns, wants: Sequence[Want]) -> dict[str, Any]:
+        return {
             "worker_id": op.worker_id,
             "after_queue": op.after_queue,
             "tasks": texts(op.tasks),
             "last": str(self._claimed_at[op.worker_id]),
+            "queues": optional_texts([want.queue for want in wants]),
+            "lanes": texts([want.lane for want in wants]),
+            "limits": numbers(want.limit for want in wants),
         }
-        return [
-            session.execute(SQL["take"], place | _columns(wants)) for wants in _rounds(op.wants)
-        ]
 
     def _read_back(self, session: Session, ops: Sequence[ClaimRuns]) -> list[list[Claim]] | None:
         """Answer with what a claim took whose reply got lost, if it took anything."""
@@ -82,7 +76,7 @@ class Claimer:
             self._in_doubt.discard(op.worker_id)
         return answers if any(answers) else None
 
-    def _claims(self, op: ClaimRuns, rows: list[tuple[Any, ...]]) -> list[Claim]:
+    def _claims(self, op: ClaimRuns, rows: list[_Row]) -> list[Claim]:
         if not rows:
             return []
         newest = max(row[-1] for row in rows)
@@ -90,6 +84,17 @@ class Claimer:
         claims = [_claim(row[:-1]) for row in rows]
         claims.sort(key=_urgency)
         return claims
+
+
+def _take(session: Session, columns: list[dict[str, Any]]) -> list[list[_Row]]:
+    """Return what each statement got; one transaction for all."""
+    if len(columns) == 1:
+        return [session.execute_alone(SQL["take"], columns[0])]
+    with session.pipeline():
+        session.begin()
+        cursors = [session.execute(SQL["take"], each) for each in columns]
+        session.commit_now()
+    return [cursor.fetchall() for cursor in cursors]
 
 
 def _latest_claim(session: Session, worker_id: str) -> int:
@@ -119,11 +124,3 @@ def _rounds(wants: Sequence[Want]) -> list[list[Want]]:
 def _overlap(one: Want, other: Want) -> bool:
     same_queue = one.queue is None or other.queue is None or one.queue == other.queue
     return same_queue and one.lane == other.lane
-
-
-def _columns(wants: Sequence[Want]) -> dict[str, str | None]:
-    return {
-        "queues": optional_texts([want.queue for want in wants]),
-        "lanes": texts([want.lane for want in wants]),
-        "limits": numbers(want.limit for want in wants),
-    }

@@ -14,6 +14,7 @@ from duly.errors import StoreError, StoreRefused, StoreUnavailable
 from duly.store.postgres.address import Address
 from duly.store.postgres.columns import texts
 from duly.store.postgres.failures import CONTENDED, is_fatal, translated
+from duly.store.postgres.prepared import Prepared
 
 OLDEST_SERVER = 140_000
 GREETING_SECONDS = 5.0
@@ -81,10 +82,9 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
     """Whether it is in the hands of a body, whose writes end with its run."""
     _settings: Mapping[str, str] = {}
     _readable: select.poll
-    _lone: psycopg.Cursor[tuple[Any, ...]]
-    """Kept for statements that go alone, since a new one costs as much as all else we do."""
+    _lone: Prepared
     _deaf: psycopg.Cursor[tuple[Any, ...]]
-    """Kept for statements whose answer nobody needs, likewise."""
+    """Kept for statements whose answer nobody needs, since a new one is dear."""
 
     def greet(self, settings: Mapping[str, str], *, seconds: float = GREETING_SECONDS) -> None:
         """Learn who serves this connection and make the settings hold."""
@@ -108,7 +108,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
             execute_within(self, _SET, (names, values), seconds=seconds)
         self._readable = select.poll()
         self._readable.register(self.fileno(), select.POLLIN)
-        self._lone = self.cursor()
+        self._lone = Prepared(self)
         self._deaf = self.cursor()
 
     def begin(self) -> None:
@@ -142,14 +142,12 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
 
     def execute_alone(self, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Run one statement as a transaction of its own, in one round trip."""
-        cursor = self._lone
-        if self.pooled:
-            with self.pipeline():
-                self.begin()
-                cursor.execute(sql, parameters)
-                self.commit_now()
-        else:
-            cursor.execute(sql, parameters)
+        if not self.pooled:
+            return self._lone.run(sql, parameters)
+        with self.pipeline():
+            self.begin()
+            cursor = self.execute(sql, parameters)
+            self.commit_now()
         return cursor.fetchall() if cursor.description is not None else []
 
     def is_alive(self) -> bool:

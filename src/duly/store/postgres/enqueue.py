@@ -7,6 +7,7 @@ from duly.core.record import from_fields
 from duly.store.ops import Accepted, Enqueue
 from duly.store.postgres.columns import flags, numbers, optional_numbers, optional_texts, texts
 from duly.store.postgres.connection import Line, Session
+from duly.store.postgres.wakeup import Hint
 from duly.store.protocol import Statement
 from duly.store.statements import load
 
@@ -26,16 +27,26 @@ class KeyHeld(Exception):
         self.key = key
 
 
-def enqueue(line: Line, ops: Sequence[Enqueue]) -> list[Accepted]:
-    """Insert runs that have no key, in one statement that is its own transaction."""
+def enqueue(line: Line, ops: Sequence[Enqueue], hint: Hint | None) -> tuple[list[Accepted], bool]:
+    """Insert runs that have no key, in one statement that is its own transaction.
 
-    def write(session: Session, lost: bool) -> None:  # noqa: FBT001 - as `Line.run` calls it
+    With a hint, one that inserts a lone run also tells other processes of it. Return the answers,
+    and whether that was done.
+    """
+
+    def write(session: Session, lost: bool) -> bool:  # noqa: FBT001 - as `Line.run` calls it
         missing = _unknown(session, ops) if lost else ops
-        if missing:
-            session.execute_alone(*_insertion(missing, again=lost))
+        if not missing:
+            return False
+        sql, columns = _insertion(missing, again=lost)
+        if hint is not None and sql == SQL["ready_one"]:
+            session.execute_alone(SQL["ready_one_and_hint"], columns | hint._asdict())
+            return True
+        session.execute_alone(sql, columns)
+        return False
 
-    line.run(write)
-    return [_accepted((op.run_id, True, False)) for op in ops]
+    is_told = line.run(write)
+    return [_accepted((op.run_id, True, False)) for op in ops], is_told
 
 
 def enqueue_keyed(session: Session, ops: Sequence[Enqueue]) -> list[Accepted]:

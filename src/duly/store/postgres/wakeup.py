@@ -1,26 +1,45 @@
 """Wake-up hints across processes: NOTIFY after each commit, many commits to one NOTIFY.
 
+Commits that notify wait for one another, in all processes, so the NOTIFY goes out apart, and
+behind. Only a lone enqueue after a moment of quiet carries its own: it wakes an idle worker sooner.
+
 A hint may be lost; polling is the backstop. Behind a pooler nobody can LISTEN, and polling is all
 there is between processes.
 """
 
 import contextlib
+import math
 import os
 import select
 import threading
 from collections.abc import Callable
+from typing import NamedTuple
 
 import psycopg
 from psycopg import sql
 
+from duly.clock import monotonic, new_id
 from duly.errors import StoreError
 from duly.store.postgres.address import Address
 from duly.store.postgres.connection import HINTS, Line, Session, connect
 
 _BETWEEN_SECONDS = 0.002
 """The first hint goes out at once; while more come in, one in this time."""
+_QUIET_SECONDS = 0.01
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
+
+
+_CHANNEL = "SELECT duly_channel()"
+_NOTIFY = "SELECT pg_notify(%(channel)s, %(sender)s)"
+
+
+class Hint(NamedTuple):
+    """What a NOTIFY says."""
+
+    channel: str
+    sender: str
+    """A process."""
 
 
 class Hints:
@@ -30,17 +49,32 @@ class Hints:
         self._address = address
         self._here: list[Callable[[], None]] = []
         self._listeners: list[_Listener] = []
-        self._notifier = _Notifier(address)
+        self._sender = new_id()
+        """Tells the listeners of this process which hints are its own."""
+        self._notifier = _Notifier(address, self._sender)
+        self._sent_at = -math.inf
 
     def send(self) -> None:
         """Hint to every listener, in this process and in others."""
+        self.send_here()
+        self._notifier.poke()
+
+    def send_here(self) -> None:
+        """Hint to the listeners in this process: the others have been told."""
+        self._sent_at = monotonic()
         for woken in tuple(self._here):
             woken()
-        self._notifier.poke()
+
+    def for_lone_commit(self) -> Hint | None:
+        """Return a hint for a commit to carry, if none was sent for a moment."""
+        channel = self._notifier.channel
+        if channel is None or monotonic() - self._sent_at <= _QUIET_SECONDS:
+            return None
+        return Hint(channel, self._sender)
 
     def listen(self, woken: Callable[[], None]) -> Callable[[], None]:
         """Call `woken` at every hint until the returned function is called."""
-        listener = _Listener(self._address, woken, self._notifier)
+        listener = _Listener(self._address, woken, self._sender)
         self._here.append(woken)
         self._listeners.append(listener)
 
@@ -66,17 +100,15 @@ class Hints:
 class _Notifier:
     """Says NOTIFY for everybody in this process, off the path of those who write."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, sender: str) -> None:
         self._line = Line(address, HINTS)
+        self._sender = sender
+        self.channel: str | None = None
+        """Known from the first hint on."""
         self._poked = threading.Event()
         self._ending = threading.Event()
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
-
-    @property
-    def pid(self) -> int:
-        """The backend that sends this process's hints."""
-        return self._line.pid
 
     def poke(self) -> None:
         """Have a hint sent soon; cheap, and never waits."""
@@ -107,20 +139,25 @@ class _Notifier:
                 return
             self._poked.clear()
             try:
-                self._line.run(_notify)
+                self._line.run(self._notify)
             except StoreError:
                 self._ending.wait(_LONGEST_PAUSE_SECONDS)
             else:
                 self._ending.wait(_BETWEEN_SECONDS)
 
+    def _notify(self, session: Session, lost: bool) -> None:  # noqa: ARG002, FBT001 - for `run`
+        if self.channel is None:
+            ((self.channel,),) = session.execute_alone(_CHANNEL, {})
+        session.execute_alone(_NOTIFY, {"channel": self.channel, "sender": self._sender})
+
 
 class _Listener:
     """Waits for hints of other processes on a connection of its own, at no cost while idle."""
 
-    def __init__(self, address: Address, woken: Callable[[], None], notifier: _Notifier) -> None:
+    def __init__(self, address: Address, woken: Callable[[], None], sender: str) -> None:
         self._address = address
         self._woken = woken
-        self._notifier = notifier
+        self._own = sender.encode()
         self.is_listening = False
         self._ending = threading.Event()
         self._end_reader, self._end_writer = os.pipe()
@@ -164,16 +201,11 @@ class _Listener:
             session.pgconn.consume_input()
             from_others = False
             while (hint := session.pgconn.notifies()) is not None:
-                from_others |= hint.be_pid != self._notifier.pid
+                from_others |= hint.extra != self._own
             if from_others:
                 self._woken()
 
 
-def _notify(session: Session, lost: bool) -> None:  # noqa: ARG001, FBT001 - as `Line.run` calls it
-    session.execute_alone("SELECT pg_notify(duly_channel(), '')", {})
-
-
 def _subscribe(session: Session) -> None:
-    row = session.execute("SELECT duly_channel()").fetchone()
-    channel = row[0] if row is not None else "duly"
+    ((channel,),) = session.execute(_CHANNEL).fetchall()
     session.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))

@@ -157,9 +157,12 @@ class Writers:
         faultpoints.hit("enqueue.before_write")
         # One statement is one transaction here, so this is where it is not yet committed.
         faultpoints.hit("enqueue.before_commit")
-        answers = enqueue(self._lines["enqueue"], ops)
+        answers, is_told = enqueue(self._lines["enqueue"], ops, self.hints.for_lone_commit())
         faultpoints.hit("enqueue.after_commit")
-        self.hints.send()
+        if is_told:
+            self.hints.send_here()
+        else:
+            self.hints.send()
         return answers
 
     def _enqueue_keyed(self, ops: list[Any]) -> list[Any]:

@@ -1,17 +1,17 @@
 -- claim: take ready runs for a live worker.
--- PostgreSQL has many writers. The worker's row is locked first, so that recovery, which locks it
--- FOR UPDATE, comes wholly before or wholly after; then one statement, whose snapshot is younger
--- than that lock, takes everything. SQLite has one writer and asks queue by queue instead.
-
--- :name is_live
-SELECT 1 FROM duly_workers WHERE id = %(worker_id)s AND state = 'live' FOR KEY SHARE
+-- PostgreSQL has many writers. The worker's row is locked, so that recovery, which locks it FOR
+-- UPDATE, comes wholly before or wholly after: a claim that waited for it finds the worker dead and
+-- takes nothing, and one that came first is committed when recovery looks at what the worker holds.
+-- SQLite has one writer and asks queue by queue instead.
 
 -- :name take
 -- Guard: only queued rows that nobody else is taking; claim_number grows by one, and is the fence.
 -- The inner LIMITs are pulled row by row, so no more rows are locked than are taken. Every claim
 -- of a worker gets a later claimed_at than its last one, which tells what it took if the reply to
 -- its commit gets lost.
-WITH turn AS MATERIALIZED (
+WITH live AS MATERIALIZED (
+    SELECT 1 FROM duly_workers WHERE id = %(worker_id)s AND state = 'live' FOR KEY SHARE
+), turn AS MATERIALIZED (
     SELECT queue, lane, row_number() OVER (ORDER BY queue <= %(after_queue)s, queue) AS place
       FROM duly_ready_lanes
      WHERE NOT paused
@@ -37,7 +37,7 @@ WITH turn AS MATERIALIZED (
                    LIMIT want.room
                      FOR UPDATE SKIP LOCKED) AS run
             LIMIT want.room) AS taken
-     WHERE EXISTS (SELECT 1 FROM duly_workers WHERE id = %(worker_id)s AND state = 'live')
+     WHERE EXISTS (SELECT 1 FROM live)
 )
 UPDATE duly_runs AS run
    SET state = 'running', claim_number = claim_number + 1, worker_id = %(worker_id)s,

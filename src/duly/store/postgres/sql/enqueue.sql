@@ -7,6 +7,14 @@ INSERT INTO duly_runs
 VALUES (%(id)s, %(task)s, %(queue)s, %(lane)s, %(priority)s, duly_now(), duly_now(),
         duly_now() + %(expires)s::bigint * interval '1 microsecond', %(arguments)s)
 
+-- :name ready_one_and_hint
+-- The same, and a hint that goes out with the commit.
+INSERT INTO duly_runs
+    (id, task, queue, lane, priority, created_at, due_at, expires_at, arguments)
+VALUES (%(id)s, %(task)s, %(queue)s, %(lane)s, %(priority)s, duly_now(), duly_now(),
+        duly_now() + %(expires)s::bigint * interval '1 microsecond', %(arguments)s)
+RETURNING pg_notify(%(channel)s, %(sender)s)
+
 -- :name ready
 -- Many such runs. SQLite takes rows, PostgreSQL columns: one parameter per column, whatever the
 -- number of rows, so that one plan serves all.
