@@ -17,7 +17,6 @@ from duly.core.payload import CallCodec
 from duly.core.retry import NO_RETRIES, Retry
 from duly.errors import BadOption
 from duly.events import Bus
-from duly.limits import ENQUEUE_BATCH
 from duly.observe.logs import log_event, logger
 from duly.registry import Definition, Registry, task_name
 from duly.run import Run
@@ -28,7 +27,7 @@ from duly.task import (
     DEFAULT_KEY_TTL,
     Call,
     Task,
-    accept,
+    accept_many,
     check_priority,
     check_unique,
     microseconds,
@@ -143,14 +142,8 @@ class Duly:
     def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Run[R]]:
         """Accept many calls, two thousand per transaction; all of them are durable on return."""
         runs: list[Run[R]] = []
-        batch: list[Call[R]] = []
-        for call in calls:
-            batch.append(call)
-            if len(batch) == ENQUEUE_BATCH:
-                runs += accept(self, batch)
-                batch = []
-        if batch:
-            runs += accept(self, batch)
+        for accepted in accept_many(self, calls):
+            runs += accepted
         return runs
 
     def reset_key(self, task: Task[..., Any] | str, key: str, *, actor: str | None = None) -> bool:

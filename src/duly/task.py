@@ -2,9 +2,11 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from datetime import datetime, timedelta
 from functools import cached_property
+from itertools import islice
 from typing import Any, Generic, Never, ParamSpec, TypeVar
 
 from duly.clock import new_id
@@ -12,7 +14,7 @@ from duly.core.key import check_key, check_name, check_tags
 from duly.core.record import from_fields
 from duly.errors import BadOption, KeyConflict
 from duly.host import Host
-from duly.limits import DELAY_SECONDS, KEY_TTL_SECONDS, PRIORITY
+from duly.limits import DELAY_SECONDS, ENQUEUE_BATCH, KEY_TTL_SECONDS, PRIORITY
 from duly.registry import Definition
 from duly.run import Run
 from duly.store.ops import Accepted, Enqueue, Key
@@ -165,8 +167,49 @@ _enqueue = from_fields(Enqueue)
 
 def accept(host: Host, calls: Sequence[Call[R]]) -> list[Run[R]]:
     """Write calls in one transaction; they are durable when this returns."""
-    answers = host.store.apply([call.op for call in calls])
-    return [_accepted(host, call, answer) for call, answer in zip(calls, answers, strict=True)]
+    return _all_accepted(host, calls, host.store.apply([call.op for call in calls]))
+
+
+def accept_many(host: Host, calls: Iterable[Call[R]]) -> Iterator[list[Run[R]]]:
+    """Write calls in batches, one transaction each; yield the runs of each when they are durable.
+
+    Where a server does the writing, the next batch is encoded meanwhile.
+    """
+    written: Future[list[Any]] | None = None
+    before: list[Call[R]] = []
+    try:
+        for batch in _batches(calls):
+            if host.store.has_one_writer:
+                yield accept(host, batch)
+                continue
+            if written is not None:
+                yield _all_accepted(host, before, written.result())
+            written, before = _submit(host, batch), batch
+        if written is not None:
+            yield _all_accepted(host, before, written.result())
+    finally:
+        # If a call was wrong, whatever was written before it is durable when the caller learns it.
+        if written is not None:
+            wait([written])
+
+
+def _batches(calls: Iterable[Call[R]]) -> Iterator[list[Call[R]]]:
+    iterator = iter(calls)
+    while batch := list(islice(iterator, ENQUEUE_BATCH)):
+        yield batch
+
+
+def _submit(host: Host, calls: Sequence[Call[R]]) -> Future[list[Any]]:
+    written: Future[list[Any]] = Future()
+
+    def done(answers: list[Any] | BaseException) -> None:
+        if isinstance(answers, BaseException):
+            written.set_exception(answers)
+        else:
+            written.set_result(answers)
+
+    host.store.submit([call.op for call in calls], done)
+    return written
 
 
 async def aaccept(host: Host, call: Call[R]) -> Run[R]:
@@ -180,6 +223,10 @@ async def aaccept(host: Host, call: Call[R]) -> Run[R]:
     host.store.submit([call.op], done)
     (answer,) = await future
     return _accepted(host, call, answer)
+
+
+def _all_accepted(host: Host, calls: Sequence[Call[R]], answers: list[Any]) -> list[Run[R]]:
+    return [_accepted(host, call, answer) for call, answer in zip(calls, answers, strict=True)]
 
 
 def _accepted(host: Host, call: Call[R], answer: Accepted) -> Run[R]:

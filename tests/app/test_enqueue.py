@@ -293,3 +293,48 @@ class TestKeys:
         assert len({run.id for run in runs}) == 1
         assert [run.new for run in runs].count(True) == 1
         assert len(app.runs.list()) == 1
+
+
+# -- many at once --
+
+
+@pytest.fixture
+def small_batches(monkeypatch):
+    """Five calls to a transaction."""
+    monkeypatch.setattr("duly.task.ENQUEUE_BATCH", 5)
+
+
+def test_many_calls_keep_their_order_over_batches(app, send, small_batches):
+    runs = app.enqueue_many(send.call(f"n{n}") for n in range(23))
+
+    assert [json.loads(run.record.arguments)[1]["to"] for run in runs] == [
+        f"n{n}" for n in range(23)
+    ]
+
+
+def test_a_bad_call_behind_good_batches_leaves_them_durable_and_nothing_else(
+    app, send, small_batches
+):
+    def calls():
+        for n in range(12):
+            yield send.call(f"n{n}")
+        yield send.call("bob", amount=object())
+
+    with pytest.raises(TypeError, match="amount"):
+        app.enqueue_many(calls())
+
+    assert len(app.runs.list(limit=100)) == 10
+
+
+def test_a_key_conflict_ends_what_would_come_behind_it(app, send, small_batches):
+    send.using(key="k").enqueue("ada")
+
+    def calls():
+        for n in range(30):
+            yield send.using(key="k" if n == 7 else None).call(f"n{n}")
+
+    with pytest.raises(KeyConflict):
+        app.enqueue_many(calls())
+
+    # Its own batch was written with it, since what was asked for together is.
+    assert len(app.runs.list(limit=100)) == 1 + 9
