@@ -4,6 +4,7 @@ import os
 import random
 import threading
 import time
+from functools import partial
 from typing import Protocol
 
 MICROSECONDS = 1_000_000
@@ -11,12 +12,10 @@ MICROSECONDS = 1_000_000
 if hasattr(time, "CLOCK_BOOTTIME"):
     # Unlike CLOCK_MONOTONIC this one goes on while the machine is suspended, so that a laptop
     # that slept past its lease knows it when it wakes.
-    def monotonic() -> float:
-        """Seconds that only grow, also while the machine sleeps."""
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-
+    monotonic = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 else:  # pragma: no cover - other systems have no such clock
-    monotonic = time.monotonic
+    monotonic = time.monotonic  # type: ignore[assignment]
+"""Seconds that only grow, also while the machine sleeps."""
 
 
 class Clock(Protocol):

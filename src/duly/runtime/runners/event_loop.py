@@ -51,6 +51,8 @@ class EventLoopRunner:
         self._seconds = 0.0
         """How long the bodies that have ended took, all together."""
         self._flush_by = 0.0
+        self._ended_at = 0.0
+        """When the last body ended that did not have to wait, as a clock that costs nothing."""
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop
         if loop is not None:
@@ -132,9 +134,10 @@ class EventLoopRunner:
                 self._fill()
 
     def _begin_until_one_waits(self, task: asyncio.Task[None]) -> _Waiting | None:
-        until = monotonic() + _SLICE_SECONDS
+        self._ended_at = monotonic()
+        until = self._ended_at + _SLICE_SECONDS
         # A body that cancelled its own task and returned must not cancel the next one.
-        while self._waiting and monotonic() < until and not task.cancelling():
+        while self._waiting and self._ended_at < until and not task.cancelling():
             held = self._waiting.popleft()
             # Not in the context of another body: its variables are its own.
             context = self._context.copy()
@@ -160,14 +163,15 @@ class EventLoopRunner:
             outcome = await await_body(definition, claim.arguments)
         else:
             outcome = Cancelled("requested")  # Before it could begin.
-        seconds = monotonic() - started_at
+        self._ended_at = monotonic()
+        seconds = self._ended_at - started_at
         self._hand.mark_end(held)
         if held.cancel is not None or type(outcome) is not Returned:
             outcome = seen_from_outside(held, outcome)
         self._ended.append(_ended((held, outcome, seconds)))
         self._seconds += seconds
         if len(self._ended) == 1:
-            self._flush_by = monotonic() + _FLUSH_SECONDS
+            self._flush_by = self._ended_at + _FLUSH_SECONDS
             self._loop.call_soon(self._flush, context=self._context)
 
     def _flush(self) -> None:

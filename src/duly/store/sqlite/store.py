@@ -176,6 +176,7 @@ class SqliteStore(SqliteInspector):
                 here.lock.release()
         except sqlite3.Error as error:
             raise translated(error, self.path) from error
+        self._hints.own_commits += 1
         for kind in order:
             faultpoints.hit(f"{_name(kind)}.after_commit")
         found = (answers[place] for kind in _WAKING_IF_FOUND for place in places.get(kind, ()))

@@ -29,6 +29,8 @@ class Hints:
         self._listed_at = -1
         self._sockets: list[str] = []
         self._sender: socket.socket | None = None
+        self.own_commits = 0
+        """How often this process has written, which changes the file's time as well."""
         self._mutex = threading.Lock()
 
     def send(self) -> None:
@@ -80,17 +82,21 @@ class Hints:
     def _receive(
         self, receiver: socket.socket, woken: Callable[[], None], ending: threading.Event
     ) -> None:
-        seen = self._look()
+        seen, commits, changed = self._look(), self.own_commits, False
         while not ending.is_set():
             try:
                 receiver.recv(16)
             except TimeoutError:
                 found = self._look()
-                if found == seen:
-                    continue
+                changed = changed or found != seen
+                # Among our own commits nobody can tell another's: look again when they pause.
+                is_ours, commits = self.own_commits != commits, self.own_commits
                 seen = found
+                if not changed or is_ours:
+                    continue
             else:
                 seen = self._look()
+            changed = False
             woken()
 
     def _look(self) -> list[int]:
