@@ -251,12 +251,17 @@ class CallCodec:
 
     def _parse(self, text: str) -> tuple[list[Any], dict[str, Any]]:
         """Return the JSON data of a stored call, checked to fit the signature."""
-        data = _parse_json(_STORED_CALL, text)
+        try:
+            data = from_text(text)
+        except ValueError as error:
+            raise PayloadError(_STORED_CALL, f"{error}; {NOT_OURS}") from None
         is_call = type(data) is list and len(data) == 2 and type(data[0]) is list  # noqa: PLR2004
         if not is_call or type(data[1]) is not dict:
             raise PayloadError(_STORED_CALL, f"not of the form [[…],{{…}}]; {NOT_OURS}")
         positional, named = data
-        if not positional and self._are_all_named(named):
+        if not positional and (
+            named.keys() == self._required_by_keyword or self._are_all_named(named)
+        ):
             return positional, named
         try:
             self._bind(tuple(positional), named)
@@ -270,9 +275,7 @@ class CallCodec:
 
     def _are_all_named(self, named: dict[str, Any]) -> bool:
         names = named.keys()
-        return names == self._required_by_keyword or (
-            names >= self._required and names <= self._by_keyword
-        )
+        return names >= self._required and names <= self._by_keyword
 
     def _parameter_at(self, index: int) -> str:
         return self._by_position[index] if index < len(self._by_position) else self._rest

@@ -212,8 +212,8 @@ class Claimer:
             if self._takes_suspects:
                 suspects = (claim.run_id for claim in claims if claim.lane == Lane.SUSPECT)
                 self._suspect = next(suspects, self._suspect)
-            definition = self._registry.get
-            self._dispatch(self._hand.take([(c, definition(c.task)) for c in claims]))
+            definitions = {task: self._registry.get(task) for task in {c.task for c in claims}}
+            self._dispatch(self._hand.take([(c, definitions[c.task]) for c in claims]))
 
 
 def _is_filled(wants: tuple[Want, ...], claims: list[Claim]) -> bool:

@@ -221,14 +221,16 @@ class Settler:
     def _conclude(self, batch: list[Ended], ops: list[Settle], answers: list[Any]) -> list[Ended]:
         """Let go of what is recorded or lost; return what has to be decided again."""
         tells_successes = self._bus.tells_successes
+        # Looked up once: members of an Enum are slow to reach.
+        recorded, refused = Settled.DONE, Settled.CANCEL_REQUESTED
         done: list[Held] = []
         again: list[Ended] = []
         for item, op, answer in zip(batch, ops, answers, strict=True):
-            if answer is Settled.CANCEL_REQUESTED:
+            if answer is refused:
                 again.append(item)
                 continue
             done.append(item.held)
-            if answer is not Settled.DONE or op.outcome != "returned" or tells_successes:
+            if answer is not recorded or op.outcome != "returned" or tells_successes:
                 self._tell(item.held.claim, op, answer)
         self._hand.release(done)
         return again

@@ -29,9 +29,9 @@ def settle(cursor: sqlite3.Cursor, ops: Sequence[Settle], now: int) -> list[Sett
 def _finish(cursor: sqlite3.Cursor, ops: Sequence[Any], now: int) -> int:
     """Record the ends among the ops; return how many of them held their claim."""
     succeeded = [
-        (op.run_id, op.claim_number, op.elapsed, op.verdict.result or "")
-        for op in ops
-        if op.outcome == "returned"
+        (run_id, claim_number, elapsed, verdict.result or "")
+        for run_id, claim_number, outcome, verdict, elapsed, _, _ in ops
+        if outcome == "returned"
     ]
     moved = execute_rows(cursor, SQL, "succeed", succeeded, first=(now,), padded=True)
     if len(succeeded) < len(ops):
