@@ -35,6 +35,10 @@ class BadOption(DulyError, ValueError):
     """An option of a task, a call or a command has a value that cannot be kept."""
 
 
+class BadSchedule(BadOption):
+    """A schedule cannot be kept: its expression, its zone, its policy or its name."""
+
+
 class DuplicateTask(DulyError):
     """Two functions were registered under one task name."""
 

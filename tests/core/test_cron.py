@@ -1,0 +1,230 @@
+"""Which instants a cron expression names, over every change of every zone's clock."""
+
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from zoneinfo import ZoneInfo, available_timezones
+
+import pytest
+
+from duly.core.cron import Cron
+from duly.errors import BadSchedule
+
+FIRST, LAST = datetime(2025, 1, 1, tzinfo=UTC), datetime(2036, 1, 1, tzinfo=UTC)
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+WEEK = 7 * DAY
+
+
+def micros(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def moment(instant: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=instant)
+
+
+def between(cron: Cron, begin: datetime, end: datetime) -> list[datetime]:
+    """The instants in (begin, end]."""
+    found, instant = [], micros(begin)
+    while (following := cron.next_after(instant)) is not None and moment(following) <= end:
+        assert following > instant
+        instant = following
+        found.append(moment(instant))
+    return found
+
+
+def local(zone: str, *fields: int, fold: int = 0) -> datetime:
+    return datetime(*fields, tzinfo=ZoneInfo(zone), fold=fold).astimezone(UTC)  # type: ignore[misc]
+
+
+# -- what an expression says --
+
+
+def test_an_instant_is_always_strictly_later():
+    cron = Cron("0 2 * * *", "UTC")
+    due = datetime(2025, 3, 1, 2, tzinfo=UTC)
+
+    assert cron.next_after(micros(due) - 1) == micros(due)
+    assert cron.next_after(micros(due)) == micros(due + DAY)
+
+
+@pytest.mark.parametrize(
+    ("expression", "due"),
+    [
+        ("@yearly", datetime(2026, 1, 1, tzinfo=UTC)),
+        ("@monthly", datetime(2025, 6, 1, tzinfo=UTC)),
+        ("@weekly", datetime(2025, 5, 18, tzinfo=UTC)),
+        ("@daily", datetime(2025, 5, 15, tzinfo=UTC)),
+        ("@midnight", datetime(2025, 5, 15, tzinfo=UTC)),
+        ("@Hourly", datetime(2025, 5, 14, 11, tzinfo=UTC)),
+        ("30 7 * * MON-FRI", datetime(2025, 5, 15, 7, 30, tzinfo=UTC)),
+        ("*/10 * * * * *", datetime(2025, 5, 14, 10, 20, 40, tzinfo=UTC)),
+    ],
+)
+def test_names_weekdays_and_seconds_are_understood(expression, due):
+    now = datetime(2025, 5, 14, 10, 20, 30, tzinfo=UTC)
+
+    assert moment(Cron(expression, "UTC").next_after(micros(now)) or 0) == due
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["", "* * * *", "60 * * * *", "0 0 31 2 *", "@sometimes", "a b c d e", "0 0 0 * *"],
+)
+def test_what_is_no_expression_or_never_comes_is_refused(expression):
+    with pytest.raises(BadSchedule, match="cron expression"):
+        Cron(expression, "UTC")
+
+
+@pytest.mark.parametrize("zone", ["Mars/Olympus", "", "../etc/passwd", "/etc/localtime", "a\0b"])
+def test_an_unknown_zone_is_refused(zone):
+    with pytest.raises(BadSchedule, match="no time zone"):
+        Cron("0 2 * * *", zone)
+
+
+def test_an_expression_can_be_said_in_words():
+    assert Cron("0 2 * * *", "UTC").in_words() == "At 02:00 every day"
+    assert Cron("@daily", "UTC").in_words() == "At 00:00 every day"
+
+
+# -- the changes of a clock --
+
+
+def test_a_time_of_day_that_is_skipped_comes_at_the_first_valid_moment():
+    fires = between(
+        Cron("30 2 * * *", "Europe/Berlin"),
+        local("Europe/Berlin", 2025, 3, 29, 12),
+        local("Europe/Berlin", 2025, 3, 31, 12),
+    )
+
+    assert fires == [
+        local("Europe/Berlin", 2025, 3, 30, 3),
+        local("Europe/Berlin", 2025, 3, 31, 2, 30),
+    ]
+
+
+def test_a_time_of_day_that_is_repeated_comes_once():
+    fires = between(
+        Cron("30 2 * * *", "Europe/Berlin"),
+        local("Europe/Berlin", 2025, 10, 25, 12),
+        local("Europe/Berlin", 2025, 10, 27, 12),
+    )
+
+    assert fires == [
+        local("Europe/Berlin", 2025, 10, 26, 2, 30, fold=0),
+        local("Europe/Berlin", 2025, 10, 27, 2, 30),
+    ]
+
+
+def test_seconds_do_not_change_that():
+    fires = between(
+        Cron("15 30 2 * * *", "Europe/Berlin"),
+        local("Europe/Berlin", 2025, 10, 25, 12),
+        local("Europe/Berlin", 2025, 10, 26, 12),
+    )
+
+    assert fires == [local("Europe/Berlin", 2025, 10, 26, 2, 30, 15, fold=0)]
+
+
+def test_quarters_of_an_hour_keep_real_time_when_the_clock_goes_back():
+    begin = local("Europe/Berlin", 2025, 10, 26, 1, 50)
+    fires = between(Cron("*/15 * * * *", "Europe/Berlin"), begin, begin + 3 * HOUR)
+
+    assert fires == [begin + 10 * MINUTE + n * 15 * MINUTE for n in range(12)]
+
+
+def test_an_hour_that_is_named_beside_starred_minutes_comes_as_often_as_the_clock_shows_it():
+    fires = between(
+        Cron("*/30 2 * * *", "Europe/Berlin"),
+        local("Europe/Berlin", 2025, 10, 26),
+        local("Europe/Berlin", 2025, 10, 27),
+    )
+
+    first = local("Europe/Berlin", 2025, 10, 26, 2, fold=0)
+    assert fires == [first + n * 30 * MINUTE for n in range(4)]
+
+
+@cache
+def changes(zone: str) -> tuple[datetime, ...]:
+    """Every change of a zone's offset in the years that are looked at, to the minute."""
+    tz = ZoneInfo(zone)
+    found, day = [], FIRST
+    while day < LAST:
+        if day.astimezone(tz).utcoffset() != (day + WEEK).astimezone(tz).utcoffset():
+            low, high = day, day + WEEK
+            while high - low > MINUTE:
+                middle = low + (high - low) // (2 * MINUTE) * MINUTE
+                same = middle.astimezone(tz).utcoffset() == low.astimezone(tz).utcoffset()
+                low, high = (middle, high) if same else (low, middle)
+            found.append(high)
+        day += WEEK
+    return tuple(found)
+
+
+def zones_by_rules() -> list[str]:
+    """One zone of each set of rules: what holds for it holds for its namesakes."""
+    known: dict[object, str] = {}
+    for zone in sorted(available_timezones() - {"localtime"}):
+        tz = ZoneInfo(zone)
+        rules = tuple((at, at.astimezone(tz).utcoffset()) for at in changes(zone))
+        known.setdefault((FIRST.astimezone(tz).utcoffset(), rules), zone)
+    return sorted(known.values())
+
+
+ZONES = zones_by_rules()
+
+
+@cache
+def clock_around(zone: str) -> list[list[tuple[datetime, datetime]]]:
+    """What a clock shows in the minutes around each change, or on one day where there is none."""
+    tz = ZoneInfo(zone)
+    days = changes(zone) or (datetime(2025, 7, 1, 12, tzinfo=UTC),)
+    return [
+        [
+            (at, at.astimezone(tz).replace(tzinfo=None))
+            for at in (change + n * MINUTE for n in range(-27 * 60, 27 * 60))
+        ]
+        for change in days
+    ]
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_starred_expressions_fire_whenever_the_clock_shows_it(zone):
+    cron = Cron("*/20 * * * *", zone)
+    for clock in clock_around(zone):
+        shown = [at for at, here in clock[20 * 60 : -20 * 60] if here.minute % 20 == 0]
+
+        assert between(cron, clock[20 * 60 - 1][0], clock[-20 * 60 - 1][0]) == shown
+
+
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("time", [(0, 0), (0, 30), (1, 15), (2, 30), (3, 0)])
+def test_a_time_of_day_comes_once_on_every_local_day(zone, time):
+    hour, minute = time
+    tz = ZoneInfo(zone)
+    cron = Cron(f"{minute} {hour} * * *", zone)
+    for clock in clock_around(zone):
+        shown: dict[object, datetime] = {}
+        days = sorted({here.date() for _, here in clock})[1:-1]
+        for at, here in clock:
+            if (here.hour, here.minute) >= (hour, minute):
+                shown.setdefault(here.date(), at)
+
+        fires = between(cron, clock[0][0] - MINUTE, clock[-1][0])
+
+        assert [f for f in fires if f.astimezone(tz).date() in days] == [
+            shown[day] for day in days if day in shown
+        ]
+
+
+@pytest.mark.parametrize("zone", ["Europe/Paris", "America/New_York", "Australia/Lord_Howe"])
+@pytest.mark.parametrize("expression", ["*/7 * * * *", "30 2 * * *", "*/30 1 * * *", "0 */2 * * *"])
+def test_the_instants_are_the_same_wherever_one_begins_to_count(zone, expression):
+    cron = Cron(expression, zone)
+    for change in changes(zone)[:2]:
+        begin, end = change - 30 * HOUR, change + 30 * HOUR
+        fires = between(cron, begin, end)
+        for n in range(0, 60 * 60, 7):
+            start = begin + n * MINUTE
+            expected = next((f for f in fires if f > start), None)
+            if expected is not None:
+                assert moment(cron.next_after(micros(start)) or 0) == expected
