@@ -141,10 +141,7 @@ class Duly:
 
     def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Run[R]]:
         """Accept many calls, two thousand per transaction; all of them are durable on return."""
-        runs: list[Run[R]] = []
-        for accepted in accept_many(self, calls):
-            runs += accepted
-        return runs
+        return accept_many(self, calls)
 
     def reset_key(self, task: Task[..., Any] | str, key: str, *, actor: str | None = None) -> bool:
         """Forget a key, so that the next call with it makes a new run."""

@@ -29,6 +29,14 @@ PAGE_DEFAULT = 50
 DELAY_SECONDS = 10 * 365 * 86_400
 """A delay beyond ten years is a unit mistake (milliseconds for seconds), not a plan."""
 
+INTERVAL_SECONDS = 366 * 86_400
+CATCH_UP = 1_000
+"""How many missed instants of a schedule may be caught up, and how many may wait in turn."""
+PLAN_INSTANTS = 1_000
+"""How many instants of a schedule one look accounts for."""
+SINGLE_FIRINGS = 100
+"""Of those that are skipped together, so many have a row each."""
+
 LEASE_SECONDS = 15.0
 BEAT_SECONDS = 5.0
 LEASE_MARGIN_SECONDS = 2.0

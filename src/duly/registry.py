@@ -57,6 +57,8 @@ class Registry:
 
     def __init__(self) -> None:
         self._definitions: dict[str, Definition] = {}
+        self.lanes: set[str] = set()
+        """The lanes of all tasks that were ever defined here."""
 
     def add(self, definition: Definition) -> None:
         """Register under the name and all aliases, or say who has one of them."""
@@ -67,6 +69,7 @@ class Registry:
                 raise DuplicateTask(name, known.place, definition.place)
         for name in names:
             self._definitions[name] = definition
+        self.lanes.add(definition.lane)
 
     def get(self, name: str) -> Definition:
         """Return the definition of a name."""

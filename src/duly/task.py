@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import islice
@@ -170,46 +170,54 @@ def accept(host: Host, calls: Sequence[Call[R]]) -> list[Run[R]]:
     return _all_accepted(host, calls, host.store.apply([call.op for call in calls]))
 
 
-def accept_many(host: Host, calls: Iterable[Call[R]]) -> Iterator[list[Run[R]]]:
-    """Write calls in batches, one transaction each; yield the runs of each when they are durable.
+def accept_many(host: Host, calls: Iterable[Call[R]]) -> list[Run[R]]:
+    """Write calls in batches, one transaction each; they are durable when this returns.
 
     Where a server does the writing, the next batch is encoded meanwhile.
     """
-    written: Future[list[Any]] | None = None
-    before: list[Call[R]] = []
+    runs: list[Run[R]] = []
+    written: _Written[R] | None = None
     try:
         for batch in _batches(calls):
-            if host.store.has_one_writer:
-                yield accept(host, batch)
-                continue
             if written is not None:
-                yield _all_accepted(host, before, written.result())
-            written, before = _submit(host, batch), batch
+                before, written = written, None
+                runs += before.runs()
+            if len(batch) < ENQUEUE_BATCH or host.store.has_one_writer:
+                runs += accept(host, batch)
+            else:
+                written = _Written(host, batch)
+    except Exception:
         if written is not None:
-            yield _all_accepted(host, before, written.result())
-    finally:
-        # If a call was wrong, whatever was written before it is durable when the caller learns it.
-        if written is not None:
-            wait([written])
+            # The caller learns of a wrong call when all before it are durable, or of why not.
+            written.runs()
+        raise
+    return runs + (written.runs() if written is not None else [])
+
+
+class _Written(Generic[R]):
+    """A batch that the committer's own thread writes."""
+
+    def __init__(self, host: Host, calls: Sequence[Call[R]]) -> None:
+        self._host = host
+        self._calls = calls
+        self._answers: Future[list[Any]] = Future()
+        host.store.submit([call.op for call in calls], self._done)
+
+    def runs(self) -> list[Run[R]]:
+        """Wait, and return the runs."""
+        return _all_accepted(self._host, self._calls, self._answers.result())
+
+    def _done(self, answers: list[Any] | BaseException) -> None:
+        if isinstance(answers, BaseException):
+            self._answers.set_exception(answers)
+        else:
+            self._answers.set_result(answers)
 
 
 def _batches(calls: Iterable[Call[R]]) -> Iterator[list[Call[R]]]:
     iterator = iter(calls)
     while batch := list(islice(iterator, ENQUEUE_BATCH)):
         yield batch
-
-
-def _submit(host: Host, calls: Sequence[Call[R]]) -> Future[list[Any]]:
-    written: Future[list[Any]] = Future()
-
-    def done(answers: list[Any] | BaseException) -> None:
-        if isinstance(answers, BaseException):
-            written.set_exception(answers)
-        else:
-            written.set_result(answers)
-
-    host.store.submit([call.op for call in calls], done)
-    return written
 
 
 async def aaccept(host: Host, call: Call[R]) -> Run[R]:

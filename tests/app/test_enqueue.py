@@ -5,11 +5,13 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
+from unittest.mock import Mock
 
 import pytest
 
 from duly import BadOption, Duly, KeyConflict
 from duly.clock import MICROSECONDS
+from duly.errors import StoreUnavailable
 
 SECOND = MICROSECONDS
 
@@ -338,3 +340,20 @@ def test_a_key_conflict_ends_what_would_come_behind_it(app, send, small_batches)
 
     # Its own batch was written with it, since what was asked for together is.
     assert len(app.runs.list(limit=100)) == 1 + 9
+
+
+def test_a_write_that_failed_is_told_before_the_wrong_call_behind_it(
+    app, send, small_batches, monkeypatch
+):
+    def calls():
+        for n in range(5):
+            yield send.call(f"n{n}")
+        yield send.call("bob", amount=object())
+
+    app.runs.list()
+    failed = StoreUnavailable("gone")
+    monkeypatch.setattr(app.store, "apply", Mock(side_effect=failed))
+    monkeypatch.setattr(app.store, "submit", lambda _ops, done: done(failed))
+
+    with pytest.raises(StoreUnavailable):
+        app.enqueue_many(calls())

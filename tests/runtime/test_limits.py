@@ -7,8 +7,19 @@ import time
 import pytest
 
 from duly import BadOption, Duly
+from duly.clock import monotonic, new_id
+from duly.core.states import State
+from duly.core.verdict import Finish
+from duly.limits import CLAIM_BATCH
+from duly.runtime.claimer import Claimer
+from duly.runtime.hand import LOOP, THREAD, Hand, Held
+from duly.runtime.slots import Slots
 from duly.settings import parse_queues
+from duly.store.ops import RegisterWorker, Settle
+from duly.task import Task
 from tests.servers.processes import wait_until
+
+FINISHED = Finish(State.SUCCEEDED)
 
 
 class Gauge:
@@ -280,3 +291,64 @@ def test_a_worker_that_could_do_nothing_is_refused(untouched_app, options):
 def untouched_app(tmp_path) -> Duly:
     """An application without a store that matters."""
     return Duly(f"sqlite:///{tmp_path / 'none.db'}")
+
+
+@pytest.mark.parametrize("queues", [None, "default"])
+def test_runs_that_may_not_be_claimed_ahead_follow_one_another_at_once(app, queues):
+    @app.task(on_crash="hold")
+    def pay() -> None: ...
+
+    runs = [pay.enqueue() for _ in range(8)]
+    with app.worker(concurrency=1, queues=queues):
+        began = time.monotonic()
+        for run in runs:
+            run.result(timeout=20)
+
+    # By polling alone every second one would take four seconds.
+    assert time.monotonic() - began < 4
+
+
+@pytest.mark.parametrize("kinds", [("thread",), ("process",), ("thread", "process")])
+def test_a_claimer_that_has_left_nothing_has_left_nothing(app, kinds, tmp_path):
+    """Follows the rule of the worker: after a release it looks again only if some were left."""
+    for kind in kinds:
+        app.task(name=f"hold-{kind}", executor=kind, on_crash="hold")(nothing)
+        app.enqueue_many(
+            Task(app, app.registry.get(f"hold-{kind}")).call() for _ in range(6 // len(kinds))
+        )
+    slots = Slots(tmp_path / "slots", create=100)
+    slots.deadline = monotonic() + 60
+    hand = Hand(slots, {LOOP: 10, THREAD: 1}, CLAIM_BATCH)
+    worker_id = new_id()
+    app.store.apply([RegisterWorker(worker_id, "here", 1, 15.0, "[]", "[]")])
+    taken: list[Held] = []
+    claimer = Claimer(
+        app.store,
+        app.registry,
+        hand,
+        slots,
+        taken.extend,
+        worker_id=worker_id,
+        queues=(),
+        one_slot=False,
+        takes_suspects=False,
+    )
+    for _ in range(30):
+        if not claimer.left_some:
+            break
+        claimer.tick()
+        for held in taken:
+            assert hand.begin(held)
+            hand.end(held, 0.1)
+            claim = held.claim
+            done = Settle(claim.run_id, claim.claim_number, "returned", FINISHED, 0, None, False)
+            app.store.apply([done])
+            hand.release([held])
+        taken.clear()
+
+    assert [run.state for run in app.runs.list()] == ["succeeded"] * 6
+    slots.close()
+
+
+def nothing() -> None:
+    """A body that is never called."""

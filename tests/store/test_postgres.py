@@ -17,6 +17,7 @@ from duly.store.ops import Enqueue, RecoverOrphans, Settled
 from duly.store.postgres import writers
 from duly.store.postgres.claim import SQL as CLAIM
 from duly.store.postgres.connection import HOT
+from duly.store.postgres.enqueue import SQL as ENQUEUE
 from duly.store.postgres.settle import SQL as SETTLE
 from duly.store.postgres.settle import _endings
 from tests.servers.postgres import PostgresEndpoint
@@ -270,6 +271,30 @@ def test_a_callers_commit_is_durable_and_wakes_workers(store, connection):
     assert during == ("on",)
     assert connection.execute("SHOW synchronous_commit").fetchone() == ("off",)
     end()
+
+
+def test_a_hint_that_is_refused_costs_no_run(store, monkeypatch):
+    enqueue_one(store)
+    hints = store._here().writers.hints
+    monkeypatch.setattr(hints, "may_ride", lambda: True)
+    texts = ENQUEUE._texts | {"ready_one_and_hint": "SELECT no_such_function()"}
+    monkeypatch.setattr(ENQUEUE, "_texts", texts)
+
+    run_id = enqueue_one(store)
+
+    assert state_of(store, run_id) == "queued"
+    monkeypatch.undo()
+    assert not hints.may_ride()
+
+
+def test_a_statement_that_failed_while_it_was_prepared_does_not_spoil_the_next(store):
+    enqueue_one(store)
+    session = store._here().writers._lines["enqueue"]._session
+    for _ in range(2):
+        with pytest.raises(psycopg.Error):
+            session.execute_alone("SELECT no_such_column", {})
+
+    assert session.execute_alone("SELECT 1 + %(n)s::integer", {"n": 1}) == [(2,)]
 
 
 # -- what a claim costs --

@@ -125,7 +125,10 @@ class _Watch:
             return False
         if not self._worker.is_idle():
             self._busy_at = monotonic()
-        return monotonic() - self._busy_at > _IDLE_SECONDS
+        if monotonic() - self._busy_at <= _IDLE_SECONDS:
+            return False
+        # A one-slot child serves suspects alone, and others look for those.
+        return self._settings.one_slot or self._worker.has_drained()
 
 
 class Signals:

@@ -19,6 +19,7 @@ from duly.store.protocol import Store
 _BUSY_PAUSE = 3600.0
 """With nothing to claim, or no room: a hint, a freed slot or the poll hurries the claimer."""
 _FENCED_PAUSE = 0.05
+_TURNS_OF_HOLD = 7
 _FLOW_SECONDS = 0.02
 """For how long after a claim that rode on a settle and got runs the next such one is awaited."""
 
@@ -28,6 +29,15 @@ class QueueLimit(NamedTuple):
 
     name: str
     limit: int | None = None
+
+
+class _Ask(NamedTuple):
+    wants: tuple[Want, ...]
+    leaves_some: bool
+    """Whether a lane was left out, for want of room or because its turn comes later."""
+
+
+_NOTHING = _Ask((), leaves_some=True)
 
 
 class Claimer:
@@ -64,14 +74,15 @@ class Claimer:
         self._suspect = ""
         """The last run that is watched alone which this worker took."""
         self._in_doubt = False
+        self._offered = _NOTHING
         self._rode_at = -math.inf
         self._claiming = threading.Lock()
         self.found_nothing = False
-        """Whether the last claim had room and got nothing."""
+        """Whether the last look got nothing."""
         self.is_awaited = False
         """Whether there may be runs that no claim has looked for yet."""
         self.left_some = True
-        """Whether the last look may have left runs for want of room; if not, a hint will tell."""
+        """Whether the last look may have left runs, or one is under way; if not, a hint tells."""
         self.claims_made = 0
 
     def tick(self) -> float:
@@ -82,20 +93,22 @@ class Claimer:
             return _FENCED_PAUSE
         if monotonic() - self._rode_at < _FLOW_SECONDS:
             return _FLOW_SECONDS
-        more = False
         with self._claiming:
             self.is_awaited = False
-            self.left_some = False
+            self.left_some = True
             if self._in_doubt:
                 self._reconcile()
+            more = left_some = found_some = False
             for queue in self._in_turn():
                 for lanes in self._lanes_in_turn(queue):
-                    wants = self._wants(queue, lanes)
-                    if wants:
-                        claims = self._claim(wants)
-                        self.found_nothing = not claims
-                        more = more or _is_filled(wants, claims)
-            self.left_some = self.left_some or more
+                    ask = self._ask(queue, lanes)
+                    if ask.wants:
+                        claims = self._claim(ask.wants)
+                        found_some = found_some or bool(claims)
+                        more = more or _is_filled(ask.wants, claims)
+                    left_some = left_some or ask.leaves_some
+            self.found_nothing = not found_some
+            self.left_some = left_some or more
         # With one writer room comes with a settle, and the next claim with it.
         return 0.0 if more and not self._store.has_one_writer else _BUSY_PAUSE
 
@@ -106,14 +119,15 @@ class Claimer:
         """
         if not self._hand.accepting or not self._claiming.acquire(blocking=False):
             return None
+        # Until the claim's answer says better.
         self.left_some = True
-        wants = () if self._in_doubt else self._wants(None, _LANES)
-        if not wants:
+        self._offered = _NOTHING if self._in_doubt else self._ask_at_once()
+        if not self._offered.wants:
             self._claiming.release()
             return None
         self._in_doubt = True
         self.is_awaited = False
-        return self._op(wants)
+        return self._op(self._offered.wants)
 
     def accept(self, claims: list[Claim]) -> None:
         """Take what the offered claim got."""
@@ -121,6 +135,8 @@ class Claimer:
             self._rode_at = monotonic() if claims else -math.inf
             self.found_nothing = not claims
             self._take(claims)
+            wants, leaves_some = self._offered
+            self.left_some = leaves_some or _is_filled(wants, claims)
             self._in_doubt = False
         finally:
             self._claiming.release()
@@ -150,40 +166,61 @@ class Claimer:
         self._turn = (self._turn + 1) % len(self._queues)
         yield from self._queues[self._turn :] + self._queues[: self._turn]
 
-    def _lanes_in_turn(self, queue: QueueLimit | None) -> tuple[frozenset[Lane], ...]:
+    def _lanes_in_turn(self, queue: QueueLimit | None) -> Iterator[frozenset[Lane]]:
         if queue is None or queue.limit is None:
-            return _ALL_AT_ONCE
-        # What one lane got counts against the limit before the next one is asked.
-        self._turn_of_lane = turn = (self._turn_of_lane + 1) % len(_ONE_BY_ONE)
-        return _ONE_BY_ONE[turn:] + _ONE_BY_ONE[:turn]
+            put_off = self._put_off()
+            yield _LANES - {put_off}
+            if put_off in self._registry.lanes:
+                yield frozenset({put_off})
+        else:
+            # What one lane got counts against the limit before the next one is asked.
+            self._turn_of_lane = turn = (self._turn_of_lane + 1) % len(_ONE_BY_ONE)
+            yield from _ONE_BY_ONE[turn:] + _ONE_BY_ONE[:turn]
 
-    def _wants(self, queue: QueueLimit | None, lanes: frozenset[Lane]) -> tuple[Want, ...]:
+    def _put_off(self) -> Lane:
+        """Return the lane that must not be asked together with the others this time.
+
+        Threads and processes share slots, and hold runs are not claimed ahead: of these two lanes
+        only one may count on the free slots.
+        """
+        self._turn_of_hold += 1
+        asked, put_off = _SHARING if self._turn_of_hold % 2 else _SHARING[::-1]
+        known = self._registry.lanes
+        # One that we have no tasks for may still hold runs of before a deploy that changed theirs.
+        if asked not in known and put_off in known and self._turn_of_hold % _TURNS_OF_HOLD:
+            return asked
+        return put_off
+
+    def _ask_at_once(self) -> _Ask:
+        put_off = self._put_off()
+        wants, leaves_some = self._ask(None, _LANES - {put_off})
+        return _Ask(wants, leaves_some or put_off in self._registry.lanes)
+
+    def _ask(self, queue: QueueLimit | None, lanes: frozenset[Lane]) -> _Ask:
         name = None if queue is None else queue.name
         ceiling = CLAIM_BATCH
         if queue is not None and queue.limit is not None:
             ceiling = min(ceiling, queue.limit - self._hand.count_in_queue(queue.name))
         if self._one_slot:
             alone = Lane.SUSPECT in lanes and self._hand.is_empty()
-            self.left_some = self.left_some or not alone
-            return (Want(name, Lane.SUSPECT, 1),) if alone else ()
+            return _Ask((Want(name, Lane.SUSPECT, 1),) if alone else (), not alone)
         wants = []
-        for lane, kind in (*_HOLD_LANES[self._turn_of_hold], *_RERUN_LANES):
-            # A hold run starts at once or is not claimed: it gets free slots, nothing ahead.
-            room = min(self._hand.room(kind, ahead=lane in _AHEAD_LANES), ceiling)
+        leaves_some = False
+        for lane, kind in _KINDS:
             if lane not in lanes:
                 continue
+            # A hold run starts at once or is not claimed: it gets free slots, nothing ahead.
+            room = min(self._hand.room(kind, ahead=lane in _AHEAD_LANES), ceiling)
             if room > 0:
                 wants.append(Want(name, lane, room))
             else:
-                self.left_some = True
-        if Lane.SUSPECT in lanes:
-            self._turn_of_hold = 1 - self._turn_of_hold
-            if self._takes_suspects:
-                if ceiling > 0 and self._hand.get(self._suspect) is None:
-                    wants.append(Want(name, Lane.SUSPECT, 1))
-                else:
-                    self.left_some = True
-        return tuple(wants)
+                leaves_some = True
+        if Lane.SUSPECT in lanes and self._takes_suspects:
+            if ceiling > 0 and self._hand.get(self._suspect) is None:
+                wants.append(Want(name, Lane.SUSPECT, 1))
+            else:
+                leaves_some = True
+        return _Ask(tuple(wants), leaves_some)
 
     def _op(self, wants: tuple[Want, ...]) -> ClaimRuns:
         return ClaimRuns(self._worker_id, wants, self._registry.names(), self._last_queue)
@@ -198,12 +235,14 @@ class Claimer:
         return taken
 
     def has_all(self) -> bool:
-        """Say whether no claim is under way or called for, and the last one left nothing."""
+        """Say whether nothing is in hand, on its way to it or called for, and nothing was left."""
         if not self._claiming.acquire(blocking=False):
             return False
-        self._claiming.release()
-        took_all = self.found_nothing or not self.left_some
-        return took_all and not self._in_doubt and not self.is_awaited
+        try:
+            took_all = self.found_nothing or not self.left_some
+            return took_all and self._hand.is_empty() and not self._in_doubt and not self.is_awaited
+        finally:
+            self._claiming.release()
 
     def _take(self, claims: list[Claim]) -> None:
         self.claims_made += len(claims)
@@ -224,13 +263,14 @@ def _is_filled(wants: tuple[Want, ...], claims: list[Claim]) -> bool:
     return any(got[want.lane] >= want.limit for want in wants)
 
 
-_HOLD_LANES = (
-    # Threads and processes share slots, so only one of the two may count on the free ones.
-    ((Lane.LOOP_HOLD, LOOP), (Lane.THREAD_HOLD, THREAD)),
-    ((Lane.LOOP_HOLD, LOOP), (Lane.PROCESS_HOLD, THREAD)),
+_SHARING = (Lane.THREAD_HOLD, Lane.PROCESS_HOLD)
+_KINDS = (
+    (Lane.LOOP_HOLD, LOOP),
+    *((lane, THREAD) for lane in _SHARING),
+    (Lane.LOOP, LOOP),
+    (Lane.THREAD, THREAD),
+    (Lane.PROCESS, THREAD),
 )
-_RERUN_LANES = ((Lane.LOOP, LOOP), (Lane.THREAD, THREAD), (Lane.PROCESS, THREAD))
 _AHEAD_LANES = frozenset({Lane.LOOP, Lane.THREAD})
 _LANES = frozenset(Lane)
-_ALL_AT_ONCE = (_LANES,)
 _ONE_BY_ONE = tuple(frozenset({lane}) for lane in Lane)

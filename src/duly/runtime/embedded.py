@@ -21,8 +21,7 @@ from duly.runtime.recovery import recover_worker
 from duly.runtime.slots import Slots, slots_path
 from duly.runtime.worker import Worker
 from duly.settings import WorkerSettings
-from duly.store.ops import Tick
-from duly.store.protocol import Peek, Store
+from duly.store.protocol import Store
 
 _LOOK_SECONDS = 0.01
 
@@ -109,28 +108,7 @@ class EmbeddedWorker:
 
     def _is_drained(self) -> bool:
         worker = self._worker
-        if worker is None or not worker.is_idle():
-            return False
-        claims_made = worker.claims_made
-        try:
-            self._store.apply([Tick(1)])
-            peek = self._store.peek()
-        except StoreError:
-            return False
-        if peek.next_due_in is not None and peek.next_due_in <= 0:
-            return False
-        # A claim made since the first look would hide its runs from the second.
-        unmoved = worker.is_idle() and worker.claims_made == claims_made
-        return unmoved and not self._has_work(peek)
-
-    def _has_work(self, peek: Peek) -> bool:
-        if not (peek.ready or peek.suspect):
-            return False
-        mine = {name for name, _ in self._settings.queues}
-        # What waits in queues that this worker does not serve is not its work.
-        return not mine or any(
-            queue.ready for queue in self._store.list_queues() if queue.name in mine
-        )
+        return worker is not None and worker.has_drained()
 
     def __enter__(self) -> Self:
         return self.start()

@@ -32,6 +32,7 @@ from duly.store.opening import open_store, runtime_folder
 from duly.store.protocol import Store
 
 _SUSPECT_PAUSE = 1.0
+_LOOK_EVERY = 20
 _PATIENCE_SECONDS = 5.0
 """How long a body may stay past its timeout before its process is replaced."""
 _KILL_AFTER_GRACE = 2.0
@@ -352,7 +353,8 @@ class _Suspects:
     """A service: notices runs that wait for a one-slot child.
 
     The children look anyway, and leave in their slots what they saw: the keeper itself asks the
-    store only when one of them saw such a run, or none is there to look.
+    store only when one of them saw such a run, or none is there to look; and now and then in any
+    case, since a body may keep its child from looking.
     """
 
     name = "watch suspects"
@@ -360,10 +362,13 @@ class _Suspects:
     def __init__(self, store: Store, may_wait: Callable[[], bool]) -> None:
         self._store = store
         self._may_wait = may_wait
+        self._ticks = 0
         self.waiting = False
 
     def tick(self) -> float:
-        self.waiting = self._may_wait() and self._store.peek().suspect
+        self._ticks += 1
+        looks = self._may_wait() or self._ticks % _LOOK_EVERY == 0
+        self.waiting = looks and self._store.peek().suspect
         return _SUSPECT_PAUSE
 
 

@@ -54,7 +54,8 @@ class Promoter:
             (ticked,) = self._store.apply([Tick(TICK_BATCH)])
             result: Ticked = ticked
             next_due_in = result.next_due_in
-            if result.promoted:
+            # Another worker may have been faster, and is then not the only one who may claim.
+            if due or result.promoted:
                 self._look_for_runs()
             if TICK_BATCH in {result.promoted, result.parked, result.expired}:
                 return 0.0

@@ -16,7 +16,7 @@ from typing import Any
 from duly.clock import monotonic, new_id
 from duly.core.outcome import HandedBack, Outcome, Raised, Returned, Stopped
 from duly.core.record import Claim
-from duly.errors import BadOption, ClaimLost, StoreUnavailable
+from duly.errors import BadOption, ClaimLost, StoreError, StoreUnavailable
 from duly.events import AttemptEnded, Bus, ClaimsHandedBack, ClaimWasLost, WorkerStarted
 from duly.limits import CLAIM_BATCH
 from duly.registry import Registry
@@ -34,8 +34,8 @@ from duly.runtime.settler import Settler
 from duly.runtime.slots import Slots
 from duly.runtime.upkeep import Promoter, Pruner, Reconciler, Warden
 from duly.settings import WorkerSettings
-from duly.store.ops import RegisterWorker, Settled
-from duly.store.protocol import Section, Store
+from duly.store.ops import RegisterWorker, Settled, Tick
+from duly.store.protocol import Peek, Section, Store
 
 _LOOK_SECONDS = 0.02
 
@@ -181,7 +181,34 @@ class Worker:
 
     def is_idle(self) -> bool:
         """Say whether nothing is in hand, and the last look left nothing that it saw."""
-        return self.hand.is_empty() and self._claimer.has_all()
+        return self._claimer.has_all()
+
+    def has_drained(self) -> bool:
+        """Say whether the store, too, has nothing that this worker could do now."""
+        if not self.is_idle():
+            return False
+        claims_made = self.claims_made
+        try:
+            self._store.apply([Tick(1)])
+            peek = self._store.peek()
+            if peek.next_due_in is not None and peek.next_due_in <= 0:
+                return False
+            has_work = self._has_work(peek)
+        except StoreError:
+            return False
+        if has_work:
+            self._look_for_runs()
+        # A claim made since the first look would hide its runs from the second.
+        return not has_work and self.is_idle() and self.claims_made == claims_made
+
+    def _has_work(self, peek: Peek) -> bool:
+        if not (peek.ready or peek.suspect):
+            return False
+        mine = {name for name, _ in self._settings.queues}
+        # What waits in queues that this worker does not serve is not its work.
+        return not mine or any(
+            queue.ready for queue in self._store.list_queues() if queue.name in mine
+        )
 
     @property
     def claims_made(self) -> int:

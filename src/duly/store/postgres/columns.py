@@ -7,10 +7,16 @@ the whole column are made at once.
 
 import re
 from collections.abc import Collection, Iterable
+from typing import NoReturn
 
 from duly.errors import StoreError
 
 _RUN_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def refuse_nul() -> NoReturn:
+    """Say that a text cannot be kept."""
+    raise StoreError("a text contains a NUL character, which PostgreSQL cannot keep; remove it")
 
 
 def texts(items: Collection[str]) -> str:
@@ -19,7 +25,7 @@ def texts(items: Collection[str]) -> str:
         return "{}"
     joined = "\0".join(items)
     if joined.count("\0") != len(items) - 1:
-        raise StoreError("a text contains a NUL character, which PostgreSQL cannot keep; remove it")
+        refuse_nul()
     escaped = joined.replace("\\", "\\\\").replace('"', '\\"')
     return '{"' + escaped.replace("\0", '","') + '"}'
 

@@ -83,6 +83,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
     _settings: Mapping[str, str] = {}
     _readable: select.poll
     _lone: Prepared
+    _channel: str | None = None
     _deaf: psycopg.Cursor[tuple[Any, ...]]
     """Kept for statements whose answer nobody needs, since a new one is dear."""
 
@@ -149,6 +150,12 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
             cursor = self.execute(sql, parameters)
             self.commit_now()
         return cursor.fetchall() if cursor.description is not None else []
+
+    def channel(self) -> str:
+        """Return the channel of the hints; asked anew on every connection, as it is an oid."""
+        if self._channel is None:
+            ((self._channel,),) = self.execute_alone("SELECT duly_channel()", {})
+        return self._channel or ""
 
     def is_alive(self) -> bool:
         """Say, without asking the server, whether it hung up while nothing was going on."""

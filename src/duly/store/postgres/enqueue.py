@@ -3,15 +3,22 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import psycopg
+
+from duly.clock import monotonic
 from duly.core.record import from_fields
 from duly.store.ops import Accepted, Enqueue
 from duly.store.postgres.columns import flags, numbers, optional_numbers, optional_texts, texts
 from duly.store.postgres.connection import Line, Session
-from duly.store.postgres.wakeup import Hint
+from duly.store.postgres.failures import is_fatal
+from duly.store.postgres.wakeup import Hints
 from duly.store.protocol import Statement
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "enqueue")
+
+_SLOW_SECONDS = 0.005
+"""Commits that notify wait for one another, in all processes; one that took longer may have."""
 
 _accepted = from_fields(Accepted)
 _Place = tuple[str, str]
@@ -27,11 +34,10 @@ class KeyHeld(Exception):
         self.key = key
 
 
-def enqueue(line: Line, ops: Sequence[Enqueue], hint: Hint | None) -> tuple[list[Accepted], bool]:
+def enqueue(line: Line, ops: Sequence[Enqueue], hints: Hints) -> tuple[list[Accepted], bool]:
     """Insert runs that have no key, in one statement that is its own transaction.
 
-    With a hint, one that inserts a lone run also tells other processes of it. Return the answers,
-    and whether that was done.
+    For a lone run it may carry a hint to other processes. Return the answers, and whether it did.
     """
 
     def write(session: Session, lost: bool) -> bool:  # noqa: FBT001 - as `Line.run` calls it
@@ -39,14 +45,33 @@ def enqueue(line: Line, ops: Sequence[Enqueue], hint: Hint | None) -> tuple[list
         if not missing:
             return False
         sql, columns = _insertion(missing, again=lost)
-        if hint is not None and sql == SQL["ready_one"]:
-            session.execute_alone(SQL["ready_one_and_hint"], columns | hint._asdict())
+        if (
+            sql == SQL["ready_one"]
+            and hints.may_ride()
+            and _insert_and_hint(session, columns, hints)
+        ):
             return True
         session.execute_alone(sql, columns)
         return False
 
     is_told = line.run(write)
     return [_accepted((op.run_id, True, False)) for op in ops], is_told
+
+
+def _insert_and_hint(session: Session, columns: dict[str, Any], hints: Hints) -> bool:
+    """Insert a run and tell of it; say whether that went well. A hint must never fail a run."""
+    began = monotonic()
+    try:
+        hint = {"channel": session.channel(), "sender": hints.sender}
+        session.execute_alone(SQL["ready_one_and_hint"], columns | hint)
+    except psycopg.Error as error:
+        if session.closed or is_fatal(error):
+            raise
+        hints.stop_riding()
+        return False
+    if monotonic() - began > _SLOW_SECONDS:
+        hints.stop_riding()
+    return True
 
 
 def enqueue_keyed(session: Session, ops: Sequence[Enqueue]) -> list[Accepted]:

@@ -5,6 +5,7 @@ has rested for a moment, as an idle worker's has, that takes as long as all that
 """
 
 from collections.abc import Mapping
+from itertools import count
 from typing import Any, NamedTuple
 
 import psycopg
@@ -14,7 +15,7 @@ from psycopg.generators import execute
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
-from duly.errors import StoreError
+from duly.store.postgres.columns import refuse_nul
 
 
 class _Known(NamedTuple):
@@ -29,6 +30,8 @@ class Prepared:
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
         self._known: dict[str, _Known] = {}
+        self._numbers = count()
+        """Never used again: a statement may be known to the server and not to us."""
         self._rows = Transformer(connection)
 
     def run(self, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
@@ -40,12 +43,14 @@ class Prepared:
         if result.status != ExecStatus.TUPLES_OK:
             return []
         self._rows.set_pgresult(result)
-        return self._rows.load_rows(0, result.ntuples, tuple)
+        rows = self._rows.load_rows(0, result.ntuples, tuple)
+        self._rows.set_pgresult(None)
+        return rows
 
     def _prepare(self, sql: str) -> _Known:
         places = _Places()
         numbered = sql % places
-        known = _Known(f"duly_{len(self._known)}".encode(), tuple(places.numbers))
+        known = _Known(f"duly_{next(self._numbers)}".encode(), tuple(places.numbers))
         self._connection.pgconn.send_prepare(known.name, numbered.encode())
         self._finish()
         self._known[sql] = known
@@ -54,13 +59,13 @@ class Prepared:
     def _finish(self) -> PGresult:
         # Waits as the driver's own cursors do, so that Ctrl-C ends it.
         results: list[PGresult] = self._connection.wait(execute(self._connection.pgconn))
-        (result,) = results
-        if result.status == ExecStatus.FATAL_ERROR:
-            raise error_from_result(result)
-        return result
+        for result in results:
+            if result.status == ExecStatus.FATAL_ERROR:
+                raise error_from_result(result)
+        return results[-1]
 
 
-class _Places(dict[str, str]):
+class _Places:
     """Numbers the parameters as a statement names them."""
 
     def __init__(self) -> None:
@@ -73,7 +78,7 @@ class _Places(dict[str, str]):
 def _encoded(value: str | int | None) -> bytes | None:
     if value is None:
         return None
-    encoded = str(value).encode()
-    if b"\0" in encoded:
-        raise StoreError("a text contains a NUL character, which PostgreSQL cannot keep; remove it")
-    return encoded
+    text = str(value)
+    if "\0" in text:
+        refuse_nul()
+    return text.encode()

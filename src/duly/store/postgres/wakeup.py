@@ -13,7 +13,6 @@ import os
 import select
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -26,20 +25,12 @@ from duly.store.postgres.connection import HINTS, Line, Session, connect
 _BETWEEN_SECONDS = 0.002
 """The first hint goes out at once; while more come in, one in this time."""
 _QUIET_SECONDS = 0.01
+_APART_SECONDS = 5.0
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
 
 
-_CHANNEL = "SELECT duly_channel()"
 _NOTIFY = "SELECT pg_notify(%(channel)s, %(sender)s)"
-
-
-class Hint(NamedTuple):
-    """What a NOTIFY says."""
-
-    channel: str
-    sender: str
-    """A process."""
 
 
 class Hints:
@@ -49,10 +40,11 @@ class Hints:
         self._address = address
         self._here: list[Callable[[], None]] = []
         self._listeners: list[_Listener] = []
-        self._sender = new_id()
+        self.sender = new_id()
         """Tells the listeners of this process which hints are its own."""
-        self._notifier = _Notifier(address, self._sender)
+        self._notifier = _Notifier(address, self.sender)
         self._sent_at = -math.inf
+        self._rides_again_at = -math.inf
 
     def send(self) -> None:
         """Hint to every listener, in this process and in others."""
@@ -65,16 +57,18 @@ class Hints:
         for woken in tuple(self._here):
             woken()
 
-    def for_lone_commit(self) -> Hint | None:
-        """Return a hint for a commit to carry, if none was sent for a moment."""
-        channel = self._notifier.channel
-        if channel is None or monotonic() - self._sent_at <= _QUIET_SECONDS:
-            return None
-        return Hint(channel, self._sender)
+    def may_ride(self) -> bool:
+        """Say whether a commit may carry its own hint: not when others have just been sent."""
+        now = monotonic()
+        return now - self._sent_at > _QUIET_SECONDS and now >= self._rides_again_at
+
+    def stop_riding(self) -> None:
+        """Let no commit carry a hint for a while: it was refused, or had to wait for others."""
+        self._rides_again_at = monotonic() + _APART_SECONDS
 
     def listen(self, woken: Callable[[], None]) -> Callable[[], None]:
         """Call `woken` at every hint until the returned function is called."""
-        listener = _Listener(self._address, woken, self._sender)
+        listener = _Listener(self._address, woken, self.sender)
         self._here.append(woken)
         self._listeners.append(listener)
 
@@ -103,8 +97,6 @@ class _Notifier:
     def __init__(self, address: Address, sender: str) -> None:
         self._line = Line(address, HINTS)
         self._sender = sender
-        self.channel: str | None = None
-        """Known from the first hint on."""
         self._poked = threading.Event()
         self._ending = threading.Event()
         self._mutex = threading.Lock()
@@ -146,9 +138,7 @@ class _Notifier:
                 self._ending.wait(_BETWEEN_SECONDS)
 
     def _notify(self, session: Session, lost: bool) -> None:  # noqa: ARG002, FBT001 - for `run`
-        if self.channel is None:
-            ((self.channel,),) = session.execute_alone(_CHANNEL, {})
-        session.execute_alone(_NOTIFY, {"channel": self.channel, "sender": self._sender})
+        session.execute_alone(_NOTIFY, {"channel": session.channel(), "sender": self._sender})
 
 
 class _Listener:
@@ -180,10 +170,11 @@ class _Listener:
                 with contextlib.closing(session):
                     if session.pooled:
                         return
-                    _subscribe(session)
+                    channel = sql.Identifier(session.channel())
+                    session.execute(sql.SQL("LISTEN {}").format(channel))
                     pause = _FIRST_PAUSE_SECONDS
-                    # What was written while nobody listened gave no hint.
                     self.is_listening = True
+                    # What was written while nobody listened gave no hint.
                     self._woken()
                     self._receive(session)
             self.is_listening = False
@@ -204,8 +195,3 @@ class _Listener:
                 from_others |= hint.extra != self._own
             if from_others:
                 self._woken()
-
-
-def _subscribe(session: Session) -> None:
-    ((channel,),) = session.execute(_CHANNEL).fetchall()
-    session.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))

@@ -157,7 +157,7 @@ class Writers:
         faultpoints.hit("enqueue.before_write")
         # One statement is one transaction here, so this is where it is not yet committed.
         faultpoints.hit("enqueue.before_commit")
-        answers, is_told = enqueue(self._lines["enqueue"], ops, self.hints.for_lone_commit())
+        answers, is_told = enqueue(self._lines["enqueue"], ops, self.hints)
         faultpoints.hit("enqueue.after_commit")
         if is_told:
             self.hints.send_here()
