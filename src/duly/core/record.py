@@ -161,3 +161,48 @@ class DeadGroup:
     first_at: int
     last_at: int
     sample_id: str
+
+
+class ScheduleRecord(NamedTuple):
+    """A schedule as it stands in the store."""
+
+    name: str
+    version: int
+    """Grows with every change of what it fires, or when."""
+    source: str
+    """Whether "code" defines it, or "runtime" did."""
+    place: str
+    """Where in the code, or who."""
+    task: str
+    queue: str
+    lane: str
+    priority: int
+    arguments: str
+    trigger: str
+    rules: str
+    state: str
+    reason: str | None
+    """Why it is not active."""
+    next_at: int | None
+    """The next due instant; every one before it is accounted for."""
+    look_at: int | None
+    waiting: int
+    """Firings that wait for the last run to end."""
+    last_run_id: str | None
+    created_at: int
+    updated_at: int
+
+
+class FiringRecord(NamedTuple):
+    """What became of a due instant, or of a row of them that were skipped for one reason."""
+
+    schedule: str
+    instant: int
+    last_instant: int
+    row: int
+    """How many instants, from the first to the last."""
+    version: int
+    outcome: str
+    reason: str | None
+    run_id: str | None
+    fired_at: int

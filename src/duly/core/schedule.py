@@ -1,0 +1,290 @@
+"""When a schedule comes due, and what becomes of each due instant. Times are UTC microseconds.
+
+A plan is a pure function of the schedule as stored, the store's time and whether its last run is
+still live. Whoever looks first writes it down; everybody else finds the cursor moved.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from itertools import islice
+from typing import Literal, NamedTuple, get_args
+
+from duly.core.cron import Cron
+from duly.core.record import ScheduleRecord
+from duly.errors import BadSchedule
+from duly.limits import CATCH_UP, INTERVAL_SECONDS, PLAN_INSTANTS, SINGLE_FIRINGS
+
+SECOND = 1_000_000
+ON_TIME = 60 * SECOND
+"""What fires later than this was missed, and is caught up if the policy says so."""
+_RECHECK = SECOND
+
+Misfire = Literal["latest", "all", "skip"]
+Overlap = Literal["skip", "queue", "allow"]
+
+
+class Every(NamedTuple):
+    """Every so many microseconds of elapsed time, counted from `anchor`."""
+
+    interval: int
+    anchor: int
+
+    def next_after(self, instant: int) -> int | None:
+        """Return the first instant that is strictly later."""
+        passed = max(0, (instant - self.anchor) // self.interval)
+        return self.anchor + (passed + 1) * self.interval
+
+    def in_words(self) -> str:
+        """Say it in English."""
+        return f"Every {_duration(self.interval)}"
+
+
+class At(NamedTuple):
+    """Once."""
+
+    instant: int
+
+    def next_after(self, instant: int) -> int | None:
+        """Return the instant, if it is strictly later."""
+        return self.instant if self.instant > instant else None
+
+    def in_words(self) -> str:
+        """Say it in English."""
+        return "Once"
+
+
+Trigger = Cron | Every | At
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is done about instants that were missed, or that find the last run still live."""
+
+    misfire: Misfire = "latest"
+    grace: int | None = None
+    """How late an instant may be and still fire; without end if None."""
+    max_catch_up: int = 100
+    overlap: Overlap = "skip"
+    jitter: int = 0
+    start: int | None = None
+    end: int | None = None
+    pause_after: int | None = None
+    """Failed runs in a row after which the schedule pauses itself."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        _check_word("misfire", self.misfire, get_args(Misfire))
+        _check_word("overlap", self.overlap, get_args(Overlap))
+        if not 1 <= self.max_catch_up <= CATCH_UP:
+            raise BadSchedule(f"max_catch_up must be from 1 to {CATCH_UP}, not {self.max_catch_up}")
+        if self.pause_after is not None and self.pause_after < 1:
+            raise BadSchedule(f"pause_after must be 1 or more failures, not {self.pause_after}")
+        if self.start is not None and self.end is not None and self.start >= self.end:
+            raise BadSchedule("the start of a schedule must be before its end")
+
+    @property
+    def keeps(self) -> int:
+        """How many of the instants that were missed may fire, the newest first."""
+        return self.max_catch_up if self.misfire == "all" else 1
+
+    @property
+    def latest(self) -> int | None:
+        """How late an instant may be, by grace or because missed ones are skipped."""
+        return ON_TIME if self.misfire == "skip" and self.grace is None else self.grace
+
+
+Outcome = Literal["run", "caught_up", "waiting", "skipped"]
+
+
+class Firing(NamedTuple):
+    """What becomes of a due instant, or of a row of them that are skipped for one reason."""
+
+    instant: int
+    outcome: Outcome
+    reason: str | None = None
+    last_instant: int = 0
+    """Of a row of them; otherwise 0."""
+    row: int = 1
+
+
+class Plan(NamedTuple):
+    """What a look at a schedule leads to."""
+
+    firings: list[Firing]
+    next_at: int | None
+    """The cursor: every instant before it is accounted for."""
+    look_at: int | None
+    release: bool = False
+    """Whether the oldest firing that waits for the last run may run now."""
+    pause: str | None = None
+    """Why the schedule pauses itself."""
+
+
+class Standing(NamedTuple):
+    """What a plan must know beside the schedule."""
+
+    is_busy: bool
+    """Whether the run of an earlier firing is live."""
+    has_failed: bool
+    """Whether as many of the last runs failed as its rules allow."""
+
+
+def plan(schedule: ScheduleRecord, now: int, standing: Standing) -> Plan:
+    """Decide about every instant that is due, as far as one look goes."""
+    trigger, rules = read_trigger(schedule.trigger), read_rules(schedule.rules)
+    is_paused = schedule.state == "paused"
+    pause = None
+    if standing.has_failed and not is_paused:
+        is_paused, pause = True, f"its last {rules.pause_after} runs failed"
+    due = list(islice(_due(schedule, trigger, rules, now), PLAN_INSTANTS + rules.keeps))
+    is_whole = len(due) < PLAN_INSTANTS + rules.keeps
+    if not is_whole:
+        # All of these have as many successors as may be kept.
+        due = due[:PLAN_INSTANTS]
+    if is_paused:
+        firings = _skipped(due, "paused")
+    else:
+        kept = due[-rules.keeps :] if is_whole else []
+        firings = _skipped(due[: len(due) - len(kept)], "missed")
+        firings += _fire(schedule, rules, kept, now, standing)
+    last = due[-1] if due else None
+    next_at = schedule.next_at if last is None else following(trigger, rules, last)
+    release = schedule.waiting > 0 and not standing.is_busy
+    waiting = schedule.waiting + sum(f.outcome == "waiting" for f in firings) - release
+    look_at = None if next_at is None else next_at + _offset(schedule.name, next_at, rules.jitter)
+    if not is_whole:
+        look_at = now
+    elif waiting:
+        look_at = now + _RECHECK if look_at is None else min(look_at, now + _RECHECK)
+    return Plan(firings, next_at, look_at, release, pause)
+
+
+def first(name: str, trigger: Trigger, rules: Rules, now: int) -> tuple[int | None, int | None]:
+    """Return the first instant of a new schedule, and when to look at it."""
+    # One that is to happen once happens, however late it is asked for.
+    next_at = trigger.instant if isinstance(trigger, At) else following(trigger, rules, now)
+    if next_at is None:
+        return None, None
+    return next_at, next_at + _offset(name, next_at, rules.jitter)
+
+
+def following(trigger: Trigger, rules: Rules, instant: int) -> int | None:
+    """Return the next instant within the schedule's window."""
+    if rules.start is not None:
+        instant = max(instant, rules.start - 1)
+    found = trigger.next_after(instant)
+    return None if found is None or (rules.end is not None and found > rules.end) else found
+
+
+def instants(trigger: Trigger, rules: Rules, after: int) -> Iterator[int]:
+    """Return the due instants behind one, in their order."""
+    found = following(trigger, rules, after)
+    while found is not None:
+        yield found
+        found = following(trigger, rules, found)
+
+
+def _due(schedule: ScheduleRecord, trigger: Trigger, rules: Rules, now: int) -> Iterator[int]:
+    instant = schedule.next_at
+    while instant is not None and instant + _offset(schedule.name, instant, rules.jitter) <= now:
+        yield instant
+        instant = following(trigger, rules, instant)
+
+
+def _fire(
+    schedule: ScheduleRecord, rules: Rules, kept: list[int], now: int, standing: Standing
+) -> list[Firing]:
+    firings = []
+    is_busy = standing.is_busy or schedule.waiting > 0
+    for instant in kept:
+        late = now - instant - _offset(schedule.name, instant, rules.jitter)
+        if rules.latest is not None and late > rules.latest:
+            firings.append(Firing(instant, "skipped", "missed"))
+        elif not is_busy or rules.overlap == "allow":
+            firings.append(Firing(instant, "run" if late <= ON_TIME else "caught_up"))
+            is_busy = True
+        elif rules.overlap == "queue" and schedule.waiting + len(firings) < CATCH_UP:
+            firings.append(Firing(instant, "waiting", "overlap"))
+        else:
+            firings.append(Firing(instant, "skipped", "overlap"))
+    return firings
+
+
+def _skipped(due: list[int], reason: str) -> list[Firing]:
+    """Skip instants: a long row of them as one, the rest one by one."""
+    firings = []
+    row = len(due) - SINGLE_FIRINGS
+    if row > 1:
+        firings.append(Firing(due[0], "skipped", reason, due[row - 1], row))
+        due = due[row:]
+    return firings + [Firing(instant, "skipped", reason) for instant in due]
+
+
+def _offset(name: str, instant: int, jitter: int) -> int:
+    """Return by how much an instant is put off: the same for whoever asks."""
+    if jitter == 0:
+        return 0
+    digest = hashlib.blake2b(f"{name}\n{instant}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest) % jitter
+
+
+# -- as stored --
+
+
+def trigger_text(trigger: Trigger) -> str:
+    """Return a trigger as it is stored."""
+    data: dict[str, object]
+    if isinstance(trigger, Cron):
+        data = {"cron": trigger.expression, "tz": trigger.zone}
+    elif isinstance(trigger, Every):
+        data = {"every": trigger.interval, "anchor": trigger.anchor}
+    else:
+        data = {"at": trigger.instant}
+    return json.dumps(data)
+
+
+@lru_cache(maxsize=10_000)
+def read_trigger(text: str) -> Trigger:
+    """Return a stored trigger."""
+    data = json.loads(text)
+    if "cron" in data:
+        return Cron(data["cron"], data["tz"])
+    return At(data["at"]) if "at" in data else Every(data["every"], data["anchor"])
+
+
+def rules_text(rules: Rules) -> str:
+    """Return rules as they are stored."""
+    return json.dumps(asdict(rules))
+
+
+@lru_cache(maxsize=1000)
+def read_rules(text: str) -> Rules:
+    """Return stored rules."""
+    return Rules(**json.loads(text))
+
+
+def check_interval(seconds: float) -> int:
+    """Return an interval in microseconds, or say why it cannot be one."""
+    if not 1 <= seconds <= INTERVAL_SECONDS:
+        raise BadSchedule(
+            f"the interval of a schedule must be from 1 second to {INTERVAL_SECONDS}, "
+            f"not {seconds:g}; use a loop in one task for anything faster"
+        )
+    return round(seconds * SECOND)
+
+
+def _check_word(what: str, word: object, words: tuple[str, ...]) -> None:
+    if word not in words:
+        raise BadSchedule(f"{what} must be one of {', '.join(words)}, not {word!r}")
+
+
+def _duration(micros: int) -> str:
+    seconds = micros / SECOND
+    for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= size and seconds % size == 0:
+            count = int(seconds // size)
+            return unit if count == 1 else f"{count} {unit}s"
+    return "second" if seconds == 1 else f"{seconds:g} seconds"

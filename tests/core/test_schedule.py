@@ -1,0 +1,338 @@
+"""What becomes of each due instant of a schedule: a pure function of record and time."""
+
+from itertools import pairwise, takewhile
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duly.core.cron import Cron
+from duly.core.record import ScheduleRecord
+from duly.core.schedule import (
+    SECOND,
+    At,
+    Every,
+    Firing,
+    Plan,
+    Rules,
+    Standing,
+    Trigger,
+    check_interval,
+    first,
+    following,
+    instants,
+    plan,
+    read_rules,
+    read_trigger,
+    rules_text,
+    trigger_text,
+)
+from duly.errors import BadSchedule
+from duly.limits import CATCH_UP, PLAN_INSTANTS, SINGLE_FIRINGS
+
+MINUTE, HOUR = 60 * SECOND, 3600 * SECOND
+MINUTELY = Every(MINUTE, 0)
+FREE, BUSY = Standing(is_busy=False, has_failed=False), Standing(is_busy=True, has_failed=False)
+
+
+def schedule(trigger: Trigger = MINUTELY, next_at: int | None = MINUTE, **fields: Any):
+    rules = Rules(**{name: fields.pop(name) for name in list(fields) if name in RULES})
+    usual = {
+        "name": "tidy",
+        "version": 1,
+        "source": "code",
+        "place": "here",
+        "task": "tidy",
+        "queue": "default",
+        "lane": "thread",
+        "priority": 0,
+        "arguments": "[[],{}]",
+        "trigger": trigger_text(trigger),
+        "rules": rules_text(rules),
+        "state": "active",
+        "reason": None,
+        "next_at": next_at,
+        "look_at": next_at,
+        "waiting": 0,
+        "last_run_id": None,
+        "created_at": 0,
+        "updated_at": 0,
+    }
+    return ScheduleRecord(**usual | fields)
+
+
+RULES = Rules.__dataclass_fields__
+
+
+def outcomes(found: Plan) -> list[tuple[int, str, str | None]]:
+    return [(f.instant // MINUTE, f.outcome, f.reason) for f in found.firings]
+
+
+# -- on time --
+
+
+def test_nothing_happens_before_the_instant():
+    assert plan(schedule(), MINUTE - 1, FREE) == Plan([], MINUTE, MINUTE)
+
+
+def test_a_due_instant_runs_and_the_cursor_moves_behind_it():
+    assert plan(schedule(), MINUTE, FREE) == Plan([Firing(MINUTE, "run")], 2 * MINUTE, 2 * MINUTE)
+
+
+def test_once_is_once_and_never_too_late_to_be_asked_for():
+    at = At(5 * MINUTE)
+
+    assert first("x", at, Rules(), 60 * MINUTE) == (5 * MINUTE, 5 * MINUTE)
+    found = plan(schedule(at, 5 * MINUTE), 60 * MINUTE, FREE)
+    assert found == Plan([Firing(5 * MINUTE, "caught_up")], None, None)
+
+
+def test_a_window_has_a_first_and_a_last_instant():
+    rules = Rules(start=3 * MINUTE, end=5 * MINUTE)
+
+    assert list(instants(MINUTELY, rules, 0)) == [3 * MINUTE, 4 * MINUTE, 5 * MINUTE]
+    assert first("x", MINUTELY, rules, 0) == (3 * MINUTE, 3 * MINUTE)
+    last = plan(schedule(next_at=5 * MINUTE, end=5 * MINUTE), 5 * MINUTE, FREE)
+    assert (last.next_at, last.look_at) == (None, None)
+
+
+def test_an_interval_counts_elapsed_time_from_its_anchor():
+    every = Every(7 * MINUTE, 3 * MINUTE)
+
+    assert every.next_after(0) == 10 * MINUTE
+    assert every.next_after(10 * MINUTE) == 17 * MINUTE
+    assert every.next_after(10 * MINUTE - 1) == 10 * MINUTE
+
+
+# -- what was missed --
+
+
+def test_of_the_missed_instants_the_latest_is_caught_up():
+    found = plan(schedule(), 4 * MINUTE + 61 * SECOND, FREE)
+
+    assert outcomes(found) == [
+        (1, "skipped", "missed"),
+        (2, "skipped", "missed"),
+        (3, "skipped", "missed"),
+        (4, "skipped", "missed"),
+        (5, "run", None),
+    ]
+    hourly = schedule(Every(HOUR, 0), HOUR)
+    assert [f.outcome for f in plan(hourly, 3 * HOUR - 1, FREE).firings] == ["skipped", "caught_up"]
+
+
+def test_what_is_later_than_the_grace_is_skipped():
+    late = schedule(Every(HOUR, 0), HOUR, grace=10 * MINUTE)
+
+    assert outcomes(plan(late, HOUR + 10 * MINUTE, FREE)) == [(60, "caught_up", None)]
+    assert outcomes(plan(late, HOUR + 10 * MINUTE + 1, FREE)) == [(60, "skipped", "missed")]
+
+
+def test_a_schedule_that_skips_runs_only_what_is_on_time():
+    skipping = schedule(Every(HOUR, 0), HOUR, misfire="skip")
+
+    assert outcomes(plan(skipping, HOUR + 5 * MINUTE, FREE)) == [(60, "skipped", "missed")]
+    assert outcomes(plan(skipping, HOUR + 5 * SECOND, FREE)) == [(60, "run", None)]
+
+
+def test_all_are_caught_up_but_no_more_than_allowed_and_the_newest():
+    found = plan(
+        schedule(misfire="all", max_catch_up=2, overlap="allow"), 4 * MINUTE + 30 * SECOND, FREE
+    )
+
+    assert outcomes(found) == [
+        (1, "skipped", "missed"),
+        (2, "skipped", "missed"),
+        (3, "caught_up", None),
+        (4, "run", None),
+    ]
+
+
+def test_a_long_absence_is_accounted_for_in_pieces_and_in_few_rows():
+    absent = schedule()
+    now = (3 * PLAN_INSTANTS + 10) * MINUTE
+    accounted, looks = 0, 0
+    while True:
+        found = plan(absent, now, FREE)
+        accounted += sum(f.row for f in found.firings)
+        looks += 1
+        assert len(found.firings) <= SINGLE_FIRINGS + 2
+        if found.look_at != now:
+            break
+        assert {f.outcome for f in found.firings} == {"skipped"}
+        absent = absent._replace(next_at=found.next_at)
+
+    assert accounted == 3 * PLAN_INSTANTS + 10
+    assert looks == 4
+    assert found.firings[-1] == Firing(now, "run")
+
+
+# -- while the last run is live --
+
+
+def test_an_instant_that_finds_the_last_run_live_is_skipped_by_default():
+    assert outcomes(plan(schedule(), MINUTE, BUSY)) == [(1, "skipped", "overlap")]
+
+
+def test_or_runs_beside_it():
+    assert outcomes(plan(schedule(overlap="allow"), MINUTE, BUSY)) == [(1, "run", None)]
+
+
+def test_or_waits_for_it_and_is_looked_at_again_soon():
+    found = plan(schedule(overlap="queue"), MINUTE, BUSY)
+
+    assert outcomes(found) == [(1, "waiting", "overlap")]
+    assert (found.look_at, found.release) == (MINUTE + SECOND, False)
+
+
+def test_the_oldest_that_waits_goes_on_when_the_run_has_ended_and_others_queue_behind():
+    waiting = schedule(overlap="queue", waiting=2)
+    found = plan(waiting, MINUTE, FREE)
+
+    assert found.release
+    assert outcomes(found) == [(1, "waiting", "overlap")]
+    assert not plan(waiting, MINUTE, BUSY).release
+
+
+def test_no_more_than_a_thousand_wait():
+    found = plan(schedule(overlap="queue", waiting=CATCH_UP), MINUTE, BUSY)
+
+    assert outcomes(found) == [(1, "skipped", "overlap")]
+
+
+# -- pauses --
+
+
+def test_a_paused_schedule_accounts_for_its_instants_too():
+    found = plan(schedule(state="paused"), 2 * MINUTE, FREE)
+
+    assert outcomes(found) == [(1, "skipped", "paused"), (2, "skipped", "paused")]
+    assert found.next_at == 3 * MINUTE
+
+
+def test_a_schedule_pauses_itself_when_its_runs_keep_failing():
+    found = plan(schedule(pause_after=3), MINUTE, Standing(is_busy=False, has_failed=True))
+
+    assert outcomes(found) == [(1, "skipped", "paused")]
+    assert found.pause == "its last 3 runs failed"
+
+
+# -- jitter --
+
+
+def test_jitter_puts_every_instant_off_by_the_same_for_everybody():
+    late = schedule(jitter=30 * SECOND)
+    seen = set()
+    for minute in range(1, 50):
+        asked = late._replace(next_at=minute * MINUTE)
+        (look_at,) = {plan(asked, minute * MINUTE - 1, FREE).look_at for _ in range(2)}
+        assert look_at is not None
+        assert minute * MINUTE <= look_at < minute * MINUTE + 30 * SECOND
+        assert plan(asked, look_at - 1, FREE).firings == []
+        assert plan(asked, look_at, FREE).firings == [Firing(minute * MINUTE, "run")]
+        seen.add(look_at - minute * MINUTE)
+    assert len(seen) > 40
+
+
+# -- every instant once --
+
+triggers = st.one_of(
+    st.builds(
+        Every, st.integers(SECOND, 3 * HOUR), st.integers(0, 10 * HOUR).map(lambda n: n - n % 7)
+    ),
+    st.sampled_from(
+        [
+            Cron("*/5 * * * *", "UTC"),
+            Cron("30 2 * * *", "Europe/Paris"),
+            Cron("@hourly", "Asia/Tokyo"),
+        ]
+    ),
+)
+rules = st.builds(
+    Rules,
+    misfire=st.sampled_from(["latest", "all", "skip"]),
+    grace=st.none() | st.integers(0, HOUR),
+    max_catch_up=st.integers(1, 5),
+    overlap=st.sampled_from(["skip", "queue", "allow"]),
+    jitter=st.sampled_from([0, 0, 20 * SECOND]),
+)
+
+
+@given(
+    triggers,
+    rules,
+    st.lists(st.tuples(st.integers(0, 5 * HOUR), st.booleans(), st.booleans()), max_size=12),
+)
+def test_however_looks_and_pauses_fall_every_instant_is_accounted_for_once(trigger, rules, looks):
+    begin = 1_700_000_000 * SECOND
+    next_at, look_at = first("tidy", trigger, rules, begin)
+    asked = schedule(trigger, next_at)._replace(rules=rules_text(rules), look_at=look_at)
+    accounted, now = 0, begin
+    last = begin
+    for step, is_busy, is_paused in looks:
+        now += step
+        asked = asked._replace(state="paused" if is_paused else "active")
+        found = plan(asked, now, Standing(is_busy, has_failed=False))
+        for firing in found.firings:
+            assert firing.instant > last
+            last = max(firing.instant, firing.last_instant)
+            accounted += firing.row
+        waiting = sum(f.outcome == "waiting" for f in found.firings)
+        asked = asked._replace(
+            next_at=found.next_at,
+            look_at=found.look_at,
+            waiting=asked.waiting + waiting - found.release,
+        )
+        assert asked.waiting >= 0
+    due = list(
+        takewhile(lambda instant: instant < (asked.next_at or 0), instants(trigger, rules, begin))
+    )
+
+    assert accounted == len(due)
+    assert all(one < other for one, other in pairwise(due))
+
+
+# -- as stored --
+
+
+@pytest.mark.parametrize(
+    "trigger", [Cron("0 2 * * *", "Europe/Paris"), Every(5 * MINUTE, 17), At(99 * HOUR)]
+)
+def test_what_is_stored_is_read_back(trigger):
+    read = read_trigger(trigger_text(trigger))
+
+    assert trigger_text(read) == trigger_text(trigger)
+    assert following(read, Rules(), 0) == following(trigger, Rules(), 0)
+    assert read_rules(rules_text(Rules(jitter=5, end=9))) == Rules(jitter=5, end=9)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"misfire": "never"}, "misfire must be one of latest, all, skip"),
+        ({"overlap": "both"}, "overlap must be one of skip, queue, allow"),
+        ({"max_catch_up": 0}, "max_catch_up"),
+        ({"max_catch_up": 1001}, "max_catch_up"),
+        ({"pause_after": 0}, "pause_after"),
+        ({"start": 5, "end": 5}, "before its end"),
+    ],
+)
+def test_rules_that_cannot_be_meant_are_refused(options, problem):
+    with pytest.raises(BadSchedule, match=problem):
+        Rules(**options)
+
+
+@pytest.mark.parametrize("seconds", [0, 0.5, -1, float("nan"), float("inf"), 400 * 86_400])
+def test_an_interval_has_bounds(seconds):
+    with pytest.raises(BadSchedule, match="interval"):
+        check_interval(seconds)
+
+
+@pytest.mark.parametrize(
+    ("interval", "words"),
+    [(1, "second"), (5, "5 seconds"), (60, "minute"), (300, "5 minutes"), (7200, "2 hours"),
+     (86_400, "day"), (90, "90 seconds")],
+)  # fmt: skip
+def test_an_interval_can_be_said_in_words(interval, words):
+    assert Every(interval * SECOND, 0).in_words() == f"Every {words}"
