@@ -6,15 +6,18 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
 from duly.actor import acting
 from duly.api.dead import Dead
 from duly.api.queues import Queues, Workers
 from duly.api.runs import Runs
+from duly.api.schedules import SCHEDULE_OPTIONS, ScheduledOptions, Schedules, trigger_of
 from duly.core.key import check_key, check_name
 from duly.core.payload import CallCodec
 from duly.core.retry import NO_RETRIES, Retry
+from duly.core.schedule import Trigger
 from duly.errors import BadOption
 from duly.events import Bus
 from duly.observe.logs import log_event, logger
@@ -55,6 +58,7 @@ class Duly:
         self.dead = Dead(self)
         self.queues = Queues(self)
         self.workers = Workers(self)
+        self.schedules = Schedules(self)
         self._store: Store | None = None
         self._pid = os.getpid()
         self._opening = threading.Lock()
@@ -98,6 +102,55 @@ class Duly:
         definition = define(function, **options)
         self.registry.add(definition)
         return Task(self, definition)
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        tz: str = "UTC",
+        name: str | None = None,
+        **options: Unpack[ScheduledOptions],
+    ) -> Callable[[Callable[[], R]], Task[[], R]]:
+        """Make a function a task that runs at the times of a cron expression.
+
+        Options are those of a schedule and those of `@app.task`; without `name` the schedule is
+        named as its task.
+        """
+        trigger = trigger_of(cron=expression, tz=tz)
+        return lambda function: self._schedule(function, name, trigger, options)
+
+    def every(
+        self,
+        interval: timedelta | None = None,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        name: str | None = None,
+        **options: Unpack[ScheduledOptions],
+    ) -> Callable[[Callable[[], R]], Task[[], R]]:
+        """Make a function a task that runs again and again, so much elapsed time apart.
+
+        Options are those of a schedule and those of `@app.task`; without `name` the schedule is
+        named as its task.
+        """
+        total = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        trigger = trigger_of(every=(interval or timedelta()) + total)
+        return lambda function: self._schedule(function, name, trigger, options)
+
+    def _schedule(
+        self,
+        function: Callable[[], R],
+        name: str | None,
+        trigger: Trigger,
+        options: ScheduledOptions,
+    ) -> Task[[], R]:
+        rules = {key: value for key, value in options.items() if key in SCHEDULE_OPTIONS}
+        others = {key: value for key, value in options.items() if key not in SCHEDULE_OPTIONS}
+        task = self._define(function, others)
+        self.schedules.define(name or task.name, task, trigger, **rules)  # type: ignore[arg-type]
+        return task
 
     # -- the store --
 
@@ -172,7 +225,15 @@ class Duly:
             **settings,  # type: ignore[arg-type]  # checked by the dataclass itself
         )
         store = self.store
-        return EmbeddedWorker(store, self.registry, chosen, self.bus, runtime_folder(store), loop)
+        return EmbeddedWorker(
+            store,
+            self.registry,
+            chosen,
+            self.bus,
+            runtime_folder(store),
+            loop,
+            before_start=self.schedules.sync,
+        )
 
 
 def define(

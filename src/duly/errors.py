@@ -90,6 +90,28 @@ class RunNotFound(DulyError, LookupError):
         self.run_id = run_id
 
 
+class ScheduleNotFound(DulyError, LookupError):
+    """No schedule has this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"there is no schedule {name!r}; app.schedules.list() names all, and schedules that "
+            f"code defines appear when a worker has started"
+        )
+        self.name = name
+
+
+class ScheduleExists(DulyError):
+    """Two places define a schedule of one name."""
+
+    def __init__(self, name: str, asked: str, known: str) -> None:
+        super().__init__(
+            f"schedule {name!r} is asked for {asked} and is there already, defined {known}; "
+            f"give one of them another name"
+        )
+        self.name = name
+
+
 class RunNotFinal(DulyError):
     """An act that needs a final state met a run that still lives."""
 

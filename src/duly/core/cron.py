@@ -41,7 +41,7 @@ class Cron:
         self.expression = expression
         self.zone = zone
         self._fields = _NAMED.get(expression.strip().lower(), expression)
-        self._tz = zone_of(zone)
+        self.tz = zone_of(zone)
         parts = self._fields.split()
         minute, hour = parts[-5:-3] if len(parts) in {5, _WITH_SECONDS} else ("*", "*")
         self._means_time_of_day = "*" not in minute and "*" not in hour
@@ -66,25 +66,25 @@ class Cron:
         return CronSim(self._fields, datetime(2000, 1, 1)).explain()  # noqa: DTZ001 - a local time
 
     def _by_day(self, after: datetime) -> datetime | None:
-        for local in self._local_times(_local(after, self._tz)):
-            found = _first_instant(local, self._tz)
+        for local in self._local_times(_local(after, self.tz)):
+            found = _first_instant(local, self.tz)
             if found > after:
                 return found
         return None
 
     def _by_time(self, after: datetime) -> datetime | None:
-        here = after.astimezone(self._tz)
+        here = after.astimezone(self.tz)
         found = None
         for local in self._local_times(here.replace(tzinfo=None, fold=0)):
-            later = [moment for moment in _instants(local, self._tz) if moment > after]
+            later = [moment for moment in _instants(local, self.tz) if moment > after]
             if later:
                 found = later[0]
                 break
         if here.fold == 0 and _is_repeated(here):
             # The clock will go back behind this moment, to times that it has passed already.
-            back = _change_after(after, self._tz)
-            for local in self._local_times(_local(back, self._tz) - _SECOND):
-                again = _instants(local, self._tz)[-1]
+            back = _change_after(after, self.tz)
+            for local in self._local_times(_local(back, self.tz) - _SECOND):
+                again = _instants(local, self.tz)[-1]
                 return again if found is None else min(found, again)
         return found
 

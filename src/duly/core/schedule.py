@@ -4,7 +4,6 @@ A plan is a pure function of the schedule as stored, the store's time and whethe
 still live. Whoever looks first writes it down; everybody else finds the cursor moved.
 """
 
-import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -21,6 +20,8 @@ SECOND = 1_000_000
 ON_TIME = 60 * SECOND
 """What fires later than this was missed, and is caught up if the policy says so."""
 _RECHECK = SECOND
+UNANCHORED = -1
+"""The anchor of an interval that counts from when its schedule is added."""
 
 Misfire = Literal["latest", "all", "skip"]
 Overlap = Literal["skip", "queue", "allow"]
@@ -121,6 +122,8 @@ class Plan(NamedTuple):
     """Whether the oldest firing that waits for the last run may run now."""
     pause: str | None = None
     """Why the schedule pauses itself."""
+    broken: str | None = None
+    """Why it could not be planned."""
 
 
 class Standing(NamedTuple):
@@ -227,6 +230,8 @@ def _offset(name: str, instant: int, jitter: int) -> int:
     """Return by how much an instant is put off: the same for whoever asks."""
     if jitter == 0:
         return 0
+    import hashlib  # noqa: PLC0415 - loads OpenSSL, which few need
+
     digest = hashlib.blake2b(f"{name}\n{instant}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) % jitter
 
@@ -264,6 +269,22 @@ def rules_text(rules: Rules) -> str:
 def read_rules(text: str) -> Rules:
     """Return stored rules."""
     return Rules(**json.loads(text))
+
+
+def anchored(text: str, now: int) -> str:
+    """Return a stored trigger whose interval counts from now if nothing else was said."""
+    trigger = read_trigger(text)
+    if isinstance(trigger, Every) and trigger.anchor == UNANCHORED:
+        return trigger_text(Every(trigger.interval, now))
+    return text
+
+
+def is_same_trigger(wanted: str, known: str) -> bool:
+    """Say whether a trigger asks for what is known, which may have been anchored meanwhile."""
+    new, old = read_trigger(wanted), read_trigger(known)
+    if isinstance(new, Every) and isinstance(old, Every) and new.anchor == UNANCHORED:
+        return new.interval == old.interval
+    return wanted == known
 
 
 def check_interval(seconds: float) -> int:

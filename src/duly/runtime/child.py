@@ -50,6 +50,7 @@ def main() -> None:
         app = load(config["app"])
         app.use_url(config["url"])
         store = app.store
+        app.schedules.sync()
     except OUTAGES as error:
         sys.stderr.write(f"cannot start now: {error}\n")
         sys.exit(TRY_AGAIN)

@@ -37,7 +37,10 @@ class EmbeddedWorker:
         bus: Bus,
         slots_folder: Path,
         loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        before_start: Callable[[], None] = lambda: None,
     ) -> None:
+        self._before_start = before_start
         self._store = store
         self._registry = registry
         self._settings = settings
@@ -52,6 +55,7 @@ class EmbeddedWorker:
 
     def start(self) -> Self:
         """Begin to work."""
+        self._before_start()
         self._stopping = False
         self._keepalive = self._new_keepalive()
         self._begin()

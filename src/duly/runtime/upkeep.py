@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from duly.clock import monotonic
+from duly.clock import MICROSECONDS, monotonic
 from duly.core.outcome import HandedBack
 from duly.errors import AttemptTimedOut
 from duly.events import Bus, ClaimsHandedBack, Overdue
-from duly.limits import POLL_SECONDS, TICK_BATCH
+from duly.limits import FIRE_BATCH, POLL_SECONDS, TICK_BATCH
 from duly.runtime.claimer import Claimer
 from duly.runtime.hand import LOOP, Hand, Held
 from duly.runtime.report import Ended
@@ -14,7 +14,7 @@ from duly.runtime.runners.event_loop import EventLoopRunner
 from duly.runtime.runners.thread import ThreadRunner
 from duly.runtime.settler import Settler
 from duly.runtime.slots import Slots
-from duly.store.ops import Prune, Tick, Ticked
+from duly.store.ops import FireSchedules, Prune, Tick, Ticked
 from duly.store.protocol import Store
 
 _IDLE_PAUSE = 4.0
@@ -23,6 +23,8 @@ _PARKED_PAUSE = 5.0
 _SHORTEST_PAUSE = 0.02
 _STALE_SECONDS = 0.5
 _RECONCILE_PAUSE = 60.0
+_FIRING_SECONDS = 1
+_WHEN_CALLED = 3600.0
 _PRUNE_PAUSE = 60.0
 
 
@@ -32,12 +34,18 @@ class Promoter:
     name = "promote"
 
     def __init__(
-        self, store: Store, claimer: Claimer, slots: Slots, look_for_runs: Callable[[], None]
+        self,
+        store: Store,
+        claimer: Claimer,
+        slots: Slots,
+        look_for_runs: Callable[[], None],
+        fire: Callable[[], None],
     ) -> None:
         self._store = store
         self._claimer = claimer
         self._slots = slots
         self._look_for_runs = look_for_runs
+        self._fire = fire
         self._parked_looked_at = 0.0
 
     def tick(self) -> float:
@@ -49,6 +57,11 @@ class Promoter:
         stuck = peek.ready and self._claimer.found_nothing
         parked = peek.parked and now - self._parked_looked_at >= _PARKED_PAUSE
         next_due_in = peek.next_due_in
+        next_fire_in = peek.next_fire_in
+        if next_fire_in is not None and next_fire_in <= 0:
+            self._fire()
+            # It is under way; if it fails, this is when to look again.
+            next_fire_in = _FIRING_SECONDS * MICROSECONDS
         if due or stuck or parked:
             self._parked_looked_at = now
             (ticked,) = self._store.apply([Tick(TICK_BATCH)])
@@ -62,9 +75,27 @@ class Promoter:
         if peek.ready:
             self._look_for_runs()
         longest = _IDLE_PAUSE if self._store.hears_hints() else POLL_SECONDS
-        if next_due_in is None:
+        soonest = min(
+            (micros for micros in (next_due_in, next_fire_in) if micros is not None),
+            default=None,
+        )
+        if soonest is None:
             return longest
-        return min(longest, max(_SHORTEST_PAUSE, next_due_in / 1e6))
+        return min(longest, max(_SHORTEST_PAUSE, soonest / MICROSECONDS))
+
+
+class Scheduler:
+    """Fires the schedules that are due. Every worker does; nobody is elected."""
+
+    name = "schedule"
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def tick(self) -> float:
+        """Fire one bounded piece of what is due; the promoter says when there is something."""
+        (fired,) = self._store.apply([FireSchedules(FIRE_BATCH)])
+        return 0.0 if fired.looked_at == FIRE_BATCH else _WHEN_CALLED
 
 
 class Warden:

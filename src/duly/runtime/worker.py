@@ -32,7 +32,7 @@ from duly.runtime.runners.thread import ThreadRunner
 from duly.runtime.service import Service, ServiceLoop
 from duly.runtime.settler import Settler
 from duly.runtime.slots import Slots
-from duly.runtime.upkeep import Promoter, Pruner, Reconciler, Warden
+from duly.runtime.upkeep import Promoter, Pruner, Reconciler, Scheduler, Warden
 from duly.settings import WorkerSettings
 from duly.store.ops import RegisterWorker, Settled, Tick
 from duly.store.protocol import Peek, Section, Store
@@ -94,7 +94,10 @@ class Worker:
         )
         self._claims_ride = store.has_one_writer and not settings.queues
         self._claims = ServiceLoop("duly-claims", [self._claimer], bus)
-        self._promoter = Promoter(store, self._claimer, slots, self._look_for_runs)
+        self._promoter = Promoter(
+            store, self._claimer, slots, self._look_for_runs, self._fire_schedules
+        )
+        self._scheduler = Scheduler(store)
         self._upkeep = ServiceLoop("duly-upkeep", self._services(beats_since), bus)
         self._end_listening: Callable[[], None] = lambda: None
         self._life: Any = None
@@ -191,7 +194,8 @@ class Worker:
         try:
             self._store.apply([Tick(1)])
             peek = self._store.peek()
-            if peek.next_due_in is not None and peek.next_due_in <= 0:
+            coming = (peek.next_due_in, peek.next_fire_in)
+            if any(due_in is not None and due_in <= 0 for due_in in coming):
                 return False
             has_work = self._has_work(peek)
         except StoreError:
@@ -239,7 +243,15 @@ class Worker:
         )
         pruner = Pruner(self._store, self._settings.retention)
         reconciler = Reconciler(self._claimer, self._bus)
-        return [self._promoter, warden, self._journal, recoverer, reconciler, pruner]
+        return [
+            self._promoter,
+            self._scheduler,
+            warden,
+            self._journal,
+            recoverer,
+            reconciler,
+            pruner,
+        ]
 
     def _registration(self) -> RegisterWorker:
         return RegisterWorker(
@@ -297,6 +309,9 @@ class Worker:
 
     def _hurry_claimer(self) -> None:
         self._claims.hurry(self._claimer)
+
+    def _fire_schedules(self) -> None:
+        self._upkeep.hurry(self._scheduler)
 
     def _hurry_promoter_after(self, after: float) -> None:
         if after < 1.0:

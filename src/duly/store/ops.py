@@ -238,6 +238,76 @@ class ResetKey(NamedTuple):
     actor: str
 
 
+# -- ops of schedules ----------------------------------------------------------------------------
+
+
+class FireSchedules(NamedTuple):
+    """Account for every due instant of up to `limit` schedules. Answer: Fired."""
+
+    limit: int
+
+
+class Fired(NamedTuple):
+    """How many schedules were looked at, and how many runs that made."""
+
+    looked_at: int
+    runs: int
+
+    def __bool__(self) -> bool:
+        """Say whether there is something new to claim."""
+        return self.runs > 0
+
+
+class PutSchedule(NamedTuple):
+    """Add a schedule, or change the one of that name. Answer: Put."""
+
+    name: str
+    source: str
+    place: str
+    task: str
+    queue: str
+    lane: str
+    priority: int
+    arguments: str
+    trigger: str
+    rules: str
+    on_duplicate: str = "replace"
+    """What becomes of one that is there already: "replace", "keep" or "error"."""
+
+
+class Put(NamedTuple):
+    """What became of a PutSchedule: "created", "changed", "unchanged", "kept", "refused"."""
+
+    what: str
+    source: str
+    """Of the schedule that is there."""
+    place: str
+
+
+class SetSchedule(NamedTuple):
+    """Pause, resume ("active") or remove a schedule. Answer: its state before, or None."""
+
+    name: str
+    state: str
+    actor: str
+    reason: str = ""
+
+
+class RunSchedule(NamedTuple):
+    """Fire now, beside all due instants. Answer: the run's id, or None (unknown)."""
+
+    name: str
+    actor: str
+
+
+class BackfillSchedule(NamedTuple):
+    """Run these instants unless they have run. Answer: the runs' ids, or None (unknown)."""
+
+    name: str
+    instants: tuple[int, ...]
+    actor: str
+
+
 Op = (
     Enqueue
     | ClaimRuns
@@ -255,4 +325,9 @@ Op = (
     | DiscardDead
     | PauseQueue
     | ResetKey
+    | FireSchedules
+    | PutSchedule
+    | SetSchedule
+    | RunSchedule
+    | BackfillSchedule
 )

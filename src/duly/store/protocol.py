@@ -8,9 +8,11 @@ from duly.core.record import (
     Act,
     AttemptRecord,
     DeadGroup,
+    FiringRecord,
     LogLine,
     QueueRecord,
     RunRecord,
+    ScheduleRecord,
     WorkerRecord,
 )
 from duly.store.ops import Enqueue, Op, Settle, Settled
@@ -40,6 +42,19 @@ class Peek(NamedTuple):
     parked: bool
     next_due_in: int | None
     """Microseconds until a waiting run becomes due or a queued one expires."""
+    next_fire_in: int | None
+    """Microseconds until a schedule must be looked at."""
+
+
+class ScheduleFilter(NamedTuple):
+    """Which schedules to list, by name."""
+
+    name: str | None = None
+    after: str = ""
+    """Cursor: only names behind this one."""
+    removed: bool = False
+    source: str | None = None
+    limit: int = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +78,8 @@ class Inspector(Protocol):
     def list_queues(self) -> list[QueueRecord]: ...
     def list_dead_groups(self, which: RunFilter) -> list[DeadGroup]: ...
     def list_cancel_requests(self, worker_id: str) -> list[str]: ...
+    def list_schedules(self, which: ScheduleFilter) -> list[ScheduleRecord]: ...
+    def list_firings(self, schedule: str, before: int, limit: int) -> list[FiringRecord]: ...
     def peek(self) -> Peek: ...
     def now(self) -> int: ...
 

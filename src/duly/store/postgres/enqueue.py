@@ -87,8 +87,13 @@ def enqueue_keyed(session: Session, ops: Sequence[Enqueue]) -> list[Accepted]:
     answers = [_answer(op, holders) for op in ops]
     new = [op for op, answer in zip(ops, answers, strict=True) if answer.new]
     if new:
-        session.execute(*_insertion(new, again=True))
+        insert(session, new)
     return answers
+
+
+def insert(session: Session, ops: Sequence[Enqueue]) -> None:
+    """Insert runs, inside a transaction."""
+    session.execute(*_insertion(ops, again=True))
 
 
 def statement(op: Enqueue) -> Statement:

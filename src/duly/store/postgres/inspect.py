@@ -7,17 +7,20 @@ from duly.core.record import (
     Act,
     AttemptRecord,
     DeadGroup,
+    FiringRecord,
     LogLine,
     QueueRecord,
     RunRecord,
+    ScheduleRecord,
     WorkerRecord,
 )
 from duly.core.states import DEAD
 from duly.store.postgres.columns import is_run_id, texts
-from duly.store.protocol import Peek, RunFilter
+from duly.store.protocol import Peek, RunFilter, ScheduleFilter
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "inspect")
+SCHEDULES = load("duly.store.postgres", "schedules")
 
 
 class Query(Protocol):
@@ -96,6 +99,17 @@ class PostgresInspector:
     def peek(self) -> Peek:
         """Look whether there is something to do."""
         return Peek(*self._query(SQL["peek"], {})[0])
+
+    def list_schedules(self, which: ScheduleFilter) -> list[ScheduleRecord]:
+        """Return schedules by name."""
+        return [
+            ScheduleRecord._make(r) for r in self._query(SCHEDULES["schedules"], which._asdict())
+        ]
+
+    def list_firings(self, schedule: str, before: int, limit: int) -> list[FiringRecord]:
+        """Return what became of a schedule's instants, newest first."""
+        place = {"schedule": schedule, "before": before, "limit": limit}
+        return [FiringRecord._make(row) for row in self._query(SCHEDULES["firings"], place)]
 
     def now(self) -> int:
         """Return the wall time of this store, which is the server's."""

@@ -44,7 +44,7 @@ def cancel(session: Session, op: Cancel) -> str | None:
             if state in {State.QUEUED, State.RUNNING}:
                 continue
             return state
-        _record(session, op.actor, "cancel", op.run_id, op.reason)
+        record_act(session, op.actor, "cancel", op.run_id, op.reason)
         return answer
     raise StoreUnavailable(f"run {op.run_id} changes too fast to be cancelled now; try again")
 
@@ -64,7 +64,7 @@ def redrive(session: Session, op: Redrive) -> Redriven:
     if not _count(session, SQL["revive"], revival):
         return Redriven(done=False, state=_state(session, op.run_id))
     act = "redrive" if op.arguments is None else "edit and redrive"
-    _record(session, op.actor, act, op.run_id, op.reason)
+    record_act(session, op.actor, act, op.run_id, op.reason)
     return Redriven(done=True, state=State.QUEUED)
 
 
@@ -74,7 +74,7 @@ def discard_dead(session: Session, op: DiscardDead) -> Redriven:
         return Redriven(done=False, state=None)
     if not session.execute(SQL["discard"], {"run_id": op.run_id}).rowcount:
         return Redriven(done=False, state=_state(session, op.run_id))
-    _record(session, op.actor, "discard", op.run_id, op.reason)
+    record_act(session, op.actor, "discard", op.run_id, op.reason)
     return Redriven(done=True, state=State.CANCELLED)
 
 
@@ -82,14 +82,14 @@ def pause_queue(session: Session, op: PauseQueue) -> None:
     """Pause or resume a queue; claims look at the flag, a tick moves the rows."""
     session.execute(SQL["pause"], {"queue": op.queue, "paused": op.paused})
     act = "pause" if op.paused else "resume"
-    _record(session, op.actor, act, f"queue {op.queue}", op.reason)
+    record_act(session, op.actor, act, f"queue {op.queue}", op.reason)
 
 
 def reset_key(session: Session, op: ResetKey) -> bool:
     """Forget a key."""
     gone = session.execute(SQL["reset_key"], {"task": op.task, "key": op.key}).rowcount
     if gone:
-        _record(session, op.actor, "reset key", f"{op.task} {op.key}", "")
+        record_act(session, op.actor, "reset key", f"{op.task} {op.key}", "")
     return bool(gone)
 
 
@@ -120,6 +120,7 @@ def _count(session: Session, sql: str, parameters: Mapping[str, str | int | None
     return 0 if row is None else int(row[0])
 
 
-def _record(session: Session, actor: str, act: str, subject: str, reason: str) -> None:
+def record_act(session: Session, actor: str, act: str, subject: str, reason: str) -> None:
+    """Write down what an operator did."""
     row = {"actor": actor, "act": act, "subject": subject, "reason": reason}
     session.execute(SQL["record"], row)

@@ -115,6 +115,7 @@ def prune(session: Session, op: Prune) -> int:
     with session.pipeline():
         dropped = session.execute(PRUNE["drop_runs"], place)
         session.execute(PRUNE["drop_keys"], place)
+        session.execute(PRUNE["drop_firings"], place)
         session.execute(PRUNE["drop_workers"], place)
     ((count,),) = dropped.fetchall()
     return int(count)

@@ -16,7 +16,7 @@ from duly.errors import StoreUnavailable
 from duly.store import ops
 from duly.store.committer import Committer, Done
 from duly.store.ops import Op
-from duly.store.postgres import operate, upkeep
+from duly.store.postgres import operate, schedules, upkeep
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import Claimer
 from duly.store.postgres.connection import HOT, UPKEEP, Line, Session
@@ -42,6 +42,11 @@ _OPERATIONS: dict[type, tuple[str, _Verb]] = {
     ops.ResetKey: ("operate", operate.reset_key),
     ops.Recover: ("recover", upkeep.recover),
     ops.RecoverOrphans: ("recover", upkeep.recover_orphans),
+    ops.PutSchedule: ("operate", schedules.put),
+    ops.SetSchedule: ("operate", schedules.set_state),
+    ops.RunSchedule: ("operate", schedules.run_now),
+    ops.BackfillSchedule: ("operate", schedules.backfill),
+    ops.FireSchedules: ("operate", schedules.fire),
     ops.Tick: ("operate", upkeep.tick),
     ops.Prune: ("operate", upkeep.prune),
 }
@@ -65,8 +70,12 @@ _COMMITTERS = ("operate", "settle", "enqueue", "operate", "claim")
 _WAKING = (
     ops.Redrive,
     ops.PauseQueue,
+    ops.PutSchedule,
+    ops.SetSchedule,
+    ops.RunSchedule,
+    ops.BackfillSchedule,
 )
-_WAKING_IF_FOUND = (ops.Recover, ops.RecoverOrphans)
+_WAKING_IF_FOUND = (ops.Recover, ops.RecoverOrphans, ops.FireSchedules)
 
 
 class _Part(NamedTuple):

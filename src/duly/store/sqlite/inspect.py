@@ -9,16 +9,19 @@ from duly.core.record import (
     Act,
     AttemptRecord,
     DeadGroup,
+    FiringRecord,
     LogLine,
     QueueRecord,
     RunRecord,
+    ScheduleRecord,
     WorkerRecord,
 )
 from duly.core.states import DEAD
-from duly.store.protocol import Peek, RunFilter
+from duly.store.protocol import Peek, RunFilter, ScheduleFilter
 from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "inspect")
+SCHEDULES = load("duly.store.sqlite", "schedules")
 
 Query = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
 
@@ -78,9 +81,22 @@ class SqliteInspector:
 
     def peek(self) -> Peek:
         """Look whether there is something to do."""
-        ready, suspect, parked, due_at = self._query(SQL["peek"], {})[0]
-        next_due_in = None if due_at is None else due_at - self.now()
-        return Peek(bool(ready), bool(suspect), bool(parked), next_due_in)
+        ready, suspect, parked, due_at, look_at = self._query(SQL["peek"], {})[0]
+        now = self.now()
+        next_due_in = None if due_at is None else due_at - now
+        next_fire_in = None if look_at is None else look_at - now
+        return Peek(bool(ready), bool(suspect), bool(parked), next_due_in, next_fire_in)
+
+    def list_schedules(self, which: ScheduleFilter) -> list[ScheduleRecord]:
+        """Return schedules by name."""
+        return [
+            ScheduleRecord._make(r) for r in self._query(SCHEDULES["schedules"], which._asdict())
+        ]
+
+    def list_firings(self, schedule: str, before: int, limit: int) -> list[FiringRecord]:
+        """Return what became of a schedule's instants, newest first."""
+        place = {"schedule": schedule, "before": before, "limit": limit}
+        return [FiringRecord._make(row) for row in self._query(SCHEDULES["firings"], place)]
 
     def now(self) -> int:
         """Return the wall time of the store."""

@@ -35,7 +35,7 @@ def cancel(cursor: sqlite3.Cursor, op: Cancel, now: int) -> str | None:
         answer = "requested"
     else:
         return state
-    _record(cursor, op.actor, "cancel", op.run_id, op.reason, now)
+    record_act(cursor, op.actor, "cancel", op.run_id, op.reason, now)
     return answer
 
 
@@ -74,7 +74,7 @@ def redrive(cursor: sqlite3.Cursor, op: Redrive, now: int) -> Redriven:
     cursor.execute(SQL["drop_revived"], place)
     cursor.execute(SQL["hold_key_again"], place)
     act = "redrive" if op.arguments is None else "edit and redrive"
-    _record(cursor, op.actor, act, op.run_id, op.reason, now)
+    record_act(cursor, op.actor, act, op.run_id, op.reason, now)
     return Redriven(done=True, state=State.QUEUED)
 
 
@@ -85,7 +85,7 @@ def discard_dead(cursor: sqlite3.Cursor, op: DiscardDead, now: int) -> Redriven:
         return Redriven(done=False, state=None)
     if not cursor.execute(SQL["discard"], {"run_id": op.run_id}).rowcount:
         return Redriven(done=False, state=found[0])
-    _record(cursor, op.actor, "discard", op.run_id, op.reason, now)
+    record_act(cursor, op.actor, "discard", op.run_id, op.reason, now)
     return Redriven(done=True, state=State.CANCELLED)
 
 
@@ -93,14 +93,14 @@ def pause_queue(cursor: sqlite3.Cursor, op: PauseQueue, now: int) -> None:
     """Pause or resume a queue; claims look at the flag, a tick moves the rows."""
     cursor.execute(SQL["pause"], {"queue": op.queue, "paused": op.paused})
     act = "pause" if op.paused else "resume"
-    _record(cursor, op.actor, act, f"queue {op.queue}", op.reason, now)
+    record_act(cursor, op.actor, act, f"queue {op.queue}", op.reason, now)
 
 
 def reset_key(cursor: sqlite3.Cursor, op: ResetKey, now: int) -> bool:
     """Forget a key."""
     gone = cursor.execute(SQL["reset_key"], {"task": op.task, "key": op.key}).rowcount
     if gone:
-        _record(cursor, op.actor, "reset key", f"{op.task} {op.key}", "", now)
+        record_act(cursor, op.actor, "reset key", f"{op.task} {op.key}", "", now)
     return bool(gone)
 
 
@@ -119,8 +119,9 @@ def add_logs(cursor: sqlite3.Cursor, op: AddLogs, now: int) -> bool:  # noqa: AR
     return True
 
 
-def _record(
+def record_act(
     cursor: sqlite3.Cursor, actor: str, act: str, subject: str, reason: str, now: int
 ) -> None:
+    """Write down what an operator did."""
     row = {"actor": actor, "act": act, "subject": subject, "reason": reason, "now": now}
     cursor.execute(SQL["record"], row)

@@ -17,7 +17,7 @@ from duly.store.migrator import OLDEST_CODE
 from duly.store.ops import Enqueue, Op, Settle
 from duly.store.protocol import Statement
 from duly.store.schema import Migration, Schema
-from duly.store.sqlite import claim, enqueue, operate, settle, upkeep
+from duly.store.sqlite import claim, enqueue, operate, schedules, settle, upkeep
 from duly.store.sqlite.connection import (
     WriteLock,
     check_place,
@@ -53,6 +53,11 @@ _SINGLE: dict[type, tuple[str, _Verb]] = {
     ops.Recover: ("recover", upkeep.recover),
     ops.RecoverOrphans: ("recover", upkeep.recover_orphans),
     ops.HandBackUnknown: ("recover", upkeep.hand_back_unknown),
+    ops.PutSchedule: ("operate", schedules.put),
+    ops.SetSchedule: ("operate", schedules.set_state),
+    ops.RunSchedule: ("operate", schedules.run_now),
+    ops.BackfillSchedule: ("operate", schedules.backfill),
+    ops.FireSchedules: ("operate", schedules.fire),
     ops.Tick: ("operate", upkeep.tick),
     ops.Prune: ("operate", upkeep.prune),
     ops.ClaimRuns: ("claim", claim.claim),
@@ -71,6 +76,11 @@ _ORDER = [
     ops.Recover,
     ops.RecoverOrphans,
     ops.HandBackUnknown,
+    ops.PutSchedule,
+    ops.SetSchedule,
+    ops.RunSchedule,
+    ops.BackfillSchedule,
+    ops.FireSchedules,
     ops.Tick,
     ops.Prune,
     ops.ClaimRuns,
@@ -81,8 +91,17 @@ _WAKING = (
     Enqueue,
     ops.Redrive,
     ops.PauseQueue,
+    ops.PutSchedule,
+    ops.SetSchedule,
+    ops.RunSchedule,
+    ops.BackfillSchedule,
 )
-_WAKING_IF_FOUND = (ops.Recover, ops.RecoverOrphans, ops.HandBackUnknown)
+_WAKING_IF_FOUND = (
+    ops.Recover,
+    ops.RecoverOrphans,
+    ops.HandBackUnknown,
+    ops.FireSchedules,
+)
 
 
 class SqliteStore(SqliteInspector):

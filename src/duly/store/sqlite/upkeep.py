@@ -134,5 +134,6 @@ def prune(cursor: sqlite3.Cursor, op: Prune, now: int) -> int:
         for name in ("drop_run", "drop_attempts", "drop_logs", "drop_tags"):
             cursor.execute(PRUNE[name], {"run_id": run_id})
     cursor.execute(PRUNE["drop_keys"], {"now": now, "limit": limit})
+    cursor.execute(PRUNE["drop_firings"], {"before": before, "limit": limit})
     cursor.execute(PRUNE["drop_workers"], {"before": before})
     return len(rows)

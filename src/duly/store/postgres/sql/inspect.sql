@@ -142,6 +142,8 @@ SELECT coalesce(bool_or(lane <> 'suspect'), false), coalesce(bool_or(lane = 'sus
            (SELECT min(expires_at) FROM duly_waiting WHERE expires_at IS NOT NULL),
            (SELECT min(expires_at) FROM duly_runs
              WHERE state = 'queued' AND expires_at IS NOT NULL)))
+       - duly_microseconds(duly_now()),
+       (SELECT duly_microseconds(min(look_at)) FROM duly_schedules WHERE look_at IS NOT NULL)
        - duly_microseconds(duly_now())
   FROM duly_ready_lanes
 

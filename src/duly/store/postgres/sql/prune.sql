@@ -29,6 +29,17 @@ WITH old AS MATERIALIZED (
 )
 DELETE FROM duly_keys USING old WHERE duly_keys.task = old.task AND duly_keys.key = old.key
 
+-- :name drop_firings
+WITH old AS MATERIALIZED (
+    SELECT schedule, instant FROM duly_firings
+     WHERE fired_at < duly_now() - %(older_than)s::bigint * interval '1 microsecond'
+       AND outcome <> 'waiting'
+     LIMIT %(limit)s
+       FOR UPDATE SKIP LOCKED
+)
+DELETE FROM duly_firings AS firing
+ USING old WHERE firing.schedule = old.schedule AND firing.instant = old.instant
+
 -- :name drop_workers
 DELETE FROM duly_workers
  WHERE state <> 'live'

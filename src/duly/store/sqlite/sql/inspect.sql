@@ -113,5 +113,6 @@ SELECT coalesce(max(lane <> 'suspect'), 0), coalesce(max(lane = 'suspect'), 0),
             SELECT min(due_at) AS at FROM duly_waiting WHERE parked IS NULL
             UNION ALL SELECT min(expires_at) FROM duly_waiting WHERE expires_at IS NOT NULL
             UNION ALL SELECT min(expires_at) FROM duly_runs
-                       WHERE state = 'queued' AND expires_at IS NOT NULL))
+                       WHERE state = 'queued' AND expires_at IS NOT NULL)),
+       (SELECT min(look_at) FROM duly_schedules WHERE look_at IS NOT NULL)
   FROM duly_ready_lanes

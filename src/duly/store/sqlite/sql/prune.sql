@@ -20,5 +20,10 @@ DELETE FROM duly_keys
  WHERE (task, key) IN (SELECT task, key FROM duly_keys
                         WHERE expires_at IS NOT NULL AND expires_at <= :now LIMIT :limit)
 
+-- :name drop_firings
+DELETE FROM duly_firings
+ WHERE (schedule, instant) IN (SELECT schedule, instant FROM duly_firings
+                                WHERE fired_at < :before AND outcome <> 'waiting' LIMIT :limit)
+
 -- :name drop_workers
 DELETE FROM duly_workers WHERE state <> 'live' AND stopped_at < :before

@@ -1,0 +1,90 @@
+"""Schedules and their firings, as a program sees them."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from duly.core.cron import Cron
+from duly.core.record import FiringRecord, ScheduleRecord
+from duly.core.schedule import read_rules, read_trigger
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A schedule as it stands."""
+
+    name: str
+    task: str
+    state: str
+    """active, paused, ended or removed."""
+    reason: str | None
+    """Why it is not active, or what is wrong with it."""
+    when: str
+    """In words."""
+    tz: str
+    next_at: datetime | None
+    misfire: str
+    overlap: str
+    waiting: int
+    """Firings that wait for the last run to end."""
+    source: str
+    """Whether "code" defines it, or "runtime" did."""
+    place: str
+    version: int
+    is_registered: bool
+    """Whether a live worker knows its task; otherwise its runs wait for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class FiredAt:
+    """What became of a due instant."""
+
+    instant: datetime
+    outcome: str
+    """run, caught_up, waiting or skipped."""
+    reason: str | None
+    run_id: str | None
+    fired_at: datetime
+    instants: int = 1
+    """More than one for a long row of them that were skipped for one reason."""
+    last_instant: datetime | None = None
+
+
+def moment(micros: int) -> datetime:
+    """Return an instant as a datetime."""
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def shown(schedule: ScheduleRecord, tasks: frozenset[str]) -> Schedule:
+    """Return a schedule as a program sees it; `tasks` are those that live workers know."""
+    trigger, rules = read_trigger(schedule.trigger), read_rules(schedule.rules)
+    return Schedule(
+        schedule.name,
+        schedule.task,
+        schedule.state,
+        schedule.reason,
+        trigger.in_words(),
+        trigger.zone if isinstance(trigger, Cron) else "UTC",
+        None if schedule.next_at is None else moment(schedule.next_at),
+        rules.misfire,
+        rules.overlap,
+        schedule.waiting,
+        schedule.source,
+        schedule.place,
+        schedule.version,
+        schedule.task in tasks,
+    )
+
+
+def fired(row: FiringRecord) -> FiredAt:
+    """Return a row of the ledger as a program sees it."""
+    return FiredAt(
+        moment(row.instant),
+        row.outcome,
+        row.reason,
+        row.run_id,
+        moment(row.fired_at),
+        row.row,
+        moment(row.last_instant),
+    )

@@ -1,0 +1,327 @@
+"""`app.schedules`: what fires when, and what became of every due instant."""
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice, takewhile
+from typing import Any, TypedDict, Unpack
+
+from duly.actor import acting
+from duly.api.schedule_views import FiredAt, Schedule, fired, moment, shown
+from duly.core.cron import Cron
+from duly.core.key import check_name
+from duly.core.record import ScheduleRecord
+from duly.core.retry import Retry
+from duly.core.schedule import (
+    UNANCHORED,
+    At,
+    Every,
+    Misfire,
+    Overlap,
+    Rules,
+    Trigger,
+    check_interval,
+    instants,
+    read_rules,
+    read_trigger,
+    rules_text,
+    trigger_text,
+)
+from duly.errors import BadSchedule, ScheduleExists, ScheduleNotFound
+from duly.host import Host
+from duly.limits import CATCH_UP, PAGE
+from duly.run import Run, check_reason
+from duly.store.ops import BackfillSchedule, Put, PutSchedule, RunSchedule, SetSchedule
+from duly.store.protocol import ScheduleFilter
+from duly.task import Task, instant, microseconds
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """What is done about instants that were missed, or that find the last run still live."""
+
+    misfire: Misfire
+    """Of the instants that were missed run the "latest", "all", or "skip" them."""
+    grace: float | timedelta | None
+    """How late an instant may be and still fire; without end if None."""
+    max_catch_up: int
+    overlap: Overlap | None
+    """While the last run is live "skip", "queue" behind it, or "allow" both."""
+    jitter: float | timedelta
+    """Put every instant off by up to so much, the same for whoever looks."""
+    start: datetime | None
+    end: datetime | None
+    pause_after: int | None
+    """Failed runs in a row after which the schedule pauses itself."""
+
+
+class ScheduledOptions(ScheduleOptions, total=False):
+    """Those, and the options of `@app.task`."""
+
+    retries: int | Retry
+    timeout: float | None
+    queue: str
+    priority: int
+    on_crash: str
+    executor: str | None
+    retry_on: tuple[type[BaseException], ...]
+    give_up_on: tuple[type[BaseException], ...]
+    transaction: bool
+    expires: float | None
+    aliases: tuple[str, ...]
+
+
+SCHEDULE_OPTIONS = frozenset(ScheduleOptions.__annotations__)
+
+_FOREVER = 2**62
+_LONGEST_LIST = 1_000
+
+
+class Schedules:
+    """Cron, interval and one-time schedules."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._defined: dict[str, PutSchedule] = {}
+
+    # -- changing --
+
+    def add(
+        self,
+        name: str,
+        task: Task[..., Any],
+        *,
+        cron: str | None = None,
+        every: float | timedelta | None = None,
+        at: datetime | None = None,
+        tz: str = "UTC",
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+        on_duplicate: str = "replace",
+        actor: str | None = None,
+        **rules: Unpack[ScheduleOptions],
+    ) -> Schedule:
+        """Add a schedule at run time, or change the one of that name.
+
+        Exactly one of `cron`, `every` and `at` says when. `on_duplicate` says what becomes of a
+        schedule of that name that has not ended: "replace", "keep" it, or "error".
+        """
+        if on_duplicate not in {"replace", "keep", "error"}:
+            raise BadSchedule(
+                f'on_duplicate must be "replace", "keep" or "error", not {on_duplicate!r}'
+            )
+        op = _put(
+            name,
+            task,
+            trigger_of(cron=cron, every=every, at=at, tz=tz),
+            arguments=task.definition.codec.encode(tuple(args), kwargs or {}),
+            source="runtime",
+            place=acting(actor),
+            **rules,
+        )._replace(on_duplicate=on_duplicate)
+        (put,) = self._host.store.apply([op])
+        _check(op, put)
+        return self.get(name)
+
+    def define(
+        self,
+        name: str,
+        task: Task[..., Any],
+        trigger: Trigger,
+        **rules: Unpack[ScheduleOptions],
+    ) -> None:
+        """Define a schedule in code; workers make it known when they start."""
+        definition = task.definition
+        arguments = definition.codec.encode((), {})
+        op = _put(
+            name, task, trigger, arguments=arguments, source="code", place=definition.place, **rules
+        )
+        known = self._defined.get(name)
+        if known is not None and known.place != op.place:
+            raise ScheduleExists(name, f"in code, {op.place}", f"in code, {known.place}")
+        self._defined[name] = op
+
+    def sync(self) -> None:
+        """Make the store agree with the code: add, change, and mark as removed what is gone."""
+        store = self._host.store
+        ops = list(self._defined.values())
+        for op, put in zip(ops, store.apply(ops) if ops else [], strict=True):
+            _check(op, put)
+        # Other applications may share the store: only what our own modules had defined is removed.
+        modules = {_module_of(name) for name in self._host.registry.names()}
+        gone = [
+            schedule.name
+            for schedule in self._records(ScheduleFilter(source="code", limit=_LONGEST_LIST))
+            if schedule.name not in self._defined and _module_of(schedule.task) in modules
+        ]
+        if gone:
+            who = acting(None)
+            store.apply([SetSchedule(name, "removed", who, "gone from the code") for name in gone])
+
+    def pause(self, name: str, *, actor: str | None = None, reason: str = "") -> None:
+        """Skip what comes due until it is resumed; deploys and restarts do not end a pause."""
+        self._set(name, "paused", actor, reason)
+
+    def resume(self, name: str, *, actor: str | None = None, reason: str = "") -> None:
+        """Let it fire again."""
+        self._set(name, "active", actor, reason)
+
+    def remove(self, name: str, *, actor: str | None = None, reason: str = "") -> None:
+        """Let it fire no more; what became of its instants stays on record."""
+        self._set(name, "removed", actor, reason)
+
+    def run_now(self, name: str, *, actor: str | None = None) -> Run[Any]:
+        """Fire once, beside all due instants and whatever its state."""
+        (run_id,) = self._host.store.apply([RunSchedule(_named(name), acting(actor))])
+        if run_id is None:
+            raise ScheduleNotFound(name)
+        return Run(self._host, run_id)
+
+    def backfill(
+        self, name: str, start: datetime, end: datetime, *, actor: str | None = None
+    ) -> list[Run[Any]]:
+        """Run the instants from `start` to before `end` that have not run yet, skipped ones too."""
+        schedule = self._record(name)
+        begin, until = instant("start", start), instant("end", end)
+        due = instants(read_trigger(schedule.trigger), Rules(), begin - 1)
+        wanted = tuple(islice(takewhile(lambda found: found < until, due), CATCH_UP + 1))
+        if len(wanted) > CATCH_UP:
+            raise BadSchedule(
+                f"there are more than {CATCH_UP} instants of {name!r} in that time; backfill it in "
+                f"shorter pieces"
+            )
+        op = BackfillSchedule(name, wanted, acting(actor))
+        (run_ids,) = self._host.store.apply([op])
+        if run_ids is None:
+            raise ScheduleNotFound(name)
+        return [Run(self._host, run_id) for run_id in run_ids]
+
+    def _set(self, name: str, state: str, actor: str | None, reason: str) -> None:
+        op = SetSchedule(_named(name), state, acting(actor), check_reason(reason))
+        (before,) = self._host.store.apply([op])
+        if before is None:
+            raise ScheduleNotFound(name)
+
+    # -- looking --
+
+    def list(self, *, removed: bool = False) -> Sequence[Schedule]:
+        """Return the schedules by name."""
+        tasks = self._registered()
+        found = self._records(ScheduleFilter(removed=removed, limit=_LONGEST_LIST))
+        return [shown(schedule, tasks) for schedule in found]
+
+    def get(self, name: str) -> Schedule:
+        """Return a schedule, removed ones included."""
+        return shown(self._record(name), self._registered())
+
+    def next(self, name: str, count: int = 5) -> Sequence[datetime]:
+        """Return when it comes due next, in its own time zone."""
+        schedule = self._record(name)
+        if schedule.next_at is None or schedule.state == "removed":
+            return []
+        trigger, rules = read_trigger(schedule.trigger), read_rules(schedule.rules)
+        due = instants(trigger, rules, schedule.next_at - 1)
+        tz = trigger.tz if isinstance(trigger, Cron) else UTC
+        return [moment(found).astimezone(tz) for found in islice(due, count)]
+
+    def firings(
+        self, name: str, *, limit: int = PAGE, before: datetime | None = None
+    ) -> Sequence[FiredAt]:
+        """Return what became of its instants, newest first."""
+        until = _FOREVER if before is None else instant("before", before)
+        return [fired(row) for row in self._host.store.list_firings(_named(name), until, limit)]
+
+    def _record(self, name: str) -> ScheduleRecord:
+        found = self._host.store.list_schedules(ScheduleFilter(_named(name), removed=True))
+        if not found:
+            raise ScheduleNotFound(name)
+        return found[0]
+
+    def _records(self, which: ScheduleFilter) -> Iterator[ScheduleRecord]:
+        while page := self._host.store.list_schedules(which):
+            yield from page
+            which = which._replace(after=page[-1].name)
+
+    def _registered(self) -> frozenset[str]:
+        workers = self._host.store.list_workers()
+        known = (json.loads(worker.tasks) for worker in workers if worker.state == "live")
+        return frozenset(name for names in known for name in names)
+
+
+def trigger_of(
+    *,
+    cron: str | None = None,
+    every: float | timedelta | None = None,
+    at: datetime | None = None,
+    tz: str = "UTC",
+) -> Trigger:
+    """Return what was asked for, or say what is wrong with it."""
+    if sum(given is not None for given in (cron, every, at)) != 1:
+        raise BadSchedule("say when a schedule fires with exactly one of cron=, every= and at=")
+    if cron is not None:
+        return Cron(cron, tz)
+    if every is not None:
+        seconds = every.total_seconds() if isinstance(every, timedelta) else every
+        return Every(check_interval(seconds), UNANCHORED)
+    assert at is not None  # noqa: S101 - for the type checker
+    return At(instant("at", at))
+
+
+def _put(
+    name: str,
+    task: Task[..., Any],
+    trigger: Trigger,
+    *,
+    arguments: str,
+    source: str,
+    place: str,
+    misfire: Misfire = "latest",
+    grace: float | timedelta | None = None,
+    max_catch_up: int = 100,
+    overlap: Overlap | None = None,
+    jitter: float | timedelta = 0,
+    start: datetime | None = None,
+    end: datetime | None = None,
+    pause_after: int | None = None,
+) -> PutSchedule:
+    if overlap is None:
+        # One that happens once is not in its own way; and what is caught up is to run.
+        happens_once = isinstance(trigger, At)
+        overlap = "allow" if happens_once else "queue" if misfire == "all" else "skip"
+    rules = Rules(
+        misfire,
+        None if grace is None else microseconds("grace", grace),
+        max_catch_up,
+        overlap,
+        microseconds("jitter", jitter),
+        None if start is None else instant("start", start),
+        None if end is None else instant("end", end),
+        pause_after,
+    )
+    definition = task.definition
+    return PutSchedule(
+        _named(name),
+        source,
+        place,
+        definition.name,
+        definition.queue,
+        definition.lane,
+        definition.priority,
+        arguments,
+        trigger_text(trigger),
+        rules_text(rules),
+    )
+
+
+def _named(name: str) -> str:
+    return check_name("schedule", name)
+
+
+def _check(op: PutSchedule, put: Put) -> None:
+    if put.what == "refused":
+        known = "in code, " if put.source == "code" else "at run time by "
+        asked = "in code, " if op.source == "code" else "at run time by "
+        raise ScheduleExists(op.name, asked + op.place, known + put.place)
+
+
+def _module_of(task: str) -> str:
+    return task.rpartition(":")[0]

@@ -1,0 +1,131 @@
+"""Schedules: the statements of `store.scheduling` on PostgreSQL."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from duly.core.record import ScheduleRecord
+from duly.core.schedule import Standing
+from duly.store import scheduling
+from duly.store.ops import Enqueue
+from duly.store.postgres.columns import numbers, optional_numbers, optional_texts, texts
+from duly.store.postgres.connection import Session
+from duly.store.postgres.enqueue import insert
+from duly.store.postgres.operate import record_act
+from duly.store.scheduling import FiringRow, Found, Move
+from duly.store.statements import load
+
+SQL = load("duly.store.postgres", "schedules")
+
+OpT = TypeVar("OpT")
+AnswerT = TypeVar("AnswerT")
+
+
+class PostgresSchedules:
+    """The statements, on a transaction that is open."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def lock_due(self, limit: int) -> list[Found]:
+        """Lock schedules to look at, passing by those that others have locked."""
+        rows = self._session.execute(SQL["due"], {"limit": limit}).fetchall()
+        return [self._found(row) for row in rows]
+
+    def lock_one(self, name: str) -> Found | None:
+        """Lock a schedule."""
+        row = self._session.execute(SQL["one"], {"name": name}).fetchone()
+        return None if row is None else self._found(row)
+
+    def lock_name(self, name: str) -> int:
+        """Keep others from adding a schedule of that name; return the time."""
+        self._session.execute(SQL["lock_name"], {"name": name})
+        ((now,),) = self._session.execute("SELECT duly_microseconds(duly_now())").fetchall()
+        return int(now)
+
+    def add_firings(self, rows: list[FiringRow], *, makes_up: bool) -> set[tuple[str, int]]:
+        """Write what is not accounted for yet; return schedule and instant of what is new."""
+        # Sorted, as everybody locks rows in this order.
+        schedules, instants, lasts, counts, versions, outcomes, reasons, run_ids = zip(
+            *sorted(rows, key=lambda row: row[:2]), strict=True
+        )
+        found = self._session.execute(
+            SQL["add_firings"],
+            {
+                "schedules": texts(schedules),
+                "instants": numbers(instants),
+                "last_instants": numbers(lasts),
+                "rows": numbers(counts),
+                "versions": numbers(versions),
+                "outcomes": texts(outcomes),
+                "reasons": optional_texts(reasons),
+                "run_ids": optional_texts(run_ids),
+                "makes_up": makes_up,
+            },
+        )
+        return set(found.fetchall())
+
+    def release(self, schedule: str, run_id: str) -> bool:
+        """Give a run to the oldest firing that waits; say whether there was one."""
+        place = {"schedule": schedule, "run_id": run_id}
+        return bool(self._session.execute(SQL["release"], place).rowcount)
+
+    def drop_waiting(self, schedule: str, reason: str) -> None:
+        """Skip what waits."""
+        place = {"schedule": schedule, "reason": reason}
+        self._session.execute(SQL["drop_waiting"], place)
+
+    def move(self, moves: list[Move]) -> None:
+        """Move the cursors."""
+        names, next_ats, look_ats, waiting, states, reasons, last_run_ids = zip(
+            *sorted(moves), strict=True
+        )
+        self._session.execute(
+            SQL["move"],
+            {
+                "names": texts(names),
+                "next_ats": optional_numbers(next_ats),
+                "look_ats": optional_numbers(look_ats),
+                "waiting": numbers(waiting),
+                "states": texts(states),
+                "reasons": optional_texts(reasons),
+                "last_run_ids": optional_texts(last_run_ids),
+            },
+        )
+
+    def put(self, schedule: ScheduleRecord, pause_after: int | None) -> None:
+        """Write a schedule as it is to be."""
+        self._session.execute(SQL["put"], schedule._asdict() | {"pause_after": pause_after})
+
+    def enqueue(self, ops: list[Enqueue]) -> None:
+        """Accept runs."""
+        insert(self._session, ops)
+
+    def record_act(self, actor: str, act: str, subject: str, reason: str) -> None:
+        """Write down what an operator did."""
+        record_act(self._session, actor, act, subject, reason)
+
+    def _found(self, row: tuple[Any, ...]) -> Found:
+        *fields, is_busy, pause_after, now = row
+        schedule = ScheduleRecord._make(fields)
+        has_failed = (
+            pause_after is not None and self._failures(schedule, pause_after) >= pause_after
+        )
+        return Found(schedule, Standing(is_busy, has_failed), now)
+
+    def _failures(self, schedule: ScheduleRecord, limit: int) -> int:
+        place = {"schedule": schedule.name, "limit": limit}
+        ((count,),) = self._session.execute(SQL["failures"], place).fetchall()
+        return int(count)
+
+
+def _verb(
+    carry_out: Callable[[PostgresSchedules, OpT], AnswerT],
+) -> Callable[[Session, OpT], AnswerT]:
+    return lambda session, op: carry_out(PostgresSchedules(session), op)
+
+
+fire = _verb(scheduling.fire)
+put = _verb(scheduling.put)
+set_state = _verb(scheduling.set_state)
+run_now = _verb(scheduling.run_now)
+backfill = _verb(scheduling.backfill)

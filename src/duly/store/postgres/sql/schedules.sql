@@ -1,0 +1,117 @@
+-- schedules: fire what is due, and change what fires when.
+-- PostgreSQL has many writers: whoever looks at a schedule locks it, and others pass it by.
+
+-- :name due
+-- With each: whether its last run is live, how many failures it endures, and the time.
+SELECT name, version, source, place, task, queue, lane, priority, arguments, trigger, rules, state,
+       reason, duly_microseconds(next_at), duly_microseconds(look_at), waiting, last_run_id::text,
+       duly_microseconds(created_at), duly_microseconds(updated_at),
+       EXISTS (SELECT 1 FROM duly_runs WHERE id = plan.last_run_id)
+       OR EXISTS (SELECT 1 FROM duly_waiting WHERE id = plan.last_run_id),
+       pause_after,
+       duly_microseconds(duly_now())
+  FROM duly_schedules AS plan
+ WHERE look_at <= duly_now()
+ ORDER BY look_at LIMIT %(limit)s
+   FOR UPDATE SKIP LOCKED
+
+-- :name failures
+-- How many of its last runs failed, since it was last changed or resumed.
+SELECT count(*) FROM (
+       SELECT run.state
+         FROM duly_schedules AS plan
+         JOIN duly_firings AS fired
+           ON fired.schedule = plan.name AND fired.instant > plan.failures_from
+         JOIN duly_history AS run ON run.id = fired.run_id
+        WHERE plan.name = %(schedule)s
+        ORDER BY fired.instant DESC LIMIT %(limit)s) AS last
+ WHERE last.state IN ('failed', 'interrupted')
+
+-- :name one
+SELECT name, version, source, place, task, queue, lane, priority, arguments, trigger, rules, state,
+       reason, duly_microseconds(next_at), duly_microseconds(look_at), waiting, last_run_id::text,
+       duly_microseconds(created_at), duly_microseconds(updated_at),
+       EXISTS (SELECT 1 FROM duly_runs WHERE id = plan.last_run_id)
+       OR EXISTS (SELECT 1 FROM duly_waiting WHERE id = plan.last_run_id),
+       NULL, duly_microseconds(duly_now())
+  FROM duly_schedules AS plan
+ WHERE name = %(name)s
+   FOR UPDATE
+
+-- :name add_firings
+-- Guard: an instant that is accounted for stays as it is; only what was skipped can be made up for.
+INSERT INTO duly_firings
+    (schedule, instant, last_instant, instants, version, outcome, reason, run_id, fired_at)
+SELECT schedule, duly_time(instant), duly_time(last_instant), instants, version, outcome, reason,
+       run_id, duly_now()
+  FROM unnest(%(schedules)s::text[], %(instants)s::bigint[], %(last_instants)s::bigint[],
+              %(rows)s::integer[], %(versions)s::integer[], %(outcomes)s::text[],
+              %(reasons)s::text[], %(run_ids)s::uuid[])
+       AS firing(schedule, instant, last_instant, instants, version, outcome, reason, run_id)
+    ON CONFLICT (schedule, instant) DO UPDATE
+   SET outcome = excluded.outcome, reason = excluded.reason, run_id = excluded.run_id,
+       fired_at = excluded.fired_at
+ WHERE %(makes_up)s::boolean AND duly_firings.outcome = 'skipped' AND duly_firings.instants = 1
+RETURNING schedule, duly_microseconds(instant)
+
+-- :name release
+UPDATE duly_firings
+   SET outcome = 'run', run_id = %(run_id)s, fired_at = duly_now()
+ WHERE schedule = %(schedule)s
+   AND instant = (SELECT min(instant) FROM duly_firings
+                   WHERE schedule = %(schedule)s AND outcome = 'waiting')
+
+-- :name move
+UPDATE duly_schedules AS plan
+   SET next_at = duly_time(moved.next_at), look_at = duly_time(moved.look_at),
+       waiting = moved.waiting, state = moved.state, reason = moved.reason,
+       last_run_id = coalesce(moved.last_run_id, plan.last_run_id)
+  FROM unnest(%(names)s::text[], %(next_ats)s::bigint[], %(look_ats)s::bigint[],
+              %(waiting)s::integer[], %(states)s::text[], %(reasons)s::text[],
+              %(last_run_ids)s::uuid[])
+       AS moved(name, next_at, look_at, waiting, state, reason, last_run_id)
+ WHERE plan.name = moved.name
+
+-- :name put
+INSERT INTO duly_schedules
+    (name, version, source, place, task, queue, lane, priority, arguments, trigger, rules, state,
+     reason, next_at, look_at, waiting, last_run_id, created_at, updated_at, pause_after,
+     failures_from)
+VALUES (%(name)s, %(version)s, %(source)s, %(place)s, %(task)s, %(queue)s, %(lane)s, %(priority)s,
+        %(arguments)s, %(trigger)s, %(rules)s, %(state)s, %(reason)s,
+        duly_time(%(next_at)s::bigint), duly_time(%(look_at)s::bigint), %(waiting)s,
+        %(last_run_id)s, duly_time(%(created_at)s::bigint), duly_time(%(updated_at)s::bigint),
+        %(pause_after)s, duly_time(%(updated_at)s::bigint))
+    ON CONFLICT (name) DO UPDATE
+   SET version = excluded.version, source = excluded.source, place = excluded.place,
+       task = excluded.task, queue = excluded.queue, lane = excluded.lane,
+       priority = excluded.priority, arguments = excluded.arguments, trigger = excluded.trigger,
+       rules = excluded.rules, state = excluded.state, reason = excluded.reason,
+       next_at = excluded.next_at, look_at = excluded.look_at, waiting = excluded.waiting,
+       updated_at = excluded.updated_at, pause_after = excluded.pause_after,
+       failures_from = excluded.failures_from
+
+-- :name drop_waiting
+UPDATE duly_firings SET outcome = 'skipped', reason = %(reason)s, fired_at = duly_now()
+ WHERE schedule = %(schedule)s AND outcome = 'waiting'
+
+-- :name lock_name
+-- Two that put the same new schedule at once: the second waits, and finds the first one's.
+SELECT pg_advisory_xact_lock(duly_key_lock('schedule', %(name)s))
+
+-- :name schedules
+SELECT name, version, source, place, task, queue, lane, priority, arguments, trigger, rules, state,
+       reason, duly_microseconds(next_at), duly_microseconds(look_at), waiting, last_run_id::text,
+       duly_microseconds(created_at), duly_microseconds(updated_at)
+  FROM duly_schedules
+ WHERE name > %(after)s::text AND (%(name)s::text IS NULL OR name = %(name)s)
+   AND (%(removed)s::boolean OR state <> 'removed')
+   AND (%(source)s::text IS NULL OR source = %(source)s)
+ ORDER BY name LIMIT %(limit)s
+
+-- :name firings
+SELECT schedule, duly_microseconds(instant), duly_microseconds(last_instant), instants, version,
+       outcome, reason, run_id::text, duly_microseconds(fired_at)
+  FROM duly_firings
+ WHERE schedule = %(schedule)s AND instant < duly_time(%(before)s::bigint)
+ ORDER BY instant DESC LIMIT %(limit)s

@@ -1,0 +1,327 @@
+"""What the ops of schedules do, in terms of a few statements that each database has its own way of.
+
+The schedule's row is locked from the look to the commit, so an instant is decided about once: its
+firing, its run and the moved cursor are one transaction.
+"""
+
+from typing import Literal, NamedTuple, Protocol
+
+from duly.clock import new_id
+from duly.core.json_text import to_text
+from duly.core.record import ScheduleRecord
+from duly.core.schedule import (
+    Firing,
+    Plan,
+    Rules,
+    Standing,
+    anchored,
+    first,
+    is_same_trigger,
+    plan,
+    read_rules,
+    read_trigger,
+)
+from duly.errors import BadSchedule
+from duly.store.ops import (
+    BackfillSchedule,
+    Enqueue,
+    Fired,
+    FireSchedules,
+    Put,
+    PutSchedule,
+    RunSchedule,
+    SetSchedule,
+)
+
+_BROKEN_PAUSE = 60_000_000
+"""How soon a schedule is looked at again that could not be planned."""
+
+
+class Found(NamedTuple):
+    """A schedule that is locked, and what a plan must know of it."""
+
+    schedule: ScheduleRecord
+    standing: Standing
+    now: int
+
+
+class FiringRow(NamedTuple):
+    """A row for the ledger."""
+
+    schedule: str
+    instant: int
+    last_instant: int
+    row: int
+    version: int
+    outcome: str
+    reason: str | None
+    run_id: str | None
+
+
+class Move(NamedTuple):
+    """Where a schedule stands after a look."""
+
+    name: str
+    next_at: int | None
+    look_at: int | None
+    waiting: int
+    state: str
+    reason: str | None
+    last_run_id: str | None
+
+
+class Statements(Protocol):
+    """The statements, on an open transaction of one database."""
+
+    def lock_due(self, limit: int) -> list[Found]: ...
+    def lock_one(self, name: str) -> Found | None: ...
+    def lock_name(self, name: str) -> int:
+        """Keep others from adding a schedule of that name; return the time."""
+        ...
+
+    def add_firings(self, rows: list[FiringRow], *, makes_up: bool) -> set[tuple[str, int]]:
+        """Write what is not accounted for yet; return schedule and instant of what is new."""
+        ...
+
+    def release(self, schedule: str, run_id: str) -> bool:
+        """Give a run to the oldest firing that waits; say whether there was one."""
+        ...
+
+    def drop_waiting(self, schedule: str, reason: str) -> None: ...
+    def move(self, moves: list[Move]) -> None: ...
+    def put(self, schedule: ScheduleRecord, pause_after: int | None) -> None: ...
+    def enqueue(self, ops: list[Enqueue]) -> None: ...
+    def record_act(self, actor: str, act: str, subject: str, reason: str) -> None: ...
+
+
+def fire(on: Statements, op: FireSchedules) -> Fired:
+    """Account for what is due."""
+    found = on.lock_due(op.limit)
+    return Fired(len(found), _carry_out(on, found))
+
+
+def put(on: Statements, op: PutSchedule) -> Put:
+    """Add a schedule or change it; what an older one has missed is accounted for first."""
+    now = on.lock_name(op.name)
+    found = on.lock_one(op.name)
+    if found is None or found.schedule.state == "removed":
+        _put_new(on, op, now, found and found.schedule)
+        return Put("created", op.source, op.place)
+    known = found.schedule
+    if known.source != op.source or (op.on_duplicate == "error" and known.state != "ended"):
+        return Put("refused", known.source, known.place)
+    if op.on_duplicate == "keep":
+        return Put("kept", known.source, known.place)
+    is_when = is_same_trigger(op.trigger, known.trigger) and op.rules == known.rules
+    is_what = (op.task, op.queue, op.lane, op.priority, op.arguments) == known[4:9]
+    if is_when and is_what and op.place == known.place:
+        return Put("unchanged", known.source, known.place)
+    known = _catch_up(on, found)
+    changed = _wanted(op, now, known)
+    if is_when:
+        # It goes on where it is: only what it fires is another.
+        changed = changed._replace(
+            next_at=known.next_at, look_at=known.look_at, trigger=known.trigger
+        )
+    on.put(changed, read_rules(op.rules).pause_after)
+    return Put("changed", op.source, op.place)
+
+
+def set_state(on: Statements, op: SetSchedule) -> str | None:
+    """Pause, resume or remove; what was due before counts by how things stood then."""
+    found = on.lock_one(op.name)
+    if found is None or found.schedule.state == "removed":
+        return None
+    known = _catch_up(on, found)
+    on.record_act(op.actor, _ACTS[op.state], f"schedule {op.name}", op.reason)
+    if known.state == "ended" and op.state != "removed":
+        return known.state
+    if op.state == "removed":
+        on.drop_waiting(op.name, "removed")
+        known = known._replace(waiting=0, look_at=None)
+    reason = (op.reason or f"by {op.actor}") if op.state != "active" else None
+    changed = known._replace(state=op.state, reason=reason, updated_at=found.now)
+    on.put(changed, read_rules(known.rules).pause_after)
+    return found.schedule.state
+
+
+def run_now(on: Statements, op: RunSchedule) -> str | None:
+    """Fire beside all due instants, whatever the schedule's state."""
+    found = on.lock_one(op.name)
+    if found is None or found.schedule.state == "removed":
+        return None
+    on.record_act(op.actor, "run schedule", f"schedule {op.name}", "")
+    run_id = new_id()
+    _fire_rows(on, found, [Firing(found.now, "run", f"by {op.actor}")], [run_id])
+    return run_id
+
+
+def backfill(on: Statements, op: BackfillSchedule) -> list[str] | None:
+    """Run instants that were skipped, or that lie before the schedule's time."""
+    found = on.lock_one(op.name)
+    if found is None or found.schedule.state == "removed":
+        return None
+    on.record_act(op.actor, "backfill schedule", f"schedule {op.name}", "")
+    firings = [Firing(instant, "caught_up", f"by {op.actor}") for instant in op.instants]
+    return _fire_rows(on, found, firings, [new_id() for _ in firings], makes_up=True)
+
+
+_ACTS = {"paused": "pause schedule", "active": "resume schedule", "removed": "remove schedule"}
+
+
+def _carry_out(on: Statements, found: list[Found]) -> int:
+    """Write down what is planned for each; return how many runs that made."""
+    rows: list[FiringRow] = []
+    runs: dict[tuple[str, int], Enqueue] = {}
+    plans: list[tuple[Found, Plan]] = []
+    released: list[tuple[Found, str]] = []
+    for each in found:
+        planned = _plan(each)
+        plans.append((each, planned))
+        for firing in planned.firings:
+            run_id = new_id() if firing.outcome in {"run", "caught_up"} else None
+            rows.append(_row(each.schedule, firing, run_id))
+            if run_id is not None:
+                runs[each.schedule.name, firing.instant] = _enqueue(each.schedule, run_id)
+        if planned.release:
+            released.append((each, new_id()))
+    new = on.add_firings(rows, makes_up=False) if rows else set()
+    ops = [run for place, run in runs.items() if place in new]
+    last = {place[0]: run.run_id for place, run in runs.items() if place in new}
+    for each, run_id in released:
+        if on.release(each.schedule.name, run_id):
+            ops.append(_enqueue(each.schedule, run_id))
+            last[each.schedule.name] = run_id
+    if ops:
+        on.enqueue(ops)
+    if plans:
+        on.move([_move(each, planned, last, new) for each, planned in plans])
+    return len(ops)
+
+
+def _plan(found: Found) -> Plan:
+    try:
+        return plan(found.schedule, found.now, found.standing)
+    except BadSchedule as error:
+        # A time zone that this machine does not know, say. Another one may, or it comes back.
+        look_at = found.now + _BROKEN_PAUSE
+        return Plan([], found.schedule.next_at, look_at, broken=str(error))
+
+
+def _move(found: Found, planned: Plan, last: dict[str, str], new: set[tuple[str, int]]) -> Move:
+    schedule = found.schedule
+    queued = sum(
+        f.outcome == "waiting" and (schedule.name, f.instant) in new for f in planned.firings
+    )
+    waiting = max(0, schedule.waiting + queued - planned.release)
+    state, reason = schedule.state, planned.broken or schedule.reason
+    if planned.broken is None and state == "active":
+        reason = None
+    if planned.pause is not None:
+        state, reason = "paused", planned.pause
+    elif planned.look_at is None:
+        state, reason = "ended", None
+    return Move(
+        schedule.name,
+        planned.next_at,
+        planned.look_at,
+        waiting,
+        state,
+        reason,
+        last.get(schedule.name),
+    )
+
+
+def _catch_up(on: Statements, found: Found) -> ScheduleRecord:
+    """Account for all that is due by now, as the schedule stands; return it as it is then."""
+    while (look_at := found.schedule.look_at) is not None and look_at <= found.now:
+        _carry_out(on, [found])
+        again = on.lock_one(found.schedule.name)
+        assert again is not None  # noqa: S101 - it is locked
+        # At one time, so that this ends.
+        found = again._replace(now=found.now)
+    return found.schedule
+
+
+def _fire_rows(
+    on: Statements,
+    found: Found,
+    firings: list[Firing],
+    run_ids: list[str],
+    *,
+    makes_up: bool = False,
+) -> list[str]:
+    pairs = list(zip(firings, run_ids, strict=True))
+    rows = [_row(found.schedule, firing, run_id) for firing, run_id in pairs]
+    new = on.add_firings(rows, makes_up=makes_up) if rows else set()
+    fired = [run_id for firing, run_id in pairs if (found.schedule.name, firing.instant) in new]
+    if fired:
+        on.enqueue([_enqueue(found.schedule, run_id) for run_id in fired])
+    return fired
+
+
+def _row(schedule: ScheduleRecord, firing: Firing, run_id: str | None) -> FiringRow:
+    last = firing.last_instant or firing.instant
+    return FiringRow(
+        schedule.name,
+        firing.instant,
+        last,
+        firing.row,
+        schedule.version,
+        firing.outcome,
+        firing.reason,
+        run_id,
+    )
+
+
+def _enqueue(schedule: ScheduleRecord, run_id: str) -> Enqueue:
+    return Enqueue(
+        run_id,
+        schedule.task,
+        schedule.queue,
+        schedule.lane,
+        schedule.priority,
+        schedule.arguments,
+        delay=0,
+        at=None,
+        expires=None,
+        tags=to_text({"schedule": schedule.name}),
+        key=None,
+    )
+
+
+def _put_new(on: Statements, op: PutSchedule, now: int, removed: ScheduleRecord | None) -> None:
+    on.put(_wanted(op, now, removed), read_rules(op.rules).pause_after)
+
+
+def _wanted(op: PutSchedule, now: int, known: ScheduleRecord | None) -> ScheduleRecord:
+    """Return the schedule as asked for, beginning now; a pause outlives what is changed."""
+    trigger = anchored(op.trigger, now)
+    rules: Rules = read_rules(op.rules)
+    next_at, look_at = first(op.name, read_trigger(trigger), rules, now)
+    state: Literal["active", "paused", "ended"] = "active" if look_at is not None else "ended"
+    is_paused = known is not None and known.state == "paused" and state == "active"
+    waiting = known.waiting if known is not None else 0
+    if waiting and look_at is None:
+        state, look_at = "active", now
+    return ScheduleRecord(
+        op.name,
+        known.version + 1 if known is not None else 1,
+        op.source,
+        op.place,
+        op.task,
+        op.queue,
+        op.lane,
+        op.priority,
+        op.arguments,
+        trigger,
+        op.rules,
+        "paused" if is_paused else state,
+        known.reason if known is not None and is_paused else None,
+        next_at,
+        look_at,
+        waiting,
+        known.last_run_id if known is not None else None,
+        known.created_at if known is not None else now,
+        now,
+    )

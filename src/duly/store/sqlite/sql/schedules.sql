@@ -1,0 +1,91 @@
+-- schedules: fire what is due, and change what fires when.
+
+-- :name due
+-- With each: whether its last run is live, and how many failures it endures.
+SELECT name, version, source, place, task, queue, lane, priority, arguments, trigger, rules, state,
+       reason, next_at, look_at, waiting, last_run_id, created_at, updated_at,
+       EXISTS (SELECT 1 FROM duly_runs WHERE id = plan.last_run_id)
+       OR EXISTS (SELECT 1 FROM duly_waiting WHERE id = plan.last_run_id),
+       pause_after
+  FROM duly_schedules AS plan
+ WHERE look_at <= :now
+ ORDER BY look_at LIMIT :limit
+
+-- :name failures
+-- How many of its last runs failed, since it was last changed or resumed.
+SELECT count(*) FROM (
+       SELECT run.state
+         FROM duly_schedules AS plan
+         JOIN duly_firings AS fired
+           ON fired.schedule = plan.name AND fired.instant > plan.failures_from
+         JOIN duly_history AS run ON run.id = fired.run_id
+        WHERE plan.name = :schedule
+        ORDER BY fired.instant DESC LIMIT :limit) AS last
+ WHERE last.state IN ('failed', 'interrupted')
+
+-- :name one
+SELECT name, version, source, place, task, queue, lane, priority, arguments, trigger, rules, state,
+       reason, next_at, look_at, waiting, last_run_id, created_at, updated_at,
+       EXISTS (SELECT 1 FROM duly_runs WHERE id = plan.last_run_id)
+       OR EXISTS (SELECT 1 FROM duly_waiting WHERE id = plan.last_run_id),
+       NULL
+  FROM duly_schedules AS plan
+ WHERE name = :name
+
+-- :name add_firings
+-- Guard: an instant that is accounted for stays as it is; only what was skipped can be made up for.
+INSERT INTO duly_firings
+    (schedule, instant, last_instant, instants, version, outcome, reason, run_id, fired_at)
+VALUES (:schedule, :instant, :last_instant, :row, :version, :outcome, :reason, :run_id, :now)
+    ON CONFLICT (schedule, instant) DO UPDATE
+   SET outcome = excluded.outcome, reason = excluded.reason, run_id = excluded.run_id,
+       fired_at = excluded.fired_at
+ WHERE :makes_up AND duly_firings.outcome = 'skipped' AND duly_firings.instants = 1
+
+-- :name release
+UPDATE duly_firings
+   SET outcome = 'run', run_id = :run_id, fired_at = :now
+ WHERE schedule = :schedule
+   AND instant = (SELECT min(instant) FROM duly_firings INDEXED BY duly_firings_waiting
+                   WHERE schedule = :schedule AND outcome = 'waiting')
+
+-- :name move
+UPDATE duly_schedules
+   SET next_at = :next_at, look_at = :look_at, waiting = :waiting, state = :state, reason = :reason,
+       last_run_id = coalesce(:last_run_id, last_run_id)
+ WHERE name = :name
+
+-- :name put
+INSERT INTO duly_schedules
+    (name, version, source, place, task, queue, lane, priority, arguments, trigger, rules, state,
+     reason, next_at, look_at, waiting, last_run_id, created_at, updated_at, pause_after,
+     failures_from)
+VALUES (:name, :version, :source, :place, :task, :queue, :lane, :priority, :arguments, :trigger,
+        :rules, :state, :reason, :next_at, :look_at, :waiting, :last_run_id, :created_at,
+        :updated_at, :pause_after, :updated_at)
+    ON CONFLICT (name) DO UPDATE
+   SET version = excluded.version, source = excluded.source, place = excluded.place,
+       task = excluded.task, queue = excluded.queue, lane = excluded.lane,
+       priority = excluded.priority, arguments = excluded.arguments, trigger = excluded.trigger,
+       rules = excluded.rules, state = excluded.state, reason = excluded.reason,
+       next_at = excluded.next_at, look_at = excluded.look_at, waiting = excluded.waiting,
+       updated_at = excluded.updated_at, pause_after = excluded.pause_after,
+       failures_from = excluded.failures_from
+
+-- :name drop_waiting
+UPDATE duly_firings SET outcome = 'skipped', reason = :reason, fired_at = :now
+ WHERE schedule = :schedule AND outcome = 'waiting'
+
+-- :name schedules
+SELECT name, version, source, place, task, queue, lane, priority, arguments, trigger, rules, state,
+       reason, next_at, look_at, waiting, last_run_id, created_at, updated_at
+  FROM duly_schedules
+ WHERE name > :after AND (:name IS NULL OR name = :name) AND (:removed OR state <> 'removed')
+   AND (:source IS NULL OR source = :source)
+ ORDER BY name LIMIT :limit
+
+-- :name firings
+SELECT schedule, instant, last_instant, instants, version, outcome, reason, run_id, fired_at
+  FROM duly_firings
+ WHERE schedule = :schedule AND instant < :before
+ ORDER BY instant DESC LIMIT :limit

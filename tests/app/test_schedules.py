@@ -1,0 +1,224 @@
+"""`app.schedules`, and schedules that code defines."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from duly import BadOption, Duly
+from duly.errors import BadSchedule, ScheduleExists, ScheduleNotFound
+from duly.store.ops import FireSchedules
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def digest(app: Duly):
+    """A task that takes an argument."""
+
+    @app.task(name="shop:digest", queue="mail", priority=2)
+    def digest(user: int = 0) -> int:
+        return user
+
+    return digest
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def test_a_schedule_is_added_at_run_time(app, digest):
+    added = app.schedules.add(
+        "digest:42", digest, cron="0 7 * * MON-FRI", args=(42,), tz="Europe/Paris"
+    )
+
+    assert (added.name, added.task, added.state) == ("digest:42", "shop:digest", "active")
+    assert (added.when, added.tz) == ("At 07:00 on Monday through Friday", "Europe/Paris")
+    assert (added.misfire, added.overlap, added.source) == ("latest", "skip", "runtime")
+    assert app.schedules.get("digest:42") == added
+    assert [schedule.name for schedule in app.schedules.list()] == ["digest:42"]
+    upcoming = app.schedules.next("digest:42", 7)
+    assert len(upcoming) == 7
+    assert upcoming[0] == added.next_at
+    assert {(at.hour, at.minute) for at in upcoming} == {(7, 0)}
+    assert all(at.tzinfo == ZoneInfo("Europe/Paris") and at.weekday() < 5 for at in upcoming)
+
+
+def test_its_runs_are_as_its_task_and_its_arguments_say(app, digest):
+    app.schedules.add("once", digest, at=now(), kwargs={"user": 7})
+
+    app.store.apply([FireSchedules(10)])
+
+    (run,) = app.runs.list()
+    record = run.record
+    assert (record.queue, record.priority) == ("mail", 2)
+    assert json.loads(record.arguments) == [[], {"user": 7}]
+    assert [found.id for found in app.runs.list(tag=("schedule", "once"))] == [run.id]
+    (fired,) = app.schedules.firings("once")
+    assert (fired.outcome, fired.run_id) == ("run", run.id)
+    assert app.schedules.get("once").state == "ended"
+
+
+@pytest.mark.parametrize(
+    ("on_duplicate", "hour"), [("replace", 8), ("keep", 7)], ids=["replace", "keep"]
+)
+def test_a_second_one_of_the_same_name_replaces_or_is_dropped(app, digest, on_duplicate, hour):
+    app.schedules.add("digest", digest, cron="0 7 * * *")
+
+    app.schedules.add("digest", digest, cron="0 8 * * *", on_duplicate=on_duplicate)
+
+    assert {at.hour for at in app.schedules.next("digest")} == {hour}
+
+
+def test_or_is_an_error_that_names_both(app, digest):
+    app.schedules.add("digest", digest, cron="0 7 * * *", actor="ada")
+
+    with pytest.raises(ScheduleExists, match=r"'digest' is asked for at run time by bob .* by ada"):
+        app.schedules.add("digest", digest, cron="0 8 * * *", on_duplicate="error", actor="bob")
+
+
+def test_two_reminders_to_one_user_both_come(app, digest):
+    app.schedules.add("remind:1", digest, at=now())
+    app.store.apply([FireSchedules(10)])
+    app.schedules.add("remind:1", digest, at=now())
+    app.store.apply([FireSchedules(10)])
+
+    assert len(app.runs.list()) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({}, "exactly one of cron=, every= and at="),
+        ({"cron": "* * * * *", "every": 5}, "exactly one of"),
+        ({"cron": "0 0 31 2 *"}, "cron expression"),
+        ({"cron": "* * * * *", "tz": "Mars"}, "no time zone"),
+        ({"every": 0.1}, "interval"),
+        ({"at": datetime(2030, 1, 1)}, "has no time zone"),  # noqa: DTZ001 - that is the mistake
+        ({"every": 5, "misfire": "maybe"}, "misfire"),
+        ({"every": 5, "on_duplicate": "both"}, "on_duplicate"),
+        ({"every": 5, "jitter": -1}, "jitter"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_and_nothing_is_written(app, digest, options, problem):
+    with pytest.raises(BadOption, match=problem):
+        app.schedules.add("digest", digest, **options)
+
+    assert app.schedules.list() == []
+
+
+@pytest.mark.parametrize("act", ["pause", "resume", "remove", "run_now", "get", "next"])
+def test_a_schedule_that_is_not_there_is_named(app, act):
+    with pytest.raises(ScheduleNotFound, match="no schedule 'nothing'"):
+        getattr(app.schedules, act)("nothing")
+
+
+def test_pause_resume_run_and_remove(app, digest):
+    app.schedules.add("digest", digest, every=60)
+
+    app.schedules.pause("digest", reason="too loud")
+    assert (app.schedules.get("digest").state, app.schedules.get("digest").reason) == (
+        "paused",
+        "too loud",
+    )
+    app.schedules.resume("digest")
+    assert app.schedules.get("digest").state == "active"
+    run = app.schedules.run_now("digest", actor="ada")
+    assert run.state == "queued"
+    app.schedules.remove("digest")
+    assert app.schedules.list() == []
+    assert [s.name for s in app.schedules.list(removed=True)] == ["digest"]
+    assert [f.reason for f in app.schedules.firings("digest")] == ["by ada"]
+
+
+def test_a_backfill_runs_the_instants_of_a_span_once(app, digest):
+    app.schedules.add("digest", digest, cron="0 * * * *")
+    start = datetime(2025, 3, 1, tzinfo=UTC)
+
+    runs = app.schedules.backfill("digest", start, start + timedelta(hours=5))
+    again = app.schedules.backfill("digest", start, start + timedelta(hours=6))
+
+    assert (len(runs), len(again)) == (5, 1)
+    with pytest.raises(BadSchedule, match="shorter pieces"):
+        app.schedules.backfill("digest", start, start + timedelta(days=365))
+
+
+# -- in code --
+
+
+def test_schedules_of_the_code_are_made_known_when_a_worker_starts(app):
+    @app.cron("0 2 * * *", tz="Europe/Paris", retries=3, name="nightly")
+    def nightly() -> None: ...
+
+    @app.every(minutes=5)
+    async def poll() -> None: ...
+
+    assert nightly.definition.retry.limit == 3
+    with app.worker():
+        known = {schedule.name: schedule for schedule in app.schedules.list()}
+
+    assert set(known) == {"nightly", poll.name}
+    assert known["nightly"].source == "code"
+    assert known["nightly"].is_registered
+    assert known[poll.name].when == "Every 5 minutes"
+
+
+def test_a_pause_and_a_cursor_survive_a_restart(app):
+    @app.every(hours=1)
+    def poll() -> None: ...
+
+    app.schedules.sync()
+    app.schedules.pause(poll.name)
+    before = app.schedules.get(poll.name)
+
+    app.schedules.sync()
+
+    assert app.schedules.get(poll.name) == before
+
+
+def test_what_is_gone_from_the_code_is_marked_and_others_modules_are_left_alone(app, store_url):
+    app.task(name="other:task")(lambda: None)
+    app.every(hours=1, name="theirs")(_named("elsewhere:poll"))
+    app.every(hours=1, name="ours")(_named("other:poll"))
+    app.schedules.sync()
+
+    with_less = Duly(store_url)
+    with_less.task(name="other:task")(lambda: None)
+    with_less.schedules.sync()
+
+    assert [schedule.name for schedule in app.schedules.list()] == ["theirs"]
+    gone = app.schedules.get("ours")
+    assert (gone.state, gone.reason) == ("removed", "gone from the code")
+    with_less.close()
+
+
+def _named(name: str):
+    module, _, qualified = name.partition(":")
+
+    def body() -> None: ...
+
+    body.__module__, body.__qualname__ = module, qualified
+    return body
+
+
+def test_a_name_that_code_and_run_time_both_use_is_an_error(app, digest):
+    app.schedules.add("nightly", digest, every=60, actor="ada")
+
+    @app.cron("0 2 * * *", name="nightly")
+    def nightly() -> None: ...
+
+    with pytest.raises(ScheduleExists, match=r"in code, .*test_schedules.py:\d+ .* by ada"):
+        app.schedules.sync()
+
+
+def test_a_schedule_needs_a_task_that_takes_no_arguments(app):
+    with pytest.raises(TypeError, match="user"):
+
+        @app.every(hours=1)
+        def greet(user: int) -> None: ...
+
+
+def test_an_unknown_option_is_named(app):
+    with pytest.raises(BadOption, match="no option 'often'"):
+        app.every(hours=1, often=True)(lambda: None)

@@ -1,0 +1,451 @@
+"""One run per due instant, whoever looks and whenever; every instant accounted for once."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from duly.core.cron import Cron
+from duly.core.record import FiringRecord, ScheduleRecord
+from duly.core.schedule import (
+    UNANCHORED,
+    At,
+    Every,
+    Rules,
+    Trigger,
+    read_trigger,
+    rules_text,
+    trigger_text,
+)
+from duly.store.ops import (
+    BackfillSchedule,
+    Fired,
+    FireSchedules,
+    Prune,
+    Put,
+    PutSchedule,
+    RunSchedule,
+    SetSchedule,
+)
+from duly.store.protocol import ScheduleFilter
+from tests.store.conformance.verbs import (
+    DAY_SECONDS,
+    LANE,
+    SECOND,
+    TASK,
+    claim,
+    claim_one,
+    claimed_ids,
+    fail,
+    listed_ids,
+    run_of,
+    state_of,
+    succeed,
+)
+
+MINUTE = 60 * SECOND
+MINUTELY = Every(MINUTE, UNANCHORED)
+
+
+def put(store: Any, name: str = "tidy", trigger: Trigger = MINUTELY, **options: Any) -> Put:
+    """Add a schedule or change it."""
+    known = Rules.__dataclass_fields__
+    rules = Rules(**{option: options.pop(option) for option in list(options) if option in known})
+    usual = {
+        "source": "runtime",
+        "place": "here",
+        "task": TASK,
+        "queue": "default",
+        "lane": LANE,
+        "priority": 0,
+        "arguments": "[[],{}]",
+    }
+    op = PutSchedule(
+        name, trigger=trigger_text(trigger), rules=rules_text(rules), **usual | options
+    )
+    return store.apply([op])[0]
+
+
+def fire(store: Any, limit: int = 100) -> Fired:
+    """Look at what is due."""
+    return store.apply([FireSchedules(limit)])[0]
+
+
+def set_state(store: Any, state: str, name: str = "tidy") -> str | None:
+    """Pause, resume or remove."""
+    return store.apply([SetSchedule(name, state, "ada", "why")])[0]
+
+
+def schedule(store: Any, name: str = "tidy") -> ScheduleRecord:
+    """Return a schedule as it stands."""
+    (found,) = store.list_schedules(ScheduleFilter(name, removed=True))
+    return found
+
+
+def firings(store: Any, name: str = "tidy", limit: int = 1000) -> list[FiringRecord]:
+    """Return what became of its instants, oldest first."""
+    return store.list_firings(name, 2**62, limit)[::-1]
+
+
+def ledger(store: Any, begin: int, name: str = "tidy") -> list[tuple[int, str, str | None]]:
+    """Return the ledger in minutes since `begin`."""
+    return [(((f.instant - begin) // MINUTE), f.outcome, f.reason) for f in firings(store, name)]
+
+
+# -- firing --
+
+
+def test_nothing_fires_before_its_time(store, clock):
+    put(store)
+
+    clock.advance(59.9)
+
+    assert fire(store) == Fired(0, 0)
+    assert store.peek().next_fire_in == pytest.approx(0.1 * SECOND, abs=1)
+
+
+def test_a_due_instant_makes_one_run_and_one_row(store, worker, clock):
+    put(store, priority=3, arguments='[[],{"a":1}]')
+    begin = clock.now()
+    clock.advance(60)
+
+    assert fire(store) == Fired(1, 1)
+    assert fire(store) == Fired(0, 0)
+
+    (row,) = firings(store)
+    assert (row.instant, row.last_instant, row.row) == (begin + MINUTE, begin + MINUTE, 1)
+    assert (row.outcome, row.reason, row.version, row.fired_at) == ("run", None, 1, clock.now())
+    run = run_of(store, row.run_id)
+    assert (run.task, run.queue, run.lane, run.priority) == (TASK, "default", LANE, 3)
+    assert run.arguments == '[[],{"a":1}]'
+    assert run.tags == '{"schedule":"tidy"}'
+    assert schedule(store).next_at == begin + 2 * MINUTE
+    assert claimed_ids(store) == [row.run_id]
+
+
+def test_one_that_happens_once_ends_then(store, clock):
+    put(store, trigger=At(clock.now() + 5 * MINUTE))
+    clock.advance(300)
+
+    assert fire(store) == Fired(1, 1)
+
+    found = schedule(store)
+    assert (found.state, found.next_at, found.look_at) == ("ended", None, None)
+    assert store.peek().next_fire_in is None
+
+
+def test_many_schedules_fire_in_pieces_the_most_overdue_first(store, clock):
+    for n in range(7):
+        put(store, f"s{n}", At(clock.now() + n * SECOND))
+    clock.advance(60)
+
+    assert [fire(store, 3).runs for _ in range(4)] == [3, 3, 1, 0]
+    assert len(listed_ids(store)) == 7
+
+
+def test_eight_who_look_at_once_fire_every_instant_once(store, clock, open_another):
+    stores = [store, *(open_another() for _ in range(7))]
+    for n in range(20):
+        put(store, f"s{n:02}")
+    clock.advance(60)
+    ready = threading.Barrier(len(stores))
+
+    def look(each: Any) -> int:
+        ready.wait()
+        return sum(fire(each, 5).runs for _ in range(6))
+
+    with ThreadPoolExecutor(len(stores)) as pool:
+        fired = sum(pool.map(look, stores))
+
+    assert fired == 20
+    assert len(listed_ids(store)) == 20
+    assert all(len(firings(store, f"s{n:02}")) == 1 for n in range(20))
+
+
+def test_what_was_missed_is_in_the_ledger_and_the_latest_is_caught_up(store, clock):
+    put(store, trigger=Every(10 * MINUTE, UNANCHORED))
+    begin = clock.now()
+    clock.advance(39 * 60)
+
+    assert fire(store) == Fired(1, 1)
+
+    assert ledger(store, begin) == [
+        (10, "skipped", "missed"),
+        (20, "skipped", "missed"),
+        (30, "caught_up", None),
+    ]
+
+
+def test_a_schedule_of_another_machines_zone_does_not_stop_the_others(store, clock, tables):
+    put(store, "far")
+    put(store, "near")
+    tables.execute(
+        """UPDATE duly_schedules SET trigger = '{"cron": "0 2 * * *", "tz": "Mars/Olympus"}'"""
+        " WHERE name = 'far'"
+    )
+    clock.advance(60)
+
+    assert fire(store) == Fired(2, 1)
+
+    found = schedule(store, "far")
+    assert found.state == "active"
+    assert "Mars/Olympus" in (found.reason or "")
+    assert found.look_at == clock.now() + MINUTE
+
+
+# -- overlap --
+
+
+def test_an_instant_that_finds_the_last_run_live_is_skipped(store, worker, clock):
+    put(store)
+    begin = clock.now()
+    for _ in range(3):
+        clock.advance(60)
+        fire(store)
+    succeed(store, claim_one(store))
+    clock.advance(60)
+    fire(store)
+
+    assert ledger(store, begin) == [
+        (1, "run", None),
+        (2, "skipped", "overlap"),
+        (3, "skipped", "overlap"),
+        (4, "run", None),
+    ]
+
+
+def test_or_waits_until_it_has_ended_one_after_the_other(store, worker, clock):
+    put(store, overlap="queue")
+    begin = clock.now()
+    for _ in range(3):
+        clock.advance(60)
+        fire(store)
+    assert [row[1] for row in ledger(store, begin)] == ["run", "waiting", "waiting"]
+    assert schedule(store).waiting == 2
+
+    for _ in range(2):
+        succeed(store, claim_one(store))
+        assert claim(store) == []
+        clock.advance(1)
+        assert fire(store) == Fired(1, 1)
+
+    assert [row[1] for row in ledger(store, begin)] == ["run", "run", "run"]
+    assert schedule(store).waiting == 0
+    assert len(claimed_ids(store)) == 1
+
+
+def test_or_runs_beside_it(store, worker, clock):
+    put(store, overlap="allow")
+    for _ in range(3):
+        clock.advance(60)
+        fire(store)
+
+    assert len(claimed_ids(store)) == 3
+
+
+# -- pauses --
+
+
+def test_a_pause_is_in_the_ledger_and_ends_when_somebody_says_so(store, clock):
+    put(store)
+    begin = clock.now()
+    assert set_state(store, "paused") == "active"
+    clock.advance(60)
+    assert fire(store) == Fired(1, 0)
+    clock.advance(60)
+    # This one nobody looked at while it lasted.
+    assert set_state(store, "active") == "paused"
+    clock.advance(60)
+    fire(store)
+
+    assert ledger(store, begin) == [
+        (1, "skipped", "paused"),
+        (2, "skipped", "paused"),
+        (3, "run", None),
+    ]
+    acts = [(act.act, act.subject, act.actor, act.reason) for act in store.list_acts(None, 10)]
+    assert acts == [
+        ("resume schedule", "schedule tidy", "ada", "why"),
+        ("pause schedule", "schedule tidy", "ada", "why"),
+    ]
+
+
+def test_a_schedule_whose_runs_keep_failing_pauses_itself_until_resumed(store, worker, clock):
+    put(store, pause_after=2)
+    for _ in range(3):
+        clock.advance(60)
+        fire(store)
+        for found in claim(store):
+            fail(store, found)
+    assert [f.outcome for f in firings(store)] == ["run", "run", "skipped"]
+    assert (schedule(store).state, schedule(store).reason) == ("paused", "its last 2 runs failed")
+
+    set_state(store, "active")
+    clock.advance(60)
+
+    assert fire(store) == Fired(1, 1)
+    assert schedule(store).reason is None
+
+
+def test_one_success_between_failures_keeps_it_going(store, worker, clock):
+    put(store, pause_after=2)
+    for end in (fail, succeed, fail, fail):
+        clock.advance(60)
+        fire(store)
+        end(store, claim_one(store))
+
+    assert schedule(store).state == "active"
+    clock.advance(60)
+    fire(store)
+    assert schedule(store).state == "paused"
+
+
+# -- changes --
+
+
+def test_the_same_again_changes_nothing(store, clock):
+    put(store)
+    before = schedule(store)
+    clock.advance(30)
+
+    assert put(store) == Put("unchanged", "runtime", "here")
+    assert schedule(store) == before
+
+
+def test_a_new_time_begins_now_and_what_the_old_one_missed_is_accounted_for(store, clock):
+    put(store)
+    begin = clock.now()
+    clock.advance(150)
+
+    assert put(store, trigger=Every(10 * MINUTE, UNANCHORED)).what == "changed"
+
+    assert ledger(store, begin) == [(1, "skipped", "missed"), (2, "run", None)]
+    found = schedule(store)
+    assert (found.version, found.next_at) == (2, begin + 150 * SECOND + 10 * MINUTE)
+
+
+def test_new_arguments_keep_the_time(store, clock):
+    put(store)
+    begin = clock.now()
+    clock.advance(30)
+
+    assert put(store, arguments="[[],{}]", priority=9).what == "changed"
+
+    found = schedule(store)
+    assert (found.version, found.priority, found.next_at) == (2, 9, begin + MINUTE)
+
+
+def test_a_pause_outlives_a_change(store, clock):
+    put(store)
+    set_state(store, "paused")
+
+    put(store, trigger=Cron("0 2 * * *", "UTC"))
+
+    assert (schedule(store).state, schedule(store).reason) == ("paused", "why")
+
+
+def test_who_may_change_what(store, clock):
+    put(store, source="code", place="shop.py:3")
+
+    assert put(store, source="runtime") == Put("refused", "code", "shop.py:3")
+    assert put(store, source="code", on_duplicate="keep").what == "kept"
+    assert put(store, source="code", on_duplicate="error").what == "refused"
+    assert schedule(store).place == "shop.py:3"
+
+
+def test_one_that_has_ended_can_be_asked_for_again(store, clock):
+    put(store, trigger=At(clock.now()), overlap="allow")
+    fire(store)
+
+    later = At(clock.now() + MINUTE)
+    assert put(store, trigger=later, overlap="allow", on_duplicate="error").what == "changed"
+    clock.advance(60)
+
+    assert fire(store).runs == 1
+    assert len(firings(store)) == 2
+
+
+def test_a_removed_one_fires_no_more_and_leaves_its_ledger(store, clock):
+    put(store, overlap="queue")
+    for _ in range(2):
+        clock.advance(60)
+        fire(store)
+
+    assert set_state(store, "removed") == "active"
+    clock.advance(600)
+
+    assert fire(store) == Fired(0, 0)
+    assert [(f.outcome, f.reason) for f in firings(store)] == [
+        ("run", None),
+        ("skipped", "removed"),
+    ]
+    assert store.list_schedules(ScheduleFilter()) == []
+    assert schedule(store).state == "removed"
+    assert set_state(store, "active") is None
+    assert put(store).what == "created"
+    assert schedule(store).version == 2
+
+
+def test_eight_who_add_the_same_schedule_at_once_add_one(store, open_another):
+    stores = [store, *(open_another() for _ in range(7))]
+    ready = threading.Barrier(len(stores))
+
+    def add(each: Any) -> str:
+        ready.wait()
+        return put(each).what
+
+    with ThreadPoolExecutor(len(stores)) as pool:
+        answers = sorted(pool.map(add, stores))
+
+    assert answers == ["created"] + ["unchanged"] * 7
+    trigger = read_trigger(schedule(store).trigger)
+    assert isinstance(trigger, Every)
+    assert schedule(store).next_at == trigger.anchor + MINUTE
+
+
+# -- by hand --
+
+
+def test_a_schedule_can_be_run_now_whatever_its_state(store, worker, clock):
+    put(store)
+    set_state(store, "paused")
+
+    (run_id,) = store.apply([RunSchedule("tidy", "ada")])
+
+    assert state_of(store, run_id) == "queued"
+    assert [(f.outcome, f.reason) for f in firings(store)] == [("run", "by ada")]
+    assert store.apply([RunSchedule("nothing", "ada")]) == [None]
+
+
+def test_a_backfill_makes_up_for_what_was_skipped_and_runs_nothing_twice(store, worker, clock):
+    put(store, misfire="skip")
+    begin = clock.now()
+    clock.advance(60)
+    fire(store)
+    clock.advance(600)
+    fire(store)
+    wanted = tuple(begin + n * MINUTE for n in range(-2, 12))
+
+    (first,) = store.apply([BackfillSchedule("tidy", wanted, "ada")])
+    (again,) = store.apply([BackfillSchedule("tidy", wanted, "ada")])
+
+    ran = [f for f in firings(store) if f.outcome in {"run", "caught_up"}]
+    assert len({f.run_id for f in ran}) == len(ran) == 14
+    assert {f.run_id for f in ran} > set(first)
+    assert again == []
+
+
+# -- pruning --
+
+
+def test_old_firings_are_pruned_and_never_fire_again(store, clock):
+    put(store)
+    clock.advance(60)
+    fire(store)
+    clock.advance(8 * DAY_SECONDS)
+
+    store.apply([Prune(7 * DAY_SECONDS * SECOND, 100)])
+
+    assert firings(store) == []
+    assert schedule(store).next_at is not None
