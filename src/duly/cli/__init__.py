@@ -19,6 +19,7 @@ _COMMANDS = {
     "enqueue": "Enqueue one run of a task.",
     "runs": "List runs, look at them, wait for, cancel and retry them.",
     "dead": "Go through dead letters: list, group, retry, discard.",
+    "schedules": "List schedules, see what they fired, pause and run them.",
     "queues": "List queues, pause and resume them.",
     "workers": "List workers.",
     "db": "Set up and upgrade the database.",

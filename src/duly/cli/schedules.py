@@ -1,0 +1,268 @@
+"""`duly schedules`: list, show, next, firings, pause, resume, run, remove, backfill."""
+
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from duly.api.schedule_views import FiredAt, Schedule
+from duly.cli.loading import app_of
+from duly.cli.output import (
+    Column,
+    print_fields,
+    print_heading,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+)
+from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.times import EPOCH, iso, relative
+
+_COLUMNS = (
+    Column("SCHEDULE"),
+    Column("STATE", whole=True),
+    Column("NEXT", whole=True),
+    Column("WHEN"),
+    Column("ZONE", from_width=110),
+    Column("TASK", from_width=100),
+)
+_FIRING_COLUMNS = (
+    Column("INSTANT", whole=True),
+    Column("OUTCOME", whole=True),
+    Column("REASON"),
+    Column("RUN", whole=True),
+)
+_UPCOMING = 5
+_RECENT = 10
+
+_reason = click.option("--reason", default="", help="Kept with the act.")
+_name = click.argument("name")
+_when = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
+
+
+@click.group("schedules")
+@shared_options
+def command() -> None:
+    """List schedules, see when they fire and what became of it, pause and run them."""
+
+
+@command.command("list")
+@click.option("--removed", is_flag=True, help="Removed ones too.")
+@shared_options
+@pass_session
+def list_schedules(session: Session, /, *, removed: bool) -> None:
+    """List the schedules by name."""
+    app = app_of(session)
+    schedules = app.schedules.list(removed=removed)
+    if session.as_json:
+        print_json({"schedules": [_document(schedule) for schedule in schedules]})
+    elif session.quiet:
+        for schedule in schedules:
+            print_line(schedule.name)
+    elif not schedules:
+        print_note(
+            "There is no schedule; those that code defines appear when a worker has started."
+        )
+    else:
+        now = app.store.now()
+        print_table(_COLUMNS, [_row(schedule, now) for schedule in schedules])
+
+
+@command.command("show")
+@_name
+@shared_options
+@pass_session
+def show_schedule(session: Session, /, *, name: str) -> None:
+    """Show a schedule: what it fires, when, and what became of its last instants."""
+    app = app_of(session)
+    schedule = app.schedules.get(name)
+    upcoming = app.schedules.next(name, _UPCOMING)
+    recent = app.schedules.firings(name, limit=_RECENT)
+    if session.as_json:
+        print_json(
+            {
+                "schedule": _document(schedule),
+                "next": [_instant(at) for at in upcoming],
+                "firings": [_firing_document(firing) for firing in recent],
+            }
+        )
+        return
+    unknown = "" if schedule.is_registered else "no live worker knows it, so its runs wait"
+    print_fields(
+        [
+            ("schedule", schedule.name),
+            ("state", schedule.state),
+            ("reason", schedule.reason or ""),
+            ("when", f"{schedule.when} ({schedule.tz})"),
+            ("task", schedule.task),
+            ("", unknown),
+            ("misfire", schedule.misfire),
+            ("overlap", schedule.overlap),
+            ("waiting", str(schedule.waiting) if schedule.waiting else ""),
+            ("defined", f"{schedule.source}, {schedule.place}"),
+            ("version", str(schedule.version)),
+        ]
+    )
+    if upcoming:
+        print_heading("Next")
+        _print_upcoming(upcoming)
+    if recent:
+        print_heading("Last")
+        print_table(_FIRING_COLUMNS, [_firing_row(firing) for firing in recent])
+
+
+@command.command("next")
+@_name
+@click.option("-n", "count", type=click.IntRange(1, 1000), default=_UPCOMING, show_default=True)
+@shared_options
+@pass_session
+def next_instants(session: Session, /, *, name: str, count: int) -> None:
+    """Say when a schedule comes due next, in UTC and in its own time zone."""
+    upcoming = app_of(session).schedules.next(name, count)
+    if session.as_json:
+        print_json({"next": [_instant(at) for at in upcoming]})
+    elif not upcoming:
+        print_note("It comes due no more.")
+    else:
+        _print_upcoming(upcoming)
+
+
+@command.command("firings")
+@_name
+@click.option("-n", "limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@shared_options
+@pass_session
+def list_firings(session: Session, /, *, name: str, limit: int) -> None:
+    """List what became of a schedule's due instants, newest first."""
+    app = app_of(session)
+    app.schedules.get(name)
+    firings = app.schedules.firings(name, limit=limit)
+    if session.as_json:
+        print_json({"firings": [_firing_document(firing) for firing in firings]})
+    elif session.quiet:
+        for firing in firings:
+            print_line(_instant(firing.instant))
+    elif not firings:
+        print_note("It has not come due yet.")
+    else:
+        print_table(_FIRING_COLUMNS, [_firing_row(firing) for firing in firings])
+
+
+@command.command("pause")
+@_name
+@_reason
+@shared_options
+@pass_session
+def pause_schedule(session: Session, /, *, name: str, reason: str) -> None:
+    """Skip what comes due until the schedule is resumed; deploys do not end a pause."""
+    app_of(session).schedules.pause(name, reason=reason)
+    _print_state(session, name, "paused")
+
+
+@command.command("resume")
+@_name
+@_reason
+@shared_options
+@pass_session
+def resume_schedule(session: Session, /, *, name: str, reason: str) -> None:
+    """Let a schedule fire again."""
+    app_of(session).schedules.resume(name, reason=reason)
+    _print_state(session, name, "active")
+
+
+@command.command("remove")
+@_name
+@_reason
+@shared_options
+@pass_session
+def remove_schedule(session: Session, /, *, name: str, reason: str) -> None:
+    """Let a schedule fire no more; what became of its instants stays on record."""
+    app_of(session).schedules.remove(name, reason=reason)
+    _print_state(session, name, "removed")
+
+
+@command.command("run")
+@_name
+@shared_options
+@pass_session
+def run_schedule(session: Session, /, *, name: str) -> None:
+    """Fire a schedule now, whatever its state, beside its due instants."""
+    run = app_of(session).schedules.run_now(name)
+    if session.as_json:
+        print_json({"run_id": run.id})
+    else:
+        print_line(run.id)
+
+
+@command.command("backfill")
+@_name
+@click.option("--from", "start", type=_when, required=True, help="In UTC, the first instant.")
+@click.option("--to", "end", type=_when, required=True, help="In UTC, behind the last one.")
+@shared_options
+@pass_session
+def backfill_schedule(session: Session, /, *, name: str, start: datetime, end: datetime) -> None:
+    """Run the due instants of a span of time that have not run yet, skipped ones too."""
+    app = app_of(session)
+    runs = app.schedules.backfill(name, start.replace(tzinfo=UTC), end.replace(tzinfo=UTC))
+    if session.as_json:
+        print_json({"run_ids": [run.id for run in runs]})
+    else:
+        for run in runs:
+            print_line(run.id)
+        if not session.quiet:
+            print_note(f"{len(runs)} instants run now.")
+
+
+def _print_state(session: Session, name: str, state: str) -> None:
+    if session.as_json:
+        print_json({"name": name, "state": state})
+    elif not session.quiet:
+        print_line(f"Schedule {name} is {state}.")
+
+
+def _print_upcoming(upcoming: Any) -> None:  # noqa: ANN401 - a sequence of datetimes
+    for at in upcoming:
+        local = f"{at:%Y-%m-%d %H:%M:%S} {at.tzname()}"
+        utc = f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+        print_line(utc if at.tzinfo is UTC else f"{utc}   {local}")
+
+
+def _row(schedule: Schedule, now: int) -> tuple[str, ...]:
+    return (
+        schedule.name,
+        schedule.state if schedule.is_registered else f"{schedule.state}, task unknown",
+        relative(_micros(schedule.next_at), now),
+        schedule.when,
+        schedule.tz,
+        schedule.task,
+    )
+
+
+def _firing_row(firing: FiredAt) -> tuple[str, ...]:
+    instant = f"{firing.instant:%Y-%m-%d %H:%M:%S} UTC"
+    if firing.instants > 1:
+        instant += f" and {firing.instants - 1} more"
+    return instant, firing.outcome, firing.reason or "", firing.run_id or ""
+
+
+def _document(schedule: Schedule) -> dict[str, Any]:
+    found = {field.name: getattr(schedule, field.name) for field in fields(schedule)}
+    return found | {"next_at": iso(_micros(schedule.next_at))}
+
+
+def _firing_document(firing: FiredAt) -> dict[str, Any]:
+    found = {field.name: getattr(firing, field.name) for field in fields(firing)}
+    instants = ("instant", "last_instant", "fired_at")
+    return found | {name: iso(_micros(found[name])) for name in instants}
+
+
+def _instant(at: datetime) -> str:
+    return iso(_micros(at)) or ""
+
+
+def _micros(at: datetime | None) -> int | None:
+    if at is None:
+        return None
+    return int((at - EPOCH).total_seconds()) * 1_000_000 + at.microsecond

@@ -1,0 +1,100 @@
+"""`duly schedules`."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from duly.store.ops import FireSchedules
+from duly.task import Task
+from tests.cli.conftest import answer
+
+
+@pytest.fixture
+def digest(app):
+    """A schedule in Paris, which no worker knows the task of."""
+    task = Task(app, app.registry.get("orders:add"))
+    return app.schedules.add("digest", task, cron="0 7 * * MON-FRI", tz="Europe/Paris", args=(1,))
+
+
+def test_schedules_are_listed_in_words(cli, digest):
+    (schedule,) = answer(cli("schedules", "list", "--json"))["schedules"]
+
+    assert (schedule["name"], schedule["state"], schedule["tz"]) == (
+        "digest",
+        "active",
+        "Europe/Paris",
+    )
+    assert schedule["next_at"].endswith("Z")
+    assert "At 07:00 on Monday through Friday" in cli("schedules", "list").stdout
+    assert "task unknown" in cli("schedules", "list").stdout
+    assert cli("schedules", "list", "-q").stdout == "digest\n"
+
+
+def test_no_schedule_is_a_sentence(app, cli):
+    result = cli("schedules", "list")
+
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "no schedule" in result.stderr
+
+
+def test_the_next_instants_are_told_in_utc_and_local_time(cli, digest):
+    lines = cli("schedules", "next", "digest", "-n", "3").stdout.splitlines()
+
+    assert len(lines) == 3
+    assert all(" UTC " in line and "07:00:00 CE" in line for line in lines)
+    assert len(answer(cli("schedules", "next", "digest", "--json"))["next"]) == 5
+
+
+def test_a_schedule_is_shown_with_what_became_of_it(app, cli, digest):
+    run_id = cli("schedules", "run", "digest").stdout.strip()
+
+    shown = cli("schedules", "show", "digest").stdout
+
+    assert run_id in shown
+    assert "no live worker knows it" in shown
+    document = answer(cli("schedules", "show", "digest", "--json"))
+    assert [firing["run_id"] for firing in document["firings"]] == [run_id]
+    assert document["schedule"]["when"] == "At 07:00 on Monday through Friday"
+
+
+def test_pause_resume_and_remove(app, cli, digest):
+    assert cli("schedules", "pause", "digest", "--reason", "loud").stdout == (
+        "Schedule digest is paused.\n"
+    )
+    assert app.schedules.get("digest").reason == "loud"
+    assert answer(cli("schedules", "resume", "digest", "--json")) == {
+        "name": "digest",
+        "state": "active",
+    }
+    assert cli("schedules", "remove", "digest").exit_code == 0
+    assert cli("schedules", "list", "-q").stdout == ""
+    assert cli("schedules", "list", "-q", "--removed").stdout == "digest\n"
+
+
+def test_the_ledger_is_listed(app, cli):
+    task = Task(app, app.registry.get("orders:add"))
+    app.schedules.add("once", task, at=datetime.now(UTC) - timedelta(hours=2), args=(1,))
+    app.store.apply([FireSchedules(10)])
+
+    (firing,) = answer(cli("schedules", "firings", "once", "--json"))["firings"]
+
+    assert firing["outcome"] == "caught_up"
+    assert firing["run_id"] in cli("schedules", "firings", "once").stdout
+
+
+def test_a_backfill_runs_what_did_not_run(app, cli, digest):
+    span = ("--from", "2025-03-03", "--to", "2025-03-08")
+
+    first = answer(cli("schedules", "backfill", "digest", *span, "--json"))["run_ids"]
+    again = cli("schedules", "backfill", "digest", *span)
+
+    assert len(first) == 5
+    assert (again.stdout, again.stderr) == ("", "0 instants run now.\n")
+
+
+@pytest.mark.parametrize("act", ["show", "next", "firings", "pause", "resume", "remove", "run"])
+def test_an_unknown_schedule_has_its_own_exit_status(app, cli, act):
+    result = cli("schedules", act, "nothing")
+
+    assert result.exit_code == 3
+    assert "no schedule 'nothing'" in result.stderr
