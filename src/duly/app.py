@@ -20,6 +20,7 @@ from duly.core.retry import NO_RETRIES, Retry
 from duly.core.schedule import Trigger
 from duly.errors import BadOption
 from duly.events import Bus
+from duly.locks import HeldLock, Lock
 from duly.observe.logs import log_event, logger
 from duly.registry import Definition, Registry, task_name
 from duly.run import Run
@@ -201,6 +202,20 @@ class Duly:
         name = task.name if isinstance(task, Task) else check_name("task name", task)
         (known,) = self.store.apply([ResetKey(name, check_key(key), acting(actor))])
         return bool(known)
+
+    def lock(
+        self,
+        name: str,
+        *,
+        ttl: float | timedelta = 30,
+        timeout: float | None = None,
+        on_lost: Callable[[HeldLock], None] | None = None,
+    ) -> Lock:
+        """Return a lock for `with` or `async with`, or to `acquire`; one process holds it.
+
+        It is renewed while it is held; `ttl` is how long it outlives a holder that vanished.
+        """
+        return Lock(self, name, ttl=ttl, timeout=timeout, on_lost=on_lost)
 
     # -- workers --
 

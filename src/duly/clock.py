@@ -5,6 +5,7 @@ import random
 import threading
 import time
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 MICROSECONDS = 1_000_000
@@ -18,11 +19,24 @@ else:  # pragma: no cover - other systems have no such clock
 """Seconds that only grow, also while the machine sleeps."""
 
 
+def boot_id() -> bytes:
+    """Return an id of this boot of the machine."""
+    try:
+        text = Path("/proc/sys/kernel/random/boot_id").read_text()
+        return bytes.fromhex(text.strip().replace("-", ""))
+    except OSError:
+        return bytes(16)
+
+
 class Clock(Protocol):
-    """Wall time in microseconds since 1970, UTC."""
+    """Wall time, and time since the machine was started, both in microseconds."""
 
     def now(self) -> int:
-        """Return the wall time."""
+        """Return the wall time, since 1970, UTC."""
+        ...
+
+    def uptime(self) -> int:
+        """Return the time since the machine was started, which nobody can set."""
         ...
 
 
@@ -32,6 +46,10 @@ class SystemClock:
     def now(self) -> int:
         """Return the wall time."""
         return time.time_ns() // 1_000
+
+    def uptime(self) -> int:
+        """Return the time since the machine was started."""
+        return int(monotonic() * MICROSECONDS)
 
 
 class RunIds:

@@ -112,6 +112,30 @@ class ScheduleExists(DulyError):
         self.name = name
 
 
+class LockBusy(DulyError):
+    """Somebody else holds a lock."""
+
+    def __init__(self, name: str, holder: str, left: float) -> None:
+        super().__init__(
+            f"lock {name!r} is held by {holder} for {left:.1f} s more, unless it is renewed; "
+            f"wait for it with timeout=…"
+        )
+        self.name = name
+        self.holder = holder
+
+
+class LockLost(DulyError):
+    """A lock could not be renewed in time: somebody else may hold it by now."""
+
+    def __init__(self, name: str, fence: int) -> None:
+        super().__init__(
+            f"lock {name!r} (fence {fence}) was lost: it could not be renewed in time; what it "
+            f"protects may be in other hands"
+        )
+        self.name = name
+        self.fence = fence
+
+
 class RunNotFinal(DulyError):
     """An act that needs a final state met a run that still lives."""
 

@@ -3,13 +3,19 @@
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from duly import faultpoints
 from duly.clock import monotonic
 from duly.errors import BadOption, StoreError
-from duly.store.protocol import Pulse
 
 _RETRY_SECONDS = 0.25
+
+
+class Beating(Protocol):
+    """What says that its members live, and returns those that are still known as such."""
+
+    def beat(self, worker_ids: list[str]) -> set[str]: ...
 
 
 class Keepalive:
@@ -17,7 +23,7 @@ class Keepalive:
 
     def __init__(
         self,
-        pulse: Pulse,
+        pulse: Beating,
         members: Callable[[], Mapping[str, Callable[[float], None]]],
         disowned: Callable[[str], None],
         *,
@@ -48,10 +54,12 @@ class Keepalive:
         """Since when (monotonic) every beat has been acknowledged; None after a failure."""
         self._due = threading.Event()
         self._ended = False
+        self._first_pause = 0.0
         self._thread = threading.Thread(target=self._run, name="duly-keepalive", daemon=True)
 
-    def start(self) -> None:
-        """Begin to beat."""
+    def start(self, *, after: float = 0.0) -> None:
+        """Begin to beat, the first time after so many seconds."""
+        self._first_pause = after
         self._thread.start()
 
     def hurry(self) -> None:
@@ -66,6 +74,7 @@ class Keepalive:
             self._thread.join()
 
     def _run(self) -> None:
+        self._due.wait(self._first_pause)
         while not self._ended:
             try:
                 pause = self.tick()

@@ -38,6 +38,8 @@ PLAN_INSTANTS = 1_000
 SINGLE_FIRINGS = 100
 """Of those that are skipped together, so many have a row each."""
 
+LOCK_SECONDS = 86_400
+
 LEASE_SECONDS = 15.0
 BEAT_SECONDS = 5.0
 LEASE_MARGIN_SECONDS = 2.0

@@ -5,8 +5,8 @@ import struct
 
 import pytest
 
-from duly.clock import new_id
-from duly.runtime.slots import Mark, Slots, boot_id
+from duly.clock import boot_id, new_id
+from duly.runtime.slots import Mark, Slots
 
 TIMES = (160.0, 4.0)
 """When the body is overdue, and how soon it is tried again then."""

@@ -8,10 +8,11 @@ file carries the boot id: marks from before a power loss may be incomplete and a
 import mmap
 import os
 import struct
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from duly.clock import boot_id
 
 _MAGIC = b"duly-1\x00\x00"
 _HEADER = struct.Struct("=8s16sddQdQ")
@@ -149,14 +150,6 @@ class Slots:
         """Unmap."""
         self._times.release()
         self._memory.close()
-
-
-def boot_id() -> bytes:
-    """Return an id of this boot of the machine."""
-    try:
-        return uuid.UUID(Path("/proc/sys/kernel/random/boot_id").read_text().strip()).bytes
-    except OSError:
-        return bytes(16)
 
 
 def slots_path(folder: Path, worker_id: str) -> Path:

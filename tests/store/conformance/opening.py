@@ -33,12 +33,21 @@ class FakeClock:
 
     def __init__(self) -> None:
         self._now = EPOCH
+        self._uptime = 1_000 * MICROSECONDS
 
     def now(self) -> int:
         return self._now
 
+    def uptime(self) -> int:
+        return self._uptime
+
     def advance(self, seconds: float) -> None:
         self._now += round(seconds * MICROSECONDS)
+        self._uptime += round(seconds * MICROSECONDS)
+
+    def set_back(self, seconds: float) -> None:
+        """Do what an operator does to the wall clock."""
+        self._now -= round(seconds * MICROSECONDS)
 
 
 class ServerClock:

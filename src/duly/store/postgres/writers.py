@@ -16,7 +16,7 @@ from duly.errors import StoreUnavailable
 from duly.store import ops
 from duly.store.committer import Committer, Done
 from duly.store.ops import Op
-from duly.store.postgres import operate, schedules, upkeep
+from duly.store.postgres import locks, operate, schedules, upkeep
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import Claimer
 from duly.store.postgres.connection import HOT, UPKEEP, Line, Session
@@ -47,6 +47,9 @@ _OPERATIONS: dict[type, tuple[str, _Verb]] = {
     ops.RunSchedule: ("operate", schedules.run_now),
     ops.BackfillSchedule: ("operate", schedules.backfill),
     ops.FireSchedules: ("operate", schedules.fire),
+    ops.AcquireLock: ("operate", locks.acquire),
+    ops.RenewLock: ("operate", locks.renew),
+    ops.ReleaseLock: ("operate", locks.release),
     ops.Tick: ("operate", upkeep.tick),
     ops.Prune: ("operate", upkeep.prune),
 }

@@ -17,7 +17,7 @@ from duly.store.migrator import OLDEST_CODE
 from duly.store.ops import Enqueue, Op, Settle
 from duly.store.protocol import Statement
 from duly.store.schema import Migration, Schema
-from duly.store.sqlite import claim, enqueue, operate, schedules, settle, upkeep
+from duly.store.sqlite import claim, enqueue, locks, operate, schedules, settle, upkeep
 from duly.store.sqlite.connection import (
     WriteLock,
     check_place,
@@ -58,6 +58,9 @@ _SINGLE: dict[type, tuple[str, _Verb]] = {
     ops.RunSchedule: ("operate", schedules.run_now),
     ops.BackfillSchedule: ("operate", schedules.backfill),
     ops.FireSchedules: ("operate", schedules.fire),
+    ops.AcquireLock: ("operate", locks.acquire),
+    ops.RenewLock: ("operate", locks.renew),
+    ops.ReleaseLock: ("operate", locks.release),
     ops.Tick: ("operate", upkeep.tick),
     ops.Prune: ("operate", upkeep.prune),
     ops.ClaimRuns: ("claim", claim.claim),
@@ -81,6 +84,9 @@ _ORDER = [
     ops.RunSchedule,
     ops.BackfillSchedule,
     ops.FireSchedules,
+    ops.AcquireLock,
+    ops.RenewLock,
+    ops.ReleaseLock,
     ops.Tick,
     ops.Prune,
     ops.ClaimRuns,
@@ -96,6 +102,8 @@ _WAKING = (
     ops.RunSchedule,
     ops.BackfillSchedule,
 )
+_BY_UPTIME = (ops.AcquireLock, ops.RenewLock, ops.ReleaseLock)
+"""What no change of the wall clock may hasten or put off."""
 _WAKING_IF_FOUND = (
     ops.Recover,
     ops.RecoverOrphans,
@@ -228,14 +236,17 @@ class SqliteStore(SqliteInspector):
         else:
             verb = _SINGLE[kind][1]
             for place in places:
-                now = self._claim_time() if name == "claim" else self.now()
-                answers[place] = verb(cursor, ops[place], now)
+                answers[place] = verb(cursor, ops[place], self._time_for(kind))
         faultpoints.hit(f"{name}.before_commit")
 
-    def _claim_time(self) -> int:
-        """Return a time later than every earlier claim's, since it marks what one claim took."""
-        self._last_claimed_at = max(self.now(), self._last_claimed_at + 1)
-        return self._last_claimed_at
+    def _time_for(self, kind: type) -> int:
+        if kind in _BY_UPTIME:
+            return self._clock.uptime()
+        if kind is ops.ClaimRuns:
+            # Later than every earlier claim's, since it marks what one claim took.
+            self._last_claimed_at = max(self.now(), self._last_claimed_at + 1)
+            return self._last_claimed_at
+        return self.now()
 
     def section(self) -> SqliteSection:
         """Return a transaction for the body of a run."""

@@ -1,0 +1,254 @@
+"""`app.lock`: a named lock that one process at a time holds, on any host.
+
+A lock has an owner and a fence. It is renewed in the background while it is held, changes hands
+only when it was released or its time is over by the store's clock, and only its owner renews or
+releases it. Whoever is frozen past that time has lost it, and is told so; what it protects should
+check the fence, which only grows.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from types import TracebackType
+from typing import Self, TypeVar
+
+from duly.actor import acting
+from duly.clock import MICROSECONDS, jitter, monotonic, new_id
+from duly.core.key import check_name
+from duly.errors import BadOption, LockBusy, LockLost, StoreError
+from duly.host import Host
+from duly.keepalive import Keepalive
+from duly.limits import LOCK_SECONDS
+from duly.store.ops import AcquireLock, Locked, ReleaseLock, RenewLock
+
+T = TypeVar("T")
+
+_SHORTEST_PAUSE = 0.01
+_LONGEST_PAUSE = 0.25
+
+
+class Lock:
+    """A named lock; `with` it, or `acquire` it."""
+
+    def __init__(
+        self,
+        host: Host,
+        name: str,
+        *,
+        ttl: float | timedelta = 30,
+        timeout: float | None = None,
+        on_lost: Callable[["HeldLock"], None] | None = None,
+    ) -> None:
+        """Name it. `timeout` bounds how long entering waits: None is for ever, 0 not at all."""
+        self._host = host
+        self.name = check_name("lock", name)
+        self._ttl = _seconds(ttl)
+        self._timeout = timeout
+        self._on_lost = on_lost
+        self._held: list[HeldLock] = []
+
+    def try_acquire(self) -> "HeldLock | None":
+        """Take the lock if it is free."""
+        return self._try(new_id())[0]
+
+    def acquire(self, timeout: float | None = None) -> "HeldLock":
+        """Take the lock, waiting for it up to `timeout` seconds; LockBusy if that was in vain."""
+        owner, until = new_id(), _deadline(timeout)
+        pause = _SHORTEST_PAUSE
+        while True:
+            held, found = self._try(owner)
+            if held is not None:
+                return held
+            pause = self._pause(pause, until, found)
+            time.sleep(pause)
+
+    async def aacquire(self, timeout: float | None = None) -> "HeldLock":  # noqa: ASYNC109 - ours
+        """Take the lock without blocking the event loop."""
+        owner, until = new_id(), _deadline(timeout)
+        pause = _SHORTEST_PAUSE
+        while True:
+            held, found = await _surely(lambda: self._try(owner), self._give_back)
+            if held is not None:
+                return held
+            pause = self._pause(pause, until, found)
+            await asyncio.sleep(pause)
+
+    def __enter__(self) -> "HeldLock":
+        held = self.acquire(self._timeout)
+        self._held.append(held)
+        return held
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._held.pop().release()
+
+    async def __aenter__(self) -> "HeldLock":
+        held = await self.aacquire(self._timeout)
+        self._held.append(held)
+        return held
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        held = self._held.pop()
+        await asyncio.to_thread(held.release)
+
+    def _try(self, owner: str) -> "tuple[HeldLock | None, Locked]":
+        sent_at = monotonic()
+        ttl = round(self._ttl * MICROSECONDS)
+        (found,) = self._host.store.apply([AcquireLock(self.name, owner, acting(None), ttl)])
+        if not found.is_ours:
+            return None, found
+        held = HeldLock(self._host, self.name, owner, found.fence, self._ttl, self._on_lost)
+        held.begin(sent_at)
+        return held, found
+
+    def _pause(self, pause: float, until: float, found: Locked) -> float:
+        """Return how long to wait before the next try, or say that time is up."""
+        left = until - monotonic()
+        if left <= 0:
+            raise LockBusy(self.name, found.holder, found.left / MICROSECONDS)
+        # Whoever holds it may be gone: then it is free when its time is over, and not before.
+        grown = min(2 * pause, _LONGEST_PAUSE) * (0.5 + jitter() / 2)
+        return min(left, max(grown, _SHORTEST_PAUSE))
+
+    @staticmethod
+    def _give_back(tried: "tuple[HeldLock | None, Locked]") -> None:
+        held, _ = tried
+        if held is not None:
+            held.release()
+
+
+class HeldLock:
+    """A lock in hand."""
+
+    def __init__(
+        self,
+        host: Host,
+        name: str,
+        owner: str,
+        fence: int,
+        ttl: float,
+        on_lost: Callable[["HeldLock"], None] | None,
+    ) -> None:
+        self._host = host
+        self.name = name
+        self.fence = fence
+        """A number that only grows: a store that refuses smaller ones is safe from late holders."""
+        self.lost = threading.Event()
+        """Set when the lock could not be renewed in time."""
+        self._owner = owner
+        self._ttl = ttl
+        self._on_lost = on_lost
+        self._deadline = 0.0
+        self._released = False
+        margin = ttl / 6
+        self._keepalive = Keepalive(
+            self,
+            lambda: {owner: self._renewed},
+            lambda _: self._lose(),
+            lease=ttl,
+            beat=ttl / 3,
+            margin=margin,
+        )
+
+    def begin(self, sent_at: float) -> None:
+        """Keep it: it was taken when this was sent."""
+        self._deadline = sent_at + self._ttl * 5 / 6
+        self._keepalive.start(after=self._ttl / 3)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether nobody else can hold it, as far as can be known here."""
+        return not self._released and not self.lost.is_set() and monotonic() < self._deadline
+
+    def check(self) -> None:
+        """Raise LockLost unless the lock is surely held."""
+        if not self.is_held:
+            raise LockLost(self.name, self.fence)
+
+    def release(self) -> bool:
+        """Let go; say whether it was still ours."""
+        if self._released:
+            return False
+        self._released = True
+        self._keepalive.stop()
+        op = ReleaseLock(self.name, self._owner, self.fence)
+        (was_ours,) = self._host.store.apply([op])
+        return bool(was_ours)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    # -- what the keepalive asks for --
+
+    def beat(self, worker_ids: list[str]) -> set[str]:
+        """Renew; return the owner if it still is that."""
+        ttl = round(self._ttl * MICROSECONDS)
+        try:
+            (is_ours,) = self._host.store.apply(
+                [RenewLock(self.name, self._owner, self.fence, ttl)]
+            )
+        except (StoreError, OSError):
+            if monotonic() >= self._deadline:
+                self._lose()
+            raise
+        return set(worker_ids) if is_ours else set()
+
+    def _renewed(self, deadline: float) -> None:
+        self._deadline = deadline
+
+    def _lose(self) -> None:
+        if self._released or self.lost.is_set():
+            return
+        self.lost.set()
+        self._keepalive.stop()
+        if self._on_lost is not None:
+            self._on_lost(self)
+
+
+async def _surely(act: Callable[[], T], undo: Callable[[T], None]) -> T:
+    """Do something in a thread; if we are cancelled meanwhile, undo it when it is done."""
+    done = asyncio.ensure_future(asyncio.to_thread(act))
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        done.add_done_callback(
+            lambda task: (
+                None
+                if task.cancelled() or task.exception() is not None
+                else threading.Thread(target=undo, args=(task.result(),), daemon=True).start()
+            )
+        )
+        raise
+
+
+def _deadline(timeout: float | None) -> float:
+    return float("inf") if timeout is None else monotonic() + timeout
+
+
+def _seconds(ttl: float | timedelta) -> float:
+    seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
+    if not 1 <= seconds <= LOCK_SECONDS:
+        raise BadOption(
+            f"the ttl of a lock must be from 1 second to {LOCK_SECONDS}, not {seconds:g}; it is "
+            f"renewed while it is held, so it need not be long"
+        )
+    return float(seconds)

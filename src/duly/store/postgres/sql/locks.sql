@@ -1,0 +1,26 @@
+-- locks: take, renew and release a named lock.
+
+-- :name acquire
+-- Guard: only a lock that nobody holds, or whose time is over, changes hands; the fence grows then.
+INSERT INTO duly_locks (name, owner, holder, fence, expires_at)
+VALUES (%(name)s, %(owner)s, %(holder)s, 1,
+        duly_now() + %(ttl)s::bigint * interval '1 microsecond')
+    ON CONFLICT (name) DO UPDATE
+   SET owner = excluded.owner, holder = excluded.holder, fence = duly_locks.fence + 1,
+       expires_at = excluded.expires_at
+ WHERE duly_locks.owner IS NULL OR duly_locks.expires_at <= duly_now()
+
+-- :name lock
+SELECT owner, holder, fence,
+       greatest(0, duly_microseconds(expires_at) - duly_microseconds(duly_now()))
+  FROM duly_locks
+ WHERE name = %(name)s
+
+-- :name renew
+-- Guard: only the owner, by its fence; also when its time is over, as long as nobody took it.
+UPDATE duly_locks SET expires_at = duly_now() + %(ttl)s::bigint * interval '1 microsecond'
+ WHERE name = %(name)s AND owner = %(owner)s AND fence = %(fence)s
+
+-- :name release
+UPDATE duly_locks SET owner = NULL
+ WHERE name = %(name)s AND owner = %(owner)s AND fence = %(fence)s

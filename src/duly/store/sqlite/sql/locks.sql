@@ -1,0 +1,26 @@
+-- locks: take, renew and release a named lock.
+-- SQLite's own time is that of the machine since its start; a lock of an earlier start is over.
+
+-- :name acquire
+-- Guard: only a lock that nobody holds, or whose time is over, changes hands; the fence grows then.
+INSERT INTO duly_locks (name, owner, holder, fence, expires_at, boot)
+VALUES (:name, :owner, :holder, 1, :uptime + :ttl, :boot)
+    ON CONFLICT (name) DO UPDATE
+   SET owner = excluded.owner, holder = excluded.holder, fence = duly_locks.fence + 1,
+       expires_at = excluded.expires_at, boot = excluded.boot
+ WHERE duly_locks.owner IS NULL OR duly_locks.boot <> excluded.boot
+    OR duly_locks.expires_at <= :uptime
+
+-- :name lock
+SELECT owner, holder, fence,
+       CASE WHEN boot = :boot THEN max(0, expires_at - :uptime) ELSE 0 END
+  FROM duly_locks
+ WHERE name = :name
+
+-- :name renew
+-- Guard: only the owner, by its fence; also when its time is over, as long as nobody took it.
+UPDATE duly_locks SET expires_at = :uptime + :ttl, boot = :boot
+ WHERE name = :name AND owner = :owner AND fence = :fence
+
+-- :name release
+UPDATE duly_locks SET owner = NULL WHERE name = :name AND owner = :owner AND fence = :fence

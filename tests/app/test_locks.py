@@ -1,0 +1,133 @@
+"""`app.lock`: held by one, renewed while it is held, and known to be lost when it is."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from duly import BadOption, Duly
+from duly.errors import LockBusy, LockLost, StoreUnavailable
+from tests.servers.processes import wait_until
+
+
+@pytest.fixture
+def other(store_url):
+    """Another process on the same store."""
+    other = Duly(store_url)
+    yield other
+    other.close()
+
+
+def test_one_holds_it_and_the_other_waits(app, other):
+    order: list[str] = []
+
+    def second() -> None:
+        with other.lock("index", timeout=20) as held:
+            order.append(f"second {held.fence}")
+
+    with app.lock("index") as held:
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert other.lock("index").try_acquire() is None
+        order.append(f"first {held.fence}")
+        assert held.is_held
+    thread.join()
+
+    assert order == ["first 1", "second 2"]
+    assert not held.is_held
+
+
+def test_a_busy_lock_says_who_holds_it(app, other):
+    with app.lock("index", ttl=5):
+        with pytest.raises(LockBusy, match=r"'index' is held by .*@.* for \d"):
+            other.lock("index", timeout=0).__enter__()
+        began = time.monotonic()
+        with pytest.raises(LockBusy):
+            other.lock("index").acquire(timeout=0.2)
+
+    assert 0.2 <= time.monotonic() - began < 2
+
+
+def test_it_works_in_coroutines(app, other):
+    async def main() -> list[int]:
+        fences = []
+        inside = 0
+
+        async def work(duly: Duly) -> None:
+            nonlocal inside
+            async with duly.lock("index") as held:
+                inside += 1
+                assert inside == 1
+                await asyncio.sleep(0.01)
+                fences.append(held.fence)
+                inside -= 1
+
+        await asyncio.gather(*(work(each) for each in (app, other) * 3))
+        return fences
+
+    assert asyncio.run(main()) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_coroutine_that_is_cancelled_while_it_waits_leaves_nothing_behind(app, other):
+    async def main() -> None:
+        with app.lock("index"):
+            waiting = asyncio.create_task(other.lock("index").aacquire())
+            await asyncio.sleep(0.1)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+
+    asyncio.run(main())
+    app.lock("index").acquire(timeout=20).release()
+
+
+def test_it_is_renewed_while_it_is_held(app, other):
+    with app.lock("index", ttl=1) as held:
+        for _ in range(5):
+            time.sleep(0.5)
+            assert other.lock("index").try_acquire() is None
+            held.check()
+
+
+def test_a_lock_that_cannot_be_renewed_is_lost_and_says_so(app, other, monkeypatch):
+    told = []
+    held = app.lock("index", ttl=1, on_lost=told.append).acquire()
+
+    def gone(_ops):
+        raise StoreUnavailable("gone")
+
+    monkeypatch.setattr(app.store, "apply", gone)
+    assert held.lost.wait(10)
+
+    assert told == [held]
+    assert not held.is_held
+    with pytest.raises(LockLost, match="fence 1"):
+        held.check()
+    monkeypatch.undo()
+    taken = other.lock("index").acquire(timeout=20)
+    assert taken.fence == 2
+    assert not held.release()
+    assert taken.is_held
+    taken.release()
+
+
+def test_a_lock_that_another_has_taken_is_lost_too(app, other, monkeypatch):
+    held = app.lock("index", ttl=1).acquire()
+    held._keepalive.stop()
+    taken = other.lock("index", ttl=30).acquire(timeout=20)
+    held._keepalive.tick()
+
+    wait_until(held.lost.is_set, seconds=10, what="it is known to be lost")
+    taken.release()
+
+
+@pytest.mark.parametrize("ttl", [0, 0.5, -1, float("nan"), 10**9])
+def test_a_ttl_has_bounds(app, ttl):
+    with pytest.raises(BadOption, match="ttl of a lock"):
+        app.lock("index", ttl=ttl)
+
+
+def test_a_name_is_checked(app):
+    with pytest.raises(BadOption):
+        app.lock("")
