@@ -14,6 +14,7 @@ import pytest
 from duly import Duly, current
 from duly.errors import NoCurrentRun
 from tests.runtime import shop as shop_module
+from tests.servers.processes import wait_until
 
 VALUES = {
     "none": None,
@@ -229,3 +230,17 @@ def test_a_result_that_cannot_be_stored_fails_the_run_and_says_so(app):
         assert (run.refresh().state, run.cause) == ("failed", "unencodable_result")
         assert run.record.attempt == 1
         assert "return value" in run.record.error
+
+
+def test_a_task_defined_while_a_worker_runs_is_known_soon(app):
+    with app.worker():
+
+        @app.task(name="late:comer")
+        async def late() -> str:
+            return "here"
+
+        run = late.enqueue()
+        assert run.result(timeout=20) == "here"
+        wait_until(
+            lambda: "late:comer" in app.workers.list()[0].tasks, seconds=20, what="it is known"
+        )

@@ -7,6 +7,7 @@ from duly.core.outcome import HandedBack
 from duly.errors import AttemptTimedOut
 from duly.events import Bus, ClaimsHandedBack, Overdue
 from duly.limits import FIRE_BATCH, POLL_SECONDS, TICK_BATCH
+from duly.registry import Registry
 from duly.runtime.claimer import Claimer
 from duly.runtime.hand import LOOP, Hand, Held
 from duly.runtime.report import Ended
@@ -181,6 +182,28 @@ class Reconciler:
         if run_ids:
             self._bus.emit(ClaimsHandedBack(tuple(run_ids), "the worker never heard of them"))
         return _RECONCILE_PAUSE
+
+
+class Registrar:
+    """Makes tasks known that were defined after the worker had started.
+
+    Otherwise their runs would be parked as of tasks that nobody knows.
+    """
+
+    name = "register"
+
+    def __init__(self, registry: Registry, register: Callable[[], None]) -> None:
+        self._registry = registry
+        self._register = register
+        self._known = registry.names()
+
+    def tick(self) -> float:
+        """Look whether there are more."""
+        names = self._registry.names()
+        if names != self._known:
+            self._register()
+            self._known = names
+        return _STALE_SECONDS
 
 
 class Pruner:

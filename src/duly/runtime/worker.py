@@ -32,7 +32,14 @@ from duly.runtime.runners.thread import ThreadRunner
 from duly.runtime.service import Service, ServiceLoop
 from duly.runtime.settler import Settler
 from duly.runtime.slots import Slots
-from duly.runtime.upkeep import Promoter, Pruner, Reconciler, Scheduler, Warden
+from duly.runtime.upkeep import (
+    Promoter,
+    Pruner,
+    Reconciler,
+    Registrar,
+    Scheduler,
+    Warden,
+)
 from duly.settings import WorkerSettings
 from duly.store.ops import RegisterWorker, Settled, Tick
 from duly.store.protocol import Peek, Section, Store
@@ -108,7 +115,7 @@ class Worker:
         """Register, then begin to claim. Registering is the first proof of life."""
         self._life = self._store.live(self.worker_id)
         sent_at = monotonic()
-        self._store.apply([self._registration()])
+        self._register()
         self._slots.deadline = sent_at + self._settings.lease - self._settings.margin
         self._slots.registered = True
         self._settler.requeued = self._hurry_promoter_after
@@ -250,11 +257,12 @@ class Worker:
             self._journal,
             recoverer,
             reconciler,
+            Registrar(self._registry, self._register),
             pruner,
         ]
 
-    def _registration(self) -> RegisterWorker:
-        return RegisterWorker(
+    def _register(self) -> None:
+        registration = RegisterWorker(
             self.worker_id,
             platform.node(),
             os.getpid(),
@@ -262,6 +270,7 @@ class Worker:
             json.dumps([name for name, _ in self._settings.queues]),
             json.dumps(self._registry.names()),
         )
+        self._store.apply([registration])
 
     def _dispatch(self, taken: list[Held]) -> None:
         # What may not wait goes first.

@@ -129,7 +129,7 @@ class HandBackUnknown(NamedTuple):
 
 
 class RegisterWorker(NamedTuple):
-    """Make a worker known and live."""
+    """Make a worker known and live; said again, tell of tasks that were defined since."""
 
     worker_id: str
     host: str

@@ -20,7 +20,9 @@ SELECT id, claim_number, task, lane, attempt, retries_used, crashes, key IS NOT 
  LIMIT :limit
 
 -- :name register
+-- Said again, it tells of tasks that were defined since; nobody comes back to life by it.
 INSERT INTO duly_workers
     (id, state, host, pid, started_at, seen_at, lease_seconds, queues, tasks)
 VALUES (:worker_id, 'live', :host, :pid, :now, :now, :lease_seconds, :queues, :tasks)
-    ON CONFLICT (id) DO NOTHING
+    ON CONFLICT (id) DO UPDATE SET tasks = excluded.tasks, queues = excluded.queues
+ WHERE duly_workers.state = 'live'

@@ -1,0 +1,1 @@
+"""duly in the shape of other systems, and inside frameworks."""

@@ -1,0 +1,244 @@
+"""An `AsyncScheduler` in a web application, as an article of 2026 on FastAPI builds it by hand.
+
+The same names and calls, on duly's engine: several processes never run an instant twice, a task
+that fails comes again at its next instant, what was missed follows a policy, and what was added in
+one process runs in any other and after a restart.
+"""
+
+import asyncio
+import enum
+import inspect
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from duly.actor import acting
+from duly.api.schedule_views import moment
+from duly.app import Duly
+from duly.clock import MICROSECONDS, new_id
+from duly.core.states import FINAL, State
+from duly.errors import LockBusy
+from duly.limits import TICK_BATCH
+from duly.store.ops import AcquireLock, Prune, ReleaseLock, RenewLock
+from duly.task import Task
+
+if TYPE_CHECKING:
+    from duly.runtime.embedded import EmbeddedWorker
+
+_DAY = 86_400
+
+
+class TaskType(enum.Enum):
+    """How a task is scheduled."""
+
+    ONCE = "once"
+    CRON = "cron"
+
+
+class LastRunStatus(enum.Enum):
+    """How a run ended."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    RUNNING = "running"
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerLog:
+    """One run of a scheduled task."""
+
+    worker_id: str
+    task_name: str
+    task_type: TaskType
+    status: LastRunStatus
+    error_message: str | None
+    created_at: datetime
+
+
+class DistributedDBLock:
+    """A lock by task name that only its owner renews and releases."""
+
+    def __init__(self, lock_time: int = 30, *, duly: Duly | None = None) -> None:
+        self.lock_time = lock_time
+        self.worker_id = new_id()
+        self._duly = duly or Duly()
+        self._held: dict[str, tuple[str, int]] = {}
+
+    async def acquire(self, task_name: str) -> bool:
+        """Take the lock; say whether nobody else has it."""
+        return await asyncio.to_thread(self._acquire, task_name)
+
+    async def release(self, task_name: str) -> None:
+        """Let go of the lock, if it is ours."""
+        if task_name in self._held:
+            owner, fence = self._held.pop(task_name)
+            op = ReleaseLock(task_name, owner, fence)
+            await asyncio.to_thread(self._duly.store.apply, [op])
+
+    async def renew(self, task_name: str) -> bool:
+        """Give the lock its whole time again; say whether it is still ours."""
+        if task_name not in self._held:
+            return False
+        owner, fence = self._held[task_name]
+        op = RenewLock(task_name, owner, fence, self.lock_time * MICROSECONDS)
+        (is_ours,) = await asyncio.to_thread(self._duly.store.apply, [op])
+        return bool(is_ours)
+
+    async def cleanup_expired_locks(self) -> bool:
+        """Do nothing: a lock whose time is over is free, and its fence must be remembered."""
+        return False
+
+    @asynccontextmanager
+    async def lock(self, task_name: str) -> AsyncIterator[None]:
+        """Hold the lock for the length of a block; LockBusy if somebody else has it."""
+        if not await self.acquire(task_name):
+            raise LockBusy(task_name, "another process", float(self.lock_time))
+        try:
+            yield
+        finally:
+            await self.release(task_name)
+
+    def _acquire(self, task_name: str) -> bool:
+        owner = new_id()
+        op = AcquireLock(task_name, owner, acting(None), self.lock_time * MICROSECONDS)
+        (found,) = self._duly.store.apply([op])
+        if found.is_ours:
+            self._held[task_name] = (owner, found.fence)
+        return bool(found.is_ours)
+
+
+class AsyncScheduler:
+    """Schedules functions from inside an application and runs them on its own event loop."""
+
+    def __init__(self, duly: Duly | None = None) -> None:
+        self.duly = duly or Duly()
+        self.lock_manager = DistributedDBLock(duly=self.duly)
+        self.task_registry: dict[str, Callable[..., Any]] = {}
+        self.running = False
+        self._tasks: dict[Callable[..., Any], Task[..., Any]] = {}
+        self._worker: EmbeddedWorker | None = None
+
+    def register_task(self, task_name: str, task_func: Callable[..., Any]) -> None:
+        """Make a function known, and the public functions beside it in its module.
+
+        So a task that another process adds can run here, and does after a restart: nothing is ever
+        imported because a stored text names it.
+        """
+        if not task_name or not callable(task_func):
+            raise ValueError("a task needs a name and a function")
+        self.task_registry[task_name] = task_func
+        self._task(task_func)
+        module = sys.modules.get(task_func.__module__)
+        for name, found in sorted(vars(module).items()) if module is not None else ():
+            is_own = inspect.isfunction(found) and found.__module__ == task_func.__module__
+            if is_own and not name.startswith("_") and found.__qualname__ == name:
+                self._task(found)
+
+    async def add_cron_task(
+        self,
+        task_name: str,
+        cron: str,
+        func: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        tz: str = "UTC",
+    ) -> None:
+        """Add a task with a cron expression, or change the one of that name."""
+        self.register_task(task_name, func)
+        task = self._task(func)
+
+        def add() -> None:
+            named = dict(kwargs or {})
+            self.duly.schedules.add(task_name, task, cron=cron, tz=tz, args=args, kwargs=named)
+
+        await asyncio.to_thread(add)
+
+    async def add_once_task(
+        self,
+        task_name: str,
+        execute_time: datetime,
+        func: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        on_duplicate: str = "replace",
+    ) -> None:
+        """Add a task that runs once; one of that name that has run is no obstacle."""
+        self.register_task(task_name, func)
+        task = self._task(func)
+
+        def add() -> None:
+            self.duly.schedules.add(
+                task_name,
+                task,
+                at=execute_time,
+                args=args,
+                kwargs=dict(kwargs or {}),
+                on_duplicate=on_duplicate,
+            )
+
+        await asyncio.to_thread(add)
+
+    async def start(self) -> None:
+        """Begin to fire and to run, on this very event loop."""
+        if self.running:
+            return
+        self.running = True
+        loop = asyncio.get_running_loop()
+        self._worker = self.duly.worker(loop=loop)
+        await asyncio.to_thread(self._worker.start)
+
+    async def stop(self) -> None:
+        """Stop claiming, let what runs end within the grace, hand back the rest."""
+        if not self.running or self._worker is None:
+            return
+        self.running = False
+        await asyncio.to_thread(self._worker.stop)
+
+    async def list_task_logs(
+        self,
+        task_name: str = "",
+        task_type: TaskType | None = None,
+        limit: int = 10,
+        offset: int = 0,
+    ) -> Sequence[SchedulerLog]:
+        """Return runs of scheduled tasks, newest first."""
+        return await asyncio.to_thread(self._logs, task_name, task_type, limit, offset)
+
+    async def cleanup_old_logs(self, keep_days: int = 30) -> bool:
+        """Forget what ended longer ago; say whether there was something. duly does so by itself."""
+        op = Prune(keep_days * _DAY * MICROSECONDS, TICK_BATCH)
+        found = False
+        while (await asyncio.to_thread(self.duly.store.apply, [op]))[0]:
+            found = True
+        return found
+
+    def _task(self, func: Callable[..., Any]) -> Task[..., Any]:
+        if func not in self._tasks:
+            self._tasks[func] = self.duly.task(func)
+        return self._tasks[func]
+
+    def _logs(
+        self, task_name: str, task_type: TaskType | None, limit: int, offset: int
+    ) -> list[SchedulerLog]:
+        names = [task_name] if task_name else [s.name for s in self.duly.schedules.list()]
+        found: list[SchedulerLog] = []
+        for name in names:
+            kind = TaskType.ONCE if self.duly.schedules.get(name).when == "Once" else TaskType.CRON
+            if task_type in {None, kind}:
+                runs = self.duly.runs.list(tag=("schedule", name), limit=offset + limit)
+                found += [_log(name, kind, run.record) for run in runs]
+        found.sort(key=lambda log: log.created_at, reverse=True)
+        return found[offset : offset + limit]
+
+
+def _log(name: str, kind: TaskType, run: Any) -> SchedulerLog:  # noqa: ANN401 - a RunRecord
+    status = LastRunStatus.RUNNING
+    if run.state in FINAL:
+        is_good = run.state == State.SUCCEEDED
+        status = LastRunStatus.SUCCESS if is_good else LastRunStatus.FAILURE
+    return SchedulerLog(run.worker_id or "", name, kind, status, run.error, moment(run.created_at))

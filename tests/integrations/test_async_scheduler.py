@@ -1,0 +1,219 @@
+"""The `AsyncScheduler` of `duly.integrations`, alone and in four real uvicorn processes."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from duly import Duly
+from duly.errors import LockBusy
+from duly.integrations.async_scheduler import (
+    AsyncScheduler,
+    DistributedDBLock,
+    LastRunStatus,
+    TaskType,
+)
+from tests.servers.processes import wait_until
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def app(store_url: str):
+    """An application on a fresh store of each kind."""
+    app = Duly(store_url)
+    yield app
+    app.close()
+
+
+async def greet(name: str) -> str:
+    """A task of these tests."""
+    if name == "nobody":
+        raise ValueError("there is nobody")
+    return f"hello {name}"
+
+
+def test_once_and_cron_tasks_run_on_the_applications_own_loop(app):
+    loops: list[object] = []
+
+    async def tell(n: int) -> None:
+        loops.append(asyncio.get_running_loop())
+
+    async def main() -> None:
+        scheduler = AsyncScheduler(app)
+        await scheduler.start()
+        await scheduler.add_once_task("once", datetime.now(UTC), tell, args=(1,))
+        await scheduler.add_cron_task("cron", "* * * * * *", tell, kwargs={"n": 2})
+        for _ in range(400):
+            logs = await scheduler.list_task_logs("cron", TaskType.CRON)
+            if len(loops) >= 2 and logs and logs[-1].status is LastRunStatus.SUCCESS:
+                break
+            await asyncio.sleep(0.05)
+        await scheduler.stop()
+        assert loops
+        assert set(loops) == {asyncio.get_running_loop()}
+        (log,) = await scheduler.list_task_logs("once")
+        assert (log.task_name, log.task_type, log.status) == (
+            "once",
+            TaskType.ONCE,
+            LastRunStatus.SUCCESS,
+        )
+        assert await scheduler.cleanup_old_logs() is False
+
+    asyncio.run(main())
+
+
+def test_a_failure_is_in_the_logs_and_bad_input_is_a_value_error(app):
+    async def main() -> None:
+        scheduler = AsyncScheduler(app)
+        with pytest.raises(ValueError, match="cron expression"):
+            await scheduler.add_cron_task("bad", "often", greet)
+        with pytest.raises(ValueError, match="name and a function"):
+            scheduler.register_task("", greet)
+        await scheduler.add_once_task("once", datetime.now(UTC), greet, args=("nobody",))
+        await scheduler.start()
+        logs = []
+        while not logs or logs[0].status is LastRunStatus.RUNNING:
+            await asyncio.sleep(0.05)
+            logs = list(await scheduler.list_task_logs("once"))
+        await scheduler.stop()
+        assert logs[0].status is LastRunStatus.FAILURE
+        assert "there is nobody" in (logs[0].error_message or "")
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_only_the_owner_of_a_lock_renews_and_releases_it(app):
+    async def main() -> None:
+        one, other = DistributedDBLock(duly=app), DistributedDBLock(duly=app)
+        assert await one.acquire("task")
+        assert not await one.acquire("task")
+        assert not await other.acquire("task")
+        assert not await other.renew("task")
+        await other.release("task")
+        assert await one.renew("task")
+        with pytest.raises(LockBusy):
+            async with other.lock("task"):
+                pass
+        await one.release("task")
+        async with other.lock("task"):
+            assert not await one.acquire("task")
+        assert await one.acquire("task")
+        assert await one.cleanup_expired_locks() is False
+
+    asyncio.run(main())
+
+
+@pytest.mark.process
+def test_four_uvicorn_processes_run_every_instant_once(store_url, tmp_path):
+    log = tmp_path / "jobs.log"
+    log.touch()
+    app = Duly(store_url)
+    with serving(store_url, log) as port:
+        wait_until(lambda: _answers(port, "/"), seconds=60, what="the server answers")
+        for count in (1, 2):
+            # The second reminder to the same user comes as well as the first.
+            assert _answers(port, MAIL, method="PUT")
+            wait_until(lambda: _sent(log) == count, seconds=30, what="the mail is sent")  # noqa: B023
+        wait_until(
+            lambda: len(app.schedules.firings("cleanup_temp_files")) >= 4,
+            seconds=30,
+            what="four instants have come",
+        )
+    runs = app.runs.list(limit=200)
+    ledger = {name: app.schedules.firings(name) for name in EVERY_INSTANT}
+    app.close()
+
+    assert _sent(log) == 2
+    assert {run.record.attempt for run in runs} == {1}
+    done = Counter(line.split(" ", 1)[1] for line in log.read_text().splitlines())
+    for name, firings in ledger.items():
+        instants = Counter(fired.instant for fired in firings)
+        assert set(instants.values()) == {1}
+        assert all((one - other).total_seconds() == 2 for one, other in pairwise(instants))
+        started = {run.id for run in runs if run.record.claim_number > 0}
+        assert done[name] == sum(fired.run_id in started for fired in firings)
+
+
+MAIL = "/send_email_notification?user_id=7&message=hi&seconds=1"
+EVERY_INSTANT = ("cleanup_temp_files", "send_newsletter_or_fail")
+
+
+@contextmanager
+def serving(url: str, log: Path) -> Iterator[int]:
+    """Serve the example from four processes; yield the port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = os.environ | {
+        "DULY_URL": url,
+        "JOBS_LOG": str(log),
+        "EVERY_MINUTE": "*/2 * * * * *",
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
+    }
+    command = [sys.executable, "-m", "uvicorn", "examples.async_scheduler.main:app"]
+    command += ["--workers", "4", "--port", str(port), "--log-level", "warning"]
+    server = subprocess.Popen(command, env=environment, cwd=log.parent, start_new_session=True)
+    try:
+        yield port
+        server.terminate()
+        server.wait(timeout=40)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def _sent(log: Path) -> int:
+    return log.read_text().count("send_email_notification 7 hi")
+
+
+def _answers(port: int, path: str, method: str = "GET") -> bool:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+def test_what_one_process_adds_runs_in_another_and_after_a_restart(store_url):
+    adding = Duly(store_url)
+    asyncio.run(
+        AsyncScheduler(adding).add_once_task(
+            "once", datetime.now(UTC) + timedelta(seconds=0.2), greet, args=("bob",)
+        )
+    )
+    adding.close()
+
+    async def later() -> str:
+        app = Duly(store_url)
+        scheduler = AsyncScheduler(app)
+        # It registers another function of this module, as the article's lifespan does.
+        scheduler.register_task("other", public_sibling)
+        await scheduler.start()
+        while not (logs := await scheduler.list_task_logs("once")):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        run = app.runs.list(tag=("schedule", "once"))[0]
+        result = await run.aresult(timeout=20)
+        await scheduler.stop()
+        app.close()
+        assert len(logs) == 1
+        return str(result)
+
+    assert asyncio.run(asyncio.wait_for(later(), 30)) == "hello bob"
+
+
+def public_sibling() -> None:
+    """A function beside the others."""
