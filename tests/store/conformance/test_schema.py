@@ -11,7 +11,7 @@ from duly.store.schema import Migration
 from tests.store.conformance.opening import opened_tables, package_of
 from tests.store.conformance.verbs import at_once, enqueue_one, listed_ids
 
-STEP = Migration(2, "0002_probe", "CREATE TABLE duly_probe (id integer);")
+STEP = "CREATE TABLE duly_probe (id integer);"
 
 
 @pytest.fixture
@@ -31,8 +31,13 @@ def tables(store, store_url):
 @pytest.fixture
 def newer_code(store_url, monkeypatch):
     """The code of the next version, which needs one migration more."""
-    steps = [*migrator.migrations(package_of(store_url)), STEP]
-    monkeypatch.setattr(migrator, "migrations", lambda _package: steps)
+    add_migration(store_url, monkeypatch, "probe", STEP)
+
+
+def add_migration(store_url, monkeypatch, name, sql):
+    steps = migrator.migrations(package_of(store_url))
+    one_more = Migration(len(steps) + 1, name, sql)
+    monkeypatch.setattr(migrator, "migrations", lambda _package: [*steps, one_more])
 
 
 def test_an_empty_database_is_set_up(store, store_url, tables):
@@ -64,7 +69,7 @@ def test_older_tables_are_refused_until_somebody_migrates_them(store, store_url,
     first = migrator.migrate(store, package_of(store_url))
     second = migrator.migrate(store, package_of(store_url))
 
-    assert (first, second) == (["0002_probe"], [])
+    assert (first, second) == (["probe"], [])
     with closing(open_store(store_url)) as reopened:
         assert listed_ids(reopened) == [run_id]
 
@@ -85,9 +90,8 @@ def test_newer_tables_that_this_code_may_still_use_are_opened(store, store_url, 
 
 
 def test_a_migration_that_fails_leaves_nothing_behind(store, store_url, tables, monkeypatch):
-    broken = Migration(2, "0002_broken", "CREATE TABLE duly_half (id integer);\nSELECT nonsense;")
-    steps = [*migrator.migrations(package_of(store_url)), broken]
-    monkeypatch.setattr(migrator, "migrations", lambda _package: steps)
+    broken = "CREATE TABLE duly_half (id integer);\nSELECT nonsense;"
+    add_migration(store_url, monkeypatch, "broken", broken)
     before = tables.everything()
 
     with pytest.raises(Exception, match="nonsense"):
