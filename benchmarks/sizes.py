@@ -17,6 +17,9 @@ class Sizes:
     idle_seconds: float = 60.0
     piled_runs: int = 1_000_000
     imports: int = 20
+    schedules: int = 99_000
+    due_schedules: int = 1_000
+    spaced_schedules: int = 100
 
 
 FULL = Sizes()
@@ -30,4 +33,7 @@ QUICK = Sizes(
     idle_seconds=2.0,
     piled_runs=50_000,
     imports=5,
+    schedules=5_000,
+    due_schedules=100,
+    spaced_schedules=10,
 )

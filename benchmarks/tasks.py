@@ -17,6 +17,12 @@ async def noop(number: int) -> None:
 
 
 @app.task
+async def tell_lateness(due: float) -> float:
+    """Return how long after its due instant the body began, by the wall clock of this machine."""
+    return time.time() - due
+
+
+@app.task
 async def tell_delay(called_at: float) -> float:
     """Return how long after its enqueue was called the body began; both read one clock."""
     return time.monotonic() - called_at

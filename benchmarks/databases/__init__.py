@@ -53,7 +53,7 @@ class Bare(Protocol):
         ...
 
     def pile_up(self, what: str, count: int) -> None:
-        """Insert runs that no claim should notice."""
+        """Insert runs that no claim should notice, or schedules that are not due."""
         ...
 
     def claim_cost(self, op: ClaimRuns) -> Cost:

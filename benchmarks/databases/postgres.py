@@ -48,6 +48,17 @@ _PILES = {
                %(queue)s, %(lane)s, 0, duly_now(), duly_now(), 'unregistered', %(arguments)s
           FROM generate_series(1, %(count)s) AS n
     """,
+    "schedules": """
+        INSERT INTO duly_schedules
+            (name, source, place, task, queue, lane, priority, arguments, trigger, rules, state,
+             next_at, look_at, failures_from, created_at, updated_at)
+        SELECT 'later-' || n, 'runtime', 'somebody', %(task)s, %(queue)s, %(lane)s, 0,
+               %(arguments)s, '{"cron": "0 2 * * *", "tz": "Europe/Paris"}', '{}', 'active',
+               duly_now() + interval '1 hour' + n * interval '1 ms',
+               duly_now() + interval '1 hour' + n * interval '1 ms', duly_now(), duly_now(),
+               duly_now()
+          FROM generate_series(1, %(count)s) AS n
+    """,
 }
 _RATE = """
     SELECT (count(*) FILTER (WHERE finished_at > first))::float

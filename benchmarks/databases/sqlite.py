@@ -50,6 +50,16 @@ _PILES = {
                :now, 'unregistered', :arguments
           FROM series
     """,
+    "schedules": """
+        INSERT INTO duly_schedules
+            (name, source, place, task, queue, lane, priority, arguments, trigger, rules, state,
+             next_at, look_at, failures_from, created_at, updated_at)
+        WITH RECURSIVE series(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM series WHERE n < :count)
+        SELECT 'later-' || n, 'runtime', 'somebody', :task, :queue, :lane, 0, :arguments,
+               '{"cron": "0 2 * * *", "tz": "Europe/Paris"}', '{}', 'active',
+               :now + 3600000000 + n, :now + 3600000000 + n, :now, :now, :now
+          FROM series
+    """,
 }
 
 

@@ -3,7 +3,16 @@
 from collections.abc import Callable
 
 from benchmarks.databases import Database
-from benchmarks.figures import claim_cost, drain, enqueue, idle, imports, latency, memory
+from benchmarks.figures import (
+    claim_cost,
+    drain,
+    enqueue,
+    idle,
+    imports,
+    latency,
+    memory,
+    schedules,
+)
 from benchmarks.report import Figure
 from benchmarks.sizes import Sizes
 
@@ -16,6 +25,7 @@ ON_A_DATABASE: dict[str, Callable[[Database, Sizes], list[Figure]]] = {
     "idle": idle.measure,
     "claim": claim_cost.measure,
     "memory": memory.measure,
+    "schedules": schedules.measure,
 }
 WITHOUT_A_DATABASE: dict[str, Callable[[Sizes], list[Figure]]] = {"import": imports.measure}
 NAMES = (*ON_A_DATABASE, *WITHOUT_A_DATABASE)
