@@ -31,6 +31,8 @@ DELAY_SECONDS = 10 * 365 * 86_400
 """A delay beyond ten years is a unit mistake (milliseconds for seconds), not a plan."""
 
 INTERVAL_SECONDS = 366 * 86_400
+CRON_CHARACTERS = 500
+LATEST_YEAR = 9_000
 CATCH_UP = 1_000
 """How many missed instants of a schedule may be caught up, and how many may wait in turn."""
 PLAN_INSTANTS = 1_000

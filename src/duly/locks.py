@@ -7,12 +7,14 @@ check the fence, which only grows.
 """
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from duly.actor import acting
 from duly.clock import MICROSECONDS, jitter, monotonic, new_id
@@ -25,6 +27,8 @@ from duly.store.ops import AcquireLock, Locked, ReleaseLock, RenewLock
 
 T = TypeVar("T")
 
+_OWN = -1.0
+"""The timeout that the lock was made with."""
 _SHORTEST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.25
 
@@ -47,15 +51,16 @@ class Lock:
         self._ttl = _seconds(ttl)
         self._timeout = timeout
         self._on_lost = on_lost
-        self._held: list[HeldLock] = []
+        self._held: dict[object, HeldLock] = {}
+        """By the thread or the task that entered."""
 
     def try_acquire(self) -> "HeldLock | None":
         """Take the lock if it is free."""
         return self._try(new_id())[0]
 
-    def acquire(self, timeout: float | None = None) -> "HeldLock":
+    def acquire(self, timeout: float | None = _OWN) -> "HeldLock":
         """Take the lock, waiting for it up to `timeout` seconds; LockBusy if that was in vain."""
-        owner, until = new_id(), _deadline(timeout)
+        owner, until = new_id(), self._deadline(timeout)
         pause = _SHORTEST_PAUSE
         while True:
             held, found = self._try(owner)
@@ -64,20 +69,19 @@ class Lock:
             pause = self._pause(pause, until, found)
             time.sleep(pause)
 
-    async def aacquire(self, timeout: float | None = None) -> "HeldLock":  # noqa: ASYNC109 - ours
+    async def aacquire(self, timeout: float | None = _OWN) -> "HeldLock":  # noqa: ASYNC109 - ours
         """Take the lock without blocking the event loop."""
-        owner, until = new_id(), _deadline(timeout)
+        owner, until = new_id(), self._deadline(timeout)
         pause = _SHORTEST_PAUSE
         while True:
-            held, found = await _surely(lambda: self._try(owner), self._give_back)
+            held, found = await _apart(lambda: self._try(owner), undo=self._give_back)
             if held is not None:
                 return held
             pause = self._pause(pause, until, found)
             await asyncio.sleep(pause)
 
     def __enter__(self) -> "HeldLock":
-        held = self.acquire(self._timeout)
-        self._held.append(held)
+        held = self._held[threading.get_ident()] = self.acquire()
         return held
 
     def __exit__(
@@ -86,11 +90,10 @@ class Lock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._held.pop().release()
+        self._held.pop(threading.get_ident()).release()
 
     async def __aenter__(self) -> "HeldLock":
-        held = await self.aacquire(self._timeout)
-        self._held.append(held)
+        held = self._held[asyncio.current_task()] = await self.aacquire()
         return held
 
     async def __aexit__(
@@ -99,8 +102,8 @@ class Lock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        held = self._held.pop()
-        await asyncio.to_thread(held.release)
+        held = self._held.pop(asyncio.current_task())
+        await _apart(held.release)
 
     def _try(self, owner: str) -> "tuple[HeldLock | None, Locked]":
         sent_at = monotonic()
@@ -111,6 +114,10 @@ class Lock:
         held = HeldLock(self._host, self.name, owner, found.fence, self._ttl, self._on_lost)
         held.begin(sent_at)
         return held, found
+
+    def _deadline(self, timeout: float | None) -> float:
+        seconds = self._timeout if timeout == _OWN else timeout
+        return float("inf") if seconds is None else monotonic() + seconds
 
     def _pause(self, pause: float, until: float, found: Locked) -> float:
         """Return how long to wait before the next try, or say that time is up."""
@@ -140,7 +147,9 @@ class HeldLock:
         ttl: float,
         on_lost: Callable[["HeldLock"], None] | None,
     ) -> None:
-        self._host = host
+        # This very store: one that the application has closed must not be opened again by us.
+        self._store = host.store
+        self._pid = os.getpid()
         self.name = name
         self.fence = fence
         """A number that only grows: a store that refuses smaller ones is safe from late holders."""
@@ -178,12 +187,13 @@ class HeldLock:
 
     def release(self) -> bool:
         """Let go; say whether it was still ours."""
-        if self._released:
+        # What a parent holds is not a forked child's to release.
+        if self._released or self._pid != os.getpid():
             return False
         self._released = True
         self._keepalive.stop()
         op = ReleaseLock(self.name, self._owner, self.fence)
-        (was_ours,) = self._host.store.apply([op])
+        (was_ours,) = self._store.apply([op])
         return bool(was_ours)
 
     def __enter__(self) -> Self:
@@ -203,9 +213,7 @@ class HeldLock:
         """Renew; return the owner if it still is that."""
         ttl = round(self._ttl * MICROSECONDS)
         try:
-            (is_ours,) = self._host.store.apply(
-                [RenewLock(self.name, self._owner, self.fence, ttl)]
-            )
+            (is_ours,) = self._store.apply([RenewLock(self.name, self._owner, self.fence, ttl)])
         except (StoreError, OSError):
             if monotonic() >= self._deadline:
                 self._lose()
@@ -224,24 +232,47 @@ class HeldLock:
             self._on_lost(self)
 
 
-async def _surely(act: Callable[[], T], undo: Callable[[T], None]) -> T:
-    """Do something in a thread; if we are cancelled meanwhile, undo it when it is done."""
-    done = asyncio.ensure_future(asyncio.to_thread(act))
+async def _apart(act: Callable[[], T], undo: Callable[[T], None] | None = None) -> T:
+    """Do something in a thread of its own, to its end whatever becomes of us.
+
+    If we are cancelled meanwhile, what was done is undone there. The loop's own threads may all be
+    busy, or end with it.
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = loop.create_future()
+    mutex = threading.Lock()
+    done: list[T] = []
+    abandoned = False
+
+    def work() -> None:
+        try:
+            result = act()
+        except Exception as error:  # noqa: BLE001 - handed to who waits for it
+            tell(answer.set_exception, error)
+            return
+        with mutex:
+            is_awaited = not abandoned
+            if is_awaited:
+                done.append(result)
+        if is_awaited:
+            tell(answer.set_result, result)
+        elif undo is not None:
+            undo(result)
+
+    def tell(settle: Callable[[Any], None], news: object) -> None:
+        with suppress(RuntimeError):  # The loop is closed.
+            loop.call_soon_threadsafe(settle, news)
+
+    threading.Thread(target=work, name="duly-lock", daemon=True).start()
     try:
-        return await asyncio.shield(done)
+        return await asyncio.shield(answer)
     except asyncio.CancelledError:
-        done.add_done_callback(
-            lambda task: (
-                None
-                if task.cancelled() or task.exception() is not None
-                else threading.Thread(target=undo, args=(task.result(),), daemon=True).start()
-            )
-        )
+        with mutex:
+            abandoned = True
+            left = tuple(done)
+        if left and undo is not None:
+            threading.Thread(target=undo, args=left, name="duly-lock", daemon=True).start()
         raise
-
-
-def _deadline(timeout: float | None) -> float:
-    return float("inf") if timeout is None else monotonic() + timeout
 
 
 def _seconds(ttl: float | timedelta) -> float:

@@ -1,14 +1,16 @@
 """`app.lock`: held by one, renewed while it is held, and known to be lost when it is."""
 
 import asyncio
+import os
 import threading
 import time
 
 import pytest
 
-from duly import BadOption, Duly
+from duly import BadOption, Duly, faultpoints
 from duly.errors import LockBusy, LockLost, StoreUnavailable
 from tests.servers.processes import wait_until
+from tests.store.conformance.opening import opened_tables
 
 
 @pytest.fixture
@@ -131,3 +133,73 @@ def test_a_ttl_has_bounds(app, ttl):
 def test_a_name_is_checked(app):
     with pytest.raises(BadOption):
         app.lock("")
+
+
+def test_who_shares_a_lock_object_releases_only_its_own(app, other, store_url):
+    lock = app.lock("index", ttl=30)
+    first = lock.__enter__()
+    first._keepalive.stop()
+    with opened_tables(store_url) as tables:
+        ago = "0" if store_url.startswith("sqlite") else "'1970-01-01'"
+        tables.execute(f"UPDATE duly_locks SET expires_at = {ago}")  # noqa: S608
+    entered, leaves = threading.Event(), threading.Event()
+
+    def second() -> None:
+        with lock:
+            entered.set()
+            leaves.wait(20)
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    assert entered.wait(20)
+
+    lock.__exit__(None, None, None)
+
+    assert other.lock("index").try_acquire() is None
+    leaves.set()
+    thread.join()
+
+
+def test_a_forked_child_does_not_release_what_its_parent_holds(app, other):
+    held = app.lock("index").acquire()
+    child = os.fork()
+    if child == 0:
+        held.release()
+        os._exit(0)
+    os.waitpid(child, 0)
+
+    assert other.lock("index").try_acquire() is None
+    held.release()
+
+
+def test_a_loop_that_ends_while_it_acquires_leaves_no_lock_behind(app, other):
+    is_asking, goes_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        faultpoints.disarm()
+        is_asking.set()
+        goes_on.wait(20)
+
+    async def main() -> None:
+        asyncio.create_task(app.lock("index").aacquire())  # noqa: RUF006 - abandoned on purpose
+        await asyncio.to_thread(is_asking.wait, 20)
+
+    app.runs.list()
+    faultpoints.arm("operate.before_write", hold)
+    asyncio.run(main())
+    goes_on.set()
+
+    other.lock("index").acquire(timeout=20).release()
+
+
+def test_a_closed_application_does_not_come_back_for_a_lock(app):
+    held = app.lock("index", ttl=1).acquire()
+    app.close()
+
+    assert held.lost.wait(10)
+    assert app._store is None
+
+
+def test_the_timeout_of_a_lock_holds_for_acquire_too(app, other):
+    with app.lock("index"), pytest.raises(LockBusy):
+        other.lock("index", timeout=0.1).acquire()

@@ -9,6 +9,8 @@ import pytest
 from duly import BadOption, Duly
 from duly.errors import BadSchedule, ScheduleExists, ScheduleNotFound
 from duly.store.ops import FireSchedules
+from duly.store.protocol import ScheduleFilter
+from tests.store.conformance.opening import opened_tables
 
 MINUTE = timedelta(minutes=1)
 
@@ -99,6 +101,16 @@ def test_two_reminders_to_one_user_both_come(app, digest):
         ({"every": 5, "misfire": "maybe"}, "misfire"),
         ({"every": 5, "on_duplicate": "both"}, "on_duplicate"),
         ({"every": 5, "jitter": -1}, "jitter"),
+        ({"every": 5, "jitter": 5}, "jitter must be shorter"),
+        ({"cron": "* * * * *", "jitter": 61}, "jitter must be shorter"),
+        ({"every": 5, "max_catch_up": 2.5}, "max_catch_up"),
+        ({"every": 5, "pause_after": 1.5}, "pause_after"),
+        ({"cron": 5}, "cron expression"),
+        ({"cron": "* * * * *", "tz": None}, "no time zone"),
+        ({"cron": ",".join("1" * 1000) + " * * * *"}, "cron expression"),
+        ({"at": datetime.max.replace(tzinfo=UTC)}, "between the years"),
+        ({"at": datetime(1, 1, 1, tzinfo=UTC)}, "between the years"),
+        ({"every": 5, "start": datetime.max.replace(tzinfo=UTC)}, "between the years"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_and_nothing_is_written(app, digest, options, problem):
@@ -222,3 +234,16 @@ def test_a_schedule_needs_a_task_that_takes_no_arguments(app):
 def test_an_unknown_option_is_named(app):
     with pytest.raises(BadOption, match="no option 'often'"):
         app.every(hours=1, often=True)(lambda: None)
+
+
+def test_a_zone_that_this_machine_does_not_know_is_shown_and_can_be_mended(app, digest):
+    app.schedules.add("digest", digest, cron="0 2 * * *")
+    stored = app.store.list_schedules(ScheduleFilter("digest"))[0]
+    unknown = stored._replace(trigger='{"cron": "0 2 * * *", "tz": "Mars/Olympus"}')
+    with opened_tables(app.url) as tables:
+        tables.execute(f"UPDATE duly_schedules SET trigger = '{unknown.trigger}'")  # noqa: S608
+
+    assert [s.tz for s in app.schedules.list()] == ["Mars/Olympus"]
+
+    app.schedules.add("digest", digest, cron="0 2 * * *")
+    assert app.schedules.get("digest").tz == "UTC"

@@ -67,6 +67,7 @@ ONE_DIALECT = {
             "enqueue.ready_one_and_hint",
             "recover.lock_worker",
             "recover.still_orphaned",
+            "schedules.live",
             "schedules.lock_name",
         ],
         ONE_WRITER,

@@ -48,6 +48,7 @@ def schedule(trigger: Trigger = MINUTELY, next_at: int | None = MINUTE, **fields
         "lane": "thread",
         "priority": 0,
         "arguments": "[[],{}]",
+        "expires": None,
         "trigger": trigger_text(trigger),
         "rules": rules_text(rules),
         "state": "active",
@@ -183,7 +184,7 @@ def test_or_waits_for_it_and_is_looked_at_again_soon():
     found = plan(schedule(overlap="queue"), MINUTE, BUSY)
 
     assert outcomes(found) == [(1, "waiting", "overlap")]
-    assert (found.look_at, found.release) == (MINUTE + SECOND, False)
+    assert (found.look_at, found.release) == (MINUTE + SECOND // 5, False)
 
 
 def test_the_oldest_that_waits_goes_on_when_the_run_has_ended_and_others_queue_behind():
@@ -314,6 +315,9 @@ def test_what_is_stored_is_read_back(trigger):
         ({"overlap": "both"}, "overlap must be one of skip, queue, allow"),
         ({"max_catch_up": 0}, "max_catch_up"),
         ({"max_catch_up": 1001}, "max_catch_up"),
+        ({"max_catch_up": 2.5}, "max_catch_up"),
+        ({"pause_after": True}, "pause_after"),
+        ({"pause_after": 1.5}, "pause_after"),
         ({"pause_after": 0}, "pause_after"),
         ({"start": 5, "end": 5}, "before its end"),
     ],

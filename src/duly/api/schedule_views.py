@@ -1,11 +1,13 @@
 """Schedules and their firings, as a program sees them."""
 
+import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from duly.core.cron import Cron
 from duly.core.record import FiringRecord, ScheduleRecord
 from duly.core.schedule import read_rules, read_trigger
+from duly.errors import BadSchedule
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -58,14 +60,21 @@ def moment(micros: int) -> datetime:
 
 def shown(schedule: ScheduleRecord, tasks: frozenset[str]) -> Schedule:
     """Return a schedule as a program sees it; `tasks` are those that live workers know."""
-    trigger, rules = read_trigger(schedule.trigger), read_rules(schedule.rules)
+    rules = read_rules(schedule.rules)
+    try:
+        trigger = read_trigger(schedule.trigger)
+    except BadSchedule:  # Of a time zone that this machine does not know.
+        data = json.loads(schedule.trigger)
+        when, tz = str(data.get("cron")), str(data.get("tz"))
+    else:
+        when, tz = trigger.in_words(), trigger.zone if isinstance(trigger, Cron) else "UTC"
     return Schedule(
         schedule.name,
         schedule.task,
         schedule.state,
         schedule.reason,
-        trigger.in_words(),
-        trigger.zone if isinstance(trigger, Cron) else "UTC",
+        when,
+        tz,
         None if schedule.next_at is None else moment(schedule.next_at),
         rules.misfire,
         rules.overlap,

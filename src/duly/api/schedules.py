@@ -21,6 +21,7 @@ from duly.core.schedule import (
     Rules,
     Trigger,
     check_interval,
+    check_jitter,
     instants,
     read_rules,
     read_trigger,
@@ -29,7 +30,7 @@ from duly.core.schedule import (
 )
 from duly.errors import BadSchedule, ScheduleExists, ScheduleNotFound
 from duly.host import Host
-from duly.limits import CATCH_UP, PAGE
+from duly.limits import CATCH_UP, LATEST_YEAR, PAGE
 from duly.run import Run, check_reason
 from duly.store.ops import BackfillSchedule, Put, PutSchedule, RunSchedule, SetSchedule
 from duly.store.protocol import ScheduleFilter
@@ -74,6 +75,7 @@ SCHEDULE_OPTIONS = frozenset(ScheduleOptions.__annotations__)
 
 _FOREVER = 2**62
 _LONGEST_LIST = 1_000
+_LATEST = int(datetime(LATEST_YEAR, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
 
 
 class Schedules:
@@ -181,7 +183,7 @@ class Schedules:
     ) -> list[Run[Any]]:
         """Run the instants from `start` to before `end` that have not run yet, skipped ones too."""
         schedule = self._record(name)
-        begin, until = instant("start", start), instant("end", end)
+        begin, until = _instant("start", start), _instant("end", end)
         due = instants(read_trigger(schedule.trigger), Rules(), begin - 1)
         wanted = tuple(islice(takewhile(lambda found: found < until, due), CATCH_UP + 1))
         if len(wanted) > CATCH_UP:
@@ -227,7 +229,9 @@ class Schedules:
         self, name: str, *, limit: int = PAGE, before: datetime | None = None
     ) -> Sequence[FiredAt]:
         """Return what became of its instants, newest first."""
-        until = _FOREVER if before is None else instant("before", before)
+        if not 1 <= limit <= _LONGEST_LIST:
+            raise BadSchedule(f"limit must be from 1 to {_LONGEST_LIST}, not {limit}")
+        until = _FOREVER if before is None else _instant("before", before)
         return [fired(row) for row in self._host.store.list_firings(_named(name), until, limit)]
 
     def _record(self, name: str) -> ScheduleRecord:
@@ -263,7 +267,7 @@ def trigger_of(
         seconds = every.total_seconds() if isinstance(every, timedelta) else every
         return Every(check_interval(seconds), UNANCHORED)
     assert at is not None  # noqa: S101 - for the type checker
-    return At(instant("at", at))
+    return At(_instant("at", at))
 
 
 def _put(
@@ -293,10 +297,11 @@ def _put(
         max_catch_up,
         overlap,
         microseconds("jitter", jitter),
-        None if start is None else instant("start", start),
-        None if end is None else instant("end", end),
+        None if start is None else _instant("start", start),
+        None if end is None else _instant("end", end),
         pause_after,
     )
+    check_jitter(trigger, rules.jitter)
     definition = task.definition
     return PutSchedule(
         _named(name),
@@ -309,7 +314,19 @@ def _put(
         arguments,
         trigger_text(trigger),
         rules_text(rules),
+        None if definition.expires is None else microseconds("expires", definition.expires),
     )
+
+
+def _instant(what: str, value: datetime) -> int:
+    """Return an instant of a time that calendars agree on."""
+    try:
+        found = instant(what, value)
+    except OverflowError:
+        found = -1
+    if not 0 <= found < _LATEST:
+        raise BadSchedule(f"{what} must lie between the years 1970 and {LATEST_YEAR}, not {value}")
+    return found
 
 
 def _named(name: str) -> str:

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from duly.errors import BadSchedule
+from duly.limits import CRON_CHARACTERS
 
 _NAMED = {
     "@yearly": "0 0 1 1 *",
@@ -38,6 +39,10 @@ class Cron:
 
     def __init__(self, expression: str, zone: str) -> None:
         """Read both, or say what is wrong with them."""
+        if not isinstance(expression, str) or len(expression) > CRON_CHARACTERS:
+            raise BadSchedule(
+                f"a cron expression must be a text of at most {CRON_CHARACTERS} characters"
+            )
         self.expression = expression
         self.zone = zone
         self._fields = _NAMED.get(expression.strip().lower(), expression)
@@ -57,8 +62,11 @@ class Cron:
 
     def next_after(self, instant: int) -> int | None:
         """Return the first instant that is strictly later, if there is one within fifty years."""
-        after = _EPOCH + instant * _MICROSECOND
-        found = self._by_day(after) if self._means_time_of_day else self._by_time(after)
+        try:
+            after = _EPOCH + instant * _MICROSECOND
+            found = self._by_day(after) if self._means_time_of_day else self._by_time(after)
+        except OverflowError:
+            return None  # Beyond the last year that there is.
         return None if found is None else (found - _EPOCH) // _MICROSECOND
 
     def in_words(self) -> str:
@@ -98,7 +106,7 @@ def zone_of(name: str) -> tzinfo:
     """Return a time zone by its IANA name, or say that there is none."""
     try:
         return UTC if name == "UTC" else ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
+    except (KeyError, ValueError, OSError, TypeError, AttributeError):
         raise BadSchedule(
             f"there is no time zone {name!r}; use an IANA name such as Europe/Paris, and install "
             f"the package tzdata if this machine has none"

@@ -178,6 +178,8 @@ class ScheduleRecord(NamedTuple):
     lane: str
     priority: int
     arguments: str
+    expires: int | None
+    """Microseconds after which a run that has not started is of no use any more."""
     trigger: str
     rules: str
     state: str

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Literal, NamedTuple, get_args
 
 from duly.core.cron import Cron
@@ -19,7 +19,8 @@ from duly.limits import CATCH_UP, INTERVAL_SECONDS, PLAN_INSTANTS, SINGLE_FIRING
 SECOND = 1_000_000
 ON_TIME = 60 * SECOND
 """What fires later than this was missed, and is caught up if the policy says so."""
-_RECHECK = SECOND
+_RECHECK = SECOND // 5
+"""How soon a firing that waits for the last run is looked at again."""
 UNANCHORED = -1
 """The anchor of an interval that counts from when its schedule is added."""
 
@@ -79,10 +80,9 @@ class Rules:
         """Refuse what cannot be meant."""
         _check_word("misfire", self.misfire, get_args(Misfire))
         _check_word("overlap", self.overlap, get_args(Overlap))
-        if not 1 <= self.max_catch_up <= CATCH_UP:
-            raise BadSchedule(f"max_catch_up must be from 1 to {CATCH_UP}, not {self.max_catch_up}")
-        if self.pause_after is not None and self.pause_after < 1:
-            raise BadSchedule(f"pause_after must be 1 or more failures, not {self.pause_after}")
+        _check_count("max_catch_up", self.max_catch_up)
+        if self.pause_after is not None:
+            _check_count("pause_after", self.pause_after)
         if self.start is not None and self.end is not None and self.start >= self.end:
             raise BadSchedule("the start of a schedule must be before its end")
 
@@ -155,12 +155,12 @@ def plan(schedule: ScheduleRecord, now: int, standing: Standing) -> Plan:
         firings += _fire(schedule, rules, kept, now, standing)
     last = due[-1] if due else None
     next_at = schedule.next_at if last is None else following(trigger, rules, last)
-    release = schedule.waiting > 0 and not standing.is_busy
+    release = schedule.waiting > 0 and not standing.is_busy and not is_paused
     waiting = schedule.waiting + sum(f.outcome == "waiting" for f in firings) - release
     look_at = None if next_at is None else next_at + _offset(schedule.name, next_at, rules.jitter)
     if not is_whole:
         look_at = now
-    elif waiting:
+    elif waiting and not is_paused:
         look_at = now + _RECHECK if look_at is None else min(look_at, now + _RECHECK)
     return Plan(firings, next_at, look_at, release, pause)
 
@@ -268,7 +268,16 @@ def rules_text(rules: Rules) -> str:
 @lru_cache(maxsize=1000)
 def read_rules(text: str) -> Rules:
     """Return stored rules."""
-    return Rules(**json.loads(text))
+    # Newer code may have more of them.
+    known = Rules.__dataclass_fields__
+    return Rules(**{name: value for name, value in json.loads(text).items() if name in known})
+
+
+def check_jitter(trigger: Trigger, jitter: int) -> None:
+    """Refuse to put instants off to beyond the next one."""
+    due = list(islice(instants(trigger, Rules(), 0), 20)) if jitter else []
+    if any(jitter >= later - earlier for earlier, later in pairwise(due)):
+        raise BadSchedule("the jitter must be shorter than the time between two instants")
 
 
 def anchored(text: str, now: int) -> str:
@@ -281,7 +290,11 @@ def anchored(text: str, now: int) -> str:
 
 def is_same_trigger(wanted: str, known: str) -> bool:
     """Say whether a trigger asks for what is known, which may have been anchored meanwhile."""
-    new, old = read_trigger(wanted), read_trigger(known)
+    new = read_trigger(wanted)
+    try:
+        old = read_trigger(known)
+    except BadSchedule:
+        return False  # Of a zone that this machine does not know.
     if isinstance(new, Every) and isinstance(old, Every) and new.anchor == UNANCHORED:
         return new.interval == old.interval
     return wanted == known
@@ -295,6 +308,11 @@ def check_interval(seconds: float) -> int:
             f"not {seconds:g}; use a loop in one task for anything faster"
         )
     return round(seconds * SECOND)
+
+
+def _check_count(what: str, count: object) -> None:
+    if type(count) is not int or not 1 <= count <= CATCH_UP:
+        raise BadSchedule(f"{what} must be a whole number from 1 to {CATCH_UP}, not {count!r}")
 
 
 def _check_word(what: str, word: object, words: tuple[str, ...]) -> None:

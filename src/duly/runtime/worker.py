@@ -45,6 +45,8 @@ from duly.store.ops import RegisterWorker, Settled, Tick
 from duly.store.protocol import Peek, Section, Store
 
 _LOOK_SECONDS = 0.02
+_SOON = 250_000
+"""Microseconds: a firing that waits for the last run is looked at again within that time."""
 
 
 class Worker:
@@ -202,7 +204,7 @@ class Worker:
             self._store.apply([Tick(1)])
             peek = self._store.peek()
             coming = (peek.next_due_in, peek.next_fire_in)
-            if any(due_in is not None and due_in <= 0 for due_in in coming):
+            if any(due_in is not None and due_in <= _SOON for due_in in coming):
                 return False
             has_work = self._has_work(peek)
         except StoreError:

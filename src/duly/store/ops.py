@@ -271,6 +271,7 @@ class PutSchedule(NamedTuple):
     arguments: str
     trigger: str
     rules: str
+    expires: int | None = None
     on_duplicate: str = "replace"
     """What becomes of one that is there already: "replace", "keep" or "error"."""
 

@@ -21,7 +21,6 @@ from duly.core.schedule import (
     read_rules,
     read_trigger,
 )
-from duly.errors import BadSchedule
 from duly.store.ops import (
     BackfillSchedule,
     Enqueue,
@@ -108,23 +107,32 @@ def put(on: Statements, op: PutSchedule) -> Put:
         _put_new(on, op, now, found and found.schedule)
         return Put("created", op.source, op.place)
     known = found.schedule
-    if known.source != op.source or (op.on_duplicate == "error" and known.state != "ended"):
+    has_ended = known.state == "ended"
+    if known.source != op.source or (op.on_duplicate == "error" and not has_ended):
         return Put("refused", known.source, known.place)
-    if op.on_duplicate == "keep":
+    if op.on_duplicate == "keep" and not has_ended:
         return Put("kept", known.source, known.place)
-    is_when = is_same_trigger(op.trigger, known.trigger) and op.rules == known.rules
-    is_what = (op.task, op.queue, op.lane, op.priority, op.arguments) == known[4:9]
-    if is_when and is_what and op.place == known.place:
+    is_when = is_same_trigger(op.trigger, known.trigger) and not has_ended
+    is_same = is_when and (op.rules, op.place) == (known.rules, known.place)
+    if is_same and _what(op) == _what(known):
         return Put("unchanged", known.source, known.place)
     known = _catch_up(on, found)
-    changed = _wanted(op, now, known)
     if is_when:
-        # It goes on where it is: only what it fires is another.
-        changed = changed._replace(
-            next_at=known.next_at, look_at=known.look_at, trigger=known.trigger
-        )
-    on.put(changed, read_rules(op.rules).pause_after)
+        # An interval goes on counting from where it began.
+        op = op._replace(trigger=known.trigger)
+    on.put(_wanted(op, now, known), read_rules(op.rules).pause_after)
     return Put("changed", op.source, op.place)
+
+
+def _what(given: PutSchedule | ScheduleRecord) -> tuple[object, ...]:
+    return (
+        given.task,
+        given.queue,
+        given.lane,
+        given.priority,
+        given.arguments,
+        given.expires,
+    )
 
 
 def set_state(on: Statements, op: SetSchedule) -> str | None:
@@ -139,6 +147,8 @@ def set_state(on: Statements, op: SetSchedule) -> str | None:
     if op.state == "removed":
         on.drop_waiting(op.name, "removed")
         known = known._replace(waiting=0, look_at=None)
+    elif op.state == "active" and known.waiting:
+        known = known._replace(look_at=found.now)
     reason = (op.reason or f"by {op.actor}") if op.state != "active" else None
     changed = known._replace(state=op.state, reason=reason, updated_at=found.now)
     on.put(changed, read_rules(known.rules).pause_after)
@@ -202,7 +212,7 @@ def _carry_out(on: Statements, found: list[Found]) -> int:
 def _plan(found: Found) -> Plan:
     try:
         return plan(found.schedule, found.now, found.standing)
-    except BadSchedule as error:
+    except Exception as error:  # noqa: BLE001 - one schedule must not keep the others from firing
         # A time zone that this machine does not know, say. Another one may, or it comes back.
         look_at = found.now + _BROKEN_PAUSE
         return Plan([], found.schedule.next_at, look_at, broken=str(error))
@@ -284,7 +294,7 @@ def _enqueue(schedule: ScheduleRecord, run_id: str) -> Enqueue:
         schedule.arguments,
         delay=0,
         at=None,
-        expires=None,
+        expires=schedule.expires,
         tags=to_text({"schedule": schedule.name}),
         key=None,
     )
@@ -302,7 +312,7 @@ def _wanted(op: PutSchedule, now: int, known: ScheduleRecord | None) -> Schedule
     state: Literal["active", "paused", "ended"] = "active" if look_at is not None else "ended"
     is_paused = known is not None and known.state == "paused" and state == "active"
     waiting = known.waiting if known is not None else 0
-    if waiting and look_at is None:
+    if waiting:
         state, look_at = "active", now
     return ScheduleRecord(
         op.name,
@@ -314,6 +324,7 @@ def _wanted(op: PutSchedule, now: int, known: ScheduleRecord | None) -> Schedule
         op.lane,
         op.priority,
         op.arguments,
+        op.expires,
         trigger,
         op.rules,
         "paused" if is_paused else state,

@@ -1,11 +1,13 @@
 """One run per due instant, whoever looks and whenever; every instant accounted for once."""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from duly import faultpoints
 from duly.core.cron import Cron
 from duly.core.record import FiringRecord, ScheduleRecord
 from duly.core.schedule import (
@@ -34,6 +36,7 @@ from tests.store.conformance.verbs import (
     LANE,
     SECOND,
     TASK,
+    TIMEOUT,
     claim,
     claim_one,
     claimed_ids,
@@ -227,7 +230,7 @@ def test_or_waits_until_it_has_ended_one_after_the_other(store, worker, clock):
     for _ in range(2):
         succeed(store, claim_one(store))
         assert claim(store) == []
-        clock.advance(1)
+        clock.advance(0.2)
         assert fire(store) == Fired(1, 1)
 
     assert [row[1] for row in ledger(store, begin)] == ["run", "run", "run"]
@@ -449,3 +452,101 @@ def test_old_firings_are_pruned_and_never_fire_again(store, clock):
 
     assert firings(store) == []
     assert schedule(store).next_at is not None
+
+
+# -- what went wrong before --
+
+
+def test_a_schedule_that_cannot_be_planned_keeps_no_other_from_firing(store, clock, tables):
+    put(store, "bad")
+    put(store, "good")
+    tables.execute("UPDATE duly_schedules SET rules = 'nonsense' WHERE name = 'bad'")
+    clock.advance(60)
+
+    assert fire(store) == Fired(2, 1)
+    assert firings(store, "good")[0].outcome == "run"
+
+
+def test_who_waits_for_a_firing_sees_the_run_that_it_made(store, clock, open_another):
+    """On PostgreSQL a statement that waits for a lock would see everything else as it was."""
+    put(store, trigger=Every(SECOND, UNANCHORED))
+    clock.advance(1)
+    is_firing, goes_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        faultpoints.disarm()
+        is_firing.set()
+        goes_on.wait(TIMEOUT)
+
+    faultpoints.arm("operate.before_commit", hold)
+    first = threading.Thread(target=fire, args=(store,))
+    first.start()
+    assert is_firing.wait(TIMEOUT)
+    clock.advance(1)
+    second = threading.Thread(target=set_state, args=(open_another(), "paused"))
+    second.start()
+    time.sleep(0.2)  # So that it waits, where it has to.
+    goes_on.set()
+    first.join()
+    second.join()
+
+    assert [f.outcome for f in firings(store)].count("run") == 1
+
+
+def test_a_pause_also_holds_back_what_waits(store, worker, clock):
+    put(store, overlap="queue")
+    for _ in range(3):
+        clock.advance(60)
+        fire(store)
+    set_state(store, "paused")
+    succeed(store, claim_one(store))
+    clock.advance(60)
+    fire(store)
+    assert claim(store) == []
+
+    set_state(store, "active")
+    clock.advance(1)
+    fire(store)
+
+    assert len(claim(store)) == 1
+
+
+def test_what_waits_outlives_a_change_of_the_time(store, worker, clock):
+    put(store, overlap="queue")
+    for _ in range(2):
+        clock.advance(60)
+        fire(store)
+    succeed(store, claim_one(store))
+
+    put(store, trigger=Cron("0 0 1 1 *", "UTC"), overlap="queue")
+
+    assert fire(store) == Fired(1, 1)
+
+
+def test_a_change_of_the_rules_keeps_the_time(store, clock):
+    put(store)
+    before = schedule(store)
+    clock.advance(45)
+
+    put(store, pause_after=5)
+
+    after = schedule(store)
+    assert (after.trigger, after.next_at) == (before.trigger, before.next_at)
+
+
+def test_runs_expire_as_the_task_says(store, worker, clock):
+    put(store, expires=5 * SECOND)
+    clock.advance(60)
+    fire(store)
+
+    (row,) = firings(store)
+    assert run_of(store, row.run_id).expires_at == clock.now() + 5 * SECOND
+
+
+def test_one_that_has_ended_is_no_reason_to_keep_it(store, clock):
+    put(store, trigger=At(clock.now()), overlap="allow")
+    fire(store)
+
+    later = At(clock.now() + MINUTE)
+    assert put(store, trigger=later, overlap="allow", on_duplicate="keep").what == "changed"
+    assert schedule(store).state == "active"

@@ -29,12 +29,12 @@ class PostgresSchedules:
     def lock_due(self, limit: int) -> list[Found]:
         """Lock schedules to look at, passing by those that others have locked."""
         rows = self._session.execute(SQL["due"], {"limit": limit}).fetchall()
-        return [self._found(row) for row in rows]
+        return self._found(rows)
 
     def lock_one(self, name: str) -> Found | None:
         """Lock a schedule."""
-        row = self._session.execute(SQL["one"], {"name": name}).fetchone()
-        return None if row is None else self._found(row)
+        found = self._found(self._session.execute(SQL["one"], {"name": name}).fetchall())
+        return found[0] if found else None
 
     def lock_name(self, name: str) -> int:
         """Keep others from adding a schedule of that name; return the time."""
@@ -104,13 +104,20 @@ class PostgresSchedules:
         """Write down what an operator did."""
         record_act(self._session, actor, act, subject, reason)
 
-    def _found(self, row: tuple[Any, ...]) -> Found:
-        *fields, is_busy, pause_after, now = row
-        schedule = ScheduleRecord._make(fields)
-        has_failed = (
-            pause_after is not None and self._failures(schedule, pause_after) >= pause_after
-        )
-        return Found(schedule, Standing(is_busy, has_failed), now)
+    def _found(self, rows: list[tuple[Any, ...]]) -> list[Found]:
+        schedules = [ScheduleRecord._make(row[:-2]) for row in rows]
+        last = [schedule.last_run_id for schedule in schedules if schedule.last_run_id]
+        live: set[str] = set()
+        if last:
+            answer = self._session.execute(SQL["live"], {"run_ids": texts(last)})
+            live = {run_id for (run_id,) in answer}
+        found = []
+        for schedule, (*_, pause_after, now) in zip(schedules, rows, strict=True):
+            failures = 0 if pause_after is None else self._failures(schedule, pause_after)
+            has_failed = pause_after is not None and failures >= pause_after
+            standing = Standing(schedule.last_run_id in live, has_failed)
+            found.append(Found(schedule, standing, now))
+        return found
 
     def _failures(self, schedule: ScheduleRecord, limit: int) -> int:
         place = {"schedule": schedule.name, "limit": limit}

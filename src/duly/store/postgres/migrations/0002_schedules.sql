@@ -10,6 +10,7 @@ CREATE TABLE duly_schedules (
     lane text COLLATE "C" NOT NULL,
     priority integer NOT NULL,
     arguments text NOT NULL,
+    expires bigint,
     trigger text NOT NULL,
     rules text NOT NULL,
     state text COLLATE "C" NOT NULL CHECK (state IN ('active', 'paused', 'ended', 'removed')),

@@ -2,18 +2,21 @@
 -- PostgreSQL has many writers: whoever looks at a schedule locks it, and others pass it by.
 
 -- :name due
--- With each: whether its last run is live, how many failures it endures, and the time.
-SELECT name, version, source, place, task, queue, lane, priority, arguments, trigger, rules, state,
-       reason, duly_microseconds(next_at), duly_microseconds(look_at), waiting, last_run_id::text,
+-- With each: how many failures it endures, and the time. What its last run does is asked for behind
+-- the lock: in this statement it would be seen as it was before.
+SELECT name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,
+       rules, state, reason, duly_microseconds(next_at), duly_microseconds(look_at), waiting, last_run_id::text,
        duly_microseconds(created_at), duly_microseconds(updated_at),
-       EXISTS (SELECT 1 FROM duly_runs WHERE id = plan.last_run_id)
-       OR EXISTS (SELECT 1 FROM duly_waiting WHERE id = plan.last_run_id),
-       pause_after,
-       duly_microseconds(duly_now())
+       pause_after, duly_microseconds(duly_now())
   FROM duly_schedules AS plan
  WHERE look_at <= duly_now()
  ORDER BY look_at LIMIT %(limit)s
    FOR UPDATE SKIP LOCKED
+
+-- :name live
+SELECT id::text FROM duly_runs WHERE id = ANY (%(run_ids)s::uuid[])
+ UNION ALL
+SELECT id::text FROM duly_waiting WHERE id = ANY (%(run_ids)s::uuid[])
 
 -- :name failures
 -- How many of its last runs failed, since it was last changed or resumed.
@@ -28,11 +31,9 @@ SELECT count(*) FROM (
  WHERE last.state IN ('failed', 'interrupted')
 
 -- :name one
-SELECT name, version, source, place, task, queue, lane, priority, arguments, trigger, rules, state,
-       reason, duly_microseconds(next_at), duly_microseconds(look_at), waiting, last_run_id::text,
+SELECT name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,
+       rules, state, reason, duly_microseconds(next_at), duly_microseconds(look_at), waiting, last_run_id::text,
        duly_microseconds(created_at), duly_microseconds(updated_at),
-       EXISTS (SELECT 1 FROM duly_runs WHERE id = plan.last_run_id)
-       OR EXISTS (SELECT 1 FROM duly_waiting WHERE id = plan.last_run_id),
        NULL, duly_microseconds(duly_now())
   FROM duly_schedules AS plan
  WHERE name = %(name)s
@@ -74,18 +75,19 @@ UPDATE duly_schedules AS plan
 
 -- :name put
 INSERT INTO duly_schedules
-    (name, version, source, place, task, queue, lane, priority, arguments, trigger, rules, state,
-     reason, next_at, look_at, waiting, last_run_id, created_at, updated_at, pause_after,
+    (name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,
+       rules, state, reason, next_at, look_at, waiting, last_run_id, created_at, updated_at, pause_after,
      failures_from)
 VALUES (%(name)s, %(version)s, %(source)s, %(place)s, %(task)s, %(queue)s, %(lane)s, %(priority)s,
-        %(arguments)s, %(trigger)s, %(rules)s, %(state)s, %(reason)s,
+        %(arguments)s, %(expires)s, %(trigger)s, %(rules)s, %(state)s, %(reason)s,
         duly_time(%(next_at)s::bigint), duly_time(%(look_at)s::bigint), %(waiting)s,
         %(last_run_id)s, duly_time(%(created_at)s::bigint), duly_time(%(updated_at)s::bigint),
         %(pause_after)s, duly_time(%(updated_at)s::bigint))
     ON CONFLICT (name) DO UPDATE
    SET version = excluded.version, source = excluded.source, place = excluded.place,
        task = excluded.task, queue = excluded.queue, lane = excluded.lane,
-       priority = excluded.priority, arguments = excluded.arguments, trigger = excluded.trigger,
+       priority = excluded.priority, arguments = excluded.arguments, expires = excluded.expires,
+       trigger = excluded.trigger,
        rules = excluded.rules, state = excluded.state, reason = excluded.reason,
        next_at = excluded.next_at, look_at = excluded.look_at, waiting = excluded.waiting,
        updated_at = excluded.updated_at, pause_after = excluded.pause_after,
@@ -100,8 +102,8 @@ UPDATE duly_firings SET outcome = 'skipped', reason = %(reason)s, fired_at = dul
 SELECT pg_advisory_xact_lock(duly_key_lock('schedule', %(name)s))
 
 -- :name schedules
-SELECT name, version, source, place, task, queue, lane, priority, arguments, trigger, rules, state,
-       reason, duly_microseconds(next_at), duly_microseconds(look_at), waiting, last_run_id::text,
+SELECT name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,
+       rules, state, reason, duly_microseconds(next_at), duly_microseconds(look_at), waiting, last_run_id::text,
        duly_microseconds(created_at), duly_microseconds(updated_at)
   FROM duly_schedules
  WHERE name > %(after)s::text AND (%(name)s::text IS NULL OR name = %(name)s)

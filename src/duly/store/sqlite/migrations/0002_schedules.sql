@@ -10,6 +10,7 @@ CREATE TABLE duly_schedules (
     lane TEXT NOT NULL,
     priority INTEGER NOT NULL,
     arguments TEXT NOT NULL,
+    expires INTEGER,
     trigger TEXT NOT NULL,
     rules TEXT NOT NULL,
     state TEXT NOT NULL CHECK (state IN ('active', 'paused', 'ended', 'removed')),

@@ -2,8 +2,8 @@
 
 -- :name due
 -- With each: whether its last run is live, and how many failures it endures.
-SELECT name, version, source, place, task, queue, lane, priority, arguments, trigger, rules, state,
-       reason, next_at, look_at, waiting, last_run_id, created_at, updated_at,
+SELECT name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,
+       rules, state, reason, next_at, look_at, waiting, last_run_id, created_at, updated_at,
        EXISTS (SELECT 1 FROM duly_runs WHERE id = plan.last_run_id)
        OR EXISTS (SELECT 1 FROM duly_waiting WHERE id = plan.last_run_id),
        pause_after
@@ -24,8 +24,8 @@ SELECT count(*) FROM (
  WHERE last.state IN ('failed', 'interrupted')
 
 -- :name one
-SELECT name, version, source, place, task, queue, lane, priority, arguments, trigger, rules, state,
-       reason, next_at, look_at, waiting, last_run_id, created_at, updated_at,
+SELECT name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,
+       rules, state, reason, next_at, look_at, waiting, last_run_id, created_at, updated_at,
        EXISTS (SELECT 1 FROM duly_runs WHERE id = plan.last_run_id)
        OR EXISTS (SELECT 1 FROM duly_waiting WHERE id = plan.last_run_id),
        NULL
@@ -57,16 +57,17 @@ UPDATE duly_schedules
 
 -- :name put
 INSERT INTO duly_schedules
-    (name, version, source, place, task, queue, lane, priority, arguments, trigger, rules, state,
-     reason, next_at, look_at, waiting, last_run_id, created_at, updated_at, pause_after,
+    (name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,
+       rules, state, reason, next_at, look_at, waiting, last_run_id, created_at, updated_at, pause_after,
      failures_from)
-VALUES (:name, :version, :source, :place, :task, :queue, :lane, :priority, :arguments, :trigger,
+VALUES (:name, :version, :source, :place, :task, :queue, :lane, :priority, :arguments, :expires, :trigger,
         :rules, :state, :reason, :next_at, :look_at, :waiting, :last_run_id, :created_at,
         :updated_at, :pause_after, :updated_at)
     ON CONFLICT (name) DO UPDATE
    SET version = excluded.version, source = excluded.source, place = excluded.place,
        task = excluded.task, queue = excluded.queue, lane = excluded.lane,
-       priority = excluded.priority, arguments = excluded.arguments, trigger = excluded.trigger,
+       priority = excluded.priority, arguments = excluded.arguments, expires = excluded.expires,
+       trigger = excluded.trigger,
        rules = excluded.rules, state = excluded.state, reason = excluded.reason,
        next_at = excluded.next_at, look_at = excluded.look_at, waiting = excluded.waiting,
        updated_at = excluded.updated_at, pause_after = excluded.pause_after,
@@ -77,8 +78,8 @@ UPDATE duly_firings SET outcome = 'skipped', reason = :reason, fired_at = :now
  WHERE schedule = :schedule AND outcome = 'waiting'
 
 -- :name schedules
-SELECT name, version, source, place, task, queue, lane, priority, arguments, trigger, rules, state,
-       reason, next_at, look_at, waiting, last_run_id, created_at, updated_at
+SELECT name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,
+       rules, state, reason, next_at, look_at, waiting, last_run_id, created_at, updated_at
   FROM duly_schedules
  WHERE name > :after AND (:name IS NULL OR name = :name) AND (:removed OR state <> 'removed')
    AND (:source IS NULL OR source = :source)
