@@ -24,6 +24,7 @@ from duly.host import Host
 from duly.keepalive import Keepalive
 from duly.limits import LOCK_SECONDS
 from duly.store.ops import AcquireLock, Locked, ReleaseLock, RenewLock
+from duly.store.protocol import Store
 
 T = TypeVar("T")
 
@@ -31,6 +32,10 @@ _OWN = -1.0
 """The timeout that the lock was made with."""
 _SHORTEST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.25
+
+
+_in_hand: dict[tuple[Store, str], object] = {}
+"""Who in this process holds a lock, by store and name: a thread or a task."""
 
 
 class Lock:
@@ -65,7 +70,7 @@ class Lock:
         while True:
             held, found = self._try(owner)
             if held is not None:
-                return held
+                return self._note(held)
             pause = self._pause(pause, until, found)
             time.sleep(pause)
 
@@ -76,12 +81,12 @@ class Lock:
         while True:
             held, found = await _apart(lambda: self._try(owner), undo=self._give_back)
             if held is not None:
-                return held
+                return self._note(held)
             pause = self._pause(pause, until, found)
             await asyncio.sleep(pause)
 
     def __enter__(self) -> "HeldLock":
-        held = self._held[threading.get_ident()] = self.acquire()
+        held = self._held[_self()] = self.acquire()
         return held
 
     def __exit__(
@@ -90,10 +95,10 @@ class Lock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._held.pop(threading.get_ident()).release()
+        self._held.pop(_self()).release()
 
     async def __aenter__(self) -> "HeldLock":
-        held = self._held[asyncio.current_task()] = await self.aacquire()
+        held = self._held[_self()] = await self.aacquire()
         return held
 
     async def __aexit__(
@@ -102,7 +107,7 @@ class Lock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        held = self._held.pop(asyncio.current_task())
+        held = self._held.pop(_self())
         await _apart(held.release)
 
     def _try(self, owner: str) -> "tuple[HeldLock | None, Locked]":
@@ -115,6 +120,10 @@ class Lock:
         held.begin(sent_at)
         return held, found
 
+    def _note(self, held: "HeldLock") -> "HeldLock":
+        _in_hand[self._host.store, self.name] = _self()
+        return held
+
     def _deadline(self, timeout: float | None) -> float:
         seconds = self._timeout if timeout == _OWN else timeout
         return float("inf") if seconds is None else monotonic() + seconds
@@ -122,6 +131,12 @@ class Lock:
     def _pause(self, pause: float, until: float, found: Locked) -> float:
         """Return how long to wait before the next try, or say that time is up."""
         left = until - monotonic()
+        if _in_hand.get((self._host.store, self.name)) == _self():
+            raise LockBusy(
+                self.name,
+                "this very thread, which would wait for itself",
+                found.left / MICROSECONDS,
+            )
         if left <= 0:
             raise LockBusy(self.name, found.holder, found.left / MICROSECONDS)
         # Whoever holds it may be gone: then it is free when its time is over, and not before.
@@ -191,10 +206,14 @@ class HeldLock:
         if self._released or self._pid != os.getpid():
             return False
         self._released = True
+        _in_hand.pop((self._store, self.name), None)
         self._keepalive.stop()
         op = ReleaseLock(self.name, self._owner, self.fence)
         (was_ours,) = self._store.apply([op])
         return bool(was_ours)
+
+    def __repr__(self) -> str:
+        return f"<lock {self.name!r}, fence {self.fence}, {'held' if self.is_held else 'not held'}>"
 
     def __enter__(self) -> Self:
         return self
@@ -227,9 +246,17 @@ class HeldLock:
         if self._released or self.lost.is_set():
             return
         self.lost.set()
+        _in_hand.pop((self._store, self.name), None)
         self._keepalive.stop()
         if self._on_lost is not None:
             self._on_lost(self)
+
+
+def _self() -> object:
+    """Return who is calling: a task, or else a thread."""
+    with suppress(RuntimeError):
+        return asyncio.current_task()
+    return threading.get_ident()
 
 
 async def _apart(act: Callable[[], T], undo: Callable[[T], None] | None = None) -> T:
@@ -277,9 +304,9 @@ async def _apart(act: Callable[[], T], undo: Callable[[T], None] | None = None) 
 
 def _seconds(ttl: float | timedelta) -> float:
     seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
-    if not 1 <= seconds <= LOCK_SECONDS:
+    if not isinstance(seconds, int | float) or not 1 <= seconds <= LOCK_SECONDS:
         raise BadOption(
-            f"the ttl of a lock must be from 1 second to {LOCK_SECONDS}, not {seconds:g}; it is "
+            f"the ttl of a lock must be from 1 second to {LOCK_SECONDS}, not {ttl!r}; it is "
             f"renewed while it is held, so it need not be long"
         )
     return float(seconds)

@@ -124,7 +124,7 @@ def test_a_lock_that_another_has_taken_is_lost_too(app, other, monkeypatch):
     taken.release()
 
 
-@pytest.mark.parametrize("ttl", [0, 0.5, -1, float("nan"), 10**9])
+@pytest.mark.parametrize("ttl", [0, 0.5, -1, float("nan"), 10**9, "a"])
 def test_a_ttl_has_bounds(app, ttl):
     with pytest.raises(BadOption, match="ttl of a lock"):
         app.lock("index", ttl=ttl)
@@ -203,3 +203,15 @@ def test_a_closed_application_does_not_come_back_for_a_lock(app):
 def test_the_timeout_of_a_lock_holds_for_acquire_too(app, other):
     with app.lock("index"), pytest.raises(LockBusy):
         other.lock("index", timeout=0.1).acquire()
+
+
+def test_who_holds_it_and_asks_again_is_told_at_once(app):
+    with app.lock("index"), pytest.raises(LockBusy, match="wait for itself"):
+        app.lock("index").acquire()
+
+    async def main() -> None:
+        async with app.lock("index"):
+            with pytest.raises(LockBusy, match="wait for itself"):
+                await app.lock("index").aacquire()
+
+    asyncio.run(main())

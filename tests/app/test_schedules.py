@@ -247,3 +247,8 @@ def test_a_zone_that_this_machine_does_not_know_is_shown_and_can_be_mended(app, 
 
     app.schedules.add("digest", digest, cron="0 2 * * *")
     assert app.schedules.get("digest").tz == "UTC"
+
+
+def test_what_is_no_task_is_refused(app):
+    with pytest.raises(BadSchedule, match="fires a task"):
+        app.schedules.add("x", "nosuch", cron="0 7 * * *")

@@ -107,6 +107,8 @@ class Schedules:
         Exactly one of `cron`, `every` and `at` says when. `on_duplicate` says what becomes of a
         schedule of that name that has not ended: "replace", "keep" it, or "error".
         """
+        if not isinstance(task, Task):
+            raise BadSchedule(f"a schedule fires a task, made with @app.task, not {task!r}")
         if on_duplicate not in {"replace", "keep", "error"}:
             raise BadSchedule(
                 f'on_duplicate must be "replace", "keep" or "error", not {on_duplicate!r}'

@@ -198,9 +198,13 @@ def _fields(run: RunRecord, view: ArgumentView, now: int) -> list[tuple[str, str
     ]
 
 
+_UNTIMED = frozenset({"lost", "stopped", "handed_back"})
+"""Outcomes that another process recorded, which does not know when the body ended."""
+
+
 def _print_attempt(attempt: AttemptRecord) -> None:
     took = ""
-    if attempt.started_at is not None:
+    if attempt.started_at is not None and attempt.outcome not in _UNTIMED:
         took = f" after {(attempt.finished_at - attempt.started_at) / 1e6:.3f} s"
     again = f", generation {attempt.generation}" if attempt.generation > 1 else ""
     print_heading(f"attempt {attempt.attempt}{again}: {attempt.outcome}{took}")

@@ -54,8 +54,9 @@ class Cron:
             next(CronSim(self._fields, datetime(2000, 1, 1)))  # noqa: DTZ001 - a local time
         except CronSimError as error:
             raise BadSchedule(
-                f"the cron expression {expression!r} cannot be read: {error}; it has five fields, "
-                f"minute hour day month weekday, or six with seconds in front"
+                f"the cron expression {expression!r} names no time: {error}; it has five fields, "
+                f"minute (0-59) hour (0-23) day (1-31) month (1-12) weekday (0-7), or six with "
+                f"seconds in front, or is one of {', '.join(_NAMED)}"
             ) from None
         except StopIteration:
             raise BadSchedule(f"the cron expression {expression!r} never comes due") from None
