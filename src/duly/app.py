@@ -13,14 +13,11 @@ from duly.actor import acting
 from duly.api.dead import Dead
 from duly.api.queues import Queues, Workers
 from duly.api.runs import Runs
-from duly.api.schedules import SCHEDULE_OPTIONS, ScheduledOptions, Schedules, trigger_of
 from duly.core.key import check_key, check_name
 from duly.core.payload import CallCodec
 from duly.core.retry import NO_RETRIES, Retry
-from duly.core.schedule import Trigger
 from duly.errors import BadOption
 from duly.events import Bus
-from duly.locks import HeldLock, Lock
 from duly.observe.logs import log_event, logger
 from duly.registry import Definition, Registry, task_name
 from duly.run import Run
@@ -38,6 +35,8 @@ from duly.task import (
 )
 
 if TYPE_CHECKING:
+    from duly.api.schedules import ScheduledOptions, Schedules
+    from duly.locks import HeldLock, Lock
     from duly.runtime.embedded import EmbeddedWorker
 
 P = ParamSpec("P")
@@ -59,7 +58,7 @@ class Duly:
         self.dead = Dead(self)
         self.queues = Queues(self)
         self.workers = Workers(self)
-        self.schedules = Schedules(self)
+        self._schedules: Schedules | None = None
         self._store: Store | None = None
         self._pid = os.getpid()
         self._opening = threading.Lock()
@@ -110,15 +109,14 @@ class Duly:
         *,
         tz: str = "UTC",
         name: str | None = None,
-        **options: Unpack[ScheduledOptions],
+        **options: "Unpack[ScheduledOptions]",
     ) -> Callable[[Callable[[], R]], Task[[], R]]:
         """Make a function a task that runs at the times of a cron expression.
 
         Options are those of a schedule and those of `@app.task`; without `name` the schedule is
         named as its task.
         """
-        trigger = trigger_of(cron=expression, tz=tz)
-        return lambda function: self._schedule(function, name, trigger, options)
+        return self._schedule(name, options, cron=expression, tz=tz)
 
     def every(
         self,
@@ -129,7 +127,7 @@ class Duly:
         minutes: float = 0,
         seconds: float = 0,
         name: str | None = None,
-        **options: Unpack[ScheduledOptions],
+        **options: "Unpack[ScheduledOptions]",
     ) -> Callable[[Callable[[], R]], Task[[], R]]:
         """Make a function a task that runs again and again, so much elapsed time apart.
 
@@ -137,21 +135,40 @@ class Duly:
         named as its task.
         """
         total = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-        trigger = trigger_of(every=(interval or timedelta()) + total)
-        return lambda function: self._schedule(function, name, trigger, options)
+        return self._schedule(name, options, every=(interval or timedelta()) + total)
 
     def _schedule(
         self,
-        function: Callable[[], R],
         name: str | None,
-        trigger: Trigger,
-        options: ScheduledOptions,
-    ) -> Task[[], R]:
+        options: "ScheduledOptions",
+        *,
+        cron: str | None = None,
+        every: timedelta | None = None,
+        tz: str = "UTC",
+    ) -> Callable[[Callable[[], R]], Task[[], R]]:
+        from duly.api.schedules import SCHEDULE_OPTIONS, trigger_of  # noqa: PLC0415 - as below
+
+        trigger = trigger_of(cron=cron, every=every, tz=tz)
         rules = {key: value for key, value in options.items() if key in SCHEDULE_OPTIONS}
         others = {key: value for key, value in options.items() if key not in SCHEDULE_OPTIONS}
-        task = self._define(function, others)
-        self.schedules.define(name or task.name, task, trigger, **rules)  # type: ignore[arg-type]
-        return task
+
+        def decorate(function: Callable[[], R]) -> Task[[], R]:
+            task = self._define(function, others)
+            self.schedules.define(name or task.name, task, trigger, **rules)  # type: ignore[arg-type]
+            return task
+
+        return decorate
+
+    @property
+    def schedules(self) -> "Schedules":
+        """Cron, interval and one-time schedules."""
+        if self._schedules is None:
+            # Programs that only enqueue need not pay for importing calendars.
+            from duly.api.schedules import Schedules  # noqa: PLC0415
+
+            with self._opening:
+                self._schedules = self._schedules or Schedules(self)
+        return self._schedules
 
     # -- the store --
 
@@ -209,12 +226,14 @@ class Duly:
         *,
         ttl: float | timedelta = 30,
         timeout: float | None = None,
-        on_lost: Callable[[HeldLock], None] | None = None,
-    ) -> Lock:
+        on_lost: Callable[["HeldLock"], None] | None = None,
+    ) -> "Lock":
         """Return a lock for `with` or `async with`, or to `acquire`; one process holds it.
 
         It is renewed while it is held; `ttl` is how long it outlives a holder that vanished.
         """
+        from duly.locks import Lock  # noqa: PLC0415 - as with schedules
+
         return Lock(self, name, ttl=ttl, timeout=timeout, on_lost=on_lost)
 
     # -- workers --

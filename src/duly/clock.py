@@ -5,7 +5,6 @@ import random
 import threading
 import time
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 MICROSECONDS = 1_000_000
@@ -22,8 +21,9 @@ else:  # pragma: no cover - other systems have no such clock
 def boot_id() -> bytes:
     """Return an id of this boot of the machine."""
     try:
-        text = Path("/proc/sys/kernel/random/boot_id").read_text()
-        return bytes.fromhex(text.strip().replace("-", ""))
+        # open, since importing pathlib would cost every program that only enqueues.
+        with open("/proc/sys/kernel/random/boot_id") as file:  # noqa: PTH123
+            return bytes.fromhex(file.read().strip().replace("-", ""))
     except OSError:
         return bytes(16)
 

@@ -1,6 +1,5 @@
 """The JSON answers: every field of a record, instants as ISO 8601 texts in UTC."""
 
-from dataclasses import fields
 from typing import Any
 
 from duly.cli.arguments import ArgumentView, parsed
@@ -41,6 +40,6 @@ def queue_document(queue: QueueRecord) -> dict[str, Any]:
 
 def document(record: Record) -> dict[str, Any]:
     """Return the fields of a record."""
-    found = {field.name: getattr(record, field.name) for field in fields(record)}
+    found = record._asdict()
     instants = [name for name in found if name == "at" or name.endswith("_at")]
     return found | {name: iso(found[name]) for name in instants}

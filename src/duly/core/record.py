@@ -1,7 +1,6 @@
 """What the store hands out: claims to run and records to look at. Times are UTC microseconds."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -49,8 +48,7 @@ class HeldRun(NamedTuple):
     cancel_requested: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RunRecord:
+class RunRecord(NamedTuple):
     """A run as it stands in the store."""
 
     id: str
@@ -84,8 +82,7 @@ class RunRecord:
     progress_text: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptRecord:
+class AttemptRecord(NamedTuple):
     """One claim of a run that came to an end, and how."""
 
     run_id: str
@@ -100,8 +97,7 @@ class AttemptRecord:
     traceback: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
+class LogLine(NamedTuple):
     """One line a task logged through its context."""
 
     run_id: str
@@ -111,8 +107,7 @@ class LogLine:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Act:
+class Act(NamedTuple):
     """What an operator did, to what, when and why."""
 
     at: int
@@ -122,8 +117,7 @@ class Act:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerRecord:
+class WorkerRecord(NamedTuple):
     """A worker process as the store knows it."""
 
     id: str
@@ -139,8 +133,7 @@ class WorkerRecord:
     running: int
 
 
-@dataclass(frozen=True, slots=True)
-class QueueRecord:
+class QueueRecord(NamedTuple):
     """A queue that has live runs or was paused; counts stop at a cap."""
 
     name: str
@@ -150,13 +143,12 @@ class QueueRecord:
     running: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeadGroup:
+class DeadGroup(NamedTuple):
     """Dead letters of one task that share an error fingerprint."""
 
     task: str
     fingerprint: str
-    count: int
+    count: int  # type: ignore[assignment]  # nobody counts the fields of a group
     error: str | None
     first_at: int
     last_at: int

@@ -18,7 +18,7 @@ from duly.runtime.slots import Slots
 from duly.store.ops import FireSchedules, Prune, Tick, Ticked
 from duly.store.protocol import Store
 
-_IDLE_PAUSE = 4.0
+_IDLE_PAUSE = 5.0
 """Where hints are heard, polling is there for the hint that was lost with its sender."""
 _PARKED_PAUSE = 5.0
 _SHORTEST_PAUSE = 0.02
@@ -26,7 +26,7 @@ _STALE_SECONDS = 0.5
 _RECONCILE_PAUSE = 60.0
 _FIRING_SECONDS = 1
 _WHEN_CALLED = 3600.0
-_PRUNE_PAUSE = 60.0
+_PRUNE_PAUSE = 120.0
 
 
 class Promoter:

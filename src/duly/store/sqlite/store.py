@@ -272,8 +272,7 @@ class SqliteStore(SqliteInspector):
         found = []
         for worker in super().list_workers():
             seen_at = self._pulse.seen_at(worker.id) or worker.seen_at
-            fields = {name: getattr(worker, name) for name in worker.__slots__}
-            found.append(WorkerRecord(**fields | {"seen_at": seen_at}))
+            found.append(worker._replace(seen_at=seen_at))
         return found
 
     def _live_workers(self) -> list[str]:
