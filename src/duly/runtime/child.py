@@ -31,7 +31,8 @@ CANNOT_LOAD = 78
 TRY_AGAIN = 75
 """The exit status (EX_TEMPFAIL) of a child that met an outage; the keeper starts another."""
 
-_LOOK_SECONDS = 0.25
+_STOPPING_LOOK_SECONDS = 0.25
+"""How often a worker that was asked to stop looks whether its last body has ended."""
 _IDLE_SECONDS = 3.0
 
 
@@ -108,7 +109,7 @@ class _Watch:
         self._worker.stop_claiming()
         until = monotonic() + self._settings.grace
         while not self._worker.hand.is_empty() and monotonic() < until:
-            if self._signals.wait(_LOOK_SECONDS if len(self._worker.hand) else 0.0):
+            if self._signals.wait(_STOPPING_LOOK_SECONDS if len(self._worker.hand) else 0.0):
                 break
             self.fence()
         # What still runs is the keeper's to settle, once this process is gone.

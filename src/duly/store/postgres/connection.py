@@ -202,11 +202,6 @@ class Line:
         self._session: Session | None = None
         self._doubtful: Session | None = None
 
-    @property
-    def pid(self) -> int:
-        """The backend's number; 0 while there is none."""
-        return self._session.pid if self._session is not None else 0
-
     def run(self, work: Callable[[Session, bool], T]) -> T:
         """Do some work; again after contention, and once more after a lost connection.
 
