@@ -7,6 +7,7 @@ Only workers and keepers of a test load this: `python -m tests.prove.mutants` is
 import importlib
 import os
 import sys
+import threading
 from collections.abc import Callable
 
 from duly import faultpoints
@@ -106,7 +107,8 @@ def answers_before_it_commits() -> None:
 
     def hasty(self, ops):
         if all(isinstance(op, Enqueue) for op in ops):
-            self.submit(ops, lambda _answers: None)
+            # Late enough for the answer to be on record when the write is struck.
+            threading.Timer(0.2, self.submit, [ops, lambda _answers: None]).start()
             return [Accepted(op.run_id) for op in ops]
         return apply(self, ops)
 

@@ -471,6 +471,7 @@ def test_who_waits_for_a_firing_sees_the_run_that_it_made(store, clock, open_ano
     """On PostgreSQL a statement that waits for a lock would see everything else as it was."""
     put(store, trigger=Every(SECOND, UNANCHORED))
     clock.advance(1)
+    other = open_another()
     is_firing, goes_on = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -483,7 +484,7 @@ def test_who_waits_for_a_firing_sees_the_run_that_it_made(store, clock, open_ano
     first.start()
     assert is_firing.wait(TIMEOUT)
     clock.advance(1)
-    second = threading.Thread(target=set_state, args=(open_another(), "paused"))
+    second = threading.Thread(target=set_state, args=(other, "paused"))
     second.start()
     time.sleep(0.2)  # So that it waits, where it has to.
     goes_on.set()
