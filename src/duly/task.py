@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, Generic, Never, ParamSpec, TypeVar
 
+from duly.callers import Connection, aenqueue_on, enqueue_on
 from duly.clock import new_id
 from duly.core.key import check_key, check_name, check_tags
 from duly.core.record import from_fields
@@ -77,9 +78,14 @@ class Task(Generic[P, R]):
         tags: dict[str, str] | None = None,
         expires: float | timedelta | None = None,
         unique: str | None = None,
+        connection: Connection = None,
         **unknown: Never,
     ) -> "Bound[P, R]":
-        """Return the task with options for the calls made through it."""
+        """Return the task with options for the calls made through it.
+
+        With a `connection` of your own to the store's database a call is a part of its transaction:
+        rolled back, the run never existed; committed, it is there and workers are told.
+        """
         definition = self.definition
         if unknown:
             known = ", ".join(Task.using.__kwdefaults__ or ())
@@ -99,6 +105,7 @@ class Task(Generic[P, R]):
             priority=definition.priority if priority is None else check_priority(priority),
             tags=encode_tags(tags),
             expires=_expiry(definition, expires),
+            connection=connection,
         )
 
     @cached_property
@@ -112,7 +119,16 @@ class Task(Generic[P, R]):
 class Bound(Generic[P, R]):
     """A task with the options of its next calls."""
 
-    __slots__ = ("_codec", "_definition", "_host", "_how", "_key", "_unique", "_when")
+    __slots__ = (
+        "_codec",
+        "_connection",
+        "_definition",
+        "_host",
+        "_how",
+        "_key",
+        "_unique",
+        "_when",
+    )
 
     def __init__(
         self,
@@ -127,8 +143,10 @@ class Bound(Generic[P, R]):
         at: int | None,
         expires: int | None,
         tags: str | None,
+        connection: Connection,
     ) -> None:
         self._host = host
+        self._connection = connection
         self._definition = definition
         self._codec = definition.codec
         self._key = key
@@ -139,6 +157,11 @@ class Bound(Generic[P, R]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """Check and encode a call for `app.enqueue_many`."""
+        if self._connection is not None:
+            raise BadOption("enqueue_many has transactions of its own: call enqueue(…) on each")
+        return self._call(args, kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[R]:
         key = None if self._key is None else self._full_key(self._key, args, kwargs)
         arguments = self._codec.encode(args, kwargs)
         return Call(_enqueue((new_id(), *self._how, arguments, *self._when, key)))
@@ -153,13 +176,21 @@ class Bound(Generic[P, R]):
         )
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
-        """Accept a run; it is durable when this returns."""
-        (run,) = accept(self._host, [self.call(*args, **kwargs)])
-        return run
+        """Accept a run; it is durable when this returns, or with the caller's transaction."""
+        call: Call[R] = self._call(args, kwargs)
+        if self._connection is None:
+            (run,) = accept(self._host, [call])
+            return run
+        dialogue = self._host.store.enqueue_elsewhere(call.op)
+        return _accepted(self._host, call, enqueue_on(self._connection, dialogue))
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
-        """Accept a run without blocking the event loop; it is durable when this returns."""
-        return await aaccept(self._host, self.call(*args, **kwargs))
+        """Accept a run without blocking the event loop; durable as with `enqueue`."""
+        call: Call[R] = self._call(args, kwargs)
+        if self._connection is None:
+            return await aaccept(self._host, call)
+        dialogue = self._host.store.enqueue_elsewhere(call.op)
+        return _accepted(self._host, call, await aenqueue_on(self._connection, dialogue))
 
 
 _enqueue = from_fields(Enqueue)

@@ -72,7 +72,7 @@ ONE_DIALECT = {
         ],
         ONE_WRITER,
     ),
-    "enqueue.enqueue_in_callers_transaction": "a caller's own connection comes with a later issue",
+    "enqueue.place": "whoever has a connection to PostgreSQL may not see which database it is",
     "inspect.live_workers": "SQLite's workers beat in files, so their rows are only listed",
     "recover.beat": "SQLite's workers beat in files, not in rows",
     "recover.beats": "SQLite's workers beat in files, not in rows",

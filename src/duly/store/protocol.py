@@ -1,7 +1,6 @@
 """What the engine asks of a store: ops that write, queries that read."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from duly.core.record import (
@@ -15,7 +14,7 @@ from duly.core.record import (
     ScheduleRecord,
     WorkerRecord,
 )
-from duly.store.ops import Enqueue, Op, Settle, Settled
+from duly.store.ops import Accepted, Enqueue, Op, Settle, Settled
 from duly.store.schema import MigratableStore
 
 
@@ -57,12 +56,18 @@ class ScheduleFilter(NamedTuple):
     limit: int = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(NamedTuple):
     """SQL for a connection that is not ours."""
 
+    dialect: str
+    """What the database has to be: "sqlite" or "postgresql"."""
     sql: str
     parameters: Mapping[str, Any]
+
+
+Row = Sequence[Any] | None
+Dialogue = Generator[Statement, Row, Accepted]
+"""Yields the statements of an enqueue one after the other and is sent the first row of each."""
 
 
 class Inspector(Protocol):
@@ -161,5 +166,8 @@ class Store(Inspector, MigratableStore, Protocol):
         """Say whether hints of other processes reach a listener here just now."""
         ...
 
-    def enqueue_statement(self, op: Enqueue) -> Statement: ...
+    def enqueue_elsewhere(self, op: Enqueue) -> Dialogue:
+        """Accept a run on a connection that is not ours; it exists if its transaction commits."""
+        ...
+
     def close(self) -> None: ...

@@ -12,7 +12,7 @@ from duly.store.postgres.columns import flags, numbers, optional_numbers, option
 from duly.store.postgres.connection import Line, Session
 from duly.store.postgres.failures import is_fatal
 from duly.store.postgres.wakeup import Hints
-from duly.store.protocol import Statement
+from duly.store.protocol import Dialogue, Statement
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "enqueue")
@@ -96,8 +96,8 @@ def insert(session: Session, ops: Sequence[Enqueue]) -> None:
     session.execute(*_insertion(ops, again=True))
 
 
-def statement(op: Enqueue) -> Statement:
-    """Return the SQL that enqueues on a connection that is not ours."""
+def enqueue_elsewhere(op: Enqueue) -> Dialogue:
+    """Accept a run on a connection that is not ours."""
     parameters: dict[str, Any] = op._asdict()
     key = parameters.pop("key")
     parameters |= {
@@ -106,7 +106,9 @@ def statement(op: Enqueue) -> Statement:
         "ttl": key and key.ttl,
         "active_only": key and key.active_only,
     }
-    return Statement(SQL["enqueue_in_callers_transaction"], parameters)
+    found = yield Statement("postgresql", SQL["enqueue_in_callers_transaction"], parameters)
+    assert found is not None  # noqa: S101 - the function returns one row
+    return Accepted(*found)
 
 
 class _Holders(NamedTuple):

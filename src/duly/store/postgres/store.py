@@ -24,7 +24,7 @@ from duly.store.postgres.lending import Sessions
 from duly.store.postgres.pulse import PostgresLife, PostgresPulse
 from duly.store.postgres.section import PostgresSection
 from duly.store.postgres.writers import Writers
-from duly.store.protocol import Statement
+from duly.store.protocol import Dialogue
 from duly.store.schema import Migration, Schema
 
 PACKAGE = "duly.store.postgres"
@@ -77,9 +77,9 @@ class PostgresStore(PostgresInspector):
         """Return a transaction for the body of a run."""
         return PostgresSection(self._address, self._here().sections)
 
-    def enqueue_statement(self, op: Enqueue) -> Statement:
-        """Return the SQL that enqueues on a connection that is not ours."""
-        return enqueue.statement(op)
+    def enqueue_elsewhere(self, op: Enqueue) -> Dialogue:
+        """Accept a run on a connection that is not ours; it exists if its transaction commits."""
+        return enqueue.enqueue_elsewhere(op)
 
     # -- reading --
 

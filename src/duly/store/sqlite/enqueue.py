@@ -3,9 +3,12 @@
 import json
 import sqlite3
 from collections.abc import Sequence
+from pathlib import Path
 
 from duly.core.record import from_fields
+from duly.errors import StoreRefused
 from duly.store.ops import Accepted, Enqueue
+from duly.store.protocol import Dialogue, Statement
 from duly.store.sqlite.bulk import execute_rows
 from duly.store.statements import load
 
@@ -49,6 +52,42 @@ def enqueue(cursor: sqlite3.Cursor, ops: Sequence[Enqueue], now: int) -> list[Ac
         if rows:
             execute_rows(cursor, SQL, name, rows)
     return answers
+
+
+def enqueue_elsewhere(op: Enqueue, path: Path, now: int) -> Dialogue:
+    """Accept a run on a connection that is not ours."""
+    found = yield Statement("sqlite", SQL["place"], {})
+    file = found[0] if found else ""
+    if not file or not path.samefile(file):
+        raise StoreRefused(
+            f"this connection is to {file or 'a database in memory'}, and runs are kept in {path}; "
+            f"keep both in one file, or enqueue without connection="
+        )
+    key = op.key
+    row = {
+        "run_id": op.run_id,
+        "task": op.task,
+        "queue": op.queue,
+        "lane": op.lane,
+        "priority": op.priority,
+        "now": now,
+        "due_at": now + op.delay if op.at is None else max(op.at, 0),
+        "expires_at": None if op.expires is None else now + op.expires,
+        "arguments": op.arguments,
+        "tags": op.tags,
+        "key": key and key.text,
+        "fingerprint": key and key.fingerprint,
+        "ttl": key and key.ttl,
+        "active_only": key and key.active_only,
+    }
+    yield Statement("sqlite", SQL["enqueue_in_callers_transaction"], row)
+    if key is None:
+        return Accepted(op.run_id)
+    place = {"task": op.task, "key": key.text}
+    holder = yield Statement("sqlite", SQL["read_key"], place)
+    assert holder is not None  # noqa: S101 - whoever had it, or this run
+    run_id, fingerprint = holder
+    return Accepted(run_id, run_id == op.run_id, conflict=fingerprint != key.fingerprint)
 
 
 def _take_key(cursor: sqlite3.Cursor, op: Enqueue, now: int) -> Accepted:

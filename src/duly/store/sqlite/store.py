@@ -15,7 +15,7 @@ from duly.store import ops
 from duly.store.committer import Done
 from duly.store.migrator import OLDEST_CODE
 from duly.store.ops import Enqueue, Op, Settle
-from duly.store.protocol import Statement
+from duly.store.protocol import Dialogue
 from duly.store.schema import Migration, Schema
 from duly.store.sqlite import claim, enqueue, locks, operate, schedules, settle, upkeep
 from duly.store.sqlite.connection import (
@@ -252,9 +252,9 @@ class SqliteStore(SqliteInspector):
         """Return a transaction for the body of a run."""
         return SqliteSection(self)
 
-    def enqueue_statement(self, op: Enqueue) -> Statement:
-        """Return the SQL that enqueues on a connection that is not ours."""
-        raise NotImplementedError
+    def enqueue_elsewhere(self, op: Enqueue) -> Dialogue:
+        """Accept a run on a connection that is not ours; it exists if its transaction commits."""
+        return enqueue.enqueue_elsewhere(op, self.path, self.now())
 
     # -- reading --
 

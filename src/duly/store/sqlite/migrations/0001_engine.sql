@@ -226,3 +226,46 @@ WITH RECURSIVE head(parked, queue, task) AS (
 SELECT parked, queue, task,
        coalesce((SELECT paused FROM duly_queues WHERE name = queue), 0) AS paused
   FROM head;
+
+-- Accepts a run on a connection of the caller's, in whatever transaction that has. One statement, so
+-- that it is all or nothing where the connection commits after each. A key that is taken makes no
+-- run; who has it is read afterwards.
+CREATE VIEW duly_enqueue AS
+SELECT run.id, run.task, run.queue, run.lane, run.priority, run.created_at AS now, run.due_at,
+       run.expires_at, run.arguments, run.tags, run.key, known.fingerprint, known.ttl,
+       known.active_only
+  FROM duly_every_run AS run
+  LEFT JOIN duly_keys AS known ON known.run_id = run.id;
+
+CREATE TRIGGER duly_enqueue_accepts INSTEAD OF INSERT ON duly_enqueue
+BEGIN
+    INSERT INTO duly_keys (task, key, run_id, fingerprint, ttl, active_only)
+    SELECT NEW.task, NEW.key, NEW.id, NEW.fingerprint, NEW.ttl, NEW.active_only
+     WHERE NEW.key IS NOT NULL
+        ON CONFLICT (task, key) DO UPDATE
+       SET run_id = excluded.run_id, fingerprint = excluded.fingerprint, ttl = excluded.ttl,
+           active_only = excluded.active_only, expires_at = NULL
+     WHERE duly_keys.expires_at <= NEW.now;
+    INSERT INTO duly_runs
+        (id, task, queue, lane, priority, created_at, due_at, expires_at, key, tags, arguments)
+    SELECT NEW.id, NEW.task, NEW.queue, NEW.lane, NEW.priority, NEW.now, NEW.due_at,
+           NEW.expires_at, NEW.key, NEW.tags, NEW.arguments
+     WHERE NEW.due_at <= NEW.now
+       AND (NEW.key IS NULL OR EXISTS (
+            SELECT 1 FROM duly_keys
+             WHERE task = NEW.task AND key = NEW.key AND run_id = NEW.id));
+    INSERT INTO duly_waiting
+        (id, task, queue, lane, priority, created_at, due_at, expires_at, key, tags, arguments)
+    SELECT NEW.id, NEW.task, NEW.queue, NEW.lane, NEW.priority, NEW.now, NEW.due_at,
+           NEW.expires_at, NEW.key, NEW.tags, NEW.arguments
+     WHERE NEW.due_at > NEW.now
+       AND (NEW.key IS NULL OR EXISTS (
+            SELECT 1 FROM duly_keys
+             WHERE task = NEW.task AND key = NEW.key AND run_id = NEW.id));
+    INSERT INTO duly_tags (name, value, run_id)
+    SELECT tag.key, tag.value, NEW.id
+      FROM json_each(NEW.tags) AS tag
+     WHERE NEW.key IS NULL OR EXISTS (
+           SELECT 1 FROM duly_keys
+            WHERE task = NEW.task AND key = NEW.key AND run_id = NEW.id);
+END;

@@ -30,3 +30,15 @@ VALUES (:task, :key, :run_id, :fingerprint, :ttl, :active_only)
 
 -- :name read_key
 SELECT run_id, fingerprint FROM duly_keys WHERE task = :task AND key = :key
+
+-- :name place
+-- Which file a connection that is not ours writes to.
+SELECT file FROM pragma_database_list WHERE name = 'main'
+
+-- :name enqueue_in_callers_transaction
+-- See the trigger of duly_enqueue in the migrations for what it does and why it is one.
+INSERT INTO duly_enqueue
+    (id, task, queue, lane, priority, now, due_at, expires_at, arguments, tags, key, fingerprint,
+     ttl, active_only)
+VALUES (:run_id, :task, :queue, :lane, :priority, :now, :due_at, :expires_at, :arguments, :tags,
+        :key, :fingerprint, :ttl, :active_only)

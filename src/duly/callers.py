@@ -1,0 +1,226 @@
+"""Enqueueing on a connection of the caller's own: the run exists if that transaction commits.
+
+The store leads a dialogue: it yields statements and is sent the first row of each. An adapter only
+carries a statement to one kind of connection and its row back. None of the libraries is imported
+here: whoever hands us a connection has done so.
+"""
+
+import re
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from duly.errors import BadOption
+from duly.store.ops import Accepted
+from duly.store.protocol import Dialogue, Row, Statement
+
+Connection = Any
+"""A connection, session or cursor of any library that `connection=` takes."""
+
+
+class _Adapter(NamedTuple):
+    """How one kind of connection executes a statement."""
+
+    module: str
+    kind: str
+    """The class, as a path below the module."""
+    dialect: Callable[[Any], str]
+    execute: Callable[[Any, Statement], Any]
+    is_async: bool = False
+
+
+def enqueue_on(connection: Connection, dialogue: Dialogue) -> Accepted:
+    """Lead the dialogue over a connection."""
+    adapter = _adapter_of(connection)
+    if adapter.is_async:
+        raise BadOption(f"{_named(connection)} is asynchronous: await aenqueue(…), not enqueue(…)")
+    execute: Callable[[Any, Statement], Row] = adapter.execute
+    try:
+        statement = next(dialogue)
+        while True:
+            _check(adapter, connection, statement)
+            statement = dialogue.send(execute(connection, statement))
+    except StopIteration as answer:
+        return _accepted(answer)
+
+
+async def aenqueue_on(connection: Connection, dialogue: Dialogue) -> Accepted:
+    """Lead the dialogue over an asynchronous connection."""
+    adapter = _adapter_of(connection)
+    if not adapter.is_async:
+        raise BadOption(
+            f"{_named(connection)} blocks the event loop: call enqueue(…), in a thread if need be"
+        )
+    execute: Callable[[Any, Statement], Awaitable[Row]] = adapter.execute
+    try:
+        statement = next(dialogue)
+        while True:
+            _check(adapter, connection, statement)
+            statement = dialogue.send(await execute(connection, statement))
+    except StopIteration as answer:
+        return _accepted(answer)
+
+
+def _accepted(answer: StopIteration) -> Accepted:
+    found: Accepted = answer.value
+    return found
+
+
+def _adapter_of(connection: object) -> _Adapter:
+    for adapter in _ADAPTERS:
+        kind: Any = sys.modules.get(adapter.module)
+        if kind is not None and isinstance(connection, getattr(kind, adapter.kind)):
+            return adapter
+    raise BadOption(
+        f"connection= takes a connection of sqlite3, psycopg or asyncpg, a Connection or Session "
+        f"of SQLAlchemy, sync or async, or one of django.db.connections, not {_named(connection)}"
+    )
+
+
+def _check(adapter: _Adapter, connection: object, statement: Statement) -> None:
+    dialect = adapter.dialect(connection)
+    if dialect != statement.dialect:
+        raise BadOption(
+            f"{_named(connection)} is a connection to {dialect}, and runs are kept in "
+            f"{statement.dialect}: only a connection to the same database can carry them"
+        )
+
+
+def _named(connection: object) -> str:
+    kind = type(connection)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+# -- the drivers --
+
+
+def _on_sqlite3(connection: Connection, statement: Statement) -> Row:
+    cursor = connection.cursor()
+    cursor.row_factory = None  # The caller may have set one that makes other things than tuples.
+    row: Row = cursor.execute(statement.sql, statement.parameters).fetchone()
+    return row
+
+
+def _on_psycopg(connection: Connection, statement: Statement) -> Row:
+    with connection.cursor(row_factory=_tuple_row()) as cursor:
+        row: Row = cursor.execute(statement.sql, statement.parameters).fetchone()
+        return row
+
+
+async def _on_async_psycopg(connection: Connection, statement: Statement) -> Row:
+    async with connection.cursor(row_factory=_tuple_row()) as cursor:
+        await cursor.execute(statement.sql, statement.parameters)
+        row: Row = await cursor.fetchone()
+        return row
+
+
+def _tuple_row() -> Callable[..., Any]:
+    found: Callable[..., Any] = sys.modules["psycopg.rows"].tuple_row
+    return found
+
+
+async def _on_asyncpg(connection: Connection, statement: Statement) -> Row:
+    sql, parameters = _numbered(statement)
+    row: Row = await connection.fetchrow(sql, *parameters)
+    return row
+
+
+def _numbered(statement: Statement) -> tuple[str, tuple[Any, ...]]:
+    """Return the statement with $1, $2, … and its parameters in that order."""
+    names: list[str] = []
+
+    def number(found: re.Match[str]) -> str:
+        if found[1] not in names:
+            names.append(found[1])
+        return f"${names.index(found[1]) + 1}"
+
+    sql = re.sub(r"%\((\w+)\)s", number, statement.sql)
+    return sql, tuple(statement.parameters[name] for name in names)
+
+
+# -- SQLAlchemy --
+
+
+def _on_sqlalchemy(connection: Connection, statement: Statement) -> Row:
+    return _first(connection.exec_driver_sql(*_for_driver(connection, statement)))
+
+
+def _on_sqlalchemy_session(session: Connection, statement: Statement) -> Row:
+    return _on_sqlalchemy(session.connection(), statement)
+
+
+async def _on_async_sqlalchemy(connection: Connection, statement: Statement) -> Row:
+    return _first(await connection.exec_driver_sql(*_for_driver(connection, statement)))
+
+
+async def _on_async_sqlalchemy_session(session: Connection, statement: Statement) -> Row:
+    return await _on_async_sqlalchemy(await session.connection(), statement)
+
+
+def _for_driver(connection: Connection, statement: Statement) -> tuple[str, Any]:
+    if connection.dialect.driver == "asyncpg":
+        return _numbered(statement)
+    return statement.sql, statement.parameters
+
+
+def _first(result: Connection) -> Row:
+    row: Row = result.fetchone() if result.returns_rows else None
+    return row
+
+
+# -- Django --
+
+
+def _on_django(connection: Connection, statement: Statement) -> Row:
+    with connection.cursor() as cursor:
+        cursor.execute(statement.sql, statement.parameters)
+        row: Row = cursor.fetchone() if cursor.description else None
+        return row
+
+
+def _sqlite(_connection: Connection) -> str:
+    return "sqlite"
+
+
+def _postgresql(_connection: Connection) -> str:
+    return "postgresql"
+
+
+def _by_dialect(connection: Connection) -> str:
+    return str(connection.dialect.name)
+
+
+def _by_bind(session: Connection) -> str:
+    return str(session.get_bind().dialect.name)
+
+
+def _by_vendor(connection: Connection) -> str:
+    return str(connection.vendor)
+
+
+_ADAPTERS = (
+    _Adapter("sqlite3", "Connection", _sqlite, _on_sqlite3),
+    _Adapter("psycopg", "Connection", _postgresql, _on_psycopg),
+    _Adapter("psycopg", "AsyncConnection", _postgresql, _on_async_psycopg, is_async=True),
+    _Adapter("asyncpg.connection", "Connection", _postgresql, _on_asyncpg, is_async=True),
+    _Adapter("asyncpg.pool", "PoolConnectionProxy", _postgresql, _on_asyncpg, is_async=True),
+    _Adapter("sqlalchemy.engine", "Connection", _by_dialect, _on_sqlalchemy),
+    _Adapter("sqlalchemy.orm", "Session", _by_bind, _on_sqlalchemy_session),
+    _Adapter("sqlalchemy.orm", "scoped_session", _by_bind, _on_sqlalchemy_session),
+    _Adapter(
+        "sqlalchemy.ext.asyncio",
+        "AsyncConnection",
+        _by_dialect,
+        _on_async_sqlalchemy,
+        is_async=True,
+    ),
+    _Adapter(
+        "sqlalchemy.ext.asyncio",
+        "AsyncSession",
+        _by_bind,
+        _on_async_sqlalchemy_session,
+        is_async=True,
+    ),
+    _Adapter("django.db.backends.base.base", "BaseDatabaseWrapper", _by_vendor, _on_django),
+    _Adapter("django.utils.connection", "ConnectionProxy", _by_vendor, _on_django),
+)
