@@ -81,6 +81,7 @@ class Duly:
         retry_on: tuple[type[BaseException], ...] = (),
         give_up_on: tuple[type[BaseException], ...] = (),
         transaction: bool = False,
+        transaction_limit: float | None = None,
         key_ttl: float | None = DEFAULT_KEY_TTL,
         unique: str = "run",
         expires: float | None = None,
@@ -283,6 +284,7 @@ def define(
     retry_on: tuple[type[BaseException], ...] = (),
     give_up_on: tuple[type[BaseException], ...] = (),
     transaction: bool = False,
+    transaction_limit: float | None = None,
     key_ttl: float | None = DEFAULT_KEY_TTL,
     unique: str = "run",
     expires: float | None = None,
@@ -304,9 +306,10 @@ def define(
             "exceptions after which trying again is safe"
         )
         raise BadOption(message)
-    if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
-        message = f"timeout must be above 0 seconds, not {timeout!r}"
-        raise BadOption(message)
+    for what, limit in (("timeout", timeout), ("transaction_limit", transaction_limit)):
+        if limit is not None and not (isinstance(limit, int | float) and limit > 0):
+            message = f"{what} must be above 0 seconds, not {limit!r}"
+            raise BadOption(message)
     for what, seconds in (("expires", expires), ("key_ttl", key_ttl)):
         if seconds is not None:
             microseconds(what, seconds)
@@ -323,6 +326,7 @@ def define(
         retry_on=_exceptions("retry_on", retry_on),
         give_up_on=_exceptions("give_up_on", give_up_on),
         transaction=transaction,
+        transaction_limit=transaction_limit,
         key_ttl=key_ttl,
         unique=check_unique(unique),
         expires=expires,

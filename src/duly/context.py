@@ -2,20 +2,36 @@
 
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
 
 from duly.core.record import Claim
 from duly.errors import BadOption, CancelRequested, NoCurrentRun
 
+Connection = Any
+"""The driver's own connection."""
+
+
+class Transactions(Protocol):
+    """The transactions of bodies."""
+
+    def connection(self, claim: Claim) -> Connection: ...
+    def begin(self, claim: Claim) -> Connection: ...
+    def abandon(self, claim: Claim) -> None: ...
+    def joined(self, claim: Claim, store: object) -> Connection | None: ...
+
 
 class Port(Protocol):
     """What the context needs of the worker that runs the body."""
 
+    sections: Transactions | None
+    """None where the body runs in a process of its own: no transaction crosses that border."""
+
     def progress(self, claim: Claim, fraction: float | None, text: str | None) -> None: ...
     def log(self, claim: Claim, level: str, message: str) -> None: ...
     def is_cancelled(self, claim: Claim) -> bool: ...
-    def connection(self, claim: Claim) -> Any: ...  # noqa: ANN401 - the driver's own connection
 
 
 class RunContext:
@@ -74,9 +90,34 @@ class RunContext:
         return self._log
 
     @property
-    def connection(self) -> Any:  # noqa: ANN401 - the driver's own connection
+    def connection(self) -> Connection:
         """A connection whose writes commit with this run's completion (`transaction=True`)."""
-        return self._port.connection(self._claim)
+        return self._sections().connection(self._claim)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Open a transaction for the last part of the body: it commits with the completion.
+
+        What is enqueued in it is a part of it. If the block raises, all of it is undone.
+        """
+        sections = self._sections()
+        connection = sections.begin(self._claim)
+        try:
+            yield connection
+        except BaseException:
+            sections.abandon(self._claim)
+            raise
+
+    def joined(self, store: object) -> Connection | None:
+        """Return the open connection that a write to that store is a part of, if there is one."""
+        sections = self._port.sections
+        return None if sections is None else sections.joined(self._claim, store)
+
+    def _sections(self) -> Transactions:
+        sections = self._port.sections
+        if sections is None:
+            raise BadOption("a task with executor='process' cannot have a transaction")
+        return sections
 
     def progress(self, fraction: float | None = None, text: str | None = None) -> None:
         """Say how far this attempt has come, from 0 to 1; shown within a second."""
@@ -130,6 +171,12 @@ def current() -> RunContext:
         message = "there is no current run: duly.current() works inside a task that a worker runs"
         raise NoCurrentRun(message)
     return found
+
+
+def joined(store: object) -> Connection | None:
+    """Return the open connection of the body that is calling, if it is to that store."""
+    found = _current.get()
+    return None if found is None else found.joined(store)
 
 
 def enter(context: RunContext) -> None:

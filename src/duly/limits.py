@@ -42,6 +42,10 @@ SINGLE_FIRINGS = 100
 
 LOCK_SECONDS = 86_400
 
+SQLITE_SECTION_SECONDS = 5.0
+"""How long a body's transaction may keep every other writer waiting."""
+POSTGRES_SECTION_SECONDS = 60.0
+
 LEASE_SECONDS = 15.0
 BEAT_SECONDS = 5.0
 LEASE_MARGIN_SECONDS = 2.0

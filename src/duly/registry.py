@@ -29,6 +29,7 @@ class Definition:
     retry_on: tuple[type[BaseException], ...]
     give_up_on: tuple[type[BaseException], ...]
     transaction: bool
+    transaction_limit: float | None
     key_ttl: float | None
     unique: str
     expires: float | None

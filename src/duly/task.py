@@ -11,6 +11,7 @@ from typing import Any, Generic, Never, ParamSpec, TypeVar
 
 from duly.callers import Connection, aenqueue_on, enqueue_on
 from duly.clock import new_id
+from duly.context import joined
 from duly.core.key import check_key, check_name, check_tags
 from duly.core.record import from_fields
 from duly.errors import BadOption, KeyConflict
@@ -181,8 +182,7 @@ class Bound(Generic[P, R]):
         if self._connection is None:
             (run,) = accept(self._host, [call])
             return run
-        dialogue = self._host.store.enqueue_elsewhere(call.op)
-        return _accepted(self._host, call, enqueue_on(self._connection, dialogue))
+        return _accept_on(self._connection, self._host, call)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """Accept a run without blocking the event loop; durable as with `enqueue`."""
@@ -197,8 +197,18 @@ _enqueue = from_fields(Enqueue)
 
 
 def accept(host: Host, calls: Sequence[Call[R]]) -> list[Run[R]]:
-    """Write calls in one transaction; they are durable when this returns."""
+    """Write calls in one transaction; they are durable when this returns.
+
+    Inside a transaction of the body that calls they are a part of it.
+    """
+    connection = joined(host.store)
+    if connection is not None:
+        return [_accept_on(connection, host, call) for call in calls]
     return _all_accepted(host, calls, host.store.apply([call.op for call in calls]))
+
+
+def _accept_on(connection: Connection, host: Host, call: Call[R]) -> Run[R]:
+    return _accepted(host, call, enqueue_on(connection, host.store.enqueue_elsewhere(call.op)))
 
 
 def accept_many(host: Host, calls: Iterable[Call[R]]) -> list[Run[R]]:
@@ -213,7 +223,8 @@ def accept_many(host: Host, calls: Iterable[Call[R]]) -> list[Run[R]]:
             if written is not None:
                 before, written = written, None
                 runs += before.runs()
-            if len(batch) < ENQUEUE_BATCH or host.store.has_one_writer:
+            is_apart = joined(host.store) is None and not host.store.has_one_writer
+            if len(batch) < ENQUEUE_BATCH or not is_apart:
                 runs += accept(host, batch)
             else:
                 written = _Written(host, batch)

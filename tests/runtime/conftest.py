@@ -7,6 +7,7 @@ import pytest
 
 from duly import Duly, faultpoints
 from tests.runtime.trees import Notes
+from tests.store.conformance.opening import Tables, opened_tables
 
 
 class FakeTime:
@@ -55,3 +56,13 @@ def _disarmed() -> Iterator[None]:
 def notes(tmp_path: Path) -> Notes:
     """What the bodies note."""
     return Notes(tmp_path)
+
+
+@pytest.fixture
+def tables(app: Duly, store_url: str) -> Iterator[Tables]:
+    """The database below the store, with a table of the application's."""
+    assert app.runs.list() == []
+    with opened_tables(store_url) as tables:
+        tables.execute("CREATE TABLE ledger (run text NOT NULL, fence integer NOT NULL)")
+        tables.execute("CREATE TABLE once (number integer PRIMARY KEY)")
+        yield tables

@@ -151,7 +151,7 @@ def test_a_cancel_that_comes_before_the_start_is_heeded(tmp_path):
     slots = Slots(tmp_path / "w.slots", create=10)
     slots.deadline = monotonic() + 1000
     hand = Hand(slots, {LOOP: 5, THREAD: 5}, 5)
-    journal = Journal(None, lambda _claim: False, lambda _claim: None)
+    journal = Journal(None, lambda _claim: False)
     runner = event_loop.EventLoopRunner(
         hand, lambda ended, **_: reported.put(ended), journal, limit=5
     )

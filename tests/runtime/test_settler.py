@@ -56,7 +56,7 @@ class Bench:
         self.slots = Slots(folder / "w.slots", create=100)
         self.slots.deadline = monotonic() + 1000
         self.hand = Hand(self.slots, {LOOP: 50, THREAD: 50}, 50)
-        self.journal = Journal(self.store, lambda _claim: False, lambda _claim: None)
+        self.journal = Journal(self.store, lambda _claim: False)
         self.events: list[Any] = []
         app.bus.subscribe(self.events.append)
         self.gone = False

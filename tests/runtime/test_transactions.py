@@ -1,39 +1,14 @@
 """`transaction=True`: a body's writes and its completion are one fenced commit."""
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 
 from duly import BadOption, Duly, Retry, current, faultpoints
 from duly.errors import WouldBlockItself
 from duly.events import ClaimWasLost
+from tests.runtime.ledger import rows, write
 from tests.runtime.waiting import take_over, wait_until_empty
-from tests.store.conformance.opening import Tables, opened_tables
-
-
-@pytest.fixture
-def tables(app: Duly, store_url: str) -> Iterator[Tables]:
-    """The database below the store, with a table of the application's."""
-    assert app.runs.list() == []
-    with opened_tables(store_url) as tables:
-        tables.execute("CREATE TABLE ledger (run text NOT NULL, fence integer NOT NULL)")
-        tables.execute("CREATE TABLE once (number integer PRIMARY KEY)")
-        yield tables
-
-
-def write(table: str = "ledger") -> None:
-    """Write one row through the run's own transaction."""
-    context = current()
-    row = "'" + context.run_id + "', " + str(context.fence)
-    if table == "once":
-        row = "1"
-    context.connection.execute(f"INSERT INTO {table} VALUES ({row})")  # noqa: S608 - our own words
-
-
-def rows(tables: Tables) -> list[tuple[str, int]]:
-    """Return what the ledger holds."""
-    return tables.rows("SELECT run, fence FROM ledger ORDER BY fence")
 
 
 def test_what_a_body_writes_is_there_when_it_has_succeeded(app, tables):
@@ -304,8 +279,8 @@ def test_a_with_block_of_the_connection_does_not_commit_either(app, tables):
     assert rows(tables) == []
 
 
-@pytest.mark.stores("sqlite")  # PostgreSQL has many writers: there the enqueue just goes through.
-def test_enqueueing_beside_its_own_transaction_is_refused_and_not_a_deadlock(app, tables):
+@pytest.mark.stores("sqlite")  # PostgreSQL has many writers: there the act just goes through.
+def test_another_write_beside_its_own_transaction_is_refused_and_not_a_deadlock(app, tables):
     @app.task
     def other() -> None: ...
 
@@ -321,7 +296,7 @@ def test_enqueueing_beside_its_own_transaction_is_refused_and_not_a_deadlock(app
         assert waiting.wait(20)
         blocked.join(0.2)
         try:
-            other.enqueue()
+            app.queues.pause("mail")
         except WouldBlockItself as error:
             said.append(error)
 
@@ -330,22 +305,4 @@ def test_enqueueing_beside_its_own_transaction_is_refused_and_not_a_deadlock(app
         run.result(timeout=20)
 
     assert len(said) == 1
-    assert len(rows(tables)) == 1
-
-
-@pytest.mark.stores("postgres")  # SQLite has one writer; see the refusal above.
-def test_enqueueing_beside_its_own_transaction_goes_through(app, tables):
-    @app.task
-    def other() -> None: ...
-
-    @app.task(transaction=True)
-    def pay() -> str:
-        write()
-        return other.enqueue().id
-
-    run = pay.enqueue()
-    with app.worker():
-        child = run.result(timeout=20)
-        app.runs.get(child).result(timeout=20)
-
     assert len(rows(tables)) == 1

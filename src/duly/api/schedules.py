@@ -67,6 +67,7 @@ class ScheduledOptions(ScheduleOptions, total=False):
     retry_on: tuple[type[BaseException], ...]
     give_up_on: tuple[type[BaseException], ...]
     transaction: bool
+    transaction_limit: float | None
     expires: float | None
     aliases: tuple[str, ...]
 

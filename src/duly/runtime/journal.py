@@ -2,9 +2,9 @@
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from duly.clock import SystemClock
+from duly.context import Transactions
 from duly.core.record import Claim
 from duly.errors import OUTAGES
 from duly.limits import LOG_LINES_PER_ATTEMPT, LOG_MESSAGE_CHARACTERS, PROGRESS_CHARACTERS
@@ -16,7 +16,7 @@ _FLUSH_SECONDS = 0.5
 
 
 class Journal:
-    """The worker's side of `duly.current()`: progress, logs, cancel flags, connections."""
+    """The worker's side of `duly.current()`: progress, logs and cancel flags."""
 
     name = "journal"
 
@@ -24,11 +24,10 @@ class Journal:
         self,
         store: Store,
         is_cancelled: Callable[[Claim], bool],
-        connection: Callable[[Claim], Any],
     ) -> None:
         self._store = store
         self.is_cancelled = is_cancelled
-        self.connection = connection
+        self.sections: Transactions | None = None
         self._clock = SystemClock()
         self._lock = threading.Lock()
         self._writing = threading.Lock()

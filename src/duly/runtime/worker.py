@@ -14,13 +14,12 @@ from collections.abc import Callable
 from typing import Any
 
 from duly.clock import monotonic, new_id
-from duly.core.outcome import HandedBack, Outcome, Raised, Returned, Stopped
+from duly.core.outcome import HandedBack
 from duly.core.record import Claim
-from duly.errors import BadOption, ClaimLost, StoreError, StoreUnavailable
-from duly.events import AttemptEnded, Bus, ClaimsHandedBack, ClaimWasLost, WorkerStarted
+from duly.errors import ClaimLost, StoreError
+from duly.events import Bus, ClaimsHandedBack, WorkerStarted
 from duly.limits import CLAIM_BATCH
 from duly.registry import Registry
-from duly.runtime.attempt import error_text
 from duly.runtime.claimer import Claimer, QueueLimit
 from duly.runtime.hand import LOOP, THREAD, Hand, Held
 from duly.runtime.journal import Journal
@@ -29,6 +28,7 @@ from duly.runtime.report import Ended
 from duly.runtime.runners.event_loop import EventLoopRunner
 from duly.runtime.runners.process import ProcessPool
 from duly.runtime.runners.thread import ThreadRunner
+from duly.runtime.sections import Sections
 from duly.runtime.service import Service, ServiceLoop
 from duly.runtime.settler import Settler
 from duly.runtime.slots import Slots
@@ -41,8 +41,8 @@ from duly.runtime.upkeep import (
     Warden,
 )
 from duly.settings import WorkerSettings
-from duly.store.ops import RegisterWorker, Settled, Tick
-from duly.store.protocol import Peek, Section, Store
+from duly.store.ops import RegisterWorker, Tick
+from duly.store.protocol import Peek, Store
 
 _LOOK_SECONDS = 0.02
 _SOON = 250_000
@@ -73,11 +73,12 @@ class Worker:
         self.worker_id = worker_id
         self._gone = threading.Event()
         self.has_stopped = False
-        self._sections: dict[str, Section] = {}
-        self._journal = Journal(store, self._is_cancelled, self._connection)
+        self._journal = Journal(store, self._is_cancelled)
         limits = {LOOP: settings.async_limit, THREAD: settings.concurrency}
         self.hand = Hand(slots, limits, CLAIM_BATCH)
         self._settler = Settler(store, self.hand, slots, self._journal, bus, self._gone.is_set)
+        sections = Sections(store, self.hand, self._settler, bus, self._may_write)
+        self._journal.sections = sections
         self._loop_runner = EventLoopRunner(
             self.hand, self._report, self._journal, limit=settings.async_limit, loop=loop
         )
@@ -88,7 +89,7 @@ class Worker:
             self._journal,
             limit=settings.concurrency,
             run_in_process=self._processes.run,
-            conclude=self._conclude,
+            conclude=sections.conclude,
         )
         self._claimer = Claimer(
             store,
@@ -328,51 +329,14 @@ class Worker:
         if after < 1.0:
             self._upkeep.hurry(self._promoter)
 
+    def _may_write(self) -> bool:
+        return not self._gone.is_set() and monotonic() < self._slots.deadline
+
     def _is_cancelled(self, claim: Claim) -> bool:
         held = self.hand.get(claim.run_id)
-        if self._gone.is_set() or monotonic() >= self._slots.deadline:
+        if not self._may_write():
             raise ClaimLost(claim.run_id, claim.claim_number)
         return held is not None and held.cancel is not None
-
-    # -- transactional attempts --
-
-    def _connection(self, claim: Claim) -> Any:  # noqa: ANN401 - the driver's own connection
-        held = self.hand.get(claim.run_id)
-        if held is None or not held.definition.transaction:
-            message = (
-                "current().connection belongs to tasks defined with @app.task(transaction=True)"
-            )
-            raise BadOption(message)
-        section = self._sections.get(claim.run_id)
-        if section is None:
-            section = self._sections[claim.run_id] = self._store.section()
-        return section.connection
-
-    def _conclude(self, held: Held, outcome: Outcome, seconds: float) -> Outcome | None:
-        """End a body's transaction: commit it with the completion, or roll it back."""
-        section = self._sections.pop(held.claim.run_id, None)
-        if section is None:
-            return outcome
-        if not isinstance(outcome, Returned):
-            section.rollback()
-            return outcome
-        if self._gone.is_set() or monotonic() >= self._slots.deadline:
-            section.rollback()
-            return Stopped()
-        op = self._settler.op(held, outcome, seconds)
-        try:
-            answer = section.settle_and_commit(op)
-        except StoreUnavailable:
-            # All of it was rolled back: the run may start again, at no cost.
-            return Stopped()
-        except Exception as error:  # noqa: BLE001 - a deferred constraint is the body's failure
-            return Raised(error_text(error), retryable=True)
-        claim = held.claim
-        if answer is Settled.DONE:
-            self._bus.emit(AttemptEnded(claim, op.outcome, op.verdict, op.elapsed, None))
-        else:
-            self._bus.emit(ClaimWasLost(claim.run_id, claim.claim_number))
-        return None
 
 
 def new_worker_id() -> str:

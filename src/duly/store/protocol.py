@@ -14,6 +14,7 @@ from duly.core.record import (
     ScheduleRecord,
     WorkerRecord,
 )
+from duly.errors import TransactionTooLong
 from duly.store.ops import Accepted, Enqueue, Op, Settle, Settled
 from duly.store.schema import MigratableStore
 
@@ -92,6 +93,9 @@ class Inspector(Protocol):
 class Section(Protocol):
     """A transaction in the store's database whose writes commit with one run's completion."""
 
+    too_long: TransactionTooLong | None
+    """Why it was rolled back in the midst of its body, if it was for that."""
+
     @property
     def connection(self) -> Any: ...  # noqa: ANN401 - the driver's own connection, for the user
     def settle_and_commit(self, op: Settle) -> Settled: ...
@@ -148,7 +152,10 @@ class Store(Inspector, MigratableStore, Protocol):
         ...
 
     def can_write_now(self) -> bool: ...
-    def section(self) -> Section: ...
+    def section(self, seconds: float | None = None) -> Section:
+        """Return a transaction for the body of a run, open for at most so long; None is default."""
+        ...
+
     def live(self, worker_id: str) -> "Life":
         """Show that this worker lives; called before it registers, by its own process."""
         ...

@@ -10,7 +10,7 @@ import threading
 from contextvars import copy_context
 from typing import Any, TextIO
 
-from duly.context import RunContext, enter
+from duly.context import RunContext, Transactions, enter
 from duly.core.outcome import Cancelled, Outcome, Raised, Returned, Snoozed, TimedOut
 from duly.core.record import Claim
 from duly.errors import ClaimLost
@@ -21,6 +21,8 @@ from duly.runtime.dying import die_with_parent
 
 class PipePort:
     """Passes what the body says to the worker."""
+
+    sections: Transactions | None = None
 
     def __init__(self, requests: TextIO, replies: TextIO) -> None:
         self._requests = requests
@@ -43,11 +45,6 @@ class PipePort:
         if answer is None:
             raise ClaimLost(claim.run_id, claim.claim_number)
         return bool(answer)
-
-    def connection(self, claim: Claim) -> Any:  # noqa: ANN401, ARG002
-        """Refuse: a transaction cannot cross a process border."""
-        message = "a task with executor='process' has no transactional connection"
-        raise RuntimeError(message)
 
     def send(self, message: dict[str, Any]) -> None:
         """Write one line."""

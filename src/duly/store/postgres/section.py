@@ -1,12 +1,15 @@
 """A transaction of the user's in the store's database that ends with its run's completion."""
 
+import threading
+from contextlib import closing, suppress
 from typing import Any
 
 import psycopg
 from psycopg.rows import tuple_row
 
 from duly import faultpoints
-from duly.errors import StoreError, StoreUnavailable
+from duly.errors import StoreError, StoreUnavailable, TransactionTooLong
+from duly.limits import POSTGRES_SECTION_SECONDS
 from duly.store.ops import Settle, Settled
 from duly.store.postgres.address import Address
 from duly.store.postgres.connection import Session, connect, end_session
@@ -18,14 +21,22 @@ from duly.store.postgres.settle import SQL, is_recorded, place_of, settle
 class PostgresSection:
     """Opens at the first use of its connection; nobody else's writes share it."""
 
-    def __init__(self, address: Address, sessions: Sessions) -> None:
+    def __init__(self, address: Address, sessions: Sessions, seconds: float | None) -> None:
         self._address = address
         self._sessions = sessions
+        self._seconds = POSTGRES_SECTION_SECONDS if seconds is None else seconds
         self._session: Session | None = None
+        self._timer: threading.Timer | None = None
+        self._ending = threading.Lock()
+        """Held by whoever ends it: the body's thread or the timer's."""
+        self.too_long: TransactionTooLong | None = None
+        """Why it was rolled back, if it was for that."""
 
     @property
     def connection(self) -> Session:
         """The connection whose writes commit with the run, or not at all."""
+        if self.too_long is not None:
+            raise self.too_long
         if self._session is None:
             session = self._sessions.borrow()
             try:
@@ -41,32 +52,63 @@ class PostgresSection:
                 raise
             session.is_lent = True
             self._session = session
+            self._timer = threading.Timer(self._seconds, self._expire)
+            self._timer.daemon = True
+            self._timer.start()
         return self._session
 
     def settle_and_commit(self, op: Settle) -> Settled:
         """Write the completion, fenced, and commit all; a lost claim rolls all back."""
         session = self.connection
-        try:
-            faultpoints.hit("transaction.before_settle")
-            session.is_lent = False
-            _restore(session)
-            session.prepare_to_settle()
-            (answer,) = settle(session, [op])
-            if answer is Settled.DONE:
-                faultpoints.hit("transaction.before_commit")
-                self._commit(session, op)
-                faultpoints.hit("transaction.after_commit")
-        except psycopg.Error as error:
-            raise self._worded(error) from error
-        finally:
-            self.rollback()
+        with self._ending:
+            if self.too_long is not None:
+                raise self.too_long
+            try:
+                faultpoints.hit("transaction.before_settle")
+                session.is_lent = False
+                _restore(session)
+                session.prepare_to_settle()
+                (answer,) = settle(session, [op])
+                if answer is Settled.DONE:
+                    faultpoints.hit("transaction.before_commit")
+                    self._commit(session, op)
+                    faultpoints.hit("transaction.after_commit")
+            except psycopg.Error as error:
+                raise self._worded(error) from error
+            finally:
+                self._close()
         return answer
 
     def rollback(self) -> None:
         """Undo what is not committed and give the connection back."""
+        with self._ending:
+            self._close()
+
+    def _expire(self) -> None:
+        """End the backend in the midst of the body, from the timer's thread."""
+        with self._ending:
+            session = self._session
+            if session is None:
+                return
+            self.too_long = TransactionTooLong(
+                f"a transaction on {self._address.shown_url} was open for longer than "
+                f"{self._seconds:g} s and was rolled back; do what takes time before it, or set "
+                f"transaction_limit="
+            )
+            with suppress(StoreError, psycopg.Error):
+                if session.pooled:
+                    # The backend may by now serve others; the rollback comes with the body's end.
+                    session.cancel_safe(timeout=1.0)
+                    return
+                with closing(connect(self._address, {})) as other:
+                    end_session(other, session, self._address)
+
+    def _close(self) -> None:
         session, self._session = self._session, None
         if session is None:
             return
+        if self._timer is not None:
+            self._timer.cancel()
         session.is_lent = False
         try:
             if not session.closed:

@@ -73,9 +73,9 @@ class PostgresStore(PostgresInspector):
         """Write the ops from the committers' own threads."""
         self._here().writers.submit(ops, done)
 
-    def section(self) -> PostgresSection:
+    def section(self, seconds: float | None = None) -> PostgresSection:
         """Return a transaction for the body of a run."""
-        return PostgresSection(self._address, self._here().sections)
+        return PostgresSection(self._address, self._here().sections, seconds)
 
     def enqueue_elsewhere(self, op: Enqueue) -> Dialogue:
         """Accept a run on a connection that is not ours; it exists if its transaction commits."""

@@ -85,7 +85,7 @@ def create_private(path: Path) -> bool:
     return True
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path, *, cached_statements: int = 256) -> sqlite3.Connection:
     """Open the file with duly's settings."""
     with driver_errors(path):
         connection = sqlite3.connect(
@@ -93,7 +93,7 @@ def connect(path: Path) -> sqlite3.Connection:
             timeout=BUSY_SECONDS,
             isolation_level=None,
             check_same_thread=False,
-            cached_statements=256,
+            cached_statements=cached_statements,
         )
         # Accepted means durable: FULL makes every commit reach the disk, in both journal modes.
         connection.execute("PRAGMA synchronous = FULL")

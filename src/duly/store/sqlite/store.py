@@ -248,9 +248,9 @@ class SqliteStore(SqliteInspector):
             return self._last_claimed_at
         return self.now()
 
-    def section(self) -> SqliteSection:
+    def section(self, seconds: float | None = None) -> SqliteSection:
         """Return a transaction for the body of a run."""
-        return SqliteSection(self)
+        return SqliteSection(self, seconds)
 
     def enqueue_elsewhere(self, op: Enqueue) -> Dialogue:
         """Accept a run on a connection that is not ours; it exists if its transaction commits."""

@@ -1,0 +1,106 @@
+"""The transactions of bodies: what they write commits with their completion, or not at all."""
+
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from duly.core.outcome import Outcome, Raised, Returned, Stopped
+from duly.core.record import Claim
+from duly.errors import BadOption, StoreUnavailable
+from duly.events import AttemptEnded, Bus, ClaimWasLost
+from duly.runtime.attempt import error_text
+from duly.runtime.hand import Hand, Held
+from duly.runtime.settler import Settler
+from duly.store.ops import Settled
+from duly.store.protocol import Section, Store
+
+
+class _Open(NamedTuple):
+    section: Section
+    thread: int
+
+
+class Sections:
+    """At most one per run, opened when its body first asks for it."""
+
+    def __init__(
+        self, store: Store, hand: Hand, settler: Settler, bus: Bus, may_write: Callable[[], bool]
+    ) -> None:
+        self._store = store
+        self._hand = hand
+        self._settler = settler
+        self._bus = bus
+        self._may_write = may_write
+        self._open: dict[str, _Open] = {}
+
+    def connection(self, claim: Claim) -> Any:  # noqa: ANN401 - the driver's own connection
+        """Return the connection of a task that was defined with `transaction=True`."""
+        held = self._hand.get(claim.run_id)
+        if held is None or not held.definition.transaction:
+            raise BadOption(
+                "current().connection belongs to tasks defined with @app.task(transaction=True); "
+                "others can end with `with duly.current().transaction() as connection:`"
+            )
+        return self._connection(held)
+
+    def begin(self, claim: Claim) -> Any:  # noqa: ANN401 - as above
+        """Open the transaction of a run for the last part of its body."""
+        held = self._hand.get(claim.run_id)
+        if held is None or held.definition.executor != "thread":
+            raise BadOption(
+                "current().transaction() needs a plain def task, which runs on a thread"
+            )
+        return self._connection(held)
+
+    def abandon(self, claim: Claim) -> None:
+        """Undo what was written so far; the run may open another transaction."""
+        found = self._open.pop(claim.run_id, None)
+        if found is not None:
+            found.section.rollback()
+
+    def joined(self, claim: Claim, store: object) -> Any:  # noqa: ANN401 - as above
+        """Return the connection that a write of this body to that store is a part of, if any."""
+        found = self._open.get(claim.run_id)
+        if found is None or store is not self._store or found.thread != threading.get_ident():
+            return None
+        return found.section.connection
+
+    def conclude(self, held: Held, outcome: Outcome, seconds: float) -> Outcome | None:
+        """End a body's transaction: commit it with the completion, or roll it back.
+
+        Return how the attempt ended, or None if that is recorded.
+        """
+        found = self._open.pop(held.claim.run_id, None)
+        if found is None:
+            return outcome
+        section = found.section
+        too_long = section.too_long
+        if too_long is not None or not isinstance(outcome, Returned):
+            section.rollback()
+            return outcome if too_long is None else Raised(error_text(too_long), retryable=True)
+        if not self._may_write():
+            section.rollback()
+            return Stopped()
+        op = self._settler.op(held, outcome, seconds)
+        try:
+            answer = section.settle_and_commit(op)
+        except StoreUnavailable:
+            # All of it was rolled back: the run may start again, at no cost.
+            return Stopped()
+        except Exception as error:  # noqa: BLE001 - a failure of the body's, like any other
+            # A deferred constraint, say: that is the body's failure.
+            return Raised(error_text(error), retryable=True)
+        claim = held.claim
+        if answer is Settled.DONE:
+            self._bus.emit(AttemptEnded(claim, op.outcome, op.verdict, op.elapsed, None))
+        else:
+            self._bus.emit(ClaimWasLost(claim.run_id, claim.claim_number))
+        return None
+
+    def _connection(self, held: Held) -> Any:  # noqa: ANN401 - as above
+        run_id = held.claim.run_id
+        found = self._open.get(run_id)
+        if found is None:
+            section = self._store.section(held.definition.transaction_limit)
+            found = self._open[run_id] = _Open(section, threading.get_ident())
+        return found.section.connection

@@ -1,0 +1,230 @@
+"""What joins a body's transaction, its short form for the last part, and its limit."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from io import StringIO
+from time import sleep as pause
+from types import SimpleNamespace
+
+import pytest
+
+from duly import BadOption, Duly, Retry, current
+from duly.context import RunContext
+from duly.runtime.runners.process_child import PipePort
+from tests.runtime.ledger import rows, write
+from tests.servers.processes import wait_until
+
+
+class TestJoining:
+    """What a body enqueues while its transaction is open is a part of it."""
+
+    @pytest.mark.parametrize("many", [False, True])
+    def test_runs_exist_if_the_body_succeeds(self, app, tables, many):
+        @app.task
+        def other(number: int) -> int:
+            return number
+
+        @app.task(transaction=True, retries=Retry(1, base=0))
+        def pay() -> list[str]:
+            write()
+            if many:
+                runs = app.enqueue_many(other.call(number) for number in range(2_500))
+            else:
+                runs = [other.using(key="k").enqueue(1), other.using(key="k").enqueue(1)]
+            if current().attempt == 1:
+                raise OSError("once more")
+            return [run.id for run in runs]
+
+        run = pay.enqueue()
+        app.worker().drain(timeout=60)
+
+        children = run.result(timeout=5)
+        assert len(set(children)) == (2_500 if many else 1)
+        assert len(app.runs.list(task=other, limit=5)) == min(5, len(set(children)))
+        assert app.runs.get(children[0]).state == "succeeded"
+        assert rows(tables) == [(run.id, 2)]
+
+    @pytest.mark.usefixtures("tables")
+    def test_nobody_sees_them_before(self, app):
+        @app.task
+        def other() -> None: ...
+
+        @app.task(transaction=True)
+        def pay() -> None:
+            write()
+            other.enqueue()
+            seen.append(len(app.runs.list(task=other)))
+
+        seen: list[int] = []
+        run = pay.enqueue()
+        app.worker().drain(timeout=20)
+
+        run.result(timeout=5)
+        assert seen == [0]
+        assert len(app.runs.list(task=other)) == 1
+
+    @pytest.mark.usefixtures("tables")
+    def test_before_the_transaction_opens_a_run_is_durable_at_once(self, app):
+        @app.task
+        def other() -> None: ...
+
+        @app.task(transaction=True)
+        def pay() -> None:
+            other.enqueue()
+            write()
+            raise OSError("no")
+
+        run = pay.enqueue()
+        app.worker().drain(timeout=20)
+
+        assert run.refresh().state == "failed"
+        assert len(app.runs.list(task=other)) == 1
+
+    @pytest.mark.usefixtures("tables")
+    def test_a_store_of_another_application_has_no_part_in_it(self, app, tmp_path):
+        apart = Duly(f"sqlite:///{tmp_path / 'apart.db'}")
+
+        @apart.task
+        def other() -> None: ...
+
+        @app.task(transaction=True)
+        def pay() -> None:
+            write()
+            other.enqueue()
+            raise OSError("no")
+
+        run = pay.enqueue()
+        app.worker().drain(timeout=20)
+
+        assert run.refresh().state == "failed"
+        assert len(apart.runs.list()) == 1
+        apart.close()
+
+
+class TestTheLastPart:
+    """`with current().transaction() as connection:` in a task that needs no more than that."""
+
+    def test_it_commits_with_the_completion(self, app, tables):
+        @app.task
+        def pay() -> str:
+            with current().transaction() as connection:
+                connection.execute("INSERT INTO once VALUES (1)")
+            return "paid"
+
+        run = pay.enqueue()
+        app.worker().drain(timeout=20)
+
+        assert run.result(timeout=5) == "paid"
+        assert tables.rows("SELECT number FROM once") == [(1,)]
+
+    def test_a_block_that_raises_is_undone_though_the_body_goes_on(self, app, tables):
+        @app.task
+        def pay() -> None:
+            with suppress(OSError), current().transaction() as connection:
+                connection.execute("INSERT INTO once VALUES (1)")
+                raise OSError("no")
+            with current().transaction() as connection:
+                connection.execute("INSERT INTO once VALUES (2)")
+
+        run = pay.enqueue()
+        app.worker().drain(timeout=20)
+
+        assert run.refresh().state == "succeeded"
+        assert tables.rows("SELECT number FROM once") == [(2,)]
+
+    def test_the_event_loop_has_none(self, app):
+        @app.task
+        async def pay() -> None:
+            with current().transaction():
+                pass
+
+        run = pay.enqueue()
+        app.worker().drain(timeout=20)
+
+        assert run.refresh().state == "failed"
+        assert "plain def task" in (run.record.error or "")
+
+    def test_a_process_of_its_own_has_none(self):
+        context = RunContext(SimpleNamespace(), PipePort(StringIO(), StringIO()), None)
+
+        with pytest.raises(BadOption, match="executor='process'"), context.transaction():
+            pass
+
+
+class TestTooLong:
+    """A transaction keeps others waiting, so it ends in time whatever its body does."""
+
+    def test_it_is_rolled_back_in_the_midst_of_the_body(self, app, tables):
+        written, late = threading.Event(), threading.Event()
+
+        @app.task(transaction=True, transaction_limit=0.3)
+        def pay() -> None:
+            current().connection.execute("INSERT INTO once VALUES (1)")
+            written.set()
+            late.wait(30)  # Nothing strikes a body that waits.
+
+        run = pay.enqueue()
+        with app.worker():
+            assert written.wait(20)
+            tables.execute("INSERT INTO once VALUES (1)")  # Waits for the lock, or for that row.
+            is_still_there = run.refresh().state == "running"
+            late.set()
+            wait_until(lambda: run.refresh().state == "failed", seconds=20, what="it failed")
+
+        assert is_still_there
+        assert "TransactionTooLong" in (run.record.error or "")
+        assert tables.rows("SELECT number FROM once") == [(1,)]
+
+    def test_what_the_body_writes_afterwards_is_not_committed_either(self, app, tables):
+        failures: list[BaseException] = []
+
+        @app.task(transaction=True, transaction_limit=0.3)
+        def pay() -> None:
+            connection = current().connection
+            for number in range(200):
+                try:
+                    connection.execute(f"INSERT INTO once VALUES ({number})")  # noqa: S608
+                except Exception as error:  # noqa: BLE001 - it goes on whatever is said
+                    failures.append(error)
+                pause(0.005)
+
+        run = pay.enqueue()
+        app.worker().drain(timeout=30)
+
+        assert run.refresh().state == "failed"
+        assert "TransactionTooLong" in (run.record.error or "")
+        assert failures
+        assert tables.rows("SELECT number FROM once") == []
+
+    def test_many_rows_of_one_call_are_not_committed_one_by_one(self, app, tables):
+        @app.task(transaction=True, transaction_limit=0.3)
+        def pay() -> None:
+            def slowly() -> Iterator[tuple[int]]:
+                for number in range(100):
+                    pause(0.01)
+                    yield (number,)
+
+            marker = "?" if "sqlite" in app.url else "%s"
+            cursor = current().connection.cursor()
+            cursor.executemany(f"INSERT INTO once VALUES ({marker})", slowly())  # noqa: S608
+
+        run = pay.enqueue()
+        app.worker().drain(timeout=30)
+
+        assert run.refresh().state == "failed"
+        assert "TransactionTooLong" in (run.record.error or "")
+        assert tables.rows("SELECT number FROM once") == []
+
+    def test_the_next_transaction_is_as_good_as_new(self, app, tables):
+        @app.task(transaction=True, transaction_limit=0.3, retries=Retry(1, base=0))
+        def pay() -> None:
+            write()
+            if current().attempt == 1:
+                pause(1.0)
+
+        run = pay.enqueue()
+        app.worker().drain(timeout=30)
+
+        assert run.refresh().state == "succeeded"
+        assert rows(tables) == [(run.id, 2)]
