@@ -113,6 +113,23 @@ SELECT id, state, pid FROM duly_workers
 -- :name acts
 SELECT subject, count(*) FROM duly_acts WHERE act = 'redrive' GROUP BY subject
 
+-- :name simulate_time
+-- The clock of the host counts here, and whoever opens the store brings it along.
+SELECT 1
+
+-- :name set_time
+SELECT :now
+
+-- :name firings
+SELECT schedule, version, instant, last_instant, instants, outcome, reason, run_id
+  FROM duly_firings
+ ORDER BY schedule, instant
+
+-- :name scheduled_runs
+SELECT id, json_extract(tags, '$.schedule')
+  FROM duly_every_run
+ WHERE json_extract(tags, '$.schedule') IS NOT NULL
+
 -- :name integrity
 SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok'
 UNION ALL
