@@ -69,6 +69,10 @@ class Database:
         """Return the ledger."""
         return [Effect._make((*map(_plain, row), "row")) for row in self._read("rows")]
 
+    def numbers(self) -> list[tuple[str, int]]:
+        """Return the ledger as runs and the numbers they were called with."""
+        return [(str(run_id), int(number)) for run_id, number in self._read("numbers")]
+
     def events(self) -> list[Event]:
         """Return all recorded transitions."""
         return [Event._make(map(_plain, row)) for row in self._read("events")]

@@ -119,6 +119,9 @@ CREATE TRIGGER duly_prove_on_revive AFTER DELETE ON duly_history
 -- :name rows
 SELECT run_id::text, claim_number, generation, task FROM duly_prove_ledger
 
+-- :name numbers
+SELECT run_id::text, number FROM duly_prove_ledger
+
 -- :name events
 SELECT sequence, run_id::text, kind, claim_number, generation, state, worker_id, outcome,
        duly_microseconds(at)

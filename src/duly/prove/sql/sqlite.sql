@@ -91,6 +91,9 @@ END
 -- :name rows
 SELECT run_id, claim_number, generation, task FROM duly_prove_ledger
 
+-- :name numbers
+SELECT run_id, number FROM duly_prove_ledger
+
 -- :name events
 SELECT sequence, run_id, kind, claim_number, generation, state, worker_id, outcome, at
   FROM duly_prove_event
