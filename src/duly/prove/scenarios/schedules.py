@@ -4,9 +4,10 @@ In some of the trials, who fires is killed on the way: before it writes, before 
 it has committed and told nobody.
 """
 
+from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import cycle, islice
-from pathlib import Path
 
 from duly.core.schedule import SECOND
 from duly.prove import workload
@@ -39,21 +40,20 @@ def schedules(trial: Trial, scale: float) -> None:
         environment={PLAN_VARIABLE: str(plan)},
     )
     points = cycle(_POINTS)
+    asked: Counter[str] = Counter()
     for made in range(wanted):
         trial.tell("trials", made, wanted)
         wait_for(lambda: _is_whole(tree), START_SECONDS, _LOOK_SECONDS)
         if made % _KILLS_EVERY == _KILLS_AT:
-            _ask_for_deaths(plan, list(islice(points, _KILLS_PER_TRIAL)))
+            deaths = list(islice(points, _KILLS_PER_TRIAL))
+            plan.write_text("".join(f"{point}\n" for point in deaths))
+            asked.update(deaths)
         names = _add_schedules(trial, made)
         wait_for(lambda names=names: _have_ended(trial, names), _PATIENCE_SECONDS, _LOOK_SECONDS)  # type: ignore[misc]  # bound now
         trial.drain()
     trial.settle_down()
     trial.stop_trees()
-    # A worker notes the point right before it kills itself, and has to be gone then.
-    trial.strikes += [
-        Strike("kill", f"scheduler at {point}", pid, None, struck=is_gone(pid))
-        for point, pid in trial.journal.read_struck()
-    ]
+    trial.strikes += _deaths(trial, asked)
     trial.facts |= {
         "trials": wanted,
         "processes": PROCESSES,
@@ -82,5 +82,12 @@ def _have_ended(trial: Trial, names: list[str]) -> bool:
     return all(trial.app.schedules.get(name).state == "ended" for name in reversed(names))
 
 
-def _ask_for_deaths(plan: Path, points: list[str]) -> None:
-    plan.write_text("".join(f"{point}\n" for point in points))
+def _deaths(trial: Trial, asked: Counter[str]) -> Iterator[Strike]:
+    """Say who died as asked to, and which deaths nobody came to: others had fired it all."""
+    left = Counter(asked)
+    for point, pid in trial.journal.read_struck():
+        left[point] -= 1
+        # A worker notes the point right before it kills itself, and has to be gone then.
+        yield Strike("kill", f"scheduler at {point}", pid, None, struck=is_gone(pid))
+    for point in left.elements():
+        yield Strike("kill", f"scheduler at {point}", 0, None, struck=False)
