@@ -16,7 +16,7 @@ from duly.prove import keeping, producing
 from duly.runtime import child, keeper, recovery
 from duly.runtime.slots import Slots
 from duly.store.ops import Accepted, Enqueue, Settled
-from duly.store.sqlite import claim, settle, upkeep
+from duly.store.sqlite import claim, schedules, settle, upkeep
 from duly.store.sqlite.section import SqliteSection
 from duly.store.sqlite.store import SqliteStore
 
@@ -115,6 +115,38 @@ def answers_before_it_commits() -> None:
     SqliteStore.apply = hasty
 
 
+def fires_what_has_fired() -> None:
+    """The cursor stays where it was, and the ledger is not asked what it knows already."""
+    _rewrite(schedules.SQL, "move", "SET next_at = :next_at", "SET next_at = next_at")
+    statements = schedules.SqliteSchedules
+    add_firings = statements.add_firings
+
+    def forgetful(self, rows, *, makes_up):
+        add_firings(self, rows, makes_up=makes_up)
+        return {(row.schedule, row.instant) for row in rows}
+
+    statements.add_firings = forgetful
+
+
+def moves_before_it_fires() -> None:
+    """The cursor is committed before the firings are: who dies in between loses an instant."""
+    add_firings = schedules.SqliteSchedules.add_firings
+
+    def late(self, rows, *, makes_up):
+        moved = [(row.instant + 1, row.schedule) for row in rows]
+        self._cursor.executemany(
+            "UPDATE duly_schedules SET next_at = NULL, look_at = NULL, state = 'ended'"
+            " WHERE next_at < ? AND name = ?",
+            moved,
+        )
+        self._cursor.execute("COMMIT")
+        faultpoints.hit("operate.before_commit")
+        self._cursor.execute("BEGIN IMMEDIATE")
+        return add_firings(self, rows, makes_up=makes_up)
+
+    schedules.SqliteSchedules.add_firings = late
+
+
 MUTANTS: dict[str, Callable[[], None]] = {
     mutant.__name__: mutant
     for mutant in (
@@ -130,6 +162,8 @@ MUTANTS: dict[str, Callable[[], None]] = {
         keeps_what_it_finished,
         is_hasty,
         answers_before_it_commits,
+        fires_what_has_fired,
+        moves_before_it_fires,
     )
 }
 

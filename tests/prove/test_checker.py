@@ -7,12 +7,15 @@ import pytest
 from duly.prove.checker import check
 from duly.prove.history import (
     AttemptAtEnd,
+    Due,
     Effect,
     Event,
+    FiringAtEnd,
     Freeze,
     History,
     Request,
     RunAtEnd,
+    ScheduledRun,
     Sign,
 )
 from duly.prove.telling import count_all, timeline
@@ -226,6 +229,68 @@ class TestTwoBodiesOfOneRun:
 
         assert verdict.holds
         assert verdict.largest_overlap == pytest.approx(0.05)
+
+
+class TestSchedules:
+    """Due instants, firings and runs match one to one."""
+
+    def firing(self, instant: int, outcome: str = "run", *, last: int = 0, row: int = 1):
+        """Return what became of an instant, or of a row of them."""
+        run_id = None if outcome in {"skipped", "waiting"} else f"r{instant}"
+        return FiringAtEnd("s", 1, instant, last or instant, row, outcome, None, run_id)
+
+    def history(self, *firings: FiringAtEnd, runs=(), may_skip=False) -> History:
+        """Return a history in which 1, 2, 3 and 4 were due, with these firings and their runs."""
+        made = [ScheduledRun(f.run_id, "s") for f in firings if f.run_id is not None]
+        return History(
+            due=[Due("s", 1, instant) for instant in (1, 2, 3, 4)],
+            firings=firings,
+            scheduled_runs=[*made, *runs],
+            may_skip=frozenset({"s"} if may_skip else ()),
+        )
+
+    def all_fired(self, *, but: int = 0) -> list[FiringAtEnd]:
+        """Return a firing for every instant, but one."""
+        return [self.firing(instant) for instant in (1, 2, 3, 4) if instant != but]
+
+    def test_one_firing_and_one_run_for_every_instant_is_sound(self):
+        assert check(self.history(*self.all_fired())).violations == []
+
+    def test_a_row_that_was_skipped_stands_for_its_instants(self):
+        row = self.firing(1, "skipped", last=3, row=3)
+
+        assert check(self.history(row, self.firing(4), may_skip=True)).holds
+        assert not check(self.history(row, self.firing(4))).holds
+
+    @pytest.mark.parametrize("missed", [1, 2, 4])
+    def test_an_instant_that_did_not_fire_is_found(self, missed):
+        history = self.history(*self.all_fired(but=missed))
+        verdict = check(history)
+
+        assert broken(history) == {"I15"}
+        assert count_all(history, verdict)["instants_missed"] == 1
+        assert str(missed) in verdict.violations[0].what
+
+    def test_other_broken_ledgers_are_found(self):
+        good = self.all_fired()
+        for history in (
+            self.history(*good, self.firing(9)),
+            self.history(*good, self.firing(2)),
+            self.history(*good[:3], self.firing(4, "waiting")),
+            self.history(*good[:3], self.firing(4)._replace(version=2)),
+            self.history(*good[:3], self.firing(4)._replace(run_id="r1")),
+            self.history(*good, runs=[ScheduledRun("nobody's", "s")]),
+            self.history(self.firing(1, "skipped", last=3, row=2), good[3], may_skip=True),
+            replace(self.history(*good), scheduled_runs=[ScheduledRun("r1", "s")]),
+        ):
+            assert broken(history) == {"I15"}
+
+    def test_what_a_schedule_made_is_not_taken_for_invented(self):
+        made = self.history(*self.all_fired())
+        runs = [run(f"r{instant}", NOTIFY) for instant in (1, 2, 3, 4)]
+        effects = [Effect(f"r{instant}", 1, 1, NOTIFY, "line") for instant in (1, 2, 3, 4)]
+
+        assert check(replace(made, runs=runs, effects=effects)).violations == []
 
 
 def test_the_first_counter_example_is_told_in_order():

@@ -6,16 +6,21 @@ they break is the same on every database.
 
 import os
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from duly.core.schedule import SECOND
 from duly.prove import workload
 from duly.prove.checker import check
+from duly.prove.firing import PLAN_VARIABLE
+from duly.prove.history import Due
 from duly.prove.producing import start_producer
 from duly.prove.scenarios.fault_points import strike_workers
 from duly.prove.strikes import choose_child, freeze, kill_child, thaw
-from duly.prove.trees import Tree, TreeSettings, pause_for
+from duly.prove.trees import Tree, TreeSettings, pause_for, wait_for
 from duly.prove.trial import Trial
 from tests.prove.mutants import INNER_VARIABLE, MUTANT_VARIABLE, MUTANTS, ROLE_VARIABLE
 
@@ -59,6 +64,11 @@ def caught(trial: Trial) -> set[str]:
     A broken engine may never settle down, and need not.
     """
     trial.feeder.stop()
+    return judged(trial)
+
+
+def judged(trial: Trial) -> set[str]:
+    """As `caught`, where nothing but schedules made runs."""
     trial.drain(SETTLE_SECONDS)
     trial.stop_trees()
     return broken(trial)
@@ -133,6 +143,35 @@ def only_work(trial: Trial) -> None:
     pause_for(2.0)
 
 
+def fire_every_second(trial: Trial) -> None:
+    """Let an interval come due a few times."""
+    fire(trial, every=1, end=datetime.now(UTC) + timedelta(seconds=2.5))
+    trial.start_tree(processes=1)
+    wait_for(lambda: trial.app.schedules.get("fired").state == "ended", 20)
+
+
+def fire_and_die(trial: Trial) -> None:
+    """Let a schedule come due once, before a worker that dies while it fires."""
+    fire(trial, at=datetime.now(UTC))
+    plan = trial.folder / "plan.txt"
+    plan.write_text("operate.before_commit\n")
+    trial.start_tree(
+        processes=1, app="duly.prove.firing:app", environment={PLAN_VARIABLE: str(plan)}
+    )
+    wait_for(lambda: trial.journal.read_struck() != [], 20)
+    wait_for(lambda: trial.app.schedules.get("fired").state == "ended", 20)
+
+
+def fire(trial: Trial, **when: Any) -> None:
+    """Add a schedule, and say when it has to fire."""
+    rules = {"misfire": "all", "overlap": "allow"}
+    trial.app.schedules.add("fired", workload.order, args=(1,), **rules, **when)
+    trial.due += [
+        Due("fired", 1, round(instant.timestamp() * SECOND))
+        for instant in trial.app.schedules.next("fired", 100)
+    ]
+
+
 ZOO: dict[str, tuple[Callable[[Trial], None], set[str]]] = {
     "deaf": (freeze_some(milliseconds=4_000, if_taken_over=3_000), {"I5"}),
     "settles_without_a_fence": (freeze_some(milliseconds=40, if_taken_over=2_000), {"I6"}),
@@ -148,6 +187,12 @@ ZOO: dict[str, tuple[Callable[[Trial], None], set[str]]] = {
 }
 
 
+SCHEDULE_ZOO: dict[str, Callable[[Trial], None]] = {
+    "fires_what_has_fired": fire_every_second,
+    "moves_before_it_fires": fire_and_die,
+}
+
+
 @pytest.mark.parametrize("mutant", ZOO)
 def test_a_mutant_is_caught(mutant: str, trial: Trial):
     strike, invariants = ZOO[mutant]
@@ -156,6 +201,22 @@ def test_a_mutant_is_caught(mutant: str, trial: Trial):
     strike(trial)
 
     assert invariants <= caught(trial)
+
+
+@pytest.mark.parametrize("mutant", SCHEDULE_ZOO)
+def test_a_mutant_that_fires_is_caught(mutant: str, trial: Trial):
+    mutate(trial, mutant)
+
+    SCHEDULE_ZOO[mutant](trial)
+
+    assert "I15" in judged(trial)
+
+
+@pytest.mark.parametrize("act", SCHEDULE_ZOO.values(), ids=lambda act: act.__name__)
+def test_without_a_mutant_schedules_fire_once(act: Callable[[Trial], None], trial: Trial):
+    act(trial)
+
+    assert judged(trial) == set()
 
 
 def test_the_fence_alone_refuses_late_results(trial: Trial):
@@ -188,4 +249,4 @@ def test_without_a_mutant_the_same_strikes_are_survived(trial: Trial):
 
 
 def test_every_mutant_of_the_zoo_is_hunted():
-    assert MUTANTS.keys() == {*ZOO, "answers_before_it_commits"}
+    assert MUTANTS.keys() == {*ZOO, *SCHEDULE_ZOO, "answers_before_it_commits"}

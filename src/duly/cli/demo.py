@@ -1,4 +1,4 @@
-"""`duly demo`: orders, workers that are killed and frozen, and a table of what came of it."""
+"""`duly demo`: orders or schedules, workers that are killed, and a table of what came of it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from duly.cli import demo_schedules
 from duly.cli.output import print_json, print_note
 from duly.cli.session import Session, pass_session, shared_options
 from duly.clock import monotonic
@@ -24,6 +25,8 @@ from duly.prove.demo import (
     total,
 )
 from duly.prove.places import Folder, own_tables
+from duly.prove.schedule_demo import Result as ScheduleResult
+from duly.prove.schedule_demo import run_schedule_demo
 from duly.settings import store_url
 
 _SAY_SECONDS = 2.0
@@ -31,6 +34,7 @@ _INTERRUPTED_SHOWN = 2
 
 
 @click.command("demo")
+@click.option("--schedules", is_flag=True, help="Schedules that fire every second, not orders.")
 @click.option("--orders", type=click.IntRange(10, 100_000), default=1_000, show_default=True)
 @click.option(
     "--seconds",
@@ -42,24 +46,38 @@ _INTERRUPTED_SHOWN = 2
 @click.option("--seed", type=int, default=1, show_default=True, help="Repeats what chance chose.")
 @shared_options
 @pass_session
-def command(session: Session, /, *, orders: int, seconds: float, seed: int) -> None:
+def command(
+    session: Session, /, *, schedules: bool, orders: int, seconds: float, seed: int
+) -> None:
     """See duly at work while its workers are killed with -9 and frozen.
 
     Uses SQLite in a temporary folder, or a schema of its own in the PostgreSQL database that --url
-    or DULY_URL names; nothing is left behind. Exit status 1 if an order was lost or doubled.
+    or DULY_URL names; nothing is left behind. Exit status 1 if an order was lost or doubled, or
+    with --schedules if an instant was missed or ran twice.
     """
     console = Console(stderr=session.as_json, highlight=False, emoji=False)
     quiet = session.quiet or session.as_json
     with Folder() as folder, own_tables(store_url(session.url), folder.path) as url:
-        if not quiet:
-            _introduce(console, orders)
-        with _watching(console, quiet=quiet) as watch:
-            result = run_demo(url, folder.path, watch, orders=orders, seconds=seconds, seed=seed)
+        result: Result | ScheduleResult
+        if schedules:
+            if not quiet:
+                demo_schedules.introduce(console)
+            with _watching(console, "instants", quiet=quiet, freezes=False) as watch:
+                result = run_schedule_demo(url, folder.path, watch, seconds=seconds, seed=seed)
+        else:
+            if not quiet:
+                _introduce(console, orders)
+            with _watching(console, "orders", quiet=quiet) as watch:
+                result = run_demo(
+                    url, folder.path, watch, orders=orders, seconds=seconds, seed=seed
+                )
         if not result.holds:
             folder.keep()
             print_note(f"What every process noted is kept in {folder.path}")
     if session.as_json:
         print_json(result.document())
+    elif isinstance(result, ScheduleResult):
+        demo_schedules.show(console, result)
     else:
         _show(console, result)
     raise click.exceptions.Exit(0 if result.holds else 1)
@@ -75,7 +93,7 @@ def _introduce(console: Console, orders: int) -> None:
 
 
 @contextmanager
-def _watching(console: Console, *, quiet: bool) -> Iterator[Watch]:
+def _watching(console: Console, what: str, *, quiet: bool, freezes: bool = True) -> Iterator[Watch]:
     """Give what shows the progress: a bar on a terminal, lines elsewhere, or nothing."""
     if quiet:
         yield lambda _moment: None
@@ -88,7 +106,7 @@ def _watching(console: Console, *, quiet: bool) -> Iterator[Watch]:
             TimeElapsedColumn(),
         )
         with Progress(*columns, console=console, expand=True) as progress:
-            bar = progress.add_task("", struck=_struck(0, 0))
+            bar = progress.add_task("", struck="")
 
             def watch(moment: Moment) -> None:
                 progress.update(
@@ -96,29 +114,31 @@ def _watching(console: Console, *, quiet: bool) -> Iterator[Watch]:
                     description=moment.what,
                     completed=moment.done,
                     total=moment.total,
-                    struck=_struck(moment.kills, moment.frozen),
+                    struck=_struck(moment, freezes=freezes),
                 )
 
             yield watch
     else:
-        yield _lines(lambda text: console.print(text, soft_wrap=True))
+        yield _lines(lambda text: console.print(text, soft_wrap=True), what, freezes=freezes)
 
 
-def _struck(kills: int, frozen: int) -> str:
-    state = f"[cyan]{frozen} frozen[/]" if frozen else "[dim]0 frozen[/]"
-    return f"[red]{kills:>2} killed[/] {state}"
+def _struck(moment: Moment, *, freezes: bool) -> str:
+    killed = f"[red]{moment.kills:>2} killed[/]"
+    if not freezes:
+        return killed
+    return f"{killed} [{'cyan' if moment.frozen else 'dim'}]{moment.frozen} frozen[/]"
 
 
-def _lines(say: Callable[[str], None]) -> Watch:
+def _lines(say: Callable[[str], None], what: str, *, freezes: bool) -> Watch:
     said_at = -_SAY_SECONDS
 
     def watch(moment: Moment) -> None:
         nonlocal said_at
         if monotonic() - said_at >= _SAY_SECONDS:
             said_at = monotonic()
+            frozen = f", {moment.frozen} frozen" if freezes else ""
             say(
-                f"{moment.what}: {moment.done}/{moment.total} orders, {moment.kills} killed, "
-                f"{moment.frozen} frozen"
+                f"{moment.what}: {moment.done}/{moment.total} {what}, {moment.kills} killed{frozen}"
             )
 
     return watch

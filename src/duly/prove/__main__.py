@@ -108,6 +108,8 @@ def _report(console: Console, found: Evidence, file: Path) -> None:
         f"{found.scenario} on {found.database}: {document['verdict']}; "
         f"{strikes['made']} strikes, {counts['enqueued']} runs, {counts['lost']} lost, "
         f"{counts['doubled']} doubled, {counts['stale_writes']} stale writes, "
+        f"{counts['instants_due']} instants due, {counts['instants_missed']} missed, "
+        f"{counts['extra_firings']} extra, "
         f"{document['measured']['seconds']} s; {file}",
         style="green" if found.holds else "bold red",
         markup=False,

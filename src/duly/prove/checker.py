@@ -5,18 +5,20 @@ enough. The numbers of the invariants are those of the reliability notes.
 """
 
 import json
-from collections import defaultdict
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from duly.core.states import FINAL, State
 from duly.limits import CRASH_LIMIT
-from duly.prove.history import Effect, Event, Freeze, History, RunAtEnd, Sign
+from duly.prove.history import Effect, Event, FiringAtEnd, Freeze, History, RunAtEnd, Sign
 
 LOSSES = CRASH_LIMIT + 5
 """Attempts of one run that may be lost: one uncharged on the way to its own child, the crash limit
 there, and a few that had ended and only lacked their record, which are charged to nobody."""
+MISSED, EXTRA = "I15 missed instant", "I15 extra firing"
 LIVE_OVERLAP_SECONDS = 0.5
 """How long a body may outlive its claim: a process that wakes from a freeze has to get as far as
 looking at its deadline, on a busy machine."""
@@ -54,6 +56,7 @@ def check(history: History) -> Verdict:
         found += _transitions(history.events)
         found += _claims_counted(history)
     found += _effects(history)
+    found += _schedules(history)
     found += _bounded(history, verdict)
     found += _bodies(history, verdict)
     found += _afterwards(history)
@@ -66,6 +69,7 @@ def check(history: History) -> Verdict:
 def _no_loss_and_no_invention(history: History) -> Iterator[Violation]:
     known = {run.run_id for run in history.runs}
     invoked = {request.run_id for request in history.requests}
+    invoked |= {firing.run_id for firing in history.firings if firing.run_id is not None}
     accepted = [r for r in history.requests if r.kind == "accepted"]
     for request in accepted:
         if request.run_id not in known:
@@ -221,6 +225,62 @@ def _at_most_once(
         if last and begun and run.state not in {State.SUCCEEDED, State.INTERRUPTED}:
             what = f"a hold task had begun and is {run.state}"
             yield Violation("I11 at most once", run.run_id, what)
+
+
+def _schedules(history: History) -> Iterator[Violation]:
+    """Every due instant has one firing, every firing that says so one run; nothing is left over."""
+    due: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for each in history.due:
+        due[each.schedule, each.version].append(each.instant)
+    firings: dict[tuple[str, int], list[FiringAtEnd]] = defaultdict(list)
+    for firing in history.firings:
+        firings[firing.schedule, firing.version].append(firing)
+    for place in sorted(due.keys() | firings.keys()):
+        yield from _match(place[0], sorted(due[place]), sorted(firings[place], key=_instant))
+    yield from _runs_of_firings(history)
+    for firing in history.firings:
+        if firing.outcome == "skipped" and firing.schedule not in history.may_skip:
+            what = f"{firing.schedule} at {firing.instant} was skipped: {firing.reason}"
+            yield Violation(MISSED, "", what)
+
+
+def _match(schedule: str, due: list[int], firings: list[FiringAtEnd]) -> Iterator[Violation]:
+    """Walk both in the order of time; a firing takes the due instants that it stands for."""
+    place = 0
+    for firing in firings:
+        begin = bisect_left(due, firing.instant, lo=place)
+        for instant in due[place:begin]:
+            yield Violation(MISSED, "", f"{schedule} did not fire at {instant}")
+        place = bisect_right(due, firing.last_instant, lo=begin)
+        if place - begin != firing.instants:
+            what = (
+                f"{schedule} fired for {firing.instants} instants from {firing.instant} on, and "
+                f"{place - begin} were due that had not fired"
+            )
+            yield Violation(EXTRA, firing.run_id or "", what)
+    for instant in due[place:]:
+        yield Violation(MISSED, "", f"{schedule} did not fire at {instant}")
+
+
+def _instant(firing: FiringAtEnd) -> int:
+    return firing.instant
+
+
+def _runs_of_firings(history: History) -> Iterator[Violation]:
+    made = {run.run_id: run.schedule for run in history.scheduled_runs}
+    named = Counter(firing.run_id for firing in history.firings if firing.run_id is not None)
+    for firing in history.firings:
+        where = f"{firing.schedule} at {firing.instant}"
+        if firing.run_id is None:
+            if firing.outcome != "skipped":
+                yield Violation(MISSED, "", f"{where} is {firing.outcome} and made no run")
+        elif made.get(firing.run_id) != firing.schedule:
+            yield Violation(MISSED, firing.run_id, f"{where} names a run that is nowhere")
+        elif named[firing.run_id] > 1:
+            yield Violation(MISSED, firing.run_id, f"{where} shares its run with another instant")
+    for run_id, schedule in made.items():
+        if run_id not in named:
+            yield Violation(EXTRA, run_id, f"a run of {schedule} that none of its firings made")
 
 
 def _bounded(history: History, verdict: Verdict) -> Iterator[Violation]:

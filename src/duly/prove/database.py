@@ -9,7 +9,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from duly.prove import workload
-from duly.prove.history import AttemptAtEnd, Effect, Event, RunAtEnd
+from duly.prove.history import (
+    AttemptAtEnd,
+    Effect,
+    Event,
+    FiringAtEnd,
+    RunAtEnd,
+    ScheduledRun,
+)
 from duly.store.statements import Statements, load
 
 _SETUP_SECONDS = 30.0
@@ -49,9 +56,22 @@ class Database:
         """Have every transition recorded from now on, in its own transaction."""
         self._write("event_table", *_TRIGGERS)
 
+    def simulate_time(self) -> None:
+        """Let the store's own clock, if it has one, show what it is set to from now on."""
+        self._write("simulate_time")
+
+    def set_time(self, now: int) -> None:
+        """Set the store's own clock, if it has one."""
+        with self._section() as connection:
+            connection.execute(self._sql["set_time"], {"now": now})
+
     def rows(self) -> list[Effect]:
         """Return the ledger."""
         return [Effect._make((*map(_plain, row), "row")) for row in self._read("rows")]
+
+    def numbers(self) -> list[tuple[str, int]]:
+        """Return the ledger as runs and the numbers they were called with."""
+        return [(str(run_id), int(number)) for run_id, number in self._read("numbers")]
 
     def events(self) -> list[Event]:
         """Return all recorded transitions."""
@@ -64,6 +84,14 @@ class Database:
     def attempts(self) -> list[AttemptAtEnd]:
         """Return all recorded attempts."""
         return [AttemptAtEnd._make(map(_plain, row)) for row in self._read("attempts")]
+
+    def firings(self) -> list[FiringAtEnd]:
+        """Return what became of every instant that a schedule was due."""
+        return [FiringAtEnd._make(map(_plain, row)) for row in self._read("firings")]
+
+    def scheduled_runs(self) -> list[ScheduledRun]:
+        """Return the runs that schedules made, of whatever queue."""
+        return [ScheduledRun._make(map(_plain, row)) for row in self._read("scheduled_runs")]
 
     def workers(self) -> list[tuple[str, str, int]]:
         """Return every worker's id, state and pid."""

@@ -16,7 +16,10 @@ from duly.prove.scenarios.dead_letters import dead_letters
 from duly.prove.scenarios.fault_points import fault_points
 from duly.prove.scenarios.freezes import freezes
 from duly.prove.scenarios.kills import kills
+from duly.prove.scenarios.locks import locks
 from duly.prove.scenarios.restarts import restarts
+from duly.prove.scenarios.schedules import schedules
+from duly.prove.scenarios.simulation import simulation
 from duly.prove.strikes import count
 from duly.prove.telling import count_all, timeline
 from duly.prove.trees import TreeSettings
@@ -28,6 +31,9 @@ SCENARIOS = {
     "fault-points": fault_points,
     "dead-letters": dead_letters,
     "restarts": restarts,
+    "schedules": schedules,
+    "locks": locks,
+    "simulation": simulation,
 }
 _VIOLATIONS_SHOWN = 20
 _STRIKES_FOR_A_BOUND = 10

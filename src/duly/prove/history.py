@@ -87,6 +87,34 @@ class AttemptAtEnd(NamedTuple):
     worker_id: str | None
 
 
+class Due(NamedTuple):
+    """An instant at which a schedule had to fire, by its expression alone."""
+
+    schedule: str
+    version: int
+    instant: int
+
+
+class FiringAtEnd(NamedTuple):
+    """What the ledger says became of an instant, or of a row of them that were skipped."""
+
+    schedule: str
+    version: int
+    instant: int
+    last_instant: int
+    instants: int
+    outcome: str
+    reason: str | None
+    run_id: str | None
+
+
+class ScheduledRun(NamedTuple):
+    """A run that says which schedule made it."""
+
+    run_id: str
+    schedule: str
+
+
 @dataclass(slots=True)
 class History:
     """Everything that is known of what happened."""
@@ -101,6 +129,11 @@ class History:
     attempts: Sequence[AttemptAtEnd] = ()
     transactional: frozenset[str] = frozenset()
     held: frozenset[str] = frozenset()
+    due: Sequence[Due] = ()
+    firings: Sequence[FiringAtEnd] = ()
+    scheduled_runs: Sequence[ScheduledRun] = ()
+    may_skip: frozenset[str] = frozenset()
+    """Schedules whose policy lets instants pass without a run."""
     missing: Sequence[str] = ()
     """Accepted runs that a snapshot taken on the way did not find."""
     went_back: Sequence[str] = ()

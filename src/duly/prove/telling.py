@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from typing import Any
 
 from duly.core.states import State
-from duly.prove.checker import Verdict
+from duly.prove.checker import EXTRA, MISSED, Verdict
 from duly.prove.history import Effect, Event, History, Sign
 
 
@@ -34,6 +34,10 @@ def count_all(history: History, verdict: Verdict) -> dict[str, int]:
         "effects": len(history.effects),
         "rerun_effects_again": sum(times - 1 for times in effects.values()),
         "transitions": len(history.events or ()),
+        "instants_due": len(history.due),
+        "firings": len(history.firings),
+        "instants_missed": sum(found.invariant == MISSED for found in verdict.violations),
+        "extra_firings": sum(found.invariant == EXTRA for found in verdict.violations),
     }
 
 

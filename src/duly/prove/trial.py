@@ -11,7 +11,7 @@ from duly.clock import monotonic
 from duly.prove import workload
 from duly.prove.database import Database
 from duly.prove.feeding import Feeder, Mix, everything, waiting
-from duly.prove.history import Freeze, History, Request
+from duly.prove.history import Due, Freeze, History, Request
 from duly.prove.journals import Journal
 from duly.prove.strikes import Strike
 from duly.prove.trees import Tree, TreeSettings, wait_for
@@ -54,6 +54,8 @@ class Trial:
         self.strikes: list[Strike] = []
         self.freezes: list[Freeze] = []
         self.feeder = self._feeder(everything, backlog=60)
+        self.due: list[Due] = []
+        """When schedules had to fire, by what was asked for and not by what is stored."""
         self.charges_allowed = True
         self.seconds_to_settle: float | None = None
         self.redriven = 0
@@ -153,6 +155,9 @@ class Trial:
             attempts=self.database.attempts(),
             transactional=workload.TRANSACTIONAL,
             held=workload.HELD,
+            due=self.due,
+            firings=self.database.firings(),
+            scheduled_runs=self.database.scheduled_runs(),
             missing=self.feeder.missing,
             went_back=self.feeder.went_back,
             damage=self.database.damage(),

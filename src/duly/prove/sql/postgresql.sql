@@ -119,6 +119,9 @@ CREATE TRIGGER duly_prove_on_revive AFTER DELETE ON duly_history
 -- :name rows
 SELECT run_id::text, claim_number, generation, task FROM duly_prove_ledger
 
+-- :name numbers
+SELECT run_id::text, number FROM duly_prove_ledger
+
 -- :name events
 SELECT sequence, run_id::text, kind, claim_number, generation, state, worker_id, outcome,
        duly_microseconds(at)
@@ -143,6 +146,27 @@ SELECT id, state, pid FROM duly_workers
 
 -- :name acts
 SELECT subject, count(*) FROM duly_acts WHERE act = 'redrive' GROUP BY subject
+
+-- :name simulate_time
+-- The server's clock counts here. A sequence is set at once, whatever becomes of the transaction.
+CREATE SEQUENCE duly_prove_clock;
+CREATE OR REPLACE FUNCTION duly_now() RETURNS timestamptz
+    LANGUAGE sql STABLE
+    AS $$ SELECT duly_time(last_value) FROM duly_prove_clock $$
+
+-- :name set_time
+SELECT setval('duly_prove_clock', %(now)s)
+
+-- :name firings
+SELECT schedule, version, duly_microseconds(instant), duly_microseconds(last_instant), instants,
+       outcome, reason, run_id::text
+  FROM duly_firings
+ ORDER BY schedule, instant
+
+-- :name scheduled_runs
+SELECT id::text, tags::json ->> 'schedule'
+  FROM duly_every_run
+ WHERE tags::json ->> 'schedule' IS NOT NULL
 
 -- :name integrity
 -- The server checks its own pages where checksums are on; what is left to ask is whether an index

@@ -91,6 +91,9 @@ END
 -- :name rows
 SELECT run_id, claim_number, generation, task FROM duly_prove_ledger
 
+-- :name numbers
+SELECT run_id, number FROM duly_prove_ledger
+
 -- :name events
 SELECT sequence, run_id, kind, claim_number, generation, state, worker_id, outcome, at
   FROM duly_prove_event
@@ -112,6 +115,23 @@ SELECT id, state, pid FROM duly_workers
 
 -- :name acts
 SELECT subject, count(*) FROM duly_acts WHERE act = 'redrive' GROUP BY subject
+
+-- :name simulate_time
+-- The clock of the host counts here, and whoever opens the store brings it along.
+SELECT 1
+
+-- :name set_time
+SELECT :now
+
+-- :name firings
+SELECT schedule, version, instant, last_instant, instants, outcome, reason, run_id
+  FROM duly_firings
+ ORDER BY schedule, instant
+
+-- :name scheduled_runs
+SELECT id, json_extract(tags, '$.schedule')
+  FROM duly_every_run
+ WHERE json_extract(tags, '$.schedule') IS NOT NULL
 
 -- :name integrity
 SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok'

@@ -1,0 +1,81 @@
+"""Processes that race for a lock whose holder has vanished: one gets it, and the fence grows."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from duly.prove.racing import Racers, Try
+from duly.prove.strikes import Strike
+from duly.prove.trial import Trial
+from duly.store.ops import ReleaseLock, RenewLock
+
+RACES = 1_000
+PROCESSES = 8
+_NAME = "prove"
+
+
+class Race(NamedTuple):
+    """What came of one race."""
+
+    number: int
+    tries: list[Try]
+    late_holder_was_heard: bool
+    """Whether the holder before could still renew or release it afterwards."""
+
+    @property
+    def winners(self) -> list[Try]:
+        """Those who were told that the lock is theirs."""
+        return [each for each in self.tries if each.is_ours]
+
+
+def locks(trial: Trial, scale: float) -> None:
+    """Let the lock expire under every winner, and race for it again."""
+    wanted = max(2, round(RACES * scale))
+    races: list[Race] = []
+    with Racers(trial.url, PROCESSES) as racers:
+        vanished: Try | None = None
+        for number in range(wanted):
+            trial.tell("races", number, wanted)
+            tries = racers.race(_NAME)
+            is_heard = vanished is not None and _comes_late(trial, vanished)
+            races.append(Race(number, tries, is_heard))
+            for winner in races[-1].winners:
+                vanished = winner
+                trial.strikes.append(_expire(trial, winner))
+    trial.broken += broken_races(races)
+    winners = [winner for race in races for winner in race.winners]
+    trial.facts |= {
+        "races": wanted,
+        "processes": PROCESSES,
+        "winners": len(winners),
+        "first_and_last_fence": [winner.fence for winner in (*winners[:1], *winners[-1:])],
+        "won_by_each_process": sorted(Counter(winner.pid for winner in winners).values()),
+        "late_holders_refused": sum(not race.late_holder_was_heard for race in races[1:]),
+    }
+
+
+def broken_races(races: Iterable[Race]) -> Iterator[str]:
+    """Say which races had not one winner, or one whose fence is not the largest so far."""
+    largest = 0
+    for race in races:
+        if len(race.winners) != 1:
+            yield f"race {race.number} had {len(race.winners)} winners"
+        for winner in race.winners:
+            if winner.fence <= largest:
+                yield f"race {race.number} gave fence {winner.fence} after {largest}"
+            largest = max(largest, winner.fence)
+        if race.late_holder_was_heard:
+            yield f"the holder before race {race.number} renewed or released what it had lost"
+
+
+def _expire(trial: Trial, holder: Try) -> Strike:
+    """End the holder's time at once, as if it had vanished that long ago."""
+    op = RenewLock(_NAME, holder.owner, holder.fence, ttl=1)
+    (is_ours,) = trial.app.store.apply([op])
+    return Strike("expiry", "lock", holder.pid, None, struck=is_ours)
+
+
+def _comes_late(trial: Trial, holder: Try) -> bool:
+    """Let a holder that lost the lock renew and release it; say whether either took effect."""
+    place = (_NAME, holder.owner, holder.fence)
+    return any(trial.app.store.apply([RenewLock(*place, ttl=1), ReleaseLock(*place)]))

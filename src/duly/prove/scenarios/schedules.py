@@ -1,0 +1,93 @@
+"""Many workers and many schedules that come due at one instant: one firing and one run each.
+
+In some of the trials, who fires is killed on the way: before it writes, before it commits, or when
+it has committed and told nobody.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import cycle, islice
+
+from duly.core.schedule import SECOND
+from duly.prove import workload
+from duly.prove.firing import PLAN_VARIABLE
+from duly.prove.history import Due
+from duly.prove.strikes import Strike, is_gone
+from duly.prove.trees import Tree, wait_for
+from duly.prove.trial import START_SECONDS, Trial
+
+TRIALS = 100
+DUE_AT_ONCE = 20
+PROCESSES = 4
+_POINTS = ("operate.before_commit", "operate.before_write", "operate.after_commit")
+_KILLS_EVERY, _KILLS_AT = 4, 1
+_KILLS_PER_TRIAL = 2
+_LEAD_SECONDS = 0.3
+"""Time to add the schedules of a trial in, before they come due."""
+_PATIENCE_SECONDS = 30.0
+_LOOK_SECONDS = 0.01
+
+
+def schedules(trial: Trial, scale: float) -> None:
+    """Let the same schedules come due again and again, under new names."""
+    wanted = max(_KILLS_AT + 1, round(TRIALS * scale))
+    plan = trial.folder / "firing-plan.txt"
+    plan.touch()
+    tree = trial.start_tree(
+        app="duly.prove.firing:app",
+        processes=PROCESSES,
+        environment={PLAN_VARIABLE: str(plan)},
+    )
+    points = cycle(_POINTS)
+    asked: Counter[str] = Counter()
+    for made in range(wanted):
+        trial.tell("trials", made, wanted)
+        wait_for(lambda: _is_whole(tree), START_SECONDS, _LOOK_SECONDS)
+        if made % _KILLS_EVERY == _KILLS_AT:
+            deaths = list(islice(points, _KILLS_PER_TRIAL))
+            plan.write_text("".join(f"{point}\n" for point in deaths))
+            asked.update(deaths)
+        names = _add_schedules(trial, made)
+        wait_for(lambda names=names: _have_ended(trial, names), _PATIENCE_SECONDS, _LOOK_SECONDS)  # type: ignore[misc]  # bound now
+        trial.drain()
+    trial.settle_down()
+    trial.stop_trees()
+    trial.strikes += _deaths(trial, asked)
+    trial.facts |= {
+        "trials": wanted,
+        "processes": PROCESSES,
+        "due_at_once": DUE_AT_ONCE,
+        "executions": len(trial.database.rows()),
+        "deaths_by_sigkill_seen_by_keepers": trial.killed_as_keepers_saw(),
+    }
+
+
+def _is_whole(tree: Tree) -> bool:
+    """Say whether all processes of a tree look for what is due."""
+    return sum(child.is_registered for child in tree.children()) >= PROCESSES
+
+
+def _add_schedules(trial: Trial, number: int) -> list[str]:
+    instant = datetime.now(UTC) + timedelta(seconds=_LEAD_SECONDS)
+    names = [f"trial:{number}:{place}" for place in range(DUE_AT_ONCE)]
+    for place, name in enumerate(names):
+        trial.app.schedules.add(name, workload.order, at=instant, args=(place, 5))
+        trial.due.append(Due(name, 1, round(instant.timestamp() * SECOND)))
+    return names
+
+
+def _have_ended(trial: Trial, names: list[str]) -> bool:
+    """Say whether these one-time schedules have fired."""
+    return all(trial.app.schedules.get(name).state == "ended" for name in reversed(names))
+
+
+def _deaths(trial: Trial, asked: Counter[str]) -> Iterator[Strike]:
+    """Say who died as asked to, and which deaths nobody came to: others had fired it all."""
+    left = Counter(asked)
+    for point, pid in trial.journal.read_struck():
+        left[point] -= 1
+        # A worker notes the point right before it kills itself, and has to be gone then.
+        yield Strike("kill", f"scheduler at {point}", pid, None, struck=is_gone(pid))
+    for point in left.elements():
+        yield Strike("kill", f"scheduler at {point}", 0, None, struck=False)

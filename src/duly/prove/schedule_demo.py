@@ -1,0 +1,247 @@
+"""Schedules under fire: they come due every second while workers are killed, then are counted.
+
+What is counted is what the runs did, in a ledger apart from duly's tables, against the instants
+that the expressions name. duly's own ledger only tells which run belongs to which instant.
+"""
+
+import signal
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from duly.clock import monotonic
+from duly.core.schedule import SECOND
+from duly.prove import workload
+from duly.prove.demo import Moment, Watch, stop_on
+from duly.prove.feeding import waiting
+from duly.prove.history import Due, FiringAtEnd
+from duly.prove.strikes import choose_child, kill_child
+from duly.prove.trees import pause_for, wait_for
+from duly.prove.trial import Trial, is_working
+
+TREES = 3
+PROCESSES = 2
+_CONCURRENCY = 4
+_LEASE_SECONDS = 2.0
+_BEAT_SECONDS = 0.5
+_BODY_MILLISECONDS = 150
+"""Long enough for a kill to meet a body at work."""
+_SHORTEST_SECONDS = 3.0
+_LONGEST_LIST = 1_000
+_KILL_SECONDS = 1.0
+_PATIENCE_SECONDS = 60.0
+_LOOK_SECONDS = 0.1
+
+
+class _Kind(NamedTuple):
+    """Schedules of one kind: what they are called, and when each of them fires."""
+
+    title: str
+    when: tuple[dict[str, Any], ...]
+
+
+KINDS = (
+    _Kind("every second", ({"every": 1},) * 6),
+    _Kind(
+        "* * * * * *",
+        tuple(
+            {"cron": "* * * * * *", "tz": tz}
+            for tz in ("Europe/Paris", "America/New_York", "Asia/Kolkata")
+        ),
+    ),
+    _Kind("*/2 * * * * *", ({"cron": "*/2 * * * * *"},) * 2),
+)
+
+
+class Row(NamedTuple):
+    """What became of the instants of one kind of schedule, counted by their effects."""
+
+    kind: str
+    schedules: int
+    due: int
+    fired: int
+    ran: int
+    missed: int
+    doubled: int
+
+
+class Result(NamedTuple):
+    """What the demo came to."""
+
+    rows: tuple[Row, ...]
+    kills: int
+    attempts_lost: int
+    """Runs that a kill met at work, and that another worker took over."""
+    seconds: float
+    database: dict[str, str]
+    seed: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether every due instant ran once."""
+        return not any(row.missed or row.doubled for row in self.rows)
+
+    def document(self) -> dict[str, Any]:
+        """Return it for programs."""
+        return self._asdict() | {
+            "rows": [row._asdict() for row in self.rows],
+            "total": total(self.rows)._asdict(),
+            "holds": self.holds,
+        }
+
+
+def total(rows: tuple[Row, ...]) -> Row:
+    """Add the kinds up."""
+    return Row("all", *(sum(column) for column in zip(*(row[1:] for row in rows), strict=True)))
+
+
+def run_schedule_demo(url: str, folder: Path, watch: Watch, *, seconds: float, seed: int) -> Result:
+    """Run the demo at an address that is nobody else's; no process of it is left afterwards."""
+    stop_on(signal.SIGTERM)
+    with Trial(url, folder, seed=seed, records_transitions=False) as trial:
+        return _ScheduleDemo(trial, watch, seconds=seconds).run()
+
+
+class _ScheduleDemo:
+    """One run of the demo on one database."""
+
+    def __init__(self, trial: Trial, watch: Watch, *, seconds: float) -> None:
+        self._trial = trial
+        self._watch = watch
+        self._seconds = seconds
+        self._numbers = dict(_numbered())
+        """By schedule: its number, which its effects carry."""
+
+    def run(self) -> Result:
+        """Start workers, let schedules come due, strike, and count."""
+        trial = self._trial
+        began_at = monotonic()
+        self._watch(Moment("starting workers", 0, 1, 0, 0))
+        for _ in range(TREES):
+            trial.start_tree(
+                processes=PROCESSES,
+                concurrency=_CONCURRENCY,
+                lease=_LEASE_SECONDS,
+                beat=_BEAT_SECONDS,
+            )
+        trial.wait_until_working()
+        seconds = max(_SHORTEST_SECONDS, self._seconds - (monotonic() - began_at))
+        self._add_schedules(datetime.now(UTC) + timedelta(seconds=seconds))
+        self._strike_for(seconds)
+        wait_for(self._have_ended, _PATIENCE_SECONDS, _LOOK_SECONDS)
+        trial.settle_down(_PATIENCE_SECONDS)
+        self._tell("stopping workers")
+        trial.stop_trees()
+        return self._count(monotonic() - began_at)
+
+    def _add_schedules(self, end: datetime) -> None:
+        schedules = self._trial.app.schedules
+        for name, number in self._numbers.items():
+            schedules.add(
+                name,
+                workload.order,
+                args=(number, _BODY_MILLISECONDS),
+                misfire="all",
+                overlap="allow",
+                end=end,
+                **_when(name),
+            )
+            due = schedules.next(name, _LONGEST_LIST)
+            self._trial.due += [Due(name, 1, round(at.timestamp() * SECOND)) for at in due]
+
+    def _strike_for(self, seconds: float) -> None:
+        until = monotonic() + seconds
+        kill_at = monotonic() + _KILL_SECONDS / 2
+        while (now := monotonic()) < until:
+            if now >= kill_at:
+                self._kill()
+                kill_at = now + _KILL_SECONDS * self._trial.random.uniform(0.8, 1.2)
+            self._tell("firing")
+            pause_for(_LOOK_SECONDS)
+
+    def _kill(self) -> None:
+        trees = [tree for tree in self._trial.trees if is_working(tree)]
+        tree = self._trial.random.choice(trees) if trees else None
+        child = None if tree is None else choose_child(tree, self._trial.random)
+        if tree is not None and child is not None:
+            self._trial.strikes.append(kill_child(tree, child))
+
+    def _have_ended(self) -> bool:
+        """Say whether the last instant of every schedule has fired and run."""
+        self._tell("firing")
+        get = self._trial.app.schedules.get
+        return all(get(name).state == "ended" for name in self._numbers) and not waiting(
+            self._trial.app
+        )
+
+    def _tell(self, what: str) -> None:
+        done = len(self._trial.database.rows())
+        self._watch(Moment(what, done, len(self._trial.due), self._kills(), 0))
+
+    def _kills(self) -> int:
+        return sum(strike.struck for strike in self._trial.strikes)
+
+    def _count(self, seconds: float) -> Result:
+        database = self._trial.database
+        return Result(
+            rows=count(self._trial.due, database.firings(), database.numbers()),
+            kills=self._kills(),
+            attempts_lost=sum(attempt.outcome == "lost" for attempt in database.attempts()),
+            seconds=round(seconds, 1),
+            database=database.describe(),
+            seed=self._trial.seed,
+        )
+
+
+def count(
+    due: Sequence[Due], firings: Iterable[FiringAtEnd], effects: Iterable[tuple[str, int]]
+) -> tuple[Row, ...]:
+    """Count instants by what their runs did; an effect names its run and its schedule's number."""
+    runs = {(firing.schedule, firing.instant): firing.run_id for firing in firings}
+    done: dict[int, Counter[str]] = defaultdict(Counter)
+    for run_id, number in effects:
+        done[number][run_id] += 1
+    numbers = dict(_numbered())
+    rows = []
+    for kind in KINDS:
+        names = {name for name in numbers if _kind_of(name) is kind}
+        made = [
+            (each, runs.get((each.schedule, each.instant)))
+            for each in due
+            if each.schedule in names
+        ]
+        ran = {
+            run_id
+            for each, run_id in made
+            if run_id is not None and done[numbers[each.schedule]][run_id]
+        }
+        row = Row(
+            kind=kind.title,
+            schedules=len(names),
+            due=len(made),
+            fired=sum(run_id is not None for _each, run_id in made),
+            ran=len(ran),
+            missed=len(made) - len(ran),
+            # Whatever a schedule's runs did beyond once per instant, whoever made them.
+            doubled=sum(done[numbers[name]].total() for name in names) - len(ran),
+        )
+        rows.append(row)
+    return tuple(rows)
+
+
+def _numbered() -> Iterator[tuple[str, int]]:
+    number = 0
+    for kind_place, kind in enumerate(KINDS):
+        for place in range(len(kind.when)):
+            yield f"{kind_place}:{place}", number
+            number += 1
+
+
+def _kind_of(name: str) -> _Kind:
+    return KINDS[int(name.partition(":")[0])]
+
+
+def _when(name: str) -> dict[str, Any]:
+    return _kind_of(name).when[int(name.partition(":")[2])]
