@@ -20,7 +20,7 @@ from duly.core.retry import NO_RETRIES, Retry
 from duly.core.schedule import Trigger
 from duly.errors import BadOption
 from duly.events import Bus
-from duly.locks import HeldLock, Lock
+from duly.locks import HeldLock, Holders, Lock
 from duly.observe.logs import log_event, logger
 from duly.registry import Definition, Registry, task_name
 from duly.run import Run
@@ -63,6 +63,7 @@ class Duly:
         self._store: Store | None = None
         self._pid = os.getpid()
         self._opening = threading.Lock()
+        self._holders = Holders()
 
     # -- tasks --
 
@@ -215,7 +216,7 @@ class Duly:
 
         It is renewed while it is held; `ttl` is how long it outlives a holder that vanished.
         """
-        return Lock(self, name, ttl=ttl, timeout=timeout, on_lost=on_lost)
+        return Lock(self, name, holders=self._holders, ttl=ttl, timeout=timeout, on_lost=on_lost)
 
     # -- workers --
 

@@ -115,11 +115,14 @@ class ScheduleExists(DulyError):
 class LockBusy(DulyError):
     """Somebody else holds a lock."""
 
-    def __init__(self, name: str, holder: str, left: float) -> None:
-        super().__init__(
-            f"lock {name!r} is held by {holder} for {left:.1f} s more, unless it is renewed; "
-            f"wait for it with timeout=…"
+    def __init__(self, name: str, holder: str, left: float | None) -> None:
+        """Say who holds it and for how long; without end if None, when it is who asks."""
+        hint = (
+            "leave it before you enter it again"
+            if left is None
+            else f"it is free in {left:.1f} s unless it is renewed; wait for it with timeout=…"
         )
+        super().__init__(f"lock {name!r} is held by {holder}; {hint}")
         self.name = name
         self.holder = holder
 
