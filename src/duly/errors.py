@@ -5,6 +5,8 @@
     ├── BadOption                       also ValueError: an option that cannot be kept
     ├── CannotLoad, DuplicateTask, TaskNotRegistered
     ├── KeyConflict, RunNotFound, RunNotFinal
+    ├── ScheduleNotFound, ScheduleEnded, ScheduleExists
+    ├── LockBusy, LockLost
     ├── RunFailed, RunInterrupted, RunCancelled     raised by `run.result()`
     ├── ClaimLost, TransactionTooLong, WouldBlockItself
     └── StoreError
@@ -97,6 +99,17 @@ class ScheduleNotFound(DulyError, LookupError):
         super().__init__(
             f"there is no schedule {name!r}; app.schedules.list() names all, and schedules that "
             f"code defines appear when a worker has started"
+        )
+        self.name = name
+
+
+class ScheduleEnded(DulyError):
+    """A schedule that comes due no more was to be paused or resumed."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"schedule {name!r} has ended, so there is nothing to pause or resume; give it a new "
+            f"time to have it fire again"
         )
         self.name = name
 
