@@ -3,7 +3,8 @@
     DulyError
     ├── BadArguments, PayloadError      also TypeError: the call itself is wrong
     ├── BadOption                       also ValueError: an option that cannot be kept
-    ├── CannotLoad, DuplicateTask, TaskNotRegistered
+    │   └── BadSchedule, AppNotFound
+    ├── AppBroken, DuplicateTask, TaskNotRegistered
     ├── KeyConflict, RunNotFound, RunNotFinal
     ├── ScheduleNotFound, ScheduleEnded, ScheduleExists
     ├── LockBusy, LockLost
@@ -52,12 +53,12 @@ class DuplicateTask(DulyError):
         self.name = name
 
 
-class CannotLoad(DulyError):
-    """An application that a worker is told to run cannot be imported."""
+class AppNotFound(BadOption):
+    """The reference of an application leads to no application."""
 
-    def __init__(self, reference: str, problem: str) -> None:
-        super().__init__(f"{reference} cannot be loaded: {problem}")
-        self.reference = reference
+
+class AppBroken(DulyError):
+    """The module of an application raised while it was imported; its cause is what it raised."""
 
 
 class TaskNotRegistered(DulyError):
