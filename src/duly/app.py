@@ -36,7 +36,7 @@ from duly.task import (
 
 if TYPE_CHECKING:
     from duly.api.schedules import ScheduledOptions, Schedules
-    from duly.locks import HeldLock, Lock
+    from duly.locks import HeldLock, Holders, Lock
     from duly.runtime.embedded import EmbeddedWorker
 
 P = ParamSpec("P")
@@ -62,6 +62,7 @@ class Duly:
         self._store: Store | None = None
         self._pid = os.getpid()
         self._opening = threading.Lock()
+        self._holders: Holders | None = None
 
     # -- tasks --
 
@@ -233,9 +234,11 @@ class Duly:
 
         It is renewed while it is held; `ttl` is how long it outlives a holder that vanished.
         """
-        from duly.locks import Lock  # noqa: PLC0415 - as with schedules
+        from duly.locks import Holders, Lock  # noqa: PLC0415 - as with schedules
 
-        return Lock(self, name, ttl=ttl, timeout=timeout, on_lost=on_lost)
+        with self._opening:
+            self._holders = holders = self._holders or Holders()
+        return Lock(self, name, holders=holders, ttl=ttl, timeout=timeout, on_lost=on_lost)
 
     # -- workers --
 

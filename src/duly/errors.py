@@ -3,8 +3,11 @@
     DulyError
     ├── BadArguments, PayloadError      also TypeError: the call itself is wrong
     ├── BadOption                       also ValueError: an option that cannot be kept
-    ├── CannotLoad, DuplicateTask, TaskNotRegistered
+    │   └── BadSchedule, AppNotFound
+    ├── AppBroken, DuplicateTask, TaskNotRegistered
     ├── KeyConflict, RunNotFound, RunNotFinal
+    ├── ScheduleNotFound, ScheduleEnded, ScheduleExists
+    ├── LockBusy, LockLost
     ├── RunFailed, RunInterrupted, RunCancelled     raised by `run.result()`
     ├── ClaimLost, TransactionTooLong, WouldBlockItself
     └── StoreError
@@ -50,12 +53,12 @@ class DuplicateTask(DulyError):
         self.name = name
 
 
-class CannotLoad(DulyError):
-    """An application that a worker is told to run cannot be imported."""
+class AppNotFound(BadOption):
+    """The reference of an application leads to no application."""
 
-    def __init__(self, reference: str, problem: str) -> None:
-        super().__init__(f"{reference} cannot be loaded: {problem}")
-        self.reference = reference
+
+class AppBroken(DulyError):
+    """The module of an application raised while it was imported; its cause is what it raised."""
 
 
 class TaskNotRegistered(DulyError):
@@ -101,6 +104,17 @@ class ScheduleNotFound(DulyError, LookupError):
         self.name = name
 
 
+class ScheduleEnded(DulyError):
+    """A schedule that comes due no more was to be paused or resumed."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"schedule {name!r} has ended, so there is nothing to pause or resume; give it a new "
+            f"time to have it fire again"
+        )
+        self.name = name
+
+
 class ScheduleExists(DulyError):
     """Two places define a schedule of one name."""
 
@@ -115,11 +129,14 @@ class ScheduleExists(DulyError):
 class LockBusy(DulyError):
     """Somebody else holds a lock."""
 
-    def __init__(self, name: str, holder: str, left: float) -> None:
-        super().__init__(
-            f"lock {name!r} is held by {holder} for {left:.1f} s more, unless it is renewed; "
-            f"wait for it with timeout=…"
+    def __init__(self, name: str, holder: str, left: float | None) -> None:
+        """Say who holds it and for how long; without end if None, when it is who asks."""
+        hint = (
+            "leave it before you enter it again"
+            if left is None
+            else f"it is free in {left:.1f} s unless it is renewed; wait for it with timeout=…"
         )
+        super().__init__(f"lock {name!r} is held by {holder}; {hint}")
         self.name = name
         self.holder = holder
 

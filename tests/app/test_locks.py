@@ -1,6 +1,7 @@
 """`app.lock`: held by one, renewed while it is held, and known to be lost when it is."""
 
 import asyncio
+import gc
 import os
 import threading
 import time
@@ -42,7 +43,7 @@ def test_one_holds_it_and_the_other_waits(app, other):
 
 def test_a_busy_lock_says_who_holds_it(app, other):
     with app.lock("index", ttl=5):
-        with pytest.raises(LockBusy, match=r"'index' is held by .*@.* for \d"):
+        with pytest.raises(LockBusy, match=r"'index' is held by .*@.*; it is free in \d"):
             other.lock("index", timeout=0).__enter__()
         began = time.monotonic()
         with pytest.raises(LockBusy):
@@ -164,10 +165,12 @@ def test_a_forked_child_does_not_release_what_its_parent_holds(app, other):
     held = app.lock("index").acquire()
     child = os.fork()
     if child == 0:
+        is_held = held.is_held
         held.release()
-        os._exit(0)
-    os.waitpid(child, 0)
+        os._exit(is_held)
+    _, status = os.waitpid(child, 0)
 
+    assert os.waitstatus_to_exitcode(status) == 0
     assert other.lock("index").try_acquire() is None
     held.release()
 
@@ -206,12 +209,66 @@ def test_the_timeout_of_a_lock_holds_for_acquire_too(app, other):
 
 
 def test_who_holds_it_and_asks_again_is_told_at_once(app):
-    with app.lock("index"), pytest.raises(LockBusy, match="wait for itself"):
+    with app.lock("index"), pytest.raises(LockBusy, match="this very thread"):
+        app.lock("index").acquire()
+    with app.lock("index").try_acquire(), pytest.raises(LockBusy, match="wait for itself"):
         app.lock("index").acquire()
 
     async def main() -> None:
         async with app.lock("index"):
-            with pytest.raises(LockBusy, match="wait for itself"):
+            with pytest.raises(LockBusy, match="this very task"):
                 await app.lock("index").aacquire()
 
     asyncio.run(main())
+
+
+def test_callbacks_of_a_loop_are_one_caller_and_its_tasks_are_others(app):
+    told = []
+
+    def ask(seconds: float) -> None:
+        try:
+            told.append(app.lock("index").acquire(timeout=seconds))
+        except LockBusy as busy:
+            told.append(busy)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(ask, 20)
+        loop.call_soon(ask, 20)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        ask(0)
+
+    asyncio.run(main())
+    held, of_itself, of_the_task = told
+    held.release()
+
+    assert "this very thread" in str(of_itself)
+    assert "this very" not in str(of_the_task)
+
+
+def test_what_one_thread_entered_another_may_leave(app):
+    lock = app.lock("index")
+    threads = [threading.Thread(target=lock.__enter__), threading.Thread(target=lock.__exit__)]
+    for thread in threads:
+        thread.start()
+        thread.join()
+
+    app.lock("index").acquire(timeout=0).release()
+
+
+def test_a_held_lock_shows_what_its_holder_needs_and_nothing_else(app):
+    with app.lock("index") as held:
+        shown = {name for name in dir(held) if not name.startswith("_")}
+
+    assert shown == {"name", "fence", "lost", "is_held", "check", "release"}
+
+
+def test_nothing_remembers_a_lock_that_was_released(app):
+    for _ in range(3):
+        with app.lock("index"):
+            pass
+    asyncio.run(app.lock("index").aacquire()).release()
+    gc.collect()
+
+    assert [len(locks) for locks in app._holders._held.values()] == [0]

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from duly import BadOption, Duly
-from duly.errors import BadSchedule, ScheduleExists, ScheduleNotFound
+from duly.errors import BadSchedule, ScheduleEnded, ScheduleExists, ScheduleNotFound
 from duly.store.ops import FireSchedules
 from duly.store.protocol import ScheduleFilter
 from tests.store.conformance.opening import opened_tables
@@ -142,6 +142,30 @@ def test_pause_resume_run_and_remove(app, digest):
     assert app.schedules.list() == []
     assert [s.name for s in app.schedules.list(removed=True)] == ["digest"]
     assert [f.reason for f in app.schedules.firings("digest")] == ["by ada"]
+
+
+def test_one_that_has_ended_is_neither_paused_nor_resumed(app, digest):
+    app.schedules.add("once", digest, at=now())
+    app.store.apply([FireSchedules(10)])
+
+    for act in (app.schedules.pause, app.schedules.resume):
+        with pytest.raises(ScheduleEnded, match="'once' has ended"):
+            act("once")
+    app.schedules.remove("once")
+
+
+def test_a_schedule_that_was_absent_for_long_is_paused_in_one_call(app, digest):
+    app.schedules.add("digest", digest, cron="* * * * * *")
+    with opened_tables(app.url) as tables:
+        hour = "3600000000" if app.url.startswith("sqlite") else "interval '1 hour'"
+        tables.execute(
+            f"UPDATE duly_schedules SET next_at = next_at - {hour}, look_at = look_at - {hour}"  # noqa: S608
+        )
+
+    app.schedules.pause("digest")
+
+    assert app.schedules.get("digest").state == "paused"
+    assert sum(fired.instants for fired in app.schedules.firings("digest")) >= 3600
 
 
 def test_a_backfill_runs_the_instants_of_a_span_once(app, digest):

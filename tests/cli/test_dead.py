@@ -74,6 +74,19 @@ def test_retry_by_filter(app, cli, dead):
     assert states(app, dead) == ["queued"] * 3
 
 
+@pytest.mark.parametrize("task", ["send", "orders.send", "orders:sned"])
+def test_a_filter_that_matches_nothing_names_the_task_that_may_be_meant(app, cli, dead, task):
+    acted = cli("dead", "retry", "--task", task)
+    listed = cli("dead", "list", "--task", task)
+    counted = cli("dead", "discard", "--task", task, "--dry-run")
+
+    assert (acted.exit_code, acted.stdout) == (0, "retried 0, skipped 0\n")
+    for result in (acted, listed, counted):
+        assert "No dead letter matches." in result.stderr
+        assert "dead letters of orders:send." in result.stderr
+    assert "orders:send" not in cli("dead", "retry", "--task", "quite-another").stderr
+
+
 def test_retry_without_a_filter_needs_all(app, cli, dead):
     refused = cli("dead", "retry", "--yes")
     result = cli("dead", "retry", "--all", "--yes")

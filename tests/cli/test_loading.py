@@ -4,8 +4,10 @@ import sys
 
 import pytest
 
-from duly.cli.failures import AppBroken, AppNotFound, status_of
-from duly.cli.loading import load_app, parse_reference
+from duly.cli.failures import status_of
+from duly.cli.loading import load_app
+from duly.errors import AppBroken, AppNotFound
+from duly.runtime.loading import parse_reference
 
 
 @pytest.mark.parametrize(
@@ -102,3 +104,5 @@ def test_the_traceback_is_printed_only_when_asked_for(cli, folder):
     assert len(brief.stderr.splitlines()) == 1
     assert "KeyError: 'key'" in brief.stderr
     assert "return {}['key']" in verbose.stderr
+    assert "importlib" not in verbose.stderr
+    assert "duly/" not in verbose.stderr

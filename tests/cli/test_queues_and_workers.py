@@ -54,6 +54,17 @@ def test_a_paused_queue_starts_nothing_until_it_is_resumed(app, cli, run_of, dra
     assert app.runs.get(run.id).state == "succeeded"
 
 
+def test_a_queue_that_nobody_has_used_is_paused_with_a_note(app, cli, run_of):
+    run_of("add", 1, queue="slow")
+
+    wrong = cli("queues", "pause", "slwo")
+    right = [cli("queues", "pause", name) for name in ("slow", "mail", "slwo")]
+
+    assert (wrong.exit_code, wrong.stdout) == (0, "Queue slwo is paused.\n")
+    assert "no run and no worker has used queue 'slwo' yet; there is slow" in wrong.stderr
+    assert [result.stderr for result in right] == [""] * 3
+
+
 def test_what_is_no_queue_name_is_refused(app, cli):
     assert cli("queues", "pause", "two words").exit_code == 2
     assert cli("queues", "pause", "").exit_code == 2

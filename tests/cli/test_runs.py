@@ -186,6 +186,21 @@ def test_stored_text_cannot_reach_the_terminal_as_control_characters(cli, run_of
     assert "[bold]x[/bold]:smile:" in logs
 
 
+def test_show_writes_the_call_in_full_and_says_why_it_is_not_the_first_attempt(cli, run_of, drain):
+    long = "x" * 300
+    run = run_of("send", long)
+    first = run_of("add", 1)
+    drain()
+
+    shown = cli("runs", "show", run.id).stdout.replace("\n", "")
+
+    assert f'send(text="{long}")' in shown
+    assert "crashes" not in shown
+    fields = [line.split() for line in cli("runs", "show", first.id).stdout.splitlines()]
+    assert ["call", "add(a=1)"] in fields
+    assert ["attempt", "1"] in fields
+
+
 def test_show_tells_everything_about_a_run(cli, run_of, drain):
     run = run_of("talk", "hello")
     drain()

@@ -57,6 +57,35 @@ def test_a_schedule_is_shown_with_what_became_of_it(app, cli, digest):
     assert document["schedule"]["when"] == "At 07:00 on Monday through Friday"
 
 
+def test_a_schedule_is_shown_with_its_expression_and_its_call(app, cli):
+    task = Task(app, app.registry.get("orders:log_in"))
+    app.schedules.add("hourly", task, cron="0 * * * *", args=("ada", "s3cret"))
+
+    shown = cli("schedules", "show", "hourly").stdout
+    document = answer(cli("schedules", "show", "hourly", "--json"))["schedule"]
+
+    fields = [" ".join(line.split()) for line in shown.splitlines()]
+    assert "cron 0 * * * *" in fields
+    assert "time zone UTC" in fields
+    assert 'call log_in(user="ada", secret="***")' in fields
+    assert document["cron"] == "0 * * * *"
+    assert document["arguments"] == {"args": [], "kwargs": {"user": "ada", "secret": "***"}}
+    for command in (("list", "--json"), ("show", "hourly", "--show-args")):
+        assert "s3cret" not in cli("schedules", *command).output
+
+
+def test_a_paused_schedule_is_not_about_to_fire(app, cli):
+    task = Task(app, app.registry.get("orders:add"))
+    app.schedules.add("often", task, every=1, args=(1,))
+    cli("schedules", "pause", "often")
+
+    (row,) = cli("schedules", "list").stdout.splitlines()[1:]
+
+    assert row.split()[:5] == ["often", "paused,", "task", "unknown", "paused"]
+    assert "if it is resumed" in cli("schedules", "show", "often").stdout
+    assert "It is paused" in cli("schedules", "next", "often").stderr
+
+
 def test_pause_resume_and_remove(app, cli, digest):
     assert cli("schedules", "pause", "digest", "--reason", "loud").stdout == (
         "Schedule digest is paused.\n"
@@ -90,6 +119,17 @@ def test_a_backfill_runs_what_did_not_run(app, cli, digest):
 
     assert len(first) == 5
     assert (again.stdout, again.stderr) == ("", "0 instants run now.\n")
+
+
+def test_one_that_has_ended_cannot_be_paused(app, cli):
+    task = Task(app, app.registry.get("orders:add"))
+    app.schedules.add("once", task, at=datetime.now(UTC), args=(1,))
+    app.store.apply([FireSchedules(10)])
+
+    result = cli("schedules", "pause", "once")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "'once' has ended" in result.stderr
 
 
 @pytest.mark.parametrize("act", ["show", "next", "firings", "pause", "resume", "remove", "run"])

@@ -133,14 +133,42 @@ def test_an_example_is_worked_off(folder, url):
     }
 
 
+# None of these reaches the store, so one kind is enough.
+@pytest.mark.stores("sqlite-wal")
 @pytest.mark.process
-def test_an_application_that_cannot_be_imported_ends_the_worker(folder, url):
-    result = subprocess.run(
-        [DULY, "worker", "nothing_there:app", "--url", url],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+@pytest.mark.parametrize("told_by", ["application", "option"])
+class TestAnApplicationThatDoesNotLoad:
+    """The worker ends at once, whether the application or an option names the store."""
 
-    assert result.returncode == 1
-    assert "nothing_there" in result.stderr
+    @pytest.fixture
+    def start(self, folder, url, told_by):
+        """Start a worker for a module of these lines; say how it ended."""
+
+        def started(reference, lines):
+            (folder / "broken.py").write_text(lines)
+            options = ["--url", url] if told_by == "option" else []
+            command = [DULY, "worker", reference, *options]
+            return subprocess.run(command, check=False, capture_output=True, text=True)
+
+        return started
+
+    def test_its_own_traceback_is_shown_and_the_last_line_says_it(self, start):
+        result = start("broken:app", "def load():\n    return {}['key']\n\n\nload()\n")
+
+        assert result.returncode == 1
+        last = result.stderr.splitlines()[-1]
+        assert last.startswith("Error: importing 'broken' failed: KeyError: 'key' (")
+        assert last.endswith("broken.py, line 2)")
+        assert result.stderr.count("broken.py") == 3
+        assert "return {}['key']" in result.stderr
+        assert "importlib" not in result.stderr
+        assert "duly/runtime" not in result.stderr
+
+    def test_a_name_that_leads_nowhere_is_a_usage_error(self, start):
+        missing = start("nothing_there:app", "")
+        other = start("broken:app", "shop = 1\n")
+
+        assert (missing.returncode, other.returncode) == (2, 2)
+        assert "no module 'nothing_there'" in missing.stderr.splitlines()[-1]
+        assert "has no 'app'" in other.stderr.splitlines()[-1]
+        assert "Traceback" not in missing.stderr + other.stderr

@@ -1,5 +1,6 @@
 """Stored text as people see it."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from uuid import UUID
@@ -7,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from duly.core.display import display_call
 from duly.core.payload import CallCodec, display, encode_value
 from tests.core.payload_samples import Color, Customer, Line, nested
 
@@ -53,3 +55,15 @@ def test_what_is_shown_has_a_limit():
 
     assert len(shown) <= 120
     assert shown.endswith("…")
+
+
+def test_a_call_can_be_shown_in_full():
+    text = json.dumps([[1, nested(60), "x" * 500], {"b": list(range(20)), "c": "\u202e"}])
+
+    shown = display_call("shop.tasks:Mail.send", text)
+
+    assert shown.startswith("Mail.send(1, [[[")
+    assert shown.endswith(r'17, 18, 19], c="\u202e")')
+    assert "x" * 500 in shown
+    assert "…" not in shown
+    assert display_call("send", "damaged \x1b") == r"send(damaged \x1b)"

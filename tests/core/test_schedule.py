@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from duly.core import schedule as schedule_module
 from duly.core.cron import Cron
 from duly.core.record import ScheduleRecord
 from duly.core.schedule import (
@@ -19,12 +20,14 @@ from duly.core.schedule import (
     Standing,
     Trigger,
     check_interval,
+    cut,
     first,
     following,
     instants,
     plan,
     read_rules,
     read_trigger,
+    row_of,
     rules_text,
     trigger_text,
 )
@@ -151,7 +154,7 @@ def test_all_are_caught_up_but_no_more_than_allowed_and_the_newest():
 
 
 def test_a_long_absence_is_accounted_for_in_pieces_and_in_few_rows():
-    absent = schedule()
+    absent = schedule(Cron("* * * * *", "UTC"))
     now = (3 * PLAN_INSTANTS + 10) * MINUTE
     accounted, looks = 0, 0
     while True:
@@ -167,6 +170,35 @@ def test_a_long_absence_is_accounted_for_in_pieces_and_in_few_rows():
     assert accounted == 3 * PLAN_INSTANTS + 10
     assert looks == 4
     assert found.firings[-1] == Firing(now, "run")
+
+
+def test_the_instants_of_an_interval_are_counted_without_making_each(monkeypatch):
+    made = []
+    monkeypatch.setattr(schedule_module, "following", lambda *asked: made.append(asked) or 0)
+    week = 7 * 24 * 3600
+    absent = schedule(Every(SECOND, 0), SECOND, max_catch_up=50, misfire="all", overlap="allow")
+
+    found = plan(absent, week * SECOND, FREE)
+
+    assert sum(f.row for f in found.firings) == week
+    assert len(found.firings) == 1 + SINGLE_FIRINGS + 50
+    assert len(made) <= 1
+    assert found.look_at != week * SECOND
+
+
+@pytest.mark.parametrize("trigger", [Every(MINUTE, 0), Cron("* * * * *", "UTC")])
+def test_a_row_of_instants_can_be_cut(trigger):
+    row = row_of(trigger, 3 * MINUTE, 9 * MINUTE, count=7)
+
+    pieces = cut(row, [MINUTE, 3 * MINUTE, 5 * MINUTE, 5 * MINUTE + 1, 6 * MINUTE, 9 * MINUTE])
+
+    assert [[at // MINUTE for at in piece] for piece in pieces] == [[4], [7, 8]]
+    assert cut(row, [2 * MINUTE]) == [row]
+
+
+@pytest.mark.parametrize("trigger", [Every(MINUTE, 1), Cron("*/2 * * * *", "UTC"), At(MINUTE)])
+def test_a_row_that_another_trigger_made_is_told_by_its_instants(trigger):
+    assert row_of(trigger, 3 * MINUTE, 9 * MINUTE, count=7) == ()
 
 
 # -- while the last run is live --

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from duly import Duly
+from duly import Duly, faultpoints
 from duly.errors import LockBusy
 from duly.integrations.async_scheduler import (
     AsyncScheduler,
@@ -113,6 +114,29 @@ def test_only_the_owner_of_a_lock_renews_and_releases_it(app):
         assert await one.cleanup_expired_locks() is False
 
     asyncio.run(main())
+
+
+def test_a_cancelled_acquire_leaves_the_lock_free(app):
+    is_asking, goes_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        faultpoints.disarm()
+        is_asking.set()
+        goes_on.wait(20)
+
+    async def main() -> None:
+        acquiring = asyncio.create_task(DistributedDBLock(duly=app).acquire("task"))
+        await asyncio.to_thread(is_asking.wait, 20)
+        acquiring.cancel()
+        goes_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await acquiring
+
+    app.runs.list()
+    faultpoints.arm("operate.before_write", hold)
+    asyncio.run(main())
+
+    app.lock("task").acquire(timeout=20).release()
 
 
 @pytest.mark.process

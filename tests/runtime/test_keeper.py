@@ -350,23 +350,25 @@ class TestLoading:
     """An application that cannot be loaded, or not yet."""
 
     @pytest.mark.parametrize(
-        ("text", "reference", "message"),
+        ("text", "reference", "status", "message"),
         [
-            ("", "nowhere:app", "No module named 'nowhere'"),
-            ("x = 1", "broken:app", "has no attribute 'app'"),
-            ("app = 5", "broken:app", "it is a int, not a Duly application"),
-            ("def f(:", "broken:app", "invalid syntax"),
-            ("raise RuntimeError('no config')", "broken:app", "no config"),
-            ("import sys; sys.exit('bye')", "broken:app", "bye"),
+            ("", "nowhere:app", 2, "no module 'nowhere'"),
+            ("x = 1", "broken:app", 2, "has no 'app'"),
+            ("app = 5", "broken:app", 2, "broken:app is a int, not a Duly application"),
+            ("def f(:", "broken:app", 1, "invalid syntax"),
+            ("raise RuntimeError('no config')", "broken:app", 1, "no config"),
+            ("import sys; sys.exit('bye')", "broken:app", 1, "bye"),
         ],
         ids=["no module", "no attribute", "no application", "syntax", "raises", "exits"],
     )
     @pytest.mark.stores("sqlite-wal")  # It never comes to the store.
-    def test_it_ends_promptly_with_a_message(self, store_url, tmp_path, text, reference, message):
+    def test_it_ends_promptly_with_a_message(
+        self, store_url, tmp_path, text, reference, status, message
+    ):
         (tmp_path / "broken.py").write_text(text)
         path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
         with Tree(store_url, tmp_path, app=reference, environment={"PYTHONPATH": path}) as tree:
-            assert tree.ended(seconds=15) == 1
+            assert tree.ended(seconds=15) == status
 
         assert message in tree.log.read_text()
 

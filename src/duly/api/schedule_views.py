@@ -1,7 +1,7 @@
 """Schedules and their firings, as a program sees them."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from duly.core.cron import Cron
@@ -18,12 +18,16 @@ class Schedule:
 
     name: str
     task: str
+    arguments: str = field(repr=False)
+    """As stored: secret ones are not left out."""
     state: str
     """active, paused, ended or removed."""
     reason: str | None
     """Why it is not active, or what is wrong with it."""
     when: str
     """In words."""
+    cron: str | None
+    """The expression, if it has one."""
     tz: str
     next_at: datetime | None
     misfire: str
@@ -71,9 +75,11 @@ def shown(schedule: ScheduleRecord, tasks: frozenset[str]) -> Schedule:
     return Schedule(
         schedule.name,
         schedule.task,
+        schedule.arguments,
         schedule.state,
         schedule.reason,
         when,
+        json.loads(schedule.trigger).get("cron"),
         tz,
         None if schedule.next_at is None else moment(schedule.next_at),
         rules.misfire,

@@ -28,11 +28,11 @@ from duly.core.schedule import (
     rules_text,
     trigger_text,
 )
-from duly.errors import BadSchedule, ScheduleExists, ScheduleNotFound
+from duly.errors import BadSchedule, ScheduleEnded, ScheduleExists, ScheduleNotFound
 from duly.host import Host
 from duly.limits import CATCH_UP, LATEST_YEAR, PAGE
 from duly.run import Run, check_reason
-from duly.store.ops import BackfillSchedule, Put, PutSchedule, RunSchedule, SetSchedule
+from duly.store.ops import BackfillSchedule, Behind, Op, Put, PutSchedule, RunSchedule, SetSchedule
 from duly.store.protocol import ScheduleFilter
 from duly.task import Task, instant, microseconds
 
@@ -123,7 +123,7 @@ class Schedules:
             place=acting(actor),
             **rules,
         )._replace(on_duplicate=on_duplicate)
-        (put,) = self._host.store.apply([op])
+        (put,) = self._apply([op])
         _check(op, put)
         return self.get(name)
 
@@ -147,9 +147,8 @@ class Schedules:
 
     def sync(self) -> None:
         """Make the store agree with the code: add, change, and mark as removed what is gone."""
-        store = self._host.store
         ops = list(self._defined.values())
-        for op, put in zip(ops, store.apply(ops) if ops else [], strict=True):
+        for op, put in zip(ops, self._apply(ops), strict=True):
             _check(op, put)
         # Other applications may share the store: only what our own modules had defined is removed.
         modules = {_module_of(name) for name in self._host.registry.names()}
@@ -160,7 +159,7 @@ class Schedules:
         ]
         if gone:
             who = acting(None)
-            store.apply([SetSchedule(name, "removed", who, "gone from the code") for name in gone])
+            self._apply([SetSchedule(name, "removed", who, "gone from the code") for name in gone])
 
     def pause(self, name: str, *, actor: str | None = None, reason: str = "") -> None:
         """Skip what comes due until it is resumed; deploys and restarts do not end a pause."""
@@ -195,16 +194,27 @@ class Schedules:
                 f"shorter pieces"
             )
         op = BackfillSchedule(name, wanted, acting(actor))
-        (run_ids,) = self._host.store.apply([op])
+        (run_ids,) = self._apply([op])
         if run_ids is None:
             raise ScheduleNotFound(name)
         return [Run(self._host, run_id) for run_id in run_ids]
 
     def _set(self, name: str, state: str, actor: str | None, reason: str) -> None:
         op = SetSchedule(_named(name), state, acting(actor), check_reason(reason))
-        (before,) = self._host.store.apply([op])
+        (before,) = self._apply([op])
         if before is None:
             raise ScheduleNotFound(name)
+        if before == "ended" and state != "removed":
+            raise ScheduleEnded(name)
+
+    def _apply(self, ops: Sequence[Op]) -> "list[Any]":
+        """Write ops, again and again those about schedules that have much to catch up with."""
+        answers = self._host.store.apply(ops) if ops else []
+        while behind := [place for place, each in enumerate(answers) if isinstance(each, Behind)]:
+            again = self._host.store.apply([ops[place] for place in behind])
+            for place, answer in zip(behind, again, strict=True):
+                answers[place] = answer
+        return answers
 
     # -- looking --
 

@@ -22,6 +22,7 @@ _COMMANDS = {
     "schedules": "List schedules, see what they fired, pause and run them.",
     "queues": "List queues, pause and resume them.",
     "workers": "List workers.",
+    "locks": "List the locks that are held.",
     "db": "Set up and upgrade the database.",
     "demo": "See duly at work.",
 }

@@ -1,21 +1,29 @@
-"""The arguments of runs: read from the command line, and shown without what is secret."""
+"""The arguments of calls: read from the command line, and shown without what is secret."""
 
 import json
-from typing import Any
+from typing import Any, Protocol
 
 from duly.app import Duly
 from duly.cli.session import Session
 from duly.cli.values import Arguments
-from duly.core.display import display
+from duly.core.display import display, display_call
 from duly.core.payload import CallCodec
-from duly.core.record import RunRecord
 
 HIDDEN = "(arguments hidden: give --app)"
 HIDDEN_FROM_APP = "(arguments hidden: this application does not know the task)"
 
 
+class Call(Protocol):
+    """What names a task and its arguments: a run, or the schedule that makes runs."""
+
+    @property
+    def task(self) -> str: ...
+    @property
+    def arguments(self) -> str: ...
+
+
 class ArgumentView:
-    """Says what of a run's arguments may be shown.
+    """Says what of a call's arguments may be shown.
 
     Which are secret is written in the code alone (`redact=`), so those of a task that is not at
     hand are hidden altogether, unless someone asks for them.
@@ -26,26 +34,26 @@ class ArgumentView:
         self._hidden = HIDDEN if session.app_reference is None else HIDDEN_FROM_APP
         self._show = show
 
-    def stored(self, run: RunRecord) -> str | None:
+    def stored(self, call: Call) -> str | None:
         """Return the stored text that may be shown, None if it is hidden."""
-        definition = self._registry.find(run.task)
+        definition = self._registry.find(call.task)
         if definition is not None:
-            return definition.codec.redacted(run.arguments)
-        return run.arguments if self._show else None
+            return definition.codec.redacted(call.arguments)
+        return call.arguments if self._show else None
 
-    def text(self, run: RunRecord) -> str:
+    def text(self, call: Call) -> str:
         """Return one short line."""
-        found = self.stored(run)
+        found = self.stored(call)
         return self._hidden if found is None else display(found)
 
-    def full(self, run: RunRecord) -> str:
-        """Return all of it, as JSON, or why it is not shown."""
-        found = self.stored(run)
-        return self._hidden if found is None else found
+    def full(self, call: Call) -> str:
+        """Return all of it, as the call would be written, or why it is not shown."""
+        found = self.stored(call)
+        return self._hidden if found is None else display_call(call.task, found)
 
-    def document(self, run: RunRecord) -> dict[str, Any]:
+    def document(self, call: Call) -> dict[str, Any]:
         """Return what JSON answers say of the arguments."""
-        found = self.stored(run)
+        found = self.stored(call)
         arguments: Any = None if found is None else parsed(found)
         match arguments:
             case [list() as args, dict() as kwargs]:

@@ -14,6 +14,7 @@ from duly.cli.arguments import ArgumentView
 from duly.cli.documents import document
 from duly.cli.failures import NotConfirmed
 from duly.cli.filters import LIMIT, Filters, dead_filters, group_filters, page_options
+from duly.cli.hints import similar
 from duly.cli.listing import print_runs
 from duly.cli.loading import app_of
 from duly.cli.output import (
@@ -29,6 +30,7 @@ from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.times import relative
 from duly.core.states import DEAD
 from duly.errors import RunNotFound
+from duly.limits import PAGE
 
 _GROUP_COLUMNS = (
     Column("COUNT", whole=True, right=True),
@@ -64,10 +66,12 @@ def list_dead(
 ) -> None:
     """List dead letters, newest first."""
     app = app_of(session)
-    which = Filters(**filters).resolve(app.store)
+    given = Filters(**filters)
+    which = given.resolve(app.store)
     page = app.dead.list(**which._asdict(), limit=limit, cursor=cursor)
     view = ArgumentView(app, session, show=show_args)
-    print_runs(app, session, page, view, none="No dead letter matches.")
+    none = "" if page else _none(app, given.task)
+    print_runs(app, session, page, view, none=none)
 
 
 @command.command("groups")
@@ -78,7 +82,8 @@ def list_dead(
 def list_groups(session: Session, /, *, limit: int, **filters: Any) -> None:  # noqa: ANN401 - Filters
     """Group dead letters by task and error, the largest group first."""
     app = app_of(session)
-    which = Filters(**filters).resolve(app.store)
+    given = Filters(**filters)
+    which = given.resolve(app.store)
     groups = app.dead.groups(task=which.task, queue=which.queue, since=which.since, limit=limit)
     if session.as_json:
         print_json({"groups": [document(group) for group in groups]})
@@ -86,7 +91,7 @@ def list_groups(session: Session, /, *, limit: int, **filters: Any) -> None:  # 
         for group in groups:
             print_line(group.fingerprint)
     elif not groups:
-        print_note("No dead letter matches.")
+        print_note(_none(app, given.task))
     else:
         now = app.store.now()
         rows = [
@@ -187,6 +192,7 @@ class Chosen:
             message = "name dead letters by id or by a filter, or give --all"
             raise click.UsageError(message)
         self._app = app
+        self._task = filters.task
         self.ids = list(dict.fromkeys(run_ids)) or None
         self.which: Filter | None = None if run_ids else filters.resolve(app.store)
 
@@ -202,6 +208,10 @@ class Chosen:
         if self.which is not None:
             return self._app.dead.count(self.which)
         return sum(state in DEAD for state in self._states().values())
+
+    def none(self) -> str:
+        """Say that there are none, and which task may have been meant."""
+        return _none(self._app, self._task)
 
     def _states(self) -> dict[str, str]:
         return self._app.store.get_states(self.ids) if self.ids else {}
@@ -219,7 +229,7 @@ def _bulk(
 ) -> None:
     chosen.check()
     if dry_run:
-        _print_dry_run(session, chosen.count(), done)
+        _print_dry_run(session, chosen, done)
         return
     if not yes:
         _confirm(session, verb, chosen.count())
@@ -229,12 +239,16 @@ def _bulk(
         print_json({done: result.done, "skipped": result.skipped, "dry_run": False})
     elif not session.quiet:
         print_line(f"{done} {result.done:,}, skipped {result.skipped:,}")
+        if sum(result) == 0:
+            print_note(chosen.none())
 
 
 def _confirm(session: Session, verb: str, matching: int) -> None:
     if session.as_json:
         message = "who asks for JSON cannot be asked back; add --yes"
         raise click.UsageError(message)
+    if matching == 0:
+        return
     letters = "dead letter" if matching == 1 else "dead letters"
     try:
         confirmed = click.confirm(f"{verb} {matching:,} {letters}?", err=True)
@@ -246,11 +260,22 @@ def _confirm(session: Session, verb: str, matching: int) -> None:
         raise NotConfirmed(message)
 
 
-def _print_dry_run(session: Session, matching: int, done: str) -> None:
+def _print_dry_run(session: Session, chosen: Chosen, done: str) -> None:
+    matching = chosen.count()
     if session.as_json:
         print_json({done: 0, "skipped": 0, "dry_run": True, "matching": matching})
-    else:
-        print_line(f"{matching:,} would be {done}")
+        return
+    print_line(f"{matching:,} would be {done}")
+    if matching == 0 and not session.quiet:
+        print_note(chosen.none())
+
+
+def _none(app: Duly, task: str | None) -> str:
+    meant = []
+    if task is not None:
+        meant = similar(task, (group.task for group in app.dead.groups(limit=PAGE)))
+    hint = f" --task takes a full name: there are dead letters of {', '.join(meant)}."
+    return "No dead letter matches." + (hint if meant else "")
 
 
 def _progress_bar(session: Session, stack: ExitStack, verb: str, chosen: Chosen) -> Progress | None:

@@ -7,6 +7,7 @@ import click
 
 from duly.cli.escape import clean, clean_lines
 from duly.errors import (
+    AppBroken,
     BadArguments,
     BadOption,
     DulyError,
@@ -17,6 +18,7 @@ from duly.errors import (
     TaskNotRegistered,
     WorkerTimeout,
 )
+from duly.runtime.loading import users_traceback
 
 FAILURE = 1
 USAGE = 2
@@ -39,14 +41,6 @@ _STATUS: dict[type[DulyError], int] = {
 }
 
 
-class AppNotFound(BadOption):
-    """The application's reference leads to no application."""
-
-
-class AppBroken(DulyError):
-    """The application's module cannot be imported."""
-
-
 class NotConfirmed(DulyError):
     """Someone was asked and did not say yes."""
 
@@ -64,9 +58,12 @@ def report(error: DulyError, *, as_json: bool = False, verbose: bool = False) ->
     if as_json:
         _report_json(type(error).__name__, str(error))
         return
-    click.echo(f"Error: {clean(str(error))}", err=True)
-    if verbose and error.__cause__ is not None:
-        text = "".join(traceback.format_exception(error.__cause__))
+    hint = "; add -v for the traceback" if isinstance(error, AppBroken) and not verbose else ""
+    click.echo(f"Error: {clean(str(error))}{hint}", err=True)
+    cause = error.__cause__
+    if verbose and cause is not None:
+        is_users = isinstance(error, AppBroken)
+        text = users_traceback(cause) if is_users else "".join(traceback.format_exception(cause))
         click.echo(clean_lines(text.rstrip()), err=True)
 
 

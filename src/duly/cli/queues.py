@@ -2,7 +2,10 @@
 
 import click
 
+from duly.app import Duly
+from duly.cli.arguments import parsed
 from duly.cli.documents import COUNT_CAP, queue_document
+from duly.cli.hints import similar
 from duly.cli.loading import app_of
 from duly.cli.output import Column, print_json, print_line, print_note, print_table
 from duly.cli.session import Session, pass_session, shared_options
@@ -58,8 +61,12 @@ def list_queues(session: Session) -> None:
 @pass_session
 def pause_queue(session: Session, /, *, name: str, reason: str) -> None:
     """Let nothing of a queue start until it is resumed; what runs goes on."""
-    app_of(session, creates=True).queues.pause(name, reason=reason)
+    app = app_of(session, creates=True)
+    unused = _unused(app, name)
+    app.queues.pause(name, reason=reason)
     _print_state(session, name, paused=True)
+    if unused and not session.quiet:
+        print_note(unused)
 
 
 @command.command("resume")
@@ -71,6 +78,19 @@ def resume_queue(session: Session, /, *, name: str, reason: str) -> None:
     """Let a queue go on."""
     app_of(session, creates=True).queues.resume(name, reason=reason)
     _print_state(session, name, paused=False)
+
+
+def _unused(app: Duly, name: str) -> str:
+    """Say that nobody has used a queue so far, which may be a slip of the pen; or nothing."""
+    known = {queue.name for queue in app.queues.list()}
+    known |= {definition.queue for definition in app.registry.definitions()}
+    for worker in app.workers.list():
+        known |= set(parsed(worker.queues))
+    if name in known or app.runs.list(queue=name, limit=1):
+        return ""
+    meant = similar(name, known)
+    hint = f"; there is {', '.join(meant)}" if meant else ""
+    return f"Note: no run and no worker has used queue {name!r} yet{hint}."
 
 
 def _print_state(session: Session, name: str, *, paused: bool) -> None:

@@ -172,7 +172,6 @@ def _edited(
 
 
 def _fields(run: RunRecord, view: ArgumentView, now: int) -> list[tuple[str, str]]:
-    tries = f"{run.attempt} (retries used {run.retries_used}, crashes {run.crashes})"
     return [
         ("run", run.id),
         ("task", run.task),
@@ -182,11 +181,11 @@ def _fields(run: RunRecord, view: ArgumentView, now: int) -> list[tuple[str, str
         ("priority", str(run.priority)),
         ("key", run.key or ""),
         ("tags", run.tags or ""),
-        ("arguments", view.full(run)),
+        ("call", view.full(run)),
         ("result", result_text(run) if run.state == State.SUCCEEDED else ""),
         ("progress", progress_of(run)),
         ("generation", str(run.generation)),
-        ("attempt", tries),
+        ("attempt", _tries(run)),
         ("claim", str(run.claim_number)),
         ("worker", run.worker_id or ""),
         ("made", shown(run.created_at, now)),
@@ -196,6 +195,16 @@ def _fields(run: RunRecord, view: ArgumentView, now: int) -> list[tuple[str, str
         ("finished", shown(run.finished_at, now)),
         ("fingerprint", run.fingerprint or ""),
     ]
+
+
+def _tries(run: RunRecord) -> str:
+    """Say which attempt it is at and why it is not the first."""
+    why = []
+    if run.retries_used:
+        why.append(f"retries used: {run.retries_used}")
+    if run.crashes:
+        why.append(f"its worker died while running it, times: {run.crashes}")
+    return f"{run.attempt} ({', '.join(why)})" if why else str(run.attempt)
 
 
 _UNTIMED = frozenset({"lost", "stopped", "handed_back"})

@@ -1,5 +1,6 @@
 """`duly schedules`: list, show, next, firings, pause, resume, run, remove, backfill."""
 
+from collections.abc import Callable
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
@@ -7,6 +8,8 @@ from typing import Any
 import click
 
 from duly.api.schedule_views import FiredAt, Schedule
+from duly.api.schedules import Schedules
+from duly.cli.arguments import ArgumentView
 from duly.cli.loading import app_of
 from duly.cli.output import (
     Column,
@@ -17,6 +20,7 @@ from duly.cli.output import (
     print_note,
     print_table,
 )
+from duly.cli.runs import show_args
 from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.times import EPOCH, iso, relative
 
@@ -57,7 +61,8 @@ def list_schedules(session: Session, /, *, removed: bool) -> None:
     app = app_of(session)
     schedules = app.schedules.list(removed=removed)
     if session.as_json:
-        print_json({"schedules": [_document(schedule) for schedule in schedules]})
+        view = ArgumentView(app, session, show=False)
+        print_json({"schedules": [_document(schedule, view) for schedule in schedules]})
     elif session.quiet:
         for schedule in schedules:
             print_line(schedule.name)
@@ -72,18 +77,20 @@ def list_schedules(session: Session, /, *, removed: bool) -> None:
 
 @command.command("show")
 @_name
+@show_args
 @shared_options
 @pass_session
-def show_schedule(session: Session, /, *, name: str) -> None:
+def show_schedule(session: Session, /, *, name: str, show_args: bool) -> None:
     """Show a schedule: what it fires, when, and what became of its last instants."""
     app = app_of(session)
+    view = ArgumentView(app, session, show=show_args)
     schedule = app.schedules.get(name)
     upcoming = app.schedules.next(name, _UPCOMING)
     recent = app.schedules.firings(name, limit=_RECENT)
     if session.as_json:
         print_json(
             {
-                "schedule": _document(schedule),
+                "schedule": _document(schedule, view),
                 "next": [_instant(at) for at in upcoming],
                 "firings": [_firing_document(firing) for firing in recent],
             }
@@ -95,9 +102,12 @@ def show_schedule(session: Session, /, *, name: str) -> None:
             ("schedule", schedule.name),
             ("state", schedule.state),
             ("reason", schedule.reason or ""),
-            ("when", f"{schedule.when} ({schedule.tz})"),
+            ("when", schedule.when),
+            ("cron", schedule.cron or ""),
+            ("time zone", schedule.tz),
             ("task", schedule.task),
             ("", unknown),
+            ("call", view.full(schedule)),
             ("misfire", schedule.misfire),
             ("overlap", schedule.overlap),
             ("waiting", str(schedule.waiting) if schedule.waiting else ""),
@@ -106,7 +116,7 @@ def show_schedule(session: Session, /, *, name: str) -> None:
         ]
     )
     if upcoming:
-        print_heading("Next")
+        print_heading("Next, if it is resumed by then" if schedule.state == "paused" else "Next")
         _print_upcoming(upcoming)
     if recent:
         print_heading("Last")
@@ -120,13 +130,16 @@ def show_schedule(session: Session, /, *, name: str) -> None:
 @pass_session
 def next_instants(session: Session, /, *, name: str, count: int) -> None:
     """Say when a schedule comes due next, in UTC and in its own time zone."""
-    upcoming = app_of(session).schedules.next(name, count)
+    app = app_of(session)
+    upcoming = app.schedules.next(name, count)
     if session.as_json:
         print_json({"next": [_instant(at) for at in upcoming]})
     elif not upcoming:
         print_note("It comes due no more.")
     else:
         _print_upcoming(upcoming)
+        if app.schedules.get(name).state == "paused" and not session.quiet:
+            print_note("It is paused: what comes due before it is resumed is skipped.")
 
 
 @command.command("firings")
@@ -150,37 +163,33 @@ def list_firings(session: Session, /, *, name: str, limit: int) -> None:
         print_table(_FIRING_COLUMNS, [_firing_row(firing) for firing in firings])
 
 
-@command.command("pause")
-@_name
-@_reason
-@shared_options
-@pass_session
-def pause_schedule(session: Session, /, *, name: str, reason: str) -> None:
-    """Skip what comes due until the schedule is resumed; deploys do not end a pause."""
-    app_of(session).schedules.pause(name, reason=reason)
-    _print_state(session, name, "paused")
+def _add_act(act: Callable[..., None], state: str, text: str) -> None:
+    """Add the command that does one act to a schedule, and says in which state it is then."""
+
+    @command.command(act.__name__, help=text)
+    @_name
+    @_reason
+    @shared_options
+    @pass_session
+    def change(session: Session, /, *, name: str, reason: str) -> None:
+        act(app_of(session).schedules, name, reason=reason)
+        if session.as_json:
+            print_json({"name": name, "state": state})
+        elif not session.quiet:
+            print_line(f"Schedule {name} is {state}.")
 
 
-@command.command("resume")
-@_name
-@_reason
-@shared_options
-@pass_session
-def resume_schedule(session: Session, /, *, name: str, reason: str) -> None:
-    """Let a schedule fire again."""
-    app_of(session).schedules.resume(name, reason=reason)
-    _print_state(session, name, "active")
-
-
-@command.command("remove")
-@_name
-@_reason
-@shared_options
-@pass_session
-def remove_schedule(session: Session, /, *, name: str, reason: str) -> None:
-    """Let a schedule fire no more; what became of its instants stays on record."""
-    app_of(session).schedules.remove(name, reason=reason)
-    _print_state(session, name, "removed")
+_add_act(
+    Schedules.pause,
+    "paused",
+    "Skip what comes due until the schedule is resumed; deploys do not end a pause.",
+)
+_add_act(Schedules.resume, "active", "Let a schedule fire again.")
+_add_act(
+    Schedules.remove,
+    "removed",
+    "Let a schedule fire no more; what became of its instants stays on record.",
+)
 
 
 @command.command("run")
@@ -215,13 +224,6 @@ def backfill_schedule(session: Session, /, *, name: str, start: datetime, end: d
             print_note(f"{len(runs)} instants run now.")
 
 
-def _print_state(session: Session, name: str, state: str) -> None:
-    if session.as_json:
-        print_json({"name": name, "state": state})
-    elif not session.quiet:
-        print_line(f"Schedule {name} is {state}.")
-
-
 def _print_upcoming(upcoming: Any) -> None:  # noqa: ANN401 - a sequence of datetimes
     for at in upcoming:
         local = f"{at:%Y-%m-%d %H:%M:%S} {at.tzname()}"
@@ -233,7 +235,7 @@ def _row(schedule: Schedule, now: int) -> tuple[str, ...]:
     return (
         schedule.name,
         schedule.state if schedule.is_registered else f"{schedule.state}, task unknown",
-        relative(_micros(schedule.next_at), now),
+        "paused" if schedule.state == "paused" else relative(_micros(schedule.next_at), now),
         schedule.when,
         schedule.tz,
         schedule.task,
@@ -247,9 +249,9 @@ def _firing_row(firing: FiredAt) -> tuple[str, ...]:
     return instant, firing.outcome, firing.reason or "", firing.run_id or ""
 
 
-def _document(schedule: Schedule) -> dict[str, Any]:
+def _document(schedule: Schedule, view: ArgumentView) -> dict[str, Any]:
     found = {field.name: getattr(schedule, field.name) for field in fields(schedule)}
-    return found | {"next_at": iso(_micros(schedule.next_at))}
+    return found | {"next_at": iso(_micros(schedule.next_at))} | view.document(schedule)
 
 
 def _firing_document(firing: FiredAt) -> dict[str, Any]:

@@ -6,12 +6,12 @@ from contextlib import closing
 
 import click
 
-from duly.cli.loading import parse_reference
 from duly.cli.output import print_note
 from duly.cli.session import Session, pass_session, worker_options
 from duly.events import Bus
 from duly.limits import BEAT_SECONDS, GRACE_SECONDS, LEASE_SECONDS
 from duly.observe.logs import log_event
+from duly.runtime.loading import parse_reference
 from duly.settings import WorkerSettings, parse_queues
 from duly.store.opening import open_store
 
@@ -86,8 +86,8 @@ def command(
     from duly.runtime import keeper, probe  # noqa: PLC0415 - help and usage errors need none of it
 
     url = session.url or probe.find_url(app)
-    if url is None:
-        raise click.exceptions.Exit(1)
+    if isinstance(url, int):
+        raise click.exceptions.Exit(url)
     with closing(open_store(url)) as store:
         shown_url = store.shown_url
         notices = store.notices

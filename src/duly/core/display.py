@@ -1,4 +1,4 @@
-"""Shows stored text to people, shortened, and harmless to a terminal."""
+"""Shows stored text to people, harmless to a terminal, and shortened where there is little room."""
 
 # ruff: noqa: ANN401 - values of any type are what this module is about
 
@@ -6,12 +6,9 @@ import json
 from binascii import a2b_base64
 from datetime import timedelta
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
-_CHARACTERS = 120
-_TEXT_CHARACTERS = 40
-_ITEMS = 8
-_DEPTH = 3
+from duly.limits import PAYLOAD_BYTES, PAYLOAD_DEPTH
 
 
 def display(text: str) -> str:
@@ -19,81 +16,99 @@ def display(text: str) -> str:
 
     Nothing in it can move a cursor, colour a terminal or reorder what is read.
     """
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        return _cut(_escape(text[: _CHARACTERS + 1]), _CHARACTERS)
-    match data:
-        case [list() as positional, dict() as named]:
-            parts = (_items(positional, 0), _fields(named, 0))
-            return _cut(", ".join(filter(None, parts)), _CHARACTERS)
-        case _:
-            return _cut(_show(data, 0), _CHARACTERS)
+    return _SHORT.shown(text)
 
 
-def _show(data: Any, depth: int) -> str:
-    if isinstance(data, str):
-        return _escape(json.dumps(_cut(data, _TEXT_CHARACTERS), ensure_ascii=False))
-    if not isinstance(data, list | dict):
-        return str(data)
-    if depth >= _DEPTH:
-        return "…"
-    if isinstance(data, list):
-        return f"[{_items(data, depth + 1)}]"
-    try:
-        (tag,) = data
-        return _show_tagged(tag, data[tag], depth)
-    except (ValueError, TypeError, AttributeError, ArithmeticError):
-        # Not a tag, or one that is not stored as it should be: shown as the dict it is.
-        return f"{{{_pairs(data, depth + 1)}}}"
+def display_call(task: str, text: str) -> str:
+    """Return a stored call in full, as it would be written: `send(42, email="a@b.c")`."""
+    return f"{_escape(task.rpartition(':')[2])}({_FULL.shown(text)})"
 
 
-def _show_tagged(tag: str, data: Any, depth: int) -> str:
-    match tag, data:
-        case "$date" | "$datetime" | "$time" | "$uuid" | "$decimal", str():
-            return _escape(data)
-        case "$datetime" | "$time", [str() as text, zone, _]:
-            return _escape(text if zone is None else f"{text}[{zone}]")
-        case "$timedelta", [days, seconds, microseconds]:
-            return str(timedelta(days, seconds, microseconds))
-        case "$bytes", str():
-            return f"<{len(a2b_base64(data))} bytes>"
-        case "$tuple", [item]:
-            return f"({_show(item, depth + 1)},)"
-        case "$tuple", list():
-            return f"({_items(data, depth + 1)})"
-        case "$set", [_, *_]:
-            return f"{{{_items(data, depth + 1)}}}"
-        case "$set" | "$frozenset", list():
-            return f"{tag[1:]}([{_items(data, depth + 1)}])"
-        case "$enum", [str() as name, member]:
-            return _escape(f"{name}.{member}")
-        case "$dataclass" | "$model", [str() as name, dict() as fields, *_]:
-            return f"{_escape(name)}({_fields(fields, depth + 1)})"
-        case "$dict", dict():
-            return f"{{{_pairs(data, depth + 1)}}}"
-        case _:
-            raise ValueError(tag)
+class _Room(NamedTuple):
+    """How much of what is stored is shown."""
+
+    characters: int
+    text_characters: int
+    items: int
+    depth: int
+
+    def shown(self, text: str) -> str:
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError):
+            return _cut(_escape(text[: self.characters + 1]), self.characters)
+        match data:
+            case [list() as positional, dict() as named]:
+                parts = (self._items(positional, 0), self._named(named, 0))
+                return _cut(", ".join(filter(None, parts)), self.characters)
+            case _:
+                return _cut(self._show(data, 0), self.characters)
+
+    def _show(self, data: Any, depth: int) -> str:
+        if isinstance(data, str):
+            return _escape(json.dumps(_cut(data, self.text_characters), ensure_ascii=False))
+        if not isinstance(data, list | dict):
+            return str(data)
+        if depth >= self.depth:
+            return "…"
+        if isinstance(data, list):
+            return f"[{self._items(data, depth + 1)}]"
+        try:
+            (tag,) = data
+            return self._tagged(tag, data[tag], depth)
+        except (ValueError, TypeError, AttributeError, ArithmeticError):
+            # Not a tag, or one that is not stored as it should be: shown as the dict it is.
+            return f"{{{self._pairs(data, depth + 1)}}}"
+
+    def _tagged(self, tag: str, data: Any, depth: int) -> str:
+        match tag, data:
+            case "$date" | "$datetime" | "$time" | "$uuid" | "$decimal", str():
+                return _escape(data)
+            case "$datetime" | "$time", [str() as text, zone, _]:
+                return _escape(text if zone is None else f"{text}[{zone}]")
+            case "$timedelta", [days, seconds, microseconds]:
+                return str(timedelta(days, seconds, microseconds))
+            case "$bytes", str():
+                return f"<{len(a2b_base64(data))} bytes>"
+            case "$tuple", [item]:
+                return f"({self._show(item, depth + 1)},)"
+            case "$tuple", list():
+                return f"({self._items(data, depth + 1)})"
+            case "$set", [_, *_]:
+                return f"{{{self._items(data, depth + 1)}}}"
+            case "$set" | "$frozenset", list():
+                return f"{tag[1:]}([{self._items(data, depth + 1)}])"
+            case "$enum", [str() as name, member]:
+                return _escape(f"{name}.{member}")
+            case "$dataclass" | "$model", [str() as name, dict() as fields, *_]:
+                return f"{_escape(name)}({self._named(fields, depth + 1)})"
+            case "$dict", dict():
+                return f"{{{self._pairs(data, depth + 1)}}}"
+            case _:
+                raise ValueError(tag)
+
+    def _items(self, values: list[Any], depth: int) -> str:
+        shown = [self._show(value, depth) for value in values[: self.items]]
+        return ", ".join(shown + ["…"] * (len(values) > self.items))
+
+    def _named(self, fields: dict[str, Any], depth: int) -> str:
+        shown = [
+            f"{_escape(name)}={self._show(value, depth)}"
+            for name, value in islice(fields.items(), self.items)
+        ]
+        return ", ".join(shown + ["…"] * (len(fields) > self.items))
+
+    def _pairs(self, fields: dict[str, Any], depth: int) -> str:
+        shown = [
+            f"{self._show(name, depth)}: {self._show(value, depth)}"
+            for name, value in islice(fields.items(), self.items)
+        ]
+        return ", ".join(shown + ["…"] * (len(fields) > self.items))
 
 
-def _items(values: list[Any], depth: int) -> str:
-    shown = [_show(value, depth) for value in values[:_ITEMS]]
-    return ", ".join(shown + ["…"] * (len(values) > _ITEMS))
-
-
-def _fields(fields: dict[str, Any], depth: int) -> str:
-    shown = [
-        f"{_escape(name)}={_show(value, depth)}" for name, value in islice(fields.items(), _ITEMS)
-    ]
-    return ", ".join(shown + ["…"] * (len(fields) > _ITEMS))
-
-
-def _pairs(fields: dict[str, Any], depth: int) -> str:
-    shown = [
-        f"{_show(name, depth)}: {_show(value, depth)}"
-        for name, value in islice(fields.items(), _ITEMS)
-    ]
-    return ", ".join(shown + ["…"] * (len(fields) > _ITEMS))
+_SHORT = _Room(characters=120, text_characters=40, items=8, depth=3)
+# An escape may be six times as long as what it stands for.
+_FULL = _Room(6 * PAYLOAD_BYTES, PAYLOAD_BYTES, items=PAYLOAD_BYTES, depth=2 * PAYLOAD_DEPTH)
 
 
 def _escape(text: str) -> str:

@@ -200,3 +200,14 @@ class FiringRecord(NamedTuple):
     reason: str | None
     run_id: str | None
     fired_at: int
+
+
+class LockRecord(NamedTuple):
+    """A lock that somebody holds."""
+
+    name: str
+    holder: str
+    """Who asked for it: the user and the host of the process, unless it said otherwise."""
+    fence: int
+    left: int
+    """Microseconds until it is free, unless it is renewed before."""

@@ -5,10 +5,11 @@ still live. Whoever looks first writes it down; everybody else finds the cursor 
 """
 
 import json
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from itertools import islice, pairwise
+from itertools import islice, pairwise, takewhile
 from typing import Literal, NamedTuple, get_args
 
 from duly.core.cron import Cron
@@ -142,18 +143,14 @@ def plan(schedule: ScheduleRecord, now: int, standing: Standing) -> Plan:
     pause = None
     if standing.has_failed and not is_paused:
         is_paused, pause = True, f"its last {rules.pause_after} runs failed"
-    due = list(islice(_due(schedule, trigger, rules, now), PLAN_INSTANTS + rules.keeps))
-    is_whole = len(due) < PLAN_INSTANTS + rules.keeps
-    if not is_whole:
-        # All of these have as many successors as may be kept.
-        due = due[:PLAN_INSTANTS]
-    if is_paused:
-        firings = _skipped(due, "paused")
-    else:
-        kept = due[-rules.keeps :] if is_whole else []
-        firings = _skipped(due[: len(due) - len(kept)], "missed")
-        firings += _fire(schedule, rules, kept, now, standing)
-    last = due[-1] if due else None
+    keeps = 0 if is_paused else rules.keeps
+    due, is_whole = _due(schedule, now, PLAN_INSTANTS + keeps)
+    # If there are more, all of these have as many successors as may be kept.
+    passed = due[: max(0, len(due) - keeps)]
+    kept = due[len(passed) :] if is_whole else ()
+    firings = _skipped(passed, "paused" if is_paused else "missed", is_whole=is_whole)
+    firings += _fire(schedule, rules, kept, now, standing)
+    last = kept[-1] if kept else passed[-1] if passed else None
     next_at = schedule.next_at if last is None else following(trigger, rules, last)
     release = schedule.waiting > 0 and not standing.is_busy and not is_paused
     waiting = schedule.waiting + sum(f.outcome == "waiting" for f in firings) - release
@@ -190,15 +187,49 @@ def instants(trigger: Trigger, rules: Rules, after: int) -> Iterator[int]:
         found = following(trigger, rules, found)
 
 
-def _due(schedule: ScheduleRecord, trigger: Trigger, rules: Rules, now: int) -> Iterator[int]:
-    instant = schedule.next_at
-    while instant is not None and instant + _offset(schedule.name, instant, rules.jitter) <= now:
-        yield instant
-        instant = following(trigger, rules, instant)
+def row_of(trigger: Trigger, begin: int, last: int, *, count: int) -> Sequence[int]:
+    """Return the instants that a row of the ledger counts; none if another trigger made it."""
+    found: Sequence[int]
+    if isinstance(trigger, Every):
+        found = range(begin, last + 1, trigger.interval)
+    else:
+        found = list(islice(instants(trigger, Rules(), begin - 1), count))
+    is_begun = following(trigger, Rules(), begin - 1) == begin
+    return found if is_begun and len(found) == count and found[-1] == last else ()
+
+
+def cut(row: Sequence[int], out: Iterable[int]) -> list[Sequence[int]]:
+    """Return what is left of a row of instants, in pieces, when some are taken out of it."""
+    pieces, begin = [], 0
+    for instant in sorted(out):
+        place = bisect_left(row, instant)
+        if place < len(row) and row[place] == instant:
+            pieces.append(row[begin:place])
+            begin = place + 1
+    return [piece for piece in (*pieces, row[begin:]) if piece]
+
+
+def _due(schedule: ScheduleRecord, now: int, limit: int) -> tuple[Sequence[int], bool]:
+    """Return the due instants, oldest first, and whether they are all: fewer than the limit."""
+    trigger, rules = read_trigger(schedule.trigger), read_rules(schedule.rules)
+
+    def is_due(instant: int) -> bool:
+        return instant + _offset(schedule.name, instant, rules.jitter) <= now
+
+    begin = schedule.next_at
+    if begin is None:
+        return (), True
+    if isinstance(trigger, Every):
+        # These can be counted without making each of them, however long nobody looked.
+        until = now if rules.end is None else min(now, rules.end)
+        every = range(begin, until + 1, trigger.interval)
+        return (every if not every or is_due(every[-1]) else every[:-1]), True
+    due = list(islice(takewhile(is_due, instants(trigger, rules, begin - 1)), limit))
+    return due, len(due) < limit
 
 
 def _fire(
-    schedule: ScheduleRecord, rules: Rules, kept: list[int], now: int, standing: Standing
+    schedule: ScheduleRecord, rules: Rules, kept: Sequence[int], now: int, standing: Standing
 ) -> list[Firing]:
     firings = []
     is_busy = standing.is_busy or schedule.waiting > 0
@@ -216,10 +247,10 @@ def _fire(
     return firings
 
 
-def _skipped(due: list[int], reason: str) -> list[Firing]:
-    """Skip instants: a long row of them as one, the rest one by one."""
+def _skipped(due: Sequence[int], reason: str, *, is_whole: bool) -> list[Firing]:
+    """Skip instants: a long row of them as one, the newest one by one."""
     firings = []
-    row = len(due) - SINGLE_FIRINGS
+    row = len(due) - SINGLE_FIRINGS * is_whole
     if row > 1:
         firings.append(Firing(due[0], "skipped", reason, due[row - 1], row))
         due = due[row:]

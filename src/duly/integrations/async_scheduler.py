@@ -15,14 +15,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from duly.actor import acting
 from duly.api.schedule_views import moment
 from duly.app import Duly
 from duly.clock import MICROSECONDS, new_id
 from duly.core.states import FINAL, State
 from duly.errors import LockBusy
 from duly.limits import TICK_BATCH
-from duly.store.ops import AcquireLock, Prune, ReleaseLock, RenewLock
+from duly.locks.apart import apart
+from duly.locks.ownership import Ownership, take
+from duly.store.ops import Locked, Prune
 from duly.task import Task
 
 if TYPE_CHECKING:
@@ -65,27 +66,23 @@ class DistributedDBLock:
         self.lock_time = lock_time
         self.worker_id = new_id()
         self._duly = duly or Duly()
-        self._held: dict[str, tuple[str, int]] = {}
+        self._held: dict[str, Ownership] = {}
 
     async def acquire(self, task_name: str) -> bool:
         """Take the lock; say whether nobody else has it."""
-        return await asyncio.to_thread(self._acquire, task_name)
+        taken = await apart(lambda: self._take(task_name), undo=_give_back)
+        if isinstance(taken, Ownership):
+            self._held[task_name] = taken
+        return isinstance(taken, Ownership)
 
     async def release(self, task_name: str) -> None:
         """Let go of the lock, if it is ours."""
         if task_name in self._held:
-            owner, fence = self._held.pop(task_name)
-            op = ReleaseLock(task_name, owner, fence)
-            await asyncio.to_thread(self._duly.store.apply, [op])
+            await apart(self._held.pop(task_name).release)
 
     async def renew(self, task_name: str) -> bool:
         """Give the lock its whole time again; say whether it is still ours."""
-        if task_name not in self._held:
-            return False
-        owner, fence = self._held[task_name]
-        op = RenewLock(task_name, owner, fence, self.lock_time * MICROSECONDS)
-        (is_ours,) = await asyncio.to_thread(self._duly.store.apply, [op])
-        return bool(is_ours)
+        return task_name in self._held and await apart(self._held[task_name].renew)
 
     async def cleanup_expired_locks(self) -> bool:
         """Do nothing: a lock whose time is over is free, and its fence must be remembered."""
@@ -101,13 +98,8 @@ class DistributedDBLock:
         finally:
             await self.release(task_name)
 
-    def _acquire(self, task_name: str) -> bool:
-        owner = new_id()
-        op = AcquireLock(task_name, owner, acting(None), self.lock_time * MICROSECONDS)
-        (found,) = self._duly.store.apply([op])
-        if found.is_ours:
-            self._held[task_name] = (owner, found.fence)
-        return bool(found.is_ours)
+    def _take(self, task_name: str) -> Ownership | Locked:
+        return take(self._duly.store, task_name, new_id(), ttl=self.lock_time)
 
 
 class AsyncScheduler:
@@ -234,6 +226,11 @@ class AsyncScheduler:
                 found += [_log(name, kind, run.record) for run in runs]
         found.sort(key=lambda log: log.created_at, reverse=True)
         return found[offset : offset + limit]
+
+
+def _give_back(taken: Ownership | Locked) -> None:
+    if isinstance(taken, Ownership):
+        taken.release()
 
 
 def _log(name: str, kind: TaskType, run: Any) -> SchedulerLog:  # noqa: ANN401 - a RunRecord

@@ -32,7 +32,7 @@ def log_event(event: Event) -> None:
             logger.info("worker %s started on %s", worker_id, store)
         case WorkerEnded(worker_id, reason, run_ids):
             level = logging.INFO if reason == "stopped" else logging.WARNING
-            logger.log(level, "worker %s: %s; runs settled: %s", worker_id, reason, len(run_ids))
+            logger.log(level, "worker %s: %s%s", worker_id, reason, _left(len(run_ids)))
         case StoreFailed(what, error, pause):
             logger.warning("%s failed, next try in %.1f s: %s", what, pause, error)
         case StoreRecovered(what):
@@ -45,6 +45,14 @@ def log_event(event: Event) -> None:
             logger.warning("run %s (%s) is past its timeout and still running", run_id, task)
         case _:
             assert_never(event)
+
+
+def _left(count: int) -> str:
+    """Say what became of the runs that a worker had not finished."""
+    if count == 0:
+        return ""
+    runs = "1 run that it had" if count == 1 else f"{count} runs that it had"
+    return f"; {runs} not finished will run again, or ended as their tasks say"
 
 
 def _log_attempt(event: AttemptEnded) -> None:

@@ -18,16 +18,19 @@ from typing import Any
 
 from duly import faultpoints
 from duly.clock import monotonic
-from duly.errors import OUTAGES, DulyError
+from duly.errors import OUTAGES, AppNotFound, DulyError
 from duly.runtime.dying import die_with_parent
-from duly.runtime.loading import load
+from duly.runtime.loading import explained, load
 from duly.runtime.slots import Slots
 from duly.runtime.worker import Worker
 from duly.settings import WorkerSettings
 
 ENVIRONMENT = "DULY_CHILD"
-CANNOT_LOAD = 78
-"""The exit status (EX_CONFIG) that tells the keeper that trying again is useless."""
+_NOT_FOUND = 64
+_CANNOT_START = 78
+CANNOT_LOAD = {_NOT_FOUND: 2, _CANNOT_START: 1}
+"""The exit statuses (EX_USAGE, EX_CONFIG) that tell the keeper that trying again is useless, each
+with its own status then: a usage error, or a failure."""
 TRY_AGAIN = 75
 """The exit status (EX_TEMPFAIL) of a child that met an outage; the keeper starts another."""
 
@@ -56,8 +59,8 @@ def main() -> None:
         sys.stderr.write(f"cannot start now: {error}\n")
         sys.exit(TRY_AGAIN)
     except DulyError as error:
-        sys.stderr.write(f"cannot start: {error}\n")
-        sys.exit(CANNOT_LOAD)
+        sys.stderr.write(explained(error))
+        sys.exit(_NOT_FOUND if isinstance(error, AppNotFound) else _CANNOT_START)
     worker = Worker(
         store,
         app.registry,

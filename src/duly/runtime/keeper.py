@@ -52,11 +52,11 @@ def run(
 
     Without a `url` the application's own store is used, by keeper and children alike.
     """
-    url = url or find_url(app)
-    if url is None:
-        return 1
-    store = open_store(url)
-    keeper = Keeper(store, app, url, settings, bus or Bus(), processes=processes, drain=drain)
+    place = url or find_url(app)
+    if isinstance(place, int):
+        return place
+    store = open_store(place)
+    keeper = Keeper(store, app, place, settings, bus or Bus(), processes=processes, drain=drain)
     return keeper.run()
 
 
@@ -185,16 +185,19 @@ class Keeper:
             del self._children[child.process.pid]
         had_registered = child.slots.registered
         child.slots.close()
+        if status in CANNOT_LOAD and not had_registered:
+            # It has said why, and holds nothing.
+            slots_path(self._folder, child.worker_id).unlink(missing_ok=True)
+            self._status = CANNOT_LOAD[status]
+            self._stop_children()
+            return
         stopped = child.retired_at is not None or self._stopping_since is not None
         if self._drain and status == 0 and not stopped and not child.one_slot:
             self._processes -= 1  # It found nothing left to do, and needs no successor.
         reason = "stopped" if status == 0 else f"its process ended with status {status}"
         self._burials.add(child.worker_id, reason, stopped=stopped or status == 0)
         self._services.hurry(self._burials)
-        if status == CANNOT_LOAD and not had_registered:
-            self._status = 1
-            self._stop_children()
-        elif had_registered:
+        if had_registered:
             self._failed_starts = 0
         else:
             self._failed_starts += 1

@@ -7,12 +7,17 @@ import os
 import subprocess
 import sys
 
-from duly.errors import DulyError
-from duly.runtime.loading import load
+from duly.errors import BadOption, DulyError
+from duly.runtime.loading import explained, load
+
+_USAGE = 2
 
 
-def find_url(app: str) -> str | None:
-    """Return the address that an application names; None if it cannot be loaded, which is told."""
+def find_url(app: str) -> str | int:
+    """Return the address that an application names.
+
+    If it cannot be loaded, that is told, and the exit status that says so is returned.
+    """
     reader, writer = os.pipe()
     with os.fdopen(reader) as answer:
         process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
@@ -22,7 +27,8 @@ def find_url(app: str) -> str | None:
         )
         os.close(writer)
         url = answer.read()
-    return url if process.wait() == 0 and url else None
+    status = process.wait()
+    return url if status == 0 and url else max(1, status)
 
 
 def main() -> None:
@@ -31,8 +37,8 @@ def main() -> None:
     try:
         url = load(app).url
     except DulyError as error:
-        sys.stderr.write(f"cannot start: {error}\n")
-        sys.exit(1)
+        sys.stderr.write(explained(error))
+        sys.exit(_USAGE if isinstance(error, BadOption) else 1)
     with os.fdopen(int(descriptor), "w") as answer:
         answer.write(url)
 

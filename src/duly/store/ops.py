@@ -259,7 +259,7 @@ class Fired(NamedTuple):
 
 
 class PutSchedule(NamedTuple):
-    """Add a schedule, or change the one of that name. Answer: Put."""
+    """Add a schedule, or change the one of that name. Answer: Put, or Behind."""
 
     name: str
     source: str
@@ -285,8 +285,15 @@ class Put(NamedTuple):
     place: str
 
 
+class Behind:
+    """A schedule has missed more than one look accounts for; a part is, and one must ask again."""
+
+
 class SetSchedule(NamedTuple):
-    """Pause, resume ("active") or remove a schedule. Answer: its state before, or None."""
+    """Pause, resume ("active") or remove a schedule. Answer: its state before, None, or Behind.
+
+    One that has ended, and is not to be removed, is left as it is.
+    """
 
     name: str
     state: str
@@ -302,7 +309,10 @@ class RunSchedule(NamedTuple):
 
 
 class BackfillSchedule(NamedTuple):
-    """Run these instants unless they have run. Answer: the runs' ids, or None (unknown)."""
+    """Run these instants unless they have run or are to come.
+
+    Answer: the runs' ids, None (unknown), or Behind.
+    """
 
     name: str
     instants: tuple[int, ...]

@@ -4,25 +4,27 @@ The schedule's row is locked from the look to the commit, so an instant is decid
 firing, its run and the moved cursor are one transaction.
 """
 
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from duly.clock import new_id
 from duly.core.json_text import to_text
-from duly.core.record import ScheduleRecord
+from duly.core.record import FiringRecord, ScheduleRecord
 from duly.core.schedule import (
     Firing,
     Plan,
-    Rules,
     Standing,
     anchored,
+    cut,
     first,
     is_same_trigger,
     plan,
     read_rules,
     read_trigger,
+    row_of,
 )
 from duly.store.ops import (
     BackfillSchedule,
+    Behind,
     Enqueue,
     Fired,
     FireSchedules,
@@ -82,6 +84,15 @@ class Statements(Protocol):
         """Write what is not accounted for yet; return schedule and instant of what is new."""
         ...
 
+    def long_rows(self, schedule: str, begin: int, until: int) -> list[FiringRecord]:
+        """Return the rows of many instants that reach into a span of time."""
+        ...
+
+    def write_row(self, row: FiringRecord) -> None:
+        """Write a row as it is to be."""
+        ...
+
+    def drop_row(self, schedule: str, instant: int) -> None: ...
     def release(self, schedule: str, run_id: str) -> bool:
         """Give a run to the oldest firing that waits; say whether there was one."""
         ...
@@ -99,12 +110,12 @@ def fire(on: Statements, op: FireSchedules) -> Fired:
     return Fired(len(found), _carry_out(on, found))
 
 
-def put(on: Statements, op: PutSchedule) -> Put:
+def put(on: Statements, op: PutSchedule) -> Put | Behind:
     """Add a schedule or change it; what an older one has missed is accounted for first."""
     now = on.lock_name(op.name)
     found = on.lock_one(op.name)
     if found is None or found.schedule.state == "removed":
-        _put_new(on, op, now, found and found.schedule)
+        on.put(_wanted(op, now, found and found.schedule), read_rules(op.rules).pause_after)
         return Put("created", op.source, op.place)
     known = found.schedule
     has_ended = known.state == "ended"
@@ -116,11 +127,13 @@ def put(on: Statements, op: PutSchedule) -> Put:
     is_same = is_when and (op.rules, op.place) == (known.rules, known.place)
     if is_same and _what(op) == _what(known):
         return Put("unchanged", known.source, known.place)
-    known = _catch_up(on, found)
+    caught_up = _catch_up(on, found)
+    if isinstance(caught_up, Behind):
+        return caught_up
     if is_when:
         # An interval goes on counting from where it began.
         op = op._replace(trigger=known.trigger)
-    on.put(_wanted(op, now, known), read_rules(op.rules).pause_after)
+    on.put(_wanted(op, found.now, caught_up), read_rules(op.rules).pause_after)
     return Put("changed", op.source, op.place)
 
 
@@ -135,15 +148,20 @@ def _what(given: PutSchedule | ScheduleRecord) -> tuple[object, ...]:
     )
 
 
-def set_state(on: Statements, op: SetSchedule) -> str | None:
+def set_state(on: Statements, op: SetSchedule) -> str | Behind | None:
     """Pause, resume or remove; what was due before counts by how things stood then."""
     found = on.lock_one(op.name)
     if found is None or found.schedule.state == "removed":
         return None
     known = _catch_up(on, found)
-    on.record_act(op.actor, _ACTS[op.state], f"schedule {op.name}", op.reason)
+    if isinstance(known, Behind):
+        return known
     if known.state == "ended" and op.state != "removed":
         return known.state
+    is_told_more = op.state == "paused" and op.reason not in {"", known.reason}
+    if known.state == op.state and not is_told_more:
+        return known.state
+    on.record_act(op.actor, _ACTS[op.state], f"schedule {op.name}", op.reason)
     if op.state == "removed":
         on.drop_waiting(op.name, "removed")
         known = known._replace(waiting=0, look_at=None)
@@ -152,7 +170,7 @@ def set_state(on: Statements, op: SetSchedule) -> str | None:
     reason = (op.reason or f"by {op.actor}") if op.state != "active" else None
     changed = known._replace(state=op.state, reason=reason, updated_at=found.now)
     on.put(changed, read_rules(known.rules).pause_after)
-    return found.schedule.state
+    return known.state
 
 
 def run_now(on: Statements, op: RunSchedule) -> str | None:
@@ -166,14 +184,34 @@ def run_now(on: Statements, op: RunSchedule) -> str | None:
     return run_id
 
 
-def backfill(on: Statements, op: BackfillSchedule) -> list[str] | None:
+def backfill(on: Statements, op: BackfillSchedule) -> list[str] | Behind | None:
     """Run instants that were skipped, or that lie before the schedule's time."""
     found = on.lock_one(op.name)
     if found is None or found.schedule.state == "removed":
         return None
+    known = _catch_up(on, found)
+    if isinstance(known, Behind):
+        return known
     on.record_act(op.actor, "backfill schedule", f"schedule {op.name}", "")
-    firings = [Firing(instant, "caught_up", f"by {op.actor}") for instant in op.instants]
+    # What is still to come will fire by itself.
+    past = [i for i in op.instants if known.next_at is None or i < known.next_at]
+    if past:
+        _cut_rows(on, known, past)
+    firings = [Firing(instant, "caught_up", f"by {op.actor}") for instant in past]
     return _fire_rows(on, found, firings, [new_id() for _ in firings], makes_up=True)
+
+
+def _cut_rows(on: Statements, schedule: ScheduleRecord, out: list[int]) -> None:
+    """Take instants out of the long rows that count them, so that each can have its own."""
+    trigger = read_trigger(schedule.trigger)
+    for row in on.long_rows(schedule.name, min(out), max(out)):
+        # Of a row that another trigger made nobody knows the instants.
+        counted = row_of(trigger, row.instant, row.last_instant, count=row.row)
+        pieces = cut(counted, out)
+        if counted and [len(piece) for piece in pieces] != [len(counted)]:
+            on.drop_row(schedule.name, row.instant)
+            for piece in pieces:
+                on.write_row(row._replace(instant=piece[0], last_instant=piece[-1], row=len(piece)))
 
 
 _ACTS = {"paused": "pause schedule", "active": "resume schedule", "removed": "remove schedule"}
@@ -229,7 +267,8 @@ def _move(found: Found, planned: Plan, last: dict[str, str], new: set[tuple[str,
         reason = None
     if planned.pause is not None:
         state, reason = "paused", planned.pause
-    elif planned.look_at is None:
+    elif planned.look_at is None and not waiting:
+        # What waits while it is paused goes on when it is resumed.
         state, reason = "ended", None
     return Move(
         schedule.name,
@@ -242,15 +281,21 @@ def _move(found: Found, planned: Plan, last: dict[str, str], new: set[tuple[str,
     )
 
 
-def _catch_up(on: Statements, found: Found) -> ScheduleRecord:
-    """Account for all that is due by now, as the schedule stands; return it as it is then."""
-    while (look_at := found.schedule.look_at) is not None and look_at <= found.now:
-        _carry_out(on, [found])
-        again = on.lock_one(found.schedule.name)
-        assert again is not None  # noqa: S101 - it is locked
-        # At one time, so that this ends.
-        found = again._replace(now=found.now)
-    return found.schedule
+def _catch_up(on: Statements, found: Found) -> ScheduleRecord | Behind:
+    """Account for what is due by now, as the schedule stands; return it as it is then.
+
+    As far as one look goes, so that nobody else waits for long.
+    """
+    if not _is_due(found.schedule, found.now):
+        return found.schedule
+    _carry_out(on, [found])
+    again = on.lock_one(found.schedule.name)
+    assert again is not None  # noqa: S101 - it is locked
+    return Behind() if _is_due(again.schedule, found.now) else again.schedule
+
+
+def _is_due(schedule: ScheduleRecord, now: int) -> bool:
+    return schedule.look_at is not None and schedule.look_at <= now
 
 
 def _fire_rows(
@@ -300,20 +345,15 @@ def _enqueue(schedule: ScheduleRecord, run_id: str) -> Enqueue:
     )
 
 
-def _put_new(on: Statements, op: PutSchedule, now: int, removed: ScheduleRecord | None) -> None:
-    on.put(_wanted(op, now, removed), read_rules(op.rules).pause_after)
-
-
 def _wanted(op: PutSchedule, now: int, known: ScheduleRecord | None) -> ScheduleRecord:
     """Return the schedule as asked for, beginning now; a pause outlives what is changed."""
     trigger = anchored(op.trigger, now)
-    rules: Rules = read_rules(op.rules)
-    next_at, look_at = first(op.name, read_trigger(trigger), rules, now)
-    state: Literal["active", "paused", "ended"] = "active" if look_at is not None else "ended"
-    is_paused = known is not None and known.state == "paused" and state == "active"
+    next_at, look_at = first(op.name, read_trigger(trigger), read_rules(op.rules), now)
     waiting = known.waiting if known is not None else 0
-    if waiting:
-        state, look_at = "active", now
+    has_ended = look_at is None and not waiting
+    is_paused = known is not None and known.state == "paused" and not has_ended
+    if waiting and not is_paused:
+        look_at = now
     return ScheduleRecord(
         op.name,
         known.version + 1 if known is not None else 1,
@@ -327,7 +367,7 @@ def _wanted(op: PutSchedule, now: int, known: ScheduleRecord | None) -> Schedule
         op.expires,
         trigger,
         op.rules,
-        "paused" if is_paused else state,
+        "ended" if has_ended else "paused" if is_paused else "active",
         known.reason if known is not None and is_paused else None,
         next_at,
         look_at,

@@ -20,8 +20,10 @@ from duly.core.schedule import (
     rules_text,
     trigger_text,
 )
+from duly.limits import PLAN_INSTANTS, SINGLE_FIRINGS
 from duly.store.ops import (
     BackfillSchedule,
+    Behind,
     Fired,
     FireSchedules,
     Prune,
@@ -291,6 +293,34 @@ def test_a_schedule_whose_runs_keep_failing_pauses_itself_until_resumed(store, w
     assert schedule(store).reason is None
 
 
+def test_what_changes_nothing_is_no_act(store, clock):
+    put(store)
+    put(store, "past", At(clock.now()), overlap="allow")
+    fire(store)
+
+    assert set_state(store, "active") == "active"
+    assert [set_state(store, "paused") for _ in range(2)] == ["active", "paused"]
+    assert [set_state(store, state, "past") for state in ("paused", "active")] == ["ended"] * 2
+
+    assert [act.act for act in store.list_acts(None, 10)] == ["pause schedule"]
+
+
+def test_what_waits_outlives_the_end_of_a_paused_schedule(store, worker, clock):
+    put(store, overlap="queue", end=clock.now() + 2 * MINUTE)
+    for _ in range(2):
+        clock.advance(60)
+        set_state(store, "active")
+    set_state(store, "paused")
+    assert (schedule(store).state, schedule(store).waiting) == ("paused", 1)
+
+    succeed(store, claim_one(store))
+    set_state(store, "active")
+    clock.advance(1)
+
+    assert fire(store) == Fired(1, 1)
+    assert schedule(store).state == "ended"
+
+
 def test_one_success_between_failures_keeps_it_going(store, worker, clock):
     put(store, pause_after=2)
     for end in (fail, succeed, fail, fail):
@@ -346,6 +376,34 @@ def test_a_pause_outlives_a_change(store, clock):
     put(store, trigger=Cron("0 2 * * *", "UTC"))
 
     assert (schedule(store).state, schedule(store).reason) == ("paused", "why")
+
+
+def test_a_pause_outlives_a_change_to_one_that_has_not_begun(store, clock):
+    put(store)
+    set_state(store, "paused")
+
+    put(store, start=clock.now() + 10 * MINUTE)
+
+    assert schedule(store).state == "paused"
+
+
+@pytest.mark.parametrize("is_waiting", [True, False])
+def test_a_change_to_one_that_is_over_ends_it_unless_something_waits(
+    store, worker, clock, is_waiting
+):
+    put(store, overlap="queue")
+    for _ in range(1 + is_waiting):
+        clock.advance(60)
+        fire(store)
+    set_state(store, "paused")
+
+    put(store, overlap="queue", end=clock.now() - MINUTE)
+
+    assert schedule(store).state == ("paused" if is_waiting else "ended")
+    succeed(store, claim_one(store))
+    clock.advance(60)
+    fire(store)
+    assert claim(store) == []
 
 
 def test_who_may_change_what(store, clock):
@@ -437,6 +495,68 @@ def test_a_backfill_makes_up_for_what_was_skipped_and_runs_nothing_twice(store, 
     assert len({f.run_id for f in ran}) == len(ran) == 14
     assert {f.run_id for f in ran} > set(first)
     assert again == []
+
+
+def test_a_backfill_cuts_long_rows_so_that_every_instant_is_counted_once(store, worker, clock):
+    put(store, misfire="skip")
+    begin = clock.now()
+    clock.advance(300 * 60)
+    fire(store)
+    wanted = tuple(begin + n * MINUTE for n in (1, 2, 50, 199, 200, 250))
+
+    (runs,) = store.apply([BackfillSchedule("tidy", wanted, "ada")])
+    (again,) = store.apply([BackfillSchedule("tidy", wanted, "ada")])
+
+    assert (len(runs), again) == (6, [])
+    rows = firings(store)
+    assert sum(f.row for f in rows) == 300
+    assert tuple(f.instant for f in rows if f.outcome == "caught_up") == wanted
+    ends = [(f.instant - begin, f.last_instant - begin) for f in rows if f.row > 1]
+    assert ends == [(3 * MINUTE, 49 * MINUTE), (51 * MINUTE, 198 * MINUTE)]
+    assert {f.reason for f in rows if f.outcome == "skipped"} == {"missed"}
+
+
+def test_a_backfill_first_accounts_for_what_is_due_and_leaves_what_is_to_come(store, worker, clock):
+    put(store)
+    begin = clock.now()
+    clock.advance(200 * 60)
+    wanted = tuple(begin + n * MINUTE for n in (1, 2, 200, 201, 202))
+
+    (runs,) = store.apply([BackfillSchedule("tidy", wanted, "ada")])
+
+    assert len(runs) == 2
+    assert sum(f.row for f in firings(store)) == 200
+    assert schedule(store).next_at == begin + 201 * MINUTE
+
+
+# -- long absences --
+
+
+def test_a_long_absence_is_caught_up_with_in_bounded_pieces(store, clock, monkeypatch):
+    put(store, trigger=Cron("* * * * * *", "UTC"))
+    clock.advance(2500)
+    made = []
+    next_after = Cron.next_after
+
+    def counted(self: Cron, instant: int) -> int | None:
+        made.append(instant)
+        return next_after(self, instant)
+
+    monkeypatch.setattr(Cron, "next_after", counted)
+    answers, work = [], []
+    for _ in range(3):
+        made.clear()
+        answers.append(set_state(store, "paused"))
+        work.append(len(made))
+
+    assert [isinstance(each, Behind) for each in answers] == [True, True, False]
+    assert max(work) <= PLAN_INSTANTS + 3
+    rows = firings(store)
+    assert sum(f.row for f in rows) == 2500
+    assert len(rows) <= SINGLE_FIRINGS + 4
+    assert rows[-1].outcome == "run"
+    assert len(store.list_acts(None, 10)) == 1
+    assert schedule(store).state == "paused"
 
 
 # -- pruning --

@@ -8,6 +8,7 @@ from duly.core.record import (
     AttemptRecord,
     DeadGroup,
     FiringRecord,
+    LockRecord,
     LogLine,
     QueueRecord,
     RunRecord,
@@ -20,6 +21,7 @@ from duly.store.protocol import Peek, RunFilter, ScheduleFilter
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "inspect")
+LOCKS = load("duly.store.postgres", "locks")
 SCHEDULES = load("duly.store.postgres", "schedules")
 
 
@@ -110,6 +112,11 @@ class PostgresInspector:
         """Return what became of a schedule's instants, newest first."""
         place = {"schedule": schedule, "before": before, "limit": limit}
         return [FiringRecord._make(row) for row in self._query(SCHEDULES["firings"], place)]
+
+    def list_locks(self, after: str, limit: int) -> list[LockRecord]:
+        """Return the locks that somebody holds, by name, behind one."""
+        rows = self._query(LOCKS["held"], {"after": after, "limit": limit})
+        return [LockRecord._make(row) for row in rows]
 
     def now(self) -> int:
         """Return the wall time of this store, which is the server's."""

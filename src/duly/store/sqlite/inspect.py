@@ -5,11 +5,13 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from duly.clock import Clock, boot_id
 from duly.core.record import (
     Act,
     AttemptRecord,
     DeadGroup,
     FiringRecord,
+    LockRecord,
     LogLine,
     QueueRecord,
     RunRecord,
@@ -21,6 +23,7 @@ from duly.store.protocol import Peek, RunFilter, ScheduleFilter
 from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "inspect")
+LOCKS = load("duly.store.sqlite", "locks")
 SCHEDULES = load("duly.store.sqlite", "schedules")
 
 Query = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
@@ -30,6 +33,7 @@ class SqliteInspector:
     """The reads of a store, over its `_query`."""
 
     _query: Query
+    _clock: Clock
 
     def get_run(self, run_id: str) -> RunRecord | None:
         """Return one run, wherever it is."""
@@ -97,6 +101,12 @@ class SqliteInspector:
         """Return what became of a schedule's instants, newest first."""
         place = {"schedule": schedule, "before": before, "limit": limit}
         return [FiringRecord._make(row) for row in self._query(SCHEDULES["firings"], place)]
+
+    def list_locks(self, after: str, limit: int) -> list[LockRecord]:
+        """Return the locks that somebody holds, by name, behind one."""
+        clock = {"uptime": self._clock.uptime(), "boot": boot_id().hex()}
+        place = clock | {"after": after, "limit": limit}
+        return [LockRecord._make(row) for row in self._query(LOCKS["held"], place)]
 
     def now(self) -> int:
         """Return the wall time of the store."""

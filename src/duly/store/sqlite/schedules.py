@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from duly.core.record import ScheduleRecord
+from duly.core.record import FiringRecord, ScheduleRecord
 from duly.core.schedule import Standing
 from duly.store import scheduling
 from duly.store.ops import Enqueue
@@ -48,6 +48,19 @@ class SqliteSchedules:
             for row in rows
             if self._cursor.execute(SQL["add_firings"], row._asdict() | facts).rowcount
         }
+
+    def long_rows(self, schedule: str, begin: int, until: int) -> list[FiringRecord]:
+        """Return the rows of many instants that reach into a span of time."""
+        place = {"schedule": schedule, "begin": begin, "until": until}
+        return [FiringRecord._make(row) for row in self._cursor.execute(SQL["long_rows"], place)]
+
+    def write_row(self, row: FiringRecord) -> None:
+        """Write a row as it is to be."""
+        self._cursor.execute(SQL["write_row"], row._asdict())
+
+    def drop_row(self, schedule: str, instant: int) -> None:
+        """Forget a row."""
+        self._cursor.execute(SQL["drop_row"], {"schedule": schedule, "instant": instant})
 
     def release(self, schedule: str, run_id: str) -> bool:
         """Give a run to the oldest firing that waits; say whether there was one."""

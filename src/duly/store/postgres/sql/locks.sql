@@ -1,4 +1,4 @@
--- locks: take, renew and release a named lock.
+-- locks: take, renew and release a named lock, and say who holds which.
 
 -- :name acquire
 -- Guard: only a lock that nobody holds, or whose time is over, changes hands; the fence grows then.
@@ -24,3 +24,9 @@ UPDATE duly_locks SET expires_at = duly_now() + %(ttl)s::bigint * interval '1 mi
 -- :name release
 UPDATE duly_locks SET owner = NULL
  WHERE name = %(name)s AND owner = %(owner)s AND fence = %(fence)s
+
+-- :name held
+SELECT name, holder, fence, duly_microseconds(expires_at) - duly_microseconds(duly_now())
+  FROM duly_locks
+ WHERE name > %(after)s AND owner IS NOT NULL AND expires_at > duly_now()
+ ORDER BY name LIMIT %(limit)s

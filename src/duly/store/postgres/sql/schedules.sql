@@ -55,6 +55,22 @@ SELECT schedule, duly_time(instant), duly_time(last_instant), instants, version,
  WHERE %(makes_up)s::boolean AND duly_firings.outcome = 'skipped' AND duly_firings.instants = 1
 RETURNING schedule, duly_microseconds(instant)
 
+-- :name long_rows
+SELECT schedule, duly_microseconds(instant), duly_microseconds(last_instant), instants, version,
+       outcome, reason, run_id::text, duly_microseconds(fired_at)
+  FROM duly_firings
+ WHERE schedule = %(schedule)s AND instants > 1 AND instant <= duly_time(%(until)s::bigint)
+   AND last_instant >= duly_time(%(begin)s::bigint)
+
+-- :name write_row
+INSERT INTO duly_firings
+    (schedule, instant, last_instant, instants, version, outcome, reason, run_id, fired_at)
+VALUES (%(schedule)s, duly_time(%(instant)s::bigint), duly_time(%(last_instant)s::bigint), %(row)s,
+        %(version)s, %(outcome)s, %(reason)s, %(run_id)s, duly_time(%(fired_at)s::bigint))
+
+-- :name drop_row
+DELETE FROM duly_firings WHERE schedule = %(schedule)s AND instant = duly_time(%(instant)s::bigint)
+
 -- :name release
 UPDATE duly_firings
    SET outcome = 'run', run_id = %(run_id)s, fired_at = duly_now()

@@ -1,4 +1,4 @@
--- locks: take, renew and release a named lock.
+-- locks: take, renew and release a named lock, and say who holds which.
 -- SQLite's own time is that of the machine since its start; a lock of an earlier start is over.
 
 -- :name acquire
@@ -24,3 +24,9 @@ UPDATE duly_locks SET expires_at = :uptime + :ttl, boot = :boot
 
 -- :name release
 UPDATE duly_locks SET owner = NULL WHERE name = :name AND owner = :owner AND fence = :fence
+
+-- :name held
+SELECT name, holder, fence, expires_at - :uptime
+  FROM duly_locks
+ WHERE name > :after AND owner IS NOT NULL AND boot = :boot AND expires_at > :uptime
+ ORDER BY name LIMIT :limit

@@ -1,0 +1,68 @@
+"""`duly locks`: list."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from duly.cli.loading import app_of
+from duly.cli.output import Column, print_json, print_line, print_note, print_table
+from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.times import span
+from duly.core.record import LockRecord
+from duly.limits import PAGE
+from duly.store.protocol import Inspector
+
+_COLUMNS = (
+    Column("LOCK"),
+    Column("HOLDER"),
+    Column("FENCE", whole=True, right=True),
+    Column("TIME LEFT", whole=True, right=True),
+)
+
+
+@click.group("locks")
+@shared_options
+def command() -> None:
+    """List the locks that are held."""
+
+
+@command.command("list")
+@shared_options
+@pass_session
+def list_locks(session: Session) -> None:
+    """List the locks that somebody holds, by name.
+
+    A lock is renewed while it is held: the time that is left is how long it outlives a holder that
+    vanishes now.
+    """
+    locks = list(_held(app_of(session).store))
+    if session.as_json:
+        print_json({"locks": [_document(lock) for lock in locks]})
+    elif session.quiet:
+        for lock in locks:
+            print_line(lock.name)
+    elif not locks:
+        print_note("Nobody holds a lock.")
+    else:
+        print_table(_COLUMNS, [_row(lock) for lock in locks])
+
+
+def _held(store: Inspector) -> Iterator[LockRecord]:
+    after = ""
+    while page := store.list_locks(after, PAGE):
+        yield from page
+        after = page[-1].name
+
+
+def _row(lock: LockRecord) -> tuple[str, ...]:
+    return lock.name, lock.holder, str(lock.fence), span(lock.left)
+
+
+def _document(lock: LockRecord) -> dict[str, Any]:
+    return {
+        "name": lock.name,
+        "holder": lock.holder,
+        "fence": lock.fence,
+        "left_seconds": lock.left / 1e6,
+    }

@@ -1,0 +1,52 @@
+"""What a coroutine does in a thread, to its end, whatever becomes of the coroutine."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def apart(act: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
+    """Do something in a thread of its own, to its end whatever becomes of us.
+
+    If we are cancelled meanwhile, what was done is undone there. The loop's own threads may all be
+    busy, or end with it.
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = loop.create_future()
+    mutex = threading.Lock()
+    done: list[T] = []
+    abandoned = False
+
+    def work() -> None:
+        try:
+            result = act()
+        except Exception as error:  # noqa: BLE001 - handed to who waits for it
+            tell(answer.set_exception, error)
+            return
+        with mutex:
+            is_awaited = not abandoned
+            if is_awaited:
+                done.append(result)
+        if is_awaited:
+            tell(answer.set_result, result)
+        elif undo is not None:
+            undo(result)
+
+    def tell(settle: Callable[[Any], None], news: object) -> None:
+        with suppress(RuntimeError):  # The loop is closed.
+            loop.call_soon_threadsafe(settle, news)
+
+    threading.Thread(target=work, name="duly-lock", daemon=True).start()
+    try:
+        return await asyncio.shield(answer)
+    except asyncio.CancelledError:
+        with mutex:
+            abandoned = True
+            left = tuple(done)
+        if left and undo is not None:
+            threading.Thread(target=undo, args=left, name="duly-lock", daemon=True).start()
+        raise

@@ -1,0 +1,178 @@
+"""Waiting for a lock, and entering it."""
+
+import asyncio
+import enum
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Final
+from weakref import WeakKeyDictionary, WeakSet
+
+from duly.clock import MICROSECONDS, jitter, monotonic, new_id
+from duly.core.key import check_name
+from duly.errors import BadOption, LockBusy
+from duly.host import Host
+from duly.limits import LOCK_SECONDS
+from duly.locks.apart import apart
+from duly.locks.held import HeldLock
+from duly.locks.ownership import Ownership, take
+from duly.store.ops import Locked
+
+_SHORTEST_PAUSE = 0.01
+_LONGEST_PAUSE = 0.25
+
+
+class _Default(enum.Enum):
+    """A timeout that was not given, where None is one that has no end."""
+
+    OWN = enum.auto()
+
+
+_OWN: Final = _Default.OWN
+
+Caller = asyncio.Task[object] | threading.Thread
+
+
+class Holders:
+    """Who in this process holds which locks; neither holders nor locks live longer for it."""
+
+    def __init__(self) -> None:
+        self._held: WeakKeyDictionary[Caller, WeakSet[HeldLock]] = WeakKeyDictionary()
+
+    def note(self, held: HeldLock, caller: Caller) -> None:
+        """Remember who took a lock."""
+        self._held.setdefault(caller, WeakSet()).add(held)
+
+    def has(self, name: str, caller: Caller) -> bool:
+        """Say whether a lock is in the hands of who asks."""
+        return any(held.name == name and held.is_held for held in self._held.get(caller, ()))
+
+
+class Lock:
+    """A named lock; `with` it, or `acquire` it."""
+
+    def __init__(
+        self,
+        host: Host,
+        name: str,
+        *,
+        holders: Holders,
+        ttl: float | timedelta = 30,
+        timeout: float | None = None,
+        on_lost: Callable[[HeldLock], None] | None = None,
+    ) -> None:
+        """Name it. `timeout` bounds how long entering waits: None is for ever, 0 not at all."""
+        self._host = host
+        self._holders = holders
+        self.name = check_name("lock", name)
+        self._ttl = _seconds(ttl)
+        self._timeout = timeout
+        self._on_lost = on_lost
+        self._entered: list[tuple[Caller, HeldLock]] = []
+        """What the `with` statements under way have to leave again."""
+
+    def try_acquire(self) -> HeldLock | None:
+        """Take the lock if it is free."""
+        found = self._try(new_id(), _caller())
+        return found if isinstance(found, HeldLock) else None
+
+    def acquire(self, timeout: float | _Default | None = _OWN) -> HeldLock:
+        """Take the lock, waiting for it up to `timeout` seconds; LockBusy if that was in vain."""
+        owner, caller, until = new_id(), _caller(), self._deadline(timeout)
+        pause = _SHORTEST_PAUSE
+        while isinstance(found := self._try(owner, caller), Locked):
+            pause = self._pause(pause, until, found, caller)
+            time.sleep(pause)
+        return found
+
+    async def aacquire(
+        self,
+        timeout: float | _Default | None = _OWN,  # noqa: ASYNC109 - ours
+    ) -> HeldLock:
+        """Take the lock without blocking the event loop."""
+        owner, caller, until = new_id(), _caller(), self._deadline(timeout)
+        pause = _SHORTEST_PAUSE
+        while isinstance(
+            found := await apart(lambda: self._try(owner, caller), undo=_give_back), Locked
+        ):
+            pause = self._pause(pause, until, found, caller)
+            await asyncio.sleep(pause)
+        return found
+
+    def __enter__(self) -> HeldLock:
+        held = self.acquire()
+        self._entered.append((_caller(), held))
+        return held
+
+    def __exit__(self, *_: object) -> None:
+        self._leave().release()
+
+    async def __aenter__(self) -> HeldLock:
+        held = await self.aacquire()
+        self._entered.append((_caller(), held))
+        return held
+
+    async def __aexit__(self, *_: object) -> None:
+        await apart(self._leave().release)
+
+    def _leave(self) -> HeldLock:
+        """Return what the caller entered last, or what somebody did who has another leave it.
+
+        The halves of a fixture or of a dependency that yields may run in two threads or tasks.
+        """
+        caller = _caller()
+        own = [entry for entry in self._entered if entry[0] is caller]
+        entry = own[-1] if own else self._entered[-1]
+        self._entered.remove(entry)
+        return entry[1]
+
+    def _try(self, owner: str, caller: Caller) -> HeldLock | Locked:
+        sent_at = monotonic()
+        taken = take(self._host.store, self.name, owner, ttl=self._ttl)
+        if not isinstance(taken, Ownership):
+            return taken
+        held = HeldLock(taken, sent_at, self._on_lost)
+        self._holders.note(held, caller)
+        return held
+
+    def _deadline(self, timeout: float | _Default | None) -> float:
+        seconds = self._timeout if isinstance(timeout, _Default) else timeout
+        return float("inf") if seconds is None else monotonic() + seconds
+
+    def _pause(self, pause: float, until: float, found: Locked, caller: Caller) -> float:
+        """Return how long to wait before the next try, or say that there is no use or no time."""
+        if self._holders.has(self.name, caller):
+            kind = "thread" if isinstance(caller, threading.Thread) else "task"
+            raise LockBusy(self.name, f"this very {kind}, which would wait for itself", None)
+        left = until - monotonic()
+        if left <= 0:
+            raise LockBusy(self.name, found.holder, found.left / MICROSECONDS)
+        # Whoever holds it may be gone: then it is free when its time is over, and not before.
+        grown = min(2 * pause, _LONGEST_PAUSE) * (0.5 + jitter() / 2)
+        return min(left, max(grown, _SHORTEST_PAUSE))
+
+
+def _give_back(tried: HeldLock | Locked) -> None:
+    if isinstance(tried, HeldLock):
+        tried.release()
+
+
+def _caller() -> Caller:
+    """Return who is calling: a task, or else a thread, as in a callback of the event loop."""
+    with suppress(RuntimeError):
+        task = asyncio.current_task()
+        if task is not None:
+            return task
+    return threading.current_thread()
+
+
+def _seconds(ttl: float | timedelta) -> float:
+    seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
+    if not isinstance(seconds, int | float) or not 1 <= seconds <= LOCK_SECONDS:
+        raise BadOption(
+            f"the ttl of a lock must be from 1 second to {LOCK_SECONDS}, not {ttl!r}; it is "
+            f"renewed while it is held, so it need not be long"
+        )
+    return float(seconds)

@@ -1,0 +1,42 @@
+"""Who owns a lock, by owner and fence, and what only the owner may do with it."""
+
+from dataclasses import dataclass
+
+from duly.actor import acting
+from duly.clock import MICROSECONDS
+from duly.store.ops import AcquireLock, Locked, ReleaseLock, RenewLock
+from duly.store.protocol import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """A lock that was taken. Nobody renews it but who asks for that here."""
+
+    store: Store
+    """The one it was taken in: an application that was closed must not be opened again by us."""
+    name: str
+    owner: str
+    fence: int
+    ttl: float
+
+    def renew(self) -> bool:
+        """Give the lock its whole time again; say whether it is still ours."""
+        op = RenewLock(self.name, self.owner, self.fence, _micros(self.ttl))
+        (is_ours,) = self.store.apply([op])
+        return bool(is_ours)
+
+    def release(self) -> bool:
+        """Let go; say whether it was still ours."""
+        (was_ours,) = self.store.apply([ReleaseLock(self.name, self.owner, self.fence)])
+        return bool(was_ours)
+
+
+def take(store: Store, name: str, owner: str, *, ttl: float) -> Ownership | Locked:
+    """Take a lock if it is free; otherwise say who holds it."""
+    found: Locked
+    (found,) = store.apply([AcquireLock(name, owner, acting(None), _micros(ttl))])
+    return Ownership(store, name, owner, found.fence, ttl) if found.is_ours else found
+
+
+def _micros(seconds: float) -> int:
+    return round(seconds * MICROSECONDS)
