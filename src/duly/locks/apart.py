@@ -6,6 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from duly.errors import DulyError
+
 T = TypeVar("T")
 
 
@@ -33,8 +35,14 @@ async def apart(act: Callable[[], T], undo: Callable[[T], object] | None = None)
                 done.append(result)
         if is_awaited:
             tell(answer.set_result, result)
-        elif undo is not None:
-            undo(result)
+        else:
+            take_back(result)
+
+    def take_back(result: T) -> None:
+        # Nobody is left to be told; what cannot be undone now is over with its time.
+        with suppress(DulyError, OSError):
+            if undo is not None:
+                undo(result)
 
     def tell(settle: Callable[[Any], None], news: object) -> None:
         with suppress(RuntimeError):  # The loop is closed.
@@ -47,6 +55,6 @@ async def apart(act: Callable[[], T], undo: Callable[[T], object] | None = None)
         with mutex:
             abandoned = True
             left = tuple(done)
-        if left and undo is not None:
-            threading.Thread(target=undo, args=left, name="duly-lock", daemon=True).start()
+        if left:
+            threading.Thread(target=take_back, args=left, name="duly-lock", daemon=True).start()
         raise
