@@ -29,7 +29,7 @@ def test_every_instant_runs_once_while_workers_are_killed(store_url):
 
     found = json.loads(done.stdout)
     whole = found["total"]
-    assert (done.returncode, found["holds"]) == (0, True), done.stderr
+    assert (done.returncode, found["holds"]) == (0, True), done.stdout
     assert whole["due"] == whole["fired"] == whole["ran"] > 10
     assert (whole["missed"], whole["doubled"]) == (0, 0)
     assert found["kills"] > 0

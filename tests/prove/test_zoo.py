@@ -12,11 +12,9 @@ from typing import Any
 
 import pytest
 
-from duly.core.schedule import SECOND
 from duly.prove import workload
 from duly.prove.checker import check
 from duly.prove.firing import PLAN_VARIABLE
-from duly.prove.history import Due
 from duly.prove.producing import start_producer
 from duly.prove.scenarios.fault_points import strike_workers
 from duly.prove.strikes import choose_child, freeze, kill_child, thaw
@@ -145,8 +143,9 @@ def only_work(trial: Trial) -> None:
 
 def fire_every_second(trial: Trial) -> None:
     """Let an interval come due a few times."""
-    fire(trial, every=1, end=datetime.now(UTC) + timedelta(seconds=2.5))
     trial.start_tree(processes=1)
+    trial.wait_until_working()
+    fire(trial, every=1, end=datetime.now(UTC) + timedelta(seconds=3.5))
     wait_for(lambda: trial.app.schedules.get("fired").state == "ended", 20)
 
 
@@ -166,10 +165,7 @@ def fire(trial: Trial, **when: Any) -> None:
     """Add a schedule, and say when it has to fire."""
     rules = {"misfire": "all", "overlap": "allow"}
     trial.app.schedules.add("fired", workload.order, args=(1,), **rules, **when)
-    trial.due += [
-        Due("fired", 1, round(instant.timestamp() * SECOND))
-        for instant in trial.app.schedules.next("fired", 100)
-    ]
+    trial.expect("fired")
 
 
 ZOO: dict[str, tuple[Callable[[Trial], None], set[str]]] = {

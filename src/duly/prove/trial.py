@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from duly.api.runs import Filter
 from duly.clock import monotonic
+from duly.core.schedule import first, instants, read_rules, read_trigger
 from duly.prove import workload
 from duly.prove.database import Database
 from duly.prove.feeding import Feeder, Mix, everything, waiting
@@ -15,6 +16,7 @@ from duly.prove.history import Due, Freeze, History, Request
 from duly.prove.journals import Journal
 from duly.prove.strikes import Strike
 from duly.prove.trees import Tree, TreeSettings, wait_for
+from duly.store.protocol import ScheduleFilter
 
 Tell = Callable[[str, int, int], None]
 """Told what is under way, how much of it is done, and how much there is."""
@@ -103,6 +105,17 @@ class Trial:
         new = Tree(tree.settings)
         self.trees.append(new)
         return new
+
+    def expect(self, schedule: str) -> None:
+        """Note when a schedule has to fire that has an end, from when it was added on.
+
+        Its cursor is not asked: it may have fired already.
+        """
+        (found,) = self.app.store.list_schedules(ScheduleFilter(schedule, removed=True))
+        trigger, rules = read_trigger(found.trigger), read_rules(found.rules)
+        begin, _ = first(schedule, trigger, rules, found.created_at)
+        due = () if begin is None else instants(trigger, rules, begin - 1)
+        self.due += [Due(schedule, found.version, instant) for instant in due]
 
     def settle_down(self, seconds: float = DRAIN_SECONDS) -> None:
         """Wait until nothing is left to do, and drive again what ended by the crash limit.

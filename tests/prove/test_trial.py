@@ -1,0 +1,24 @@
+"""What a trial expects of schedules does not depend on what they have done."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from duly.prove import workload
+from duly.prove.trial import Trial
+from duly.store.ops import FireSchedules
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_an_instant_that_fired_before_it_was_expected_is_expected(store_url: str, tmp_path: Path):
+    with Trial(store_url, tmp_path, seed=1) as trial:
+        instant = datetime.now(UTC)
+        trial.app.schedules.add("quick", workload.order, at=instant, args=(1,))
+        trial.app.store.apply([FireSchedules(10)])
+
+        trial.expect("quick")
+
+        assert trial.app.schedules.next("quick") == []
+        assert [due[:2] for due in trial.due] == [("quick", 1)]
+        assert [due.instant for due in trial.due] == [f.instant for f in trial.database.firings()]
