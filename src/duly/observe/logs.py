@@ -51,8 +51,8 @@ def _left(count: int) -> str:
     """Say what became of the runs that a worker had not finished."""
     if count == 0:
         return ""
-    runs = "1 run that it had" if count == 1 else f"{count} runs that it had"
-    return f"; {runs} not finished will run again, or ended as their tasks say"
+    runs = "1 run" if count == 1 else f"{count} runs"
+    return f"; it had not finished {runs}, now queued again or ended as the task says"
 
 
 def _log_attempt(event: AttemptEnded) -> None:

@@ -1,0 +1,28 @@
+"""Events as lines that a newcomer understands."""
+
+import logging
+
+import pytest
+
+from duly.events import WorkerEnded
+from duly.observe.logs import log_event
+
+LEFT = "; it had not finished 1 run, now queued again or ended as the task says"
+
+
+@pytest.mark.parametrize(
+    ("reason", "run_ids", "line"),
+    [
+        ("stopped", (), "worker w: stopped"),
+        (
+            "its lease ran out",
+            ("a",),
+            f"worker w: its lease ran out{LEFT}",
+        ),
+    ],
+)
+def test_a_worker_that_ends_says_what_it_left(caplog, reason, run_ids, line):
+    with caplog.at_level(logging.INFO, logger="duly"):
+        log_event(WorkerEnded("w", reason, run_ids))
+
+    assert caplog.messages == [line]
