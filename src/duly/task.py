@@ -201,10 +201,11 @@ def accept(host: Host, calls: Sequence[Call[R]]) -> list[Run[R]]:
 
     Inside a transaction of the body that calls they are a part of it.
     """
-    connection = joined(host.store)
+    store = host.store
+    connection = joined(store)
     if connection is not None:
         return [_accept_on(connection, host, call) for call in calls]
-    return _all_accepted(host, calls, host.store.apply([call.op for call in calls]))
+    return _all_accepted(host, calls, store.apply([call.op for call in calls]))
 
 
 def _accept_on(connection: Connection, host: Host, call: Call[R]) -> Run[R]:

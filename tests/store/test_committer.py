@@ -415,8 +415,7 @@ def both_wait(committer):
 def test_a_follower_that_gives_up_as_its_turn_comes_passes_it_on(committer, writer):
     with busy(committer, writer) as leader:
         # A caller whose wait was interrupted: it stands in line, and nobody listens any more.
-        request = committer_module._Request(["a"], None)
-        assert not committer._join(request)
+        request = committer._queue(["a"], None)
         # The moment in question: the leader has seen who is next and has not told it yet.
         committer._mutex = AfterHandOver(
             committer._mutex, leader, lambda: committer._give_up(request)

@@ -68,27 +68,25 @@ class Hand:
 
     def begin(self, held: Held) -> bool:
         """Mark a start, unless the lease is over or the worker no longer starts anything."""
-        now = monotonic()
+        claim = held.claim
         with self._lock:
             if (
                 not self.accepting
-                or now >= self._slots.deadline
-                or self._held.get(held.claim.run_id) is not held
+                or self._held.get(claim.run_id) is not held
                 or not self._free_slots
             ):
                 return False
-            held.slot = self._free_slots.pop()
-            held.started_at = now
-        claim = held.claim
+            held.slot = slot = self._free_slots.pop()
         timeout = held.definition.timeout
         if timeout is None:
             overdue_at, retry_after = _NEVER, -1.0
         else:
-            overdue_at, retry_after = now + timeout, _retry_after(held)
-        self._slots.start(held.slot, claim.run_id, claim.claim_number, overdue_at, retry_after)
-        # Looked at again behind the mark: whoever froze in between and was recovered as unstarted
-        # has lost the run.
-        if monotonic() >= self._slots.deadline:
+            overdue_at, retry_after = monotonic() + timeout, _retry_after(held)
+        self._slots.start(slot, claim.run_id, claim.claim_number, overdue_at, retry_after)
+        # Looked at behind the mark: whoever froze before it and was recovered as unstarted has
+        # lost the run.
+        held.started_at = now = monotonic()
+        if now >= self._slots.deadline:
             self._unmark(held)
             return False
         return True
@@ -134,7 +132,8 @@ class Hand:
     def withdraw(self, which: Callable[[Held], bool]) -> list[Held]:
         """Take unstarted claims out of the hand, so that they can be handed back."""
         with self._lock:
-            found = [h for h in self._held.values() if h.started_at is None and which(h)]
+            # One that has a slot is about to start.
+            found = [h for h in self._held.values() if h.slot < 0 and which(h)]
             for held in found:
                 del self._held[held.claim.run_id]
                 self._busy[held.kind] -= 1

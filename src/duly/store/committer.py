@@ -37,18 +37,29 @@ class Committer:
 
     def apply(self, ops: Sequence[Op]) -> list[Any]:
         """Write the ops, perhaps together with those of other callers; return their answers."""
-        request = _Request(ops, None)
-        if self._join(request):
-            self._lead()
-        else:
-            self._follow(request)
+        with self._mutex:
+            self._refuse_if_closed()
+            request = self._queue(ops, None) if self._busy else None
+            self._busy = True
+        if request is None:
+            # Alone, as most callers are: nobody has to be told.
+            try:
+                return self._write(list(ops))
+            finally:
+                self._hand_over()
+        self._follow(request)
         if request.error is not None:
             raise request.error
         return request.answers
 
     def submit(self, ops: Sequence[Op], done: Done) -> None:
         """Write the ops from the committer's thread, then call `done` there."""
-        if self._join(_Request(ops, done)):
+        with self._mutex:
+            self._refuse_if_closed()
+            self._queue(ops, done)
+            has_to_lead = not self._busy
+            self._busy = True
+        if has_to_lead:
             self._call_thread()
 
     def close(self) -> None:
@@ -64,17 +75,14 @@ class Committer:
             self._thread_turn.release()
             self._thread.join()
 
-    def _join(self, request: "_Request") -> bool:
-        """Queue up; return whether the caller has to lead."""
-        with self._mutex:
-            if self._closed:
-                message = "this store is closed; open the application's store anew"
-                raise StoreError(message)
-            self._waiting.append(request)
-            if self._busy:
-                return False
-            self._busy = True
-            return True
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise StoreError("this store is closed; open the application's store anew")
+
+    def _queue(self, ops: Sequence[Op], done: Done | None) -> "_Request":
+        request = _Request(ops, done)
+        self._waiting.append(request)
+        return request
 
     def _follow(self, request: "_Request") -> None:
         try:
@@ -145,7 +153,8 @@ class Committer:
         with self._mutex:
             if not self._waiting:
                 self._busy = False
-                self._idle.notify_all()
+                if self._closed:
+                    self._idle.notify_all()
                 return
             following = self._waiting[0]
             following.leads = True

@@ -21,7 +21,7 @@ from duly.store.postgres.settle import SQL, is_recorded, place_of, settle
 class PostgresSection:
     """Opens at the first use of its connection; nobody else's writes share it."""
 
-    def __init__(self, address: Address, sessions: Sessions, seconds: float | None) -> None:
+    def __init__(self, address: Address, sessions: Sessions, seconds: float | None = None) -> None:
         self._address = address
         self._sessions = sessions
         self._seconds = POSTGRES_SECTION_SECONDS if seconds is None else seconds

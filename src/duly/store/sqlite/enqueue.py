@@ -4,10 +4,11 @@ import json
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from duly.core.record import from_fields
 from duly.errors import StoreRefused
-from duly.store.ops import Accepted, Enqueue
+from duly.store.ops import Accepted, Enqueue, Op
 from duly.store.protocol import Dialogue, Statement
 from duly.store.sqlite.bulk import execute_rows
 from duly.store.statements import load
@@ -52,6 +53,22 @@ def enqueue(cursor: sqlite3.Cursor, ops: Sequence[Enqueue], now: int) -> list[Ac
         if rows:
             execute_rows(cursor, SQL, name, rows)
     return answers
+
+
+def is_plain(op: Op) -> bool:
+    """Say whether an op is a run that is due at once and has neither key nor tags."""
+    return type(op) is Enqueue and op[6:] == _PLAIN
+
+
+_PLAIN = (0, None, None, None, None)
+"""Delay, at, expires, tags and key."""
+_READY_ONE = SQL.for_rows("ready", 1)
+
+
+def enqueue_one(connection: sqlite3.Connection, op: Any, now: int) -> Accepted:  # noqa: ANN401
+    """Insert a plain run."""
+    connection.execute(_READY_ONE, (*op[:5], now, now, op[5], 0, "", ""))
+    return _accepted((op[0], True, False))
 
 
 def enqueue_elsewhere(op: Enqueue, path: Path, now: int) -> Dialogue:

@@ -9,15 +9,14 @@ from typing import Any
 from duly import faultpoints
 from duly.clock import Clock, SystemClock
 from duly.core.record import WorkerRecord
-from duly.core.verdict import Requeue
 from duly.errors import StoreError
 from duly.store import ops
 from duly.store.committer import Done
 from duly.store.migrator import OLDEST_CODE
-from duly.store.ops import Enqueue, Op, Settle
+from duly.store.ops import Accepted, Enqueue, Op, Settle
 from duly.store.protocol import Dialogue
 from duly.store.schema import Migration, Schema
-from duly.store.sqlite import claim, enqueue, locks, operate, schedules, settle, upkeep
+from duly.store.sqlite import enqueue
 from duly.store.sqlite.connection import (
     WriteLock,
     check_place,
@@ -31,85 +30,19 @@ from duly.store.sqlite.inspect import SqliteInspector
 from duly.store.sqlite.liveness import FilePulse, Life, life_path
 from duly.store.sqlite.process import Process, opening
 from duly.store.sqlite.section import SqliteSection
+from duly.store.sqlite.verbs import (
+    BATCHED,
+    BY_UPTIME,
+    ORDER,
+    SINGLE,
+    WAKING,
+    WAKING_IF_FOUND,
+    fault_point,
+    requeues,
+)
 from duly.store.sqlite.wakeup import Hints
 
 PACKAGE = "duly.store.sqlite"
-
-_Verb = Callable[[sqlite3.Cursor, Any, int], Any]
-
-_BATCHED: dict[type, tuple[str, _Verb]] = {
-    Enqueue: ("enqueue", enqueue.enqueue),
-    ops.Settle: ("settle", settle.settle),
-}
-_SINGLE: dict[type, tuple[str, _Verb]] = {
-    ops.RegisterWorker: ("operate", upkeep.register),
-    ops.SetProgress: ("operate", operate.set_progress),
-    ops.AddLogs: ("operate", operate.add_logs),
-    ops.Cancel: ("operate", operate.cancel),
-    ops.Redrive: ("operate", operate.redrive),
-    ops.DiscardDead: ("operate", operate.discard_dead),
-    ops.PauseQueue: ("operate", operate.pause_queue),
-    ops.ResetKey: ("operate", operate.reset_key),
-    ops.Recover: ("recover", upkeep.recover),
-    ops.RecoverOrphans: ("recover", upkeep.recover_orphans),
-    ops.HandBackUnknown: ("recover", upkeep.hand_back_unknown),
-    ops.PutSchedule: ("operate", schedules.put),
-    ops.SetSchedule: ("operate", schedules.set_state),
-    ops.RunSchedule: ("operate", schedules.run_now),
-    ops.BackfillSchedule: ("operate", schedules.backfill),
-    ops.FireSchedules: ("operate", schedules.fire),
-    ops.AcquireLock: ("operate", locks.acquire),
-    ops.RenewLock: ("operate", locks.renew),
-    ops.ReleaseLock: ("operate", locks.release),
-    ops.Tick: ("operate", upkeep.tick),
-    ops.Prune: ("operate", upkeep.prune),
-    ops.ClaimRuns: ("claim", claim.claim),
-}
-_ORDER = [
-    ops.RegisterWorker,
-    ops.SetProgress,
-    ops.AddLogs,
-    ops.Settle,
-    Enqueue,
-    ops.Cancel,
-    ops.Redrive,
-    ops.DiscardDead,
-    ops.PauseQueue,
-    ops.ResetKey,
-    ops.Recover,
-    ops.RecoverOrphans,
-    ops.HandBackUnknown,
-    ops.PutSchedule,
-    ops.SetSchedule,
-    ops.RunSchedule,
-    ops.BackfillSchedule,
-    ops.FireSchedules,
-    ops.AcquireLock,
-    ops.RenewLock,
-    ops.ReleaseLock,
-    ops.Tick,
-    ops.Prune,
-    ops.ClaimRuns,
-]
-"""Within one commit: an attempt's words before its end, claims last, so that they see all."""
-
-_WAKING = (
-    Enqueue,
-    ops.Redrive,
-    ops.PauseQueue,
-    ops.PutSchedule,
-    ops.SetSchedule,
-    ops.RunSchedule,
-    ops.BackfillSchedule,
-)
-_BY_UPTIME = (ops.AcquireLock, ops.RenewLock, ops.ReleaseLock)
-"""What no change of the wall clock may hasten or put off."""
-_WAKING_IF_FOUND = (
-    ops.Recover,
-    ops.RecoverOrphans,
-    ops.HandBackUnknown,
-    ops.FireSchedules,
-)
 
 
 class SqliteStore(SqliteInspector):
@@ -176,6 +109,8 @@ class SqliteStore(SqliteInspector):
         here.committer.submit(ops, done)
 
     def _write(self, ops: list[Op]) -> list[Any]:
+        if len(ops) == 1 and enqueue.is_plain(ops[0]):
+            return [self._enqueue_one(ops[0])]
         places: dict[type, list[int]] = {}
         for place, kind in enumerate(map(type, ops)):
             if kind in places:
@@ -184,7 +119,7 @@ class SqliteStore(SqliteInspector):
                 places[kind] = [place]
         order = list(places)
         if len(order) > 1:
-            order.sort(key=_ORDER.index)
+            order.sort(key=ORDER.index)
         answers: list[Any] = [None] * len(ops)
         here = self._here()
         try:
@@ -205,15 +140,33 @@ class SqliteStore(SqliteInspector):
             raise translated(error, self.path) from error
         self._hints.own_commits += 1
         for kind in order:
-            faultpoints.hit(f"{_name(kind)}.after_commit")
-        found = (answers[place] for kind in _WAKING_IF_FOUND for place in places.get(kind, ()))
+            faultpoints.hit(f"{fault_point(kind)}.after_commit")
+        found = (answers[place] for kind in WAKING_IF_FOUND for place in places.get(kind, ()))
         if (
-            not places.keys().isdisjoint(_WAKING)
-            or (Settle in places and _requeues(ops))
+            not places.keys().isdisjoint(WAKING)
+            or (Settle in places and requeues(ops))
             or any(found)
         ):
             self._hints.send()
         return answers
+
+    def _enqueue_one(self, op: Op) -> Accepted:
+        """Accept a plain run by one statement, which is its own transaction; most calls are so."""
+        here = self._here()
+        faultpoints.hit("enqueue.before_write")
+        try:
+            here.lock.acquire()
+            try:
+                faultpoints.hit("enqueue.before_commit")
+                accepted = enqueue.enqueue_one(here.writer, op, self.now())
+            finally:
+                here.lock.release()
+        except sqlite3.Error as error:
+            raise translated(error, self.path) from error
+        self._hints.own_commits += 1
+        faultpoints.hit("enqueue.after_commit")
+        self._hints.send()
+        return accepted
 
     def _write_kind(
         self,
@@ -223,24 +176,24 @@ class SqliteStore(SqliteInspector):
         places: list[int],
         answers: list[Any],
     ) -> None:
-        name = _name(kind)
+        name = fault_point(kind)
         faultpoints.hit(f"{name}.before_write")
-        if kind in _BATCHED:
+        if kind in BATCHED:
             first, last = places[0], places[-1] + 1
             if last - first == len(places):
-                answers[first:last] = _BATCHED[kind][1](cursor, ops[first:last], self.now())
+                answers[first:last] = BATCHED[kind][1](cursor, ops[first:last], self.now())
             else:
-                found = _BATCHED[kind][1](cursor, [ops[place] for place in places], self.now())
+                found = BATCHED[kind][1](cursor, [ops[place] for place in places], self.now())
                 for place, answer in zip(places, found, strict=True):
                     answers[place] = answer
         else:
-            verb = _SINGLE[kind][1]
+            verb = SINGLE[kind][1]
             for place in places:
                 answers[place] = verb(cursor, ops[place], self._time_for(kind))
         faultpoints.hit(f"{name}.before_commit")
 
     def _time_for(self, kind: type) -> int:
-        if kind in _BY_UPTIME:
+        if kind in BY_UPTIME:
             return self._clock.uptime()
         if kind is ops.ClaimRuns:
             # Later than every earlier claim's, since it marks what one claim took.
@@ -367,16 +320,6 @@ class SqliteStore(SqliteInspector):
                 f"program writes {self.path} too; use SQLite 3.51.3 or newer, or "
                 f"PRAGMA journal_mode = DELETE"
             )
-
-
-def _name(kind: type) -> str:
-    return (_BATCHED.get(kind) or _SINGLE[kind])[0]
-
-
-def _requeues(written: list[Op]) -> bool:
-    """Say whether some settle puts its run back into the queue."""
-    settles = [op for op in written if type(op) is Settle]
-    return Requeue in {type(op.verdict) for op in settles}
 
 
 def _split(script: str) -> list[str]:

@@ -1,0 +1,97 @@
+"""Which function writes which op, in which order, and which of them others should hear of."""
+
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+from duly.core.verdict import Requeue
+from duly.store import ops
+from duly.store.ops import Enqueue, Op, Settle
+from duly.store.sqlite import claim, enqueue, locks, operate, schedules, settle, upkeep
+
+Verb = Callable[[sqlite3.Cursor, Any, int], Any]
+
+BATCHED: dict[type, tuple[str, Verb]] = {
+    Enqueue: ("enqueue", enqueue.enqueue),
+    ops.Settle: ("settle", settle.settle),
+}
+SINGLE: dict[type, tuple[str, Verb]] = {
+    ops.RegisterWorker: ("operate", upkeep.register),
+    ops.SetProgress: ("operate", operate.set_progress),
+    ops.AddLogs: ("operate", operate.add_logs),
+    ops.Cancel: ("operate", operate.cancel),
+    ops.Redrive: ("operate", operate.redrive),
+    ops.DiscardDead: ("operate", operate.discard_dead),
+    ops.PauseQueue: ("operate", operate.pause_queue),
+    ops.ResetKey: ("operate", operate.reset_key),
+    ops.Recover: ("recover", upkeep.recover),
+    ops.RecoverOrphans: ("recover", upkeep.recover_orphans),
+    ops.HandBackUnknown: ("recover", upkeep.hand_back_unknown),
+    ops.PutSchedule: ("operate", schedules.put),
+    ops.SetSchedule: ("operate", schedules.set_state),
+    ops.RunSchedule: ("operate", schedules.run_now),
+    ops.BackfillSchedule: ("operate", schedules.backfill),
+    ops.FireSchedules: ("operate", schedules.fire),
+    ops.AcquireLock: ("operate", locks.acquire),
+    ops.RenewLock: ("operate", locks.renew),
+    ops.ReleaseLock: ("operate", locks.release),
+    ops.Tick: ("operate", upkeep.tick),
+    ops.Prune: ("operate", upkeep.prune),
+    ops.ClaimRuns: ("claim", claim.claim),
+}
+ORDER = [
+    ops.RegisterWorker,
+    ops.SetProgress,
+    ops.AddLogs,
+    ops.Settle,
+    Enqueue,
+    ops.Cancel,
+    ops.Redrive,
+    ops.DiscardDead,
+    ops.PauseQueue,
+    ops.ResetKey,
+    ops.Recover,
+    ops.RecoverOrphans,
+    ops.HandBackUnknown,
+    ops.PutSchedule,
+    ops.SetSchedule,
+    ops.RunSchedule,
+    ops.BackfillSchedule,
+    ops.FireSchedules,
+    ops.AcquireLock,
+    ops.RenewLock,
+    ops.ReleaseLock,
+    ops.Tick,
+    ops.Prune,
+    ops.ClaimRuns,
+]
+"""Within one commit: an attempt's words before its end, claims last, so that they see all."""
+
+WAKING = (
+    Enqueue,
+    ops.Redrive,
+    ops.PauseQueue,
+    ops.PutSchedule,
+    ops.SetSchedule,
+    ops.RunSchedule,
+    ops.BackfillSchedule,
+)
+BY_UPTIME = (ops.AcquireLock, ops.RenewLock, ops.ReleaseLock)
+"""What no change of the wall clock may hasten or put off."""
+WAKING_IF_FOUND = (
+    ops.Recover,
+    ops.RecoverOrphans,
+    ops.HandBackUnknown,
+    ops.FireSchedules,
+)
+
+
+def fault_point(kind: type) -> str:
+    """Return the first part of the names of an op's fault points."""
+    return (BATCHED.get(kind) or SINGLE[kind])[0]
+
+
+def requeues(written: list[Op]) -> bool:
+    """Say whether some settle puts its run back into the queue."""
+    settles = [op for op in written if type(op) is Settle]
+    return Requeue in {type(op.verdict) for op in settles}
