@@ -13,6 +13,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.servers.kinds import (
     BEHIND_PGBOUNCER,
@@ -27,6 +28,10 @@ from tests.servers.postgres import PostgresEndpoint, PostgresServer
 from tests.servers.summary import STORE_PROPERTY, WhatRan
 
 SUMMARY_FILE = ".test-summary.json"
+
+# A machine that is busy makes inputs slowly, and that is nobody's fault.
+settings.register_profile("suite", suppress_health_check=[HealthCheck.too_slow], deadline=None)
+settings.load_profile("suite")
 
 
 class Servers:

@@ -1,5 +1,7 @@
 """Tasks that run later, on time, and once, on the database an application already has."""
 
+from typing import TYPE_CHECKING, Any
+
 from duly.api.runs import Filter
 from duly.app import Duly
 from duly.context import current
@@ -26,6 +28,9 @@ from duly.errors import (
 from duly.run import Run
 from duly.task import Task
 
+if TYPE_CHECKING:
+    from duly.steps import agather, asleep, astep, await_for, gather, sleep, step, wait_for
+
 __version__ = "0.1.0"
 
 __all__ = [  # noqa: RUF022 - grouped by what they are for
@@ -36,6 +41,15 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "Run",
     "Task",
     "current",
+    # Parts of a body that run once, and what it waits for without a worker.
+    "agather",
+    "asleep",
+    "astep",
+    "await_for",
+    "gather",
+    "sleep",
+    "step",
+    "wait_for",
     # What a task raises to say what follows.
     "Discard",
     "RetryAfter",
@@ -56,3 +70,17 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "StoreUnavailable",
     "TaskNotRegistered",
 ]
+
+_STEPS = frozenset(
+    ("agather", "asleep", "astep", "await_for", "gather", "sleep", "step", "wait_for")
+)
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has that name
+    if name not in _STEPS:
+        message = f"module 'duly' has no attribute {name!r}"
+        raise AttributeError(message)
+    # Programs that only enqueue need not pay for it.
+    from duly import steps  # noqa: PLC0415
+
+    return getattr(steps, name)

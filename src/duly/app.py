@@ -14,7 +14,7 @@ from duly.api.dead import Dead
 from duly.api.queues import Queues, Workers
 from duly.api.runs import Runs
 from duly.core.key import check_key, check_name
-from duly.core.payload import CallCodec
+from duly.core.payload import CallCodec, encode_value
 from duly.core.retry import NO_RETRIES, Retry
 from duly.errors import BadOption
 from duly.events import Bus
@@ -24,6 +24,7 @@ from duly.run import Run
 from duly.settings import WorkerSettings, parse_queues, store_url
 from duly.store.ops import ResetKey
 from duly.store.protocol import Store
+from duly.store.step_ops import SendEvent
 from duly.task import (
     DEFAULT_KEY_TTL,
     Call,
@@ -221,6 +222,19 @@ class Duly:
         name = task.name if isinstance(task, Task) else check_name("task name", task)
         (known,) = self.store.apply([ResetKey(name, check_key(key), acting(actor))])
         return bool(known)
+
+    def send_event(self, name: str, payload: object = None) -> bool:
+        """Say that something has happened; runs that `wait_for` it go on.
+
+        Return whether it is news: the first word counts, and later ones change nothing.
+        """
+        op = SendEvent(check_name("event", name), encode_value(payload))
+        (is_news,) = self.store.apply([op])
+        return bool(is_news)
+
+    async def asend_event(self, name: str, payload: object = None) -> bool:
+        """As `send_event`, without blocking the event loop."""
+        return await asyncio.to_thread(self.send_event, name, payload)
 
     def lock(
         self,

@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
 
-from duly.core.record import Claim
+from duly.core.record import Claim, StepRecord
 from duly.errors import BadOption, CancelRequested, NoCurrentRun
+from duly.store.protocol import Store
+from duly.store.step_ops import EndStep
 
 Connection = Any
 """The driver's own connection."""
@@ -21,13 +23,21 @@ class Transactions(Protocol):
     def begin(self, claim: Claim) -> Connection: ...
     def abandon(self, claim: Claim) -> None: ...
     def joined(self, claim: Claim, store: object) -> Connection | None: ...
+    def record(self, claim: Claim, op: EndStep, *, commit: bool) -> bool | None: ...
 
 
 class Port(Protocol):
     """What the context needs of the worker that runs the body."""
 
-    sections: Transactions | None
-    """None where the body runs in a process of its own: no transaction crosses that border."""
+    @property
+    def store(self) -> Store | None:
+        """None where the body runs in a process of its own."""
+        ...
+
+    @property
+    def sections(self) -> Transactions | None:
+        """None there too: no transaction crosses that border."""
+        ...
 
     def progress(self, claim: Claim, fraction: float | None, text: str | None) -> None: ...
     def log(self, claim: Claim, level: str, message: str) -> None: ...
@@ -37,12 +47,13 @@ class Port(Protocol):
 class RunContext:
     """The current run, as seen from inside its body."""
 
-    __slots__ = ("_claim", "_log", "_port", "deadline")
+    __slots__ = ("_claim", "_log", "_port", "_steps", "_used", "deadline")
 
     def __init__(self, claim: Claim, port: Port, deadline: float | None) -> None:
         self._claim = claim
         self._port = port
         self._log: RunLogger | None = None
+        self._steps: dict[str, StepRecord] | None = None
         self.deadline = deadline
         """When the attempt's timeout strikes, on the clock of `duly.clock.monotonic`; or None."""
 
@@ -113,6 +124,74 @@ class RunContext:
         sections = self._port.sections
         return None if sections is None else sections.joined(self._claim, store)
 
+    # -- steps --
+
+    @property
+    def store(self) -> Store:
+        """The store that this run lies in."""
+        found = self._port.store
+        if found is None:
+            raise BadOption("a task with executor='process' cannot have steps")
+        return found
+
+    def steps(self) -> dict[str, StepRecord]:
+        """Return what was on record of this run when this attempt first asked, by name."""
+        if self._steps is None:
+            self._used: set[str] = set()
+            is_new = self._claim.claim_number == 1
+            found = [] if is_new else self.store.list_steps(self._claim.run_id)
+            self._steps = {record.name: record for record in found}
+        return self._steps
+
+    def use_step(self, name: str) -> str:
+        """Note that this attempt has come to a step; two of one name could not be told apart."""
+        self.steps()
+        if name in self._used:
+            raise BadOption(
+                f"this run has come to a step named {name!r} before: every step needs a name of "
+                f"its own, such as {name}-2"
+            )
+        self._used.add(name)
+        return name
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether this attempt has come to a step."""
+        return self._steps is not None
+
+    def unused_steps(self) -> list[str]:
+        """Return steps on record that this attempt has not come to; nothing if it had none."""
+        if self._steps is None:
+            return []
+        return [name for name in self._steps if name and name not in self._used]
+
+    def effect_key(self, name: str = "") -> str:
+        """Return a key for an outside API: the same over all attempts, another for every name.
+
+        A redrive keeps it too, unless it asks for fresh ones.
+        """
+        import hashlib  # noqa: PLC0415 - loads OpenSSL, which few need
+
+        epoch = self.steps().get("")
+        text = f"{self._claim.run_id}/{0 if epoch is None else epoch.result}/{name}"
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def begin_transaction(self) -> bool:
+        """Open this run's transaction; say whether it was not open yet."""
+        sections = self._sections()
+        is_new = sections.joined(self._claim, self.store) is None
+        sections.begin(self._claim)
+        return is_new
+
+    def abandon_transaction(self) -> None:
+        """Undo what this run's transaction wrote."""
+        self._sections().abandon(self._claim)
+
+    def record_step(self, op: EndStep, *, commit: bool) -> bool | None:
+        """Record a step in this run's transaction, and end that; None if none is open."""
+        sections = self._port.sections
+        return None if sections is None else sections.record(self._claim, op, commit=commit)
+
     def _sections(self) -> Transactions:
         sections = self._port.sections
         if sections is None:
@@ -177,6 +256,15 @@ def joined(store: object) -> Connection | None:
     """Return the open connection of the body that is calling, if it is to that store."""
     found = _current.get()
     return None if found is None else found.joined(store)
+
+
+def warn_of_unused_steps(context: RunContext) -> None:
+    """Say that a body has ended without coming to steps that are on its run's record."""
+    unused = context.unused_steps()
+    if unused:
+        context.log.warning(
+            "the code no longer has these steps, which are on record: %s", ", ".join(unused)
+        )
 
 
 def enter(context: RunContext) -> None:

@@ -5,7 +5,7 @@
     ├── BadOption                       also ValueError: an option that cannot be kept
     │   └── BadSchedule, AppNotFound
     ├── AppBroken, DuplicateTask, TaskNotRegistered
-    ├── KeyConflict, RunNotFound, RunNotFinal
+    ├── KeyConflict, RunNotFound, RunNotFinal, RunNotInterrupted
     ├── ScheduleNotFound, ScheduleEnded, ScheduleExists
     ├── LockBusy, LockLost
     ├── RunFailed, RunInterrupted, RunCancelled     raised by `run.result()`
@@ -162,6 +162,17 @@ class RunNotFinal(DulyError):
         self.state = state
 
 
+class RunNotInterrupted(DulyError):
+    """An act that is about an interrupted step met a run that has none."""
+
+    def __init__(self, run_id: str, state: str) -> None:
+        super().__init__(
+            f"run {run_id} is {state} and was not interrupted in a step; to run it again, retry it"
+        )
+        self.run_id = run_id
+        self.state = state
+
+
 class RunFailed(DulyError):
     """The run ended as failed; its message is the last attempt's error."""
 
@@ -211,6 +222,23 @@ class TransactionTooLong(DulyError):
 
 class WouldBlockItself(DulyError):
     """A caller asked for a write lock that it holds itself."""
+
+
+class Suspend(BaseException):
+    """Leaves a body that waits for something; never to be caught."""
+
+    def __init__(self, step: str, after: float) -> None:
+        super().__init__(step)
+        self.step = step
+        self.after = after
+
+
+class StepVanished(BaseException):
+    """Leaves a body that has come to a step which an earlier attempt was lost in."""
+
+    def __init__(self, step: str) -> None:
+        super().__init__(step)
+        self.step = step
 
 
 class NoCurrentRun(DulyError):

@@ -8,8 +8,8 @@ from typing import Any, Generic, Self, TypeVar
 from duly.actor import acting
 from duly.clock import monotonic
 from duly.core.key import check_run_id, check_words
-from duly.core.payload import decode_value
-from duly.core.record import AttemptRecord, LogLine, RunRecord
+from duly.core.payload import decode_value, encode_value
+from duly.core.record import AttemptRecord, LogLine, RunRecord, StepRecord
 from duly.core.states import FINAL, State
 from duly.errors import (
     RunCancelled,
@@ -17,11 +17,13 @@ from duly.errors import (
     RunInterrupted,
     RunNotFinal,
     RunNotFound,
+    RunNotInterrupted,
     WorkerTimeout,
 )
 from duly.host import Host
 from duly.limits import REASON_CHARACTERS
 from duly.store.ops import Cancel, Redrive, Redriven
+from duly.store.step_ops import ResolveStep
 
 R = TypeVar("R")
 
@@ -105,18 +107,45 @@ class Run(Generic[R]):
         actor: str | None = None,
         reason: str = "",
         arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
+        fresh_effects: bool = False,
     ) -> Self:
         """Queue it again after its end: same id, next generation.
 
-        Other `arguments` (args, kwargs) are checked against the task's signature.
+        Other `arguments` (args, kwargs) are checked against the task's signature. Its steps stay on
+        record, and `effect_key` stays the same unless `fresh_effects` are asked for.
         """
+        op = self._redrive(actor, reason, arguments)._replace(fresh_effects=fresh_effects)
+        return self._redriven(self._host.store.apply([op])[0])
+
+    def resolve(
+        self, *, done: bool, result: object = None, actor: str | None = None, reason: str = ""
+    ) -> Self:
+        """Say what became of the step that this run was interrupted in, and let it go on.
+
+        Either it is `done`, and came to that result, or it is to run again.
+        """
+        op = self._redrive(actor, reason, None)
+        steps = self._host.store.list_steps(self.id)
+        is_open = any(step.kind == "step" and not step.done for step in steps)
+        if self.state is not State.INTERRUPTED or not is_open:
+            raise RunNotInterrupted(self.id, self.state)
+        text = None if result is None else encode_value(result)
+        said = ResolveStep(self.id, op.actor, op.reason, is_done=done, result=text)
+        return self._redriven(self._host.store.apply([said, op])[1])
+
+    def _redrive(
+        self,
+        actor: str | None,
+        reason: str,
+        arguments: tuple[tuple[Any, ...], dict[str, Any]] | None,
+    ) -> Redrive:
         who, why = acting(actor), check_reason(reason)
         record = self.refresh().record
         definition = self._host.registry.find(record.task)
         text = None
         if arguments is not None:
             text = self._host.registry.get(record.task).codec.encode(*arguments)
-        op = Redrive(
+        return Redrive(
             self.id,
             who,
             why,
@@ -124,8 +153,8 @@ class Run(Generic[R]):
             generation=record.generation,
             lane=None if definition is None else definition.lane,
         )
-        (answer,) = self._host.store.apply([op])
-        redriven: Redriven = answer
+
+    def _redriven(self, redriven: Redriven) -> Self:
         if redriven.state is None:
             raise RunNotFound(self.id)
         if not redriven.done:
@@ -135,6 +164,10 @@ class Run(Generic[R]):
     def attempts(self) -> list[AttemptRecord]:
         """Return how its ended attempts went, oldest first."""
         return self._host.store.list_attempts(self.id)
+
+    def steps(self) -> list[StepRecord]:
+        """Return its steps and what it waited for, in the order in which they began."""
+        return [step for step in self._host.store.list_steps(self.id) if step.name]
 
     def logs(self, limit: int = 1_000) -> list[LogLine]:
         """Return what its attempts logged, oldest first."""

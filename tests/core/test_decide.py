@@ -16,7 +16,9 @@ from duly.core.outcome import (
     Returned,
     Snoozed,
     Stopped,
+    Suspended,
     TimedOut,
+    Vanished,
 )
 from duly.core.retry import Retry
 from duly.core.states import FINAL, HOLD_LANES, MOVES, Lane, State, lane_for
@@ -60,6 +62,7 @@ class Goes(NamedTuple):
     crashes: int = 0
     lane: str = SAME
     recorded: bool = True
+    awaits: str | None = None
 
 
 SUCCEEDED = Ends(State.SUCCEEDED, None, "42")
@@ -72,6 +75,7 @@ HELD_STOPPED = Ends(State.INTERRUPTED, "stopped")
 RETRIED = Goes(after=10.0, attempts=1, retries=1)
 RETRIED_IN_7 = Goes(after=7.0, attempts=1, retries=1)
 SNOOZED = Goes(after=30.0)
+SUSPENDED = Goes(after=60.0, awaits="paid")
 STOPPED = Goes()
 HANDED_BACK = Goes(recorded=False)
 LOST = Goes(attempts=1, lane=Lane.SUSPECT)
@@ -86,6 +90,8 @@ OUTCOMES = {
     "asked for a retry in 7 s": Raised(BOOM, retryable=True, named=True, after=7.0),
     "timed out": TimedOut(LATE),
     "snoozed for 30 s": Snoozed(30.0),
+    "waits for a step": Suspended(60.0, "paid"),
+    "a step vanished": Vanished("charge"),
     "gave in to a cancel": Cancelled("requested"),
     "discarded itself": Cancelled("discarded", "no such user any more"),
     "was stopped by us": Stopped(),
@@ -110,6 +116,8 @@ TABLE = [
     ("asked for a retry in 7 s",     RETRIED_IN_7, CANCELLED,    RETRIED_IN_7, CANCELLED),
     ("timed out",                    RETRIED,      CANCELLED,    HELD_LATE,    HELD_LATE),
     ("snoozed for 30 s",             SNOOZED,      CANCELLED,    SNOOZED,      CANCELLED),
+    ("waits for a step",             SUSPENDED,    CANCELLED,    SUSPENDED,    CANCELLED),
+    ("a step vanished",              HELD_CRASHED, HELD_CRASHED, HELD_CRASHED, HELD_CRASHED),
     ("gave in to a cancel",          CANCELLED,    CANCELLED,    CANCELLED,    CANCELLED),
     ("discarded itself",             DISCARDED,    DISCARDED,    DISCARDED,    DISCARDED),
     ("was stopped by us",            STOPPED,      CANCELLED,    HELD_STOPPED, HELD_STOPPED),
@@ -156,6 +164,7 @@ def verdict_of(expected, lane):
         CRASHES + expected.crashes,
         lane if expected.lane == SAME else expected.lane,
         expected.recorded,
+        expected.awaits,
     )
 
 
@@ -267,6 +276,8 @@ outcomes = st.one_of(
     ),
     st.builds(TimedOut, errors),
     st.builds(Snoozed, st.floats(0, 100)),
+    st.builds(Suspended, st.floats(0, 100), st.just("paid")),
+    st.builds(Vanished, st.just("charge")),
     st.builds(Cancelled, st.just("requested")),
     st.just(Stopped()),
     st.just(HandedBack()),
@@ -314,7 +325,9 @@ def test_a_hold_run_goes_back_only_if_nothing_can_have_happened_or_its_code_aske
         never_started = outcome == HandedBack() or (
             isinstance(outcome, Lost) and not outcome.started
         )
-        asked = isinstance(outcome, Snoozed) or (isinstance(outcome, Raised) and outcome.named)
+        asked = isinstance(outcome, Snoozed | Suspended) or (
+            isinstance(outcome, Raised) and outcome.named
+        )
         assert never_started or asked
 
 
@@ -325,6 +338,7 @@ def test_a_hold_run_goes_back_only_if_nothing_can_have_happened_or_its_code_aske
         ("raised", "ValueError: boom"),
         ("timed out", "AttemptTimedOut"),
         ("snoozed for 30 s", None),
+        ("waits for a step", None),
         ("gave in to a cancel", None),
         ("discarded itself", "Discard: no such user any more"),
         ("was stopped by us", "Stopped: it was still running at the end of the grace"),

@@ -96,10 +96,13 @@ class Runs:
         actor: str | None = None,
         reason: str = "",
         arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
+        fresh_effects: bool = False,
     ) -> Run[Any]:
         """Queue a final run again, perhaps with other arguments, checked against the signature."""
         run = Run[Any](self._host, run_id)
-        return run.retry(actor=actor, reason=reason, arguments=arguments)
+        return run.retry(
+            actor=actor, reason=reason, arguments=arguments, fresh_effects=fresh_effects
+        )
 
 
 def _states(state: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -11,13 +11,16 @@ from duly.core.record import (
     LogLine,
     QueueRecord,
     RunRecord,
+    StepRecord,
     WorkerRecord,
 )
 
 COUNT_CAP = 10_000
 """Stores count the runs of a queue up to one more than this."""
 
-Record = RunRecord | AttemptRecord | LogLine | Act | WorkerRecord | QueueRecord | DeadGroup
+Record = (
+    StepRecord | RunRecord | AttemptRecord | LogLine | Act | WorkerRecord | QueueRecord | DeadGroup
+)
 
 
 def run_document(run: RunRecord, view: ArgumentView) -> dict[str, Any]:

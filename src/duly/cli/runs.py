@@ -1,5 +1,6 @@
-"""`duly runs`: list, show, wait, cancel, retry."""
+"""`duly runs`: list, show, wait, cancel, retry, resolve."""
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -24,9 +25,10 @@ from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.times import iso, shown
 from duly.cli.values import Arguments, duration, json_arguments
 from duly.cli.waiting import result_text, wait_for
-from duly.core.record import Act, AttemptRecord, LogLine, RunRecord
+from duly.core.record import Act, AttemptRecord, LogLine, RunRecord, StepRecord
 from duly.core.states import State
 from duly.limits import LOG_LINES_PER_ATTEMPT, PAGE
+from duly.run import Run
 
 show_args = click.option(
     "--show-args", is_flag=True, help="Show arguments even where secret ones cannot be told."
@@ -68,11 +70,12 @@ def list_runs(
 @shared_options
 @pass_session
 def show_run(session: Session, /, *, run_id: str, show_args: bool) -> None:
-    """Show one run: its record, attempts, logs, and what operators did to it."""
+    """Show one run: its record, attempts, steps, logs, and what operators did to it."""
     app = app_of(session)
     run = app.runs.get(run_id)
     view = ArgumentView(app, session, show=show_args)
     attempts = run.attempts()
+    steps = run.steps()
     logs = run.logs(limit=LOG_LINES_PER_ATTEMPT)
     acts = app.store.list_acts(run.id, PAGE)[::-1]
     if session.as_json:
@@ -80,6 +83,7 @@ def show_run(session: Session, /, *, run_id: str, show_args: bool) -> None:
             {
                 "run": run_document(run.record, view),
                 "attempts": [document(attempt) for attempt in attempts],
+                "steps": [document(step) for step in steps],
                 "logs": [document(line) for line in logs],
                 "acts": [document(act) for act in acts],
             }
@@ -89,6 +93,7 @@ def show_run(session: Session, /, *, run_id: str, show_args: bool) -> None:
     print_fields(_fields(run.record, view, now))
     for attempt in attempts:
         _print_attempt(attempt)
+    _print_steps(steps)
     _print_logs(logs)
     _print_acts(acts)
 
@@ -145,15 +150,52 @@ def cancel_run(session: Session, /, *, run_id: str, reason: str) -> None:
 @click.option(
     "--args", "arguments", type=json_arguments, metavar="JSON", help="Other arguments, as JSON."
 )
+@click.option(
+    "--fresh-effects", is_flag=True, help="Give its effects other keys than those of before."
+)
 @shared_options
 @pass_session
 def retry_run(
-    session: Session, /, *, run_id: str, reason: str, arguments: Arguments | None
+    session: Session,
+    /,
+    *,
+    run_id: str,
+    reason: str,
+    arguments: Arguments | None,
+    fresh_effects: bool,
 ) -> None:
     """Queue a run again that has ended: same id, next generation."""
     app = app_of(session)
     edited = None if arguments is None else _edited(app, session, run_id, arguments)
-    run = app.runs.retry(run_id, reason=reason, arguments=edited)
+    run = app.runs.retry(run_id, reason=reason, arguments=edited, fresh_effects=fresh_effects)
+    _print_queued_again(app, session, run)
+
+
+@command.command("resolve")
+@click.argument("run_id", metavar="ID")
+@click.option("--done/--rerun", "done", default=None, help="It had its effect, or had not.")
+@click.option("--result", metavar="JSON", help="What the step came to; only with --done.")
+@click.option("--reason", default="", help="Kept with the run.")
+@shared_options
+@pass_session
+def resolve_run(
+    session: Session, /, *, run_id: str, done: bool | None, result: str | None, reason: str
+) -> None:
+    """Say what became of the step that a run was interrupted in, and let the run go on."""
+    if done is None:
+        raise click.UsageError("say which: --done (it had its effect) or --rerun (it had not)")
+    if result is not None and not done:
+        raise click.UsageError("--result goes with --done: a step that runs again says its own")
+    try:
+        value = None if result is None else json.loads(result)
+    except ValueError as error:
+        raise click.UsageError(f"--result is not JSON: {error}") from error
+    app = app_of(session)
+    run = app.runs.get(run_id).resolve(done=done, result=value, reason=reason)
+    _print_queued_again(app, session, run)
+
+
+def _print_queued_again(app: Duly, session: Session, run: Run[Any]) -> None:
     if session.as_json:
         view = ArgumentView(app, session, show=False)
         print_json({"run": run_document(run.record, view)})
@@ -221,6 +263,14 @@ def _print_attempt(attempt: AttemptRecord) -> None:
         print_block(attempt.traceback, indent="  ")
     elif attempt.error:
         print_block(attempt.error, indent="  ")
+
+
+def _print_steps(steps: list[StepRecord]) -> None:
+    if steps:
+        print_heading("steps")
+    for step in steps:
+        state = "done" if step.done else "begun" if step.kind == "step" else "waits"
+        print_line(f"  {iso(step.began_at)} {state:5} {step.kind:6} {step.name}")
 
 
 def _print_logs(logs: list[LogLine]) -> None:

@@ -44,6 +44,20 @@ class Snoozed(NamedTuple):
     after: float
 
 
+class Suspended(NamedTuple):
+    """The body waits for something, and gives its slot back meanwhile; it costs nothing."""
+
+    after: float
+    """Seconds until it goes on in any case."""
+    step: str
+
+
+class Vanished(NamedTuple):
+    """An earlier attempt was lost in the midst of a step that must not be begun twice."""
+
+    step: str
+
+
 class Cancelled(NamedTuple):
     """The body gave in to a cancel request, or discarded itself."""
 
@@ -68,13 +82,26 @@ class Lost(NamedTuple):
     overdue: bool = False
 
 
-Outcome = Returned | Raised | TimedOut | Snoozed | Cancelled | Stopped | HandedBack | Lost
+Outcome = (
+    Returned
+    | Raised
+    | TimedOut
+    | Snoozed
+    | Suspended
+    | Vanished
+    | Cancelled
+    | Stopped
+    | HandedBack
+    | Lost
+)
 
 OUTCOME_NAMES: dict[type, str] = {
     Returned: "returned",
     Raised: "raised",
     TimedOut: "timed_out",
     Snoozed: "snoozed",
+    Suspended: "suspended",
+    Vanished: "vanished",
     Cancelled: "cancelled",
     Stopped: "stopped",
     HandedBack: "handed_back",

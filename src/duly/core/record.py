@@ -155,6 +155,23 @@ class DeadGroup(NamedTuple):
     sample_id: str
 
 
+class StepRecord(NamedTuple):
+    """A step of a run, or something that it waits for."""
+
+    run_id: str
+    name: str
+    kind: str
+    """Of what kind: step, sleep, wait, gather; or epoch, which counts redrives with fresh keys."""
+    done: bool
+    awaited: str | None
+    """The name of an event, or the ids of child runs as JSON."""
+    wake_at: int | None
+    result: str | None
+    claim_number: int
+    began_at: int
+    ended_at: int | None
+
+
 class ScheduleRecord(NamedTuple):
     """A schedule as it stands in the store."""
 

@@ -51,3 +51,7 @@ HOLD_LANES = frozenset({Lane.LOOP_HOLD, Lane.THREAD_HOLD, Lane.PROCESS_HOLD})
 def lane_for(executor: str, *, hold: bool) -> Lane:
     """Name the lane of a task by where its body runs and whether a crash holds it."""
     return Lane(f"{executor}-hold" if hold else executor)
+
+
+PARENT_TAG = "duly.parent"
+"""The tag of a child run that names the run which waits for it."""

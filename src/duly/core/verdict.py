@@ -12,7 +12,9 @@ from duly.core.outcome import (
     Returned,
     Snoozed,
     Stopped,
+    Suspended,
     TimedOut,
+    Vanished,
 )
 from duly.core.retry import NO_RETRIES, Retry
 from duly.core.states import HOLD_LANES, Lane, State
@@ -37,6 +39,8 @@ class Requeue(NamedTuple):
     lane: str
     recorded: bool = True
     """Whether an attempt is written to the run's history; a hand-back was none."""
+    awaits: str | None = None
+    """The step whose end the run waits for; if that is there already, it goes on at once."""
 
 
 Verdict = Finish | Requeue
@@ -71,6 +75,8 @@ def decide(run: Standing, outcome: Outcome, policy: Policy, *, jitter: float) ->
             return Finish(State.SUCCEEDED, None, result)
         case Cancelled(cause):
             return Finish(State.CANCELLED, cause)
+        case Vanished():
+            return Finish(State.INTERRUPTED, "crashed")
         case Lost(started=True, overdue=True) | TimedOut() if hold:
             return Finish(State.INTERRUPTED, "timed_out")
         case Lost(started=True) if hold:
@@ -85,6 +91,9 @@ def decide(run: Standing, outcome: Outcome, policy: Policy, *, jitter: float) ->
             return _again(run, run.lane, recorded=True)
         case Snoozed(after):
             return _again(run, policy.lane or run.lane, after=after, recorded=True)
+        case Suspended(after, step):
+            again = _again(run, policy.lane or run.lane, after=after, recorded=True)
+            return again._replace(awaits=step)
         case TimedOut() | Lost(overdue=True):
             return _retry(run, policy, cause="timed_out", jitter=jitter)
         case Raised(retryable=False, cause=cause):
@@ -132,6 +141,12 @@ def describe(outcome: Outcome) -> ErrorText | None:
             return error
         case Cancelled(reason=reason) if reason:
             return ErrorText("Discard", reason, "", "")
+        case Vanished(step):
+            message = (
+                f"step {step!r} had begun when its attempt vanished, and must not begin twice: "
+                f"find out what became of it, then `duly runs resolve ID --done` or `--rerun`"
+            )
+            return ErrorText("StepVanished", message, "", f"vanished {step}"[:64])
         case Lost(started=True):
             return ErrorText("Lost", "its worker process died or was fenced off", "", "lost")
         case Stopped():

@@ -14,7 +14,9 @@ from duly.core.outcome import (
     Raised,
     Returned,
     Snoozed,
+    Suspended,
     TimedOut,
+    Vanished,
 )
 from duly.errors import (
     AttemptTimedOut,
@@ -24,6 +26,8 @@ from duly.errors import (
     PayloadError,
     RetryAfter,
     Snooze,
+    StepVanished,
+    Suspend,
 )
 from duly.limits import DELAY_SECONDS, ERROR_CHARACTERS, TRACEBACK_CHARACTERS
 from duly.registry import Definition
@@ -117,6 +121,10 @@ def outcome_of(error: BaseException, definition: Definition) -> Outcome:
         case RetryAfter(seconds=seconds):
             after = max(0.0, float(seconds))
             return Raised(error_text(error), retryable=True, named=True, after=after)
+        case Suspend(step=step, after=after):
+            return Suspended(after, step)
+        case StepVanished(step=step):
+            return Vanished(step)
         case CancelRequested() | asyncio.CancelledError():
             return Cancelled("requested")
         case AttemptTimedOut():

@@ -25,7 +25,7 @@ class Journal:
         store: Store,
         is_cancelled: Callable[[Claim], bool],
     ) -> None:
-        self._store = store
+        self.store = store
         self.is_cancelled = is_cancelled
         self.sections: Transactions | None = None
         self._clock = SystemClock()
@@ -75,7 +75,7 @@ class Journal:
                 ops = [op for run_id in {*self._lines, *self._progress} for op in self._pop(run_id)]
             if ops:
                 try:
-                    self._store.apply(ops)
+                    self.store.apply(ops)
                 except OUTAGES:
                     self._put_back(ops, {claim.run_id: claim for claim in claims})
                     raise

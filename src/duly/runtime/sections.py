@@ -13,6 +13,7 @@ from duly.runtime.hand import Hand, Held
 from duly.runtime.settler import Settler
 from duly.store.ops import Settled
 from duly.store.protocol import Section, Store
+from duly.store.step_ops import EndStep
 
 
 class _Open(NamedTuple):
@@ -36,7 +37,7 @@ class Sections:
     def connection(self, claim: Claim) -> Any:  # noqa: ANN401 - the driver's own connection
         """Return the connection of a task that was defined with `transaction=True`."""
         held = self._hand.get(claim.run_id)
-        if held is None or not held.definition.transaction:
+        if held is None or not (held.definition.transaction or claim.run_id in self._open):
             raise BadOption(
                 "current().connection belongs to tasks defined with @app.task(transaction=True); "
                 "others can end with `with duly.current().transaction() as connection:`"
@@ -64,6 +65,16 @@ class Sections:
         if found is None or store is not self._store or found.thread != threading.get_ident():
             return None
         return found.section.connection
+
+    def record(self, claim: Claim, op: EndStep, *, commit: bool) -> bool | None:
+        """Record a step in the open transaction, and end that if asked to; None if none is open."""
+        found = self._open.get(claim.run_id)
+        if found is None or found.thread != threading.get_ident():
+            return None
+        if not commit:
+            return found.section.record(op)
+        del self._open[claim.run_id]
+        return found.section.record_and_commit(op)
 
     def conclude(self, held: Held, outcome: Outcome, seconds: float) -> Outcome | None:
         """End a body's transaction: commit it with the completion, or roll it back.

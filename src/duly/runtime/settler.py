@@ -1,5 +1,6 @@
 """Records how attempts ended, in batches, on its own thread or on a runner's that is free."""
 
+import json
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -8,7 +9,7 @@ from typing import Any
 from duly.clock import jitter, monotonic
 from duly.core.outcome import OUTCOME_NAMES, ErrorText, Outcome, Returned
 from duly.core.record import Claim, from_fields
-from duly.core.states import State
+from duly.core.states import PARENT_TAG, State
 from duly.core.verdict import Finish, Standing, decide, describe
 from duly.errors import OUTAGES
 from duly.events import AttemptEnded, Bus, ClaimWasLost, EngineFailed, StoreFailed
@@ -19,6 +20,7 @@ from duly.runtime.report import Ended
 from duly.runtime.slots import Slots
 from duly.store.ops import ClaimRuns, Settle, Settled
 from duly.store.protocol import Store
+from duly.store.step_ops import WakeRuns
 
 _BATCH = 500
 _FIRST_PAUSE = 0.05
@@ -225,14 +227,21 @@ class Settler:
         recorded, refused = Settled.DONE, Settled.CANCEL_REQUESTED
         done: list[Held] = []
         again: list[Ended] = []
+        parents: set[str] = set()
         for item, op, answer in zip(batch, ops, answers, strict=True):
             if answer is refused:
                 again.append(item)
                 continue
             done.append(item.held)
+            tags = item.held.claim.tags
+            if tags is not None and PARENT_TAG in tags:
+                # Should this be lost, a look at all that wait makes up for it.
+                parents.add(str(json.loads(tags)[PARENT_TAG]))
             if answer is not recorded or op.outcome != "returned" or tells_successes:
                 self._tell(item.held.claim, op, answer)
         self._hand.release(done)
+        if parents:
+            self._store.submit([WakeRuns(tuple(parents))], lambda _answers: None)
         return again
 
     def _tell(self, claim: Claim, op: Settle, answer: Settled) -> None:

@@ -17,6 +17,7 @@ from duly.runtime.settler import Settler
 from duly.runtime.slots import Slots
 from duly.store.ops import FireSchedules, Prune, Tick, Ticked
 from duly.store.protocol import Store
+from duly.store.step_ops import RecheckWaits
 
 _IDLE_PAUSE = 5.0
 """Where hints are heard, polling is there for the hint that was lost with its sender."""
@@ -24,6 +25,7 @@ _PARKED_PAUSE = 5.0
 _SHORTEST_PAUSE = 0.02
 _STALE_SECONDS = 0.5
 _RECONCILE_PAUSE = 60.0
+_RECHECK_PAUSE = 30.0
 _FIRING_SECONDS = 1
 _WHEN_CALLED = 3600.0
 _PRUNE_PAUSE = 120.0
@@ -48,6 +50,8 @@ class Promoter:
         self._look_for_runs = look_for_runs
         self._fire = fire
         self._parked_looked_at = 0.0
+        self._recheck_at = 0.0
+        self._recheck_from = ""
 
     def tick(self) -> float:
         """Look once; do what is due."""
@@ -73,6 +77,8 @@ class Promoter:
                 self._look_for_runs()
             if TICK_BATCH in {result.promoted, result.parked, result.expired}:
                 return 0.0
+        if peek.awaits and now >= self._recheck_at and self._recheck(now):
+            return 0.0
         if peek.ready:
             self._look_for_runs()
         longest = _IDLE_PAUSE if self._store.hears_hints() else POLL_SECONDS
@@ -83,6 +89,13 @@ class Promoter:
         if soonest is None:
             return longest
         return min(longest, max(_SHORTEST_PAUSE, soonest / MICROSECONDS))
+
+    def _recheck(self, now: float) -> bool:
+        """Look at some of all runs that wait for something, lest a lost wake-up stay lost."""
+        (found,) = self._store.apply([RecheckWaits(self._recheck_from, TICK_BATCH)])
+        self._recheck_from = found.after
+        self._recheck_at = now + (_STALE_SECONDS if found.after else _RECHECK_PAUSE)
+        return bool(found.roused)
 
 
 class Scheduler:

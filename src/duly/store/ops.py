@@ -12,6 +12,7 @@ from typing import NamedTuple
 from duly.core.outcome import ErrorText
 from duly.core.record import HeldRun
 from duly.core.verdict import Verdict
+from duly.store.step_ops import StepOp
 
 # -- ops of the engine ---------------------------------------------------------------------------
 
@@ -204,6 +205,8 @@ class Redrive(NamedTuple):
     generation: int | None = None
     """Only if it is still in this generation, so that two redrives at once redrive once."""
     lane: str | None = None
+    fresh_effects: bool = False
+    """Whether its effects get other keys than before."""
 
 
 class Redriven(NamedTuple):
@@ -386,4 +389,5 @@ Op = (
     | AcquireLock
     | RenewLock
     | ReleaseLock
+    | StepOp
 )

@@ -13,11 +13,13 @@ from duly.core.record import (
     QueueRecord,
     RunRecord,
     ScheduleRecord,
+    StepRecord,
     WorkerRecord,
 )
 from duly.errors import TransactionTooLong
 from duly.store.ops import Accepted, Enqueue, Op, Settle, Settled
 from duly.store.schema import MigratableStore
+from duly.store.step_ops import EndStep
 
 
 class RunFilter(NamedTuple):
@@ -45,6 +47,8 @@ class Peek(NamedTuple):
     """Microseconds until a waiting run becomes due or a queued one expires."""
     next_fire_in: int | None
     """Microseconds until a schedule must be looked at."""
+    awaits: bool
+    """Whether some run waits for an event or for child runs."""
 
 
 class ScheduleFilter(NamedTuple):
@@ -79,6 +83,7 @@ class Inspector(Protocol):
     def get_states(self, run_ids: Sequence[str]) -> dict[str, str]: ...
     def list_runs(self, which: RunFilter) -> list[RunRecord]: ...
     def list_attempts(self, run_id: str) -> list[AttemptRecord]: ...
+    def list_steps(self, run_id: str) -> list[StepRecord]: ...
     def list_logs(self, run_id: str, limit: int) -> list[LogLine]: ...
     def list_acts(self, subject: str | None, limit: int) -> list[Act]: ...
     def list_workers(self) -> list[WorkerRecord]: ...
@@ -104,6 +109,14 @@ class Section(Protocol):
     @property
     def connection(self) -> Any: ...  # noqa: ANN401 - the driver's own connection, for the user
     def settle_and_commit(self, op: Settle) -> Settled: ...
+    def record(self, op: EndStep) -> bool:
+        """Write down what a step came to, as a part of the transaction."""
+        ...
+
+    def record_and_commit(self, op: EndStep) -> bool:
+        """Write down what a step came to, and end the transaction with it."""
+        ...
+
     def rollback(self) -> None: ...
 
 

@@ -9,7 +9,7 @@ from contextvars import Context, copy_context
 from typing import Any
 
 from duly.clock import monotonic
-from duly.context import Port, RunContext, enter
+from duly.context import Port, RunContext, enter, warn_of_unused_steps
 from duly.core.outcome import Cancelled, Outcome, Returned
 from duly.core.record import from_fields
 from duly.runtime.attempt import await_body
@@ -157,10 +157,13 @@ class EventLoopRunner:
         started_at = held.started_at or monotonic()
         timeout = definition.timeout
         deadline = None if timeout is None else started_at + timeout
-        enter(RunContext(claim, self._port, deadline))
+        context = RunContext(claim, self._port, deadline)
+        enter(context)
         outcome: Outcome
         if held.cancel is None:
             outcome = await await_body(definition, claim.arguments)
+            if context.has_steps:
+                warn_of_unused_steps(context)
         else:
             outcome = Cancelled("requested")  # Before it could begin.
         self._ended_at = monotonic()

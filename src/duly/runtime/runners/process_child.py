@@ -22,6 +22,7 @@ from duly.runtime.dying import die_with_parent
 class PipePort:
     """Passes what the body says to the worker."""
 
+    store = None
     sections: Transactions | None = None
 
     def __init__(self, requests: TextIO, replies: TextIO) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from contextvars import copy_context
 
 from duly.clock import monotonic
-from duly.context import Port, RunContext, enter
-from duly.core.outcome import Outcome
+from duly.context import Port, RunContext, enter, warn_of_unused_steps
+from duly.core.outcome import Outcome, Returned
 from duly.errors import AttemptTimedOut, CancelRequested
 from duly.runtime.attempt import call_body, check_arguments, outcome_of
 from duly.runtime.hand import Hand, Held
@@ -108,7 +108,10 @@ class ThreadRunner:
 
 def _call_within(context: RunContext, held: Held) -> Outcome:
     enter(context)
-    return call_body(held.definition, held.claim.arguments)
+    outcome = call_body(held.definition, held.claim.arguments)
+    if type(outcome) is Returned:
+        warn_of_unused_steps(context)
+    return outcome
 
 
 class _Body:

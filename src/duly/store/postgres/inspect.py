@@ -13,10 +13,12 @@ from duly.core.record import (
     QueueRecord,
     RunRecord,
     ScheduleRecord,
+    StepRecord,
     WorkerRecord,
 )
 from duly.core.states import DEAD
 from duly.store.postgres.columns import is_run_id, texts
+from duly.store.postgres.steps import SQL as STEPS
 from duly.store.protocol import Peek, RunFilter, ScheduleFilter
 from duly.store.statements import load
 
@@ -68,6 +70,12 @@ class PostgresInspector:
         if not is_run_id(run_id):
             return []
         return [AttemptRecord(*row) for row in self._query(SQL["attempts"], {"run_id": run_id})]
+
+    def list_steps(self, run_id: str) -> list[StepRecord]:
+        """Return the steps of a run, in the order in which they began."""
+        if not is_run_id(run_id):
+            return []
+        return [StepRecord._make(row) for row in self._query(STEPS["all"], {"run_id": run_id})]
 
     def list_logs(self, run_id: str, limit: int) -> list[LogLine]:
         """Return the log lines of a run, oldest first."""

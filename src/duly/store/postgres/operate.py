@@ -23,6 +23,7 @@ from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "operate")
 JOURNAL = load("duly.store.postgres", "journal")
+STEPS = load("duly.store.postgres", "steps")
 
 _LOOKS = 20
 """How often to look for a run that moves from table to table under our eyes."""
@@ -63,6 +64,8 @@ def redrive(session: Session, op: Redrive) -> Redriven:
     }
     if not _count(session, SQL["revive"], revival):
         return Redriven(done=False, state=_state(session, op.run_id))
+    if op.fresh_effects:
+        session.execute(STEPS["next_epoch"], {"run_id": op.run_id})
     act = "redrive" if op.arguments is None else "edit and redrive"
     record_act(session, op.actor, act, op.run_id, op.reason)
     return Redriven(done=True, state=State.QUEUED)

@@ -1,8 +1,9 @@
 """A transaction of the user's in the store's database that ends with its run's completion."""
 
 import threading
+from collections.abc import Callable
 from contextlib import closing, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg.rows import tuple_row
@@ -16,6 +17,10 @@ from duly.store.postgres.connection import Session, connect, end_session
 from duly.store.postgres.failures import is_fatal, translated
 from duly.store.postgres.lending import Sessions
 from duly.store.postgres.settle import SQL, is_recorded, place_of, settle
+from duly.store.postgres.steps import end, has_ended
+from duly.store.step_ops import EndStep
+
+T = TypeVar("T")
 
 
 class PostgresSection:
@@ -59,6 +64,44 @@ class PostgresSection:
 
     def settle_and_commit(self, op: Settle) -> Settled:
         """Write the completion, fenced, and commit all; a lost claim rolls all back."""
+
+        def write(session: Session) -> Settled:
+            session.prepare_to_settle()
+            (answer,) = settle(session, [op])
+            return answer
+
+        def was_written(session: Session) -> bool:
+            rows: list[tuple[Any, ...]] = session.execute(
+                SQL["recorded"], place_of([op])
+            ).fetchall()
+            return is_recorded(op, rows[0])
+
+        return self._commit_with(write, _is_settled, op.run_id, was_written)
+
+    def record_and_commit(self, op: EndStep) -> bool:
+        """Write down what a step came to, and end the transaction with it."""
+        return self._commit_with(
+            lambda session: end(session, op),
+            bool,
+            op.run_id,
+            lambda session: has_ended(session, op),
+        )
+
+    def record(self, op: EndStep) -> bool:
+        """Write down what a step came to, as a part of the transaction."""
+        session = self.connection
+        try:
+            return end(session, op)
+        except psycopg.Error as error:
+            raise self._worded(error) from error
+
+    def _commit_with(
+        self,
+        write: Callable[[Session], T],
+        is_done: Callable[[T], bool],
+        run_id: str,
+        was_written: Callable[[Session], bool],
+    ) -> T:
         session = self.connection
         with self._ending:
             if self.too_long is not None:
@@ -67,11 +110,10 @@ class PostgresSection:
                 faultpoints.hit("transaction.before_settle")
                 session.is_lent = False
                 _restore(session)
-                session.prepare_to_settle()
-                (answer,) = settle(session, [op])
-                if answer is Settled.DONE:
+                answer = write(session)
+                if is_done(answer):
                     faultpoints.hit("transaction.before_commit")
-                    self._commit(session, op)
+                    self._commit(session, run_id, was_written)
                     faultpoints.hit("transaction.after_commit")
             except psycopg.Error as error:
                 raise self._worded(error) from error
@@ -120,30 +162,26 @@ class PostgresSection:
         finally:
             self._sessions.give_back(session)
 
-    def _commit(self, session: Session, op: Settle) -> None:
+    def _commit(
+        self, session: Session, run_id: str, was_written: Callable[[Session], bool]
+    ) -> None:
         try:
             session.commit()
         except psycopg.Error as error:
             if not session.closed and not is_fatal(error):
                 raise
             session.close()
-            if not self._was_committed(session, op):
+            if not self._was_committed(session, was_written):
                 raise StoreUnavailable(
-                    f"{self._address.shown_url}: the connection was lost while run {op.run_id} "
+                    f"{self._address.shown_url}: the connection was lost while run {run_id} "
                     f"was being committed, and nothing of it was written; it can run again"
                 ) from error
 
-    def _was_committed(self, lost: Session, op: Settle) -> bool:
-        """Read back, once the old backend is gone, whether this run's completion is there."""
-        session = connect(self._address, {})
-        try:
+    def _was_committed(self, lost: Session, was_written: Callable[[Session], bool]) -> bool:
+        """Read back, once the old backend is gone, whether what it was to commit is there."""
+        with closing(connect(self._address, {})) as session:
             end_session(session, lost, self._address)
-            rows: list[tuple[Any, ...]] = session.execute(
-                SQL["recorded"], place_of([op])
-            ).fetchall()
-        finally:
-            session.close()
-        return is_recorded(op, rows[0])
+            return was_written(session)
 
     def _worded(self, error: psycopg.Error) -> StoreError:
         if isinstance(error, psycopg.errors.InFailedSqlTransaction):
@@ -158,3 +196,7 @@ def _restore(session: Session) -> None:
     """Undo what the body may have set for its own convenience."""
     session.row_factory = tuple_row
     session.cursor_factory = psycopg.Cursor
+
+
+def _is_settled(answer: Settled) -> bool:
+    return answer is Settled.DONE

@@ -1,6 +1,6 @@
 """Recording how attempts ended: the only place that ends one."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -11,6 +11,7 @@ from duly.core.verdict import Finish, Requeue
 from duly.store.ops import Settle, Settled
 from duly.store.postgres.columns import flags, numbers, optional_texts, texts
 from duly.store.postgres.connection import Line, Session
+from duly.store.postgres.steps import awake
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "settle")
@@ -31,6 +32,11 @@ def settle_alone(line: Line, ops: Sequence[Settle]) -> list[Settled]:
         if not again:
             ((finished,),) = session.execute_alone(SQL["finish"], _endings(finishing))
             return _answers(session, ops, finished=finished, requeued=set())
+        if _awaiting(again):
+            session.begin()
+            answers = settle(session, ops)
+            session.commit_now()
+            return answers
         with session.pipeline():
             session.begin()
             first = session.execute(SQL["finish"], _endings(finishing)) if finishing else None
@@ -49,7 +55,9 @@ def settle(session: Session, ops: Sequence[Settle]) -> list[Settled]:
     if finishing:
         finished = _count(session.execute(SQL["finish"], _endings(finishing)))
     if again:
-        requeued = set(session.execute(SQL["requeue"], _requeues(again)).fetchall())
+        awaiting = _awaiting(again)
+        roused = awake(session, awaiting) if awaiting else set()
+        requeued = set(session.execute(SQL["requeue"], _requeues(again, roused)).fetchall())
     return _answers(session, ops, finished=finished, requeued=requeued)
 
 
@@ -85,9 +93,26 @@ def _endings(ops: Sequence[Settle]) -> dict[str, str | None]:
     }
 
 
-def _requeues(ops: Sequence[Settle]) -> dict[str, str | None]:
+def _awaiting(ops: Sequence[Settle]) -> list[tuple[str, str]]:
+    """Return which runs are to wait for which of their steps."""
+    verdicts = [(op.run_id, op.verdict) for op in ops]
+    return [
+        (run_id, verdict.awaits)
+        for run_id, verdict in verdicts
+        if isinstance(verdict, Requeue) and verdict.awaits is not None
+    ]
+
+
+def _requeues(
+    ops: Sequence[Settle], roused: Collection[str] = frozenset()
+) -> dict[str, str | None]:
+    """Return the columns of those that queue again; the roused ones at once."""
     verdicts = [op.verdict for op in ops if isinstance(op.verdict, Requeue)]
-    afters, attempts, retries_used, crashes, lanes, recorded = zip(*verdicts, strict=True)
+    afters, attempts, retries_used, crashes, lanes, recorded, _ = zip(*verdicts, strict=True)
+    if roused:
+        afters = tuple(
+            0.0 if op.run_id in roused else after for op, after in zip(ops, afters, strict=True)
+        )
     return _outcomes(ops) | {
         "lanes": texts(lanes),
         "attempts": numbers(attempts),

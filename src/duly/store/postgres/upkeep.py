@@ -116,6 +116,7 @@ def prune(session: Session, op: Prune) -> int:
         dropped = session.execute(PRUNE["drop_runs"], place)
         session.execute(PRUNE["drop_keys"], place)
         session.execute(PRUNE["drop_firings"], place)
+        session.execute(PRUNE["drop_events"], place)
         session.execute(PRUNE["drop_workers"], place)
     ((count,),) = dropped.fetchall()
     return int(count)

@@ -13,10 +13,10 @@ from duly import faultpoints
 from duly.clock import jitter, monotonic
 from duly.core.verdict import Finish
 from duly.errors import StoreUnavailable
-from duly.store import ops
+from duly.store import ops, step_ops
 from duly.store.committer import Committer, Done
 from duly.store.ops import Op
-from duly.store.postgres import locks, operate, schedules, upkeep
+from duly.store.postgres import locks, operate, schedules, steps, upkeep
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import Claimer
 from duly.store.postgres.connection import HOT, UPKEEP, Line, Session
@@ -35,6 +35,7 @@ _OPERATIONS: dict[type, tuple[str, _Verb]] = {
     ops.RegisterWorker: ("operate", upkeep.register),
     ops.SetProgress: ("operate", operate.set_progress),
     ops.AddLogs: ("operate", operate.add_logs),
+    step_ops.ResolveStep: ("operate", steps.resolve),
     ops.Cancel: ("operate", operate.cancel),
     ops.Redrive: ("operate", operate.redrive),
     ops.DiscardDead: ("operate", operate.discard_dead),
@@ -50,6 +51,12 @@ _OPERATIONS: dict[type, tuple[str, _Verb]] = {
     ops.AcquireLock: ("operate", locks.acquire),
     ops.RenewLock: ("operate", locks.renew),
     ops.ReleaseLock: ("operate", locks.release),
+    step_ops.BeginStep: ("operate", steps.begin),
+    step_ops.EndStep: ("operate", steps.end),
+    step_ops.ForgetStep: ("operate", steps.forget),
+    step_ops.SendEvent: ("operate", steps.send_event),
+    step_ops.WakeRuns: ("operate", steps.wake),
+    step_ops.RecheckWaits: ("operate", steps.recheck),
     ops.Tick: ("operate", upkeep.tick),
     ops.Prune: ("operate", upkeep.prune),
 }
@@ -77,8 +84,9 @@ _WAKING = (
     ops.SetSchedule,
     ops.RunSchedule,
     ops.BackfillSchedule,
+    step_ops.SendEvent,
 )
-_WAKING_IF_FOUND = (ops.Recover, ops.RecoverOrphans, ops.FireSchedules)
+_WAKING_IF_FOUND = (ops.Recover, ops.RecoverOrphans, ops.FireSchedules, step_ops.WakeRuns)
 
 
 class _Part(NamedTuple):

@@ -16,10 +16,13 @@ from duly.core.record import (
     QueueRecord,
     RunRecord,
     ScheduleRecord,
+    StepRecord,
     WorkerRecord,
 )
 from duly.core.states import DEAD
 from duly.store.protocol import Peek, RunFilter, ScheduleFilter
+from duly.store.sqlite.steps import SQL as STEPS
+from duly.store.sqlite.steps import as_record
 from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "inspect")
@@ -54,6 +57,10 @@ class SqliteInspector:
         """Return the ended attempts of a run, oldest first."""
         return [AttemptRecord(*row) for row in self._query(SQL["attempts"], {"run_id": run_id})]
 
+    def list_steps(self, run_id: str) -> list[StepRecord]:
+        """Return the steps of a run, in the order in which they began."""
+        return [as_record(row) for row in self._query(STEPS["all"], {"run_id": run_id})]
+
     def list_logs(self, run_id: str, limit: int) -> list[LogLine]:
         """Return the log lines of a run, oldest first."""
         rows = self._query(SQL["logs"], {"run_id": run_id, "limit": limit})
@@ -85,11 +92,12 @@ class SqliteInspector:
 
     def peek(self) -> Peek:
         """Look whether there is something to do."""
-        ready, suspect, parked, due_at, look_at = self._query(SQL["peek"], {})[0]
+        ready, suspect, parked, due_at, look_at, awaits = self._query(SQL["peek"], {})[0]
         now = self.now()
         next_due_in = None if due_at is None else due_at - now
         next_fire_in = None if look_at is None else look_at - now
-        return Peek(bool(ready), bool(suspect), bool(parked), next_due_in, next_fire_in)
+        flags = bool(ready), bool(suspect), bool(parked)
+        return Peek(*flags, next_due_in, next_fire_in, bool(awaits))
 
     def list_schedules(self, which: ScheduleFilter) -> list[ScheduleRecord]:
         """Return schedules by name."""

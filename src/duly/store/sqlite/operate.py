@@ -19,6 +19,7 @@ from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "operate")
 JOURNAL = load("duly.store.sqlite", "journal")
+STEPS = load("duly.store.sqlite", "steps")
 
 
 def cancel(cursor: sqlite3.Cursor, op: Cancel, now: int) -> str | None:
@@ -73,6 +74,8 @@ def redrive(cursor: sqlite3.Cursor, op: Redrive, now: int) -> Redriven:
     cursor.execute(SQL["keep_last_attempt"], place)
     cursor.execute(SQL["drop_revived"], place)
     cursor.execute(SQL["hold_key_again"], place)
+    if op.fresh_effects:
+        cursor.execute(STEPS["next_epoch"], place | {"now": now})
     act = "redrive" if op.arguments is None else "edit and redrive"
     record_act(cursor, op.actor, act, op.run_id, op.reason, now)
     return Redriven(done=True, state=State.QUEUED)

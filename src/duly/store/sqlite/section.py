@@ -2,7 +2,8 @@
 
 import sqlite3
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from duly import faultpoints
 from duly.errors import TransactionTooLong
@@ -10,9 +11,13 @@ from duly.limits import SQLITE_SECTION_SECONDS
 from duly.store.ops import Settle, Settled
 from duly.store.sqlite.connection import connect, driver_errors
 from duly.store.sqlite.settle import settle
+from duly.store.sqlite.steps import end
+from duly.store.step_ops import EndStep
 
 if TYPE_CHECKING:
     from duly.store.sqlite.store import SqliteStore
+
+T = TypeVar("T")
 
 
 class SqliteSection:
@@ -57,6 +62,20 @@ class SqliteSection:
 
     def settle_and_commit(self, op: Settle) -> Settled:
         """Write the completion, fenced, and commit all; a lost claim rolls all back."""
+        return self._commit_with(lambda cursor, now: settle(cursor, [op], now)[0], _is_settled)
+
+    def record_and_commit(self, op: EndStep) -> bool:
+        """Write down what a step came to, and end the transaction with it."""
+        return self._commit_with(lambda cursor, now: end(cursor, op, now), bool)
+
+    def record(self, op: EndStep) -> bool:
+        """Write down what a step came to, as a part of the transaction."""
+        with driver_errors(self._store.path):
+            return end(self.connection.cursor(), op, self._store.now())
+
+    def _commit_with(
+        self, write: Callable[[sqlite3.Cursor, int], T], is_done: Callable[[T], bool]
+    ) -> T:
         connection = self.connection
         with self._ending:
             if self.too_long is not None:
@@ -65,8 +84,8 @@ class SqliteSection:
             try:
                 with driver_errors(self._store.path):
                     faultpoints.hit("transaction.before_settle")
-                    (answer,) = settle(connection.cursor(), [op], self._store.now())
-                    if answer is Settled.DONE:
+                    answer = write(connection.cursor(), self._store.now())
+                    if is_done(answer):
                         faultpoints.hit("transaction.before_commit")
                         connection.execute("COMMIT")
                         faultpoints.hit("transaction.after_commit")
@@ -123,3 +142,7 @@ class SqliteSection:
             is_ours = self._ender == threading.get_ident()
             return sqlite3.SQLITE_OK if is_ours else sqlite3.SQLITE_DENY
         return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION else sqlite3.SQLITE_OK
+
+
+def _is_settled(answer: Settled) -> bool:
+    return answer is Settled.DONE

@@ -8,6 +8,7 @@ from duly.core.outcome import ErrorText
 from duly.core.verdict import Finish, Requeue
 from duly.store.ops import Settle, Settled
 from duly.store.sqlite.bulk import execute_rows
+from duly.store.sqlite.steps import is_awake
 from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "settle")
@@ -92,6 +93,8 @@ def _requeue(cursor: sqlite3.Cursor, op: Settle, now: int) -> Settled:
         facts |= {"error": error, "traceback": traceback}
         cursor.execute(SQL["record_attempt"], place | facts)
     after = int(verdict.after * 1_000_000)
+    if verdict.awaits is not None and is_awake(cursor, op.run_id, verdict.awaits):
+        after = 0
     cursor.execute(
         SQL["requeue"],
         place

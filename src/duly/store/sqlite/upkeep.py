@@ -131,9 +131,10 @@ def prune(cursor: sqlite3.Cursor, op: Prune, now: int) -> int:
     limit = min(op.limit, TICK_BATCH)
     rows = cursor.execute(PRUNE["old_runs"], {"before": before, "limit": limit}).fetchall()
     for (run_id,) in rows:
-        for name in ("drop_run", "drop_attempts", "drop_logs", "drop_tags"):
+        for name in ("drop_run", "drop_attempts", "drop_logs", "drop_tags", "drop_steps"):
             cursor.execute(PRUNE[name], {"run_id": run_id})
     cursor.execute(PRUNE["drop_keys"], {"now": now, "limit": limit})
     cursor.execute(PRUNE["drop_firings"], {"before": before, "limit": limit})
+    cursor.execute(PRUNE["drop_events"], {"before": before, "limit": limit})
     cursor.execute(PRUNE["drop_workers"], {"before": before})
     return len(rows)

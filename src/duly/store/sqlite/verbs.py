@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 from duly.core.verdict import Requeue
-from duly.store import ops
+from duly.store import ops, step_ops
 from duly.store.ops import Enqueue, Op, Settle
-from duly.store.sqlite import claim, enqueue, locks, operate, schedules, settle, upkeep
+from duly.store.sqlite import claim, enqueue, locks, operate, schedules, settle, steps, upkeep
 
 Verb = Callable[[sqlite3.Cursor, Any, int], Any]
 
@@ -35,6 +35,13 @@ SINGLE: dict[type, tuple[str, Verb]] = {
     ops.AcquireLock: ("operate", locks.acquire),
     ops.RenewLock: ("operate", locks.renew),
     ops.ReleaseLock: ("operate", locks.release),
+    step_ops.BeginStep: ("operate", steps.begin),
+    step_ops.EndStep: ("operate", steps.end),
+    step_ops.ForgetStep: ("operate", steps.forget),
+    step_ops.SendEvent: ("operate", steps.send_event),
+    step_ops.WakeRuns: ("operate", steps.wake),
+    step_ops.RecheckWaits: ("operate", steps.recheck),
+    step_ops.ResolveStep: ("operate", steps.resolve),
     ops.Tick: ("operate", upkeep.tick),
     ops.Prune: ("operate", upkeep.prune),
     ops.ClaimRuns: ("claim", claim.claim),
@@ -43,8 +50,15 @@ ORDER = [
     ops.RegisterWorker,
     ops.SetProgress,
     ops.AddLogs,
+    step_ops.BeginStep,
+    step_ops.EndStep,
+    step_ops.ForgetStep,
     ops.Settle,
     Enqueue,
+    step_ops.SendEvent,
+    step_ops.WakeRuns,
+    step_ops.RecheckWaits,
+    step_ops.ResolveStep,
     ops.Cancel,
     ops.Redrive,
     ops.DiscardDead,
@@ -75,6 +89,7 @@ WAKING = (
     ops.SetSchedule,
     ops.RunSchedule,
     ops.BackfillSchedule,
+    step_ops.SendEvent,
 )
 BY_UPTIME = (ops.AcquireLock, ops.RenewLock, ops.ReleaseLock)
 """What no change of the wall clock may hasten or put off."""
@@ -83,6 +98,7 @@ WAKING_IF_FOUND = (
     ops.RecoverOrphans,
     ops.HandBackUnknown,
     ops.FireSchedules,
+    step_ops.WakeRuns,
 )
 
 

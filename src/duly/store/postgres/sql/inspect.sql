@@ -144,7 +144,8 @@ SELECT coalesce(bool_or(lane <> 'suspect'), false), coalesce(bool_or(lane = 'sus
              WHERE state = 'queued' AND expires_at IS NOT NULL)))
        - duly_microseconds(duly_now()),
        (SELECT duly_microseconds(min(look_at)) FROM duly_schedules WHERE look_at IS NOT NULL)
-       - duly_microseconds(duly_now())
+       - duly_microseconds(duly_now()),
+       EXISTS (SELECT 1 FROM duly_steps WHERE kind IN ('wait', 'gather') AND NOT done)
   FROM duly_ready_lanes
 
 -- :name now

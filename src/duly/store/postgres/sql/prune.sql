@@ -17,8 +17,19 @@ WITH old AS MATERIALIZED (
     DELETE FROM duly_logs USING runs WHERE duly_logs.run_id = runs.id
 ), tags AS (
     DELETE FROM duly_tags USING runs WHERE duly_tags.run_id = runs.id
+), steps AS (
+    DELETE FROM duly_steps USING runs WHERE duly_steps.run_id = runs.id
 )
 SELECT count(*) FROM runs
+
+-- :name drop_events
+WITH old AS MATERIALIZED (
+    SELECT name FROM duly_events
+     WHERE sent_at < duly_now() - %(older_than)s::bigint * interval '1 microsecond'
+     LIMIT %(limit)s
+       FOR UPDATE SKIP LOCKED
+)
+DELETE FROM duly_events USING old WHERE duly_events.name = old.name
 
 -- :name drop_keys
 WITH old AS MATERIALIZED (

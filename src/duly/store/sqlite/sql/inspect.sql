@@ -114,5 +114,6 @@ SELECT coalesce(max(lane <> 'suspect'), 0), coalesce(max(lane = 'suspect'), 0),
             UNION ALL SELECT min(expires_at) FROM duly_waiting WHERE expires_at IS NOT NULL
             UNION ALL SELECT min(expires_at) FROM duly_runs
                        WHERE state = 'queued' AND expires_at IS NOT NULL)),
-       (SELECT min(look_at) FROM duly_schedules WHERE look_at IS NOT NULL)
+       (SELECT min(look_at) FROM duly_schedules WHERE look_at IS NOT NULL),
+       EXISTS (SELECT 1 FROM duly_steps WHERE kind IN ('wait', 'gather') AND NOT done)
   FROM duly_ready_lanes

@@ -15,6 +15,13 @@ DELETE FROM duly_logs WHERE run_id = :run_id
 -- :name drop_tags
 DELETE FROM duly_tags WHERE run_id = :run_id
 
+-- :name drop_steps
+DELETE FROM duly_steps WHERE run_id = :run_id
+
+-- :name drop_events
+DELETE FROM duly_events
+ WHERE name IN (SELECT name FROM duly_events WHERE sent_at < :before ORDER BY sent_at LIMIT :limit)
+
 -- :name drop_keys
 DELETE FROM duly_keys
  WHERE (task, key) IN (SELECT task, key FROM duly_keys

@@ -1,0 +1,299 @@
+"""Steps: parts of a body that run once, and what a body waits for without a worker.
+
+What a step came to is recorded under its name. An attempt that comes to it again, after a crash, a
+retry or a redrive, gets what is on record and goes on. A body that sleeps, or waits for an event or
+for child runs, leaves its worker: the run goes back to the queue and begins again when it is time,
+passing over all that is done.
+"""
+
+import asyncio
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import timedelta
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from duly.clock import MICROSECONDS
+from duly.context import RunContext, current
+from duly.core.key import check_name
+from duly.core.payload import decode_value, encode_value
+from duly.core.record import StepRecord
+from duly.core.states import PARENT_TAG, State
+from duly.errors import (
+    AttemptTimedOut,
+    BadOption,
+    CancelRequested,
+    ClaimLost,
+    RunFailed,
+    StepVanished,
+    Suspend,
+)
+from duly.limits import DELAY_SECONDS, ENQUEUE_BATCH
+from duly.store.ops import Enqueue, Key
+from duly.store.protocol import Store
+from duly.store.step_ops import BeginStep, EndStep, ForgetStep
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class TaskCall(Protocol):
+    """A call of a task, from `task.call(…)`."""
+
+    op: Enqueue
+
+
+def step(
+    name: str,
+    function: Callable[..., R],
+    /,
+    *args: Any,  # noqa: ANN401 - as the function takes them
+    transaction: bool = False,
+    on_crash: str = "rerun",
+    **kwargs: Any,  # noqa: ANN401
+) -> R:
+    """Run a function once in the life of this run, and return what it returned then.
+
+    With `transaction` what it writes through `current().connection` and its record are one commit.
+    With `on_crash="hold"` it is never begun twice: if an attempt vanished in the midst of it, the
+    run ends `interrupted`, and waits for a person.
+    """
+    if inspect.iscoroutinefunction(function):
+        raise BadOption(f"step {name!r} is a coroutine function: await astep(…), not step(…)")
+    found = _Step(current(), name, transaction=transaction, on_crash=on_crash)
+    if found.begin():
+        return found.result()  # type: ignore[no-any-return]
+    with found:
+        value = function(*args, **kwargs)
+        found.end(value)
+    return value
+
+
+async def astep(
+    name: str,
+    function: Callable[..., Awaitable[R] | R],
+    /,
+    *args: Any,  # noqa: ANN401 - as the function takes them
+    on_crash: str = "rerun",
+    **kwargs: Any,  # noqa: ANN401
+) -> R:
+    """As `step`, in an `async def` task."""
+    found = _Step(current(), name, transaction=False, on_crash=on_crash)
+    if await asyncio.to_thread(found.begin):
+        return found.result()  # type: ignore[no-any-return]
+    with found:
+        value = function(*args, **kwargs)
+        result: R = await value if inspect.isawaitable(value) else value
+        await asyncio.to_thread(found.end, result)
+    return result
+
+
+def sleep(name: str, seconds: float | timedelta) -> None:
+    """Let the run sleep; it needs no worker meanwhile."""
+    _await(current(), name, "sleep", None, _microseconds("a sleep", seconds))
+
+
+async def asleep(name: str, seconds: float | timedelta) -> None:
+    """As `sleep`, in an `async def` task."""
+    context, after = current(), _microseconds("a sleep", seconds)
+    await asyncio.to_thread(_await, context, name, "sleep", None, after)
+
+
+def wait_for(
+    event: str, timeout: float | timedelta | None = None, *, name: str | None = None
+) -> Any:  # noqa: ANN401 - what was sent
+    """Wait for an event and return what was sent with it; TimeoutError if it did not come in time.
+
+    The run needs no worker meanwhile. `name` is the step's, where one event is awaited twice.
+    """
+    return _event(current(), event, timeout, name)
+
+
+async def await_for(
+    event: str,
+    timeout: float | timedelta | None = None,  # noqa: ASYNC109 - kept by the store
+    *,
+    name: str | None = None,
+) -> Any:  # noqa: ANN401 - what was sent
+    """As `wait_for`, in an `async def` task."""
+    return await asyncio.to_thread(_event, current(), event, timeout, name)
+
+
+def gather(calls: Iterable[TaskCall], *, name: str = "gather") -> list[Any]:
+    """Enqueue calls, wait until all have ended, and return their results in order.
+
+    RunFailed if one of them did not succeed. The run needs no worker meanwhile.
+    """
+    return _gather(current(), calls, name)
+
+
+async def agather(calls: Iterable[TaskCall], *, name: str = "gather") -> list[Any]:
+    """As `gather`, in an `async def` task."""
+    return await asyncio.to_thread(_gather, current(), calls, name)
+
+
+class _Step:
+    """One step of this attempt."""
+
+    def __init__(self, context: RunContext, name: str, *, transaction: bool, on_crash: str) -> None:
+        if on_crash not in {"rerun", "hold"}:
+            raise BadOption(f'on_crash must be "rerun" or "hold", not {on_crash!r}')
+        self._context = context
+        self._name = context.use_step(check_name("step", name))
+        self._store = context.store
+        self._transaction = transaction
+        self._holds = on_crash == "hold"
+        self._known: StepRecord | None = None
+
+    def begin(self) -> bool:
+        """Say whether it is done; note that it begins, where it must not begin twice."""
+        self._known = self._context.steps().get(self._name)
+        if self._known is not None:
+            _check_kind(self._known, "step")
+            if self._known.done:
+                return True
+            if self._holds:
+                raise StepVanished(self._name)
+        if self._holds:
+            _write(self._context, BeginStep(*self._place(), "step"))
+        if self._transaction:
+            # In a transaction that is open already it has a part, and does not end it.
+            self._transaction = self._context.begin_transaction()
+        return False
+
+    def result(self) -> Any:  # noqa: ANN401 - what the function returned
+        """Return what is on record."""
+        assert self._known is not None  # noqa: S101 - for the type checker
+        return None if self._known.result is None else decode_value(self._known.result)
+
+    def end(self, value: object) -> None:
+        """Record what it came to."""
+        op = EndStep(*self._place(), None if value is None else encode_value(value))
+        is_ours = self._context.record_step(op, commit=self._transaction)
+        if is_ours is None:
+            (is_ours,) = self._store.apply([op])
+        if not is_ours:
+            raise ClaimLost(op.run_id, op.claim_number)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, _traceback: object) -> None:
+        if error is None:
+            return
+        if self._transaction:
+            self._context.abandon_transaction()
+        # An exception of its own says that it failed, and that it may begin again. Whoever was
+        # struck from outside cannot say how far it came.
+        if self._holds and not isinstance(error, AttemptTimedOut | CancelRequested | ClaimLost):
+            _write(self._context, ForgetStep(*self._place()))
+
+    def _place(self) -> tuple[str, int, str]:
+        return self._context.run_id, self._context.fence, self._name
+
+
+def _event(
+    context: RunContext, event: str, timeout: float | timedelta | None, name: str | None
+) -> Any:  # noqa: ANN401 - what was sent
+    check_name("event", event)
+    after = None if timeout is None else _microseconds("timeout", timeout)
+    found = _await(context, name or f"event:{event}", "wait", event, after)
+    if found.result is None:
+        raise TimeoutError(f"event {event!r} did not come in time")
+    return decode_value(found.result)
+
+
+def _gather(context: RunContext, calls: Iterable[TaskCall], name: str) -> list[Any]:
+    check_name("step", name)
+    known = context.steps().get(name)
+    if known is None:
+        children = json.dumps(_enqueue_children(context, calls, name))
+    else:
+        _check_kind(known, "gather")
+        children = known.awaited or "[]"
+    found = _await(context, name, "gather", children, None)
+    if found.result is not None:
+        return decode_value(found.result)  # type: ignore[no-any-return]
+    results = [_result_of(context.store, child) for child in json.loads(children)]
+    _write(context, EndStep(context.run_id, context.fence, name, encode_value(results)))
+    return results
+
+
+def _enqueue_children(context: RunContext, calls: Iterable[TaskCall], name: str) -> list[str]:
+    """Enqueue each call once, however often this is tried: its key says which it is."""
+    ops = []
+    for number, call in enumerate(calls):
+        op = call.op
+        if op.key is not None:
+            raise BadOption("a call of gather(…) cannot have a key: it gets one of its own")
+        tags = json.loads(op.tags) if op.tags else {}
+        key = Key(f"{context.run_id} {name} {number}"[:255], "", None, active_only=False)
+        ops.append(op._replace(key=key, tags=json.dumps(tags | {PARENT_TAG: context.run_id})))
+    store = context.store
+    found: list[str] = []
+    for begin in range(0, len(ops), ENQUEUE_BATCH):
+        found += [answer.run_id for answer in store.apply(ops[begin : begin + ENQUEUE_BATCH])]
+    return found
+
+
+def _result_of(store: Store, run_id: str) -> Any:  # noqa: ANN401 - what the task returned
+    run = store.get_run(run_id)
+    if run is None or run.state != State.SUCCEEDED:
+        state = "gone" if run is None else run.state
+        raise RunFailed(
+            run_id, f"child run {run_id} is {state}", None if run is None else run.error
+        )
+    return None if run.result is None else decode_value(run.result)
+
+
+def _await(
+    context: RunContext, name: str, kind: str, awaited: str | None, after: int | None
+) -> StepRecord:
+    """Return what was waited for, or leave the body until it is there."""
+    context.use_step(check_name("step", name))
+    known = context.steps().get(name)
+    if known is not None:
+        _check_kind(known, kind)
+        if known.done:
+            return known
+    store = context.store
+    op = BeginStep(context.run_id, context.fence, name, kind, awaited, after)
+    found: StepRecord | None
+    (found,) = store.apply([op])
+    if found is None:
+        raise ClaimLost(context.run_id, context.fence)
+    is_ready = kind == "gather" and _have_ended(store, json.loads(awaited or "[]"))
+    if found.done or is_ready:
+        return found
+    left = DELAY_SECONDS if found.wake_at is None else (found.wake_at - store.now()) / MICROSECONDS
+    raise Suspend(name, max(left, 0.001))
+
+
+def _have_ended(store: Store, run_ids: list[str]) -> bool:
+    live = {State.QUEUED, State.RUNNING}
+    for begin in range(0, len(run_ids), ENQUEUE_BATCH):
+        states = store.get_states(run_ids[begin : begin + ENQUEUE_BATCH])
+        if not live.isdisjoint(map(State, states.values())):
+            return False
+    return True
+
+
+def _write(context: RunContext, op: BeginStep | EndStep | ForgetStep) -> None:
+    (answer,) = context.store.apply([op])
+    if not answer:
+        raise ClaimLost(op.run_id, op.claim_number)
+
+
+def _check_kind(known: StepRecord, kind: str) -> None:
+    if known.kind != kind:
+        raise BadOption(
+            f"{known.name!r} is on record as a {known.kind}, and the code now has a {kind} of that "
+            f"name: give it another name, for as long as runs of before are under way"
+        )
+
+
+def _microseconds(what: str, value: float | timedelta) -> int:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if not isinstance(seconds, int | float) or not 0 <= seconds <= DELAY_SECONDS:
+        raise BadOption(f"{what} takes from 0 to {DELAY_SECONDS} seconds, not {value!r}")
+    return int(seconds * MICROSECONDS)

@@ -1,0 +1,113 @@
+-- steps: what a run has done on its way, and what it waits for.
+-- Guard: a step is written only under a claim that still holds, whose row is locked until the commit.
+
+-- :name holds
+SELECT 1 FROM duly_runs
+ WHERE id = %(run_id)s AND claim_number = %(claim_number)s AND state = 'running'
+   FOR SHARE
+
+-- :name begin
+INSERT INTO duly_steps (run_id, name, kind, done, awaited, wake_at, claim_number, began_at)
+SELECT id, %(name)s, %(kind)s, false, %(awaited)s,
+       duly_now() + %(after)s::bigint * interval '1 microsecond', claim_number, duly_now()
+  FROM duly_runs
+ WHERE id = %(run_id)s AND claim_number = %(claim_number)s AND state = 'running'
+    ON CONFLICT (run_id, name) DO NOTHING
+
+-- :name conclude
+-- A sleep or a wait whose time is over, or whose event is there. An event's payload is never NULL.
+UPDATE duly_steps
+   SET done = true, ended_at = duly_now(), claim_number = %(claim_number)s,
+       result = (SELECT payload FROM duly_events WHERE duly_events.name = awaited)
+ WHERE run_id = %(run_id)s AND name = %(name)s AND NOT done AND kind IN ('sleep', 'wait')
+   AND (wake_at <= duly_now()
+        OR EXISTS (SELECT 1 FROM duly_events WHERE duly_events.name = awaited))
+   AND EXISTS (SELECT 1 FROM duly_runs
+                WHERE id = %(run_id)s AND claim_number = %(claim_number)s AND state = 'running')
+
+-- :name end
+INSERT INTO duly_steps (run_id, name, kind, done, result, claim_number, began_at, ended_at)
+SELECT id, %(name)s, 'step', true, %(result)s, claim_number, duly_now(), duly_now()
+  FROM duly_runs
+ WHERE id = %(run_id)s AND claim_number = %(claim_number)s AND state = 'running'
+    ON CONFLICT (run_id, name) DO UPDATE
+   SET done = true, result = excluded.result, claim_number = excluded.claim_number,
+       ended_at = excluded.ended_at
+ WHERE NOT duly_steps.done
+
+-- :name forget
+DELETE FROM duly_steps
+ WHERE run_id = %(run_id)s AND name = %(name)s AND NOT done
+   AND EXISTS (SELECT 1 FROM duly_runs
+                WHERE id = %(run_id)s AND claim_number = %(claim_number)s AND state = 'running')
+
+-- :name one
+SELECT run_id::text, name, kind, done, awaited, duly_microseconds(wake_at), result, claim_number,
+       duly_microseconds(began_at), duly_microseconds(ended_at)
+  FROM duly_steps WHERE run_id = %(run_id)s AND name = %(name)s
+
+-- :name all
+SELECT run_id::text, name, kind, done, awaited, duly_microseconds(wake_at), result, claim_number,
+       duly_microseconds(began_at), duly_microseconds(ended_at)
+  FROM duly_steps WHERE run_id = %(run_id)s ORDER BY began_at, name
+
+-- :name lock_waits
+-- Whoever sends the event, or ends the last child, takes the same lock: then one sees the other.
+SELECT pg_advisory_xact_lock(wait)
+  FROM (SELECT DISTINCT duly_wait_lock(CASE kind WHEN 'wait' THEN awaited ELSE run_id::text END)
+               AS wait
+          FROM duly_steps
+          JOIN unnest(%(ids)s::uuid[], %(names)s::text[]) AS op(id, step)
+            ON duly_steps.run_id = op.id AND duly_steps.name = op.step
+         ORDER BY wait) AS waits
+
+-- :name is_awake
+SELECT awake.run_id::text
+  FROM duly_awake AS awake
+  JOIN unnest(%(ids)s::uuid[], %(names)s::text[]) AS op(id, step)
+    ON awake.run_id = op.id AND awake.name = op.step
+
+-- :name lock_event
+SELECT pg_advisory_xact_lock(duly_wait_lock(%(name)s))
+
+-- :name send
+INSERT INTO duly_events (name, payload, sent_at) VALUES (%(name)s, %(payload)s, duly_now())
+    ON CONFLICT (name) DO NOTHING
+
+-- :name rouse_waiting
+UPDATE duly_waiting
+   SET due_at = duly_now()
+ WHERE id IN (SELECT run_id FROM duly_steps
+               WHERE kind = 'wait' AND NOT done AND awaited = %(name)s)
+   AND due_at > duly_now() AND parked IS NULL
+
+-- :name wake
+UPDATE duly_waiting
+   SET due_at = duly_now()
+ WHERE id = %(run_id)s AND due_at > duly_now() AND parked IS NULL
+   AND EXISTS (SELECT 1 FROM duly_awake WHERE run_id = %(run_id)s)
+
+-- :name pending
+-- A bounded part of all that wait, one after the other, so that no lost wake-up is lost for long.
+SELECT DISTINCT run_id::text FROM duly_steps
+ WHERE kind IN ('wait', 'gather') AND NOT done AND run_id > %(after)s::uuid
+ ORDER BY run_id::text LIMIT %(limit)s
+
+-- :name resolve_done
+UPDATE duly_steps
+   SET done = true, ended_at = duly_now(), result = %(result)s
+ WHERE run_id = %(run_id)s AND kind = 'step' AND NOT done
+   AND EXISTS (SELECT 1 FROM duly_history WHERE id = %(run_id)s AND state = 'interrupted')
+RETURNING name
+
+-- :name resolve_again
+DELETE FROM duly_steps
+ WHERE run_id = %(run_id)s AND kind = 'step' AND NOT done
+   AND EXISTS (SELECT 1 FROM duly_history WHERE id = %(run_id)s AND state = 'interrupted')
+RETURNING name
+
+-- :name next_epoch
+INSERT INTO duly_steps (run_id, name, kind, done, result, claim_number, began_at, ended_at)
+VALUES (%(run_id)s, '', 'epoch', true, '1', 0, duly_now(), duly_now())
+    ON CONFLICT (run_id, name) DO UPDATE
+   SET result = (duly_steps.result::integer + 1)::text

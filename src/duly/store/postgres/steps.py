@@ -1,0 +1,115 @@
+"""Steps of runs, and events that they wait for."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from duly.core.record import StepRecord
+from duly.store.postgres.columns import is_run_id, texts
+from duly.store.postgres.connection import Session
+from duly.store.postgres.operate import record_act
+from duly.store.statements import load
+from duly.store.step_ops import (
+    BeginStep,
+    EndStep,
+    ForgetStep,
+    Rechecked,
+    RecheckWaits,
+    ResolveStep,
+    SendEvent,
+    WakeRuns,
+)
+
+SQL = load("duly.store.postgres", "steps")
+
+_FIRST_ID = "00000000-0000-0000-0000-000000000000"
+
+
+def begin(session: Session, op: BeginStep) -> StepRecord | None:
+    """Note that a run has come to a step, and end one that waits for nothing any more."""
+    place = op._asdict()
+    if not _holds(session, place):
+        return None
+    session.execute(SQL["begin"], place)
+    session.execute(SQL["conclude"], place)
+    (row,) = session.execute(SQL["one"], place).fetchall()
+    return _step(row)
+
+
+def end(session: Session, op: EndStep) -> bool:
+    """Record what a step came to; said again, it changes nothing."""
+    place = op._asdict()
+    if not _holds(session, place):
+        return False
+    session.execute(SQL["end"], place)
+    return True
+
+
+def has_ended(session: Session, op: EndStep) -> bool:
+    """Say whether this very end is on record."""
+    rows = session.execute(SQL["one"], op._asdict()).fetchall()
+    return any(step.done and step.claim_number == op.claim_number for step in map(_step, rows))
+
+
+def forget(session: Session, op: ForgetStep) -> bool:
+    """Take back that a step has begun."""
+    place = op._asdict()
+    if not _holds(session, place):
+        return False
+    session.execute(SQL["forget"], place)
+    return True
+
+
+def send_event(session: Session, op: SendEvent) -> bool:
+    """Say that something has happened; the first word counts."""
+    place = op._asdict()
+    session.execute(SQL["lock_event"], place)
+    is_news = bool(session.execute(SQL["send"], place).rowcount)
+    session.execute(SQL["rouse_waiting"], place)
+    return is_news
+
+
+def wake(session: Session, op: WakeRuns) -> int:
+    """Let runs go on that wait for nothing any more."""
+    roused = 0
+    for run_id in sorted(filter(is_run_id, op.run_ids)):
+        # Whoever suspends this run just now looks under the same lock.
+        session.execute(SQL["lock_event"], {"name": run_id})
+        roused += session.execute(SQL["wake"], {"run_id": run_id}).rowcount
+    return roused
+
+
+def recheck(session: Session, op: RecheckWaits) -> Rechecked:
+    """Look at some of all runs that wait."""
+    place = {"after": op.after or _FIRST_ID, "limit": op.limit}
+    found = [run_id for (run_id,) in session.execute(SQL["pending"], place).fetchall()]
+    roused = sum(session.execute(SQL["wake"], {"run_id": run_id}).rowcount for run_id in found)
+    return Rechecked(roused, found[-1] if len(found) == op.limit else "")
+
+
+def awake(session: Session, waits: Sequence[tuple[str, str]]) -> set[str]:
+    """Return those runs for which what they are about to wait for is there already.
+
+    Two statements: the second sees what was committed while the first waited for its locks.
+    """
+    ids, names = zip(*waits, strict=True)
+    place = {"ids": texts(ids), "names": texts(names)}
+    session.execute(SQL["lock_waits"], place)
+    return {run_id for (run_id,) in session.execute(SQL["is_awake"], place).fetchall()}
+
+
+def resolve(session: Session, op: ResolveStep) -> list[str]:
+    """Say of the step that a run was interrupted in what became of it."""
+    place = {"run_id": op.run_id, "result": op.result}
+    name = "resolve_done" if op.is_done else "resolve_again"
+    names = [found for (found,) in session.execute(SQL[name], place).fetchall()]
+    for step in names:
+        act = f"call step {step} done" if op.is_done else f"run step {step} again"
+        record_act(session, op.actor, act, op.run_id, op.reason)
+    return names
+
+
+_step = StepRecord._make
+
+
+def _holds(session: Session, place: dict[str, Any]) -> bool:
+    return session.execute(SQL["holds"], place).fetchone() is not None

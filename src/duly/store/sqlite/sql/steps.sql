@@ -1,0 +1,91 @@
+-- steps: what a run has done on its way, and what it waits for.
+-- Guard: a step is written only under a claim that still holds.
+
+-- :name holds
+SELECT EXISTS (SELECT 1 FROM duly_runs
+                WHERE id = :run_id AND claim_number = :claim_number AND state = 'running')
+
+-- :name begin
+INSERT INTO duly_steps (run_id, name, kind, done, awaited, wake_at, claim_number, began_at)
+SELECT id, :name, :kind, 0, :awaited, :now + :after, claim_number, :now
+  FROM duly_runs
+ WHERE id = :run_id AND claim_number = :claim_number AND state = 'running'
+    ON CONFLICT (run_id, name) DO NOTHING
+
+-- :name conclude
+-- A sleep or a wait whose time is over, or whose event is there. An event's payload is never NULL.
+UPDATE duly_steps
+   SET done = 1, ended_at = :now, claim_number = :claim_number,
+       result = (SELECT payload FROM duly_events WHERE name = awaited)
+ WHERE run_id = :run_id AND name = :name AND NOT done AND kind IN ('sleep', 'wait')
+   AND (wake_at <= :now OR EXISTS (SELECT 1 FROM duly_events WHERE name = awaited))
+   AND EXISTS (SELECT 1 FROM duly_runs
+                WHERE id = :run_id AND claim_number = :claim_number AND state = 'running')
+
+-- :name end
+INSERT INTO duly_steps (run_id, name, kind, done, result, claim_number, began_at, ended_at)
+SELECT id, :name, 'step', 1, :result, claim_number, :now, :now
+  FROM duly_runs
+ WHERE id = :run_id AND claim_number = :claim_number AND state = 'running'
+    ON CONFLICT (run_id, name) DO UPDATE
+   SET done = 1, result = excluded.result, claim_number = excluded.claim_number,
+       ended_at = excluded.ended_at
+ WHERE NOT duly_steps.done
+
+-- :name forget
+DELETE FROM duly_steps
+ WHERE run_id = :run_id AND name = :name AND NOT done
+   AND EXISTS (SELECT 1 FROM duly_runs
+                WHERE id = :run_id AND claim_number = :claim_number AND state = 'running')
+
+-- :name one
+SELECT run_id, name, kind, done, awaited, wake_at, result, claim_number, began_at, ended_at
+  FROM duly_steps WHERE run_id = :run_id AND name = :name
+
+-- :name all
+SELECT run_id, name, kind, done, awaited, wake_at, result, claim_number, began_at, ended_at
+  FROM duly_steps WHERE run_id = :run_id ORDER BY began_at, name
+
+-- :name is_awake
+SELECT EXISTS (SELECT 1 FROM duly_awake WHERE run_id = :run_id AND name = :name)
+
+-- :name send
+INSERT INTO duly_events (name, payload, sent_at) VALUES (:name, :payload, :now)
+    ON CONFLICT (name) DO NOTHING
+
+-- :name rouse_waiting
+UPDATE duly_waiting
+   SET due_at = :now
+ WHERE id IN (SELECT run_id FROM duly_steps WHERE kind = 'wait' AND NOT done AND awaited = :name)
+   AND due_at > :now AND parked IS NULL
+
+-- :name wake
+UPDATE duly_waiting
+   SET due_at = :now
+ WHERE id = :run_id AND due_at > :now AND parked IS NULL
+   AND EXISTS (SELECT 1 FROM duly_awake WHERE run_id = :run_id)
+
+-- :name pending
+-- A bounded part of all that wait, one after the other, so that no lost wake-up is lost for long.
+SELECT DISTINCT run_id FROM duly_steps INDEXED BY duly_steps_pending
+ WHERE kind IN ('wait', 'gather') AND NOT done AND run_id > :after
+ ORDER BY run_id LIMIT :limit
+
+-- :name resolve_done
+UPDATE duly_steps
+   SET done = 1, ended_at = :now, result = :result
+ WHERE run_id = :run_id AND kind = 'step' AND NOT done
+   AND EXISTS (SELECT 1 FROM duly_history WHERE id = :run_id AND state = 'interrupted')
+RETURNING name
+
+-- :name resolve_again
+DELETE FROM duly_steps
+ WHERE run_id = :run_id AND kind = 'step' AND NOT done
+   AND EXISTS (SELECT 1 FROM duly_history WHERE id = :run_id AND state = 'interrupted')
+RETURNING name
+
+-- :name next_epoch
+INSERT INTO duly_steps (run_id, name, kind, done, result, claim_number, began_at, ended_at)
+VALUES (:run_id, '', 'epoch', 1, '1', 0, :now, :now)
+    ON CONFLICT (run_id, name) DO UPDATE
+   SET result = CAST(CAST(duly_steps.result AS INTEGER) + 1 AS TEXT)

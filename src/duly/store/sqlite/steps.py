@@ -1,0 +1,101 @@
+"""Steps of runs, and events that they wait for."""
+
+import sqlite3
+from typing import Any
+
+from duly.core.record import StepRecord
+from duly.store.sqlite.operate import record_act
+from duly.store.statements import load
+from duly.store.step_ops import (
+    BeginStep,
+    EndStep,
+    ForgetStep,
+    Rechecked,
+    RecheckWaits,
+    ResolveStep,
+    SendEvent,
+    WakeRuns,
+)
+
+SQL = load("duly.store.sqlite", "steps")
+
+
+def begin(cursor: sqlite3.Cursor, op: BeginStep, now: int) -> StepRecord | None:
+    """Note that a run has come to a step, and end one that waits for nothing any more."""
+    place = op._asdict() | {"now": now}
+    if not _holds(cursor, place):
+        return None
+    cursor.execute(SQL["begin"], place)
+    cursor.execute(SQL["conclude"], place)
+    return as_record(cursor.execute(SQL["one"], place).fetchone())
+
+
+def end(cursor: sqlite3.Cursor, op: EndStep, now: int) -> bool:
+    """Record what a step came to; said again, it changes nothing."""
+    place = op._asdict() | {"now": now}
+    if not _holds(cursor, place):
+        return False
+    cursor.execute(SQL["end"], place)
+    return True
+
+
+def forget(cursor: sqlite3.Cursor, op: ForgetStep, _now: int) -> bool:
+    """Take back that a step has begun."""
+    place = op._asdict()
+    if not _holds(cursor, place):
+        return False
+    cursor.execute(SQL["forget"], place)
+    return True
+
+
+def send_event(cursor: sqlite3.Cursor, op: SendEvent, now: int) -> bool:
+    """Say that something has happened; the first word counts."""
+    place = op._asdict() | {"now": now}
+    is_news = bool(cursor.execute(SQL["send"], place).rowcount)
+    cursor.execute(SQL["rouse_waiting"], place)
+    return is_news
+
+
+def wake(cursor: sqlite3.Cursor, op: WakeRuns, now: int) -> int:
+    """Let runs go on that wait for nothing any more."""
+    return sum(
+        cursor.execute(SQL["wake"], {"run_id": run_id, "now": now}).rowcount
+        for run_id in op.run_ids
+    )
+
+
+def recheck(cursor: sqlite3.Cursor, op: RecheckWaits, now: int) -> Rechecked:
+    """Look at some of all runs that wait."""
+    found = [run_id for (run_id,) in cursor.execute(SQL["pending"], op._asdict())]
+    roused = wake(cursor, WakeRuns(tuple(found)), now)
+    return Rechecked(roused, found[-1] if len(found) == op.limit else "")
+
+
+def is_awake(cursor: sqlite3.Cursor, run_id: str, name: str) -> bool:
+    """Say whether what a run is about to wait for is there already.
+
+    Whoever brings it about writes too, and there is one writer at a time.
+    """
+    found = cursor.execute(SQL["is_awake"], {"run_id": run_id, "name": name}).fetchone()
+    return bool(found[0])
+
+
+def resolve(cursor: sqlite3.Cursor, op: ResolveStep, now: int) -> list[str]:
+    """Say of the step that a run was interrupted in what became of it."""
+    place = {"run_id": op.run_id, "result": op.result, "now": now}
+    name = "resolve_done" if op.is_done else "resolve_again"
+    names = [found for (found,) in cursor.execute(SQL[name], place).fetchall()]
+    for step in names:
+        act = f"call step {step} done" if op.is_done else f"run step {step} again"
+        record_act(cursor, op.actor, act, op.run_id, op.reason, now)
+    return names
+
+
+def as_record(row: Any) -> StepRecord:  # noqa: ANN401 - a row of the driver's
+    """Return a row as a record."""
+    found = StepRecord._make(row)
+    return found._replace(done=bool(found.done))
+
+
+def _holds(cursor: sqlite3.Cursor, place: dict[str, Any]) -> bool:
+    return bool(cursor.execute(SQL["holds"], place).fetchone()[0])

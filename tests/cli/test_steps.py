@@ -1,0 +1,75 @@
+"""`duly runs show` with steps, and `duly runs resolve`."""
+
+import json
+
+import pytest
+
+import duly
+from duly.errors import AttemptTimedOut
+
+
+@pytest.fixture
+def interrupted(app):
+    """A run whose first attempt was struck in a step that must not begin twice."""
+
+    @app.task(name="charge-order", retries=1)
+    def charge_order() -> str:
+        duly.step("prepare", int)
+        return duly.step("charge", strike, on_crash="hold")
+
+    def strike() -> str:
+        if duly.current().generation == 1:
+            raise AttemptTimedOut
+        return "charged"
+
+    run = charge_order.enqueue()
+    with app.worker():
+        while run.refresh().state != "interrupted":
+            assert not run.is_final
+    return run
+
+
+def test_show_lists_the_steps(cli, interrupted):
+    shown = cli("runs", "show", interrupted.id).stdout
+    found = json.loads(cli("runs", "show", interrupted.id, "--json").stdout)["steps"]
+
+    assert "begun step   charge" in shown
+    assert [(step["name"], step["done"]) for step in found] == [
+        ("prepare", True),
+        ("charge", False),
+    ]
+
+
+def test_resolve_says_that_it_is_done(app, cli, interrupted):
+    said = cli(
+        "runs", "resolve", interrupted.id, "--done", "--result", '"ch_1"', "--reason", "paid"
+    )
+    app.worker().drain(timeout=20)
+
+    assert said.exit_code == 0
+    assert "queued again" in said.stdout
+    assert interrupted.refresh().result(timeout=1) == "ch_1"
+
+
+def test_resolve_lets_it_run_again(app, cli, interrupted):
+    cli("runs", "resolve", interrupted.id, "--rerun")
+    app.worker().drain(timeout=20)
+
+    assert interrupted.refresh().result(timeout=1) == "charged"
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("--rerun", "--result", "1"), ("--done", "--result", "no JSON")]
+)
+def test_what_makes_no_sense_is_a_usage_error(cli, interrupted, arguments):
+    assert cli("runs", "resolve", interrupted.id, *arguments).exit_code == 2
+    assert interrupted.refresh().state == "interrupted"
+
+
+def test_a_run_that_waits_for_nobody_is_refused(app, cli):
+    @app.task(name="other")
+    def other() -> None: ...
+
+    run = other.enqueue()
+
+    assert cli("runs", "resolve", run.id, "--done").exit_code == 1

@@ -1,0 +1,241 @@
+"""Steps and waits: fenced, recorded once, and no wake-up is lost between the two sides."""
+
+import json
+
+import pytest
+
+from duly.core.states import State
+from duly.core.verdict import Finish, Requeue
+from duly.store.ops import Settle, Settled
+from duly.store.step_ops import (
+    BeginStep,
+    EndStep,
+    ForgetStep,
+    RecheckWaits,
+    SendEvent,
+    WakeRuns,
+)
+from tests.store.conformance.verbs import (
+    HOUR_SECONDS,
+    SECOND,
+    cancel,
+    claim_one,
+    claimed_ids,
+    enqueue_and_claim,
+    enqueue_one,
+    redrive,
+    settle,
+    settle_op,
+    succeed,
+    tick,
+)
+
+
+def begin(store, claim, kind="step", **options):
+    """Note that a run has come to a step."""
+    return store.apply([BeginStep(claim.run_id, claim.claim_number, "name", kind, **options)])[0]
+
+
+def end(store, claim, result=None):
+    """Record what a step came to."""
+    return store.apply([EndStep(claim.run_id, claim.claim_number, "name", result)])[0]
+
+
+def suspend(store, claim, seconds=HOUR_SECONDS):
+    """Put a run back until what its step waits for is there."""
+    verdict = Requeue(seconds, claim.attempt, claim.retries_used, claim.crashes, claim.lane)
+    return settle(store, settle_op(claim, "suspended", verdict._replace(awaits="name")))
+
+
+def steps(store, run_id):
+    """Return what is on record."""
+    return [(step.name, step.kind, step.done, step.result) for step in store.list_steps(run_id)]
+
+
+@pytest.fixture
+def held(store, worker):
+    """A run in hand."""
+    return enqueue_and_claim(store)
+
+
+def test_a_step_is_recorded_once(store, held):
+    assert end(store, held, "1")
+    assert end(store, held, "2")
+
+    assert steps(store, held.run_id) == [("name", "step", True, "1")]
+
+
+def test_a_step_that_has_begun_can_end_or_be_forgotten(store, held):
+    assert begin(store, held).done is False
+    assert store.apply([ForgetStep(held.run_id, held.claim_number, "name")]) == [True]
+    assert steps(store, held.run_id) == []
+
+    begin(store, held)
+    end(store, held, "7")
+
+    assert begin(store, held).result == "7"
+
+
+@pytest.mark.parametrize("verb", [begin, end])
+def test_nothing_is_recorded_under_a_claim_that_is_lost(store, held, verb):
+    late = held._replace(claim_number=held.claim_number + 1)
+
+    assert not verb(store, late)
+    assert not store.apply([ForgetStep(late.run_id, late.claim_number, "name")])[0]
+    assert steps(store, held.run_id) == []
+
+
+def test_a_sleep_is_over_when_its_time_is(store, held, clock):
+    assert not begin(store, held, "sleep", after=10 * SECOND).done
+    suspend(store, held, 10.0)
+    clock.advance(11)
+    tick(store)
+
+    again = claim_one(store)
+
+    assert begin(store, again, "sleep", after=10 * SECOND).done
+
+
+def test_a_suspension_costs_no_attempt(store, held, clock):
+    begin(store, held, "sleep", after=SECOND)
+    suspend(store, held, 1.0)
+    clock.advance(2)
+    tick(store)
+
+    assert claim_one(store).attempt == 1
+
+
+class TestEvents:
+    """An event may come before, between and after the two writes of who waits for it."""
+
+    def test_before_it_is_waited_for(self, store, held):
+        assert store.apply([SendEvent("paid", "7")]) == [True]
+
+        found = begin(store, held, "wait", awaited="paid")
+
+        assert (found.done, found.result) == (True, "7")
+
+    def test_between_the_wait_and_the_suspension(self, store, held):
+        assert not begin(store, held, "wait", awaited="paid").done
+        store.apply([SendEvent("paid", "7")])
+
+        assert suspend(store, held) is Settled.DONE
+
+        assert claimed_ids(store) == [held.run_id]
+
+    def test_after_the_suspension(self, store, held):
+        begin(store, held, "wait", awaited="paid")
+        suspend(store, held)
+        assert claimed_ids(store) == []
+
+        store.apply([SendEvent("paid", "7")])
+        tick(store)
+
+        assert claimed_ids(store) == [held.run_id]
+
+    def test_another_event_rouses_nobody(self, store, held):
+        begin(store, held, "wait", awaited="paid")
+        suspend(store, held)
+
+        store.apply([SendEvent("shipped", "7")])
+        tick(store)
+
+        assert claimed_ids(store) == []
+
+    def test_the_first_word_counts(self, store, held):
+        assert store.apply([SendEvent("paid", "1")]) == [True]
+        assert store.apply([SendEvent("paid", "2")]) == [False]
+
+        assert begin(store, held, "wait", awaited="paid").result == "1"
+
+    def test_a_wait_that_has_waited_long_enough_has_no_result(self, store, held, clock):
+        begin(store, held, "wait", awaited="paid", after=SECOND)
+        suspend(store, held, 1.0)
+        clock.advance(2)
+        tick(store)
+        again = claim_one(store)
+
+        found = begin(store, again, "wait", awaited="paid", after=SECOND)
+
+        assert (found.done, found.result) == (True, None)
+
+    def test_a_wake_up_that_was_lost_is_made_up_for(self, store, held, tables):
+        begin(store, held, "wait", awaited="paid")
+        suspend(store, held)
+        now = "0" if "sqlite" in store.url else "now()"
+        tables.execute(f"INSERT INTO duly_events VALUES ('paid', '7', {now})")  # noqa: S608
+
+        found = store.apply([RecheckWaits("", 100)])[0]
+        tick(store)
+
+        assert (found.roused, found.after) == (1, "")
+        assert claimed_ids(store) == [held.run_id]
+        assert store.peek().awaits
+
+
+class TestChildren:
+    """A run that waits for others goes on when the last of them has ended, however it did."""
+
+    def wait(self, store, held):
+        """Wait for two runs."""
+        children = [enqueue_one(store), enqueue_one(store)]
+        begin(store, held, "gather", awaited=json.dumps(children))
+        return children
+
+    def test_when_all_have_ended(self, store, held):
+        children = self.wait(store, held)
+        suspend(store, held)
+        store.apply([WakeRuns((held.run_id,))])
+        assert set(claimed_ids(store, limit=1)) <= set(children)
+
+        self.finish(store, children)
+        store.apply([WakeRuns((held.run_id,))])
+        tick(store)
+
+        assert claimed_ids(store) == [held.run_id]
+
+    def test_when_they_end_before_the_suspension(self, store, held):
+        children = self.wait(store, held)
+        self.finish(store, children)
+
+        suspend(store, held)
+
+        assert claimed_ids(store) == [held.run_id]
+
+    def test_when_nobody_said_so(self, store, held):
+        children = self.wait(store, held)
+        suspend(store, held)
+        for child in children:
+            cancel(store, child)
+
+        found = store.apply([RecheckWaits("", 1)])[0]
+        store.apply([RecheckWaits(found.after, 1)])
+        tick(store)
+
+        assert claimed_ids(store) == [held.run_id]
+
+    def finish(self, store, children):
+        """Let them end, whoever has them."""
+        for child in children:
+            cancel(store, child)
+            run = store.get_run(child)
+            if run.state == "running":
+                verdict = Finish(State.CANCELLED, "requested")
+                store.apply([Settle(child, run.claim_number, "cancelled", verdict, 0)])
+
+
+def test_steps_survive_a_redrive_and_fresh_keys_are_counted(store, held):
+    end(store, held, "1")
+    succeed(store, held)
+    redrive(store, held.run_id)
+    succeed(store, claim_of_the_next(store))
+    redrive(store, held.run_id, fresh_effects=True)
+
+    assert ("name", "step", True, "1") in steps(store, held.run_id)
+    assert ("", "epoch", True, "1") in steps(store, held.run_id)
+
+
+def claim_of_the_next(store):
+    """Claim what a redrive has put into the queue."""
+    tick(store)
+    return claim_one(store)
