@@ -1,9 +1,9 @@
 """Fixtures that every test may use: the stores, and the servers behind them.
 
 A test that asks for `store_url` runs once on every kind of store in the conformance suite, and
-once on SQLite and once on PostgreSQL elsewhere. `@pytest.mark.stores("postgres")`
-narrows that to the kinds whose names begin so; `@pytest.mark.pgbouncer` adds one run more, through
-PgBouncer.
+once on SQLite and once on PostgreSQL elsewhere; one that is about PostgreSQL alone runs on the
+newest there is. `@pytest.mark.stores("postgres")` narrows that to the kinds whose names begin so;
+`@pytest.mark.pgbouncer` adds one run more, through PgBouncer.
 """
 
 import os
@@ -129,8 +129,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for argument, kinds in (("store_kind", STORE_KINDS), ("postgres_kind", POSTGRES_KINDS)):
         if argument in metafunc.fixturenames and not _is_parametrized(metafunc, argument):
             wanted = _kinds_wanted(metafunc, kinds)
-            if argument == "store_kind" and "conformance" not in metafunc.definition.path.parts:
-                wanted = _one_of_each(wanted)
+            if "conformance" not in metafunc.definition.path.parts:
+                wanted = _one_of_each(wanted if argument == "store_kind" else wanted[::-1])
             metafunc.parametrize(argument, wanted)
 
 
