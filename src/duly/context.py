@@ -179,9 +179,10 @@ class RunContext:
     def begin_transaction(self) -> bool:
         """Open this run's transaction; say whether it was not open yet."""
         sections = self._sections()
-        is_new = sections.joined(self._claim, self.store) is None
+        if sections.joined(self._claim, self.store) is not None:
+            return False
         sections.begin(self._claim)
-        return is_new
+        return True
 
     def abandon_transaction(self) -> None:
         """Undo what this run's transaction wrote."""

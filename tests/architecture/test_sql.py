@@ -75,6 +75,7 @@ ONE_DIALECT = {
         ],
         ONE_WRITER,
     ),
+    "enqueue.exists": "PostgreSQL's function answers for itself",
     "enqueue.place": "whoever has a connection to PostgreSQL may not see which database it is",
     "inspect.live_workers": "SQLite's workers beat in files, so their rows are only listed",
     "recover.beat": "SQLite's workers beat in files, not in rows",

@@ -548,3 +548,15 @@ def test_every_call_of_many_threads_is_written_once_and_answered_rightly(committ
         assert isinstance(result, ValueError) if op in writer.refused else result == [f"{op} done"]
     written = [op for commit in writer.commits if commit[0] != "refused" for op in commit]
     assert sorted(written) == sorted(set(answers) - set(writer.refused))
+
+
+def test_a_lone_caller_that_is_interrupted_leaves_the_line_to_others(committer, writer):
+    def interrupt(_ops):
+        raise KeyboardInterrupt
+
+    write, committer._write = committer._write, interrupt
+    with pytest.raises(KeyboardInterrupt):
+        committer.apply(["a"])
+    committer._write = write
+
+    assert committer.apply(["b"]) == ["b done"]

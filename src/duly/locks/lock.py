@@ -18,6 +18,7 @@ from duly.limits import LOCK_SECONDS
 from duly.locks.apart import apart
 from duly.locks.held import HeldLock
 from duly.locks.ownership import Ownership, take
+from duly.shield import shielded
 from duly.store.ops import Locked
 
 _SHORTEST_PAUSE = 0.01
@@ -129,13 +130,16 @@ class Lock:
         return entry[1]
 
     def _try(self, owner: str, caller: Caller) -> HeldLock | Locked:
-        sent_at = monotonic()
-        taken = take(self._host.store, self.name, owner, ttl=self._ttl)
-        if not isinstance(taken, Ownership):
-            return taken
-        held = HeldLock(taken, sent_at, self._on_lost)
-        self._holders.note(held, caller)
-        return held
+        store = self._host.store
+        # Were a timeout to strike in here, a lock that nobody knows of would be renewed for ever.
+        with shielded():
+            sent_at = monotonic()
+            taken = take(store, self.name, owner, ttl=self._ttl)
+            if not isinstance(taken, Ownership):
+                return taken
+            held = HeldLock(taken, sent_at, self._on_lost)
+            self._holders.note(held, caller)
+            return held
 
     def _deadline(self, timeout: float | _Default | None) -> float:
         seconds = self._timeout if isinstance(timeout, _Default) else timeout

@@ -54,8 +54,8 @@ class _StoppingStore:
             _stop_if_asked(self._flag, BEFORE_SETTLE)
         return self._store.apply(ops)
 
-    def section(self) -> "_StoppingSection":
-        return _StoppingSection(self._store.section(), self._flag)
+    def section(self, seconds: float | None = None) -> "_StoppingSection":
+        return _StoppingSection(self._store.section(seconds), self._flag)
 
 
 class _StoppingSection:
@@ -63,16 +63,12 @@ class _StoppingSection:
         self._section = section
         self._flag = flag
 
-    @property
-    def connection(self) -> Any:  # noqa: ANN401 - the driver's own connection
-        return self._section.connection
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the section has
+        return getattr(self._section, name)
 
     def settle_and_commit(self, op: Settle) -> Settled:
         _stop_if_asked(self._flag, BEFORE_COMMIT)
         return self._section.settle_and_commit(op)
-
-    def rollback(self) -> None:
-        self._section.rollback()
 
 
 def _stop_if_asked(flag: Path | None, where: str) -> None:

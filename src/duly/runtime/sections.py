@@ -4,11 +4,11 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from duly.core.outcome import Outcome, Raised, Returned, Stopped
+from duly.core.outcome import Outcome, Returned, Stopped
 from duly.core.record import Claim
-from duly.errors import BadOption, StoreUnavailable
+from duly.errors import OUTAGES, BadOption
 from duly.events import AttemptEnded, Bus, ClaimWasLost
-from duly.runtime.attempt import error_text
+from duly.runtime.attempt import outcome_of
 from duly.runtime.hand import Hand, Held
 from duly.runtime.settler import Settler
 from duly.store.ops import Settled
@@ -51,6 +51,11 @@ class Sections:
             raise BadOption(
                 "current().transaction() needs a plain def task, which runs on a thread"
             )
+        if claim.run_id in self._open:
+            raise BadOption(
+                "this run's transaction is open already: a block inside it could not be undone by "
+                "itself; use a savepoint of the connection's own"
+            )
         return self._connection(held)
 
     def abandon(self, claim: Claim) -> None:
@@ -88,19 +93,18 @@ class Sections:
         too_long = section.too_long
         if too_long is not None or not isinstance(outcome, Returned):
             section.rollback()
-            return outcome if too_long is None else Raised(error_text(too_long), retryable=True)
+            return outcome if too_long is None else outcome_of(too_long, held.definition)
         if not self._may_write():
             section.rollback()
             return Stopped()
         op = self._settler.op(held, outcome, seconds)
         try:
             answer = section.settle_and_commit(op)
-        except StoreUnavailable:
+        except OUTAGES:
             # All of it was rolled back: the run may start again, at no cost.
             return Stopped()
-        except Exception as error:  # noqa: BLE001 - a failure of the body's, like any other
-            # A deferred constraint, say: that is the body's failure.
-            return Raised(error_text(error), retryable=True)
+        except Exception as error:  # noqa: BLE001 - a deferred constraint, say: the body's failure
+            return outcome_of(error, held.definition)
         claim = held.claim
         if answer is Settled.DONE:
             self._bus.emit(AttemptEnded(claim, op.outcome, op.verdict, op.elapsed, None))

@@ -37,15 +37,19 @@ class Committer:
 
     def apply(self, ops: Sequence[Op]) -> list[Any]:
         """Write the ops, perhaps together with those of other callers; return their answers."""
-        with self._mutex:
-            self._refuse_if_closed()
-            request = self._queue(ops, None) if self._busy else None
-            self._busy = True
-        if request is None:
-            # Alone, as most callers are: nobody has to be told.
-            try:
+        is_alone = False
+        try:
+            with self._mutex:
+                self._refuse_if_closed()
+                request = self._queue(ops, None) if self._busy else None
+                # No call stands between these two, so that no interrupt does either.
+                is_alone = request is None
+                self._busy = True
+            if request is None:
+                # As most callers are: nobody has to be told.
                 return self._write(list(ops))
-            finally:
+        finally:
+            if is_alone:
                 self._hand_over()
         self._follow(request)
         if request.error is not None:

@@ -6,6 +6,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
+from typing import Any
 
 from duly.clock import monotonic
 from duly.context import Port, RunContext, enter, warn_of_unused_steps
@@ -14,6 +15,7 @@ from duly.errors import AttemptTimedOut, CancelRequested
 from duly.runtime.attempt import call_body, check_arguments, outcome_of
 from duly.runtime.hand import Hand, Held
 from duly.runtime.report import Ended, Report, seen_from_outside
+from duly.shield import cover, expose
 
 RunInProcess = Callable[[Held], Outcome]
 Conclude = Callable[[Held, Outcome, float], Outcome | None]
@@ -77,7 +79,11 @@ class ThreadRunner:
         started_at = held.started_at or monotonic()
         outcome = self._call(held, started_at)
         seconds = monotonic() - started_at
-        remaining = self._conclude(held, seen_from_outside(held, outcome), seconds)
+        remaining: Outcome | None
+        try:
+            remaining = self._conclude(held, seen_from_outside(held, outcome), seconds)
+        except Exception as error:  # noqa: BLE001 - whatever it is, this thread has to go on
+            remaining = outcome_of(error, held.definition)
         self._hand.end(held, seconds)
         if remaining is None:
             self._hand.release([held])
@@ -100,6 +106,7 @@ class ThreadRunner:
             body.end()
         except (AttemptTimedOut, CancelRequested) as error:
             # It struck between the body's return and here: the body had not been recorded yet.
+            body.end()
             outcome = outcome_of(error, held.definition)
         finally:
             self._bodies.pop(held.claim.run_id, None)
@@ -119,20 +126,28 @@ class _Body:
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
-        self._lock = threading.Lock()
+        self._shield = expose()
         self._running = True
         self._struck = False
 
     def interrupt(self, error: type[BaseException]) -> None:
-        with self._lock:
+        """Strike it, unless it is where nothing may strike: then whoever asks has to ask again."""
+        if not self._shield.acquire(blocking=False):
+            return
+        try:
             if self._running and not self._struck:
                 self._struck = True
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(self._thread), ctypes.py_object(error)
-                )
+                _strike(self._thread, ctypes.py_object(error))
+        finally:
+            self._shield.release()
 
     def end(self) -> None:
-        with self._lock:
+        """Let nothing strike any more; what is on its way is taken back."""
+        with self._shield:
             self._running = False
-            # Nothing is on its way any more: a pending exception is taken back.
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), None)
+            _strike(self._thread, None)
+        cover()
+
+
+def _strike(thread: int, error: Any) -> None:  # noqa: ANN401 - an exception class, or nothing
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), error)

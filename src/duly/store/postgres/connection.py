@@ -50,6 +50,7 @@ SELECT pg_backend_pid(), current_setting('server_encoding'), current_setting('sy
        current_setting('server_version_num')::integer,
        (SELECT extract(epoch FROM backend_start) FROM pg_stat_activity WHERE pid = pg_backend_pid())
 """
+_FORGET = "RESET ALL; SELECT pg_advisory_unlock_all(); UNLISTEN *; DISCARD TEMP"
 _SET = """
 SELECT set_config(name, setting, false) FROM unnest($1::text[], $2::text[]) AS _(name, setting)
 """
@@ -127,6 +128,22 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
                 "for a savepoint use connection.transaction()"
             )
         super().commit()
+
+    def rollback(self) -> None:
+        """Roll back, unless a body asks: it could then commit other things before its run ends."""
+        if self.is_lent:
+            raise StoreError(
+                "a body cannot roll back by itself: raise an exception, which undoes all that it "
+                "wrote; for a part of it use connection.transaction()"
+            )
+        super().rollback()
+
+    def forget(self) -> None:
+        """Undo what a body has set, locked, listens to or keeps: it is not the next one's."""
+        if not self.pooled:
+            self.execute(_FORGET)
+            names, values = texts(self._settings), texts(self._settings.values())
+            execute_within(self, _SET, (names, values), seconds=GREETING_SECONDS)
 
     def commit_now(self) -> None:
         """Commit, also inside a pipeline, where the driver's own `commit` would wait."""

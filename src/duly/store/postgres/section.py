@@ -11,6 +11,7 @@ from psycopg.rows import tuple_row
 from duly import faultpoints
 from duly.errors import StoreError, StoreUnavailable, TransactionTooLong
 from duly.limits import POSTGRES_SECTION_SECONDS
+from duly.shield import shielded
 from duly.store.ops import Settle, Settled
 from duly.store.postgres.address import Address
 from duly.store.postgres.connection import Session, connect, end_session
@@ -43,24 +44,29 @@ class PostgresSection:
         if self.too_long is not None:
             raise self.too_long
         if self._session is None:
-            session = self._sessions.borrow()
-            try:
-                session.autocommit = False
-                # Begun here, lest a `connection.transaction()` of the body begin it and commit.
-                session.execute("SELECT 1")
-            except BaseException as error:
-                # A timeout may strike here too; what was borrowed goes back whatever happens.
-                session.close()
-                self._sessions.give_back(session)
-                if isinstance(error, psycopg.Error):
-                    raise translated(error, self._address) from error
-                raise
-            session.is_lent = True
-            self._session = session
-            self._timer = threading.Timer(self._seconds, self._expire)
-            self._timer.daemon = True
-            self._timer.start()
+            with shielded():
+                self._open()
+        assert self._session is not None  # noqa: S101 - for the type checker
         return self._session
+
+    def _open(self) -> None:
+        session = self._sessions.borrow()
+        try:
+            session.autocommit = False
+            # Begun here, lest a `connection.transaction()` of the body begin it and commit.
+            session.execute("SELECT 1")
+        except BaseException as error:
+            # A timeout may strike here too; what was borrowed goes back whatever happens.
+            session.close()
+            self._sessions.give_back(session)
+            if isinstance(error, psycopg.Error):
+                raise translated(error, self._address) from error
+            raise
+        session.is_lent = True
+        self._session = session
+        self._timer = threading.Timer(self._seconds, self._expire)
+        self._timer.daemon = True
+        self._timer.start()
 
     def settle_and_commit(self, op: Settle) -> Settled:
         """Write the completion, fenced, and commit all; a lost claim rolls all back."""
@@ -102,11 +108,9 @@ class PostgresSection:
         run_id: str,
         was_written: Callable[[Session], bool],
     ) -> T:
-        session = self.connection
-        with self._ending:
-            if self.too_long is not None:
-                raise self.too_long
+        with shielded(), self._ending:
             try:
+                session = self.connection
                 faultpoints.hit("transaction.before_settle")
                 session.is_lent = False
                 _restore(session)
@@ -123,7 +127,7 @@ class PostgresSection:
 
     def rollback(self) -> None:
         """Undo what is not committed and give the connection back."""
-        with self._ending:
+        with shielded(), self._ending:
             self._close()
 
     def _expire(self) -> None:
@@ -157,6 +161,7 @@ class PostgresSection:
                 session.rollback()
                 session.autocommit = True
                 _restore(session)
+                session.forget()
         except psycopg.Error:
             session.close()
         finally:

@@ -11,6 +11,7 @@ import psycopg
 
 from duly.clock import Clock
 from duly.errors import StoreError
+from duly.shield import shielded
 from duly.store.committer import Done
 from duly.store.migrator import OLDEST_CODE
 from duly.store.ops import Enqueue, Op
@@ -67,7 +68,8 @@ class PostgresStore(PostgresInspector):
 
     def apply(self, ops: Sequence[Op]) -> list[Any]:
         """Write the ops and return their answers, in order."""
-        return self._here().writers.apply(ops)
+        with shielded():
+            return self._here().writers.apply(ops)
 
     def submit(self, ops: Sequence[Op], done: Done) -> None:
         """Write the ops from the committers' own threads."""
@@ -90,7 +92,7 @@ class PostgresStore(PostgresInspector):
         retried = False
         while True:
             try:
-                with readers.lent() as session:
+                with shielded(), readers.lent() as session:
                     return session.execute(sql, parameters, prepare=prepare).fetchall()
             except psycopg.Error as error:
                 # Reading twice harms nobody; a server that restarted deserves it.

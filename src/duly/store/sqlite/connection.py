@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar, overload
 
 from duly.errors import (
     DulyError,
@@ -85,7 +86,16 @@ def create_private(path: Path) -> bool:
     return True
 
 
-def connect(path: Path, *, cached_statements: int = 256) -> sqlite3.Connection:
+Kind = TypeVar("Kind", bound=sqlite3.Connection)
+
+
+@overload
+def connect(path: Path) -> sqlite3.Connection: ...
+@overload
+def connect(path: Path, *, cached_statements: int, factory: type[Kind]) -> Kind: ...
+def connect(
+    path: Path, *, cached_statements: int = 256, factory: type[Any] = sqlite3.Connection
+) -> Any:
     """Open the file with duly's settings."""
     with driver_errors(path):
         connection = sqlite3.connect(
@@ -94,6 +104,7 @@ def connect(path: Path, *, cached_statements: int = 256) -> sqlite3.Connection:
             isolation_level=None,
             check_same_thread=False,
             cached_statements=cached_statements,
+            factory=factory,
         )
         # Accepted means durable: FULL makes every commit reach the disk, in both journal modes.
         connection.execute("PRAGMA synchronous = FULL")
@@ -154,7 +165,8 @@ class WriteLock:
     """
 
     def __init__(self, path: Path) -> None:
-        self._mutex = threading.Lock()
+        self.mutex = threading.Lock()
+        """Taken first. In a `with` nothing strikes between taking it and the block."""
         self._owner: int | None = None
         try:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -165,17 +177,26 @@ class WriteLock:
     def acquire(self) -> None:
         """Wait for the lock; a thread that holds it already is told so instead of stalling."""
         self.refuse_owner()
-        self._mutex.acquire()
+        self.mutex.acquire()
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            self.lock_file()
         except BaseException:
-            self._mutex.release()
+            self.release()
             raise
+
+    def lock_file(self) -> None:
+        """Wait for the other processes, once this one's mutex is held."""
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         self._owner = threading.get_ident()
+
+    def unlock_file(self) -> None:
+        """Let the other processes go on; to be called though the file was not locked after all."""
+        self._owner = None
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def is_free(self) -> bool:
         """Say whether nobody holds the lock just now, in this process or another."""
-        if not self._mutex.acquire(blocking=False):
+        if not self.mutex.acquire(blocking=False):
             return False
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -183,7 +204,7 @@ class WriteLock:
         except BlockingIOError:
             return False
         finally:
-            self._mutex.release()
+            self.mutex.release()
         return True
 
     def refuse_owner(self) -> None:
@@ -197,9 +218,8 @@ class WriteLock:
 
     def release(self) -> None:
         """Let the next writer go on."""
-        self._owner = None
-        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-        self._mutex.release()
+        self.unlock_file()
+        self.mutex.release()
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -214,11 +234,11 @@ class WriteLock:
         """Keep this process's other writers out; False if one of them, or we, go on holding it."""
         if self._owner == threading.get_ident():
             return False
-        return self._mutex.acquire(timeout=seconds)
+        return self.mutex.acquire(timeout=seconds)
 
     def go_on(self) -> None:
         """Let this process's writers go on."""
-        self._mutex.release()
+        self.mutex.release()
 
     def close(self) -> None:
         """Close the lock's file."""

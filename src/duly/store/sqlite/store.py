@@ -10,6 +10,7 @@ from duly import faultpoints
 from duly.clock import Clock, SystemClock
 from duly.core.record import WorkerRecord
 from duly.errors import StoreError
+from duly.shield import shielded
 from duly.store import ops
 from duly.store.committer import Done
 from duly.store.migrator import OLDEST_CODE
@@ -22,7 +23,6 @@ from duly.store.sqlite.connection import (
     check_place,
     create_private,
     driver_errors,
-    translated,
     wal_can_lose_commits,
 )
 from duly.store.sqlite.inspect import SQL as INSPECT
@@ -96,7 +96,8 @@ class SqliteStore(SqliteInspector):
         """Write the ops and return their answers, in order."""
         here = self._here()
         here.lock.refuse_owner()
-        return here.committer.apply(ops)
+        with shielded():
+            return here.committer.apply(ops)
 
     def can_write_now(self) -> bool:
         """Say whether a write would not have to wait for another's."""
@@ -122,9 +123,9 @@ class SqliteStore(SqliteInspector):
             order.sort(key=ORDER.index)
         answers: list[Any] = [None] * len(ops)
         here = self._here()
-        try:
-            here.lock.acquire()
+        with driver_errors(self.path), here.lock.mutex:
             try:
+                here.lock.lock_file()
                 cursor = here.writer.cursor()
                 cursor.execute("BEGIN IMMEDIATE")
                 for kind in order:
@@ -135,9 +136,7 @@ class SqliteStore(SqliteInspector):
                     here.writer.rollback()
                 raise
             finally:
-                here.lock.release()
-        except sqlite3.Error as error:
-            raise translated(error, self.path) from error
+                here.lock.unlock_file()
         self._hints.own_commits += 1
         for kind in order:
             faultpoints.hit(f"{fault_point(kind)}.after_commit")
@@ -154,15 +153,13 @@ class SqliteStore(SqliteInspector):
         """Accept a plain run by one statement, which is its own transaction; most calls are so."""
         here = self._here()
         faultpoints.hit("enqueue.before_write")
-        try:
-            here.lock.acquire()
+        with driver_errors(self.path), here.lock.mutex:
             try:
+                here.lock.lock_file()
                 faultpoints.hit("enqueue.before_commit")
                 accepted = enqueue.enqueue_one(here.writer, op, self.now())
             finally:
-                here.lock.release()
-        except sqlite3.Error as error:
-            raise translated(error, self.path) from error
+                here.lock.unlock_file()
         self._hints.own_commits += 1
         faultpoints.hit("enqueue.after_commit")
         self._hints.send()

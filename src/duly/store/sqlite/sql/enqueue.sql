@@ -35,9 +35,12 @@ SELECT run_id, fingerprint FROM duly_keys WHERE task = :task AND key = :key
 -- Which file a connection that is not ours writes to.
 SELECT file FROM pragma_database_list WHERE name = 'main'
 
+-- :name exists
+SELECT 1 FROM duly_every_run WHERE id = :run_id
+
 -- :name enqueue_in_callers_transaction
 -- See the trigger of duly_enqueue in the migrations for what it does and why it is one.
-INSERT INTO duly_enqueue
+INSERT INTO main.duly_enqueue
     (id, task, queue, lane, priority, now, due_at, expires_at, arguments, tags, key, fingerprint,
      ttl, active_only)
 VALUES (:run_id, :task, :queue, :lane, :priority, :now, :due_at, :expires_at, :arguments, :tags,
