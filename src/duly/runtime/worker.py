@@ -109,6 +109,8 @@ class Worker:
         )
         self._scheduler = Scheduler(store)
         self._upkeep = ServiceLoop("duly-upkeep", self._services(beats_since), bus)
+        # Apart from the others, whose writes may have to wait for a body's transaction.
+        self._watch = ServiceLoop("duly-watch", [self._warden()], bus)
         self._end_listening: Callable[[], None] = lambda: None
         self._life: Any = None
 
@@ -133,6 +135,7 @@ class Worker:
         self._end_listening = self._store.listen(self._hint)
         self._claims.start()
         self._upkeep.start()
+        self._watch.start()
         self._bus.emit(WorkerStarted(self.worker_id, self._store.shown_url))
 
     def stop_claiming(self) -> None:
@@ -179,6 +182,7 @@ class Worker:
             self._end_listening()
             self._claims.stop()
             self._upkeep.stop()
+            self._watch.stop()
             self._thread_runner.stop()
             self._processes.stop()
         self.has_stopped = True
@@ -231,9 +235,8 @@ class Worker:
 
     # -- wiring --
 
-    def _services(self, beats_since: Callable[[], float | None]) -> list[Service]:
-        """Return what the upkeep loop ticks."""
-        warden = Warden(
+    def _warden(self) -> Warden:
+        return Warden(
             self._store,
             self.hand,
             self._loop_runner,
@@ -242,6 +245,9 @@ class Worker:
             self._bus,
             worker_id=self.worker_id,
         )
+
+    def _services(self, beats_since: Callable[[], float | None]) -> list[Service]:
+        """Return what the upkeep loop ticks."""
         recoverer = Recoverer(
             self._store,
             self._bus,
@@ -256,7 +262,6 @@ class Worker:
         return [
             self._promoter,
             self._scheduler,
-            warden,
             self._journal,
             recoverer,
             reconciler,
