@@ -84,8 +84,8 @@ class Statements(Protocol):
         """Write what is not accounted for yet; return schedule and instant of what is new."""
         ...
 
-    def long_rows(self, schedule: str, begin: int, until: int) -> list[FiringRecord]:
-        """Return the rows of many instants that reach into a span of time."""
+    def rows_within(self, schedule: str, begin: int, until: int) -> list[FiringRecord]:
+        """Return the rows of the ledger that reach into a span of time."""
         ...
 
     def write_row(self, row: FiringRecord) -> None:
@@ -194,7 +194,8 @@ def backfill(on: Statements, op: BackfillSchedule) -> list[str] | Behind | None:
         return known
     on.record_act(op.actor, "backfill schedule", f"schedule {op.name}", "")
     # What is still to come will fire by itself.
-    past = [i for i in op.instants if known.next_at is None or i < known.next_at]
+    until = found.now + 1 if known.next_at is None else known.next_at
+    past = [instant for instant in op.instants if instant < until]
     if past:
         _cut_rows(on, known, past)
     firings = [Firing(instant, "caught_up", f"by {op.actor}") for instant in past]
@@ -204,10 +205,14 @@ def backfill(on: Statements, op: BackfillSchedule) -> list[str] | Behind | None:
 def _cut_rows(on: Statements, schedule: ScheduleRecord, out: list[int]) -> None:
     """Take instants out of the long rows that count them, so that each can have its own."""
     trigger = read_trigger(schedule.trigger)
-    for row in on.long_rows(schedule.name, min(out), max(out)):
+    for row in on.rows_within(schedule.name, min(out), max(out)):
+        if row.row == 1:
+            continue
         # Of a row that another trigger made nobody knows the instants.
         counted = row_of(trigger, row.instant, row.last_instant, count=row.row)
-        pieces = cut(counted, out)
+        inside = on.rows_within(schedule.name, row.instant, row.last_instant)
+        # One that was made up for under another trigger has a row of its own already.
+        pieces = cut(counted, {*out, *(other.instant for other in inside if other.row == 1)})
         if counted and [len(piece) for piece in pieces] != [len(counted)]:
             on.drop_row(schedule.name, row.instant)
             for piece in pieces:

@@ -64,10 +64,10 @@ class PostgresSchedules:
         )
         return set(found.fetchall())
 
-    def long_rows(self, schedule: str, begin: int, until: int) -> list[FiringRecord]:
-        """Return the rows of many instants that reach into a span of time."""
+    def rows_within(self, schedule: str, begin: int, until: int) -> list[FiringRecord]:
+        """Return the rows of the ledger that reach into a span of time."""
         place = {"schedule": schedule, "begin": begin, "until": until}
-        rows = self._session.execute(SQL["long_rows"], place).fetchall()
+        rows = self._session.execute(SQL["rows_within"], place).fetchall()
         return [FiringRecord._make(row) for row in rows]
 
     def write_row(self, row: FiringRecord) -> None:

@@ -49,10 +49,10 @@ class SqliteSchedules:
             if self._cursor.execute(SQL["add_firings"], row._asdict() | facts).rowcount
         }
 
-    def long_rows(self, schedule: str, begin: int, until: int) -> list[FiringRecord]:
-        """Return the rows of many instants that reach into a span of time."""
+    def rows_within(self, schedule: str, begin: int, until: int) -> list[FiringRecord]:
+        """Return the rows of the ledger that reach into a span of time."""
         place = {"schedule": schedule, "begin": begin, "until": until}
-        return [FiringRecord._make(row) for row in self._cursor.execute(SQL["long_rows"], place)]
+        return [FiringRecord._make(row) for row in self._cursor.execute(SQL["rows_within"], place)]
 
     def write_row(self, row: FiringRecord) -> None:
         """Write a row as it is to be."""

@@ -55,11 +55,11 @@ SELECT schedule, duly_time(instant), duly_time(last_instant), instants, version,
  WHERE %(makes_up)s::boolean AND duly_firings.outcome = 'skipped' AND duly_firings.instants = 1
 RETURNING schedule, duly_microseconds(instant)
 
--- :name long_rows
+-- :name rows_within
 SELECT schedule, duly_microseconds(instant), duly_microseconds(last_instant), instants, version,
        outcome, reason, run_id::text, duly_microseconds(fired_at)
   FROM duly_firings
- WHERE schedule = %(schedule)s AND instants > 1 AND instant <= duly_time(%(until)s::bigint)
+ WHERE schedule = %(schedule)s AND instant <= duly_time(%(until)s::bigint)
    AND last_instant >= duly_time(%(begin)s::bigint)
 
 -- :name write_row

@@ -42,10 +42,10 @@ VALUES (:schedule, :instant, :last_instant, :row, :version, :outcome, :reason, :
        fired_at = excluded.fired_at
  WHERE :makes_up AND duly_firings.outcome = 'skipped' AND duly_firings.instants = 1
 
--- :name long_rows
+-- :name rows_within
 SELECT schedule, instant, last_instant, instants, version, outcome, reason, run_id, fired_at
   FROM duly_firings
- WHERE schedule = :schedule AND instants > 1 AND instant <= :until AND last_instant >= :begin
+ WHERE schedule = :schedule AND instant <= :until AND last_instant >= :begin
 
 -- :name write_row
 INSERT INTO duly_firings
