@@ -25,15 +25,15 @@ class Sizes:
 FULL = Sizes()
 QUICK = Sizes(
     rounds=1,
-    drain_runs=2_000,
-    single_enqueues=100,
+    drain_runs=1_000,
+    single_enqueues=50,
     enqueues_per_caller=10,
-    bulk_enqueues=5_000,
-    spaced_enqueues=30,
-    idle_seconds=2.0,
+    bulk_enqueues=2_500,
+    spaced_enqueues=10,
+    idle_seconds=1.0,
     piled_runs=50_000,
     imports=5,
-    schedules=5_000,
-    due_schedules=100,
-    spaced_schedules=10,
+    schedules=1_000,
+    due_schedules=50,
+    spaced_schedules=3,
 )

@@ -15,7 +15,7 @@ from duly.store.ops import Accepted
 from duly.store.protocol import Dialogue, Row, Statement
 
 Connection = Any
-"""A connection, session or cursor of any library that `connection=` takes."""
+"""What the libraries have: a connection or a session, and what comes of them."""
 
 
 class _Adapter(NamedTuple):
@@ -102,21 +102,22 @@ def _on_sqlite3(connection: Connection, statement: Statement) -> Row:
 
 
 def _on_psycopg(connection: Connection, statement: Statement) -> Row:
-    with connection.cursor(row_factory=_tuple_row()) as cursor:
+    with _cursor_of(connection, "Cursor") as cursor:
         row: Row = cursor.execute(statement.sql, statement.parameters).fetchone()
         return row
 
 
 async def _on_async_psycopg(connection: Connection, statement: Statement) -> Row:
-    async with connection.cursor(row_factory=_tuple_row()) as cursor:
+    async with _cursor_of(connection, "AsyncCursor") as cursor:
         await cursor.execute(statement.sql, statement.parameters)
         row: Row = await cursor.fetchone()
         return row
 
 
-def _tuple_row() -> Callable[..., Any]:
-    found: Callable[..., Any] = sys.modules["psycopg.rows"].tuple_row
-    return found
+def _cursor_of(connection: Connection, kind: str) -> Connection:
+    """Return a plain cursor: the connection's own may take or make other things than ours."""
+    psycopg: Any = sys.modules["psycopg"]
+    return getattr(psycopg, kind)(connection, row_factory=psycopg.rows.tuple_row)
 
 
 async def _on_asyncpg(connection: Connection, statement: Statement) -> Row:
@@ -217,6 +218,13 @@ _ADAPTERS = (
     _Adapter(
         "sqlalchemy.ext.asyncio",
         "AsyncSession",
+        _by_bind,
+        _on_async_sqlalchemy_session,
+        is_async=True,
+    ),
+    _Adapter(
+        "sqlalchemy.ext.asyncio",
+        "async_scoped_session",
         _by_bind,
         _on_async_sqlalchemy_session,
         is_async=True,

@@ -217,7 +217,7 @@ class ClaimLost(DulyError):
 
 
 class TransactionTooLong(DulyError):
-    """A transactional section kept the database's write lock for longer than allowed."""
+    """A body's transaction was open for longer than allowed, and was rolled back."""
 
 
 class WouldBlockItself(DulyError):

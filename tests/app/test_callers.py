@@ -50,7 +50,8 @@ def by_driver(url: str) -> Iterator[Caller]:
             connection.row_factory = lambda _cursor, row: {"whatever": row}
             yield Caller(connection, connection.commit, connection.rollback)
     else:
-        with psycopg.connect(url, row_factory=dict_row) as connection:
+        raw = psycopg.RawCursor
+        with psycopg.connect(url, row_factory=dict_row, cursor_factory=raw) as connection:
             yield Caller(connection, connection.commit, connection.rollback)
 
 

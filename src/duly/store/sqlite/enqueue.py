@@ -95,7 +95,7 @@ def enqueue_elsewhere(op: Enqueue, path: Path, now: int) -> Dialogue:
         "key": key and key.text,
         "fingerprint": key and key.fingerprint,
         "ttl": key and key.ttl,
-        "active_only": key and key.active_only,
+        "active_only": key and int(key.active_only),
     }
     yield Statement("sqlite", SQL["enqueue_in_callers_transaction"], row)
     if key is None:
