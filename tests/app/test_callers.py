@@ -295,6 +295,20 @@ def test_a_connection_to_another_file_is_refused(app, send, tmp_path):
 
 
 @pytest.mark.stores("postgres")
+def test_a_connection_to_another_database_is_refused(app, send, servers, store_kind):
+    shared = servers.postgres(store_kind)
+    url = shared.create_database()
+    with closing(Duly(url)) as other, psycopg.connect(url) as connection:
+        assert other.runs.list() == []
+        with pytest.raises(StoreRefused, match="one database"):
+            send.using(connection=connection).enqueue(1)
+        connection.rollback()
+    shared.drop_database(url)
+
+    assert app.runs.list() == []
+
+
+@pytest.mark.stores("postgres")
 def test_a_connection_to_another_kind_of_database_is_refused(send):
     with closing(sqlite3.connect(":memory:")) as other, pytest.raises(BadOption, match="to sqlite"):
         send.using(connection=other).enqueue(1)

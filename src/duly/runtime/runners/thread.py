@@ -17,6 +17,7 @@ from duly.runtime.hand import Hand, Held
 from duly.runtime.report import Ended, Report, seen_from_outside
 from duly.shield import cover, expose
 
+_AGAIN_SECONDS = 5.0
 RunInProcess = Callable[[Held], Outcome]
 Conclude = Callable[[Held, Outcome, float], Outcome | None]
 """Ends a transactional attempt in its own transaction; None if that recorded it."""
@@ -128,15 +129,17 @@ class _Body:
         self._thread = threading.get_ident()
         self._shield = expose()
         self._running = True
-        self._struck = False
+        self._struck_at = -_AGAIN_SECONDS
 
     def interrupt(self, error: type[BaseException]) -> None:
         """Strike it, unless it is where nothing may strike: then whoever asks has to ask again."""
         if not self._shield.acquire(blocking=False):
             return
         try:
-            if self._running and not self._struck:
-                self._struck = True
+            now = monotonic()
+            # A destructor may have swallowed the first one.
+            if self._running and now - self._struck_at >= _AGAIN_SECONDS:
+                self._struck_at = now
                 _strike(self._thread, ctypes.py_object(error))
         finally:
             self._shield.release()

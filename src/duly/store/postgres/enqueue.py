@@ -7,6 +7,7 @@ import psycopg
 
 from duly.clock import monotonic
 from duly.core.record import from_fields
+from duly.errors import StoreRefused
 from duly.store.ops import Accepted, Enqueue
 from duly.store.postgres.columns import flags, numbers, optional_numbers, optional_texts, texts
 from duly.store.postgres.connection import Line, Session
@@ -96,8 +97,8 @@ def insert(session: Session, ops: Sequence[Enqueue]) -> None:
     session.execute(*_insertion(ops, again=True))
 
 
-def enqueue_elsewhere(op: Enqueue) -> Dialogue:
-    """Accept a run on a connection that is not ours."""
+def enqueue_elsewhere(op: Enqueue, database: str) -> Dialogue:
+    """Accept a run on a connection that is not ours, but to the same database."""
     parameters: dict[str, Any] = op._asdict()
     key = parameters.pop("key")
     parameters |= {
@@ -108,7 +109,12 @@ def enqueue_elsewhere(op: Enqueue) -> Dialogue:
     }
     found = yield Statement("postgresql", SQL["enqueue_in_callers_transaction"], parameters)
     assert found is not None  # noqa: S101 - the function returns one row
-    return Accepted(*found)
+    if found[0] != database:
+        raise StoreRefused(
+            f"this connection is to database {found[0]!r}, and runs are kept in {database!r}; roll "
+            f"its transaction back, and keep both in one database or enqueue without connection="
+        )
+    return Accepted(*found[1:])
 
 
 class _Holders(NamedTuple):

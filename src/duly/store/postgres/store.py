@@ -50,6 +50,7 @@ class PostgresStore(PostgresInspector):
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:  # noqa: ARG002 - the server's clock counts
         self.url = url
         self._address = Address(url)
+        self._database: str | None = None
         self.shown_url = self._address.shown_url
         self.notices: list[str] = []
         self._is_closed = False
@@ -81,7 +82,9 @@ class PostgresStore(PostgresInspector):
 
     def enqueue_elsewhere(self, op: Enqueue) -> Dialogue:
         """Accept a run on a connection that is not ours; it exists if its transaction commits."""
-        return enqueue.enqueue_elsewhere(op)
+        if self._database is None:
+            ((self._database,),) = self._query(enqueue.SQL["database"], {})
+        return enqueue.enqueue_elsewhere(op, str(self._database))
 
     # -- reading --
 

@@ -11,12 +11,13 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
-from weakref import WeakSet
+from weakref import ref
 
 from duly.errors import BadOption, TransactionTooLong
 
 _PATIENCE = 0.002
 _TRIES = 1_000
+_KNOWN_CURSORS = 100
 
 
 class LentCursor(sqlite3.Cursor):
@@ -82,7 +83,8 @@ class LentConnection(sqlite3.Connection):
         """Why it can no longer be used."""
         self._ender: int | None = None
         self._has_ended = False
-        self._cursors: WeakSet[LentCursor] = WeakSet()
+        self._cursors: list[ref[LentCursor]] = []
+        """Plain references: a callback of theirs could swallow an exception that strikes there."""
         self.set_authorizer(self._guard)
 
     def check(self) -> None:
@@ -99,7 +101,9 @@ class LentConnection(sqlite3.Connection):
         """Return a cursor."""
         cursor = super().cursor(factory)
         if isinstance(cursor, LentCursor):
-            self._cursors.add(cursor)
+            if len(self._cursors) > _KNOWN_CURSORS:
+                self._cursors = [known for known in self._cursors if known() is not None]
+            self._cursors.append(ref(cursor))
         return cursor
 
     # The driver's own make a plain cursor, behind our back.
@@ -164,8 +168,10 @@ class LentConnection(sqlite3.Connection):
         self._has_ended = True
         # As long as a statement is half read, an interrupt that was meant for the body strikes us
         # too, and closing would leave its locks behind.
-        for cursor in list(self._cursors):
-            cursor.close()
+        for known in self._cursors:
+            cursor = known()
+            if cursor is not None:
+                cursor.close()
         for _ in range(_TRIES):
             if not self.in_transaction:
                 break

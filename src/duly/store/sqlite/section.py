@@ -34,6 +34,7 @@ class SqliteSection:
         self._seconds = SQLITE_SECTION_SECONDS if seconds is None else seconds
         self._connection: LentConnection | None = None
         self._timer: threading.Timer | None = None
+        self._is_locked = False
         self.too_long: TransactionTooLong | None = None
         """Why it was rolled back, if it was for that."""
 
@@ -80,6 +81,7 @@ class SqliteSection:
             self._store.lock.release()
             raise
         self._connection = connection
+        self._is_locked = True
         self._timer = threading.Timer(self._seconds, self._expire)
         self._timer.daemon = True
         self._timer.start()
@@ -116,7 +118,8 @@ class SqliteSection:
             connection.end()
         finally:
             connection.leave()
-            if self.too_long is None:
+            if self._is_locked:
+                self._is_locked = False
                 self._store.lock.release()
 
     def _expire(self) -> None:
@@ -129,14 +132,16 @@ class SqliteSection:
             f"while every other write waited for it, and was rolled back; do what takes time "
             f"before it, or set transaction_limit="
         )
+        # Known before the body can meet an error that comes of it.
+        self.too_long = why
         connection.take_away(why)
         try:
             if self._connection is None:
                 return  # Its body was faster, and has ended it.
-            self.too_long = why
             try:
                 connection.end()
             finally:
+                self._is_locked = False
                 self._store.lock.release()
         finally:
             connection.leave()

@@ -89,9 +89,12 @@ SELECT known.task, known.key, known.run_id::text, known.fingerprint
   FROM unnest(%(tasks)s::text[], %(keys)s::text[]) AS op(task, key)
   JOIN duly_keys AS known ON known.task = op.task AND known.key = op.key
 
+-- :name database
+SELECT current_database()::text
+
 -- :name enqueue_in_callers_transaction
 -- See duly_enqueue in the migrations for what it does and why it is a function.
-SELECT run_id::text AS run_id, is_new AS new, conflict
+SELECT current_database()::text, run_id::text AS run_id, is_new AS new, conflict
   FROM duly_enqueue(
        %(run_id)s::uuid, %(task)s::text, %(queue)s::text, %(lane)s::text, %(priority)s::integer,
        %(arguments)s::text, %(delay)s::bigint, %(at)s::bigint, %(expires)s::bigint,
