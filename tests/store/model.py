@@ -212,8 +212,10 @@ class ModelStore:
     # -- workers --
 
     def register(self, op: RegisterWorker, tasks: tuple[str, ...]) -> None:
-        """Make a worker live, unless it was known before."""
-        self.workers.setdefault(op.worker_id, Worker(tasks))
+        """Make a worker live, unless it was known before; while it lives, it may know more tasks."""
+        worker = self.workers.setdefault(op.worker_id, Worker(tasks))
+        if worker.live:
+            worker.tasks = tasks
 
     def recover(self, op: Recover) -> list[str]:
         """End a worker and settle what it holds."""
