@@ -212,7 +212,7 @@ class ModelStore:
     # -- workers --
 
     def register(self, op: RegisterWorker, tasks: tuple[str, ...]) -> None:
-        """Make a worker live, unless it was known before; while it lives, it may know more tasks."""
+        """Make a worker live, unless it was known; while it lives, it may tell of more tasks."""
         worker = self.workers.setdefault(op.worker_id, Worker(tasks))
         if worker.live:
             worker.tasks = tasks
