@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -23,6 +22,7 @@ from duly.registry import Definition, Registry, task_name
 from duly.run import Run
 from duly.settings import WorkerSettings, parse_queues, store_url
 from duly.store.ops import ResetKey
+from duly.store.owning import PerProcess
 from duly.store.protocol import Store
 from duly.store.step_ops import SendEvent
 from duly.task import (
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_forsaken: list[Store] = []
-"""Stores opened before a fork: kept, never used or closed, lest their locks be touched."""
-
 
 class Duly:
     """An application's tasks and the store they live in."""
@@ -60,8 +57,7 @@ class Duly:
         self.queues = Queues(self)
         self.workers = Workers(self)
         self._schedules: Schedules | None = None
-        self._store: Store | None = None
-        self._pid = os.getpid()
+        self._store = PerProcess(self._open_store)
         self._opening = threading.Lock()
         self._holders: Holders | None = None
 
@@ -178,18 +174,12 @@ class Duly:
     @property
     def store(self) -> Store:
         """The open store; each process opens its own, forked ones too."""
-        if self._store is not None and self._pid == os.getpid():
-            return self._store
-        with self._opening:
-            if self._store is not None and self._pid != os.getpid():
-                _forsaken.append(self._store)
-                self._store = None
-            if self._store is None:
-                from duly.store.opening import open_store  # noqa: PLC0415 - spares importers
+        return self._store.get()
 
-                self._store = open_store(self._url)
-                self._pid = os.getpid()
-            return self._store
+    def _open_store(self) -> Store:
+        from duly.store.opening import open_store  # noqa: PLC0415 - spares importers
+
+        return open_store(self._url)
 
     @property
     def url(self) -> str:
@@ -203,13 +193,7 @@ class Duly:
 
     def close(self) -> None:
         """Close the store; the next use opens it again."""
-        store, self._store = self._store, None
-        if store is None:
-            return
-        if self._pid == os.getpid():
-            store.close()
-        else:
-            _forsaken.append(store)
+        self._store.close()
 
     # -- enqueueing --
 

@@ -9,6 +9,7 @@
     ├── ScheduleNotFound, ScheduleEnded, ScheduleExists
     ├── LockBusy, LockLost
     ├── RunFailed, RunInterrupted, RunCancelled     raised by `run.result()`
+    ├── Busy                            raised by the guard
     ├── ClaimLost, TransactionTooLong, WouldBlockItself
     └── StoreError
         └── StoreUnavailable, StoreReadOnly, StoreFull, StoreRefused, SchemaMismatch
@@ -76,11 +77,13 @@ class TaskNotRegistered(DulyError):
 class KeyConflict(DulyError):
     """A key was used before with other arguments."""
 
-    def __init__(self, key: str, run_id: str) -> None:
-        super().__init__(
-            f"key {key!r} belongs to run {run_id}, which has other arguments; "
-            f"use another key, or app.reset_key(task, key) if the old run no longer counts"
-        )
+    def __init__(self, key: str, run_id: str | None = None) -> None:
+        """Say whose it is: that run's, or else a call's that the guard knows."""
+        whose, reset = "a call with other arguments", "guard.reset(key) if that no longer counts"
+        if run_id is not None:
+            whose = f"run {run_id}, which has other arguments"
+            reset = "app.reset_key(task, key) if the old run no longer counts"
+        super().__init__(f"key {key!r} belongs to {whose}; use another key, or {reset}")
         self.key = key
         self.run_id = run_id
 
@@ -204,15 +207,28 @@ class RunCancelled(DulyError):
         self.cause = cause
 
 
-class ClaimLost(DulyError):
-    """This attempt no longer holds its run: another worker has taken it over."""
+class Busy(DulyError):
+    """Another caller is running the body of a key."""
 
-    def __init__(self, run_id: str, claim_number: int) -> None:
+    def __init__(self, key: str, holder: str, left: float) -> None:
         super().__init__(
-            f"claim {claim_number} of run {run_id} is lost: its lease ran out and the run was "
-            f"taken over; nothing more can be written for it"
+            f"key {key!r} is in the hands of {holder} for another {left:.1f} s unless that is "
+            f"renewed; try again then, or wait for its result with wait=…"
         )
-        self.run_id = run_id
+        self.key = key
+        self.holder = holder
+        self.retry_after = left
+        """Seconds after which a holder that has died can be replaced."""
+
+
+class ClaimLost(DulyError):
+    """This attempt no longer holds its run or its key: another has taken it over."""
+
+    def __init__(self, what: str, claim_number: int) -> None:
+        super().__init__(
+            f"claim {claim_number} of {what} is lost: its lease ran out and it was taken over; "
+            f"nothing more can be written for it"
+        )
         self.claim_number = claim_number
 
 

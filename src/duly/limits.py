@@ -42,6 +42,13 @@ SINGLE_FIRINGS = 100
 
 LOCK_SECONDS = 86_400
 
+GUARD_LEASE_SECONDS = 30.0
+GUARD_TTL_SECONDS = 24 * 3600
+GUARD_KEY_BYTES = 512
+LETTER_TTL_SECONDS = 30 * 86_400
+FORGET_BATCH = 4
+"""How many keys whose time is over go with each that ends, so that they cannot pile up."""
+
 SQLITE_SECTION_SECONDS = 5.0
 """How long a body's transaction may keep every other writer waiting."""
 POSTGRES_SECTION_SECONDS = 60.0

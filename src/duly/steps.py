@@ -173,7 +173,7 @@ class _Step:
         if is_ours is None:
             (is_ours,) = self._store.apply([op])
         if not is_ours:
-            raise ClaimLost(op.run_id, op.claim_number)
+            raise ClaimLost(f"run {op.run_id}", op.claim_number)
 
     def __enter__(self) -> None:
         pass
@@ -261,7 +261,7 @@ def _await(
     found: StepRecord | None
     (found,) = store.apply([op])
     if found is None:
-        raise ClaimLost(context.run_id, context.fence)
+        raise ClaimLost(f"run {context.run_id}", context.fence)
     is_ready = kind == "gather" and _have_ended(store, json.loads(awaited or "[]"))
     if found.done or is_ready:
         return found
@@ -281,7 +281,7 @@ def _have_ended(store: Store, run_ids: list[str]) -> bool:
 def _write(context: RunContext, op: BeginStep | EndStep | ForgetStep) -> None:
     (answer,) = context.store.apply([op])
     if not answer:
-        raise ClaimLost(op.run_id, op.claim_number)
+        raise ClaimLost(f"run {op.run_id}", op.claim_number)
 
 
 def _check_kind(known: StepRecord, kind: str) -> None:

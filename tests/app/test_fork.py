@@ -24,12 +24,12 @@ how = sys.argv[2]
 reader, writer = os.pipe()
 child = os.fork()
 if child == 0:
-    inherited = app._store
+    inherited = app._store._opened
     if how == "close first":
         app.close()
     made = [note.enqueue("child", n).id for n in range(20)]
     assert app.store is not inherited
-    assert any(store is inherited for store in duly.app._forsaken), "it was let go of"
+    assert any(store is inherited for store in duly.store.owning._forsaken), "it was let go of"
     os.write(writer, json.dumps(made).encode())
     os.close(writer)
     if how == "worker in the child":

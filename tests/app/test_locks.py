@@ -200,7 +200,7 @@ def test_a_closed_application_does_not_come_back_for_a_lock(app):
     app.close()
 
     assert held.lost.wait(10)
-    assert app._store is None
+    assert app._store._opened is None
 
 
 def test_the_timeout_of_a_lock_holds_for_acquire_too(app, other):

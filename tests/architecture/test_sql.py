@@ -75,6 +75,7 @@ ONE_DIALECT = {
         ],
         ONE_WRITER,
     ),
+    "guard.count_fence": "PostgreSQL has sequences",
     "enqueue.database": "SQLite asks for the file instead, before it writes",
     "enqueue.exists": "PostgreSQL's function answers for itself",
     "enqueue.place": "PostgreSQL's answer tells the database too",

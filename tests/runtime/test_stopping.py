@@ -157,6 +157,17 @@ def test_a_body_that_outlives_the_grace_keeps_its_claim_until_it_has_ended(app, 
     other.close()
 
 
+def test_a_worker_that_two_stop_at_once_ends_without_a_word(app):
+    @app.task
+    async def nothing() -> None: ...
+
+    with app.worker() as embedded:
+        nothing.enqueue().result(timeout=20)
+        worker = embedded._worker
+
+    worker.stop()  # As the thread that renews does, when it finds the last body gone.
+
+
 def test_stopping_twice_or_before_the_start_is_nothing(app):
     worker = app.worker()
     worker.stop()

@@ -8,9 +8,9 @@ from duly.limits import KEY_BYTES, NAME_BYTES, TAG_CHARACTERS, TAGS
 _RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-def check_key(key: str) -> str:
+def check_key(key: str, what: str = "key", limit: int = KEY_BYTES) -> str:
     """Return the key, or say why it cannot be one."""
-    return _check_text("key", key, KEY_BYTES)
+    return _check_text(what, key, limit)
 
 
 def check_name(what: str, name: str) -> str:

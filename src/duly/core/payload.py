@@ -44,9 +44,17 @@ _PROBLEM_CHARACTERS = 200
 class CallCodec:
     """Turns the arguments of one function into stored text and back."""
 
-    def __init__(self, function: Callable[..., Any], *, redact: Sequence[str] = ()) -> None:
+    def __init__(
+        self, function: Callable[..., Any] | Signature, *, redact: Sequence[str] = ()
+    ) -> None:
+        """Take a function, or its signature if annotations of that are classes and not names."""
         self._function_name = getattr(function, "__qualname__", type(function).__name__)
-        self._signature = _signature_of(function)
+        namespace: dict[str, Any] = {}
+        if isinstance(function, Signature):
+            self._signature = function
+        else:
+            self._signature = _signature_of(function)
+            namespace = getattr(inspect.unwrap(function), "__globals__", {})
         parameters = self._signature.parameters
         for name in redact:
             if name not in parameters:
@@ -77,7 +85,6 @@ class CallCodec:
         """All that a call must name, if that is all it must give; most calls give just that."""
 
         known: Known = {}
-        namespace = getattr(inspect.unwrap(function), "__globals__", {})
         annotations = {name: parameter.annotation for name, parameter in parameters.items()}
         annotations[_RESULT] = self._signature.return_annotation
         self._vocabularies = {
@@ -101,10 +108,7 @@ class CallCodec:
         named, rest, extra = self._bind(args, kwargs)
         encoder = Encoder(PAYLOAD_BYTES, canonical=True)
         by_name, collected, others = self._encode_parts(encoder, named, rest, extra)
-        text = to_canonical_text([self._default_data | by_name, collected, others])
-        import hashlib  # noqa: PLC0415 - loads OpenSSL, which only calls with a key need
-
-        return hashlib.sha256(text.encode()).hexdigest()
+        return _sha256(to_canonical_text([self._default_data | by_name, collected, others]))
 
     def decode(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the positional and the named arguments of a stored call."""
@@ -293,9 +297,24 @@ def encode_value(value: object) -> str:
     return _encode_value("value", value, NO_CLASSES, PAYLOAD_BYTES)
 
 
+def fingerprint_of(value: object) -> str:
+    """Return a hash that is equal for equal values that have no annotation."""
+    try:
+        text = to_canonical_text(Encoder(PAYLOAD_BYTES, canonical=True).encode(value, NO_CLASSES))
+    except Refusal as refusal:
+        raise PayloadError(refusal.path("value"), refusal.problem) from refusal.__cause__
+    return _sha256(text)
+
+
 def decode_value(text: str) -> Any:
     """Return the value that `encode_value` was given."""
     return _decode_value("value", text, NO_CLASSES)
+
+
+def _sha256(text: str) -> str:
+    import hashlib  # noqa: PLC0415 - loads OpenSSL, which only calls with a key need
+
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _signature_of(function: Callable[..., Any]) -> Signature:

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from duly.apart import apart
 from duly.api.schedule_views import moment
 from duly.app import Duly
 from duly.clock import MICROSECONDS, new_id
 from duly.core.states import FINAL, State
 from duly.errors import LockBusy
 from duly.limits import TICK_BATCH
-from duly.locks.apart import apart
 from duly.locks.ownership import Ownership, take
 from duly.store.ops import Locked, Prune
 from duly.task import Task

@@ -10,12 +10,12 @@ from datetime import timedelta
 from typing import Final
 from weakref import WeakKeyDictionary, WeakSet
 
+from duly.apart import apart
 from duly.clock import MICROSECONDS, jitter, monotonic, new_id
 from duly.core.key import check_name
 from duly.errors import BadOption, LockBusy
 from duly.host import Host
 from duly.limits import LOCK_SECONDS
-from duly.locks.apart import apart
 from duly.locks.held import HeldLock
 from duly.locks.ownership import Ownership, take
 from duly.shield import shielded

@@ -340,7 +340,7 @@ class Worker:
     def _is_cancelled(self, claim: Claim) -> bool:
         held = self.hand.get(claim.run_id)
         if not self._may_write():
-            raise ClaimLost(claim.run_id, claim.claim_number)
+            raise ClaimLost(f"run {claim.run_id}", claim.claim_number)
         return held is not None and held.cancel is not None
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from duly.core.outcome import ErrorText
 from duly.core.record import HeldRun
 from duly.core.verdict import Verdict
+from duly.store.guard_ops import GuardOp
 from duly.store.step_ops import StepOp
 
 # -- ops of the engine ---------------------------------------------------------------------------
@@ -390,4 +391,5 @@ Op = (
     | RenewLock
     | ReleaseLock
     | StepOp
+    | GuardOp
 )

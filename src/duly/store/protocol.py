@@ -8,6 +8,8 @@ from duly.core.record import (
     AttemptRecord,
     DeadGroup,
     FiringRecord,
+    GuardedKey,
+    Letter,
     LockRecord,
     LogLine,
     QueueRecord,
@@ -17,6 +19,7 @@ from duly.core.record import (
     WorkerRecord,
 )
 from duly.errors import TransactionTooLong
+from duly.store.guard_ops import GuardOp
 from duly.store.ops import Accepted, Enqueue, Op, Settle, Settled
 from duly.store.schema import MigratableStore
 from duly.store.step_ops import EndStep
@@ -62,6 +65,20 @@ class ScheduleFilter(NamedTuple):
     limit: int = 200
 
 
+class LetterFilter(NamedTuple):
+    """Which dead letters of other engines to list, newest first; None means any."""
+
+    id: str | None = None
+    state: str | None = "open"
+    engine: str | None = None
+    task: str | None = None
+    cause: str | None = None
+    since: int | None = None
+    before: str | None = None
+    """Cursor: only letters with a smaller id, that is, older ones."""
+    limit: int = 50
+
+
 class Statement(NamedTuple):
     """SQL for a connection that is not ours."""
 
@@ -96,8 +113,24 @@ class Inspector(Protocol):
         """Return the locks that somebody holds, by name, behind one."""
         ...
 
+    def get_key(self, key: str) -> GuardedKey | None: ...
+    def list_letters(self, which: LetterFilter) -> list[Letter]: ...
     def peek(self) -> Peek: ...
     def now(self) -> int: ...
+
+
+class Ledger(Protocol):
+    """What the guard needs; every store is one, and Redis can be."""
+
+    shown_url: str
+
+    def apply(self, ops: Sequence[GuardOp]) -> list[Any]:
+        """Write the ops, each whole or not at all, and return their answers, in order."""
+        ...
+
+    def get_key(self, key: str) -> GuardedKey | None: ...
+    def list_letters(self, which: LetterFilter) -> list[Letter]: ...
+    def close(self) -> None: ...
 
 
 class Section(Protocol):

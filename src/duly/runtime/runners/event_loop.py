@@ -5,6 +5,7 @@ import threading
 import types
 from collections import deque
 from collections.abc import Coroutine, Generator, Sequence
+from contextlib import suppress
 from contextvars import Context, copy_context
 from typing import Any
 
@@ -80,7 +81,8 @@ class EventLoopRunner:
     def stop(self) -> None:
         """End the loop's thread, if it is our own; the bodies have ended before."""
         if self._thread is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            with suppress(RuntimeError):  # It is closed: somebody else has ended it meanwhile.
+                self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
 
     @staticmethod

@@ -44,7 +44,7 @@ class PipePort:
             self._replies.write('{"ask": "cancelled"}\n')
             answer = json.loads(self._requests.readline())
         if answer is None:
-            raise ClaimLost(claim.run_id, claim.claim_number)
+            raise ClaimLost(f"run {claim.run_id}", claim.claim_number)
         return bool(answer)
 
     def send(self, message: dict[str, Any]) -> None:

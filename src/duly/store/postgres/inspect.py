@@ -8,6 +8,8 @@ from duly.core.record import (
     AttemptRecord,
     DeadGroup,
     FiringRecord,
+    GuardedKey,
+    Letter,
     LockRecord,
     LogLine,
     QueueRecord,
@@ -18,8 +20,9 @@ from duly.core.record import (
 )
 from duly.core.states import DEAD
 from duly.store.postgres.columns import is_run_id, texts
+from duly.store.postgres.guard import SQL as GUARD
 from duly.store.postgres.steps import SQL as STEPS
-from duly.store.protocol import Peek, RunFilter, ScheduleFilter
+from duly.store.protocol import LetterFilter, Peek, RunFilter, ScheduleFilter
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "inspect")
@@ -125,6 +128,16 @@ class PostgresInspector:
         """Return the locks that somebody holds, by name, behind one."""
         rows = self._query(LOCKS["held"], {"after": after, "limit": limit})
         return [LockRecord._make(row) for row in rows]
+
+    def get_key(self, key: str) -> GuardedKey | None:
+        """Return how a key of the guard stands."""
+        rows = self._query(GUARD["one"], {"key": key})
+        return GuardedKey._make(rows[0]) if rows else None
+
+    def list_letters(self, which: LetterFilter) -> list[Letter]:
+        """Return dead letters of other engines, newest first."""
+        rows = self._query(GUARD["letters"], which._asdict(), prepare=False)
+        return [Letter._make(row) for row in rows]
 
     def now(self) -> int:
         """Return the wall time of this store, which is the server's."""

@@ -13,10 +13,10 @@ from duly import faultpoints
 from duly.clock import jitter, monotonic
 from duly.core.verdict import Finish
 from duly.errors import StoreUnavailable
-from duly.store import ops, step_ops
+from duly.store import guard_ops, ops, step_ops
 from duly.store.committer import Committer, Done
 from duly.store.ops import Op
-from duly.store.postgres import locks, operate, schedules, steps, upkeep
+from duly.store.postgres import guard, locks, operate, schedules, steps, upkeep
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import Claimer
 from duly.store.postgres.connection import HOT, UPKEEP, Line, Session
@@ -51,6 +51,13 @@ _OPERATIONS: dict[type, tuple[str, _Verb]] = {
     ops.AcquireLock: ("operate", locks.acquire),
     ops.RenewLock: ("operate", locks.renew),
     ops.ReleaseLock: ("operate", locks.release),
+    guard_ops.RenewKey: ("operate", guard.renew),
+    guard_ops.FinishKey: ("operate", guard.finish),
+    guard_ops.FailKey: ("operate", guard.fail),
+    guard_ops.ForgetKey: ("operate", guard.forget),
+    guard_ops.AcquireKey: ("operate", guard.acquire),
+    guard_ops.PutLetter: ("operate", guard.put_letter),
+    guard_ops.EndLetter: ("operate", guard.end_letter),
     step_ops.BeginStep: ("operate", steps.begin),
     step_ops.EndStep: ("operate", steps.end),
     step_ops.ForgetStep: ("operate", steps.forget),

@@ -11,6 +11,8 @@ from duly.core.record import (
     AttemptRecord,
     DeadGroup,
     FiringRecord,
+    GuardedKey,
+    Letter,
     LockRecord,
     LogLine,
     QueueRecord,
@@ -20,7 +22,9 @@ from duly.core.record import (
     WorkerRecord,
 )
 from duly.core.states import DEAD
-from duly.store.protocol import Peek, RunFilter, ScheduleFilter
+from duly.store.protocol import LetterFilter, Peek, RunFilter, ScheduleFilter
+from duly.store.sqlite.guard import SQL as GUARD
+from duly.store.sqlite.guard import read_times
 from duly.store.sqlite.steps import SQL as STEPS
 from duly.store.sqlite.steps import as_record
 from duly.store.statements import load
@@ -115,6 +119,16 @@ class SqliteInspector:
         clock = {"uptime": self._clock.uptime(), "boot": boot_id().hex()}
         place = clock | {"after": after, "limit": limit}
         return [LockRecord._make(row) for row in self._query(LOCKS["held"], place)]
+
+    def get_key(self, key: str) -> GuardedKey | None:
+        """Return how a key of the guard stands."""
+        place = {"key": key} | read_times(self._clock)._asdict()
+        rows = self._query(GUARD["one"], place)
+        return GuardedKey._make(rows[0]) if rows else None
+
+    def list_letters(self, which: LetterFilter) -> list[Letter]:
+        """Return dead letters of other engines, newest first."""
+        return [Letter._make(row) for row in self._query(GUARD["letters"], which._asdict())]
 
     def now(self) -> int:
         """Return the wall time of the store."""

@@ -25,6 +25,7 @@ from duly.store.sqlite.connection import (
     driver_errors,
     wal_can_lose_commits,
 )
+from duly.store.sqlite.guard import Times, read_times
 from duly.store.sqlite.inspect import SQL as INSPECT
 from duly.store.sqlite.inspect import SqliteInspector
 from duly.store.sqlite.liveness import FilePulse, Life, life_path
@@ -32,6 +33,7 @@ from duly.store.sqlite.process import Process, opening
 from duly.store.sqlite.section import SqliteSection
 from duly.store.sqlite.verbs import (
     BATCHED,
+    BY_BOTH_CLOCKS,
     BY_UPTIME,
     ORDER,
     SINGLE,
@@ -189,9 +191,11 @@ class SqliteStore(SqliteInspector):
                 answers[place] = verb(cursor, ops[place], self._time_for(kind))
         faultpoints.hit(f"{name}.before_commit")
 
-    def _time_for(self, kind: type) -> int:
+    def _time_for(self, kind: type) -> int | Times:
         if kind in BY_UPTIME:
             return self._clock.uptime()
+        if kind in BY_BOTH_CLOCKS:
+            return read_times(self._clock)
         if kind is ops.ClaimRuns:
             # Later than every earlier claim's, since it marks what one claim took.
             self._last_claimed_at = max(self.now(), self._last_claimed_at + 1)

@@ -5,11 +5,21 @@ from collections.abc import Callable
 from typing import Any
 
 from duly.core.verdict import Requeue
-from duly.store import ops, step_ops
+from duly.store import guard_ops, ops, step_ops
 from duly.store.ops import Enqueue, Op, Settle
-from duly.store.sqlite import claim, enqueue, locks, operate, schedules, settle, steps, upkeep
+from duly.store.sqlite import (
+    claim,
+    enqueue,
+    guard,
+    locks,
+    operate,
+    schedules,
+    settle,
+    steps,
+    upkeep,
+)
 
-Verb = Callable[[sqlite3.Cursor, Any, int], Any]
+Verb = Callable[[sqlite3.Cursor, Any, Any], Any]
 
 BATCHED: dict[type, tuple[str, Verb]] = {
     Enqueue: ("enqueue", enqueue.enqueue),
@@ -35,6 +45,13 @@ SINGLE: dict[type, tuple[str, Verb]] = {
     ops.AcquireLock: ("operate", locks.acquire),
     ops.RenewLock: ("operate", locks.renew),
     ops.ReleaseLock: ("operate", locks.release),
+    guard_ops.AcquireKey: ("operate", guard.acquire),
+    guard_ops.RenewKey: ("operate", guard.renew),
+    guard_ops.FinishKey: ("operate", guard.finish),
+    guard_ops.FailKey: ("operate", guard.fail),
+    guard_ops.ForgetKey: ("operate", guard.forget),
+    guard_ops.PutLetter: ("operate", guard.put_letter),
+    guard_ops.EndLetter: ("operate", guard.end_letter),
     step_ops.BeginStep: ("operate", steps.begin),
     step_ops.EndStep: ("operate", steps.end),
     step_ops.ForgetStep: ("operate", steps.forget),
@@ -75,6 +92,13 @@ ORDER = [
     ops.AcquireLock,
     ops.RenewLock,
     ops.ReleaseLock,
+    guard_ops.RenewKey,
+    guard_ops.FinishKey,
+    guard_ops.FailKey,
+    guard_ops.ForgetKey,
+    guard_ops.AcquireKey,
+    guard_ops.PutLetter,
+    guard_ops.EndLetter,
     ops.Tick,
     ops.Prune,
     ops.ClaimRuns,
@@ -93,6 +117,16 @@ WAKING = (
 )
 BY_UPTIME = (ops.AcquireLock, ops.RenewLock, ops.ReleaseLock)
 """What no change of the wall clock may hasten or put off."""
+BY_BOTH_CLOCKS = (
+    guard_ops.AcquireKey,
+    guard_ops.RenewKey,
+    guard_ops.FinishKey,
+    guard_ops.FailKey,
+    guard_ops.ForgetKey,
+    guard_ops.PutLetter,
+    guard_ops.EndLetter,
+)
+"""What has a lease, which is by the one, and is kept for a while, which is by the other."""
 WAKING_IF_FOUND = (
     ops.Recover,
     ops.RecoverOrphans,

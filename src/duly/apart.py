@@ -48,7 +48,7 @@ async def apart(act: Callable[[], T], undo: Callable[[T], object] | None = None)
         with suppress(RuntimeError):  # The loop is closed.
             loop.call_soon_threadsafe(settle, news)
 
-    threading.Thread(target=work, name="duly-lock", daemon=True).start()
+    threading.Thread(target=work, name="duly-apart", daemon=True).start()
     try:
         return await asyncio.shield(answer)
     except asyncio.CancelledError:
@@ -56,5 +56,5 @@ async def apart(act: Callable[[], T], undo: Callable[[T], object] | None = None)
             abandoned = True
             left = tuple(done)
         if left:
-            threading.Thread(target=take_back, args=left, name="duly-lock", daemon=True).start()
+            threading.Thread(target=take_back, args=left, name="duly-apart", daemon=True).start()
         raise

@@ -1,0 +1,197 @@
+"""A key in hand: held while its body runs, then done or failed; or somebody else's, and done."""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from duly.apart import apart
+from duly.clock import MICROSECONDS, monotonic
+from duly.core.payload import decode_value, encode_value
+from duly.errors import ClaimLost, PayloadError, StoreUnavailable
+from duly.shield import shielded
+from duly.store.guard_ops import FailKey, FinishKey, Guarded
+from duly.store.protocol import Ledger
+
+_RETRY_SECONDS = 0.25
+
+
+class ResultCodec(Protocol):
+    """Turns results into stored text and back."""
+
+    def encode_result(self, value: object) -> str | None: ...
+    def decode_result(self, text: str | None) -> Any: ...  # noqa: ANN401 - any result
+
+
+class PlainResults:
+    """Results of a body that has no annotation."""
+
+    def encode_result(self, value: object) -> str | None:
+        """Return the text to store for a result, or None for None."""
+        return None if value is None else encode_value(value)
+
+    def decode_result(self, text: str | None) -> Any:  # noqa: ANN401 - any result
+        """Return the result that was stored."""
+        return None if text is None else decode_value(text)
+
+
+class GuardClaim:
+    """What `guard.once` found: the right to run the body, or the result of who has run it."""
+
+    def __init__(
+        self,
+        key: str,
+        found: Guarded,
+        *,
+        results: ResultCodec,
+        hold: "Hold | None" = None,
+    ) -> None:
+        self.key = key
+        self.first = hold is not None
+        """Whether this caller is to run the body."""
+        self.fence = found.fence
+        """A number that only grows: a store that refuses smaller ones is safe from late holders."""
+        self.attempts = found.attempts
+        """How many have begun the body since the key was new, this one included."""
+        self.losses = found.losses
+        """How many of those before ended without a word."""
+        self._found = found
+        self._results = results
+        self._hold = hold
+
+    @property
+    def result(self) -> Any:  # noqa: ANN401 - any result
+        """What the body returned, or what `done` was given."""
+        if self._hold is not None:
+            return self._hold.result
+        if self._found.problem is not None:
+            raise PayloadError("result", f"it was not kept: {self._found.problem}")
+        return self._results.decode_result(self._found.result)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether nobody else can be running the body, as far as can be known here."""
+        return self._hold is not None and self._hold.is_held
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is still to be said how the body ended."""
+        return self._hold is not None and not self._hold.has_ended
+
+    def check(self) -> None:
+        """Raise ClaimLost unless the key is surely held."""
+        if not self.is_held:
+            raise self._lost()
+
+    def done(self, result: object = None) -> None:
+        """Record that the body is done, and what it came to; durable on return.
+
+        A result that cannot be stored does not undo what the body did: the key is done without it,
+        and those who ask for it later are told why it is missing.
+        """
+        hold = self._held()
+        hold.result = result
+        text, problem = None, None
+        try:
+            text = self._results.encode_result(result)
+        except PayloadError as error:
+            problem = str(error)
+        if not hold.finish(text, problem):
+            raise self._lost()
+
+    async def adone(self, result: object = None) -> None:
+        """As `done`, without blocking the event loop."""
+        await apart(lambda: self.done(result))
+
+    def fail(self) -> None:
+        """Let go of the key: the body failed, and may be tried again."""
+        if not self._held().fail():
+            raise self._lost()
+
+    async def afail(self) -> None:
+        """As `fail`, without blocking the event loop."""
+        await apart(self.fail)
+
+    def __repr__(self) -> str:
+        what = "first" if self.first else self._found.state
+        return f"<claim of {self.key!r}, {what}, fence {self.fence}>"
+
+    def _held(self) -> "Hold":
+        if not self.is_open or self._hold is None:
+            what = "it has ended" if self.first else "another caller has run the body"
+            raise RuntimeError(f"there is nothing to say about key {self.key!r}: {what}")
+        return self._hold
+
+    def _lost(self) -> ClaimLost:
+        return ClaimLost(f"key {self.key!r}", self.fence)
+
+
+class Hold:
+    """The holder's side of a key: its lease, and how it ends."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        key: str,
+        owner: str,
+        fence: int,
+        ttl: float | None,
+        deadline: float,
+        patience: float,
+        ended: Callable[["Hold"], None],
+    ) -> None:
+        """Hold a key until `deadline`, or later if that is moved.
+
+        `patience` is for how many seconds to try to say how the body ended.
+        """
+        self.key = key
+        self.owner = owner
+        self.fence = fence
+        self.result: object = None
+        self.has_ended = False
+        self.lost = threading.Event()
+        self._ledger = ledger
+        self._ttl = None if ttl is None else round(ttl * MICROSECONDS)
+        self._deadline = deadline
+        self._patience = patience
+        self._ended = ended
+        self._pid = os.getpid()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether nobody else can hold it, as far as can be known here."""
+        is_ours = not self.has_ended and not self.lost.is_set() and self._pid == os.getpid()
+        return is_ours and monotonic() < self._deadline
+
+    def renewed(self, deadline: float) -> None:
+        """Take note of a new end of the lease."""
+        self._deadline = deadline
+
+    def finish(self, result: str | None, problem: str | None) -> bool:
+        """Record that the body is done."""
+        return self._end(FinishKey(self.key, self.owner, self.fence, self._ttl, result, problem))
+
+    def fail(self) -> bool:
+        """Record that the body failed."""
+        return self._end(FailKey(self.key, self.owner, self.fence, self._ttl))
+
+    def _end(self, op: FinishKey | FailKey) -> bool:
+        if self._pid != os.getpid():
+            return False
+        until = monotonic() + self._patience
+        with shielded():
+            while True:
+                try:
+                    (was_ours,) = self._ledger.apply([op])
+                except StoreUnavailable:
+                    # The body has had its effect: were this given up at once, it would run again.
+                    if monotonic() >= until:
+                        self._ended(self)
+                        raise
+                    time.sleep(_RETRY_SECONDS)
+                else:
+                    self.has_ended = True
+                    self._ended(self)
+                    return bool(was_ours)

@@ -1,0 +1,200 @@
+"""Guard: one body per key, whoever carries it."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from duly.actor import acting
+from duly.clock import MICROSECONDS, monotonic, new_id
+from duly.core.payload import fingerprint_of
+from duly.core.record import GuardedKey
+from duly.errors import BadOption, Busy
+from duly.guard.claim import GuardClaim, Hold, PlainResults, ResultCodec
+from duly.guard.idempotent import Idempotent, guarded
+from duly.guard.keys import check_namespace, stored_key
+from duly.guard.ledgers import open_ledger
+from duly.guard.once import Once
+from duly.guard.renewing import Renewer
+from duly.limits import DELAY_SECONDS, GUARD_LEASE_SECONDS, GUARD_TTL_SECONDS, LOCK_SECONDS
+from duly.settings import store_url
+from duly.shield import shielded
+from duly.store.guard_ops import AcquireKey, ForgetKey, Guarded
+from duly.store.owning import PerProcess
+from duly.store.protocol import Ledger
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_NOTHING: Any = object()
+_PLAIN = PlainResults()
+
+
+class Guard:
+    """A ledger of keys. Each key's body runs once, until its result is forgotten."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        namespace: str = "",
+        lease: float = GUARD_LEASE_SECONDS,
+        ttl: float | None = GUARD_TTL_SECONDS,
+    ) -> None:
+        """Keep keys at an address: `sqlite:///…`, `postgresql://…` or `redis://…`.
+
+        Without one, as the application's store: DULY_URL, else sqlite:///duly.db. Keys of another
+        namespace are others. `lease` is how long a holder that has died is waited for; `ttl` for
+        how long a result is kept, None being for ever.
+        """
+        self._url = store_url(url)
+        self.namespace = check_namespace(namespace)
+        if not 1 <= lease <= LOCK_SECONDS:
+            raise BadOption(
+                f"lease must be from 1 second to {LOCK_SECONDS}, not {lease!r}; it is renewed "
+                f"while a body runs, so it need not be long"
+            )
+        self.lease = float(lease)
+        self.ttl = check_ttl(ttl)
+        self._open: PerProcess[_Open] = PerProcess(self._open_ledger)
+
+    def once(
+        self,
+        key: str,
+        *,
+        ttl: float | None = _NOTHING,
+        payload: object = _NOTHING,
+        wait: float = 0.0,
+    ) -> Once:
+        """Return what to `with` or `async with`: the body belongs to the claim that is `first`.
+
+        `payload` is what the key stands for: a key that was used with another one is a KeyConflict.
+        While another caller runs the body, Busy is raised, after `wait` seconds of waiting for it.
+        """
+        fingerprint = None if payload is _NOTHING else fingerprint_of(payload)
+        kept = self.ttl if ttl is _NOTHING else check_ttl(ttl)
+        return self.enter(key, ttl=kept, fingerprint=fingerprint, wait=wait, results=_PLAIN)
+
+    def enter(
+        self,
+        key: str,
+        *,
+        ttl: float | None,
+        fingerprint: str | None,
+        wait: float = 0.0,
+        results: ResultCodec = _PLAIN,
+    ) -> Once:
+        """As `once`, for who has a fingerprint and a codec of results already."""
+        place = stored_key(self.namespace, key)
+        owner = new_id()
+
+        def attempt() -> GuardClaim | Guarded:
+            return self._try(key, place, owner, ttl, fingerprint, results)
+
+        return Once(key, attempt, wait)
+
+    def idempotent(
+        self,
+        function: F | None = None,
+        *,
+        key: Callable[..., str] | None = None,
+        name: str | None = None,
+        ttl: float | None = _NOTHING,
+        wait: float = 0.0,
+    ) -> Any:  # noqa: ANN401 - the function as it was, or what takes it
+        """Make a function run once per key, and give later callers the first one's result.
+
+        `key` is given the function's arguments and returns a text, unique among the calls of this
+        function; without it equal arguments are one key. `name` is what the function is known by
+        in keys, by default where it is defined: keep it when you move the function.
+        """
+        kept = self.ttl if ttl is _NOTHING else check_ttl(ttl)
+
+        def decorate(found: F) -> Any:  # noqa: ANN401 - as above
+            return guarded(Idempotent(self, found, key=key, name=name, ttl=kept, wait=wait))
+
+        return decorate if function is None else decorate(function)
+
+    def look(self, key: str) -> GuardedKey | None:
+        """Return how a key stands; None if it is not known, or was forgotten."""
+        found = self.ledger.get_key(stored_key(self.namespace, key))
+        return None if found is None else found._replace(key=key)
+
+    def reset(self, key: str) -> bool:
+        """Forget a key, so that its body may run again; say whether there was one.
+
+        One that somebody holds cannot be forgotten: that is Busy.
+        """
+        (was_known,) = self.ledger.apply([ForgetKey(stored_key(self.namespace, key))])
+        if was_known is None:
+            found = self.look(key)
+            holder, left = ("somebody", 0) if found is None else (found.holder, found.left)
+            raise Busy(key, holder, left / MICROSECONDS)
+        return bool(was_known)
+
+    def close(self) -> None:
+        """End the thread that renews, and hang up; the next use begins anew."""
+        self._open.close()
+
+    @property
+    def ledger(self) -> Ledger:
+        """Where the keys are."""
+        return self._open.get().ledger
+
+    def _open_ledger(self) -> "_Open":
+        return _Open(open_ledger(self._url), self.lease)
+
+    def _try(
+        self,
+        key: str,
+        place: str,
+        owner: str,
+        ttl: float | None,
+        fingerprint: str | None,
+        results: ResultCodec,
+    ) -> GuardClaim | Guarded:
+        opened = self._open.get()
+        kept = None if ttl is None else round(ttl * MICROSECONDS)
+        lease = round(self.lease * MICROSECONDS)
+        op = AcquireKey(place, owner, acting(None), fingerprint, lease, kept)
+        # Were a timeout to strike in here, a key that nobody knows of would be renewed for ever.
+        with shielded():
+            sent_at = monotonic()
+            found: Guarded
+            (found,) = opened.ledger.apply([op])
+            if found.is_ours:
+                hold = Hold(
+                    opened.ledger,
+                    key=place,
+                    owner=owner,
+                    fence=found.fence,
+                    ttl=ttl,
+                    deadline=sent_at + self.lease - opened.margin,
+                    patience=self.lease,
+                    ended=opened.renewer.drop,
+                )
+                opened.renewer.add(hold)
+                return GuardClaim(key, found, results=results, hold=hold)
+        if found.state == "done" and not found.conflict:
+            return GuardClaim(key, found, results=results)
+        return found
+
+
+class _Open:
+    """What a guard has open in one process."""
+
+    def __init__(self, ledger: Ledger, lease: float) -> None:
+        self.ledger = ledger
+        self.margin = lease / 6
+        self.renewer = Renewer(ledger, lease=lease, margin=self.margin)
+
+    def close(self) -> None:
+        self.renewer.close()
+        self.ledger.close()
+
+
+def check_ttl(ttl: float | None) -> float | None:
+    """Return how long to keep a key, or say why that cannot be."""
+    if ttl is not None and not 0 < ttl <= DELAY_SECONDS:
+        raise BadOption(
+            f"ttl must be more than 0 seconds and at most {DELAY_SECONDS}, or None for ever, "
+            f"not {ttl!r}"
+        )
+    return ttl

@@ -1,0 +1,90 @@
+"""Functions that run once per key, and give later callers the first one's result."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from duly.core.payload import CallCodec
+from duly.errors import BadOption, PayloadError
+from duly.guard.keys import key_of
+from duly.guard.once import Once
+from duly.registry import task_name
+
+if TYPE_CHECKING:
+    from duly.guard.guard import Guard
+
+
+class Idempotent:
+    """A function, and how its calls are told apart."""
+
+    def __init__(
+        self,
+        guard: "Guard",
+        function: Callable[..., Any],
+        *,
+        key: Callable[..., str] | None,
+        name: str | None,
+        ttl: float | None,
+        wait: float,
+    ) -> None:
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise BadOption(f"{function.__qualname__} is a generator, which has no one result")
+        self.guard = guard
+        self.function = function
+        self.name = name or task_name(function)
+        self._codec = CallCodec(function)
+        self._key = key
+        self._ttl = ttl
+        self._wait = wait
+
+    def key_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """Return the key of a call."""
+        if self._key is None:
+            return key_of(self.name, self._codec, args, kwargs)
+        return f"{self.name}:{self._key(*args, **kwargs)}"
+
+    def once(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Once:
+        """Return what to enter for a call."""
+        return self.guard.enter(
+            self.key_for(args, kwargs),
+            ttl=self._ttl,
+            fingerprint=self._fingerprint(args, kwargs),
+            wait=self._wait,
+            results=self._codec,
+        )
+
+    def _fingerprint(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+        if self._key is None:
+            return None  # Equal keys are equal arguments.
+        try:
+            return self._codec.fingerprint(args, kwargs)
+        except PayloadError:
+            return None  # What cannot be stored cannot be compared; the key alone decides.
+
+
+def guarded(call: Idempotent) -> Any:  # noqa: ANN401 - as the function was
+    """Return the function with the guard around it."""
+    if inspect.iscoroutinefunction(call.function):
+
+        @functools.wraps(call.function)
+        async def run_async(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            async with call.once(args, kwargs) as claim:
+                if claim.first:
+                    await claim.adone(await call.function(*args, **kwargs))
+                return claim.result
+
+        run: Any = run_async
+    else:
+
+        @functools.wraps(call.function)
+        def run_sync(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            with call.once(args, kwargs) as claim:
+                if claim.first:
+                    claim.done(call.function(*args, **kwargs))
+                return claim.result
+
+        run = run_sync
+    run.key_for = lambda *args, **kwargs: call.key_for(args, kwargs)
+    run.reset = lambda *args, **kwargs: call.guard.reset(call.key_for(args, kwargs))
+    return run

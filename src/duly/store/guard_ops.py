@@ -1,0 +1,111 @@
+"""The verbs of the guard as values, and their answers.
+
+A store writes them, and so does a ledger that is no store (Redis): whoever can `apply` them can
+guard.
+"""
+
+from typing import NamedTuple
+
+
+class AcquireKey(NamedTuple):
+    """Take a key in order to run its body, unless somebody does or has. Answer: Guarded.
+
+    `owner` is drawn anew for every try: said twice, it takes the key once. All times are in
+    microseconds; a `ttl` of None is for ever.
+    """
+
+    key: str
+    owner: str
+    holder: str
+    """Who that is, for people."""
+    fingerprint: str | None
+    """Of what the body is to be given; None fits any."""
+    lease: int
+    ttl: int | None
+
+
+class Guarded(NamedTuple):
+    """How a key stands after an AcquireKey: ours, or in other hands, or done."""
+
+    is_ours: bool
+    state: str
+    """held, done or failed."""
+    fence: int
+    holder: str
+    left: int
+    """Microseconds until a holder that has died may be replaced."""
+    attempts: int
+    losses: int
+    """How many of the attempts ended without a word."""
+    conflict: bool = False
+    """It belongs to another fingerprint."""
+    result: str | None = None
+    problem: str | None = None
+    """Why the result of a body that is done could not be kept."""
+
+
+class RenewKey(NamedTuple):
+    """Give a holder its whole lease again. Answer: whether the key is still its own."""
+
+    key: str
+    owner: str
+    fence: int
+    lease: int
+
+
+class FinishKey(NamedTuple):
+    """Record that the body is done, and what it returned. Answer: whether the key was its own.
+
+    Said twice, it is recorded once.
+    """
+
+    key: str
+    owner: str
+    fence: int
+    ttl: int | None
+    result: str | None = None
+    problem: str | None = None
+
+
+class FailKey(NamedTuple):
+    """Let go of a key whose body failed: it may be tried again. Answer: as of FinishKey."""
+
+    key: str
+    owner: str
+    fence: int
+    ttl: int | None
+
+
+class ForgetKey(NamedTuple):
+    """Forget a key that nobody holds. Answer: whether there was one, or None if it is held."""
+
+    key: str
+
+
+class PutLetter(NamedTuple):
+    """Keep a dead letter; said twice, it is kept once. Answer: whether it is new."""
+
+    id: str
+    engine: str
+    task: str
+    arguments: str
+    key: str | None
+    cause: str
+    error: str
+    traceback: str | None
+    attempts: int
+    queue: str | None
+    options: str | None
+    """What else the engine needs to send the message again, as JSON."""
+    ttl: int | None
+
+
+class EndLetter(NamedTuple):
+    """Say of an open dead letter that it was replayed or discarded. Answer: whether it was open."""
+
+    letter_id: str
+    state: str
+    actor: str
+
+
+GuardOp = AcquireKey | RenewKey | FinishKey | FailKey | ForgetKey | PutLetter | EndLetter

@@ -1,0 +1,51 @@
+"""What is opened when it is first needed, by each process its own."""
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+
+class Closable(Protocol):
+    """What can be closed."""
+
+    def close(self) -> None: ...
+
+
+T = TypeVar("T", bound=Closable)
+
+_forsaken: list[Closable] = []
+"""What was opened before a fork: kept, never used or closed, lest its locks be touched."""
+
+
+class PerProcess(Generic[T]):
+    """Opens something once per process; a forked child opens its own."""
+
+    def __init__(self, opening: Callable[[], T]) -> None:
+        self._open = opening
+        self._opened: T | None = None
+        self._pid = os.getpid()
+        self._turn = threading.Lock()
+
+    def get(self) -> T:
+        """Return what this process has opened."""
+        if self._opened is not None and self._pid == os.getpid():
+            return self._opened
+        with self._turn:
+            if self._opened is not None and self._pid != os.getpid():
+                _forsaken.append(self._opened)
+                self._opened = None
+            if self._opened is None:
+                self._opened = self._open()
+                self._pid = os.getpid()
+            return self._opened
+
+    def close(self) -> None:
+        """Close it; the next use opens it again."""
+        opened, self._opened = self._opened, None
+        if opened is None:
+            return
+        if self._pid == os.getpid():
+            opened.close()
+        else:
+            _forsaken.append(opened)

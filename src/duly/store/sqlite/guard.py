@@ -1,0 +1,101 @@
+"""Keys of the guard, and dead letters of other engines."""
+
+import sqlite3
+from typing import Any, NamedTuple
+
+from duly.clock import Clock, boot_id
+from duly.limits import FORGET_BATCH
+from duly.store.guard_ops import (
+    AcquireKey,
+    EndLetter,
+    FailKey,
+    FinishKey,
+    ForgetKey,
+    Guarded,
+    PutLetter,
+    RenewKey,
+)
+from duly.store.statements import load
+
+SQL = load("duly.store.sqlite", "guard")
+
+
+class Times(NamedTuple):
+    """Wall time, by which keys are kept, and time since the machine was started, for leases."""
+
+    now: int
+    uptime: int
+    boot: str
+
+
+def read_times(clock: Clock) -> Times:
+    """Read both clocks."""
+    return Times(clock.now(), clock.uptime(), boot_id().hex())
+
+
+def acquire(cursor: sqlite3.Cursor, op: AcquireKey, times: Times) -> Guarded:
+    """Take a key, unless somebody holds it or its body is done."""
+    place = op._asdict() | times._asdict()
+    if cursor.execute(SQL["acquire"], place).rowcount:
+        cursor.execute(SQL["count_fence"])
+    owner, state, fence, holder, left, attempts, losses, fingerprint, result, problem = (
+        cursor.execute(SQL["standing"], place).fetchone()
+    )
+    conflict = None not in {op.fingerprint, fingerprint} and op.fingerprint != fingerprint
+    return Guarded(
+        owner == op.owner,
+        state,
+        fence,
+        holder,
+        left,
+        attempts,
+        losses,
+        conflict,
+        result,
+        problem,
+    )
+
+
+def renew(cursor: sqlite3.Cursor, op: RenewKey, times: Times) -> bool:
+    """Give a holder its whole lease again."""
+    return bool(cursor.execute(SQL["renew"], op._asdict() | times._asdict()).rowcount)
+
+
+def finish(cursor: sqlite3.Cursor, op: FinishKey, times: Times) -> bool:
+    """Record that a body is done, and forget a few keys whose time is over."""
+    return _end(cursor, "finish", "done", op._asdict() | times._asdict())
+
+
+def fail(cursor: sqlite3.Cursor, op: FailKey, times: Times) -> bool:
+    """Let go of a key whose body failed."""
+    return _end(cursor, "fail", "failed", op._asdict() | times._asdict())
+
+
+def forget(cursor: sqlite3.Cursor, op: ForgetKey, times: Times) -> bool | None:
+    """Forget a key that nobody holds."""
+    place = op._asdict() | times._asdict()
+    if cursor.execute(SQL["forget"], place).rowcount:
+        return True
+    return None if cursor.execute(SQL["standing"], place).fetchone() else False
+
+
+def put_letter(cursor: sqlite3.Cursor, op: PutLetter, times: Times) -> bool:
+    """Keep a dead letter, and forget a few whose time is over."""
+    place = op._asdict() | times._asdict() | {"limit": FORGET_BATCH}
+    cursor.execute(SQL["drop_letters"], place)
+    return bool(cursor.execute(SQL["put_letter"], place).rowcount)
+
+
+def end_letter(cursor: sqlite3.Cursor, op: EndLetter, times: Times) -> bool:
+    """Say what became of a dead letter."""
+    return bool(cursor.execute(SQL["end_letter"], op._asdict() | times._asdict()).rowcount)
+
+
+def _end(cursor: sqlite3.Cursor, how: str, state: str, place: dict[str, Any]) -> bool:
+    place |= {"state": state, "limit": FORGET_BATCH}
+    is_ours = cursor.execute(SQL[how], place).rowcount
+    # Said a second time: the first answer may have been lost.
+    if not is_ours and not cursor.execute(SQL["has_ended"], place).fetchone()[0]:
+        return False
+    cursor.execute(SQL["drop_forgotten"], place)
+    return True

@@ -1,0 +1,102 @@
+-- guard: take a key, renew it, and say how its body ended; and dead letters of other engines.
+-- SQLite's own time is that of the machine since its start; a lease of an earlier start is over.
+
+-- :name acquire
+-- Guard: only a key whose body failed, or whose holder's lease is over, or that may be forgotten
+-- changes hands, and only for the same fingerprint unless it may be forgotten; the fence grows.
+INSERT INTO duly_guarded
+       (key, state, owner, holder, fence, fingerprint, attempts, losses, lease_ends, boot, began_at,
+        kept_until)
+SELECT :key, 'held', :owner, :holder, latest + 1, :fingerprint, 1, 0, :uptime + :lease, :boot, :now,
+       :now + :ttl
+  FROM duly_guard_fences
+ WHERE true
+    ON CONFLICT (key) DO UPDATE
+   SET state = 'held', owner = excluded.owner, holder = excluded.holder, fence = excluded.fence,
+       fingerprint = CASE WHEN kept_until <= :now THEN excluded.fingerprint
+                          ELSE coalesce(fingerprint, excluded.fingerprint) END,
+       attempts = CASE WHEN kept_until <= :now THEN 1 ELSE attempts + 1 END,
+       losses = CASE WHEN kept_until <= :now THEN 0 ELSE losses + (state = 'held') END,
+       lease_ends = excluded.lease_ends, boot = excluded.boot, began_at = excluded.began_at,
+       ended_at = NULL, kept_until = excluded.kept_until, result = NULL, problem = NULL
+ WHERE (state = 'failed' OR (state = 'done' AND kept_until <= :now)
+        OR (state = 'held' AND (boot <> :boot OR lease_ends <= :uptime)))
+   AND (kept_until <= :now OR fingerprint IS NULL OR :fingerprint IS NULL
+        OR fingerprint = :fingerprint)
+
+-- :name count_fence
+UPDATE duly_guard_fences SET latest = latest + 1
+
+-- :name standing
+SELECT owner, state, fence, holder,
+       CASE WHEN boot = :boot THEN max(0, lease_ends - :uptime) ELSE 0 END,
+       attempts, losses, fingerprint, result, problem
+  FROM duly_guarded
+ WHERE key = :key
+
+-- :name renew
+-- Guard: only the holder, by its fence; also when its lease is over, as long as nobody took it.
+UPDATE duly_guarded SET lease_ends = :uptime + :lease, boot = :boot
+ WHERE key = :key AND owner = :owner AND fence = :fence AND state = 'held'
+
+-- :name finish
+-- Guard: as above.
+UPDATE duly_guarded
+   SET state = 'done', ended_at = :now, kept_until = :now + :ttl, result = :result,
+       problem = :problem
+ WHERE key = :key AND owner = :owner AND fence = :fence AND state = 'held'
+
+-- :name fail
+-- Guard: as above.
+UPDATE duly_guarded SET state = 'failed', ended_at = :now, kept_until = :now + :ttl
+ WHERE key = :key AND owner = :owner AND fence = :fence AND state = 'held'
+
+-- :name has_ended
+SELECT EXISTS (SELECT 1 FROM duly_guarded
+                WHERE key = :key AND owner = :owner AND fence = :fence AND state = :state)
+
+-- :name drop_forgotten
+DELETE FROM duly_guarded
+ WHERE key IN (SELECT key FROM duly_guarded
+                WHERE kept_until <= :now
+                  AND (state <> 'held' OR boot <> :boot OR lease_ends <= :uptime)
+                ORDER BY kept_until LIMIT :limit)
+
+-- :name forget
+DELETE FROM duly_guarded
+ WHERE key = :key AND (state <> 'held' OR boot <> :boot OR lease_ends <= :uptime)
+
+-- :name one
+SELECT key, state, holder, fence, attempts, losses,
+       CASE WHEN state = 'held' AND boot = :boot THEN max(0, lease_ends - :uptime) ELSE 0 END,
+       began_at, ended_at, kept_until, result, problem
+  FROM duly_guarded
+ WHERE key = :key AND (kept_until IS NULL OR kept_until > :now
+                       OR (state = 'held' AND boot = :boot AND lease_ends > :uptime))
+
+-- :name put_letter
+INSERT INTO duly_letters
+       (id, engine, task, arguments, key, cause, error, traceback, attempts, queue, options,
+        created_at, kept_until)
+VALUES (:id, :engine, :task, :arguments, :key, :cause, :error, :traceback, :attempts, :queue,
+        :options, :now, :now + :ttl)
+    ON CONFLICT (id) DO NOTHING
+
+-- :name end_letter
+UPDATE duly_letters SET state = :state, actor = :actor, ended_at = :now
+ WHERE id = :letter_id AND state = 'open'
+
+-- :name drop_letters
+DELETE FROM duly_letters
+ WHERE id IN (SELECT id FROM duly_letters WHERE kept_until <= :now
+               ORDER BY kept_until LIMIT :limit)
+
+-- :name letters
+SELECT id, engine, task, arguments, key, cause, error, traceback, attempts, queue, options, state,
+       created_at, actor, ended_at
+  FROM duly_letters
+ WHERE (:id IS NULL OR id = :id) AND (:state IS NULL OR state = :state)
+   AND (:engine IS NULL OR engine = :engine) AND (:task IS NULL OR task = :task)
+   AND (:cause IS NULL OR cause = :cause) AND (:since IS NULL OR created_at >= :since)
+   AND (:before IS NULL OR id < :before)
+ ORDER BY id DESC LIMIT :limit

@@ -1,0 +1,333 @@
+"""A key of the guard has one holder; its body is done once, and what it returned is kept."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from duly.core.record import GuardedKey, Letter
+from duly.store.guard_ops import (
+    AcquireKey,
+    EndLetter,
+    FailKey,
+    FinishKey,
+    ForgetKey,
+    Guarded,
+    PutLetter,
+    RenewKey,
+)
+from duly.store.protocol import LetterFilter
+from tests.store.conformance.verbs import SECOND
+
+LEASE = 30 * SECOND
+TTL = 3600 * SECOND
+
+
+def acquire(
+    store: Any,
+    owner: str = "a",
+    key: str = "invoice:42",
+    *,
+    fingerprint: str | None = None,
+    ttl: int | None = TTL,
+) -> Guarded:
+    op = AcquireKey(key, owner, f"holder {owner}", fingerprint, LEASE, ttl)
+    return store.apply([op])[0]
+
+
+def renew(store: Any, taken: Guarded, owner: str = "a") -> bool:
+    return store.apply([RenewKey("invoice:42", owner, taken.fence, LEASE)])[0]
+
+
+def finish(
+    store: Any, taken: Guarded, owner: str = "a", *, result: str | None = '"ok"', ttl: Any = TTL
+) -> bool:
+    return store.apply([FinishKey("invoice:42", owner, taken.fence, ttl, result)])[0]
+
+
+def fail(store: Any, taken: Guarded, owner: str = "a") -> bool:
+    return store.apply([FailKey("invoice:42", owner, taken.fence, TTL)])[0]
+
+
+class TestHolding:
+    """Who may run a body."""
+
+    def test_the_first_to_ask_holds_a_key_and_others_hear_by_whom(self, store, clock):
+        taken = acquire(store)
+        assert taken == Guarded(True, "held", taken.fence, "holder a", LEASE, 1, 0)
+        clock.advance(10)
+
+        found = acquire(store, "b")
+
+        left = LEASE - 10 * SECOND
+        assert found == Guarded(False, "held", taken.fence, "holder a", left, 1, 0)
+
+    def test_asking_again_as_the_same_owner_takes_it_once(self, store):
+        assert acquire(store) == acquire(store)
+
+    def test_of_many_who_ask_at_once_one_is_given_it(self, store):
+        ready = threading.Barrier(8)
+
+        def ask(number: int) -> bool:
+            ready.wait()
+            return acquire(store, str(number)).is_ours
+
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(ask, range(8)))
+
+        assert sum(answers) == 1
+
+    def test_a_renewed_lease_is_whole_again(self, store, clock):
+        taken = acquire(store)
+        clock.advance(20)
+
+        assert renew(store, taken)
+
+        clock.advance(29)
+        assert not acquire(store, "b").is_ours
+
+    def test_a_dead_holder_is_replaced_when_its_lease_ends_and_not_before(self, store, clock):
+        taken = acquire(store)
+        clock.advance(29.999999)
+        assert not acquire(store, "b").is_ours
+
+        clock.advance(0.000001)
+        found = acquire(store, "b")
+
+        assert found == Guarded(True, "held", found.fence, "holder b", LEASE, 2, 1)
+        assert found.fence > taken.fence
+
+    def test_one_that_was_replaced_can_neither_renew_nor_finish_nor_fail(self, store, clock):
+        taken = acquire(store)
+        clock.advance(30)
+        replaced = acquire(store, "b")
+
+        assert not renew(store, taken)
+        assert not finish(store, taken)
+        assert not fail(store, taken)
+        assert finish(store, replaced, "b")
+
+    def test_one_that_nobody_replaced_may_finish_late(self, store, clock):
+        taken = acquire(store)
+        clock.advance(300)
+
+        assert finish(store, taken)
+
+        assert acquire(store, "b").state == "done"
+
+    @pytest.mark.stores("sqlite")  # Elsewhere there is no other clock than the server's.
+    def test_a_lease_is_not_ended_by_the_wall_clock(self, store, clock):
+        acquire(store)
+        clock.set_back(-86_400)
+
+        assert not acquire(store, "b").is_ours
+
+
+class TestEnding:
+    """How a body ends, and what follows."""
+
+    def test_a_key_that_is_done_hands_out_the_result(self, store):
+        taken = acquire(store)
+        assert finish(store, taken, result='{"id":"ch_1"}')
+
+        found = acquire(store, "b")
+
+        assert (found.is_ours, found.state, found.result) == (False, "done", '{"id":"ch_1"}')
+
+    def test_saying_twice_that_it_is_done_is_as_good_as_once(self, store):
+        taken = acquire(store)
+
+        assert finish(store, taken)
+        assert finish(store, taken)
+        assert not fail(store, taken)
+
+    def test_a_key_whose_body_failed_may_be_tried_at_once(self, store):
+        assert fail(store, acquire(store))
+
+        found = acquire(store, "b")
+
+        assert (found.is_ours, found.attempts, found.losses) == (True, 2, 0)
+
+    def test_what_is_done_is_forgotten_after_its_time_and_not_before(self, store, clock):
+        finish(store, acquire(store))
+        clock.advance(3599.999999)
+        assert not acquire(store, "b").is_ours
+
+        clock.advance(0.000001)
+        found = acquire(store, "b")
+
+        assert (found.is_ours, found.attempts) == (True, 1)
+
+    def test_what_is_kept_for_ever_is_not_forgotten(self, store, clock):
+        finish(store, acquire(store, ttl=None), ttl=None)
+        clock.advance(20 * 365 * 86_400)
+
+        assert acquire(store, "b").state == "done"
+
+    def test_each_end_takes_a_few_forgotten_keys_with_it(self, store, clock):
+        for number in range(3):
+            taken = acquire(store, key=f"old:{number}")
+            store.apply([FinishKey(f"old:{number}", "a", taken.fence, SECOND)])
+        clock.advance(3600)
+
+        finish(store, acquire(store))
+
+        assert [store.get_key(f"old:{number}") for number in range(3)] == [None] * 3
+        # They are gone, not only hidden.
+        assert [store.apply([ForgetKey(f"old:{number}")]) for number in range(3)] == [[False]] * 3
+
+    def test_a_fence_grows_even_when_its_key_was_forgotten(self, store):
+        taken = acquire(store)
+        finish(store, taken)
+        store.apply([ForgetKey("invoice:42")])
+
+        assert acquire(store, "b").fence > taken.fence
+
+    def test_a_result_that_could_not_be_kept_says_so(self, store):
+        taken = acquire(store)
+        store.apply([FinishKey("invoice:42", "a", taken.fence, TTL, None, "it is a socket")])
+
+        assert acquire(store, "b").problem == "it is a socket"
+
+
+class TestFingerprints:
+    """What a key stands for."""
+
+    @pytest.mark.parametrize("end", [None, finish, fail])
+    def test_a_key_belongs_to_what_it_was_first_used_with(self, store, end):
+        taken = acquire(store, fingerprint="one")
+        if end is not None:
+            end(store, taken)
+
+        found = acquire(store, "b", fingerprint="two")
+
+        assert (found.is_ours, found.conflict) == (False, True)
+
+    def test_a_dead_holders_key_too(self, store, clock):
+        acquire(store, fingerprint="one")
+        clock.advance(31)
+
+        assert acquire(store, "b", fingerprint="two").conflict
+
+    def test_the_same_or_none_fits(self, store):
+        fail(store, acquire(store, fingerprint="one"))
+
+        assert acquire(store, "b", fingerprint="one").is_ours
+        assert not acquire(store, "c").conflict
+
+    def test_a_forgotten_key_may_be_used_with_others(self, store, clock):
+        finish(store, acquire(store, fingerprint="one"))
+        clock.advance(3600)
+
+        assert acquire(store, "b", fingerprint="two").is_ours
+
+
+class TestForgetting:
+    """Making a body run again."""
+
+    def test_a_key_that_is_done_can_be_forgotten(self, store):
+        finish(store, acquire(store))
+
+        assert store.apply([ForgetKey("invoice:42")]) == [True]
+        assert store.apply([ForgetKey("invoice:42")]) == [False]
+        assert acquire(store, "b").is_ours
+
+    def test_one_that_is_held_cannot_unless_its_holder_is_dead(self, store, clock):
+        acquire(store)
+        assert store.apply([ForgetKey("invoice:42")]) == [None]
+
+        clock.advance(30)
+
+        assert store.apply([ForgetKey("invoice:42")]) == [True]
+
+
+class TestLooking:
+    """What operators see."""
+
+    def test_a_key_is_shown_as_it_stands(self, store, clock):
+        assert store.get_key("invoice:42") is None
+        began_at = store.now()
+        taken = acquire(store)
+        clock.advance(5)
+
+        held = store.get_key("invoice:42")
+        finish(store, taken)
+        done = store.get_key("invoice:42")
+
+        left = LEASE - 5 * SECOND
+        assert held == GuardedKey(
+            "invoice:42", "held", "holder a", taken.fence, 1, 0, left, began_at, None,
+            began_at + TTL, None, None,
+        )  # fmt: skip
+        assert done == held._replace(
+            state="done",
+            left=0,
+            ended_at=began_at + 5 * SECOND,
+            kept_until=began_at + 5 * SECOND + TTL,
+            result='"ok"',
+        )
+
+
+def put(store: Any, letter_id: str, *, ttl: int | None = TTL, **changes: Any) -> bool:
+    op = PutLetter(
+        letter_id, "celery", "shop.charge", "[[42],{}]", "invoice:42", "exhausted",
+        "ValueError: no", "Traceback…", 4, "mail", '{"priority":3}', ttl,
+    )  # fmt: skip
+    return store.apply([op._replace(**changes)])[0]
+
+
+class TestLetters:
+    """Dead letters of other engines."""
+
+    def test_a_letter_is_kept_once_with_all_it_says(self, store):
+        now = store.now()
+
+        assert put(store, "1")
+        assert not put(store, "1", task="another")
+
+        assert store.list_letters(LetterFilter()) == [
+            Letter(
+                "1", "celery", "shop.charge", "[[42],{}]", "invoice:42", "exhausted",
+                "ValueError: no", "Traceback…", 4, "mail", '{"priority":3}', "open", now, None,
+                None,
+            )
+        ]  # fmt: skip
+
+    def test_letters_are_found_by_what_they_say_newest_first(self, store, clock):
+        put(store, "1")
+        clock.advance(10)
+        since = store.now()
+        put(store, "2", task="shop.mail", cause="permanent")
+        put(store, "3", engine="rq")
+
+        def ids(**which: Any) -> list[str]:
+            return [letter.id for letter in store.list_letters(LetterFilter(**which))]
+
+        assert ids() == ["3", "2", "1"]
+        assert ids(id="2") == ["2"]
+        assert ids(task="shop.charge") == ["3", "1"]
+        assert ids(cause="permanent") == ["2"]
+        assert ids(engine="celery") == ["2", "1"]
+        assert ids(since=since) == ["3", "2"]
+        assert ids(before="3", limit=1) == ["2"]
+
+    def test_a_letter_is_ended_once_and_by_somebody(self, store):
+        put(store, "1")
+
+        assert store.apply([EndLetter("1", "replayed", "ann")]) == [True]
+        assert store.apply([EndLetter("1", "discarded", "bob")]) == [False]
+        assert store.apply([EndLetter("2", "discarded", "bob")]) == [False]
+
+        assert store.list_letters(LetterFilter()) == []
+        (ended,) = store.list_letters(LetterFilter(state="replayed"))
+        assert (ended.actor, ended.ended_at) == ("ann", store.now())
+
+    def test_old_letters_go_when_new_ones_come(self, store, clock):
+        put(store, "1", ttl=SECOND)
+        put(store, "2", ttl=None)
+        clock.advance(86_400 * 365)
+
+        put(store, "3")
+
+        assert [letter.id for letter in store.list_letters(LetterFilter())] == ["3", "2"]
