@@ -1,0 +1,388 @@
+"""A guarded body runs once per key, and who comes later gets its result."""
+
+import asyncio
+import dataclasses
+import threading
+from contextlib import closing
+
+import pytest
+
+from duly import BadOption, PayloadError, StoreUnavailable, faultpoints
+from duly.guard import Busy, ClaimLost, Guard, KeyConflict
+from tests.servers.processes import wait_until
+
+
+@pytest.fixture
+def guard(store_url):
+    """A guard whose leases are short."""
+    with closing(Guard(store_url, lease=1)) as guard:
+        yield guard
+
+
+@pytest.fixture
+def other(store_url):
+    """The guard of another process, as far as the store can tell."""
+    with closing(Guard(store_url, lease=1)) as guard:
+        yield guard
+
+
+def freeze(claim):
+    """Keep a claim's lease from being renewed, as if its process had stopped."""
+    claim._hold._ended(claim._hold)
+
+
+class TestOnce:
+    """`with guard.once(key) as claim:`."""
+
+    def test_the_first_caller_runs_the_body_and_later_ones_get_its_result(self, guard, other):
+        with guard.once("invoice:42") as claim:
+            assert claim.first
+            claim.done({"id": "ch_1"})
+            assert claim.result == {"id": "ch_1"}
+
+        for who in (guard, other):
+            with who.once("invoice:42") as claim:
+                assert not claim.first
+                assert claim.result == {"id": "ch_1"}
+
+    def test_a_block_that_is_left_without_a_word_is_done(self, guard):
+        with guard.once("invoice:42"):
+            pass
+
+        with guard.once("invoice:42") as claim:
+            assert not claim.first
+            assert claim.result is None
+
+    def test_while_a_body_runs_others_are_told_who_runs_it_and_for_how_long(self, guard, other):
+        with guard.once("invoice:42"), pytest.raises(Busy, match="invoice:42") as caught:
+            other.once("invoice:42").__enter__()
+
+        assert 0 < caught.value.retry_after <= 1
+
+    def test_a_body_that_failed_may_be_tried_again(self, guard):
+        with pytest.raises(ZeroDivisionError), guard.once("invoice:42"):
+            1 / 0  # noqa: B018
+
+        with guard.once("invoice:42") as claim:
+            assert (claim.first, claim.attempts, claim.losses) == (True, 2, 0)
+
+    def test_one_that_says_so_itself_too(self, guard):
+        with guard.once("invoice:42") as claim:
+            claim.fail()
+
+        with guard.once("invoice:42") as claim:
+            assert claim.first
+
+    def test_who_waits_gets_the_result_when_it_is_there(self, guard, other):
+        entered = threading.Event()
+
+        def run() -> None:
+            with guard.once("invoice:42") as claim:
+                entered.set()
+                threading.Event().wait(0.3)
+                claim.done("paid")
+
+        body = threading.Thread(target=run)
+        body.start()
+        entered.wait(10)
+        with other.once("invoice:42", wait=20) as claim:
+            assert claim.result == "paid"
+        body.join()
+
+    def test_keys_of_another_namespace_are_others(self, store_url, guard):
+        with closing(Guard(store_url, namespace="tenant-2")) as second, guard.once("invoice:42"):
+            with second.once("invoice:42") as claim:
+                assert claim.first
+            with guard.once("tenant-2/invoice:42") as claim:
+                assert claim.first
+
+    def test_one_key_with_two_payloads_is_a_conflict(self, guard):
+        with guard.once("invoice:42", payload={"sum": 1}) as claim:
+            claim.done()
+
+        with guard.once("invoice:42", payload={"sum": 1}) as claim:
+            assert not claim.first
+        with pytest.raises(KeyConflict, match=r"guard\.reset"):
+            guard.once("invoice:42", payload={"sum": 2}).__enter__()
+
+    def test_a_result_is_forgotten_after_its_time(self, guard):
+        with guard.once("invoice:42", ttl=0.2):
+            pass
+
+        wait_until(lambda: guard.look("invoice:42") is None, seconds=10, what="it is forgotten")
+        with guard.once("invoice:42") as claim:
+            assert claim.first
+
+    def test_a_result_that_cannot_be_kept_does_not_make_the_body_run_again(self, guard):
+        with guard.once("invoice:42") as claim:
+            claim.done(threading.Lock())
+
+        with guard.once("invoice:42") as claim:
+            assert not claim.first
+            with pytest.raises(PayloadError, match="not kept"):
+                claim.result  # noqa: B018
+
+    def test_fences_only_grow(self, guard):
+        fences = []
+        for key in ("a", "b", "a"):
+            with guard.once(key) as claim:
+                fences.append(claim.fence)
+                claim.fail()
+
+        assert fences == sorted(set(fences))
+
+    def test_a_claim_says_once_how_it_ended(self, guard):
+        with guard.once("invoice:42") as claim:
+            claim.done()
+            with pytest.raises(RuntimeError, match="it has ended"):
+                claim.fail()
+        with guard.once("invoice:42") as claim, pytest.raises(RuntimeError, match="another"):
+            claim.done()
+
+
+class TestLease:
+    """What happens to a holder that is slow, frozen or gone."""
+
+    def test_a_body_may_run_for_longer_than_its_lease(self, guard, other):
+        with guard.once("invoice:42") as claim:
+            for _ in range(25):
+                threading.Event().wait(0.1)
+                with pytest.raises(Busy):
+                    other.once("invoice:42").__enter__()
+            claim.check()
+
+    def test_a_holder_that_is_gone_is_replaced_after_its_lease(self, guard, other):
+        with guard.once("invoice:42") as lost:
+            freeze(lost)
+            with other.once("invoice:42", wait=20) as claim:
+                assert (claim.first, claim.losses) == (True, 1)
+                assert claim.fence > lost.fence
+                claim.done("second")
+            assert not lost.is_held
+            with pytest.raises(ClaimLost, match="invoice:42"):
+                lost.done("first")
+            lost._hold.has_ended = True
+
+        with guard.once("invoice:42") as claim:
+            assert claim.result == "second"
+
+    def test_a_holder_learns_that_it_was_replaced(self, guard, other):
+        with guard.once("invoice:42") as lost:
+            hold = lost._hold
+            freeze(lost)
+            with other.once("invoice:42", wait=20):
+                guard._open.get().renewer.add(hold)
+                assert hold.lost.wait(10)
+                with pytest.raises(ClaimLost):
+                    lost.check()
+            hold.has_ended = True
+
+    def test_one_that_was_replaced_cannot_let_the_other_fail(self, guard, other):
+        with pytest.raises(ZeroDivisionError), guard.once("invoice:42") as lost:  # noqa: PT012
+            freeze(lost)
+            with other.once("invoice:42", wait=20) as claim:
+                claim.done("second")
+            1 / 0  # noqa: B018
+
+        with guard.once("invoice:42") as claim:
+            assert claim.result == "second"
+
+    def test_a_store_that_is_away_for_a_moment_does_not_undo_a_body(self, guard, monkeypatch):
+        failures = iter([StoreUnavailable("away")] * 2)
+
+        def strike() -> None:
+            for failure in failures:
+                raise failure
+
+        with guard.once("invoice:42") as claim:
+            faultpoints.arm("operate.before_write", strike)
+            claim.done("paid")
+
+        with guard.once("invoice:42") as claim:
+            assert claim.result == "paid"
+
+    def test_a_store_that_is_away_lets_no_body_run(self, guard):
+        def strike() -> None:
+            message = "away"
+            raise StoreUnavailable(message)
+
+        guard.look("open it")
+        faultpoints.arm("operate.before_write", strike)
+
+        with pytest.raises(StoreUnavailable):
+            guard.once("invoice:42").__enter__()
+
+
+class TestAsync:
+    """`async with guard.once(key) as claim:`."""
+
+    def test_the_same_in_coroutines(self, guard, other):
+        async def main() -> None:
+            async with guard.once("invoice:42") as claim:
+                assert claim.first
+                with pytest.raises(Busy):
+                    async with other.once("invoice:42"):
+                        pass
+                await claim.adone("paid")
+            async with other.once("invoice:42") as claim:
+                assert not claim.first
+                assert claim.result == "paid"
+
+        asyncio.run(main())
+
+    def test_a_coroutine_that_is_cancelled_lets_go(self, guard, other):
+        async def body(entered: asyncio.Event) -> None:
+            async with guard.once("invoice:42"):
+                entered.set()
+                await asyncio.sleep(60)
+
+        async def main() -> None:
+            entered = asyncio.Event()
+            task = asyncio.create_task(body(entered))
+            await entered.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            async with other.once("invoice:42") as claim:
+                assert claim.first
+
+        asyncio.run(main())
+
+    def test_of_many_coroutines_one_runs_the_body(self, guard):
+        ran = []
+
+        @guard.idempotent(wait=20)
+        async def charge(order_id: int) -> str:
+            ran.append(order_id)
+            await asyncio.sleep(0.1)
+            return "paid"
+
+        async def main() -> list[str]:
+            return await asyncio.gather(*(charge(42) for _ in range(8)))
+
+        assert asyncio.run(main()) == ["paid"] * 8
+        assert ran == [42]
+
+
+@dataclasses.dataclass
+class Receipt:
+    """What a function may return."""
+
+    id: str
+
+
+class TestIdempotent:
+    """`@guard.idempotent`."""
+
+    def test_equal_calls_run_once_and_give_one_result(self, guard):
+        ran = []
+
+        @guard.idempotent
+        def charge(order_id: int, currency: str = "EUR") -> Receipt:
+            ran.append(order_id)
+            return Receipt(f"ch_{order_id}")
+
+        results = [charge(1), charge(order_id=1), charge(1, currency="EUR"), charge(2)]
+
+        assert results == [Receipt("ch_1")] * 3 + [Receipt("ch_2")]
+        assert ran == [1, 2]
+
+    def test_a_key_of_ones_own_and_other_arguments_is_a_conflict(self, guard):
+        @guard.idempotent(key=lambda order_id, sum: f"order:{order_id}")  # noqa: A006
+        def charge(order_id: int, sum: int) -> int:  # noqa: A002
+            return sum
+
+        assert charge(1, 10) == 10
+        assert charge(1, sum=10) == 10
+        with pytest.raises(KeyConflict):
+            charge(1, 20)
+
+    def test_two_functions_with_one_key_do_not_meet(self, guard):
+        @guard.idempotent(key=lambda order_id: f"order:{order_id}")
+        def charge(order_id: int) -> str:
+            return "charged"
+
+        @guard.idempotent(key=lambda order_id: f"order:{order_id}")
+        def ship(order_id: int) -> str:
+            return "shipped"
+
+        assert (charge(1), ship(1)) == ("charged", "shipped")
+
+    def test_arguments_that_cannot_be_stored_do_with_a_key(self, guard):
+        @guard.idempotent(key=lambda order_id, session: str(order_id))
+        def charge(order_id: int, session: object) -> int:
+            return order_id
+
+        assert [charge(1, object()), charge(1, object())] == [1, 1]
+
+    def test_one_that_fails_may_be_called_again(self, guard):
+        tries = []
+
+        @guard.idempotent
+        def charge(order_id: int) -> str:
+            tries.append(order_id)
+            if len(tries) == 1:
+                raise ConnectionError
+            return "paid"
+
+        with pytest.raises(ConnectionError):
+            charge(1)
+        assert charge(1) == "paid"
+
+    def test_a_call_can_be_made_to_run_again(self, guard):
+        ran = []
+
+        @guard.idempotent
+        def charge(order_id: int) -> None:
+            ran.append(order_id)
+
+        charge(1)
+        assert charge.reset(1)
+        assert not charge.reset(1)
+        charge(1)
+
+        assert ran == [1, 1]
+
+    def test_a_generator_has_no_one_result(self, guard):
+        def numbers():
+            yield 1
+
+        with pytest.raises(BadOption, match="generator"):
+            guard.idempotent(numbers)
+
+
+class TestOperating:
+    """Looking, resetting, and what is refused."""
+
+    def test_a_key_is_shown_as_it_stands(self, guard):
+        assert guard.look("invoice:42") is None
+        with guard.once("invoice:42"):
+            assert guard.look("invoice:42").state == "held"
+        assert guard.look("invoice:42").state == "done"
+
+    def test_a_key_that_is_held_cannot_be_reset(self, guard):
+        with guard.once("invoice:42"), pytest.raises(Busy):
+            guard.reset("invoice:42")
+        assert guard.reset("invoice:42")
+
+    @pytest.mark.parametrize("key", ["", "x" * 513, "a\0b", "\ud800", 42, None])
+    def test_a_key_that_cannot_be_kept_is_refused(self, guard, key):
+        with pytest.raises(BadOption):
+            guard.once(key)
+
+    @pytest.mark.parametrize("options", [{"lease": 0.1}, {"ttl": 0}, {"ttl": -1}])
+    def test_times_that_cannot_be_kept_are_refused(self, store_url, options):
+        with pytest.raises(BadOption):
+            Guard(store_url, **options)
+
+    def test_a_namespace_cannot_look_like_another(self, store_url):
+        with pytest.raises(BadOption, match="'/'"):
+            Guard(store_url, namespace="a/b")
+
+    def test_a_closed_guard_opens_again_when_it_is_used(self, guard):
+        with guard.once("invoice:42"):
+            pass
+        guard.close()
+
+        with guard.once("invoice:42") as claim:
+            assert not claim.first
