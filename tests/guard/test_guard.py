@@ -187,7 +187,7 @@ class TestLease:
         with guard.once("invoice:42") as claim:
             assert claim.result == "second"
 
-    def test_a_store_that_is_away_for_a_moment_does_not_undo_a_body(self, guard, monkeypatch):
+    def test_a_store_that_is_away_for_a_moment_does_not_undo_a_body(self, guard):
         failures = iter([StoreUnavailable("away")] * 2)
 
         def strike() -> None:
@@ -288,14 +288,14 @@ class TestIdempotent:
         assert ran == [1, 2]
 
     def test_a_key_of_ones_own_and_other_arguments_is_a_conflict(self, guard):
-        @guard.idempotent(key=lambda order_id, sum: f"order:{order_id}")  # noqa: A006
-        def charge(order_id: int, sum: int) -> int:  # noqa: A002
-            return sum
+        @guard.idempotent(key=lambda order_id, **_: f"order:{order_id}")
+        def charge(order_id: int, *, cents: int) -> int:
+            return cents
 
-        assert charge(1, 10) == 10
-        assert charge(1, sum=10) == 10
+        assert charge(1, cents=10) == 10
+        assert charge(order_id=1, cents=10) == 10
         with pytest.raises(KeyConflict):
-            charge(1, 20)
+            charge(1, cents=20)
 
     def test_two_functions_with_one_key_do_not_meet(self, guard):
         @guard.idempotent(key=lambda order_id: f"order:{order_id}")
@@ -309,7 +309,7 @@ class TestIdempotent:
         assert (charge(1), ship(1)) == ("charged", "shipped")
 
     def test_arguments_that_cannot_be_stored_do_with_a_key(self, guard):
-        @guard.idempotent(key=lambda order_id, session: str(order_id))
+        @guard.idempotent(key=lambda order_id, _: str(order_id))
         def charge(order_id: int, session: object) -> int:
             return order_id
 

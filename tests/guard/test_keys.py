@@ -1,7 +1,7 @@
 """Keys are equal for equal calls, and only for those."""
 
 import dataclasses
-import datetime
+import datetime as dt
 import inspect
 from decimal import Decimal
 
@@ -44,7 +44,7 @@ def test_it_does_not_matter_how_an_argument_is_given():
         ((({1, 2},), {}), (([1, 2],), {})),
         (((b"a",), {}), (("a",), {})),
         (((Decimal("1.0"),), {}), ((1.0,), {})),
-        (((datetime.date(2026, 1, 1),), {}), (("2026-01-01",), {})),
+        (((dt.date(2026, 1, 1),), {}), (("2026-01-01",), {})),
         (((1, 2, 3), {}), ((1, 2), {"a": 3})),
         (((1,), {"a": 1}), ((1,), {"b": 1})),
     ],
