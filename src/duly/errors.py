@@ -9,7 +9,7 @@
     ├── ScheduleNotFound, ScheduleEnded, ScheduleExists
     ├── LockBusy, LockLost
     ├── RunFailed, RunInterrupted, RunCancelled     raised by `run.result()`
-    ├── Busy                            raised by the guard
+    ├── Busy, LetterNotFound            raised by the guard
     ├── ClaimLost, TransactionTooLong, WouldBlockItself
     └── StoreError
         └── StoreUnavailable, StoreReadOnly, StoreFull, StoreRefused, SchemaMismatch
@@ -17,9 +17,21 @@
 `Snooze`, `RetryAfter` and `Discard` are not errors: a task raises them to say what should follow.
 """
 
+from typing import Any
+
 
 class DulyError(Exception):
     """The root of every error that duly raises."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Other engines pickle errors; most of ours are made of more than their message.
+        return _made_again, (type(self), self.args, self.__dict__)
+
+
+def _made_again(kind: type[DulyError], args: tuple[Any, ...], state: dict[str, Any]) -> DulyError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class BadArguments(DulyError, TypeError):
@@ -94,6 +106,17 @@ class RunNotFound(DulyError, LookupError):
     def __init__(self, run_id: str) -> None:
         super().__init__(f"there is no run {run_id!r}; it may have been pruned, or the id is wrong")
         self.run_id = run_id
+
+
+class LetterNotFound(DulyError, LookupError):
+    """No dead letter has this id."""
+
+    def __init__(self, letter_id: str) -> None:
+        super().__init__(
+            f"there is no dead letter {letter_id!r}; it may have been forgotten after its time, "
+            f"or the id is wrong"
+        )
+        self.letter_id = letter_id
 
 
 class ScheduleNotFound(DulyError, LookupError):

@@ -12,6 +12,7 @@ from duly.guard.claim import GuardClaim, Hold, PlainResults, ResultCodec
 from duly.guard.idempotent import Idempotent, guarded
 from duly.guard.keys import check_namespace, stored_key
 from duly.guard.ledgers import open_ledger
+from duly.guard.letters import Letters
 from duly.guard.once import Once
 from duly.guard.renewing import Renewer
 from duly.limits import DELAY_SECONDS, GUARD_LEASE_SECONDS, GUARD_TTL_SECONDS, LOCK_SECONDS
@@ -54,6 +55,7 @@ class Guard:
         self.lease = float(lease)
         self.ttl = check_ttl(ttl)
         self._open: PerProcess[_Open] = PerProcess(self._open_ledger)
+        self.letters = Letters(lambda: self.ledger)
 
     def once(
         self,

@@ -1,0 +1,17 @@
+"""Celery tasks that run once per payload, survive kill -9, and end as dead letters, not nowhere."""
+
+from duly.integrations.celery.app import Celery, guard_of, use_guard
+from duly.integrations.celery.dead import DeadLettered, WorkerLostTooOften, send_to_dlq
+from duly.integrations.celery.queued import AlreadyQueued
+from duly.integrations.celery.task import IdempotentTask
+
+__all__ = [
+    "AlreadyQueued",
+    "Celery",
+    "DeadLettered",
+    "IdempotentTask",
+    "WorkerLostTooOften",
+    "guard_of",
+    "send_to_dlq",
+    "use_guard",
+]

@@ -1,0 +1,118 @@
+"""From a task that cannot be carried out to its dead letter."""
+
+import json
+import sys
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from duly.core.payload import CallCodec
+from duly.errors import DulyError, PayloadError
+from duly.guard.claim import GuardClaim
+from duly.guard.letters import Draft
+from duly.integrations.celery.app import ENGINE
+from duly.runtime.attempt import error_text
+
+if TYPE_CHECKING:
+    from duly.integrations.celery.task import IdempotentTask
+
+
+class WorkerLostTooOften(DulyError):
+    """The processes that ran a task died again and again; it is kept as a dead letter."""
+
+    def __init__(self, task: str, losses: int) -> None:
+        super().__init__(
+            f"{task} was not run: {losses} processes died or froze while they ran it with these "
+            f"arguments; it is kept as a dead letter, to be replayed when the cause is found"
+        )
+
+
+class DeadLettered(DulyError):
+    """A task's body gave up and sent itself to the dead letters."""
+
+    def __init__(self, task: str, letter_id: str) -> None:
+        super().__init__(f"{task} sent itself to the dead letters, as letter {letter_id}")
+        self.letter_id = letter_id
+
+
+@dataclass(slots=True)
+class Execution:
+    """One body that runs just now, and what it has said about itself."""
+
+    task: "IdempotentTask"
+    claim: GuardClaim
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    is_retried: bool = False
+    letter_id: str | None = None
+
+
+executing: ContextVar[Execution | None] = ContextVar("duly_celery_executing", default=None)
+
+
+def send_to_dlq(payload: object = None) -> str:  # noqa: ARG001 - the message itself is kept whole
+    """Keep the message of the task that runs just now as a dead letter; return the letter's id.
+
+    Call it where the task gives up, such as in an `except` block, whose exception is kept too. The
+    task then ends as failed, and its key stays free, so that a replay of the letter really runs.
+    `payload` may be given for the reader's sake: what is kept are the arguments of the task.
+    """
+    execution = executing.get()
+    if execution is None:
+        raise DulyError("send_to_dlq() is called outside of a task of duly.integrations.celery")
+    if execution.letter_id is None:
+        execution.letter_id = keep(execution, "sent", sys.exception())
+    return execution.letter_id
+
+
+def keep(execution: Execution, cause: str, error: BaseException | None) -> str:
+    """Write the dead letter of a body that ran or was about to."""
+    task, claim = execution.task, execution.claim
+    return write(
+        task,
+        execution.args,
+        execution.kwargs,
+        cause=cause,
+        error=error,
+        key=claim.key,
+        attempts=claim.attempts,
+    )
+
+
+def write(
+    task: "IdempotentTask",
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    cause: str,
+    error: BaseException | None,
+    key: str | None,
+    attempts: int,
+) -> str:
+    """Write a dead letter with all it takes to send its message again."""
+    route = task.request.delivery_info or {}
+    text = None if error is None else error_text(error)
+    options = {
+        name: route[name] for name in ("exchange", "routing_key", "priority") if route.get(name)
+    }
+    draft = Draft(
+        engine=ENGINE,
+        task=task.name,
+        arguments=_arguments(task.codec, args, kwargs),
+        cause=cause,
+        error="" if text is None else str(text),
+        traceback=None if text is None else text.traceback,
+        attempts=attempts,
+        key=key,
+        queue=route.get("routing_key"),
+        options=json.dumps(options),
+    )
+    return task.used_guard.letters.put(draft)
+
+
+def _arguments(codec: CallCodec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    try:
+        return codec.encode(args, kwargs)
+    except PayloadError as error:
+        # Better a letter that cannot be replayed than none.
+        return json.dumps({"lost": str(error), "shown": repr((args, kwargs))[:4096]})

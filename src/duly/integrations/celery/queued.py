@@ -1,0 +1,58 @@
+"""Refusing a call while an equal one is queued, as celery-once and celery-singleton do."""
+
+from typing import Any
+
+from duly.actor import acting
+from duly.clock import MICROSECONDS
+from duly.errors import DulyError
+from duly.guard import Guard
+from duly.guard.keys import stored_key
+from duly.store.guard_ops import AcquireKey, FailKey, Guarded
+
+
+class AlreadyQueued(DulyError):
+    """An equal call is queued or running."""
+
+    def __init__(self, task: str, countdown: float) -> None:
+        super().__init__(
+            f"an equal call of {task} is queued or running; this one was not sent. It may be sent "
+            f"when that has begun and ended, or in {countdown:.1f} s"
+        )
+        self.countdown = countdown
+        """Seconds until the other is no longer believed to be queued."""
+
+
+class Reservation:
+    """The place of one call in the queue, by its key; it ends when the call begins."""
+
+    def __init__(self, guard: Guard, key: str, task_id: str, *, expiry: float) -> None:
+        self._guard = guard
+        self._op = AcquireKey(
+            key=stored_key(guard.namespace, f"queued:{key}"),
+            owner=task_id,
+            holder=acting(None),
+            fingerprint=None,
+            lease=round(expiry * MICROSECONDS),
+            ttl=round(expiry * MICROSECONDS),
+        )
+
+    def take(self) -> float | None:
+        """Take the place; return for how long another has it, or None if it is ours.
+
+        Said again for the same task id, as by a retry, it is still ours.
+        """
+        found = self._ask()
+        return None if found.is_ours else found.left / MICROSECONDS
+
+    def give_back(self) -> None:
+        """Let equal calls queue again."""
+        found = self._ask()
+        if found.is_ours:
+            op = FailKey(self._op.key, self._op.owner, found.fence, self._op.ttl)
+            self._guard.ledger.apply([op])
+
+    def _ask(self) -> Guarded:
+        answer: Any
+        (answer,) = self._guard.ledger.apply([self._op])
+        found: Guarded = answer
+        return found

@@ -1,0 +1,215 @@
+"""The base class of Celery tasks that run once per key."""
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import cached_property
+from inspect import signature
+from typing import Any
+
+import celery
+from celery.exceptions import Ignore, MaxRetriesExceededError, Reject, Retry, TimeLimitExceeded
+from celery.result import EagerResult
+from celery.states import REJECTED
+from celery.utils import uuid
+
+from duly.core.payload import CallCodec, fingerprint_of
+from duly.core.record import Letter
+from duly.errors import BadOption, Busy, ClaimLost
+from duly.guard import Guard, GuardClaim
+from duly.guard.guard import check_ttl
+from duly.guard.keys import key_of
+from duly.integrations.celery.app import guard_of
+from duly.integrations.celery.dead import (
+    DeadLettered,
+    Execution,
+    WorkerLostTooOften,
+    executing,
+    keep,
+    write,
+)
+from duly.integrations.celery.queued import AlreadyQueued, Reservation
+from duly.limits import CRASH_LIMIT, GUARD_TTL_SECONDS
+
+_BUSY_WAIT_SECONDS = 1.0
+"""A retry that is due at once may come before the attempt it follows has let go of the key."""
+_LEAST_COUNTDOWN_SECONDS = 0.2
+
+
+class IdempotentTask(celery.Task):
+    """A task whose body is done once per key, however often its message is delivered."""
+
+    abstract = True
+    acks_late = True
+    reject_on_worker_lost = True
+
+    guard: Guard | None = None
+    """By default the application's."""
+    key_ttl: float | None = GUARD_TTL_SECONDS
+    """For how many seconds a call that is done is known; None is for ever."""
+    keys: Sequence[str] | None = None
+    """Which parameters tell calls apart; by default all."""
+    unique_on: Sequence[str] | str | None = None
+    """The same, as celery-singleton calls it."""
+    crash_limit: int = CRASH_LIMIT
+    """After so many processes that died while they ran the body, it is not tried again."""
+    raise_on_duplicate: bool = False
+    """Whether sending an equal call while one is queued or running is refused: AlreadyQueued."""
+    graceful: bool = False
+    """Whether it is left out without a word instead."""
+    lock_expiry: float | None = 3600.0
+    """For how many seconds a call that was sent and never began keeps others from being sent."""
+
+    # -- keys --
+
+    @property
+    def used_guard(self) -> Guard:
+        """The task's own guard, or its application's."""
+        return self.guard or guard_of(self.app)
+
+    @cached_property
+    def codec(self) -> CallCodec:
+        """What encodes the arguments of this task."""
+        return CallCodec(self.run)
+
+    def key_for(self, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
+        """Return the key of a call."""
+        names = self.keys if self.keys is not None else self.unique_on
+        if names is None:
+            return key_of(self.name, self.codec, tuple(args), kwargs)
+        named = [names] if isinstance(names, str) else list(names)
+        bound = signature(self.run).bind(*args, **kwargs)
+        bound.apply_defaults()
+        unknown = [name for name in named if name not in bound.arguments]
+        if unknown:
+            raise BadOption(f"{self.name} has no parameter {unknown[0]!r} to tell calls apart by")
+        return f"{self.name}:{fingerprint_of({name: bound.arguments[name] for name in named})}"
+
+    # -- sending --
+
+    def apply_async(
+        self,
+        args: Sequence[Any] | None = None,
+        kwargs: dict[str, Any] | None = None,
+        task_id: str | None = None,
+        **options: Any,  # noqa: ANN401 - Celery's own
+    ) -> Any:  # noqa: ANN401 - Celery's own
+        """Send a message, unless an equal one is to be refused."""
+        if not (self.raise_on_duplicate or self.graceful):
+            return super().apply_async(args, kwargs, task_id=task_id, **options)
+        task_id = task_id or uuid()
+        reservation = self._reservation(self.key_for(args or (), kwargs or {}), task_id)
+        left = reservation.take()
+        if left is not None:
+            if self.graceful:
+                return EagerResult(None, None, REJECTED)
+            raise AlreadyQueued(self.name, left)
+        try:
+            return super().apply_async(args, kwargs, task_id=task_id, **options)
+        except BaseException:
+            reservation.give_back()
+            raise
+
+    def retry(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - Celery's own
+        """As Celery's; a body that goes on after it is not taken for done."""
+        answer = super().retry(*args, **options)
+        execution = executing.get()
+        if execution is not None and execution.task is self:
+            execution.is_retried = True
+        return answer
+
+    def replay(self, letter: Letter) -> None:
+        """Send the message of a dead letter again."""
+        args, kwargs = self.codec.decode(letter.arguments)
+        route = json.loads(letter.options or "{}")
+        if not route.get("exchange") and "routing_key" in route:
+            route["queue"] = route.pop("routing_key")
+        self.apply_async(args, kwargs, **route)
+
+    # -- running --
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
+        """Run the body under its key; called by anybody but a worker, it is the plain function."""
+        if self.request.called_directly:
+            return super().__call__(*args, **kwargs)
+        key = self.key_for(args, kwargs)
+        if self.raise_on_duplicate or self.graceful:
+            self._reservation(key, self.request.id).give_back()
+        once = self.used_guard.enter(
+            key, ttl=check_ttl(self.key_ttl), fingerprint=None, wait=_BUSY_WAIT_SECONDS
+        )
+        with ExitStack() as stack:
+            try:
+                claim = stack.enter_context(once)
+            except Busy as busy:
+                raise self._later(args, kwargs, busy) from busy
+            if not claim.first:
+                return claim.result
+            return self._run(claim, args, kwargs)
+
+    def _run(self, claim: GuardClaim, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        execution = Execution(self, claim, args, kwargs)
+        if claim.losses >= self.crash_limit:
+            error = WorkerLostTooOften(self.name, claim.losses)
+            keep(execution, "crashed", error)
+            raise error
+        token = executing.set(execution)
+        try:
+            result = self.run(*args, **kwargs)
+        except (Retry, Ignore, Reject):
+            raise
+        except Exception as error:
+            if execution.letter_id is None:
+                keep(execution, self._cause_of(error), error)
+            raise
+        finally:
+            executing.reset(token)
+        if execution.letter_id is not None:
+            raise DeadLettered(self.name, execution.letter_id)
+        try:
+            claim.fail() if execution.is_retried else claim.done(result)
+        except ClaimLost as lost:
+            # Somebody else runs it now. Were this message acknowledged, that could be the only one.
+            raise Reject(lost, requeue=True) from lost
+        return result
+
+    def on_failure(
+        self,
+        exc: BaseException,
+        task_id: str,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        einfo: object,
+    ) -> None:
+        """Keep the letter of a task that its time limit killed: it could not do so itself."""
+        super().on_failure(exc, task_id, args, kwargs, einfo)
+        if isinstance(exc, TimeLimitExceeded):
+            key = self.key_for(args, kwargs)
+            write(self, tuple(args), kwargs, cause="timeout", error=exc, key=key, attempts=1)
+
+    def _cause_of(self, error: Exception) -> str:
+        retries = self.request.retries
+        is_over = self.max_retries is not None and 0 < retries >= self.max_retries
+        return "exhausted" if is_over or isinstance(error, MaxRetriesExceededError) else "permanent"
+
+    def _later(self, args: tuple[Any, ...], kwargs: dict[str, Any], busy: Busy) -> Exception:
+        """Send the message again for when the holder's lease is over; that is no retry of its own.
+
+        The holder may be at work, and then this finds its result, or it is gone.
+        """
+        countdown = max(busy.retry_after, _LEAST_COUNTDOWN_SECONDS)
+        again = self.signature_from_request(
+            self.request, args, kwargs, countdown=countdown, retries=self.request.retries
+        )
+        if self.request.is_eager:
+            return busy
+        try:
+            again.apply_async()
+        except Exception as error:  # noqa: BLE001 - whatever the broker's client raises
+            # The message stays with the broker, which delivers it again.
+            return Reject(error, requeue=True)
+        return Retry(exc=busy, when=countdown, sig=again)
+
+    def _reservation(self, key: str, task_id: str) -> Reservation:
+        expiry = self.lock_expiry or 3600.0
+        return Reservation(self.used_guard, key, task_id, expiry=expiry)

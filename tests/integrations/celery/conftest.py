@@ -1,0 +1,90 @@
+"""The shop as its customers see it, and the workers behind it."""
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integrations.celery.workers import CeleryWorker
+from tests.servers.processes import wait_until
+
+
+class Shop:
+    """The application in this process, with a way to start workers and to read their notes."""
+
+    def __init__(self, module: Any, notes: Path, environment: dict[str, str]) -> None:
+        self.tasks = module
+        self.guard = module.guard_of(module.app)
+        self._notes = notes
+        self._environment = environment
+        self._open = ExitStack()
+
+    def worker(self, *options: str) -> CeleryWorker:
+        """Start a worker; it ends with the test."""
+        return self._open.enter_context(
+            CeleryWorker(self._notes.parent, self._environment, *options)
+        )
+
+    def notes(self, what: str) -> list[tuple[str, int]]:
+        """Return what was noted: the subject, and by which process."""
+        lines = self._notes.read_text().splitlines() if self._notes.exists() else []
+        words = [line.split() for line in lines]
+        return [(subject, int(pid)) for found, subject, pid in words if found == what]
+
+    def count(self, what: str) -> int:
+        """Return how often something was noted."""
+        return len(self.notes(what))
+
+    def wait_for(self, what: str, count: int = 1) -> None:
+        """Wait until something was noted so often."""
+        wait_until(lambda: self.count(what) >= count, seconds=40, what=f"{count} times {what}")
+
+    def open_gate(self) -> None:
+        """Let lingering bodies end."""
+        Path(f"{self._notes}.gate").touch()
+
+    def mend(self) -> None:
+        """Repair what makes bodies fail."""
+        Path(f"{self._notes}.mended").touch()
+
+    def close(self) -> None:
+        """End the workers and hang up."""
+        self._open.close()
+        self.guard.close()
+        self.tasks.app.close()
+
+
+@pytest.fixture
+def open_shop(
+    tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], Shop]]:
+    """Opens a shop whose guard is at an address."""
+    with ExitStack() as stack:
+
+        def open_one(guard_url: str) -> Shop:
+            environment = {
+                "SHOP_BROKER": redis_url,
+                "SHOP_GUARD": guard_url,
+                "SHOP_NOTES": str(tmp_path / "notes"),
+            }
+            for name, value in environment.items():
+                monkeypatch.setenv(name, value)
+            # Imported once: Celery gives tasks to every application of a process, old ones too.
+            module = importlib.import_module("tests.integrations.celery.shop")
+            module.open_at(redis_url, guard_url)
+            shop = Shop(module, tmp_path / "notes", environment)
+            stack.callback(shop.close)
+            # A store is set up by whoever comes first; that need not be a race of processes.
+            shop.guard.look("none")
+            return shop
+
+        yield open_one
+
+
+@pytest.fixture
+def shop(open_shop: Callable[[str], Shop], store_url: str) -> Shop:
+    """A shop whose guard is on the store of this test."""
+    return open_shop(store_url)

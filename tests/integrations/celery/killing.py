@@ -1,0 +1,91 @@
+"""Pool children killed with -9 while they run bodies, until so many have been."""
+
+import os
+import random
+import signal
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from celery.states import SUCCESS
+
+from tests.integrations.counter import EffectCounter
+from tests.servers.processes import wait_until
+
+_POOL = 3
+_ORDERS_PER_KILL = 2
+
+
+@dataclass
+class Killed:
+    """What came of it."""
+
+    orders: int = 0
+    kills: int = 0
+    """Of children that had begun a body and not ended it."""
+    succeeded: int = 0
+    success_without_completion: int = 0
+    wrong_results: int = 0
+    bodies_begun: int = 0
+    bodies_ended: int = 0
+    letters: int = 0
+
+    def broken(self) -> list[str]:
+        """Say what should not have been."""
+        found = []
+        if self.succeeded != self.orders:
+            found.append(f"{self.orders - self.succeeded} of {self.orders} orders did not succeed")
+        if self.success_without_completion:
+            found.append(f"{self.success_without_completion} succeeded and were never completed")
+        if self.wrong_results:
+            found.append(f"{self.wrong_results} results are not those of the body")
+        if self.letters:
+            found.append(f"{self.letters} ended as dead letters")
+        if self.bodies_begun > self.orders + self.kills:
+            found.append(f"{self.bodies_begun} bodies began for {self.orders} orders")
+        return found
+
+    def document(self) -> dict[str, Any]:
+        """Return it as evidence."""
+        return asdict(self) | {"broken": self.broken()}
+
+
+def kill_children(shop: Any, counter: EffectCounter, *, kills: int, seed: int) -> Killed:
+    """Send orders, and kill a child that is at work with one, again and again."""
+    chance = random.Random(seed)  # noqa: S311 - repeatable
+    outcome = Killed(orders=kills * _ORDERS_PER_KILL)
+    shop.worker("--concurrency", str(_POOL))
+    sent = {order: shop.tasks.pay.delay(order, counter.port) for order in range(outcome.orders)}
+    victims: set[int] = set()
+    deadline = time.monotonic() + 60 + 3 * kills
+    while outcome.kills < kills and time.monotonic() < deadline:
+        at_work = counter.at_work().keys() - victims
+        if at_work:
+            victim = chance.choice(sorted(at_work))
+            victims.add(victim)
+            outcome.kills += _strike(counter, victim)
+        time.sleep(chance.uniform(0.02, 0.3))
+    wait_until(
+        lambda: all(result.ready() for result in sent.values()),
+        seconds=60 + kills,
+        what="all orders are final",
+    )
+    ended = counter.count("ended")
+    for order, result in sent.items():
+        if result.state == SUCCESS:
+            outcome.succeeded += 1
+            outcome.success_without_completion += not ended[str(order)]
+            outcome.wrong_results += result.get(10) != order
+    outcome.bodies_begun = counter.count("began").total()
+    outcome.bodies_ended = ended.total()
+    outcome.letters = len(shop.guard.letters.list())
+    return outcome
+
+
+def _strike(counter: EffectCounter, victim: int) -> bool:
+    """Kill a child; say whether it was at work to the last."""
+    try:
+        os.kill(victim, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return victim in counter.at_work()

@@ -1,0 +1,193 @@
+"""Celery tasks, carried by real workers over a real Redis, are done once per payload."""
+
+import pytest
+from celery.exceptions import Ignore
+from celery.states import FAILURE, RETRY, SUCCESS
+
+from duly.integrations.celery import AlreadyQueued
+from tests.servers.processes import wait_until
+
+pytestmark = [pytest.mark.process, pytest.mark.stores("sqlite")]
+# What depends on the ledger is in its conformance suite, and in test_killing.py.
+
+WAIT = 30
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_equal_calls_run_once_and_all_of_them_have_the_result(shop, pool):
+    shop.worker("--pool", pool, "--concurrency", "2")
+    charge = shop.tasks.charge
+
+    sent = [charge.delay(1), charge.delay(order_id=1), charge.delay(1, currency="EUR")]
+    others = [charge.delay(2), charge.apply_async((1, "USD"), countdown=0.1)]
+
+    expected = {"order": 1, "currency": "EUR"}
+    assert [result.get(WAIT) for result in sent] == [expected] * 3
+    assert [result.get(WAIT)["order"] for result in others] == [2, 1]
+    assert sorted(subject for subject, _ in shop.notes("charged")) == ["1", "1", "2"]
+
+
+def test_a_duplicate_of_a_running_call_is_put_off_and_gets_its_result(shop):
+    shop.worker()
+    first = shop.tasks.linger.delay(1)
+    shop.wait_for("began")
+    second = shop.tasks.linger.delay(1)
+
+    wait_until(lambda: second.state == RETRY, seconds=WAIT, what="it is put off")
+    assert "in the hands of" in str(second.info)
+    shop.open_gate()
+
+    assert (first.get(WAIT), second.get(WAIT)) == (1, 1)
+    assert shop.count("began") == 1
+
+
+def test_retries_go_on_and_being_put_off_uses_none(shop):
+    shop.worker()
+
+    assert shop.tasks.flaky.delay(1, 3).get(WAIT) == 1
+
+    assert shop.count("tried") == 4
+    assert shop.guard.letters.list() == []
+
+
+def test_a_body_that_asks_for_a_retry_and_goes_on_is_tried_again(shop):
+    shop.worker()
+
+    shop.tasks.goes_on.delay(1)
+
+    key = shop.tasks.goes_on.key_for((1,), {})
+    shop.wait_for("tried", 2)
+    wait_until(lambda: shop.guard.look(key).state == "done", seconds=WAIT, what="it is done")
+    assert shop.guard.look(key).result == '"at last"'
+
+
+def test_exhausted_retries_end_as_a_letter_that_can_be_replayed(shop):
+    shop.worker()
+    result = shop.tasks.flaky.delay(1, failures=9)
+
+    with pytest.raises(ConnectionError):
+        result.get(WAIT)
+
+    (letter,) = shop.guard.letters.list()
+    assert (letter.engine, letter.cause, letter.attempts) == ("celery", "exhausted", 4)
+    assert letter.task == "tests.integrations.celery.shop.flaky"
+    assert letter.arguments == '[[],{"order_id":1,"failures":9}]'
+    assert letter.error == "ConnectionError: away"
+    assert "Traceback" in letter.traceback
+    assert letter.queue == "celery"
+
+
+def test_a_permanent_error_ends_as_a_letter_whose_replay_really_runs(shop):
+    shop.worker()
+    for number in (1, 2):
+        with pytest.raises(ValueError, match="no such order"):
+            shop.tasks.broken.delay(number).get(WAIT)
+    second, first = shop.guard.letters.list(cause="permanent")
+    shop.mend()
+
+    assert shop.guard.letters.replay(first.id) == (1, 0)
+    assert shop.guard.letters.replay(first.id) == (0, 1), "it was replayed already"
+    assert shop.guard.letters.discard(second.id, actor="ann") == (1, 0)
+
+    shop.wait_for("tried", 3)
+    wait_until(lambda: shop.guard.look(first.key).state == "done", seconds=WAIT, what="it is done")
+    assert [subject for subject, _ in shop.notes("tried")] == ["1", "2", "1"]
+    assert shop.guard.letters.list() == []
+    assert shop.guard.letters.get(second.id).actor == "ann"
+
+
+def test_a_task_that_sends_itself_to_the_dead_letters_has_failed_and_can_be_replayed(shop):
+    shop.worker()
+    result = shop.tasks.gives_up.delay({"order": 7})
+
+    with pytest.raises(Exception, match="sent itself to the dead letters"):
+        result.get(WAIT)
+
+    assert result.state == FAILURE
+    (letter,) = shop.guard.letters.list(cause="sent")
+    assert letter.error == "KeyError: 'sku'"
+    assert shop.guard.look(letter.key).state == "failed"
+    shop.mend()
+    shop.guard.letters.replay([letter.id])
+    wait_until(lambda: shop.guard.look(letter.key).state == "done", seconds=WAIT, what="it is done")
+
+
+def test_a_task_that_kills_its_process_ends_as_a_letter_and_the_pool_lives_on(shop):
+    worker = shop.worker()
+    result = shop.tasks.deadly.delay(1)
+
+    with pytest.raises(Exception, match="processes died"):
+        result.get(WAIT)
+
+    assert shop.count("tried") == 2
+    (letter,) = shop.guard.letters.list(cause="crashed")
+    assert letter.attempts == 3
+    assert worker.is_alive()
+    assert shop.tasks.charge.delay(1).get(WAIT)["order"] == 1
+
+
+def test_time_limits_end_as_letters(shop):
+    shop.worker()
+    for task in (shop.tasks.endless, shop.tasks.slow):
+        with pytest.raises(Exception, match="TimeLimit"):
+            task.delay(1).get(WAIT)
+
+    causes = {letter.task.rpartition(".")[2]: letter.cause for letter in shop.guard.letters.list()}
+    assert causes == {"endless": "timeout", "slow": "permanent"}
+
+
+def test_a_call_can_be_refused_while_an_equal_one_is_queued_or_running(shop):
+    unique, graceful = shop.tasks.unique, shop.tasks.graceful
+    results = [unique.delay(1), graceful.delay(1)]
+    with pytest.raises(AlreadyQueued, match=r"shop\.unique") as caught:
+        unique.delay(1, attempt=2)
+    assert 3500 < caught.value.countdown <= 3600
+    assert graceful.delay(1, 2).state == "REJECTED"
+    results.append(unique.delay(2))
+
+    shop.worker("--concurrency", "3")
+    shop.wait_for("began", 3)
+    shop.open_gate()
+
+    assert [result.get(WAIT) for result in results] == [0, 0, 0]
+    # It has ended, so its result is what an equal call gets.
+    assert unique.delay(1, attempt=2).get(WAIT) == 0
+    assert shop.count("began") == 3
+
+
+def test_called_plainly_a_task_is_the_function(shop):
+    assert [shop.tasks.charge(1) for _ in range(2)] == [{"order": 1, "currency": "EUR"}] * 2
+    assert shop.count("charged") == 2
+
+
+def test_an_eager_call_is_guarded_too(shop):
+    assert [shop.tasks.charge.apply((1,)).get()["order"] for _ in range(2)] == [1, 1]
+
+    assert shop.count("charged") == 1
+
+
+def test_a_task_that_leaves_without_a_result_may_run_again(shop):
+    def leave(order_id: int) -> None:
+        shop.tasks.note("tried", order_id)
+        raise Ignore
+
+    task = shop.tasks.app.task(leave, name="leave")
+    for _ in range(2):
+        task.apply((1,))
+
+    assert shop.count("tried") == 2
+    assert shop.guard.letters.list() == []
+
+
+def test_results_are_never_success_for_a_body_that_was_not_done(shop):
+    worker = shop.worker()
+    result = shop.tasks.linger.delay(1)
+    shop.wait_for("began")
+    worker.kill()
+    shop.worker()
+    shop.wait_for("began", 2)
+    assert result.state != SUCCESS
+    shop.open_gate()
+
+    assert result.get(WAIT) == 1
+    assert shop.count("ended") == 1
