@@ -191,7 +191,8 @@ class RedisLedger:
 def translated(error: RedisError, place: str, words: str) -> StoreError:
     """Return duly's error for one of the driver's.
 
-    A server before version 7 puts the code of an error in a script into the midst of its words.
+    The driver takes a code that it knows off the words; a server before version 7 puts the code of
+    an error in a script into their midst.
     """
     names = redis.exceptions
     refusals = (names.AuthenticationError, names.AuthorizationError, names.NoPermissionError)
@@ -204,11 +205,11 @@ def translated(error: RedisError, place: str, words: str) -> StoreError:
             f"{place} is a part of a Redis Cluster ({words}), which a guard cannot use; name a "
             f"Redis that stands alone, or PostgreSQL"
         )
-    if re.search(r"\bOOM\b", words):
+    if re.search(r"\bOOM\b|when used memory >", words):
         return StoreFull(
             f"{place} is full ({words}); nothing was written; raise its maxmemory or free some"
         )
-    if re.search(r"\b(READONLY|MISCONF)\b", words):
+    if isinstance(error, names.ReadOnlyError) or re.search(r"\b(READONLY|MISCONF)\b", words):
         return StoreReadOnly(
             f"{place} cannot be written ({words}); name the primary, and see that it can save"
         )
