@@ -118,6 +118,23 @@ class TestHolding:
 
         assert acquire(store, "b").state == "done"
 
+    def test_one_that_works_longer_than_results_are_kept_is_not_replaced(self, store, clock):
+        taken = acquire(store, ttl=SECOND)
+        clock.advance(2)
+
+        assert not acquire(store, "b").is_ours
+
+        assert store.get_key("invoice:42").state == "held"
+        assert store.apply([ForgetKey("invoice:42")]) == [None]
+        assert finish(store, taken)
+
+    @pytest.mark.parametrize("end", [finish, fail])
+    def test_one_that_has_ended_cannot_renew(self, store, end):
+        taken = acquire(store)
+        end(store, taken)
+
+        assert not renew(store, taken)
+
     @pytest.mark.stores("sqlite")  # Elsewhere there is no other clock than the server's.
     def test_a_lease_is_not_ended_by_the_wall_clock(self, store, clock):
         acquire(store)
