@@ -3,7 +3,8 @@
 A test that asks for `store_url` runs once on every kind of store in the conformance suite, and
 once on SQLite and once on PostgreSQL elsewhere; one that is about PostgreSQL alone runs on the
 newest there is. `@pytest.mark.stores("postgres")` narrows that to the kinds whose names begin so;
-`@pytest.mark.pgbouncer` adds one run more, through PgBouncer.
+`@pytest.mark.pgbouncer` adds one run more, through PgBouncer. A test of the conformance suite that
+is about the guard alone adds one on Redis by `@pytest.mark.redis`.
 """
 
 import os
@@ -20,11 +21,13 @@ from tests.servers.kinds import (
     KINDS,
     POSTGRES_KINDS,
     POSTGRES_URL_VARIABLE,
+    REDIS_URL_VARIABLE,
     STORE_KINDS,
     StoreKind,
 )
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresEndpoint, PostgresServer
+from tests.servers.redis import RedisEndpoint, RedisServer
 from tests.servers.summary import STORE_PROPERTY, WhatRan
 
 SUMMARY_FILE = ".test-summary.json"
@@ -41,6 +44,7 @@ class Servers:
         self._open = ExitStack()
         self._postgres: dict[str, PostgresEndpoint] = {}
         self._pgbouncer: PgBouncer | None = None
+        self._redis: RedisEndpoint | None = None
 
     def postgres(self, name: str) -> PostgresEndpoint:
         """Give the PostgreSQL of a kind; skips the test if it cannot run here."""
@@ -58,6 +62,17 @@ class Servers:
             server = self.postgres(BEHIND_PGBOUNCER.name)
             self._pgbouncer = self._open.enter_context(PgBouncer(server, kind.binaries))
         return self._pgbouncer
+
+    def redis(self) -> RedisEndpoint:
+        """Give the Redis; skips the test if it cannot run here."""
+        kind = _kind_or_skip("redis")
+        if self._redis is None:
+            self._redis = (
+                RedisEndpoint(os.environ[REDIS_URL_VARIABLE])
+                if kind.binaries is None
+                else self._open.enter_context(RedisServer(kind.binaries))
+            )
+        return self._redis
 
     def close(self) -> None:
         """Stop them all."""
@@ -117,6 +132,22 @@ def pgbouncer(servers: Servers) -> PgBouncer:
     return servers.pgbouncer()
 
 
+@pytest.fixture
+def redis_url(servers: Servers) -> str:
+    """The URL of an empty database of the shared Redis."""
+    return servers.redis().empty_database()
+
+
+@pytest.fixture
+def private_redis() -> Iterator[RedisServer]:
+    """A Redis of the test's own: it may be killed, restarted, filled and flushed."""
+    kind = _kind_or_skip("redis")
+    if kind.binaries is None:
+        pytest.skip(f"{REDIS_URL_VARIABLE} names a server that is not ours to stop")
+    with RedisServer(kind.binaries) as server:
+        yield server
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Report what ran on what, from the process that sees all reports."""
     is_worker = hasattr(config, "workerinput")
@@ -154,6 +185,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     }
     if "pgbouncer" in item.fixturenames:
         names.add("pgbouncer")
+    if {"redis_url", "private_redis"} & set(item.fixturenames):
+        names.add("redis")
     item.user_properties.extend((STORE_PROPERTY, name) for name in sorted(names))
 
 
@@ -162,6 +195,8 @@ def _kinds_wanted(metafunc: pytest.Metafunc, kinds: tuple[str, ...]) -> list[str
     wanted = [name for name in kinds if marker is None or name.startswith(marker.args)]
     if metafunc.definition.get_closest_marker("pgbouncer") and kinds is STORE_KINDS:
         wanted.append("pgbouncer")
+    if metafunc.definition.get_closest_marker("redis") and marker is None:
+        wanted.append("redis")
     return wanted
 
 

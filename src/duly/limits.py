@@ -48,6 +48,10 @@ GUARD_KEY_BYTES = 512
 LETTER_TTL_SECONDS = 30 * 86_400
 FORGET_BATCH = 4
 """How many keys whose time is over go with each that ends, so that they cannot pile up."""
+REDIS_SECONDS = 5.0
+"""How long a Redis may take to answer."""
+REDIS_ROOM_SECONDS = 86_400.0
+"""How long after its lease a held key stays in Redis, so that a late holder can still finish."""
 
 SQLITE_SECTION_SECONDS = 5.0
 """How long a body's transaction may keep every other writer waiting."""

@@ -1,5 +1,6 @@
 """Every Python snippet of README and docs runs; the snippets of one page are one program."""
 
+import os
 import re
 import subprocess
 import sys
@@ -9,6 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+REDIS = "REDIS_URL"
+"""A page that asks the environment for it needs a Redis."""
 FENCE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -19,13 +22,17 @@ def snippets(page: Path) -> str:
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if snippets(page)], ids=lambda page: page.name
 )
-def test_the_snippets_of_a_page_run(page, tmp_path):
+def test_the_snippets_of_a_page_run(page, tmp_path, request):
     program = tmp_path / "shop.py"
     program.write_text(snippets(page))
+    environment = dict(os.environ)
+    if REDIS in program.read_text():
+        environment[REDIS] = request.getfixturevalue("redis_url")
 
     done = subprocess.run(
         [sys.executable, str(program)],
         cwd=tmp_path,
+        env=environment,
         capture_output=True,
         text=True,
         timeout=50,

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+from duly import StoreUnavailable
 from duly.guard import Busy, ClaimLost, Guard
 
 LEASE = 1.5
@@ -29,7 +30,8 @@ def main(url: str, key: str, log: str, how: str) -> None:
                 claim.done(os.getpid())
                 note(log, f"finished {claim.fence}")
                 return
-        except Busy:
+        except (Busy, StoreUnavailable):
+            # One that is frozen between two statements holds its row for ten seconds at most.
             time.sleep(0.05)
         except ClaimLost:
             note(log, "lost")

@@ -1,10 +1,36 @@
-"""What the tests of the guard share."""
+"""A ledger, a client and a guard on one empty Redis; and no fault armed after a test."""
 
 from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
 
 import pytest
+import redis
 
 from duly import faultpoints
+from duly.guard import Guard
+from duly.guard.redis import RedisLedger
+
+
+@pytest.fixture
+def ledger(redis_url: str) -> Iterator[RedisLedger]:
+    """A ledger in an empty Redis, by Redis's own time."""
+    with closing(RedisLedger(redis_url)) as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[Any]:
+    """That Redis itself."""
+    with redis.Redis.from_url(redis_url, decode_responses=True) as client:
+        yield client
+
+
+@pytest.fixture
+def guard(redis_url: str) -> Iterator[Guard]:
+    """A guard in an empty Redis."""
+    with closing(Guard(redis_url)) as guard:
+        yield guard
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ from contextlib import closing
 import pytest
 
 from duly import BadOption, PayloadError, StoreUnavailable, faultpoints
+from duly.errors import StoreFull
 from duly.guard import Busy, ClaimLost, Guard, KeyConflict
 from tests.servers.processes import wait_until
 
@@ -139,6 +140,16 @@ class TestOnce:
         with guard.once("invoice:42") as claim, pytest.raises(RuntimeError, match="another"):
             claim.done()
 
+    def test_what_was_entered_before_can_be_entered_again_as_by_another(self, guard):
+        once = guard.once("invoice:42")
+        with once as claim:
+            assert claim.first
+            with pytest.raises(Busy):
+                once.__enter__()
+
+        with once as claim:
+            assert not claim.first
+
 
 class TestLease:
     """What happens to a holder that is slow, frozen or gone."""
@@ -187,8 +198,9 @@ class TestLease:
         with guard.once("invoice:42") as claim:
             assert claim.result == "second"
 
-    def test_a_store_that_is_away_for_a_moment_does_not_undo_a_body(self, guard):
-        failures = iter([StoreUnavailable("away")] * 2)
+    @pytest.mark.parametrize("outage", [StoreUnavailable, StoreFull])
+    def test_a_store_that_is_away_for_a_moment_does_not_undo_a_body(self, guard, outage):
+        failures = iter([outage("away")] * 2)
 
         def strike() -> None:
             for failure in failures:

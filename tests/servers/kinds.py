@@ -5,9 +5,10 @@ import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.servers import pgbouncer, postgres
+from tests.servers import pgbouncer, postgres, redis
 
 POSTGRES_URL_VARIABLE = "DULY_TEST_POSTGRES"
+REDIS_URL_VARIABLE = "DULY_TEST_REDIS"
 # The oldest and the newest version that duly promises to work on.
 PROMISED_VERSIONS = (15, 18)
 
@@ -58,6 +59,15 @@ def _pgbouncer_kind(behind: StoreKind | None) -> StoreKind:
     return StoreKind("pgbouncer", f"{runs_on} on {behind.runs_on}", binaries=program)
 
 
+def _redis_kind() -> StoreKind:
+    if url := os.environ.get(REDIS_URL_VARIABLE):
+        return StoreKind("redis", f"Redis {redis.RedisEndpoint(url).version}, not our own")
+    program = redis.find_redis()
+    if program is None:
+        return StoreKind("redis", "Redis", missing="the program was not found")
+    return StoreKind("redis", f"Redis {redis.version_of(program)}", binaries=program)
+
+
 def _postgres_name(version: str) -> str:
     return f"postgres-{version.partition('.')[0]}"
 
@@ -68,6 +78,9 @@ _POSTGRES = _postgres_kinds()
 # PgBouncer stands in front of the newest PostgreSQL that runs here.
 BEHIND_PGBOUNCER = next((kind for kind in reversed(_POSTGRES) if kind.missing is None), None)
 
-KINDS = {kind.name: kind for kind in [*_SQLITE, *_POSTGRES, _pgbouncer_kind(BEHIND_PGBOUNCER)]}
+KINDS = {
+    kind.name: kind
+    for kind in [*_SQLITE, *_POSTGRES, _pgbouncer_kind(BEHIND_PGBOUNCER), _redis_kind()]
+}
 POSTGRES_KINDS = tuple(kind.name for kind in _POSTGRES)
 STORE_KINDS = (*(kind.name for kind in _SQLITE), *POSTGRES_KINDS)

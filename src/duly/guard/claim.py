@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from duly.apart import apart
 from duly.clock import MICROSECONDS, monotonic
 from duly.core.payload import decode_value, encode_value
-from duly.errors import ClaimLost, PayloadError, StoreUnavailable
+from duly.errors import OUTAGES, ClaimLost, PayloadError
 from duly.shield import shielded
 from duly.store.guard_ops import FailKey, FinishKey, Guarded
 from duly.store.protocol import Ledger
@@ -185,7 +185,7 @@ class Hold:
             while True:
                 try:
                     (was_ours,) = self._ledger.apply([op])
-                except StoreUnavailable:
+                except OUTAGES:
                     # The body has had its effect: were this given up at once, it would run again.
                     if monotonic() >= until:
                         self._ended(self)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from duly.actor import acting
-from duly.clock import MICROSECONDS, monotonic, new_id
+from duly.clock import MICROSECONDS, monotonic
 from duly.core.payload import fingerprint_of
 from duly.core.record import GuardedKey
 from duly.errors import BadOption, Busy
@@ -85,9 +85,8 @@ class Guard:
     ) -> Once:
         """As `once`, for who has a fingerprint and a codec of results already."""
         place = stored_key(self.namespace, key)
-        owner = new_id()
 
-        def attempt() -> GuardClaim | Guarded:
+        def attempt(owner: str) -> GuardClaim | Guarded:
             return self._try(key, place, owner, ttl, fingerprint, results)
 
         return Once(key, attempt, wait)

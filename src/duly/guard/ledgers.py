@@ -1,5 +1,8 @@
 """From an address to what keeps the keys."""
 
+from importlib import util
+
+from duly.errors import StoreRefused
 from duly.store.opening import open_store
 from duly.store.protocol import Ledger
 
@@ -8,4 +11,10 @@ _REDIS = ("redis", "rediss", "unix")
 
 def open_ledger(url: str) -> Ledger:
     """Open the ledger at an address: a store, or a Redis."""
-    return open_store(url)
+    if url.partition("://")[0] not in _REDIS:
+        return open_store(url)
+    if util.find_spec("redis") is None:
+        raise StoreRefused("Redis needs redis-py; install it with: pip install 'duly[redis]'")
+    from duly.guard.redis import RedisLedger  # noqa: PLC0415 - an optional extra
+
+    return RedisLedger(url)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from duly.apart import apart
-from duly.clock import MICROSECONDS, jitter, monotonic
+from duly.clock import MICROSECONDS, jitter, monotonic, new_id
 from duly.errors import Busy, ClaimLost, KeyConflict, StoreError
 from duly.guard.claim import GuardClaim
 from duly.store.guard_ops import Guarded
@@ -18,16 +18,18 @@ _LONGEST_PAUSE = 0.5
 class Once:
     """What `guard.once` returns: `with` it, or `async with` it."""
 
-    def __init__(self, key: str, attempt: Callable[[], GuardClaim | Guarded], wait: float) -> None:
-        """Name it; `attempt` tries to take it, again and again for `wait` seconds."""
+    def __init__(
+        self, key: str, attempt: Callable[[str], GuardClaim | Guarded], wait: float
+    ) -> None:
+        """Name it; `attempt` tries to take it for an owner, again and again for `wait` seconds."""
         self._key = key
         self._attempt = attempt
         self._wait = wait
         self._claims: list[GuardClaim] = []
 
     def __enter__(self) -> GuardClaim:
-        until, pause = monotonic() + self._wait, _SHORTEST_PAUSE
-        while not isinstance(found := self._attempt(), GuardClaim):
+        owner, until, pause = new_id(), monotonic() + self._wait, _SHORTEST_PAUSE
+        while not isinstance(found := self._attempt(owner), GuardClaim):
             pause = self._pause(pause, until, found)
             time.sleep(pause)
         self._claims.append(found)
@@ -37,8 +39,10 @@ class Once:
         _leave(self._claims.pop(), error)
 
     async def __aenter__(self) -> GuardClaim:
-        until, pause = monotonic() + self._wait, _SHORTEST_PAUSE
-        while not isinstance(found := await apart(self._attempt, undo=_give_back), GuardClaim):
+        owner, until, pause = new_id(), monotonic() + self._wait, _SHORTEST_PAUSE
+        while not isinstance(
+            found := await apart(lambda: self._attempt(owner), undo=_give_back), GuardClaim
+        ):
             pause = self._pause(pause, until, found)
             await asyncio.sleep(pause)
         self._claims.append(found)

@@ -28,6 +28,12 @@ def open_store(url: str, *, clock: Clock | None = None, migrate: bool = True) ->
 
         store = postgres.PostgresStore(url)
         package = postgres.PACKAGE
+    elif scheme in {"redis", "rediss", "unix"}:
+        message = (
+            "Redis can keep the keys of a guard, Guard(url), but no runs; use sqlite:///file.db or "
+            "postgresql://user@host/database"
+        )
+        raise StoreRefused(message)
     else:
         message = (
             f"{scheme or url!r} is no store duly knows; use sqlite:///file.db or "

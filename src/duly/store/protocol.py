@@ -123,6 +123,7 @@ class Ledger(Protocol):
     """What the guard needs; every store is one, and Redis can be."""
 
     shown_url: str
+    notices: list[str]
 
     def apply(self, ops: Sequence[GuardOp]) -> list[Any]:
         """Write the ops, each whole or not at all, and return their answers, in order."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 
+from duly.guard.redis import RedisLedger
 from duly.store.opening import open_store
 from tests.store.conformance.opening import (
     FakeClock,
@@ -28,7 +29,8 @@ class Opened(NamedTuple):
 
     store: Any
     clock: TestClock
-    tables: Tables
+    tables: Tables | None
+    """None on Redis, which has none."""
     open_another: Callable[[], Any]
     """Open the same store once more, as another process would."""
 
@@ -82,6 +84,9 @@ def opened(store_kind: str, tmp_path: Any, request: pytest.FixtureRequest) -> It
             url, clock = request.getfixturevalue("store_url"), FakeClock()
             store = stack.enter_context(closing(open_store(url, clock=clock)))
             tables = stack.enter_context(opened_tables(url))
+        elif store_kind == "redis":
+            url, clock, tables = request.getfixturevalue("redis_url"), FakeClock(), None
+            store = stack.enter_context(closing(RedisLedger(url, clock=clock.now)))
         else:
             url, store, clock, tables = request.getfixturevalue("shared_databases").get(store_kind)
 
@@ -104,7 +109,7 @@ def clock(opened: Opened) -> TestClock:
 
 
 @pytest.fixture
-def tables(opened: Opened) -> Tables:
+def tables(opened: Opened) -> Tables | None:
     """The tables of that store."""
     return opened.tables
 

@@ -20,6 +20,8 @@ from duly.store.guard_ops import (
 from duly.store.protocol import LetterFilter
 from tests.store.conformance.verbs import SECOND
 
+pytestmark = pytest.mark.redis
+
 LEASE = 30 * SECOND
 TTL = 3600 * SECOND
 
@@ -115,6 +117,23 @@ class TestHolding:
         assert finish(store, taken)
 
         assert acquire(store, "b").state == "done"
+
+    def test_one_that_works_longer_than_results_are_kept_is_not_replaced(self, store, clock):
+        taken = acquire(store, ttl=SECOND)
+        clock.advance(2)
+
+        assert not acquire(store, "b").is_ours
+
+        assert store.get_key("invoice:42").state == "held"
+        assert store.apply([ForgetKey("invoice:42")]) == [None]
+        assert finish(store, taken)
+
+    @pytest.mark.parametrize("end", [finish, fail])
+    def test_one_that_has_ended_cannot_renew(self, store, end):
+        taken = acquire(store)
+        end(store, taken)
+
+        assert not renew(store, taken)
 
     @pytest.mark.stores("sqlite")  # Elsewhere there is no other clock than the server's.
     def test_a_lease_is_not_ended_by_the_wall_clock(self, store, clock):
@@ -247,7 +266,7 @@ class TestLooking:
 
     def test_a_key_is_shown_as_it_stands(self, store, clock):
         assert store.get_key("invoice:42") is None
-        began_at = store.now()
+        began_at = clock.now()
         taken = acquire(store)
         clock.advance(5)
 
@@ -280,8 +299,8 @@ def put(store: Any, letter_id: str, *, ttl: int | None = TTL, **changes: Any) ->
 class TestLetters:
     """Dead letters of other engines."""
 
-    def test_a_letter_is_kept_once_with_all_it_says(self, store):
-        now = store.now()
+    def test_a_letter_is_kept_once_with_all_it_says(self, store, clock):
+        now = clock.now()
 
         assert put(store, "1")
         assert not put(store, "1", task="another")
@@ -297,7 +316,7 @@ class TestLetters:
     def test_letters_are_found_by_what_they_say_newest_first(self, store, clock):
         put(store, "1")
         clock.advance(10)
-        since = store.now()
+        since = clock.now()
         put(store, "2", task="shop.mail", cause="permanent")
         put(store, "3", engine="rq")
 
@@ -312,7 +331,7 @@ class TestLetters:
         assert ids(since=since) == ["3", "2"]
         assert ids(before="3", limit=1) == ["2"]
 
-    def test_a_letter_is_ended_once_and_by_somebody(self, store):
+    def test_a_letter_is_ended_once_and_by_somebody(self, store, clock):
         put(store, "1")
 
         assert store.apply([EndLetter("1", "replayed", "ann")]) == [True]
@@ -321,7 +340,7 @@ class TestLetters:
 
         assert store.list_letters(LetterFilter()) == []
         (ended,) = store.list_letters(LetterFilter(state="replayed"))
-        assert (ended.actor, ended.ended_at) == ("ann", store.now())
+        assert (ended.actor, ended.ended_at) == ("ann", clock.now())
 
     def test_old_letters_go_when_new_ones_come(self, store, clock):
         put(store, "1", ttl=SECOND)

@@ -29,7 +29,7 @@ def acquire(session: Session, op: AcquireKey) -> Guarded:
     owner, state, fence, holder, left, attempts, losses, fingerprint, result, problem = rows[0]
     conflict = None not in {op.fingerprint, fingerprint} and op.fingerprint != fingerprint
     return Guarded(
-        owner == op.owner,
+        owner == op.owner and state == "held",
         state,
         fence,
         holder,
@@ -44,7 +44,7 @@ def acquire(session: Session, op: AcquireKey) -> Guarded:
 
 def renew(session: Session, op: RenewKey) -> bool:
     """Give a holder its whole lease again."""
-    return bool(session.execute(SQL["renew"], op._asdict()).rowcount)
+    return bool(session.execute_alone(SQL["renew"], op._asdict()))
 
 
 def finish(session: Session, op: FinishKey) -> bool:

@@ -16,7 +16,7 @@ def acquire(session: Session, op: AcquireLock) -> Locked:
 
 def renew(session: Session, op: RenewLock) -> bool:
     """Give a lock its whole time again, if it is still ours."""
-    return bool(session.execute(SQL["renew"], op._asdict()).rowcount)
+    return bool(session.execute_alone(SQL["renew"], op._asdict()))
 
 
 def release(session: Session, op: ReleaseLock) -> bool:

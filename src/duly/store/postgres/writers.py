@@ -49,9 +49,7 @@ _OPERATIONS: dict[type, tuple[str, _Verb]] = {
     ops.BackfillSchedule: ("operate", schedules.backfill),
     ops.FireSchedules: ("operate", schedules.fire),
     ops.AcquireLock: ("operate", locks.acquire),
-    ops.RenewLock: ("operate", locks.renew),
     ops.ReleaseLock: ("operate", locks.release),
-    guard_ops.RenewKey: ("operate", guard.renew),
     guard_ops.FinishKey: ("operate", guard.finish),
     guard_ops.FailKey: ("operate", guard.fail),
     guard_ops.ForgetKey: ("operate", guard.forget),
@@ -69,8 +67,12 @@ _OPERATIONS: dict[type, tuple[str, _Verb]] = {
 }
 """Fault point and verb, in the order in which one commit does them."""
 
+_RENEWALS: dict[type, _Verb] = {ops.RenewLock: locks.renew, guard_ops.RenewKey: guard.renew}
+"""One statement each, and so one transaction each: who is frozen in the middle of renewing what it
+holds must not hold the row too, or nobody could take that over."""
+
 _TURNS: dict[type, int] = {
-    **dict.fromkeys(_OPERATIONS, 3),
+    **dict.fromkeys([*_OPERATIONS, *_RENEWALS], 3),
     ops.RegisterWorker: 0,
     ops.SetProgress: 0,
     ops.AddLogs: 0,
@@ -249,6 +251,10 @@ class Writers:
         kinds = set(map(type, written))
         order = [kind for kind in _OPERATIONS if kind in kinds]
         answers: list[Any] = [None] * len(written)
+        if not kinds.isdisjoint(_RENEWALS):
+            self._renew(written, answers)
+        if not order:
+            return answers
 
         def write(session: Session) -> None:
             for kind in order:
@@ -272,6 +278,17 @@ class Writers:
         if not kinds.isdisjoint(_WAKING) or any(found):
             self.hints.send()
         return answers
+
+    def _renew(self, written: list[Any], answers: list[Any]) -> None:
+        def write(session: Session, _lost: bool) -> None:  # noqa: FBT001 - as `run` calls it
+            for place, op in enumerate(written):
+                if type(op) in _RENEWALS:
+                    answers[place] = _RENEWALS[type(op)](session, op)
+
+        faultpoints.hit("operate.before_write")
+        faultpoints.hit("operate.before_commit")
+        self._lines["operate"].run(write)
+        faultpoints.hit("operate.after_commit")
 
     def _sweep_after_ticks(self, answers: list[Any]) -> None:
         for place, answer in enumerate(answers):

@@ -43,7 +43,7 @@ def acquire(cursor: sqlite3.Cursor, op: AcquireKey, times: Times) -> Guarded:
     )
     conflict = None not in {op.fingerprint, fingerprint} and op.fingerprint != fingerprint
     return Guarded(
-        owner == op.owner,
+        owner == op.owner and state == "held",
         state,
         fence,
         holder,

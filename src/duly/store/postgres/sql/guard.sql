@@ -35,6 +35,7 @@ SELECT owner, state, fence, holder,
 -- Guard: only the holder, by its fence; also when its lease is over, as long as nobody took it.
 UPDATE duly_guarded SET lease_ends = duly_now() + %(lease)s::bigint * interval '1 microsecond'
  WHERE key = %(key)s AND owner = %(owner)s AND fence = %(fence)s AND state = 'held'
+RETURNING true
 
 -- :name finish
 -- Guard: as above.

@@ -20,6 +20,7 @@ SELECT owner, holder, fence,
 -- Guard: only the owner, by its fence; also when its time is over, as long as nobody took it.
 UPDATE duly_locks SET expires_at = duly_now() + %(ttl)s::bigint * interval '1 microsecond'
  WHERE name = %(name)s AND owner = %(owner)s AND fence = %(fence)s
+RETURNING true
 
 -- :name release
 UPDATE duly_locks SET owner = NULL

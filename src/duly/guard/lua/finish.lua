@@ -1,0 +1,23 @@
+-- finish: record how a body ended, as done or as failed, and what it returned.
+-- Guard: only the holder, by its fence; also when its lease is over, as long as nobody took it.
+-- KEYS: the key. ARGV: now, owner, fence, state, ttl or '', then names and values to keep.
+local state, ttl = ARGV[4], tonumber(ARGV[5])
+
+local found = read(KEYS[1])
+if not is_of(found, ARGV[2], ARGV[3]) then
+  return 0
+end
+if found.state ~= 'held' then
+  -- Said a second time: the first answer may have been lost.
+  return found.state == state and 1 or 0
+end
+-- It comes first because a Redis that is full allows it, and then the rest of the script: the body
+-- has had its effect, and would run again.
+keep(KEYS[1], ttl and now + ttl)
+redis.call('HSET', KEYS[1], 'state', state, 'ended_at', now, unpack(ARGV, 6))
+if ttl then
+  redis.call('HSET', KEYS[1], 'kept_until', now + ttl)
+else
+  redis.call('HDEL', KEYS[1], 'kept_until')
+end
+return 1

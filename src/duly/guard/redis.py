@@ -1,0 +1,321 @@
+"""Keys of the guard and dead letters in a Redis. Every op is one Lua script, whole or not at all.
+
+All names in Redis have one hash tag, so that they share a slot: a script may then touch several of
+them, the counter of fences above all, also behind a proxy that spreads keys.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, assert_never
+from urllib.parse import quote
+
+import redis
+from redis.backoff import NoBackoff
+from redis.connection import parse_url
+from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.retry import Retry
+
+from duly.clock import MICROSECONDS
+from duly.core.record import GuardedKey, Letter
+from duly.errors import (
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreRefused,
+    StoreUnavailable,
+)
+from duly.limits import FORGET_BATCH, PAGE, REDIS_ROOM_SECONDS, REDIS_SECONDS
+from duly.shield import shielded
+from duly.store.guard_ops import (
+    AcquireKey,
+    EndLetter,
+    FailKey,
+    FinishKey,
+    ForgetKey,
+    Guarded,
+    GuardOp,
+    PutLetter,
+    RenewKey,
+)
+from duly.store.protocol import LetterFilter
+
+_NAMES = "duly:{guard}"
+_FENCE = f"{_NAMES}:fence"
+_LETTERS = f"{_NAMES}:letters"
+_LETTER_ENDS = f"{_NAMES}:letter-ends"
+_ROOM = round(REDIS_ROOM_SECONDS * MICROSECONDS)
+_MASK = "***"
+_LETTER_TEXTS = (
+    "engine", "task", "arguments", "key", "cause", "error", "traceback", "attempts", "queue",
+    "options",
+)  # fmt: skip
+
+Call = tuple[str, list[str], list[str | int]]
+"""A script by name, its keys, and its arguments."""
+
+
+class RedisLedger:
+    """A Redis that keeps keys. One that cannot be reached is an error: no body runs without it."""
+
+    def __init__(self, url: str, *, clock: Callable[[], int] | None = None) -> None:
+        """Open the Redis at an address; `clock` gives tests another time than Redis's own."""
+        self.shown_url = shown(url)
+        self.notices: list[str] = []
+        self._clock = clock
+        options = _options(url, self.shown_url)
+        self._secrets = [str(options[name]) for name in ("password",) if options.get(name)]
+        self._client = redis.Redis(connection_pool=redis.ConnectionPool(**options))
+        begin = _script("record")
+        self._scripts = {
+            name: self._client.register_script(begin + _script(name))
+            for name in (
+                "acquire", "renew", "finish", "forget", "look", "put_letter", "end_letter",
+            )
+        }  # fmt: skip
+        try:
+            self._look_for_risks()
+        except BaseException:
+            self.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<ledger at {self.shown_url}>"
+
+    def apply(self, ops: Sequence[GuardOp]) -> list[Any]:
+        """Write the ops, each whole or not at all, and return their answers, in order."""
+        calls = [_call(op) for op in ops]
+        # Were a timeout to strike in here, the answer would be left in the connection.
+        with shielded(), self._failures():
+            answers = [self._run(calls[0])] if len(calls) == 1 else self._run_all(calls)
+        return [_answer(op, answer) for op, answer in zip(ops, answers, strict=True)]
+
+    def get_key(self, key: str) -> GuardedKey | None:
+        """Return how a key stands."""
+        with shielded(), self._failures():
+            found = self._run(("look", [_name("key", key)], []))
+        if found is None:
+            return None
+        state, holder, fence, attempts, losses, left, began_at, ended_at, kept_until, *what = found
+        return GuardedKey(
+            key, state, holder, int(fence), int(attempts), int(losses), left, int(began_at),
+            _number(ended_at), _number(kept_until), *what,
+        )  # fmt: skip
+
+    def list_letters(self, which: LetterFilter) -> list[Letter]:
+        """Return the letters that fit, newest first, as they are while page after page is read."""
+        found: list[Letter] = []
+        with shielded(), self._failures():
+            for ids in self._letter_ids(which):
+                found += [letter for letter in self._letters(ids) if _fits(letter, which)]
+                if len(found) >= which.limit:
+                    break
+        return found[: which.limit]
+
+    def close(self) -> None:
+        """Hang up."""
+        self._client.close()
+        self._client.connection_pool.disconnect()
+
+    # -- calling --
+
+    def _run(self, call: Call) -> Any:  # noqa: ANN401 - what the script returns
+        name, keys, arguments = call
+        return self._scripts[name](keys=keys, args=[self._now(), *arguments])
+
+    def _run_all(self, calls: list[Call]) -> list[Any]:
+        """Send many calls at once, each of which stands alone."""
+        pipeline = self._client.pipeline(transaction=False)
+        for name, keys, arguments in calls:
+            self._scripts[name](keys=keys, args=[self._now(), *arguments], client=pipeline)
+        return pipeline.execute()
+
+    def _now(self) -> int | str:
+        return "" if self._clock is None else self._clock()
+
+    # -- reading letters --
+
+    def _letter_ids(self, which: LetterFilter) -> Iterator[list[str]]:
+        if which.id is not None:
+            yield [which.id] if which.before is None or which.id < which.before else []
+            return
+        highest = "+" if which.before is None else f"({which.before}"
+        while True:
+            ids: Any = self._client.zrevrangebylex(_LETTERS, highest, "-", start=0, num=PAGE)
+            if not ids:
+                return
+            yield ids
+            highest = f"({ids[-1]}"
+
+    def _letters(self, ids: list[str]) -> list[Letter]:
+        pipeline = self._client.pipeline(transaction=False)
+        for letter_id in ids:
+            pipeline.hgetall(_name("letter", letter_id))
+        return [_letter(row) for row in pipeline.execute() if row]
+
+    # -- what can go wrong --
+
+    def _look_for_risks(self) -> None:
+        with self._failures(), suppress(ResponseError):
+            # Some do not let everybody ask; then there is nothing to say.
+            facts: Any = self._client.info()
+            policy = facts.get("maxmemory_policy", "noeviction")
+            if policy != "noeviction":
+                self.notices.append(
+                    f"{self.shown_url} forgets keys when its memory is full (maxmemory-policy "
+                    f"{policy}), and what it forgets can run twice; set noeviction"
+                )
+            if facts.get("aof_enabled", 1) == 0:
+                self.notices.append(
+                    f"{self.shown_url} keeps no log of its writes, so a restart forgets keys, and "
+                    f"what it forgets can run twice; set appendonly yes"
+                )
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except RedisError as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: RedisError) -> StoreError:
+        place, words = self.shown_url, str(error)
+        for secret in self._secrets:
+            for form in (secret, quote(secret, safe="")):
+                words = words.replace(form, _MASK)
+        return translated(error, place, words)
+
+
+def translated(error: RedisError, place: str, words: str) -> StoreError:
+    """Return duly's error for one of the driver's.
+
+    The driver takes a code that it knows off the words; a server before version 7 puts the code of
+    an error in a script into their midst.
+    """
+    names = redis.exceptions
+    refusals = (names.AuthenticationError, names.AuthorizationError, names.NoPermissionError)
+    if isinstance(error, refusals) or re.search(r"\b(NOAUTH|WRONGPASS|NOPERM)\b", words):
+        return StoreRefused(
+            f"{place} refuses this ({words}); check the user, the password and what it may do"
+        )
+    if isinstance(error, names.MovedError | names.AskError):
+        return StoreRefused(
+            f"{place} is a part of a Redis Cluster ({words}), which a guard cannot use; name a "
+            f"Redis that stands alone, or PostgreSQL"
+        )
+    if re.search(r"\bOOM\b|when used memory >", words):
+        return StoreFull(
+            f"{place} is full ({words}); nothing was written; raise its maxmemory or free some"
+        )
+    if isinstance(error, names.ReadOnlyError) or re.search(r"\b(READONLY|MISCONF)\b", words):
+        return StoreReadOnly(
+            f"{place} cannot be written ({words}); name the primary, and see that it can save"
+        )
+    outages = (names.ConnectionError, names.TimeoutError, names.ClusterDownError, NoScriptError)
+    if isinstance(error, outages) or re.search(r"\b(LOADING|BUSY|NOREPLICAS|TRYAGAIN)\b", words):
+        return StoreUnavailable(
+            f"{place} cannot be reached ({words}); check that it runs and that the address is right"
+        )
+    return StoreError(f"{place}: {words}")
+
+
+def shown(url: str) -> str:
+    """Return an address without its passwords, also if it is none that can be read."""
+    scheme, _, rest = re.sub(r"(password=)[^&#]*", rf"\1{_MASK}", url).partition("://")
+    login, at, place = rest.rpartition("@")
+    user, colon, _ = login.partition(":")
+    return f"{scheme}://{user}{colon and f':{_MASK}'}{at}{place}"
+
+
+def _options(url: str, shown_url: str) -> dict[str, Any]:
+    """Return how to connect: what the address says, and what has to be."""
+    try:
+        given: dict[str, Any] = parse_url(url)  # type: ignore[no-untyped-call] # it has no types
+    except ValueError:
+        # The driver's own words may repeat a password that has special characters.
+        raise StoreRefused(
+            f"the address {shown_url} cannot be read; write it as "
+            f"redis://user:password@host:port/number, with %-codes for special characters"
+        ) from None
+    defaults: dict[str, Any] = {
+        "socket_timeout": REDIS_SECONDS,
+        "socket_connect_timeout": REDIS_SECONDS,
+    }
+    if "path" not in given:
+        defaults["socket_keepalive"] = True
+    # Not all ops may be said twice, so whoever knows what it says tries again.
+    has_to_be = {"decode_responses": True, "protocol": 2, "retry": Retry(NoBackoff(), 0)}
+    return defaults | given | has_to_be
+
+
+def _script(name: str) -> str:
+    return (Path(__file__).parent / "lua" / f"{name}.lua").read_text()
+
+
+def _name(what: str, text: str) -> str:
+    """Return the name in Redis of a key or a letter, which shows nothing that a user wrote."""
+    return f"{_NAMES}:{what}:{sha256(text.encode()).hexdigest()}"
+
+
+def _call(op: GuardOp) -> Call:
+    match op:
+        case AcquireKey(key, owner, holder, fingerprint, lease, ttl):
+            keys = [_name("key", key), _FENCE]
+            return "acquire", keys, [owner, holder, _or(fingerprint), lease, _or(ttl), _ROOM]
+        case RenewKey(key, owner, fence, lease):
+            return "renew", [_name("key", key)], [owner, fence, lease, _ROOM]
+        case FinishKey(key, owner, fence, ttl, result, problem):
+            what = _pairs({"result": result, "problem": problem})
+            return "finish", [_name("key", key)], [owner, fence, "done", _or(ttl), *what]
+        case FailKey(key, owner, fence, ttl):
+            return "finish", [_name("key", key)], [owner, fence, "failed", _or(ttl)]
+        case ForgetKey(key):
+            return "forget", [_name("key", key)], []
+        case PutLetter(letter_id):
+            keys = [_name("letter", letter_id), _LETTERS, _LETTER_ENDS]
+            what = _pairs({name: getattr(op, name) for name in _LETTER_TEXTS})
+            return "put_letter", keys, [letter_id, _or(op.ttl), FORGET_BATCH, *what]
+        case EndLetter(letter_id, state, actor):
+            return "end_letter", [_name("letter", letter_id)], [state, actor]
+        case _:
+            assert_never(op)
+
+
+def _answer(op: GuardOp, answer: Any) -> Any:  # noqa: ANN401 - the op says which
+    if isinstance(op, AcquireKey):
+        is_ours, state, fence, holder, left, attempts, losses, conflict, result, problem = answer
+        return Guarded(
+            bool(is_ours), state, int(fence), holder, left, int(attempts), int(losses),
+            bool(conflict), result, problem,
+        )  # fmt: skip
+    return None if answer is None else bool(answer)
+
+
+def _or(value: Any) -> Any:  # noqa: ANN401 - a text or a number
+    """Return an argument of a script, which has no None."""
+    return "" if value is None else value
+
+
+def _number(text: str | None) -> int | None:
+    return None if text is None else int(text)
+
+
+def _pairs(values: dict[str, str | int | None]) -> list[str | int]:
+    kept = {name: value for name, value in values.items() if value is not None}
+    return [part for pair in kept.items() for part in pair]
+
+
+def _letter(row: dict[str, str]) -> Letter:
+    fields: dict[str, Any] = {name: row.get(name) for name in Letter._fields}
+    for name in ("attempts", "created_at", "ended_at"):
+        fields[name] = _number(fields[name])
+    return Letter(**fields)
+
+
+def _fits(letter: Letter, which: LetterFilter) -> bool:
+    wanted = (which.state, which.engine, which.task, which.cause)
+    said = (letter.state, letter.engine, letter.task, letter.cause)
+    is_recent = which.since is None or letter.created_at >= which.since
+    return is_recent and all(want in {None, have} for want, have in zip(wanted, said, strict=True))

@@ -1,0 +1,260 @@
+"""The guard on a real Redis: it runs a body once, by Redis's time, and shows no secrets."""
+
+import os
+import re
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from duly.clock import MICROSECONDS
+from duly.errors import StoreUnavailable
+from duly.guard import Guard
+from duly.guard.redis import RedisLedger, shown
+from duly.store.guard_ops import FailKey, FinishKey, ForgetKey, RenewKey
+from duly.store.protocol import LetterFilter
+from tests.guard.verbs import LEASE, TTL, acquire, letter
+from tests.servers.processes import wait_until
+
+
+def only_key(client: Any) -> str:
+    (name,) = client.scan_iter("duly:{guard}:key:*")
+    return name
+
+
+class TestRunningOnce:
+    """A guard works on a Redis as on a store."""
+
+    def test_a_body_runs_once_and_later_callers_get_its_result(self, guard):
+        @guard.idempotent
+        def charge(order: int) -> dict[str, int]:
+            bodies.append(order)
+            return {"order": order}
+
+        bodies: list[int] = []
+
+        assert [charge(1), charge(order=1), charge(2)] == [{"order": 1}, {"order": 1}, {"order": 2}]
+        assert bodies == [1, 2]
+        assert charge.reset(1)
+        charge(1)
+        assert bodies == [1, 2, 1]
+
+    @pytest.mark.process
+    def test_of_eight_processes_one_runs_the_body(self, redis_url):
+        program = (
+            "import sys\n"
+            "from duly.guard import Guard\n"
+            "guard = Guard(sys.argv[1])\n"
+            "print('ready', flush=True)\n"
+            "sys.stdin.readline()\n"
+            "with guard.once('race', wait=20) as claim:\n"
+            "    print('first' if claim.first else 'later')\n"
+            "    if claim.first:\n"
+            "        claim.done(42)\n"
+            "    assert claim.result == 42\n"
+        )
+        racers = [
+            subprocess.Popen(
+                [sys.executable, "-c", program, redis_url],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for _ in range(8)
+        ]
+        for racer in racers:
+            assert racer.stdout.readline() == "ready\n"
+
+        for racer in racers:
+            racer.stdin.write("go\n")
+            racer.stdin.flush()
+        said = [racer.communicate(timeout=40)[0].strip() for racer in racers]
+
+        assert [racer.returncode for racer in racers] == [0] * 8
+        assert sorted(said) == ["first"] + ["later"] * 7
+
+    def test_nothing_is_written_without_the_right_owner_and_the_right_fence(self, ledger):
+        taken = acquire(ledger)
+
+        for owner, fence in (("a", taken.fence - 1), ("b", taken.fence)):
+            for op in (
+                RenewKey("/k", owner, fence, LEASE),
+                FinishKey("/k", owner, fence, TTL),
+                FailKey("/k", owner, fence, TTL),
+            ):
+                assert ledger.apply([op]) == [False]
+
+        assert ledger.get_key("/k").state == "held"
+
+    @pytest.mark.process
+    def test_a_forked_child_uses_a_connection_of_its_own(self, ledger):
+        taken = acquire(ledger)
+
+        child = os.fork()
+        if child == 0:
+            answers = {acquire(ledger, f"child {number}").fence for number in range(200)}
+            os._exit(0 if answers == {taken.fence} else 1)
+        answers = {acquire(ledger, f"parent {number}").fence for number in range(200)}
+
+        assert os.waitpid(child, 0)[1] == 0
+        assert answers == {taken.fence}
+
+    def test_scripts_that_redis_has_forgotten_are_sent_again(self, ledger, client):
+        taken = acquire(ledger)
+        renew = RenewKey("/k", "a", taken.fence, LEASE)
+
+        client.script_flush()
+        assert ledger.apply([renew]) == [True]
+        client.script_flush()
+        assert ledger.apply([renew, renew]) == [True, True]
+
+    def test_an_address_may_name_a_socket(self, private_redis):
+        with closing(Guard(f"unix://{private_redis.socket}?db=1")) as guard:
+            with guard.once("k") as claim:
+                claim.done("by socket")
+
+            assert guard.look("k").result == '"by socket"'
+            assert private_redis.call("DBSIZE", database=1) == 2
+
+
+class TestTime:
+    """How long Redis itself keeps what is written."""
+
+    def test_a_result_goes_by_itself_when_its_time_is_over(self, ledger, client):
+        taken = acquire(ledger)
+        ledger.apply([FinishKey("/k", "a", taken.fence, TTL, '"ok"')])
+
+        assert 3_590_000 < client.pttl(only_key(client)) <= 3_600_000
+
+    def test_what_is_kept_for_ever_has_no_end(self, ledger, client):
+        taken = acquire(ledger, ttl=None)
+        assert client.pttl(only_key(client)) == -1
+
+        ledger.apply([RenewKey("/k", "a", taken.fence, LEASE)])
+        ledger.apply([FinishKey("/k", "a", taken.fence, None)])
+
+        assert client.pttl(only_key(client)) == -1
+
+    def test_a_held_key_stays_beyond_its_lease_however_short_its_results_are_kept(
+        self, ledger, client
+    ):
+        taken = acquire(ledger, ttl=1)
+        at_first = client.pttl(only_key(client))
+        client.pexpire(only_key(client), 1_000)
+
+        ledger.apply([RenewKey("/k", "a", taken.fence, LEASE)])
+
+        assert at_first > 86_400_000
+        assert client.pttl(only_key(client)) > 86_400_000
+
+    def test_a_short_lived_result_is_really_gone(self, ledger, client):
+        taken = acquire(ledger)
+        ledger.apply([FinishKey("/k", "a", taken.fence, 20_000)])
+
+        wait_until(
+            lambda: not list(client.scan_iter("duly:{guard}:key:*")),
+            seconds=5,
+            what="the key goes",
+        )
+        assert acquire(ledger, "b").attempts == 1
+
+    def test_leases_are_counted_by_the_clock_of_redis(self, ledger, client):
+        acquire(ledger)
+        seconds, microseconds = client.time()
+
+        found = ledger.get_key("/k")
+
+        now = seconds * MICROSECONDS + microseconds
+        assert now - 5 * MICROSECONDS < found.began_at <= now
+        assert LEASE - 5 * MICROSECONDS < found.left <= LEASE
+
+
+class TestSecrets:
+    """What shows where."""
+
+    @pytest.mark.parametrize(
+        ("url", "expected"),
+        [
+            ("redis://h:1/0", "redis://h:1/0"),
+            ("redis://:pw@h:1/0", "redis://:***@h:1/0"),
+            ("rediss://ann:pw@h/2", "rediss://ann:***@h/2"),
+            ("redis://ann:p@w@h/2", "redis://ann:***@h/2"),
+            ("unix://ann:pw@/run/r.sock?db=1", "unix://ann:***@/run/r.sock?db=1"),
+            ("redis://h?password=a@b&db=3", "redis://h?password=***&db=3"),
+        ],
+    )
+    def test_an_address_is_shown_without_its_password(self, url, expected):
+        assert shown(url) == expected
+
+    def test_a_ledger_shows_no_password(self, private_redis):
+        private_redis.call("CONFIG", "SET", "requirepass", "hunter2")
+
+        with closing(RedisLedger(f"redis://:hunter2@127.0.0.1:{private_redis.port}/0")) as ledger:
+            acquire(ledger)
+            private_redis.kill9()
+            with pytest.raises(StoreUnavailable) as raised:
+                acquire(ledger)
+
+        assert "hunter2" not in f"{ledger!r} {ledger.shown_url} {raised.value!r}"
+
+    def test_no_name_in_redis_has_any_text_of_a_user(self, guard, client):
+        with guard.once("invoice:Ann:42", payload={"card": "4111"}) as claim:
+            claim.done()
+        guard.ledger.apply([letter("message-of-ann", task="shop.charge")])
+
+        names = list(client.scan_iter())
+
+        assert len(names) == 5
+        for name in names:
+            assert name.startswith("duly:{guard}:")
+            assert not any(text in name for text in ("invoice", "Ann", "ann", "shop", "4111"))
+        key = client.hgetall(only_key(client))
+        assert not any("4111" in value or "invoice" in value for value in key.values())
+
+    def test_a_user_who_may_only_what_the_page_says_can_guard(self, private_redis):
+        page = Path(__file__).parents[2] / "docs" / "guard_on_redis.md"
+        (command,) = re.findall(r"`(ACL SETUSER .*)`", page.read_text())
+        private_redis.call(*command.replace("…", "pw").split())
+
+        with closing(Guard(f"redis://guard:pw@127.0.0.1:{private_redis.port}/0")) as guard:
+            with guard.once("k") as claim:
+                claim.done(1)
+            assert guard.ledger.apply([letter("1")]) == [True]
+            assert len(guard.ledger.list_letters(LetterFilter())) == 1
+            assert guard.reset("k")
+
+
+class TestLetters:
+    """What is particular about dead letters in a Redis."""
+
+    def test_more_than_a_page_of_letters_is_read_to_its_end(self, ledger):
+        ledger.apply([letter(f"{number:04}", engine="rq") for number in range(450)])
+        ledger.apply([letter("0001x")])
+
+        assert [found.id for found in ledger.list_letters(LetterFilter(engine="celery"))] == [
+            "0001x"
+        ]
+        assert len(ledger.list_letters(LetterFilter(limit=1_000))) == 451
+
+    def test_a_letter_that_redis_has_dropped_is_not_listed(self, ledger, client):
+        ledger.apply([letter("1", ttl=20_000), letter("2")])
+
+        wait_until(
+            lambda: [found.id for found in ledger.list_letters(LetterFilter())] == ["2"],
+            seconds=5,
+            what="the first letter goes",
+        )
+        ledger.apply([letter("3")])
+        assert client.zcard("duly:{guard}:letters") == 2
+
+    def test_forgetting_many_keys_answers_for_each(self, ledger):
+        taken = acquire(ledger)
+        ledger.apply([FinishKey("/k", "a", taken.fence, TTL)])
+        acquire(ledger, key="/held")
+
+        ops = [ForgetKey("/k"), ForgetKey("/held"), ForgetKey("/none")]
+
+        assert ledger.apply(ops) == [True, None, False]

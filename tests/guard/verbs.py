@@ -1,0 +1,21 @@
+"""What the tests of the guard on Redis say to a ledger."""
+
+from typing import Any
+
+from duly.clock import MICROSECONDS
+from duly.guard.redis import RedisLedger
+from duly.store.guard_ops import AcquireKey, PutLetter
+
+LEASE = 30 * MICROSECONDS
+TTL = 3600 * MICROSECONDS
+
+
+def acquire(ledger: RedisLedger, owner: str = "a", key: str = "/k", ttl: int | None = TTL) -> Any:
+    return ledger.apply([AcquireKey(key, owner, "somebody", None, LEASE, ttl)])[0]
+
+
+def letter(letter_id: str, **changes: Any) -> PutLetter:
+    op = PutLetter(
+        letter_id, "celery", "shop.charge", "[]", None, "exhausted", "no", None, 1, None, None, TTL
+    )
+    return op._replace(**changes)
