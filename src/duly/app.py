@@ -12,6 +12,7 @@ from duly.actor import acting
 from duly.api.dead import Dead
 from duly.api.queues import Queues, Workers
 from duly.api.runs import Runs
+from duly.carrier import Carrier
 from duly.core.key import check_key, check_name
 from duly.core.payload import CallCodec, encode_value
 from duly.core.retry import NO_RETRIES, Retry
@@ -85,6 +86,7 @@ class Duly:
         expires: float | None = None,
         aliases: tuple[str, ...] = (),
         redact: tuple[str, ...] = (),
+        carrier: Carrier | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
     def task(self, function: Any = None, **options: Any) -> Any:
         """Make a function a task."""
@@ -100,6 +102,8 @@ class Duly:
             raise BadOption(message)
         definition = define(function, **options)
         self.registry.add(definition)
+        if definition.carrier is not None:
+            definition.carrier.attach(self)
         return Task(self, definition)
 
     def cron(
@@ -291,6 +295,7 @@ def define(
     expires: float | None = None,
     aliases: tuple[str, ...] = (),
     redact: tuple[str, ...] = (),
+    carrier: Carrier | None = None,
 ) -> Definition:
     """Check the options of a task and return its definition."""
     if not inspect.isroutine(function):
@@ -333,6 +338,7 @@ def define(
         expires=expires,
         aliases=tuple(check_name("alias", alias) for alias in _texts("aliases", aliases)),
         redact=tuple(redact),
+        carrier=carrier,
     )
 
 

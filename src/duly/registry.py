@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from duly.carrier import Carrier
 from duly.core.payload import CallCodec
 from duly.core.retry import Retry
 from duly.core.states import lane_for
@@ -35,11 +36,12 @@ class Definition:
     expires: float | None
     aliases: tuple[str, ...]
     redact: tuple[str, ...]
+    carrier: Carrier | None = None
 
     @property
     def lane(self) -> str:
         """The kind of slot its runs need."""
-        return lane_for(self.executor, hold=self.hold)
+        return lane_for(self.executor, hold=self.hold, carried=self.carrier is not None)
 
     @property
     def policy(self) -> Policy:
@@ -86,6 +88,14 @@ class Registry:
     def names(self) -> tuple[str, ...]:
         """Return every name and alias."""
         return tuple(self._definitions)
+
+    def carriers(self) -> dict[str, Carrier]:
+        """Return the carriers of the tasks that have one, by every name and alias."""
+        return {
+            name: known.carrier
+            for name, known in self._definitions.items()
+            if known.carrier is not None
+        }
 
     def definitions(self) -> tuple[Definition, ...]:
         """Return every definition once."""

@@ -33,6 +33,8 @@ class WorkerSettings:
     beat: float = BEAT_SECONDS
     grace: float = GRACE_SECONDS
     retention: float = 7 * 86_400.0
+    carries: bool = False
+    """Runs what another engine's workers are brought, and claims nothing else."""
     one_slot: bool = False
     """Runs one suspect at a time and nothing else."""
 

@@ -172,7 +172,6 @@ class TestLease:
             assert not lost.is_held
             with pytest.raises(ClaimLost, match="invoice:42"):
                 lost.done("first")
-            lost._hold.has_ended = True
 
         with guard.once("invoice:42") as claim:
             assert claim.result == "second"
@@ -186,7 +185,7 @@ class TestLease:
                 assert hold.lost.wait(10)
                 with pytest.raises(ClaimLost):
                     lost.check()
-            hold.has_ended = True
+            lost._hold.has_ended = True
 
     def test_one_that_was_replaced_cannot_let_the_other_fail(self, guard, other):
         with pytest.raises(ZeroDivisionError), guard.once("invoice:42") as lost:  # noqa: PT012
@@ -224,6 +223,24 @@ class TestLease:
         with pytest.raises(StoreUnavailable):
             guard.once("invoice:42").__enter__()
 
+    def test_a_store_that_stays_away_is_told_once_and_the_key_is_nobodys_then(self, guard, other):
+        ops: list = []
+
+        def strike() -> None:
+            ops.append(1)
+            raise StoreUnavailable("away")
+
+        with guard.once("invoice:42") as claim:
+            faultpoints.arm("operate.before_write", strike)
+            with pytest.raises(StoreUnavailable):
+                claim.done("paid")
+            tries = len(ops)
+        assert len(ops) == tries, "leaving the block says nothing more"
+        faultpoints.disarm()
+
+        with other.once("invoice:42", wait=20) as claim:
+            assert (claim.first, claim.losses) == (True, 1)
+
 
 class TestAsync:
     """`async with guard.once(key) as claim:`."""
@@ -259,6 +276,32 @@ class TestAsync:
                 assert claim.first
 
         asyncio.run(main())
+
+    def test_one_that_is_cancelled_while_it_says_that_it_is_done_is_done(self, guard):
+        saying, goes_on = threading.Event(), threading.Event()
+
+        def hold_up() -> None:
+            saying.set()
+            goes_on.wait(10)
+
+        async def body(entered: asyncio.Event) -> None:
+            async with guard.once("invoice:42") as claim:
+                faultpoints.arm("operate.before_write", hold_up)
+                entered.set()
+                await claim.adone("paid")
+
+        async def main() -> None:
+            entered = asyncio.Event()
+            task = asyncio.create_task(body(entered))
+            await entered.wait()
+            await asyncio.to_thread(saying.wait, 10)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            goes_on.set()
+
+        asyncio.run(main())
+        wait_until(lambda: guard.look("invoice:42").state == "done", seconds=10, what="it is done")
 
     def test_of_many_coroutines_one_runs_the_body(self, guard):
         ran = []

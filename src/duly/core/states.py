@@ -43,14 +43,35 @@ class Lane(StrEnum):
     PROCESS_HOLD = "process-hold"
     SUSPECT = "suspect"
     """Its process died under it: it runs alone in a one-slot child where one can be had."""
+    CARRIED = "carried"
+    CARRIED_HOLD = "carried-hold"
+    """Another engine's workers run it: it waits to be handed over to that engine."""
+    HANDED = "handed"
+    HANDED_HOLD = "handed-hold"
+    """It was handed over, and waits for a worker there to claim it."""
 
 
-HOLD_LANES = frozenset({Lane.LOOP_HOLD, Lane.THREAD_HOLD, Lane.PROCESS_HOLD})
+_WHEN_REQUEUED: dict[str, str] = {
+    Lane.HANDED: Lane.CARRIED,
+    Lane.HANDED_HOLD: Lane.CARRIED_HOLD,
+}
+CARRIED_LANES = frozenset(
+    {Lane.CARRIED, Lane.CARRIED_HOLD, Lane.HANDED, Lane.HANDED_HOLD},
+)
+OWN_LANES = frozenset(Lane) - CARRIED_LANES
+"""What duly's own workers claim."""
+HOLD_LANES = frozenset(lane for lane in Lane if lane.endswith("-hold"))
 
 
-def lane_for(executor: str, *, hold: bool) -> Lane:
+def lane_for(executor: str, *, hold: bool, carried: bool = False) -> Lane:
     """Name the lane of a task by where its body runs and whether a crash holds it."""
-    return Lane(f"{executor}-hold" if hold else executor)
+    where = "carried" if carried else executor
+    return Lane(f"{where}-hold" if hold else where)
+
+
+def lane_again(lane: str) -> str:
+    """Name the lane of a run that is queued again: what was handed over is to be so anew."""
+    return _WHEN_REQUEUED.get(lane, lane)
 
 
 PARENT_TAG = "duly.parent"

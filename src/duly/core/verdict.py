@@ -17,7 +17,7 @@ from duly.core.outcome import (
     Vanished,
 )
 from duly.core.retry import NO_RETRIES, Retry
-from duly.core.states import HOLD_LANES, Lane, State
+from duly.core.states import CARRIED_LANES, HOLD_LANES, Lane, State, lane_again
 from duly.limits import CRASH_LIMIT
 
 
@@ -109,7 +109,8 @@ def decide(run: Standing, outcome: Outcome, policy: Policy, *, jitter: float) ->
 
 
 def _again(run: Standing, lane: str, *, after: float = 0.0, recorded: bool = False) -> Requeue:
-    return Requeue(after, run.attempt, run.retries_used, run.crashes, lane, recorded)
+    again = lane_again(lane)
+    return Requeue(after, run.attempt, run.retries_used, run.crashes, again, recorded)
 
 
 def _retry(
@@ -119,7 +120,7 @@ def _retry(
         return Finish(State.FAILED, cause)
     if after is None:
         after = policy.retry.delay(run.retries_used, jitter)
-    lane = policy.lane or run.lane
+    lane = lane_again(policy.lane or run.lane)
     return Requeue(after, run.attempt + 1, run.retries_used + 1, run.crashes, lane)
 
 
@@ -128,9 +129,10 @@ def _after_crash(run: Standing, *, charged: bool) -> Verdict:
     if crashes >= CRASH_LIMIT:
         return Finish(State.FAILED, "crashed")
     # The first loss may be anybody's fault, so the run goes on wherever there is room. A run
-    # that is lost a second time is watched alone.
+    # that is lost a second time is watched alone, unless another engine runs it.
     lost_before = run.attempt - 1 - run.retries_used > 0
-    lane = Lane.SUSPECT if lost_before else run.lane
+    is_ours = run.lane not in CARRIED_LANES
+    lane = Lane.SUSPECT if lost_before and is_ours else lane_again(run.lane)
     return Requeue(0.0, run.attempt + 1, run.retries_used, crashes, lane)
 
 

@@ -90,7 +90,36 @@ class GuardClaim:
         A result that cannot be stored does not undo what the body did: the key is done without it,
         and those who ask for it later are told why it is missing.
         """
-        hold = self._held()
+        self._finish(self._ending(), result)
+
+    async def adone(self, result: object = None) -> None:
+        """As `done`, without blocking the event loop."""
+        # Whoever is cancelled while this goes on must not take it for a body that failed.
+        hold = self._ending()
+        await apart(lambda: self._finish(hold, result))
+
+    def fail(self) -> None:
+        """Let go of the key: the body failed, and may be tried again."""
+        self._fail(self._ending())
+
+    async def afail(self) -> None:
+        """As `fail`, without blocking the event loop."""
+        hold = self._ending()
+        await apart(lambda: self._fail(hold))
+
+    def __repr__(self) -> str:
+        what = "first" if self.first else self._found.state
+        return f"<claim of {self.key!r}, {what}, fence {self.fence}>"
+
+    def _ending(self) -> "Hold":
+        """Return the hold, of which how it ends is said once: now."""
+        if not self.is_open or self._hold is None:
+            what = "it has ended" if self.first else "another caller has run the body"
+            raise RuntimeError(f"there is nothing to say about key {self.key!r}: {what}")
+        self._hold.has_ended = True
+        return self._hold
+
+    def _finish(self, hold: "Hold", result: object) -> None:
         hold.result = result
         text, problem = None, None
         try:
@@ -100,28 +129,9 @@ class GuardClaim:
         if not hold.finish(text, problem):
             raise self._lost()
 
-    async def adone(self, result: object = None) -> None:
-        """As `done`, without blocking the event loop."""
-        await apart(lambda: self.done(result))
-
-    def fail(self) -> None:
-        """Let go of the key: the body failed, and may be tried again."""
-        if not self._held().fail():
+    def _fail(self, hold: "Hold") -> None:
+        if not hold.fail():
             raise self._lost()
-
-    async def afail(self) -> None:
-        """As `fail`, without blocking the event loop."""
-        await apart(self.fail)
-
-    def __repr__(self) -> str:
-        what = "first" if self.first else self._found.state
-        return f"<claim of {self.key!r}, {what}, fence {self.fence}>"
-
-    def _held(self) -> "Hold":
-        if not self.is_open or self._hold is None:
-            what = "it has ended" if self.first else "another caller has run the body"
-            raise RuntimeError(f"there is nothing to say about key {self.key!r}: {what}")
-        return self._hold
 
     def _lost(self) -> ClaimLost:
         return ClaimLost(f"key {self.key!r}", self.fence)
@@ -170,28 +180,31 @@ class Hold:
         self._deadline = deadline
 
     def finish(self, result: str | None, problem: str | None) -> bool:
-        """Record that the body is done."""
-        return self._end(FinishKey(self.key, self.owner, self.fence, self._ttl, result, problem))
+        """Record that the body is done, however long that takes while the lease lasts.
+
+        It has had its effect: were this given up at once, it would run again.
+        """
+        op = FinishKey(self.key, self.owner, self.fence, self._ttl, result, problem)
+        return self._end(op, self._patience)
 
     def fail(self) -> bool:
-        """Record that the body failed."""
-        return self._end(FailKey(self.key, self.owner, self.fence, self._ttl))
+        """Record that the body failed; where that cannot be said, the lease's end says it."""
+        return self._end(FailKey(self.key, self.owner, self.fence, self._ttl), 0.0)
 
-    def _end(self, op: FinishKey | FailKey) -> bool:
+    def _end(self, op: FinishKey | FailKey, patience: float) -> bool:
         if self._pid != os.getpid():
             return False
-        until = monotonic() + self._patience
-        with shielded():
-            while True:
-                try:
-                    (was_ours,) = self._ledger.apply([op])
-                except OUTAGES:
-                    # The body has had its effect: were this given up at once, it would run again.
-                    if monotonic() >= until:
-                        self._ended(self)
-                        raise
-                    time.sleep(_RETRY_SECONDS)
-                else:
-                    self.has_ended = True
-                    self._ended(self)
-                    return bool(was_ours)
+        until = monotonic() + patience
+        try:
+            with shielded():
+                while True:
+                    try:
+                        (was_ours,) = self._ledger.apply([op])
+                    except OUTAGES:
+                        if monotonic() >= until:
+                            raise
+                        time.sleep(_RETRY_SECONDS)
+                    else:
+                        return bool(was_ours)
+        finally:
+            self._ended(self)

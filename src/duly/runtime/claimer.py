@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 from duly.clock import monotonic
 from duly.core.record import Claim
-from duly.core.states import Lane
+from duly.core.states import OWN_LANES, Lane
 from duly.limits import CLAIM_BATCH
 from duly.registry import Registry
 from duly.runtime.hand import LOOP, THREAD, Hand, Held
 from duly.runtime.slots import Slots
+from duly.store.carry_ops import ClaimCarried
 from duly.store.ops import ClaimRuns, HandBackUnknown, Want
 from duly.store.protocol import Store
 
@@ -57,6 +58,7 @@ class Claimer:
         queues: tuple[QueueLimit, ...],
         one_slot: bool,
         takes_suspects: bool,
+        carries: bool = False,
     ) -> None:
         self._store = store
         self._registry = registry
@@ -67,6 +69,7 @@ class Claimer:
         self._queues = queues
         self._one_slot = one_slot
         self._takes_suspects = takes_suspects
+        self._carries = carries
         self._turn = 0
         self._turn_of_hold = 0
         self._turn_of_lane = 0
@@ -146,6 +149,23 @@ class Claimer:
         self.is_awaited = True
         self._claiming.release()
 
+    def take_carried(self, run_id: str, claim_number: int) -> Held | None:
+        """Take one run that another engine's worker was brought; None if it is not to be had."""
+        with self._claiming:
+            if not self._hand.accepting or monotonic() >= self._slots.deadline:
+                return None
+            if self._in_doubt:
+                self._reconcile()
+            self._in_doubt = True
+            claim: Claim | None
+            (claim,) = self._store.apply([ClaimCarried(self._worker_id, run_id, claim_number)])
+            self._in_doubt = False
+            if claim is None:
+                return None
+            self.claims_made += 1
+            (held,) = self._hand.take([(claim, self._registry.get(claim.task))])
+            return held
+
     def reconcile(self) -> list[str]:
         """Hand back runs that the store says are ours and we never heard of."""
         with self._claiming:
@@ -169,7 +189,7 @@ class Claimer:
     def _lanes_in_turn(self, queue: QueueLimit | None) -> Iterator[frozenset[Lane]]:
         if queue is None or queue.limit is None:
             put_off = self._put_off()
-            yield _LANES - {put_off}
+            yield OWN_LANES - {put_off}
             if put_off in self._registry.lanes:
                 yield frozenset({put_off})
         else:
@@ -193,10 +213,12 @@ class Claimer:
 
     def _ask_at_once(self) -> _Ask:
         put_off = self._put_off()
-        wants, leaves_some = self._ask(None, _LANES - {put_off})
+        wants, leaves_some = self._ask(None, OWN_LANES - {put_off})
         return _Ask(wants, leaves_some or put_off in self._registry.lanes)
 
     def _ask(self, queue: QueueLimit | None, lanes: frozenset[Lane]) -> _Ask:
+        if self._carries:
+            return _Ask((), leaves_some=False)
         name = None if queue is None else queue.name
         ceiling = CLAIM_BATCH
         if queue is not None and queue.limit is not None:
@@ -272,5 +294,4 @@ _KINDS = (
     (Lane.PROCESS, THREAD),
 )
 _AHEAD_LANES = frozenset({Lane.LOOP, Lane.THREAD})
-_LANES = frozenset(Lane)
-_ONE_BY_ONE = tuple(frozenset({lane}) for lane in Lane)
+_ONE_BY_ONE = tuple(frozenset({lane}) for lane in Lane if lane in OWN_LANES)

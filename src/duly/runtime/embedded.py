@@ -97,6 +97,11 @@ class EmbeddedWorker:
                 reason="stopped",
             )
 
+    def carry(self, run_id: str, claim_number: int) -> bool:
+        """Run what another engine's worker was brought; say whether it was to be had."""
+        worker = self._worker
+        return worker is not None and worker.carry(run_id, claim_number)
+
     def drain(self, timeout: float | None = None) -> None:
         """Work until nothing is ready or running, then stop."""
         self.start()

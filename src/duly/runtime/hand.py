@@ -20,7 +20,16 @@ _AHEAD_SECONDS = 0.05
 class Held:
     """One claim in hand."""
 
-    __slots__ = ("cancel", "claim", "claimed_at", "definition", "kind", "slot", "started_at")
+    __slots__ = (
+        "cancel",
+        "claim",
+        "claimed_at",
+        "definition",
+        "kind",
+        "released",
+        "slot",
+        "started_at",
+    )
 
     def __init__(self, claim: Claim, definition: Definition, claimed_at: float) -> None:
         self.claim = claim
@@ -31,6 +40,8 @@ class Held:
         self.slot = -1
         self.cancel: str | None = None
         """Why the body is being ended from outside: requested, stopped or lost."""
+        self.released: threading.Event | None = None
+        """Set when it leaves the hand, if somebody waits for that."""
 
     @property
     def overdue_at(self) -> float:
@@ -127,6 +138,8 @@ class Hand:
                     self._slots.clear(held.slot)
                     self._free_slots.append(held.slot)
                     held.slot = -1
+                if held.released is not None:
+                    held.released.set()
         self.changed()
 
     def withdraw(self, which: Callable[[Held], bool]) -> list[Held]:
@@ -137,6 +150,8 @@ class Hand:
             for held in found:
                 del self._held[held.claim.run_id]
                 self._busy[held.kind] -= 1
+                if held.released is not None:
+                    held.released.set()
         return found
 
     def room(self, kind: str, *, ahead: bool) -> int:

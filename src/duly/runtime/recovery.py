@@ -8,7 +8,7 @@ from duly.clock import monotonic
 from duly.core.outcome import OUTCOME_NAMES, ErrorText, Lost, Outcome, Stopped
 from duly.core.record import HeldRun
 from duly.core.retry import NO_RETRIES, Retry
-from duly.core.states import Lane
+from duly.core.states import CARRIED_LANES, Lane
 from duly.core.verdict import Policy, Standing, Verdict, decide, describe
 from duly.events import Bus, WorkerEnded
 from duly.limits import LEASE_SECONDS, TICK_BATCH
@@ -161,7 +161,9 @@ def recover_worker(
 
 def judge_unknown(run: HeldRun) -> tuple[str, Verdict, ErrorText | None]:
     """Judge a run nobody knows more about: it may have started, and may have been alone."""
-    return _verdict(run, Lost(started=True, charged=run.lane == Lane.SUSPECT), NO_RETRIES)
+    # Nobody can watch alone what another engine runs, so there every loss counts.
+    charged = run.lane == Lane.SUSPECT or run.lane in CARRIED_LANES
+    return _verdict(run, Lost(started=True, charged=charged), NO_RETRIES)
 
 
 def _judge_by_marks(path: Path, *, stopped: bool) -> Judge:

@@ -43,12 +43,14 @@ class Promoter:
         slots: Slots,
         look_for_runs: Callable[[], None],
         fire: Callable[[], None],
+        hand_over: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
         self._claimer = claimer
         self._slots = slots
         self._look_for_runs = look_for_runs
         self._fire = fire
+        self._hand_over = hand_over
         self._parked_looked_at = 0.0
         self._recheck_at = 0.0
         self._recheck_from = ""
@@ -81,9 +83,13 @@ class Promoter:
             return 0.0
         if peek.ready:
             self._look_for_runs()
+        next_stale_in = peek.next_stale_in
+        if peek.carried or (next_stale_in is not None and next_stale_in <= 0):
+            is_under_way = self._hand_over()
+            next_stale_in = _FIRING_SECONDS * MICROSECONDS if is_under_way else None
         longest = _IDLE_PAUSE if self._store.hears_hints() else POLL_SECONDS
         soonest = min(
-            (micros for micros in (next_due_in, next_fire_in) if micros is not None),
+            (micros for micros in (next_due_in, next_fire_in, next_stale_in) if micros is not None),
             default=None,
         )
         if soonest is None:

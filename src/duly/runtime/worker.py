@@ -24,6 +24,7 @@ from duly.runtime.claimer import Claimer, QueueLimit
 from duly.runtime.hand import LOOP, THREAD, Hand, Held
 from duly.runtime.journal import Journal
 from duly.runtime.recovery import Recoverer
+from duly.runtime.relay import Relay
 from duly.runtime.report import Ended
 from duly.runtime.runners.event_loop import EventLoopRunner
 from duly.runtime.runners.process import ProcessPool
@@ -45,6 +46,7 @@ from duly.store.ops import RegisterWorker, Tick
 from duly.store.protocol import Peek, Store
 
 _LOOK_SECONDS = 0.02
+_RELEASE_SECONDS = 1.0
 _SOON = 250_000
 """Microseconds: a firing that waits for the last run is looked at again within that time."""
 
@@ -101,12 +103,17 @@ class Worker:
             queues=tuple(QueueLimit(*queue) for queue in settings.queues),
             one_slot=settings.one_slot,
             takes_suspects=takes_suspects,
+            carries=settings.carries,
         )
         self._claims_ride = store.has_one_writer and not settings.queues
         self._claims = ServiceLoop("duly-claims", [self._claimer], bus)
         self._promoter = Promoter(
-            store, self._claimer, slots, self._look_for_runs, self._fire_schedules
+            store, self._claimer, slots, self._look_for_runs, self._fire_schedules, self._hand_over
         )
+        self._relay = Relay(store, registry, bus)
+        # Apart from the others too: a broker may keep it waiting.
+        self._handing = ServiceLoop("duly-relay", [self._relay], bus)
+        self._is_handing = False
         self._scheduler = Scheduler(store)
         self._upkeep = ServiceLoop("duly-upkeep", self._services(beats_since), bus)
         # Apart from the others, whose writes may have to wait for a body's transaction.
@@ -136,6 +143,7 @@ class Worker:
         self._claims.start()
         self._upkeep.start()
         self._watch.start()
+        self._begin_handing()
         self._bus.emit(WorkerStarted(self.worker_id, self._store.shown_url))
 
     def stop_claiming(self) -> None:
@@ -183,6 +191,8 @@ class Worker:
             self._claims.stop()
             self._upkeep.stop()
             self._watch.stop()
+            if self._is_handing:
+                self._handing.stop()
             self._thread_runner.stop()
             self._processes.stop()
         self.has_stopped = True
@@ -233,6 +243,21 @@ class Worker:
         """How many claims this worker has ever got."""
         return self._claimer.claims_made
 
+    def carry(self, run_id: str, claim_number: int) -> bool:
+        """Run what another engine's worker was brought, to its end; say whether it was to be had.
+
+        How it ended is recorded, or the run is lost to this worker, when this returns.
+        """
+        held = self._claimer.take_carried(run_id, claim_number)
+        if held is None:
+            return False
+        held.released = released = threading.Event()
+        self._dispatch([held])
+        while not released.wait(_RELEASE_SECONDS):
+            if self.hand.get(run_id) is not held:
+                break
+        return True
+
     # -- wiring --
 
     def _warden(self) -> Warden:
@@ -265,7 +290,7 @@ class Worker:
             self._journal,
             recoverer,
             reconciler,
-            Registrar(self._registry, self._register),
+            Registrar(self._registry, self._tell_of_tasks),
             pruner,
         ]
 
@@ -279,6 +304,16 @@ class Worker:
             json.dumps(self._registry.names()),
         )
         self._store.apply([registration])
+
+    def _tell_of_tasks(self) -> None:
+        """Register again: there are tasks that were defined since."""
+        self._register()
+        self._begin_handing()
+
+    def _begin_handing(self) -> None:
+        if not self._is_handing and self._registry.carriers():
+            self._is_handing = True
+            self._handing.start()
 
     def _dispatch(self, taken: list[Held]) -> None:
         # What may not wait goes first.
@@ -329,6 +364,12 @@ class Worker:
 
     def _fire_schedules(self) -> None:
         self._upkeep.hurry(self._scheduler)
+
+    def _hand_over(self) -> bool:
+        """Hurry the relay; say whether there is anything that it could hand over."""
+        if self._is_handing:
+            self._handing.hurry(self._relay)
+        return self._is_handing
 
     def _hurry_promoter_after(self, after: float) -> None:
         if after < 1.0:

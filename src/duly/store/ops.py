@@ -12,6 +12,7 @@ from typing import NamedTuple
 from duly.core.outcome import ErrorText
 from duly.core.record import HeldRun
 from duly.core.verdict import Verdict
+from duly.store.carry_ops import CarryOp
 from duly.store.guard_ops import GuardOp
 from duly.store.step_ops import StepOp
 
@@ -392,4 +393,5 @@ Op = (
     | ReleaseLock
     | StepOp
     | GuardOp
+    | CarryOp
 )

@@ -52,6 +52,10 @@ class Peek(NamedTuple):
     """Microseconds until a schedule must be looked at."""
     awaits: bool
     """Whether some run waits for an event or for child runs."""
+    carried: bool
+    """Whether some run is to be handed over to another engine."""
+    next_stale_in: int | None
+    """Microseconds until one that was handed over is to be so again."""
 
 
 class ScheduleFilter(NamedTuple):

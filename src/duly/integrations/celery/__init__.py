@@ -1,6 +1,7 @@
 """Celery tasks that run once per payload, survive kill -9, and end as dead letters, not nowhere."""
 
 from duly.integrations.celery.app import Celery, guard_of, use_guard
+from duly.integrations.celery.carrier import CeleryCarrier
 from duly.integrations.celery.dead import DeadLettered, WorkerLostTooOften, send_to_dlq
 from duly.integrations.celery.queued import AlreadyQueued
 from duly.integrations.celery.task import IdempotentTask
@@ -8,6 +9,7 @@ from duly.integrations.celery.task import IdempotentTask
 __all__ = [
     "AlreadyQueued",
     "Celery",
+    "CeleryCarrier",
     "DeadLettered",
     "IdempotentTask",
     "WorkerLostTooOften",

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from duly.core.record import Claim, from_fields
+from duly.store.carry_ops import ClaimCarried
 from duly.store.ops import ClaimRuns, Want
 from duly.store.postgres.columns import numbers, optional_texts, texts
 from duly.store.postgres.connection import Line, Session
@@ -50,6 +51,17 @@ class Claimer:
             rows[place] += taken
         self._in_doubt.difference_update(workers)
         return [self._claims(op, own) for op, own in zip(ops, rows, strict=True)]
+
+    def claim_carried(self, op: ClaimCarried) -> Claim | None:
+        """Take one run that was handed over, if it still waits for this claim."""
+
+        def take(session: Session, lost: bool) -> list[_Row]:  # noqa: FBT001 - as `run` calls it
+            place = op._asdict()
+            found = session.execute(SQL["carried"], place).fetchall() if lost else []
+            return found or session.execute_alone(SQL["take_carried"], place)
+
+        rows = self._line.run(take)
+        return _claim(rows[0]) if rows else None
 
     def _columns(self, op: ClaimRuns, wants: Sequence[Want]) -> dict[str, Any]:
         return {

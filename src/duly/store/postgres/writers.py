@@ -13,10 +13,10 @@ from duly import faultpoints
 from duly.clock import jitter, monotonic
 from duly.core.verdict import Finish
 from duly.errors import StoreUnavailable
-from duly.store import guard_ops, ops, step_ops
+from duly.store import carry_ops, guard_ops, ops, step_ops
 from duly.store.committer import Committer, Done
 from duly.store.ops import Op
-from duly.store.postgres import guard, locks, operate, schedules, steps, upkeep
+from duly.store.postgres import carry, guard, locks, operate, schedules, steps, upkeep
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import Claimer
 from duly.store.postgres.connection import HOT, UPKEEP, Line, Session
@@ -62,6 +62,8 @@ _OPERATIONS: dict[type, tuple[str, _Verb]] = {
     step_ops.SendEvent: ("operate", steps.send_event),
     step_ops.WakeRuns: ("operate", steps.wake),
     step_ops.RecheckWaits: ("operate", steps.recheck),
+    carry_ops.HandOver: ("operate", carry.hand_over),
+    carry_ops.HandAgain: ("operate", carry.hand_again),
     ops.Tick: ("operate", upkeep.tick),
     ops.Prune: ("operate", upkeep.prune),
 }
@@ -80,6 +82,7 @@ _TURNS: dict[type, int] = {
     ops.Enqueue: 2,
     ops.HandBackUnknown: 4,
     ops.ClaimRuns: 4,
+    carry_ops.ClaimCarried: 4,
 }
 """Within one call: an attempt's words before its end, claims last, so that they see all."""
 
@@ -221,14 +224,20 @@ class Writers:
     def _claim(self, written: list[Any]) -> list[Any]:
         answers: list[Any] = [None] * len(written)
         claims = [place for place, op in enumerate(written) if isinstance(op, ops.ClaimRuns)]
-        if len(claims) < len(written):
+        carried = [
+            place for place, op in enumerate(written) if isinstance(op, carry_ops.ClaimCarried)
+        ]
+        if len(claims) + len(carried) < len(written):
             self._hand_back(written, answers)
-        if claims:
+        if claims or carried:
             faultpoints.hit("claim.before_write")
             faultpoints.hit("claim.before_commit")
-            found = self._claimer.claim([written[place] for place in claims])
-            for place, answer in zip(claims, found, strict=True):
-                answers[place] = answer
+            for place in carried:
+                answers[place] = self._claimer.claim_carried(written[place])
+            if claims:
+                found = self._claimer.claim([written[place] for place in claims])
+                for place, answer in zip(claims, found, strict=True):
+                    answers[place] = answer
             faultpoints.hit("claim.after_commit")
         return answers
 

@@ -5,6 +5,7 @@ import sqlite3
 from operator import itemgetter
 
 from duly.core.record import Claim, from_fields
+from duly.store.carry_ops import ClaimCarried
 from duly.store.ops import ClaimRuns
 from duly.store.statements import load
 
@@ -53,3 +54,13 @@ def claim(cursor: sqlite3.Cursor, op: ClaimRuns, now: int) -> list[Claim]:
     rows.sort(key=_DUE)
     rows.sort(key=_PRIORITY, reverse=True)
     return list(map(_claim, rows))
+
+
+def claim_carried(cursor: sqlite3.Cursor, op: ClaimCarried, now: int) -> Claim | None:
+    """Take one run that was handed over, if it still waits for this claim; `now` as above."""
+    place = op._asdict() | {"now": now}
+    if not cursor.execute(SQL["take_carried"], place).rowcount:
+        return None
+    cursor.execute(SQL["drop_handed"], place)
+    (row,) = json.loads(cursor.execute(SQL["taken"], place).fetchone()[0])
+    return _claim(row)

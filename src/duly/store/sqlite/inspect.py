@@ -96,12 +96,12 @@ class SqliteInspector:
 
     def peek(self) -> Peek:
         """Look whether there is something to do."""
-        ready, suspect, parked, due_at, look_at, awaits = self._query(SQL["peek"], {})[0]
+        (row,) = self._query(SQL["peek"], {})
+        ready, suspect, parked, due_at, look_at, awaits, carried, stale_at = row
         now = self.now()
-        next_due_in = None if due_at is None else due_at - now
-        next_fire_in = None if look_at is None else look_at - now
+        due, fire, stale = (None if at is None else at - now for at in (due_at, look_at, stale_at))
         flags = bool(ready), bool(suspect), bool(parked)
-        return Peek(*flags, next_due_in, next_fire_in, bool(awaits))
+        return Peek(*flags, due, fire, bool(awaits), bool(carried), stale)
 
     def list_schedules(self, which: ScheduleFilter) -> list[ScheduleRecord]:
         """Return schedules by name."""

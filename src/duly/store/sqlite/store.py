@@ -11,7 +11,6 @@ from duly.clock import Clock, SystemClock
 from duly.core.record import WorkerRecord
 from duly.errors import StoreError
 from duly.shield import shielded
-from duly.store import ops
 from duly.store.committer import Done
 from duly.store.migrator import OLDEST_CODE
 from duly.store.ops import Accepted, Enqueue, Op, Settle
@@ -35,6 +34,7 @@ from duly.store.sqlite.verbs import (
     BATCHED,
     BY_BOTH_CLOCKS,
     BY_UPTIME,
+    CLAIMING,
     ORDER,
     SINGLE,
     WAKING,
@@ -196,7 +196,7 @@ class SqliteStore(SqliteInspector):
             return self._clock.uptime()
         if kind in BY_BOTH_CLOCKS:
             return read_times(self._clock)
-        if kind is ops.ClaimRuns:
+        if kind in CLAIMING:
             # Later than every earlier claim's, since it marks what one claim took.
             self._last_claimed_at = max(self.now(), self._last_claimed_at + 1)
             return self._last_claimed_at

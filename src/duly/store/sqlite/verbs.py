@@ -5,9 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 from duly.core.verdict import Requeue
-from duly.store import guard_ops, ops, step_ops
+from duly.store import carry_ops, guard_ops, ops, step_ops
 from duly.store.ops import Enqueue, Op, Settle
 from duly.store.sqlite import (
+    carry,
     claim,
     enqueue,
     guard,
@@ -59,9 +60,12 @@ SINGLE: dict[type, tuple[str, Verb]] = {
     step_ops.WakeRuns: ("operate", steps.wake),
     step_ops.RecheckWaits: ("operate", steps.recheck),
     step_ops.ResolveStep: ("operate", steps.resolve),
+    carry_ops.HandOver: ("operate", carry.hand_over),
+    carry_ops.HandAgain: ("operate", carry.hand_again),
     ops.Tick: ("operate", upkeep.tick),
     ops.Prune: ("operate", upkeep.prune),
     ops.ClaimRuns: ("claim", claim.claim),
+    carry_ops.ClaimCarried: ("claim", claim.claim_carried),
 }
 ORDER = [
     ops.RegisterWorker,
@@ -101,7 +105,10 @@ ORDER = [
     guard_ops.EndLetter,
     ops.Tick,
     ops.Prune,
+    carry_ops.HandOver,
+    carry_ops.HandAgain,
     ops.ClaimRuns,
+    carry_ops.ClaimCarried,
 ]
 """Within one commit: an attempt's words before its end, claims last, so that they see all."""
 
@@ -115,6 +122,7 @@ WAKING = (
     ops.BackfillSchedule,
     step_ops.SendEvent,
 )
+CLAIMING = (ops.ClaimRuns, carry_ops.ClaimCarried)
 BY_UPTIME = (ops.AcquireLock, ops.RenewLock, ops.ReleaseLock)
 """What no change of the wall clock may hasten or put off."""
 BY_BOTH_CLOCKS = (

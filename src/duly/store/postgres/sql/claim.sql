@@ -49,6 +49,37 @@ RETURNING run.id::text, claim_number, task, queue, lane, priority, duly_microsec
           attempt, retries_used, crashes, generation, key IS NOT NULL, tags, arguments,
           duly_microseconds(claimed_at)
 
+-- :name take_carried
+-- Guard: as above, and only for the claim that was handed over.
+WITH live AS MATERIALIZED (
+    SELECT 1 FROM duly_workers WHERE id = %(worker_id)s AND state = 'live' FOR KEY SHARE
+), picked AS MATERIALIZED (
+    SELECT run.id
+      FROM duly_runs AS run
+     WHERE run.id = %(run_id)s AND run.claim_number = %(claim_number)s AND run.state = 'queued'
+       AND run.lane IN ('carried', 'carried-hold', 'handed', 'handed-hold')
+       AND (run.expires_at IS NULL OR run.expires_at > duly_now())
+       AND NOT EXISTS (SELECT 1 FROM duly_queues WHERE name = run.queue AND paused)
+       AND EXISTS (SELECT 1 FROM live)
+       FOR UPDATE OF run
+), dropped AS (
+    DELETE FROM duly_handed WHERE run_id IN (SELECT id FROM picked)
+)
+UPDATE duly_runs AS run
+   SET state = 'running', claim_number = claim_number + 1, worker_id = %(worker_id)s,
+       claimed_at = duly_now(), progress = NULL, progress_text = NULL
+  FROM picked
+ WHERE run.id = picked.id AND run.state = 'queued'
+RETURNING run.id::text, claim_number, task, queue, lane, priority, duly_microseconds(due_at),
+          attempt, retries_used, crashes, generation, key IS NOT NULL, tags, arguments
+
+-- :name carried
+-- What such a claim took whose reply got lost.
+SELECT id::text, claim_number, task, queue, lane, priority, duly_microseconds(due_at),
+       attempt, retries_used, crashes, generation, key IS NOT NULL, tags, arguments
+  FROM duly_runs
+ WHERE id = %(run_id)s AND worker_id = %(worker_id)s AND claim_number = %(claim_number)s + 1
+
 -- :name taken
 -- What a claim took whose reply got lost.
 SELECT id::text, claim_number, task, queue, lane, priority, duly_microseconds(due_at),

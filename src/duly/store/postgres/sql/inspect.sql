@@ -135,7 +135,9 @@ SELECT id::text FROM duly_runs WHERE worker_id = %(worker_id)s AND cancel_reques
 
 -- :name peek
 -- Every term is a few probes of an index.
-SELECT coalesce(bool_or(lane <> 'suspect'), false), coalesce(bool_or(lane = 'suspect'), false),
+SELECT coalesce(bool_or(lane NOT IN ('suspect', 'carried', 'carried-hold', 'handed', 'handed-hold')),
+                false),
+       coalesce(bool_or(lane = 'suspect'), false),
        EXISTS (SELECT 1 FROM duly_waiting WHERE parked IS NOT NULL),
        duly_microseconds(least(
            (SELECT min(due_at) FROM duly_waiting WHERE parked IS NULL),
@@ -145,7 +147,9 @@ SELECT coalesce(bool_or(lane <> 'suspect'), false), coalesce(bool_or(lane = 'sus
        - duly_microseconds(duly_now()),
        (SELECT duly_microseconds(min(look_at)) FROM duly_schedules WHERE look_at IS NOT NULL)
        - duly_microseconds(duly_now()),
-       EXISTS (SELECT 1 FROM duly_steps WHERE kind IN ('wait', 'gather') AND NOT done)
+       EXISTS (SELECT 1 FROM duly_steps WHERE kind IN ('wait', 'gather') AND NOT done),
+       coalesce(bool_or(lane IN ('carried', 'carried-hold')), false),
+       (SELECT duly_microseconds(min(stale_at)) FROM duly_handed) - duly_microseconds(duly_now())
   FROM duly_ready_lanes
 
 -- :name now

@@ -82,8 +82,8 @@ WITH registered AS MATERIALIZED (
 INSERT INTO duly_waiting
     (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
      created_at, due_at, expires_at, parked, key, tags, arguments)
-SELECT id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
-       created_at, due_at, expires_at, reason, key, tags, arguments
+SELECT id, task, queue, replace(lane, 'handed', 'carried'), priority, generation, claim_number,
+       attempt, retries_used, crashes, created_at, due_at, expires_at, reason, key, tags, arguments
   FROM moved
 
 -- :name expire

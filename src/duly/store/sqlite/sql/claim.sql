@@ -24,6 +24,20 @@ UPDATE duly_runs
         ORDER BY priority DESC, due_at, id
         LIMIT :limit)
 
+-- :name take_carried
+-- Guard: as above, and only for the claim that was handed over.
+UPDATE duly_runs
+   SET state = 'running', claim_number = claim_number + 1, worker_id = :worker_id,
+       claimed_at = :now, progress = NULL, progress_text = NULL
+ WHERE id = :run_id AND claim_number = :claim_number AND state = 'queued'
+   AND lane IN ('carried', 'carried-hold', 'handed', 'handed-hold')
+   AND (expires_at IS NULL OR expires_at > :now)
+   AND NOT EXISTS (SELECT 1 FROM duly_queues WHERE name = duly_runs.queue AND paused)
+   AND EXISTS (SELECT 1 FROM duly_workers WHERE id = :worker_id AND state = 'live')
+
+-- :name drop_handed
+DELETE FROM duly_handed WHERE run_id = :run_id
+
 -- :name taken
 -- The store gives every claim of a worker another claimed_at. The answer is one row of JSON:
 -- stepping through rows would hand the interpreter lock over once per row.

@@ -107,7 +107,8 @@ SELECT id FROM duly_runs
 
 -- :name peek
 -- Every term is a few probes of an index.
-SELECT coalesce(max(lane <> 'suspect'), 0), coalesce(max(lane = 'suspect'), 0),
+SELECT coalesce(max(lane NOT IN ('suspect', 'carried', 'carried-hold', 'handed', 'handed-hold')), 0),
+       coalesce(max(lane = 'suspect'), 0),
        EXISTS (SELECT 1 FROM duly_waiting WHERE parked IS NOT NULL),
        (SELECT min(at) FROM (
             SELECT min(due_at) AS at FROM duly_waiting WHERE parked IS NULL
@@ -115,5 +116,7 @@ SELECT coalesce(max(lane <> 'suspect'), 0), coalesce(max(lane = 'suspect'), 0),
             UNION ALL SELECT min(expires_at) FROM duly_runs
                        WHERE state = 'queued' AND expires_at IS NOT NULL)),
        (SELECT min(look_at) FROM duly_schedules WHERE look_at IS NOT NULL),
-       EXISTS (SELECT 1 FROM duly_steps WHERE kind IN ('wait', 'gather') AND NOT done)
+       EXISTS (SELECT 1 FROM duly_steps WHERE kind IN ('wait', 'gather') AND NOT done),
+       coalesce(max(lane IN ('carried', 'carried-hold')), 0),
+       (SELECT min(stale_at) FROM duly_handed)
   FROM duly_ready_lanes

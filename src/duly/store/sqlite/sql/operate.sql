@@ -57,7 +57,8 @@ SELECT id, claim_number, generation, attempt, outcome, worker_id, started_at, fi
 INSERT INTO duly_waiting
     (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
      created_at, due_at, key, tags, arguments)
-SELECT id, task, queue, coalesce(:lane, lane), priority, generation + 1, claim_number,
+SELECT id, task, queue, coalesce(:lane, replace(lane, 'handed', 'carried')), priority,
+       generation + 1, claim_number,
        1, 0, 0, created_at, :due_at, key, tags,
        coalesce(:arguments, arguments)
   FROM duly_history

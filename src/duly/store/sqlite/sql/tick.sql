@@ -39,8 +39,8 @@ SELECT id, task
 INSERT INTO duly_waiting
     (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
      created_at, due_at, expires_at, parked, key, tags, arguments)
-SELECT id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
-       created_at, due_at, expires_at, :parked, key, tags, arguments
+SELECT id, task, queue, replace(lane, 'handed', 'carried'), priority, generation, claim_number,
+       attempt, retries_used, crashes, created_at, due_at, expires_at, :parked, key, tags, arguments
   FROM duly_runs
  WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'queued'
 

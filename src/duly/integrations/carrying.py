@@ -1,0 +1,65 @@
+"""The part of a carrier that runs in the processes of another engine's workers."""
+
+from typing import Any
+
+from duly.app import Duly
+from duly.errors import BadOption
+from duly.runtime.embedded import EmbeddedWorker
+from duly.store.owning import PerProcess
+
+
+class Carrying:
+    """One worker of ours per process, which runs what it is brought and claims nothing else.
+
+    It has a lease like every other: what a killed process ran is found lost, queued again and
+    handed over again.
+    """
+
+    def __init__(self, *, concurrency: int, **settings: float) -> None:
+        self._settings: dict[str, Any] = {"concurrency": concurrency, "carries": True, **settings}
+        self._app: Duly | None = None
+        self._running: PerProcess[_Running] = PerProcess(self._begin)
+
+    @property
+    def app(self) -> Duly:
+        """The application whose runs these are."""
+        if self._app is None:
+            raise BadOption("this carrier carries no task yet; name it in @app.task(carrier=…)")
+        return self._app
+
+    def attach(self, app: Duly) -> bool:
+        """Get to know the application; say whether that is news."""
+        if self._app is app:
+            return False
+        if self._app is not None:
+            raise BadOption("a carrier carries the tasks of one application; make another one")
+        self._app = app
+        return True
+
+    def start(self) -> None:
+        """Begin to show that this process lives, and to hand runs over."""
+        self._running.get()
+
+    def run(self, run_id: str, claim_number: int, task: str) -> bool:
+        """Run one attempt to its end; say whether there was one to run."""
+        if self.app.registry.find(task) is None:
+            return False  # Another process may know it: it is handed over again.
+        return self._running.get().worker.carry(run_id, claim_number)
+
+    def stop(self) -> None:
+        """Let the bodies under way end, and say good-bye."""
+        self._running.close()
+
+    def _begin(self) -> "_Running":
+        return _Running(self.app.worker(**self._settings).start())
+
+
+class _Running:
+    """An embedded worker, as something that can be closed."""
+
+    def __init__(self, worker: EmbeddedWorker) -> None:
+        self.worker = worker
+
+    def close(self) -> None:
+        """Stop it."""
+        self.worker.stop()

@@ -1,0 +1,87 @@
+"""Lets a fleet of Celery workers run tasks of ours."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import celery
+from celery import signals
+
+from duly.app import Duly
+from duly.carrier import Message
+from duly.errors import StoreError
+from duly.integrations.carrying import Carrying
+
+_TASK = "duly.carry"
+_PREFORK = "celery.concurrency.prefork"
+_THREADS = 64
+
+
+class CeleryCarrier:
+    """Brings runs to Celery's workers, over whatever broker that has.
+
+    A worker of Celery that imports the module with the tasks shows that it lives while it runs,
+    hands runs over, claims by id what it is brought, and settles it: the run, its retries, its
+    schedule and its dead letter are ours, the processes are Celery's.
+    """
+
+    def __init__(
+        self, celery_app: celery.Celery, *, queue: str | None = None, **settings: float
+    ) -> None:
+        """Send messages to this queue, or to the one that Celery chooses.
+
+        `settings` are those of a worker: lease, beat, grace.
+        """
+        self._celery = celery_app
+        self._queue = queue
+        # As many as Celery runs at once in one process; a thread is made when it is needed.
+        self._carrying = Carrying(concurrency=_THREADS, **settings)
+        self._task: Any = None
+
+    def attach(self, app: Duly) -> None:
+        """Get to know the application whose tasks name this carrier."""
+        if not self._carrying.attach(app):
+            return
+
+        def carry(run_id: str, claim_number: int, task: str) -> None:
+            # What cannot be run now is handed over again.
+            with suppress(StoreError):
+                self._carrying.run(run_id, claim_number, task)
+
+        # A message is a hint, so it is acknowledged at once and its result is nobody's business.
+        self._task = self._celery.task(
+            carry,
+            name=_TASK,
+            base=celery.Task,
+            ignore_result=True,
+            acks_late=False,
+            shared=False,
+        )
+        signals.worker_process_init.connect(self._on_process_start, weak=False)
+        signals.worker_ready.connect(self._on_worker_ready, weak=False)
+        signals.worker_process_shutdown.connect(self._on_end, weak=False)
+        signals.worker_shutdown.connect(self._on_end, weak=False)
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Send messages over Celery's broker."""
+        with self._celery.producer_or_acquire() as producer:
+            for message in messages:
+                self._task.apply_async(
+                    (message.run_id, message.claim_number, message.task),
+                    producer=producer,
+                    queue=self._queue,
+                    retry=False,
+                )
+
+    def _on_process_start(self, **_: object) -> None:
+        if celery.current_app._get_current_object() is self._celery:  # noqa: SLF001 - its only way
+            self._carrying.start()
+
+    def _on_worker_ready(self, sender: Any, **_: object) -> None:  # noqa: ANN401 - Celery's own
+        # A prefork pool runs bodies in processes that are told apart from this one.
+        is_prefork = type(sender.pool).__module__ == _PREFORK
+        if sender.app is self._celery and not is_prefork:
+            self._carrying.start()
+
+    def _on_end(self, **_: object) -> None:
+        self._carrying.stop()

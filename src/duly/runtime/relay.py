@@ -1,0 +1,57 @@
+"""Hands runs to the engines that carry them, after their commit and again when they are stale."""
+
+from duly.carrier import Carrier, Message
+from duly.clock import MICROSECONDS
+from duly.events import Bus, EngineFailed
+from duly.limits import RELAY_BATCH
+from duly.registry import Registry
+from duly.store.carry_ops import HandAgain, HandOver
+from duly.store.protocol import Store
+
+_STALE_SECONDS = 60
+_LONGEST_SECONDS = 3600
+_FAILED_SECONDS = 5
+_WHEN_CALLED = 3600.0
+
+
+class Relay:
+    """A service: each tick hands over one batch. Every worker does; nobody is elected.
+
+    A message says only that an attempt may begin. It may be lost with its sender or its broker,
+    and is then sent again; it may arrive twice, and the second one claims nothing.
+    """
+
+    name = "relay"
+
+    def __init__(self, store: Store, registry: Registry, bus: Bus) -> None:
+        self._store = store
+        self._registry = registry
+        self._bus = bus
+
+    def tick(self) -> float:
+        """Hand over one batch; the promoter says when there is something."""
+        carriers = self._registry.carriers()
+        op = HandOver(
+            tuple(carriers),
+            stale=_STALE_SECONDS * MICROSECONDS,
+            longest=_LONGEST_SECONDS * MICROSECONDS,
+            limit=RELAY_BATCH,
+        )
+        messages: list[Message]
+        (messages,) = self._store.apply([op])
+        parts: dict[int, tuple[Carrier, list[Message]]] = {}
+        for message in messages:
+            carrier = carriers[message.task]
+            parts.setdefault(id(carrier), (carrier, []))[1].append(message)
+        for carrier, own in parts.values():
+            self._send(carrier, own)
+        return 0.0 if len(messages) == RELAY_BATCH else _WHEN_CALLED
+
+    def _send(self, carrier: Carrier, messages: list[Message]) -> None:
+        try:
+            carrier.send(messages)
+        except Exception as error:  # noqa: BLE001 - whatever the client of a broker raises
+            self._bus.emit(EngineFailed("relay", f"{type(error).__name__}: {error}"))
+            # Some may have arrived; sent again, those claim nothing.
+            ids = tuple(message.run_id for message in messages)
+            self._store.apply([HandAgain(ids, _FAILED_SECONDS * MICROSECONDS)])

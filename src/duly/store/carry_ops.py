@@ -1,0 +1,36 @@
+"""The verbs about runs that another engine's workers run, as values."""
+
+from typing import NamedTuple
+
+
+class HandOver(NamedTuple):
+    """Mark runs as handed over that have not been, or not for too long. Answer: list[Message].
+
+    They are marked before they are sent: what is lost in between is sent again when it is stale.
+    Times are in microseconds.
+    """
+
+    tasks: tuple[str, ...]
+    stale: int
+    """After how long a run that nobody has claimed is handed over again; then twice that."""
+    longest: int
+    """The longest that this grows to."""
+    limit: int
+
+
+class HandAgain(NamedTuple):
+    """Hand runs over again after so many microseconds: sending them failed. Answer: how many."""
+
+    run_ids: tuple[str, ...]
+    after: int
+
+
+class ClaimCarried(NamedTuple):
+    """Take one run for a live worker if it still waits for this claim. Answer: Claim, or None."""
+
+    worker_id: str
+    run_id: str
+    claim_number: int
+
+
+CarryOp = HandOver | HandAgain | ClaimCarried

@@ -1,0 +1,8 @@
+-- Carriers: which runs were handed to another engine, and when to do so again.
+
+CREATE TABLE duly_handed (
+    run_id uuid NOT NULL PRIMARY KEY,
+    times integer NOT NULL CHECK (times >= 1),
+    stale_at timestamptz NOT NULL
+);
+CREATE INDEX duly_handed_stale ON duly_handed (stale_at);

@@ -1,0 +1,186 @@
+"""A fleet of real Celery workers runs duly's runs, with lease and fence, over a real Redis."""
+
+import importlib
+import os
+import signal
+import time
+from contextlib import ExitStack, closing
+
+import pytest
+import redis
+
+from duly import RunFailed
+from duly.store.carry_ops import HandAgain
+from tests.integrations.celery.workers import CeleryWorker
+from tests.integrations.counter import EffectCounter
+from tests.servers.processes import wait_until
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+
+WAIT = 40
+KILLS = 5
+
+
+@pytest.fixture
+def counter(tmp_path):
+    """Counts effects."""
+    with EffectCounter(tmp_path / "effects") as counter:
+        yield counter
+
+
+@pytest.fixture
+def tasks(store_url, redis_url, monkeypatch):
+    """The application in this process."""
+    monkeypatch.setenv("SHOP_STORE", store_url)
+    monkeypatch.setenv("SHOP_BROKER", redis_url)
+    module = importlib.import_module("tests.integrations.celery.carried")
+    module.app.use_url(store_url)
+    module.fleet.conf.broker_url = redis_url
+    module.app.runs.list()
+    yield module
+    module.carrier._carrying.stop()
+    module.app.close()
+
+
+@pytest.fixture
+def start_worker(tmp_path, tasks):
+    """Starts a worker of Celery, which ends with the test."""
+    with ExitStack() as stack:
+
+        def start(*options: str) -> CeleryWorker:
+            chosen = options or ("--concurrency", "2")
+            worker = CeleryWorker(
+                tmp_path, {}, "-Q", "fleet", *chosen, app="tests.integrations.celery.carried:fleet"
+            )
+            return stack.enter_context(worker)
+
+        yield start
+
+
+def outcomes(run) -> list[str]:
+    """Return how the attempts of a run ended."""
+    return [attempt.outcome for attempt in run.attempts()]
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_runs_are_carried_and_nothing_of_ours_runs_them(tasks, start_worker, counter, pool):
+    start_worker("--pool", pool, "--concurrency", "2")
+    runs = [tasks.pay.enqueue(number, counter.port) for number in range(5)]
+    greeting = tasks.greet.using(delay=0.2).enqueue("ann")
+
+    assert [run.result(timeout=WAIT) for run in runs] == [0, 1, 2, 3, 4]
+    assert greeting.result(timeout=WAIT) == "hello ann, from celery"
+    assert set(counter.count("ended").values()) == {1}
+
+
+def test_our_own_worker_hands_over_and_runs_only_what_is_its_own(tasks, counter):
+    with tasks.app.worker():
+        run = tasks.pay.enqueue(1, counter.port)
+        assert tasks.ours.enqueue(7).result(timeout=WAIT) == 7
+        wait_until(
+            lambda: run.refresh().record.lane == "handed", seconds=WAIT, what="it is handed over"
+        )
+        assert run.state == "queued"
+        assert counter.effects("began") == []
+    tasks.app.worker().drain(timeout=10)
+    assert run.refresh().state == "queued"
+
+
+def test_retries_and_failures_are_dulys(tasks, start_worker, counter):
+    start_worker()
+    flaky, broken = tasks.flaky.enqueue(counter.port), tasks.broken.enqueue()
+
+    assert flaky.result(timeout=WAIT) == 3
+    with pytest.raises(RunFailed, match="no such order"):
+        broken.result(timeout=WAIT)
+    assert outcomes(flaky.refresh()) == ["raised", "raised", "returned"]
+    assert [run.id for run in tasks.app.dead.list()] == [broken.id]
+
+
+def test_schedules_are_carried_too(tasks, start_worker):
+    start_worker()
+
+    wait_until(
+        lambda: len(tasks.app.runs.list(task=tasks.beat, state="succeeded")) >= 2,
+        seconds=WAIT,
+        what="two instants have run",
+    )
+
+
+def test_a_lost_message_is_sent_again_and_a_doubled_one_claims_nothing(
+    tasks, start_worker, redis_url, counter
+):
+    with tasks.app.worker():
+        run = tasks.pay.enqueue(1, counter.port)
+        wait_until(
+            lambda: run.refresh().record.lane == "handed", seconds=WAIT, what="it is handed over"
+        )
+        with closing(redis.Redis.from_url(redis_url)) as client:
+            wait_until(lambda: client.llen("fleet") == 1, seconds=WAIT, what="it is sent")
+            assert client.delete("fleet") == 1, "it is lost"
+            # Stale at once, and once more before anybody has come: its message is doubled.
+            for count in (1, 2):
+                tasks.app.store.apply([HandAgain((run.id,), 0)])
+                tasks.app.store.wake()
+                wait_until(
+                    lambda count=count: client.llen("fleet") == count,
+                    seconds=WAIT,
+                    what="it is sent again",
+                )
+        start_worker()
+        assert run.result(timeout=WAIT) == 1
+    time.sleep(0.5)
+    assert counter.count("began") == {"1": 1}
+
+
+def test_killed_children_lose_nothing(tasks, start_worker, counter):
+    worker = start_worker("--concurrency", "3")
+    runs = [tasks.pay.enqueue(number, counter.port) for number in range(2 * KILLS)]
+    killed: set[int] = set()
+    deadline = time.monotonic() + 60
+    while len(killed) < KILLS and time.monotonic() < deadline:
+        for victim in counter.at_work().keys() - killed:
+            os.kill(victim, signal.SIGKILL)
+            killed.add(victim)
+            break
+        time.sleep(0.1)
+
+    results = [run.result(timeout=WAIT) for run in runs]
+
+    assert results == list(range(2 * KILLS))
+    assert len(killed) == KILLS
+    assert worker.is_alive()
+    ended = counter.count("ended")
+    assert all(ended[str(number)] >= 1 for number in range(2 * KILLS))
+    lost = [outcome for run in runs for outcome in outcomes(run.refresh()) if outcome == "lost"]
+    assert 1 <= len(lost) <= KILLS
+
+
+def test_a_frozen_worker_cannot_finish_what_another_has_taken_over(tasks, start_worker, counter):
+    first = start_worker("--concurrency", "1", "--pool", "solo")
+    run = tasks.pay.enqueue(1, counter.port)
+    wait_until(lambda: counter.effects("began"), seconds=WAIT, what="it begins")
+    first.freeze()
+    start_worker("--concurrency", "1")
+    assert run.result(timeout=WAIT) == 1
+    first.thaw()
+    wait_until(
+        lambda: len(counter.effects("ended")) == 2 or not first.is_alive(),
+        seconds=WAIT,
+        what="the late one ends",
+    )
+
+    assert run.refresh().record.claim_number == 2
+    assert outcomes(run) == ["lost", "returned"]
+
+
+def test_what_must_not_begin_twice_waits_for_a_person(tasks, start_worker, counter, tmp_path):
+    worker = start_worker("--concurrency", "1")
+    run = tasks.once.enqueue(1, counter.port, str(tmp_path / "gate"))
+    wait_until(lambda: counter.effects("began"), seconds=WAIT, what="it begins")
+    worker.kill()
+    start_worker("--concurrency", "1")
+
+    wait_until(lambda: run.refresh().is_final, seconds=WAIT, what="it is final")
+    assert (run.state, run.cause) == ("interrupted", "crashed")
+    assert len(counter.effects("began")) == 1

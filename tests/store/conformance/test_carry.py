@@ -1,0 +1,148 @@
+"""Runs that another engine carries are handed over until somebody claims them, and claimed once."""
+
+from typing import Any
+
+import pytest
+
+from duly.carrier import Message
+from duly.core.states import Lane
+from duly.core.verdict import Requeue
+from duly.store.carry_ops import ClaimCarried, HandAgain, HandOver
+from duly.store.ops import Cancel, ClaimRuns, Settle, Tick, Want
+from tests.store.conformance.verbs import SECOND, TASK, WORKER, enqueue_one, pause, register, resume
+
+MINUTE = 60 * SECOND
+
+
+def hand_over(store: Any, *tasks: str, limit: int = 10) -> list[Message]:
+    op = HandOver(tasks or (TASK,), stale=MINUTE, longest=3 * MINUTE, limit=limit)
+    return store.apply([op])[0]
+
+
+def take(store: Any, message: Message, worker: str = WORKER) -> Any:
+    return store.apply([ClaimCarried(worker, message.run_id, message.claim_number)])[0]
+
+
+@pytest.fixture
+def run_id(store):
+    """A run that waits to be handed over, and a worker that knows its task."""
+    register(store)
+    return enqueue_one(store, lane=Lane.CARRIED)
+
+
+def test_a_run_is_handed_over_once_and_claimed_by_its_id(store, run_id):
+    assert store.peek().carried
+    (message,) = hand_over(store)
+    assert message == Message(run_id, 0, TASK, "default", 0)
+    assert hand_over(store) == []
+    assert not store.peek().carried
+
+    claim = take(store, message)
+
+    assert (claim.run_id, claim.claim_number, claim.attempt) == (run_id, 1, 1)
+    assert store.get_run(run_id).state == "running"
+    assert take(store, message) is None, "a doubled message claims nothing"
+    assert store.peek().next_stale_in is None
+
+
+def test_our_own_workers_do_not_take_it(store, run_id):
+    wants = tuple(Want(None, lane, 10) for lane in Lane)[:7]
+    for _ in range(2):
+        assert store.apply([ClaimRuns(WORKER, wants, (TASK,))]) == [[]]
+        assert not store.peek().ready
+        hand_over(store)
+
+
+def test_one_that_nobody_claims_is_handed_over_again_ever_more_seldom(store, run_id, clock):
+    (message,) = hand_over(store)
+    for minutes in (1, 2, 3, 3):
+        assert store.peek().next_stale_in == minutes * MINUTE
+        clock.advance(60 * minutes - 0.000001)
+        assert hand_over(store) == []
+        clock.advance(0.000001)
+        assert hand_over(store) == [message]
+
+
+def test_one_whose_sending_failed_is_handed_over_soon(store, run_id, clock):
+    (message,) = hand_over(store)
+
+    assert store.apply([HandAgain((run_id,), 5 * SECOND)]) == [1]
+
+    clock.advance(5)
+    assert hand_over(store) == [message]
+
+
+def test_of_many_only_so_many_are_handed_over_at_once(store):
+    register(store)
+    ids = {enqueue_one(store, lane=Lane.CARRIED) for _ in range(5)}
+
+    batches = [hand_over(store, limit=2) for _ in range(4)]
+
+    assert [len(batch) for batch in batches] == [2, 2, 1, 0]
+    assert {message.run_id for batch in batches for message in batch} == ids
+
+
+def test_tasks_that_the_caller_does_not_know_are_left_alone(store, run_id, clock):
+    assert hand_over(store, "t:other") == []
+    hand_over(store)
+    clock.advance(60)
+
+    assert hand_over(store, "t:other") == []
+    clock.advance(60)
+    assert [message.run_id for message in hand_over(store)] == [run_id]
+
+
+def test_a_run_that_is_queued_again_is_handed_over_for_its_next_claim(store, run_id):
+    (first,) = hand_over(store)
+    claim = take(store, first)
+    verdict = Requeue(0.0, 2, 1, 0, Lane.CARRIED)
+    store.apply([Settle(run_id, claim.claim_number, "raised", verdict, 0)])
+    store.apply([Tick(10)])
+
+    (second,) = hand_over(store)
+
+    assert second == first._replace(claim_number=1)
+    assert take(store, first) is None, "a late message of the first claim claims nothing"
+    assert take(store, second).claim_number == 2
+
+
+def test_a_worker_that_is_not_live_claims_nothing(store, run_id):
+    (message,) = hand_over(store)
+
+    assert take(store, message, worker="0" * 8 + "-0000-7000-8000-" + "0" * 12) is None
+    assert take(store, message) is not None
+
+
+def test_a_cancelled_run_is_not_claimed_and_its_mark_goes(store, run_id, clock):
+    (message,) = hand_over(store)
+    store.apply([Cancel(run_id, "ann")])
+
+    assert take(store, message) is None
+    clock.advance(60)
+    assert hand_over(store) == []
+    assert store.peek().next_stale_in is None
+
+
+def test_a_paused_queue_keeps_it_and_hands_it_over_anew_when_resumed(store, run_id):
+    (message,) = hand_over(store)
+    pause(store)
+    assert take(store, message) is None
+    store.apply([Tick(10)])
+    assert store.get_run(run_id).parked == "paused"
+    assert hand_over(store) == []
+
+    resume(store)
+    store.apply([Tick(10)])
+    store.apply([Tick(10)])
+
+    assert hand_over(store) == [message]
+    assert take(store, message) is not None
+
+
+def test_one_that_has_expired_is_not_handed_over(store, clock):
+    register(store)
+    enqueue_one(store, lane=Lane.CARRIED, expires=SECOND)
+    (message,) = hand_over(store)
+    clock.advance(1)
+
+    assert take(store, message) is None
