@@ -357,6 +357,18 @@ def test_a_ledger_that_cannot_be_reached_is_503_for_requests_with_a_key(guard, m
     assert serve(guard, shop).post(None).status == 201
 
 
+@pytest.mark.parametrize("url", ["postgresql://nobody@127.0.0.1:1/none", "sqlite:////dev/null"])
+def test_a_ledger_that_was_never_there_is_503(url):
+    shop = Shop()
+    guard = Guard(url)
+
+    answer = serve(guard, shop).post()
+    guard.close()
+
+    assert (answer.status, answer.code) == (503, "ledger-unavailable")
+    assert shop.calls == []
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"methods": "POST"}, {"methods": ["GET"]}, {"max_body": -1}, {"ttl": 0}, {"required": ["x"]}],
