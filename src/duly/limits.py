@@ -46,6 +46,8 @@ LOCK_SECONDS = 86_400
 GUARD_LEASE_SECONDS = 30.0
 GUARD_TTL_SECONDS = 24 * 3600
 GUARD_KEY_BYTES = 512
+HTTP_KEY_CHARACTERS = 255
+HTTP_BODY_BYTES = 1024 * 1024
 LETTER_TTL_SECONDS = 30 * 86_400
 FORGET_BATCH = 4
 """How many keys whose time is over go with each that ends, so that they cannot pile up."""

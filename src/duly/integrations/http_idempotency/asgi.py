@@ -1,0 +1,204 @@
+"""ASGI: the middleware for FastAPI, Starlette and other asynchronous applications."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from typing import Any, Unpack
+
+from duly.apart import apart
+from duly.errors import Busy, ClaimLost, KeyConflict, StoreError
+from duly.guard import Guard, GuardClaim
+from duly.integrations.http_idempotency.policy import Options, Policy
+from duly.integrations.http_idempotency.recording import Recording
+from duly.integrations.http_idempotency.replies import Reply
+from duly.integrations.http_idempotency.request import Request, join_headers
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+CLAIM = "duly.claim"
+"""Under what the application finds the claim of its request in the scope."""
+
+_PAST_US = {"http.response.pathsend", "http.response.zerocopysend", "http.response.trailers"}
+"""Extensions by which a part of the response would not come as body."""
+
+
+class IdempotencyMiddleware:
+    """Carries out a request with an Idempotency-Key once, and replays its response."""
+
+    def __init__(self, app: App, guard: Guard, **options: Unpack[Options]) -> None:
+        """Stand before an application; the options are those of `Policy`."""
+        self.app = app
+        self._policy = Policy(guard, **options)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection; all but HTTP requests pass."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request = _request(scope)
+        found = self._policy.screen(request)
+        if found is None:
+            await self.app(scope, receive, send)
+        elif isinstance(found, Reply):
+            await _answer(send, found)
+        else:
+            await self._guarded(found, request, scope, receive, send)
+
+    async def _guarded(
+        self, key: str, request: Request, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        body = await _read(receive, self._policy.max_body)
+        if body is None:
+            return
+        if len(body) > self._policy.max_body:
+            await _answer(send, self._policy.problems.body_too_large(self._policy.max_body))
+            return
+        try:
+            # Left by the exchange, which knows when: before the last byte, not after the call.
+            claim = await self._policy.enter(key, request, body).__aenter__()
+        except (Busy, KeyConflict, StoreError) as error:
+            await _answer(send, self._policy.problems.not_entered(error))
+            return
+        if not claim.first:
+            await _answer(send, self._policy.replay(claim))
+            return
+        exchange = _Exchange(self._policy, claim, body, receive, send)
+        # In place, as routers do it too: what stands before us reads there which route it was.
+        scope[CLAIM] = claim
+        if extensions := scope.get("extensions"):
+            scope["extensions"] = {
+                name: told for name, told in extensions.items() if name not in _PAST_US
+            }
+        try:
+            await self.app(scope, exchange.receive, exchange.send)
+        finally:
+            await exchange.close()
+        exchange.check()
+
+
+class _Exchange:
+    """One request that the application carries out, and the response that it gives."""
+
+    def __init__(
+        self, policy: Policy, claim: GuardClaim, body: bytes, receive: Receive, send: Send
+    ) -> None:
+        self._policy = policy
+        self._claim = claim
+        self._request: Message | None = {"type": "http.request", "body": body, "more_body": False}
+        self._receive = receive
+        self._send = send
+        self._recording = Recording(policy.keeps)
+        self._head: Message | None = None
+        """The start of the response, until it is sent with the first of its body."""
+        self._has_begun = False
+        self._is_settled = False
+        self._is_over = False
+        """Whether nobody is there to be sent anything any more."""
+        self._error: ClaimLost | StoreError | None = None
+        self._may_end = asyncio.Event()
+
+    async def receive(self) -> Message:
+        """Give the application its request, and keep from it that the client has hung up.
+
+        Most would stop there, with half an effect and half a response; who asks again is to find
+        the whole. It is told when there is nothing left to keep.
+        """
+        if self._request is not None:
+            request, self._request = self._request, None
+            return request
+        await self._may_end.wait()
+        return await self._receive()
+
+    async def send(self, message: Message) -> None:
+        """Pass on what the application answers, settling the key before the last of it."""
+        self.check()
+        match message["type"]:
+            case "http.response.start" if not self._has_begun:
+                self._head = message
+                self._recording.start(message["status"], _texts(message.get("headers", ())))
+                if not self._recording.is_kept:
+                    self._may_end.set()
+            case "http.response.body":
+                self._recording.add(message.get("body", b""))
+                is_last = not message.get("more_body", False)
+                if (is_last or self._recording.is_ripe) and not self._is_settled:
+                    await self._settle()
+                await self._pass_on(message)
+            case _:
+                await self._pass_on(message)
+
+    async def close(self) -> None:
+        """Let go of the key, if the application ended without a whole response."""
+        if not self._is_settled:
+            self._is_settled = True
+            await apart(lambda: self._policy.let_go(self._claim))
+
+    def check(self) -> None:
+        """Raise what makes a response that has begun one that must not be taken for whole."""
+        if self._error is not None and self._has_begun:
+            raise self._error
+
+    async def _settle(self) -> None:
+        # Said before it is done: were we cancelled meanwhile, it is done all the same.
+        self._is_settled = True
+        try:
+            await apart(lambda: self._policy.settle(self._claim, self._recording))
+        except (ClaimLost, StoreError) as error:
+            self._error = error
+            self.check()
+            self._is_over = True
+            with suppress(OSError):
+                await _answer(self._send, self._policy.problems.not_recorded(error))
+        finally:
+            self._may_end.set()
+
+    async def _pass_on(self, message: Message) -> None:
+        if self._is_over:
+            return
+        try:
+            if self._head is not None:
+                head, self._head = self._head, None
+                self._has_begun = True
+                await self._send(head)
+            await self._send(message)
+        except OSError:
+            # The client has hung up. The response goes on, for who asks again.
+            self._is_over = True
+
+
+async def _read(receive: Receive, limit: int) -> bytes | None:
+    """Return the body, or its beginning if that exceeds the limit; None if the client hung up."""
+    body = bytearray()
+    has_more = True
+    while has_more and len(body) <= limit:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        body += message.get("body", b"")
+        has_more = message.get("more_body", False)
+    return bytes(body)
+
+
+async def _answer(send: Send, reply: Reply) -> None:
+    headers = [
+        (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in reply.headers
+    ]
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": reply.body or b"", "more_body": False})
+
+
+def _request(scope: Scope) -> Request:
+    return Request(
+        scope["method"],
+        scope["path"],
+        scope.get("query_string", b"").decode("latin-1"),
+        join_headers(_texts(scope["headers"])),
+    )
+
+
+def _texts(headers: Any) -> list[tuple[str, str]]:  # noqa: ANN401 - pairs of bytes, as ASGI has them
+    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]

@@ -1,0 +1,145 @@
+"""Which requests are guarded and how, for ASGI and WSGI alike."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from http import HTTPStatus
+from typing import TypedDict
+
+from duly.errors import BadOption, ClaimLost, PayloadError, StoreError
+from duly.guard import Guard, GuardClaim
+from duly.guard.guard import check_ttl
+from duly.guard.once import Once
+from duly.integrations.http_idempotency.recording import Recording
+from duly.integrations.http_idempotency.replies import Problems, Replies, Reply
+from duly.integrations.http_idempotency.request import (
+    KEY_HEADER,
+    MalformedKey,
+    Request,
+    credentials,
+    fingerprint,
+    parse_key,
+    parse_length,
+    scoped_key,
+)
+from duly.limits import GUARD_TTL_SECONDS, HTTP_BODY_BYTES
+
+_SAFE = {"GET", "HEAD", "OPTIONS", "TRACE"}
+_TRY_AGAIN = {
+    HTTPStatus.REQUEST_TIMEOUT,
+    HTTPStatus.CONFLICT,
+    HTTPStatus.TOO_EARLY,
+    HTTPStatus.TOO_MANY_REQUESTS,
+}
+_REPLIES = Replies()
+
+
+def is_final(status: int) -> bool:
+    """Whether a response ends its request: all but 5xx and those that ask to try again."""
+    return status < HTTPStatus.INTERNAL_SERVER_ERROR and status not in _TRY_AGAIN
+
+
+class Options(TypedDict, total=False):
+    """What both kinds of middleware can be told; see `Policy`."""
+
+    methods: Sequence[str]
+    required: Callable[[Request], bool] | Sequence[str] | None
+    ttl: float | None
+    scope: Callable[[Request], str]
+    max_body: int
+    keeps: Callable[[int], bool]
+    documentation: str | None
+
+
+class Policy:
+    """The decisions about a request with a key, and about one that should have one."""
+
+    def __init__(
+        self,
+        guard: Guard,
+        *,
+        methods: Sequence[str] = ("POST", "PATCH"),
+        required: Callable[[Request], bool] | Sequence[str] | None = None,
+        ttl: float | None = GUARD_TTL_SECONDS,
+        scope: Callable[[Request], str] | None = None,
+        max_body: int = HTTP_BODY_BYTES,
+        keeps: Callable[[int], bool] = is_final,
+        documentation: str | None = None,
+    ) -> None:
+        """Guard requests of `methods` that carry a key.
+
+        `required` says which must have one: a function of the request, or path prefixes. `ttl` is
+        for how many seconds a response is kept. `scope` returns a text that is another for every
+        caller; only its hash is stored. `keeps` says by its status whether a response is kept and
+        replayed; after any other the request may be carried out again. `documentation` is the
+        address that problem details link to.
+        """
+        if isinstance(methods, str) or not methods or _SAFE.intersection(methods):
+            raise BadOption(
+                f"methods must be a sequence such as ('POST', 'PATCH'), not {methods!r}; "
+                f"{', '.join(sorted(_SAFE))} change nothing and need no key"
+            )
+        if max_body < 0:
+            raise BadOption(f"max_body must be a number of bytes, not {max_body!r}")
+        self.max_body = max_body
+        self.keeps = keeps
+        self.problems = Problems(documentation)
+        self._guard = guard
+        self._methods = frozenset(methods)
+        self._requires = required if callable(required) else _beneath(required or ())
+        self._ttl = check_ttl(ttl)
+        self._scope = scope or credentials
+
+    def screen(self, request: Request) -> str | Reply | None:
+        """Return the key in the ledger, what to answer instead, or None if it is not our matter."""
+        if request.method not in self._methods:
+            return None
+        value = request.headers.get(KEY_HEADER)
+        if value is None:
+            return self.problems.key_missing() if self._requires(request) else None
+        try:
+            key = parse_key(value)
+        except MalformedKey as error:
+            return self.problems.key_malformed(str(error))
+        announced = parse_length(request.headers.get("content-length", ""))
+        if announced is not None and announced > self.max_body:
+            return self.problems.body_too_large(self.max_body)
+        return scoped_key(key, self._scope(request))
+
+    def enter(self, key: str, request: Request, body: bytes) -> Once:
+        """Return what gives the key, or raises Busy, KeyConflict or a StoreError."""
+        return self._guard.enter(
+            key, ttl=self._ttl, fingerprint=fingerprint(request, body), results=_REPLIES
+        )
+
+    def replay(self, claim: GuardClaim) -> Reply:
+        """Return the response of who has carried the request out before."""
+        try:
+            reply: Reply = claim.result
+        except PayloadError:
+            return self.problems.not_kept()
+        return reply.replayed
+
+    def settle(self, claim: GuardClaim, recording: Recording) -> None:
+        """Say how the request ended; ClaimLost or a StoreError if a response cannot be relied on.
+
+        It is said before the client can have the whole response.
+        """
+        if recording.is_kept:
+            claim.done(recording.reply())
+        else:
+            self.let_go(claim)
+
+    def let_go(self, claim: GuardClaim) -> None:
+        """Let the request be carried out again."""
+        # Whoever has taken it over decides; a key that cannot be let go is free with its lease.
+        with suppress(ClaimLost, StoreError):
+            claim.fail()
+
+
+def _beneath(prefixes: Sequence[str]) -> Callable[[Request], bool]:
+    """Return whether a path is one of these or beneath one: /pay has /pay/1 and not /payments."""
+    given = (prefixes,) if isinstance(prefixes, str) else tuple(prefixes)
+    if any(not prefix.startswith("/") for prefix in given):
+        raise BadOption(f"required must be path prefixes such as '/payments', not {prefixes!r}")
+    folders = tuple(prefix.rstrip("/") + "/" for prefix in given)
+    return lambda request: f"{request.path}/".startswith(folders)

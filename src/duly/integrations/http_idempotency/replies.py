@@ -1,0 +1,224 @@
+"""Responses that are answered without the application: those kept, and problem details."""
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from duly.errors import Busy, ClaimLost, KeyConflict, PayloadError, StoreError
+from duly.limits import RESULT_BYTES
+
+Headers = list[tuple[str, str]]
+
+REPLAYED_HEADER = "Idempotent-Replayed"
+WITHOUT_BODY = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
+
+_BUSY_SECONDS = 1
+_OUTAGE_SECONDS = 5
+_TITLES = {
+    400: "Bad Request",
+    409: "Conflict",
+    411: "Length Required",
+    413: "Content Too Large",
+    422: "Unprocessable Content",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+_OF_ONE_CONNECTION = {
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+}
+_NOT_REPLAYED = _OF_ONE_CONNECTION | {
+    "content-length",
+    "date",
+    "set-cookie",
+    REPLAYED_HEADER.lower(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole response. A body of None was too large to be kept."""
+
+    status: int
+    headers: Headers
+    body: bytes | None
+
+    @property
+    def replayed(self) -> "Reply":
+        """The response as those get it who ask again."""
+        headers = [*self.headers, (REPLAYED_HEADER, "true")]
+        if self.status not in WITHOUT_BODY:
+            headers.append(("Content-Length", str(len(self.body or b""))))
+        return Reply(self.status, headers, self.body)
+
+
+class Replies:
+    """Turns replies into the text of a guard's results, and back."""
+
+    def encode_result(self, value: object) -> str:
+        """Return the text to store for a reply."""
+        if not isinstance(value, Reply) or value.body is None:
+            raise _too_large()
+        body = base64.b64encode(value.body).decode()
+        text = json.dumps([value.status, value.headers, body], separators=(",", ":"))
+        if len(text) > RESULT_BYTES:
+            raise _too_large()
+        return text
+
+    def decode_result(self, text: str | None) -> Reply:
+        """Return the reply that was stored."""
+        try:
+            status, headers, body = json.loads(text or "")
+            pairs = [(str(name), str(value)) for name, value in headers]
+            return Reply(int(status), pairs, base64.b64decode(body))
+        except (ValueError, TypeError, binascii.Error) as error:
+            raise PayloadError("response", "what is stored is no response") from error
+
+
+def fit_to_replay(headers: Headers) -> Headers:
+    """Return the headers that belong to the response, not to one connection or one moment.
+
+    Cookies are left out: they may name a session that has ended meanwhile.
+    """
+    listed = (value for name, value in headers if name.lower() == "connection")
+    named = {name.strip().lower() for value in listed for name in value.split(",")}
+    left_out = _NOT_REPLAYED | named
+    return [(name, value) for name, value in headers if name.lower() not in left_out]
+
+
+class Problems:
+    """Problem details (RFC 9457), with a link to the API's documentation if there is one."""
+
+    def __init__(self, documentation: str | None) -> None:
+        self._documentation = documentation
+
+    def key_missing(self) -> Reply:
+        """The header is required and was not sent."""
+        return self._problem(
+            400,
+            "key-missing",
+            "This operation needs an Idempotency-Key header. Send one, such as a UUID in double "
+            "quotes, and send the same again when you retry.",
+        )
+
+    def key_malformed(self, why: str) -> Reply:
+        """The header is there, and is no key."""
+        return self._problem(
+            400,
+            "key-malformed",
+            f"The Idempotency-Key header is malformed: {why}. Send one key, such as a UUID in "
+            "double quotes.",
+        )
+
+    def body_unreadable(self) -> Reply:
+        """The body did not come as announced."""
+        return self._problem(
+            400,
+            "body-incomplete",
+            "The body is not as long as Content-Length says. Nothing was done; send the request "
+            "again.",
+        )
+
+    def length_required(self) -> Reply:
+        """The server cannot tell where the body ends."""
+        return self._problem(
+            411,
+            "length-required",
+            "This server cannot read a chunked body. Nothing was done; send the request again "
+            "with a Content-Length.",
+        )
+
+    def body_too_large(self, limit: int) -> Reply:
+        """The body is larger than what is read of a request with a key."""
+        return self._problem(
+            413,
+            "body-too-large",
+            f"A request with an Idempotency-Key may have a body of at most {limit} bytes. Nothing "
+            "was done; send less.",
+        )
+
+    def not_entered(self, error: Busy | KeyConflict | StoreError) -> Reply:
+        """The key could not be had, so that nothing was done."""
+        match error:
+            case Busy():
+                return self._problem(
+                    409,
+                    "in-progress",
+                    "A request with this Idempotency-Key is being carried out. Send this one again "
+                    "later, unchanged, to get its response.",
+                    _BUSY_SECONDS,
+                )
+            case KeyConflict():
+                return self._problem(
+                    422,
+                    "key-reused",
+                    "This Idempotency-Key was used for another request. Use a new key for a new "
+                    "request; send a retry unchanged.",
+                )
+            case _:
+                return self._problem(
+                    503,
+                    "ledger-unavailable",
+                    "It cannot be known at the moment whether this request was carried out before. "
+                    "Nothing was done now; send it again later, unchanged.",
+                    _OUTAGE_SECONDS,
+                )
+
+    def not_recorded(self, error: ClaimLost | StoreError) -> Reply:
+        """The application has answered, and that cannot be relied on."""
+        if isinstance(error, ClaimLost):
+            return self._problem(
+                500,
+                "claim-lost",
+                "Carrying this request out took so long without a sign of life that a repeat may "
+                "have been begun beside it. Send it again, unchanged, to learn how it ended.",
+            )
+        return self._problem(
+            500,
+            "not-recorded",
+            "This request was carried out, but that could not be recorded. A repeat may carry it "
+            "out again; look whether it took effect first.",
+        )
+
+    def not_kept(self) -> Reply:
+        """It was done before, and its response is not there to be replayed."""
+        return self._problem(
+            409,
+            "response-not-kept",
+            "The request with this Idempotency-Key was carried out, but its response was too large "
+            "to be kept. It is not carried out again; read the outcome where it took effect.",
+        )
+
+    def _problem(
+        self, status: int, code: str, detail: str, retry_after: int | None = None
+    ) -> Reply:
+        documented = self._documentation
+        content = {
+            "type": "about:blank" if documented is None else f"{documented}#{code}",
+            "title": _TITLES[status],
+            "status": status,
+            "detail": detail,
+            "code": code,
+        }
+        body = json.dumps(content).encode()
+        headers = [
+            ("Content-Type", "application/problem+json"),
+            ("Content-Length", str(len(body))),
+        ]
+        if documented is not None:
+            headers.append(("Link", f'<{documented}>; rel="describedby"'))
+        if retry_after is not None:
+            headers.append(("Retry-After", str(retry_after)))
+        return Reply(status, headers, body)
+
+
+def _too_large() -> PayloadError:
+    return PayloadError("response", f"it takes more than {RESULT_BYTES} bytes in the ledger")

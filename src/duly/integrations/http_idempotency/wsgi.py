@@ -1,0 +1,209 @@
+"""WSGI: the middleware for Flask, Django and other synchronous applications."""
+
+from collections.abc import Callable, Iterable, Iterator
+from http import HTTPStatus
+from io import BytesIO
+from itertools import chain
+from typing import Any, Unpack
+
+from duly.errors import Busy, ClaimLost, KeyConflict, StoreError
+from duly.guard import Guard, GuardClaim
+from duly.integrations.http_idempotency.policy import Options, Policy
+from duly.integrations.http_idempotency.recording import Recording
+from duly.integrations.http_idempotency.replies import Headers, Reply
+from duly.integrations.http_idempotency.request import Request, join_headers, parse_length
+
+Environ = dict[str, Any]
+StartResponse = Callable[..., Any]
+App = Callable[[Environ, StartResponse], Iterable[bytes]]
+
+CLAIM = "duly.claim"
+"""Under what the application finds the claim of its request in the environment."""
+
+
+class WSGIIdempotencyMiddleware:
+    """Carries out a request with an Idempotency-Key once, and replays its response."""
+
+    def __init__(self, app: App, guard: Guard, **options: Unpack[Options]) -> None:
+        """Stand before an application; the options are those of `Policy`."""
+        self.app = app
+        self._policy = Policy(guard, **options)
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """Serve one request."""
+        request = _request(environ)
+        found = self._policy.screen(request)
+        if found is None:
+            return self.app(environ, start_response)
+        if isinstance(found, Reply):
+            return _answer(start_response, found)
+        body = self._read(environ)
+        if isinstance(body, Reply):
+            return _answer(start_response, body)
+        try:
+            # Left by the exchange, which knows when: before the last byte, not after the call.
+            claim = self._policy.enter(found, request, body).__enter__()
+        except (Busy, KeyConflict, StoreError) as error:
+            return _answer(start_response, self._policy.problems.not_entered(error))
+        if not claim.first:
+            return _answer(start_response, self._policy.replay(claim))
+        environ[CLAIM] = claim
+        environ["wsgi.input"] = BytesIO(body)
+        environ["CONTENT_LENGTH"] = str(len(body))
+        exchange = _Exchange(self._policy, claim, start_response)
+        exchange.run(self.app, environ)
+        return exchange
+
+    def _read(self, environ: Environ) -> bytes | Reply:
+        """Return the body of a request, or what to answer if it cannot be had."""
+        limit, problems = self._policy.max_body, self._policy.problems
+        said = environ.get("CONTENT_LENGTH") or ""
+        announced = parse_length(said)
+        if announced is not None:
+            size = announced
+        elif said:
+            return problems.body_unreadable()
+        elif environ.get("wsgi.input_terminated"):
+            size = limit + 1
+        elif environ.get("HTTP_TRANSFER_ENCODING"):
+            return problems.length_required()
+        else:
+            return b""
+        body = _read_up_to(environ["wsgi.input"], size)
+        if len(body) > limit:
+            return problems.body_too_large(limit)
+        if announced is not None and len(body) < announced:
+            return problems.body_unreadable()
+        return body
+
+
+class _Exchange:
+    """One request that the application carries out: the response that it gives, to iterate."""
+
+    def __init__(self, policy: Policy, claim: GuardClaim, start_response: StartResponse) -> None:
+        self._policy = policy
+        self._claim = claim
+        self._start_response = start_response
+        self._recording = Recording(policy.keeps)
+        self._head: tuple[Any, ...] | None = None
+        """The start of the response, until it is sent with the first of its body."""
+        self._has_begun = False
+        self._is_settled = False
+        self._written: list[bytes] = []
+        self._result: Iterable[bytes] = ()
+        self._chunks = self._pass_on()
+
+    def run(self, app: App, environ: Environ) -> None:
+        """Call the application."""
+        try:
+            self._result = app(environ, self._start)
+        except BaseException:
+            self._let_go()
+            raise
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._chunks
+
+    def close(self) -> None:
+        """Take what the server has left, which is for who asks again; then let the rest go."""
+        try:
+            while self._recording.is_kept and not self._is_settled:
+                next(self._chunks, None)
+        finally:
+            self._let_go()
+            if hasattr(self._result, "close"):
+                self._result.close()
+
+    def _start(
+        self,
+        status: str,
+        headers: Headers,
+        exc_info: Any = None,  # noqa: ANN401 - PEP 3333
+    ) -> Callable[[bytes], None]:
+        if self._has_begun:
+            self._start_response(status, headers, exc_info)  # Raises, as it must.
+        self._head = (status, headers) if exc_info is None else (status, headers, exc_info)
+        self._recording.start(int(status[:3]), headers)
+        return self._written.append
+
+    def _pass_on(self) -> Iterator[bytes]:
+        """Yield the response, settling the key before the last of it."""
+        try:
+            if isinstance(self._result, list | tuple):
+                self._recording.expect(sum(map(len, chain(self._written, self._result))))
+            for chunk in self._all_chunks():
+                self._recording.add(chunk)
+                if self._recording.is_ripe and (instead := self._settle()):
+                    yield from instead
+                    return
+                self._begin()
+                yield chunk
+            if instead := self._settle():
+                yield from instead
+            else:
+                self._begin()
+        finally:
+            self._let_go()
+
+    def _all_chunks(self) -> Iterator[bytes]:
+        """Yield what the application returns and what it writes, in the order of both."""
+        for chunk in chain([b""], self._result, [b""]):
+            while self._written:
+                yield self._written.pop(0)
+            if chunk:
+                yield chunk
+
+    def _settle(self) -> Iterable[bytes] | None:
+        """Settle the key, unless it is; return what to answer instead if that is needed."""
+        if self._is_settled:
+            return None
+        self._is_settled = True
+        try:
+            self._policy.settle(self._claim, self._recording)
+        except (ClaimLost, StoreError) as error:
+            if self._has_begun:
+                raise
+            return _answer(self._start_response, self._policy.problems.not_recorded(error))
+        return None
+
+    def _begin(self) -> None:
+        if self._head is not None:
+            head, self._head = self._head, None
+            self._has_begun = True
+            self._start_response(*head)
+
+    def _let_go(self) -> None:
+        if not self._is_settled:
+            self._is_settled = True
+            self._policy.let_go(self._claim)
+
+
+def _read_up_to(stream: Any, size: int) -> bytes:  # noqa: ANN401 - whatever the server gives
+    parts: list[bytes] = []
+    while size > 0 and (part := stream.read(size)):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _answer(start_response: StartResponse, reply: Reply) -> list[bytes]:
+    try:
+        phrase = HTTPStatus(reply.status).phrase
+    except ValueError:
+        phrase = "Unknown"
+    start_response(f"{reply.status} {phrase}", list(reply.headers))
+    return [reply.body or b""]
+
+
+def _request(environ: Environ) -> Request:
+    pairs = [
+        (name.removeprefix("HTTP_").replace("_", "-"), str(value))
+        for name, value in environ.items()
+        if name.startswith("HTTP_") or name in {"CONTENT_TYPE", "CONTENT_LENGTH"}
+    ]
+    return Request(
+        environ["REQUEST_METHOD"],
+        environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", ""),
+        environ.get("QUERY_STRING", ""),
+        join_headers(pairs),
+    )

@@ -1,0 +1,379 @@
+"""`duly.integrations.http_idempotency` before plain ASGI callables: every status, and streams."""
+
+import asyncio
+import json
+
+import pytest
+
+from duly.errors import BadOption, StoreUnavailable
+from duly.guard import Guard
+from duly.integrations.http_idempotency import IdempotencyMiddleware
+from duly.limits import RESULT_BYTES
+from tests.integrations.exchanges import Asgi
+
+
+@pytest.fixture
+def guard(store_url: str):
+    """A guard on a fresh store of each kind."""
+    guard = Guard(store_url, lease=2)
+    yield guard
+    guard.close()
+
+
+class Shop:
+    """An application that counts what it does, and answers as it is told."""
+
+    def __init__(self, status=201, headers=(), chunks=(b"paid",)) -> None:
+        self.status = status
+        self.headers = list(headers)
+        self.chunks = list(chunks)
+        self.calls: list[bytes] = []
+        self.breaks_after: int | None = None
+
+    async def __call__(self, _scope, receive, send):
+        body, message = b"", {"more_body": True}
+        while message["more_body"]:
+            message = await receive()
+            body += message["body"]
+        self.calls.append(body)
+        number = str(len(self.calls)).encode()
+        headers = [*self.headers, (b"x-call", number)]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        for index, chunk in enumerate(self.chunks):
+            if index == self.breaks_after:
+                raise ConnectionError("the bank hung up")
+            more = index < len(self.chunks) - 1
+            await send({"type": "http.response.body", "body": chunk, "more_body": more})
+
+
+def serve(guard, shop, **options):
+    return Asgi(IdempotencyMiddleware(shop, guard, **options))
+
+
+def test_a_repeat_gets_the_first_response_and_runs_nothing(guard):
+    shop = Shop(headers=[(b"location", b"/pay/1")])
+    client = serve(guard, shop)
+
+    first, again = client.post(), client.post()
+
+    assert (first.status, first.body, first.is_replay) == (201, b"paid", False)
+    assert (again.status, again.body, again.is_replay) == (201, b"paid", True)
+    assert again.headers["location"] == "/pay/1"
+    assert again.headers["x-call"] == "1"
+    assert again.headers["content-length"] == "4"
+    assert shop.calls == [b"{}"]
+
+
+def test_requests_without_a_key_or_of_other_methods_pass(guard):
+    shop = Shop()
+    client = serve(guard, shop)
+
+    for _ in range(2):
+        assert client.post(None).status == 201
+        assert client.post(method="PUT").status == 201
+
+    assert len(shop.calls) == 4
+
+
+@pytest.mark.parametrize("required", [["/pay"], "/pay/", lambda request: request.path == "/pay"])
+def test_a_key_that_is_required_and_missing_is_400(guard, required):
+    shop = Shop()
+    client = serve(guard, shop, required=required)
+
+    assert client.post(None).code == "key-missing"
+    assert client.post(None).status == 400
+    assert client.post(None, path="/payments").status == 201
+    assert client.post(None, method="GET").status == 201
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b"",
+        b'""',
+        b"a\x00b",
+        b"a\nb",
+        b"two words",
+        b'"one", "two"',
+        b"one,two",
+        b'"one";q=1',
+        b'"open',
+        b'"a\\b"',
+        "ключ".encode(),
+        b'"\xe9"',
+        b"k" * 10_000,
+        b'"' + b"k" * 256 + b'"',
+    ],
+)
+@pytest.mark.stores("sqlite-wal")  # No key that is refused comes near the store.
+def test_a_malformed_key_is_400(guard, key):
+    shop = Shop()
+
+    answer = serve(guard, shop).post(key)
+
+    assert (answer.status, answer.code) == (400, "key-malformed")
+    assert shop.calls == []
+
+
+def test_a_quoted_key_is_the_same_as_the_bare_one(guard):
+    shop = Shop()
+    client = serve(guard, shop)
+
+    assert not client.post("order:7").is_replay
+    assert client.post('"order:7"').is_replay
+    assert not client.post(r'"a \"b\" c"').is_replay
+    assert not client.post('"' + "k" * 255 + '"').is_replay
+
+
+def test_the_same_key_for_another_request_is_422(guard):
+    shop = Shop()
+    client = serve(guard, shop)
+    client.post()
+    kinds = [("content-type", "text/plain")]
+
+    others = [
+        client.post(body=b"[]"),
+        client.post(path="/refund"),
+        client.post(query=b"a=1"),
+        client.post(method="PATCH"),
+        client.post(headers=kinds),
+    ]
+
+    assert [(other.status, other.code) for other in others] == [(422, "key-reused")] * 5
+    assert len(shop.calls) == 1
+
+
+def test_a_repeat_while_the_first_runs_is_409(guard):
+    shop = Shop()
+
+    async def main():
+        client = serve(guard, app)
+        first = asyncio.create_task(client.apost())
+        await started.wait()
+        busy = await client.apost()
+        conflict = await client.apost(body=b"[]")
+        goes_on.set()
+        return await first, busy, conflict
+
+    async def app(scope, receive, send):
+        started.set()
+        await goes_on.wait()
+        await shop(scope, receive, send)
+
+    started, goes_on = asyncio.Event(), asyncio.Event()
+    first, busy, conflict = asyncio.run(main())
+
+    assert first.status == 201
+    assert (busy.status, busy.code) == (409, "in-progress")
+    assert int(busy.headers["retry-after"]) > 0
+    assert (conflict.status, conflict.code) == (422, "key-reused")
+
+
+@pytest.mark.parametrize("name", ["authorization", "cookie", "x-api-key"])
+def test_callers_with_the_same_key_do_not_see_each_other(guard, name):
+    shop = Shop()
+    client = serve(guard, shop)
+
+    answers = [client.post(headers=[(name, who)]) for who in ("ann-secret", "bob-secret")]
+    again = client.post(headers=[(name, "ann-secret")])
+
+    assert [answer.headers["x-call"] for answer in answers] == ["1", "2"]
+    assert again.headers["x-call"] == "1"
+
+
+def test_nothing_of_a_caller_is_stored_in_clear(guard, monkeypatch):
+    kept = []
+    apply = guard.ledger.apply
+    monkeypatch.setattr(guard.ledger, "apply", lambda ops: [kept.append(repr(ops)), apply(ops)][1])
+
+    serve(guard, Shop()).post(headers=[("Authorization", "Bearer secret"), ("Cookie", "s=secret")])
+
+    assert kept
+    assert "secret" not in "".join(kept)
+
+
+def test_a_scope_of_ones_own_decides_who_is_one_caller(guard):
+    shop = Shop()
+    client = serve(guard, shop, scope=lambda request: request.headers["x-account"])
+
+    client.post(headers=[("x-account", "7"), ("authorization", "old")])
+    again = client.post(headers=[("x-account", "7"), ("authorization", "new")])
+    other = client.post(headers=[("x-account", "8"), ("authorization", "new")])
+
+    assert again.is_replay
+    assert not other.is_replay
+
+
+@pytest.mark.parametrize("status", [200, 204, 303, 400, 404, 422])
+def test_a_final_response_is_replayed(guard, status):
+    shop = Shop(status, chunks=[b""])
+    client = serve(guard, shop)
+
+    client.post()
+    again = client.post()
+
+    assert (again.status, again.is_replay) == (status, True)
+    assert ("content-length" in again.headers) == (status != 204)
+    assert len(shop.calls) == 1
+
+
+@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 503])
+def test_a_response_that_asks_to_try_again_lets_go_of_the_key(guard, status):
+    shop = Shop(status)
+    client = serve(guard, shop)
+
+    assert client.post().status == status
+    shop.status = 201
+    assert client.post().headers["x-call"] == "2"
+    assert client.post().is_replay
+
+
+def test_which_responses_are_kept_can_be_said(guard):
+    shop = Shop(404)
+    client = serve(guard, shop, keeps=lambda status: status < 300)
+
+    client.post()
+    client.post()
+
+    assert len(shop.calls) == 2
+
+
+def test_an_exception_lets_go_of_the_key(guard):
+    shop = Shop(chunks=[b"pa", b"id"])
+    client = serve(guard, shop)
+    for breaks_after in (0, 1):
+        shop.breaks_after = breaks_after
+        with pytest.raises(ConnectionError):
+            client.post()
+    shop.breaks_after = None
+
+    assert client.post().headers["x-call"] == "3"
+
+
+def test_headers_of_one_connection_and_cookies_are_not_replayed(guard):
+    headers = [
+        (b"set-cookie", b"session=1"),
+        (b"connection", b"close, X-Hop"),
+        (b"x-hop", b"1"),
+        (b"transfer-encoding", b"chunked"),
+        (b"date", b"Thu, 01 Jan 1970 00:00:00 GMT"),
+        (b"idempotent-replayed", b"maybe"),
+        (b"etag", b'"1"'),
+    ]
+    client = serve(guard, Shop(headers=headers))
+
+    first, again = client.post(), client.post()
+
+    assert first.headers["set-cookie"] == "session=1"
+    assert set(again.headers) == {"etag", "x-call", "content-length", "idempotent-replayed"}
+
+
+def test_a_body_that_is_too_large_is_413(guard):
+    shop = Shop()
+    client = serve(guard, shop, max_body=10)
+
+    announced = client.post(body=b"x" * 11, headers=[("content-length", "1" * 5000)])
+    streamed = client.post(body=b"x" * 11)
+
+    assert client.post(body=b"x" * 10).status == 201
+    assert (streamed.status, streamed.code) == (413, "body-too-large")
+    assert announced.status == 413
+    assert client.post(None, body=b"x" * 11).status == 201
+    assert len(shop.calls) == 2
+
+
+@pytest.mark.parametrize("chunks", [[b"x" * RESULT_BYTES], [b"x" * 100_000] * 8])
+def test_a_response_that_is_too_large_is_done_and_says_so(guard, chunks):
+    shop = Shop(chunks=chunks)
+    client = serve(guard, shop)
+
+    first, again = client.post(), client.post()
+
+    assert (first.status, len(first.body)) == (201, sum(map(len, chunks)))
+    assert (again.status, again.code) == (409, "response-not-kept")
+    assert "retry-after" not in again.headers
+    assert len(shop.calls) == 1
+
+
+def test_a_stream_passes_as_it_comes_and_is_done_before_its_last_byte(guard):
+    states = []
+    shop = Shop(chunks=[b"a", b"b", b"c"])
+    client = serve(guard, shop)
+    key = "done?"
+
+    async def look_at(scope, receive, send):
+        async def noting(message):
+            found = await asyncio.to_thread(guard.look, scope["duly.claim"].key)
+            states.append((message.get("body"), found.state))
+            await send(message)
+
+        await IdempotencyMiddleware(shop, guard)(scope, receive, noting)
+
+    watched = Asgi(look_at).post(key)
+
+    assert watched.body == b"abc"
+    assert states == [(None, "held"), (b"a", "held"), (b"b", "held"), (b"c", "done")]
+    assert client.post(key).body == b"abc"
+
+
+def test_a_response_whose_length_is_known_is_done_with_its_last_byte_not_its_last_message(guard):
+    states = []
+    shop = Shop(headers=[(b"content-length", b"2")], chunks=[b"ok", b""])
+
+    async def look_at(scope, receive, send):
+        async def noting(message):
+            found = await asyncio.to_thread(guard.look, scope["duly.claim"].key)
+            states.append(found.state)
+            await send(message)
+
+        await IdempotencyMiddleware(shop, guard)(scope, receive, noting)
+
+    Asgi(look_at).post()
+
+    assert states == ["done"] * 3
+
+
+def test_problems_can_link_to_documentation(guard):
+    client = serve(guard, Shop(), required=["/"], documentation="https://shop.example/idempotency")
+
+    answer = client.post(None)
+
+    assert json.loads(answer.body)["type"] == "https://shop.example/idempotency#key-missing"
+    assert answer.headers["link"] == '<https://shop.example/idempotency>; rel="describedby"'
+
+
+def test_a_ledger_that_cannot_be_reached_is_503_for_requests_with_a_key(guard, monkeypatch):
+    shop = Shop()
+
+    def refuse(ops):
+        raise StoreUnavailable("the server hung up")
+
+    monkeypatch.setattr(guard.ledger, "apply", refuse)
+    answer = serve(guard, shop).post()
+
+    assert (answer.status, answer.code) == (503, "ledger-unavailable")
+    assert int(answer.headers["retry-after"]) > 0
+    assert shop.calls == []
+    assert serve(guard, shop).post(None).status == 201
+
+
+@pytest.mark.parametrize("url", ["postgresql://nobody@127.0.0.1:1/none", "sqlite:////dev/null"])
+def test_a_ledger_that_was_never_there_is_503(url):
+    shop = Shop()
+    guard = Guard(url)
+
+    answer = serve(guard, shop).post()
+    guard.close()
+
+    assert (answer.status, answer.code) == (503, "ledger-unavailable")
+    assert shop.calls == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"methods": "POST"}, {"methods": ["GET"]}, {"max_body": -1}, {"ttl": 0}, {"required": ["x"]}],
+)
+@pytest.mark.stores("sqlite-wal")  # No store is asked.
+def test_options_that_cannot_work_are_refused(guard, wrong):
+    with pytest.raises(BadOption):
+        IdempotencyMiddleware(Shop(), guard, **wrong)

@@ -1,0 +1,224 @@
+"""`duly.integrations.http_idempotency` in real uvicorn and Werkzeug processes, two of each."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+import pytest
+
+from duly.guard import Guard
+from duly.integrations.http_idempotency import WSGIIdempotencyMiddleware
+from tests.integrations.exchanges import Answer
+from tests.servers.processes import free_port, wait_until
+
+ROOT = Path(__file__).parents[2]
+UVICORN = ("uvicorn", "tests.integrations.served:fast", "--log-level", "critical")
+FLASK = ("flask", "--app", "tests.integrations.served:flask", "run")
+SERVERS = pytest.mark.parametrize("command", [UVICORN, FLASK], ids=["uvicorn", "werkzeug"])
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """What the applications say that they did."""
+    log = tmp_path / "served.log"
+    log.touch()
+    return log
+
+
+@contextmanager
+def serving(
+    command: tuple[str, ...], url: str, log: Path, **variables: str
+) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """Serve an application from a process; yield its port and the process."""
+    port = free_port()
+    environment = os.environ | {
+        "DULY_URL": url,
+        "SERVED_LOG": str(log),
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
+    }
+    with log.with_name("server.log").open("ab") as output:
+        server = subprocess.Popen(
+            [sys.executable, "-m", *command, "--port", str(port)],
+            env=environment | variables,
+            cwd=log.parent,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        wait_until(lambda: is_listening(port), seconds=40, what="the server listens")
+        yield port, server
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def is_listening(port: int) -> bool:
+    """Tell whether somebody takes connections there."""
+    with closing(socket.socket()) as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def post(
+    port: int, path: str = "/pay", key: str | None = '"k"', body: bytes = b"{}", **headers: str
+) -> Answer:
+    """Send a request over a connection of its own."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        if key is not None:
+            headers["Idempotency-Key"] = key
+        connection.request("POST", path, body, headers)
+        answer = connection.getresponse()
+        pairs = {name.lower(): value for name, value in answer.getheaders()}
+        return Answer(answer.status, pairs, answer.read())
+
+
+@SERVERS
+def test_every_status_comes_over_a_real_connection(command, store_url, log):
+    with serving(command, store_url, log) as (port, _):
+        first, again = post(port), post(port)
+        missing = post(port, "/strict", None)
+        malformed = post(port, "/strict", "two words")
+        reused = post(port, body=b"[]")
+        large = post(port, body=b"x" * 101)
+        broken = [post(port, "/break", "b").status for _ in range(2)]
+        others = post(port, Authorization="Bearer other")
+
+    assert (first.status, first.is_replay) == (201, False)
+    assert (again.status, again.is_replay) == (201, True)
+    assert (again.body, again.headers["content-type"]) == (first.body, "application/json")
+    assert (missing.status, missing.code) == (400, "key-missing")
+    assert (malformed.status, malformed.code) == (400, "key-malformed")
+    assert (reused.status, reused.code) == (422, "key-reused")
+    assert (large.status, large.code) == (413, "body-too-large")
+    assert broken == [500, 500]
+    assert (others.status, others.is_replay) == (201, False)
+    done = Counter(log.read_text().splitlines())
+    assert done == {"began": 2, "paid": 2, "broke": 2}
+
+
+@SERVERS
+def test_of_eight_requests_to_two_processes_one_is_carried_out(command, store_url, log):
+    with ExitStack() as stack:
+        ports = [stack.enter_context(serving(command, store_url, log))[0] for _ in range(2)]
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(post, ports * 4))
+        afterwards = [post(port) for port in ports]
+
+    new = [answer for answer in answers if answer.status == 201 and not answer.is_replay]
+    others = [answer for answer in answers if answer not in new]
+    assert len(new) == 1
+    assert all(other.is_replay or other.code == "in-progress" for other in others)
+    assert {answer.body for answer in afterwards} == {new[0].body}
+    assert log.read_text().splitlines() == ["began", "paid"]
+
+
+@SERVERS
+def test_a_request_whose_server_was_killed_is_carried_out_by_a_retry(command, store_url, log):
+    with (
+        serving(command, store_url, log, SERVED_HANGS="yes") as (dying, server),
+        serving(command, store_url, log) as (port, _),
+        ThreadPoolExecutor(1) as pool,
+    ):
+        lost = pool.submit(post, dying)
+        wait_until(lambda: "began" in log.read_text(), seconds=20, what="the first has begun")
+        busy = post(port)
+        os.killpg(server.pid, signal.SIGKILL)
+        with pytest.raises((http.client.HTTPException, OSError)):
+            lost.result(timeout=20)
+        wait_until(lambda: post(port).status == 201, seconds=20, what="the lease is over")
+        again = post(port)
+
+    assert (busy.status, busy.code) == (409, "in-progress")
+    assert again.is_replay
+    assert log.read_text().splitlines() == ["began", "began", "paid"]
+
+
+def test_a_stream_goes_on_for_who_asks_again_when_its_client_has_hung_up(store_url, log):
+    with serving(UVICORN, store_url, log) as (port, _):
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+            connection.request("POST", "/stream", b"", {"Idempotency-Key": "k"})
+            assert connection.getresponse().read(2) == b"0\n"
+        wait_until(
+            lambda: post(port, "/stream", body=b"").status != 409, seconds=20, what="its end"
+        )
+        again = post(port, "/stream", body=b"")
+
+    assert (again.body, again.is_replay) == (b"0\n1\n2\n3\n4\n", True)
+    assert len(log.read_text().splitlines()) == 5
+
+
+def test_background_tasks_run_after_the_response_and_once(store_url, log):
+    with serving(UVICORN, store_url, log) as (port, _):
+        first, again = post(port, "/later"), post(port, "/later")
+        before = log.read_text().splitlines()
+        wait_until(lambda: "later" in log.read_text(), seconds=20, what="the task has run")
+
+    assert (first.status, again.is_replay) == (200, True)
+    assert before == ["now"]
+    assert log.read_text().splitlines() == ["now", "later"]
+
+
+def test_the_servers_of_the_standard_library_do(store_url):
+    def app(environ, start_response):
+        calls.append(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return [b"o", b"k"]
+
+    class Quiet(WSGIRequestHandler):
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    calls: list[bytes] = []
+    guard = Guard(store_url)
+    server = make_server("127.0.0.1", 0, WSGIIdempotencyMiddleware(app, guard), handler_class=Quiet)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        first, again = post(server.server_port), post(server.server_port)
+        reused = post(server.server_port, body=b"[]")
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+        guard.close()
+
+    assert (first.body, first.is_replay) == (b"ok", False)
+    assert (again.body, again.is_replay) == (b"ok", True)
+    assert reused.code == "key-reused"
+    assert calls == [b"{}"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("uvicorn", "examples.idempotent_fastapi:app", "--log-level", "critical"),
+        ("flask", "--app", "examples.idempotent_flask", "run"),
+    ],
+    ids=["fastapi", "flask"],
+)
+def test_an_example_takes_a_payment_once(command, store_url, log):
+    with serving(command, store_url, log) as (port, _):
+        paid = [post(port, "/payments?cents=4200") for _ in range(2)]
+        missing = post(port, "/payments?cents=1", None)
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+            connection.request("GET", "/payments")
+            total = json.loads(connection.getresponse().read())
+
+    assert [answer.is_replay for answer in paid] == [False, True]
+    assert paid[0].body == paid[1].body
+    assert missing.status == 400
+    assert total == {"count": 1, "cents": 4200}
