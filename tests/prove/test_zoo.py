@@ -45,7 +45,7 @@ def mutate(trial: Trial, mutant: str) -> None:
             MUTANT_VARIABLE: mutant,
             ROLE_VARIABLE: "keeper",
             INNER_VARIABLE: settings.app,
-            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+            "PYTHONPATH": python_path(),
         }
         return settings._replace(
             program=PROGRAM,
@@ -55,6 +55,11 @@ def mutate(trial: Trial, mutant: str) -> None:
         )
 
     trial.adapt = mutated
+
+
+def python_path() -> str:
+    """Return where a process finds the mutants, and duly where this one found it."""
+    return os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
 
 
 def caught(trial: Trial) -> set[str]:
@@ -225,7 +230,7 @@ def test_the_fence_alone_refuses_late_results(trial: Trial):
 def test_a_producer_that_answers_before_it_commits_is_caught(trial: Trial, monkeypatch):
     monkeypatch.setenv(MUTANT_VARIABLE, "answers_before_it_commits")
     monkeypatch.setenv(ROLE_VARIABLE, "producer")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", python_path())
 
     producer = start_producer(trial.url, trial.folder, "enqueue.before_commit", 40, program=PROGRAM)
 
