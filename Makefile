@@ -32,8 +32,10 @@ lint: .venv/dev.stamp
 # tests live in memory where there is such a place. make prove and make bench use the real disk.
 MEMORY := $(shell test -d /dev/shm -a -w /dev/shm && echo /dev/shm || echo $${TMPDIR:-/tmp})
 
+# Tests start some thousand processes, and each would compile duly anew where the environment says
+# that no byte code may be written.
 test: setup lint
-	TMPDIR=$(MEMORY) $(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+	TMPDIR=$(MEMORY) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
 
 demo: $(RUN_STAMPS)
 	$(BIN)/duly demo $(DEMO_ARGS)

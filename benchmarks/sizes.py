@@ -14,12 +14,16 @@ class Sizes:
     enqueues_per_caller: int = 200
     bulk_enqueues: int = 60_000
     spaced_enqueues: int = 500
+    settle_down_seconds: float = 3.0
+    """Between a worker's last run and the time in which it counts as idle."""
     idle_seconds: float = 60.0
     piled_runs: int = 1_000_000
     imports: int = 20
     schedules: int = 99_000
     due_schedules: int = 1_000
     spaced_schedules: int = 100
+    seconds_ahead: float = 4.0
+    """Long enough for all schedules to be put before the first is due."""
 
 
 FULL = Sizes()
@@ -30,10 +34,12 @@ QUICK = Sizes(
     enqueues_per_caller=10,
     bulk_enqueues=2_500,
     spaced_enqueues=10,
+    settle_down_seconds=0.2,
     idle_seconds=1.0,
     piled_runs=50_000,
     imports=5,
     schedules=1_000,
     due_schedules=50,
     spaced_schedules=3,
+    seconds_ahead=1.0,
 )

@@ -3,8 +3,9 @@
 A test that asks for `store_url` runs once on every kind of store in the conformance suite, and
 once on SQLite and once on PostgreSQL elsewhere; one that is about PostgreSQL alone runs on the
 newest there is. `@pytest.mark.stores("postgres")` narrows that to the kinds whose names begin so;
-`@pytest.mark.pgbouncer` adds one run more, through PgBouncer. A test of the conformance suite that
-is about the guard alone adds one on Redis by `@pytest.mark.redis`.
+`@pytest.mark.pgbouncer` adds one run more, through PgBouncer; `@pytest.mark.untouched` is for tests
+of how a database is set up. A test of the conformance suite that is about the guard alone adds one
+on Redis by `@pytest.mark.redis`.
 """
 
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from duly.store.opening import open_store
 from tests.servers.kinds import (
     BEHIND_PGBOUNCER,
     KINDS,
@@ -26,7 +28,7 @@ from tests.servers.kinds import (
     StoreKind,
 )
 from tests.servers.pgbouncer import PgBouncer
-from tests.servers.postgres import PostgresEndpoint, PostgresServer
+from tests.servers.postgres import PostgresEndpoint, PostgresServer, database_of
 from tests.servers.redis import RedisEndpoint, RedisServer
 from tests.servers.summary import STORE_PROPERTY, WhatRan
 
@@ -45,6 +47,7 @@ class Servers:
         self._postgres: dict[str, PostgresEndpoint] = {}
         self._pgbouncer: PgBouncer | None = None
         self._redis: RedisEndpoint | None = None
+        self._templates: dict[str, str] = {}
 
     def postgres(self, name: str) -> PostgresEndpoint:
         """Give the PostgreSQL of a kind; skips the test if it cannot run here."""
@@ -74,6 +77,19 @@ class Servers:
             )
         return self._redis
 
+    def template(self, name: str) -> str:
+        """Name a database with duly's tables: copies of it need not be set up one by one."""
+        if name == "pgbouncer":
+            assert BEHIND_PGBOUNCER is not None
+            name = BEHIND_PGBOUNCER.name
+        if name not in self._templates:
+            server = self.postgres(name)
+            url = server.create_database()
+            self._open.callback(server.drop_database, url)
+            open_store(url).close()
+            self._templates[name] = database_of(url)
+        return self._templates[name]
+
     def close(self) -> None:
         """Stop them all."""
         self._open.close()
@@ -92,7 +108,9 @@ def servers() -> Iterator[Servers]:
 
 
 @pytest.fixture
-def store_url(store_kind: str, tmp_path: Path, servers: Servers) -> Iterator[str]:
+def store_url(
+    store_kind: str, tmp_path: Path, servers: Servers, request: pytest.FixtureRequest
+) -> Iterator[str]:
     """The URL of a fresh store of each kind; what it names is gone after the test."""
     match store_kind:
         case "sqlite-wal":
@@ -105,7 +123,9 @@ def store_url(store_kind: str, tmp_path: Path, servers: Servers) -> Iterator[str
             shared = (
                 servers.pgbouncer() if store_kind == "pgbouncer" else servers.postgres(store_kind)
             )
-            url = shared.create_database()
+            is_untouched = request.node.get_closest_marker("untouched") is not None
+            template = "template0" if is_untouched else servers.template(store_kind)
+            url = shared.create_database(template=template)
             yield url
             shared.drop_database(url)
 

@@ -9,8 +9,6 @@ from benchmarks.report import Figure, at_most
 from benchmarks.sizes import Sizes
 from benchmarks.workload import enqueue_noops
 
-SETTLE_DOWN_SECONDS = 3.0
-
 
 def measure(database: Database, sizes: Sizes) -> list[Figure]:
     """Let a worker finish a few runs, then leave it alone for a minute."""
@@ -19,7 +17,7 @@ def measure(database: Database, sizes: Sizes) -> list[Figure]:
         enqueue_noops(url, 100)
         with WorkerProcess(url, environment=counted.environment) as worker:
             worker.wait_until(bare.is_drained, "the worker is idle")
-            time.sleep(SETTLE_DOWN_SECONDS)
+            time.sleep(sizes.settle_down_seconds)
             processes = (worker.keeper, worker.child)
             before = [cpu_seconds(pid) for pid in processes]
             counted.begin()

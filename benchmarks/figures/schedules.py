@@ -11,8 +11,6 @@ from benchmarks.tasks import app, tell_lateness
 from duly.core.schedule import At, Rules, rules_text, trigger_text
 from duly.store.ops import PutSchedule
 
-AHEAD_SECONDS = 4.0
-"""Long enough for all to be put before the first is due."""
 GAP_SECONDS = 0.05
 
 
@@ -42,15 +40,15 @@ def _lateness(database: Database, sizes: Sizes, *, gap: float, count: int) -> li
         app.store.peek()
         bare.pile_up("schedules", sizes.schedules)
         with WorkerProcess(url) as worker:
-            _put(count, gap)
+            _put(count, gap, ahead=sizes.seconds_ahead)
             worker.wait_until(lambda: _have_ended(bare, count), "all have run")
         app.close()
         return sorted(float(json.loads(result)) for result in bare.results(tell_lateness.name))
 
 
-def _put(count: int, gap: float) -> None:
+def _put(count: int, gap: float, *, ahead: float) -> None:
     definition = tell_lateness.definition
-    begin = time.time() + AHEAD_SECONDS
+    begin = time.time() + ahead
     ops = []
     for number in range(count):
         due = begin + number * gap

@@ -17,6 +17,8 @@ from duly.store.schema import Migration
 from tests.servers.processes import free_port
 from tests.store.conformance.opening import opened_tables, package_of
 
+pytestmark = pytest.mark.untouched
+
 
 def with_task(url: str):
     """Return an application and a task of it."""

@@ -11,6 +11,8 @@ from duly.cli.db import judge
 from duly.store.schema import Schema
 from tests.cli.conftest import answer, error
 
+pytestmark = pytest.mark.untouched
+
 
 def test_migrate_sets_up_an_empty_database(cli, folder, url):
     before = cli("db", "status", "--url", url, "--json")

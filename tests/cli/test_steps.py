@@ -5,14 +5,16 @@ import json
 import pytest
 
 import duly
+from duly import Retry
 from duly.errors import AttemptTimedOut
+from tests.servers.processes import wait_until
 
 
 @pytest.fixture
 def interrupted(app):
     """A run whose first attempt was struck in a step that must not begin twice."""
 
-    @app.task(name="charge-order", retries=1)
+    @app.task(name="charge-order", retries=Retry(1, base=0))
     def charge_order() -> str:
         duly.step("prepare", int)
         return duly.step("charge", strike, on_crash="hold")
@@ -24,8 +26,9 @@ def interrupted(app):
 
     run = charge_order.enqueue()
     with app.worker():
-        while run.refresh().state != "interrupted":
-            assert not run.is_final
+        wait_until(
+            lambda: run.refresh().state == "interrupted", seconds=20, what="it is interrupted"
+        )
     return run
 
 

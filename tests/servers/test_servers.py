@@ -137,6 +137,7 @@ def test_pgbouncer_gives_a_client_a_server_for_one_transaction_only(pgbouncer):
 
 
 @pytest.mark.pgbouncer
+@pytest.mark.untouched
 def test_every_kind_of_store_url_names_a_store_that_answers(store_url, store_kind):
     if store_kind.startswith("sqlite"):
         with closing(sqlite3.connect(store_url.removeprefix("sqlite:///"))) as connection:

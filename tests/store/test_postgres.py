@@ -4,7 +4,6 @@ What both databases promise is tested once for both, in `conformance`.
 """
 
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -21,7 +20,6 @@ from duly.store.postgres.connection import HOT
 from duly.store.postgres.enqueue import SQL as ENQUEUE
 from duly.store.postgres.settle import SQL as SETTLE
 from duly.store.postgres.settle import _endings
-from tests.servers.postgres import PostgresEndpoint
 from tests.store.conformance.verbs import (
     OTHER_WORKER,
     TIMEOUT,
@@ -47,30 +45,6 @@ from tests.store.postgres_verbs import (
     claim_without_commit,
     wait_for_a_lock,
 )
-
-
-@pytest.fixture
-def url(postgres_server: PostgresEndpoint) -> Iterator[str]:
-    """A fresh database."""
-    url = postgres_server.create_database()
-    yield url
-    postgres_server.drop_database(url)
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[Any]:
-    """A store in it, with a live worker."""
-    with closing(open_store(url)) as store:
-        register(store)
-        yield store
-
-
-@pytest.fixture
-def connection(url: str, store: Any) -> Iterator[psycopg.Connection[Any]]:
-    """A connection of somebody else's to the same database, in transactions of its own."""
-    with closing(psycopg.connect(url)) as connection:
-        yield connection
-
 
 # -- rule 5: claim and recover cannot pass each other --
 

@@ -171,14 +171,6 @@ def proxy(postgres_server: PostgresEndpoint) -> Iterator[CuttingProxy]:
 
 
 @pytest.fixture
-def url(postgres_server: PostgresEndpoint) -> Iterator[str]:
-    """A fresh database."""
-    url = postgres_server.create_database()
-    yield url
-    postgres_server.drop_database(url)
-
-
-@pytest.fixture
 def store(url: str, proxy: CuttingProxy) -> Iterator[Any]:
     """A store whose every connection goes through the proxy."""
     place = urlsplit(url)

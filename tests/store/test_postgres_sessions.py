@@ -19,7 +19,7 @@ from duly.store.postgres.claim import SQL as CLAIM
 from duly.store.postgres.connection import FROZEN, HOT, connect
 from duly.store.postgres.lending import Sessions
 from duly.store.postgres.section import PostgresSection
-from tests.servers.postgres import PostgresEndpoint, PostgresServer
+from tests.servers.postgres import PostgresServer
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import (
     OTHER_WORKER,
@@ -46,29 +46,6 @@ from tests.store.postgres_verbs import (
     claim_without_commit,
     wait_for_a_lock,
 )
-
-
-@pytest.fixture
-def url(postgres_server: PostgresEndpoint) -> Iterator[str]:
-    """A fresh database."""
-    url = postgres_server.create_database()
-    yield url
-    postgres_server.drop_database(url)
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[Any]:
-    """A store in it, with a live worker."""
-    with closing(open_store(url)) as store:
-        register(store)
-        yield store
-
-
-@pytest.fixture
-def connection(url: str, store: Any) -> Iterator[psycopg.Connection[Any]]:
-    """A connection of somebody else's to the same database, in transactions of its own."""
-    with closing(psycopg.connect(url)) as connection:
-        yield connection
 
 
 @contextmanager

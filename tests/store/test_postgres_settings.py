@@ -15,7 +15,6 @@ from duly.store.ops import Settled
 from duly.store.postgres.columns import optional_texts, texts
 from duly.store.postgres.connection import HOT, connect
 from tests.servers.pgbouncer import PgBouncer
-from tests.servers.postgres import PostgresEndpoint
 from tests.store.conformance.verbs import (
     TIMEOUT,
     WORKER,
@@ -31,22 +30,6 @@ from tests.store.conformance.verbs import (
     success,
     tick,
 )
-
-
-@pytest.fixture
-def url(postgres_server: PostgresEndpoint) -> Iterator[str]:
-    """A fresh database."""
-    url = postgres_server.create_database()
-    yield url
-    postgres_server.drop_database(url)
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[Any]:
-    """A store in it, with a live worker."""
-    with closing(open_store(url)) as store:
-        register(store)
-        yield store
 
 
 @pytest.fixture

@@ -1,42 +1,10 @@
 """Suspending and waking meet on PostgreSQL: whoever comes second sees the first."""
 
-from collections.abc import Iterator
-from contextlib import closing
-from typing import Any
-
-import psycopg
-import pytest
-
-from duly.store.opening import open_store
 from duly.store.postgres.steps import SQL
 from duly.store.step_ops import BeginStep, SendEvent, WakeRuns
-from tests.servers.postgres import PostgresEndpoint
 from tests.store.conformance.test_steps import suspend
-from tests.store.conformance.verbs import claimed_ids, enqueue_and_claim, register, tick
+from tests.store.conformance.verbs import claimed_ids, enqueue_and_claim, tick
 from tests.store.postgres_verbs import InBackground, wait_for_a_lock
-
-
-@pytest.fixture
-def url(postgres_server: PostgresEndpoint) -> Iterator[str]:
-    """A fresh database."""
-    url = postgres_server.create_database()
-    yield url
-    postgres_server.drop_database(url)
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[Any]:
-    """A store with a worker on it."""
-    with closing(open_store(url)) as store:
-        register(store)
-        yield store
-
-
-@pytest.fixture
-def connection(url: str, store: Any) -> Iterator[psycopg.Connection[Any]]:
-    """A connection that does one side of it by hand."""
-    with psycopg.connect(url) as connection:
-        yield connection
 
 
 def test_a_suspension_waits_for_the_event_that_is_being_sent(url, store, connection):

@@ -6,10 +6,9 @@ from contextlib import contextmanager
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
 
 from duly.cli import demo_schedules
+from duly.cli.demo_tables import NO_FAULT, Line, tabulate, told
 from duly.cli.output import print_json, print_note
 from duly.cli.session import Session, pass_session, shared_options
 from duly.clock import monotonic
@@ -145,40 +144,33 @@ def _lines(say: Callable[[str], None], what: str, *, freezes: bool) -> Watch:
 
 
 def _show(console: Console, result: Result) -> None:
-    rows = (*result.rows, total(result.rows))
-    table = Table(
-        title="Counted by what the orders did, in a ledger apart from duly's tables",
-        title_justify="left",
-        title_style="",
-    )
-    table.add_column("")
-    for row in rows:
-        table.add_column(row.kind, justify="right", style="bold" if row is rows[-1] else "")
-    lines: list[tuple[str, Callable[[Row], int], str]] = [
-        ("enqueued", lambda row: row.enqueued, ""),
-        ("succeeded", lambda row: row.succeeded, "green"),
-        ("interrupted, waiting for a person", lambda row: row.interrupted, "magenta"),
-        ("dead by the crash limit", lambda row: row.dead, "yellow"),
-        ("lost", lambda row: row.lost, "red"),
-        ("duplicated", lambda row: row.duplicated, "red"),
-        ("repeated after a crash, as allowed", lambda row: row.again, "yellow"),
+    lines: list[Line[Row]] = [
+        Line("enqueued", lambda row: row.enqueued),
+        Line("succeeded", lambda row: row.succeeded, "green"),
+        Line(
+            "interrupted, waiting for a person",
+            lambda row: row.interrupted,
+            "magenta",
+            is_shown_empty=False,
+        ),
+        Line("dead by the crash limit", lambda row: row.dead, "yellow", is_shown_empty=False),
+        Line("lost", lambda row: row.lost, "red", NO_FAULT),
+        Line("duplicated", lambda row: row.duplicated, "red", NO_FAULT),
+        Line(
+            "repeated after a crash, as allowed",
+            lambda row: row.again,
+            "yellow",
+            is_shown_empty=False,
+        ),
     ]
-    for title, value, style in lines:
-        numbers = [value(row) for row in rows]
-        if any(numbers) or title in {"lost", "duplicated"}:
-            cells = [Text(f"{n:,}", style=style if n else _of_zero(title)) for n in numbers]
-            table.add_row(title, *cells)
-    table.add_section()
-    table.add_row("kill -9", *[""] * len(result.rows), f"{result.kills:,}")
-    table.add_row("freezes past the lease", *[""] * len(result.rows), f"{result.freezes:,}")
-    table.add_row("zombies refused", *[""] * len(result.rows), f"{result.zombies:,}")
-    console.print(table)
+    strikes = {
+        "kill -9": result.kills,
+        "freezes past the lease": result.freezes,
+        "zombies refused": result.zombies,
+    }
+    console.print(tabulate("orders", (*result.rows, total(result.rows)), lines, strikes))
     for line in _explanations(result):
         console.print(line, soft_wrap=not console.is_terminal)
-
-
-def _of_zero(title: str) -> str:
-    return "bold green" if title in {"lost", "duplicated"} else "dim"
 
 
 def _explanations(result: Result) -> Iterator[str]:
@@ -197,9 +189,6 @@ def _explanations(result: Result) -> Iterator[str]:
             f"effect; not run again before a person says so (duly dead): "
             f"{shown}{f' and {more} more' if more > 0 else ''}"
         )
-    behind = result.database
-    name = "SQLite" if behind["kind"] == "sqlite" else "PostgreSQL"
-    where = f"{name} {behind['version']} ({behind['journal']})"
-    yield f"{where}, {result.seconds} s, seed {result.seed}"
+    yield told(result.database, result.seconds, result.seed)
     if not result.holds:
         yield "[bold red]Orders were lost or doubled: this is a bug in duly.[/]"

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from duly.clock import monotonic
 from duly.prove import workload
+from duly.prove.counts import document, sums
 from duly.prove.demo import Moment, Watch, stop_on
 from duly.prove.feeding import waiting
 from duly.prove.history import Due, FiringAtEnd
@@ -83,16 +84,12 @@ class Result(NamedTuple):
 
     def document(self) -> dict[str, Any]:
         """Return it for programs."""
-        return self._asdict() | {
-            "rows": [row._asdict() for row in self.rows],
-            "total": total(self.rows)._asdict(),
-            "holds": self.holds,
-        }
+        return document(self, self.rows, total(self.rows))
 
 
 def total(rows: tuple[Row, ...]) -> Row:
     """Add the kinds up."""
-    return Row("all", *(sum(column) for column in zip(*(row[1:] for row in rows), strict=True)))
+    return Row("all", *sums(rows))
 
 
 def run_schedule_demo(url: str, folder: Path, watch: Watch, *, seconds: float, seed: int) -> Result:

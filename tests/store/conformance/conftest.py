@@ -1,8 +1,8 @@
 """The store that every test of this folder runs on, once per kind, and what belongs to it.
 
 On SQLite that is a fresh file. On PostgreSQL creating a database takes longer than most tests, so
-each kind has one that is emptied before every test; its clock only goes on. A test that needs an
-untouched database asks for `store_url` instead.
+each kind has one that is emptied before every test; its clock only goes on. A test that needs one
+of its own asks for `store_url` instead.
 """
 
 from collections.abc import Callable, Iterator

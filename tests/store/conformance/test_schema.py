@@ -13,6 +13,8 @@ from tests.store.conformance.verbs import at_once, enqueue_one, listed_ids
 
 STEP = "CREATE TABLE duly_probe (id integer);"
 
+pytestmark = pytest.mark.untouched
+
 
 @pytest.fixture
 def store(store_url):

@@ -15,7 +15,8 @@ from duly.prove.trial import Trial
 
 REPETITIONS = 20
 _STRIKE_SECONDS = 60.0
-_STUCK_SECONDS = 4.0
+_STUCK_SECONDS = 2.0
+_LATEST_HIT = 4
 _LOOK_SECONDS = 0.02
 _PRODUCED = 40
 _KEEPER_VERBS = ("beat", "recover")
@@ -41,7 +42,7 @@ def strike_workers(trial: Trial, points: Sequence[str]) -> None:
     """Let workers die one after the other, each at the next point of a plan."""
     wanted = Counter(points)
     file = trial.folder / "plan.txt"
-    _plan(trial, file, wanted)
+    _plan(trial, file, wanted, latest_hit=_LATEST_HIT)
     doomed = trial.start_tree(
         app="duly.prove.doomed:app", processes=3, environment={PLAN_VARIABLE: str(file)}
     )
@@ -54,8 +55,9 @@ def strike_workers(trial: Trial, points: Sequence[str]) -> None:
             known, last = made, monotonic()
         elif monotonic() - last > _STUCK_SECONDS:
             # A worker for a single suspect may end before it comes to its point, and a point that
-            # is rarely passed may wait for long: deal the rest out again, to new workers.
-            _plan(trial, file, left)
+            # is rarely passed may wait for long: deal the rest out again, to new workers, each
+            # for the first time that it comes there.
+            _plan(trial, file, left, latest_hit=1)
             for child in doomed.children():
                 if child.is_registered:
                     kill_child(doomed, child)
@@ -70,8 +72,8 @@ def strike_workers(trial: Trial, points: Sequence[str]) -> None:
     ]
 
 
-def _plan(trial: Trial, file: Path, wanted: Counter[str]) -> None:
-    plan = [f"{name}@{trial.random.randint(1, 4)}" for name in wanted.elements()]
+def _plan(trial: Trial, file: Path, wanted: Counter[str], *, latest_hit: int) -> None:
+    plan = [f"{name}@{trial.random.randint(1, latest_hit)}" for name in wanted.elements()]
     trial.random.shuffle(plan)
     file.write_text("".join(f"{line}\n" for line in plan))
 

@@ -72,6 +72,8 @@ class Hints:
         def end() -> None:
             ending.set()
             self._here.remove(woken)
+            # Or whoever stops would wait until the listener looks at the file again.
+            _poke(path)
             thread.join()
             receiver.close()
             with contextlib.suppress(OSError):
@@ -97,7 +99,8 @@ class Hints:
             else:
                 seen = self._look()
             changed = False
-            woken()
+            if not ending.is_set():
+                woken()
 
     def _look(self) -> list[int]:
         found = []
@@ -123,6 +126,12 @@ class Hints:
                 if name.endswith(".sock") and not name.endswith(mine)
             ]
         return self._sockets
+
+
+def _poke(path: str) -> None:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.setblocking(False)  # noqa: FBT003 - the standard library's
+        sender.sendto(b"!", path)
 
 
 _folders: dict[Path, int] = {}

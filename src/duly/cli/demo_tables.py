@@ -1,0 +1,59 @@
+"""The table that every demo ends with: what was counted for each kind of work and in all."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from rich.table import Table
+from rich.text import Text
+
+NO_FAULT = "bold green"
+
+
+class Kind(Protocol):
+    """Numbers of one kind of work."""
+
+    @property
+    def kind(self) -> str: ...
+
+
+Row = TypeVar("Row", bound=Kind)
+
+
+class Line(NamedTuple, Generic[Row]):
+    """One line of the table: a number of every row, and how it looks."""
+
+    title: str
+    value: Callable[[Row], int]
+    style: str = ""
+    style_of_zero: str = "dim"
+    is_shown_empty: bool = True
+
+
+def tabulate(
+    what: str, rows: Sequence[Row], lines: Sequence[Line[Row]], strikes: Mapping[str, int]
+) -> Table:
+    """Lay the rows out as columns, the last one being their sum, with the strikes below it."""
+    table = Table(
+        title=f"Counted by what the {what} did, in a ledger apart from duly's tables",
+        title_justify="left",
+        title_style="",
+    )
+    table.add_column("")
+    for row in rows:
+        table.add_column(row.kind, justify="right", style="bold" if row is rows[-1] else "")
+    for line in lines:
+        numbers = [line.value(row) for row in rows]
+        if any(numbers) or line.is_shown_empty:
+            styles = [line.style if number else line.style_of_zero for number in numbers]
+            cells = [Text(f"{n:,}", style=style) for n, style in zip(numbers, styles, strict=True)]
+            table.add_row(line.title, *cells)
+    table.add_section()
+    for title, number in strikes.items():
+        table.add_row(title, *[""] * (len(rows) - 1), f"{number:,}")
+    return table
+
+
+def told(database: Mapping[str, str], seconds: float, seed: int) -> str:
+    """Say where it ran, how long, and how to repeat it."""
+    name = "SQLite" if database["kind"] == "sqlite" else "PostgreSQL"
+    return f"{name} {database['version']} ({database['journal']}), {seconds} s, seed {seed}"

@@ -1,0 +1,32 @@
+"""What a demo counted: a row of numbers for each kind of work, and their sums."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+
+class Named(Protocol):
+    """A named tuple, with its fields by name."""
+
+    def _asdict(self) -> dict[str, Any]: ...
+
+
+class Judged(Named, Protocol):
+    """What a demo came to, and whether it is as promised."""
+
+    @property
+    def holds(self) -> bool: ...
+
+
+def sums(rows: Iterable[tuple[Any, ...]]) -> Iterator[int]:
+    """Add up what follows the kind in every row."""
+    _kinds, *columns = zip(*rows, strict=True)
+    return map(sum, columns)
+
+
+def document(result: Judged, rows: Sequence[Named], total: Named) -> dict[str, Any]:
+    """Return what a demo came to, for programs."""
+    return result._asdict() | {
+        "rows": [row._asdict() for row in rows],
+        "total": total._asdict(),
+        "holds": result.holds,
+    }
