@@ -12,7 +12,9 @@ from duly.actor import acting
 from duly.api.dead import Dead
 from duly.api.queues import Queues, Workers
 from duly.api.runs import Runs
+from duly.callers import Connection, aconverse, converse
 from duly.carrier import Carrier
+from duly.context import joined
 from duly.core.key import check_key, check_name
 from duly.core.payload import CallCodec, encode_value
 from duly.core.retry import NO_RETRIES, Retry
@@ -211,18 +213,32 @@ class Duly:
         (known,) = self.store.apply([ResetKey(name, check_key(key), acting(actor))])
         return bool(known)
 
-    def send_event(self, name: str, payload: object = None) -> bool:
+    def send_event(
+        self, name: str, payload: object = None, *, connection: Connection = None
+    ) -> bool:
         """Say that something has happened; runs that `wait_for` it go on.
 
-        Return whether it is news: the first word counts, and later ones change nothing.
+        Return whether it is news: the first word counts, and later ones change nothing. On a
+        connection of the caller's own, or in the transaction of the body that calls, it is said if
+        and when that commits.
         """
         op = SendEvent(check_name("event", name), encode_value(payload))
-        (is_news,) = self.store.apply([op])
+        store = self.store
+        if connection is None:
+            connection = joined(store)
+        if connection is not None:
+            return converse(connection, store.send_elsewhere(op))
+        (is_news,) = store.apply([op])
         return bool(is_news)
 
-    async def asend_event(self, name: str, payload: object = None) -> bool:
+    async def asend_event(
+        self, name: str, payload: object = None, *, connection: Connection = None
+    ) -> bool:
         """As `send_event`, without blocking the event loop."""
-        return await asyncio.to_thread(self.send_event, name, payload)
+        if connection is None:
+            return await asyncio.to_thread(self.send_event, name, payload)
+        op = SendEvent(check_name("event", name), encode_value(payload))
+        return await aconverse(connection, self.store.send_elsewhere(op))
 
     def lock(
         self,

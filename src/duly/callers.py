@@ -1,4 +1,4 @@
-"""Enqueueing on a connection of the caller's own: the run exists if that transaction commits.
+"""Writing on a connection of the caller's own: it is done if that transaction commits.
 
 The store leads a dialogue: it yields statements and is sent the first row of each. An adapter only
 carries a statement to one kind of connection and its row back. None of the libraries is imported
@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from duly.errors import BadOption
-from duly.store.ops import Accepted
-from duly.store.protocol import Dialogue, Row, Statement
+from duly.store.protocol import A, Dialogue, Row, Statement
 
 Connection = Any
 """What the libraries have: a connection or a session, and what comes of them."""
@@ -29,11 +28,13 @@ class _Adapter(NamedTuple):
     is_async: bool = False
 
 
-def enqueue_on(connection: Connection, dialogue: Dialogue) -> Accepted:
+def converse(connection: Connection, dialogue: Dialogue[A]) -> A:
     """Lead the dialogue over a connection."""
     adapter = _adapter_of(connection)
     if adapter.is_async:
-        raise BadOption(f"{_named(connection)} is asynchronous: await aenqueue(…), not enqueue(…)")
+        raise BadOption(
+            f"{_named(connection)} is asynchronous: await aenqueue(…) or asend_event(…) instead"
+        )
     execute: Callable[[Any, Statement], Row] = adapter.execute
     try:
         statement = next(dialogue)
@@ -41,15 +42,17 @@ def enqueue_on(connection: Connection, dialogue: Dialogue) -> Accepted:
             _check(adapter, connection, statement)
             statement = dialogue.send(execute(connection, statement))
     except StopIteration as answer:
-        return _accepted(answer)
+        found: A = answer.value
+        return found
 
 
-async def aenqueue_on(connection: Connection, dialogue: Dialogue) -> Accepted:
+async def aconverse(connection: Connection, dialogue: Dialogue[A]) -> A:
     """Lead the dialogue over an asynchronous connection."""
     adapter = _adapter_of(connection)
     if not adapter.is_async:
         raise BadOption(
-            f"{_named(connection)} blocks the event loop: call enqueue(…), in a thread if need be"
+            f"{_named(connection)} blocks the event loop: call enqueue(…) or send_event(…), in a "
+            f"thread if need be"
         )
     execute: Callable[[Any, Statement], Awaitable[Row]] = adapter.execute
     try:
@@ -58,12 +61,8 @@ async def aenqueue_on(connection: Connection, dialogue: Dialogue) -> Accepted:
             _check(adapter, connection, statement)
             statement = dialogue.send(await execute(connection, statement))
     except StopIteration as answer:
-        return _accepted(answer)
-
-
-def _accepted(answer: StopIteration) -> Accepted:
-    found: Accepted = answer.value
-    return found
+        found: A = answer.value
+        return found
 
 
 def _adapter_of(connection: object) -> _Adapter:

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, Generic, Never, ParamSpec, TypeVar
 
-from duly.callers import Connection, aenqueue_on, enqueue_on
+from duly.callers import Connection, aconverse, converse
 from duly.clock import new_id
 from duly.context import joined
 from duly.core.key import check_key, check_name, check_tags
@@ -190,7 +190,7 @@ class Bound(Generic[P, R]):
         if self._connection is None:
             return await aaccept(self._host, call)
         dialogue = self._host.store.enqueue_elsewhere(call.op)
-        return _accepted(self._host, call, await aenqueue_on(self._connection, dialogue))
+        return _accepted(self._host, call, await aconverse(self._connection, dialogue))
 
 
 _enqueue = from_fields(Enqueue)
@@ -209,7 +209,7 @@ def accept(host: Host, calls: Sequence[Call[R]]) -> list[Run[R]]:
 
 
 def _accept_on(connection: Connection, host: Host, call: Call[R]) -> Run[R]:
-    return _accepted(host, call, enqueue_on(connection, host.store.enqueue_elsewhere(call.op)))
+    return _accepted(host, call, converse(connection, host.store.enqueue_elsewhere(call.op)))
 
 
 def accept_many(host: Host, calls: Iterable[Call[R]]) -> list[Run[R]]:

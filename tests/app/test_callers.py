@@ -17,7 +17,7 @@ from psycopg.rows import dict_row
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from duly import BadOption, Duly, KeyConflict
+from duly import BadOption, Duly, KeyConflict, wait_for
 from duly.errors import StoreRefused
 
 SECONDS = 20
@@ -183,6 +183,19 @@ def send(app: Duly):
     return send
 
 
+@pytest.fixture
+def waiter(app):
+    """A run that sleeps until somebody has paid."""
+
+    @app.task
+    def waiting() -> int:
+        return wait_for("paid", timeout=3600)
+
+    run = waiting.enqueue()
+    app.worker().drain()
+    return run
+
+
 @pytest.mark.parametrize("library", SYNC)
 def test_a_run_exists_if_its_transaction_commits(app, send, store_url, library):
     with library(store_url) as caller:
@@ -201,6 +214,44 @@ def test_a_run_exists_if_its_transaction_commits(app, send, store_url, library):
     app.worker().drain()
     assert kept.result(timeout=SECONDS) == 2
     assert later.refresh().state == "queued"
+
+
+@pytest.mark.parametrize("library", SYNC)
+def test_an_event_is_sent_if_its_transaction_commits(app, waiter, store_url, library):
+    with library(store_url) as caller:
+        assert app.send_event("paid", 1, connection=caller.connection)
+        caller.rollback()
+    app.worker().drain()
+    assert waiter.refresh().state == "queued"
+
+    with library(store_url) as caller:
+        assert app.send_event("paid", 2, connection=caller.connection)
+        assert not app.send_event("paid", 3, connection=caller.connection)
+        caller.commit()
+
+    app.worker().drain()
+    assert waiter.result(timeout=SECONDS) == 2
+
+
+@pytest.mark.parametrize("library", EVERYWHERE)
+def test_an_event_on_an_asynchronous_connection_too(app, waiter, store_url, library):
+    asyncio.run(sends(app, library(store_url)))
+    app.worker().drain()
+    assert waiter.result(timeout=SECONDS) == 2
+
+
+@pytest.mark.stores("postgres")
+@pytest.mark.parametrize("library", ON_POSTGRES)
+def test_and_on_asynchronous_drivers(app, waiter, store_url, library):
+    asyncio.run(sends(app, library(store_url)))
+    app.worker().drain()
+    assert waiter.result(timeout=SECONDS) == 2
+
+
+async def sends(app, opened) -> None:
+    async with opened as caller:
+        assert await app.asend_event("paid", 2, connection=caller.connection)
+        await caller.commit()
 
 
 @pytest.mark.parametrize("library", EVERYWHERE)

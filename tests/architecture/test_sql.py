@@ -71,6 +71,7 @@ ONE_DIALECT = {
             "schedules.live",
             "schedules.lock_name",
             "steps.lock_event",
+            "steps.rouse_waiting_and_hint",
             "steps.lock_waits",
         ],
         ONE_WRITER,

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from duly import BadOption, Duly, Retry, current
+from duly import BadOption, Duly, Retry, current, wait_for
 from duly.context import RunContext
 from duly.runtime.runners.process_child import PipePort
 from tests.runtime.ledger import rows, write
@@ -44,6 +44,29 @@ class TestJoining:
         assert len(app.runs.list(task=other, limit=5)) == min(5, len(set(children)))
         assert app.runs.get(children[0]).state == "succeeded"
         assert rows(tables) == [(run.id, 2)]
+
+    def test_events_are_sent_if_the_body_succeeds(self, app, tables):
+        @app.task
+        def waiting() -> str:
+            return wait_for("paid", timeout=3600)
+
+        @app.task(transaction=True, retries=Retry(1, base=0))
+        def pay() -> list[bool]:
+            write()
+            said = [app.send_event("paid", attempt) for attempt in (current().attempt, 9)]
+            if current().attempt == 1:
+                raise OSError("once more")
+            return said
+
+        waiter = waiting.enqueue()
+        app.worker().drain(timeout=20)
+        assert waiter.refresh().state == "queued"
+        run = pay.enqueue()
+        app.worker().drain(timeout=20)
+
+        assert run.result(timeout=5) == [True, False]
+        assert rows(tables) == [(run.id, 2)]
+        assert waiter.result(timeout=5) == 2
 
     @pytest.mark.usefixtures("tables")
     def test_nobody_sees_them_before(self, app):

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from duly.callers import enqueue_on
+from duly.callers import converse
 from duly.errors import StoreUnavailable
 from duly.store.opening import open_store
 from duly.store.ops import Enqueue, RecoverOrphans, Settled
@@ -128,7 +128,7 @@ def test_orphans_that_somebody_else_recovers_are_left_to_him(store, connection):
 
 def enqueue_in(connection: psycopg.Connection[Any], store: Any, op: Enqueue) -> tuple[Any, ...]:
     """Enqueue on a connection of the caller's."""
-    return enqueue_on(connection, store.enqueue_elsewhere(op))
+    return converse(connection, store.enqueue_elsewhere(op))
 
 
 def test_an_open_transaction_with_a_key_holds_up_nothing_else(store, connection):

@@ -1,7 +1,7 @@
 """What the engine asks of a store: ops that write, queries that read."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from duly.core.record import (
     Act,
@@ -22,7 +22,7 @@ from duly.errors import TransactionTooLong
 from duly.store.guard_ops import GuardOp
 from duly.store.ops import Accepted, Enqueue, Op, Settle, Settled
 from duly.store.schema import MigratableStore
-from duly.store.step_ops import EndStep
+from duly.store.step_ops import EndStep, SendEvent
 
 
 class RunFilter(NamedTuple):
@@ -93,8 +93,9 @@ class Statement(NamedTuple):
 
 
 Row = Sequence[Any] | None
-Dialogue = Generator[Statement, Row, Accepted]
-"""Yields the statements of an enqueue one after the other and is sent the first row of each."""
+A = TypeVar("A")
+Dialogue = Generator[Statement, Row, A]
+"""Yields the statements of a write one after the other and is sent the first row of each."""
 
 
 class Inspector(Protocol):
@@ -229,8 +230,12 @@ class Store(Inspector, MigratableStore, Protocol):
         """Say whether hints of other processes reach a listener here just now."""
         ...
 
-    def enqueue_elsewhere(self, op: Enqueue) -> Dialogue:
+    def enqueue_elsewhere(self, op: Enqueue) -> Dialogue[Accepted]:
         """Accept a run on a connection that is not ours; it exists if its transaction commits."""
+        ...
+
+    def send_elsewhere(self, op: SendEvent) -> Dialogue[bool]:
+        """Send an event on a connection that is not ours; it is sent if its transaction commits."""
         ...
 
     def close(self) -> None: ...

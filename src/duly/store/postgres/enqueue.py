@@ -13,7 +13,7 @@ from duly.store.postgres.columns import flags, numbers, optional_numbers, option
 from duly.store.postgres.connection import Line, Session
 from duly.store.postgres.failures import is_fatal
 from duly.store.postgres.wakeup import Hints
-from duly.store.protocol import Dialogue, Statement
+from duly.store.protocol import Dialogue, Row, Statement
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "enqueue")
@@ -97,7 +97,17 @@ def insert(session: Session, ops: Sequence[Enqueue]) -> None:
     session.execute(*_insertion(ops, again=True))
 
 
-def enqueue_elsewhere(op: Enqueue, database: str) -> Dialogue:
+def check_database(found: Row, database: str) -> None:
+    """Refuse a connection to another database."""
+    assert found is not None  # noqa: S101 - every such statement returns one row
+    if found[0] != database:
+        raise StoreRefused(
+            f"this connection is to database {found[0]!r}, and runs are kept in {database!r}; roll "
+            f"its transaction back, and keep both in one database or leave connection= out"
+        )
+
+
+def enqueue_elsewhere(op: Enqueue, database: str) -> Dialogue[Accepted]:
     """Accept a run on a connection that is not ours, but to the same database."""
     parameters: dict[str, Any] = op._asdict()
     key = parameters.pop("key")
@@ -108,12 +118,8 @@ def enqueue_elsewhere(op: Enqueue, database: str) -> Dialogue:
         "active_only": key and key.active_only,
     }
     found = yield Statement("postgresql", SQL["enqueue_in_callers_transaction"], parameters)
-    assert found is not None  # noqa: S101 - the function returns one row
-    if found[0] != database:
-        raise StoreRefused(
-            f"this connection is to database {found[0]!r}, and runs are kept in {database!r}; roll "
-            f"its transaction back, and keep both in one database or enqueue without connection="
-        )
+    check_database(found, database)
+    assert found is not None  # noqa: S101 - as it says
     return Accepted(*found[1:])
 
 

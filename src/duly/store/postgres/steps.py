@@ -6,7 +6,10 @@ from typing import Any
 from duly.core.record import StepRecord
 from duly.store.postgres.columns import is_run_id, texts
 from duly.store.postgres.connection import Session
+from duly.store.postgres.enqueue import SQL as ENQUEUE
+from duly.store.postgres.enqueue import check_database
 from duly.store.postgres.operate import record_act
+from duly.store.protocol import Dialogue, Statement
 from duly.store.statements import load
 from duly.store.step_ops import (
     BeginStep,
@@ -63,9 +66,20 @@ def send_event(session: Session, op: SendEvent) -> bool:
     """Say that something has happened; the first word counts."""
     place = op._asdict()
     session.execute(SQL["lock_event"], place)
-    is_news = bool(session.execute(SQL["send"], place).rowcount)
+    is_news = bool(session.execute(SQL["send"], place).fetchall())
     session.execute(SQL["rouse_waiting"], place)
     return is_news
+
+
+def send_elsewhere(op: SendEvent, database: str) -> Dialogue[bool]:
+    """Say it on a connection that is not ours, but to the same database."""
+    found = yield Statement("postgresql", ENQUEUE["database"], {})
+    check_database(found, database)
+    place = op._asdict()
+    yield Statement("postgresql", SQL["lock_event"], place)
+    news = yield Statement("postgresql", SQL["send"], place)
+    yield Statement("postgresql", SQL["rouse_waiting_and_hint"], place)
+    return news is not None
 
 
 def wake(session: Session, op: WakeRuns) -> int:

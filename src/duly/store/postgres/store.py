@@ -14,8 +14,8 @@ from duly.errors import StoreError
 from duly.shield import shielded
 from duly.store.committer import Done
 from duly.store.migrator import OLDEST_CODE
-from duly.store.ops import Enqueue, Op
-from duly.store.postgres import enqueue
+from duly.store.ops import Accepted, Enqueue, Op
+from duly.store.postgres import enqueue, steps
 from duly.store.postgres.address import Address
 from duly.store.postgres.connection import Session, connect
 from duly.store.postgres.failures import is_fatal, translated
@@ -27,6 +27,7 @@ from duly.store.postgres.section import PostgresSection
 from duly.store.postgres.writers import Writers
 from duly.store.protocol import Dialogue
 from duly.store.schema import Migration, Schema
+from duly.store.step_ops import SendEvent
 
 PACKAGE = "duly.store.postgres"
 
@@ -80,11 +81,18 @@ class PostgresStore(PostgresInspector):
         """Return a transaction for the body of a run."""
         return PostgresSection(self._address, self._here().sections, seconds)
 
-    def enqueue_elsewhere(self, op: Enqueue) -> Dialogue:
+    def enqueue_elsewhere(self, op: Enqueue) -> Dialogue[Accepted]:
         """Accept a run on a connection that is not ours; it exists if its transaction commits."""
+        return enqueue.enqueue_elsewhere(op, self._database_name())
+
+    def send_elsewhere(self, op: SendEvent) -> Dialogue[bool]:
+        """Send an event on a connection that is not ours; it is sent if its transaction commits."""
+        return steps.send_elsewhere(op, self._database_name())
+
+    def _database_name(self) -> str:
         if self._database is None:
             ((self._database,),) = self._query(enqueue.SQL["database"], {})
-        return enqueue.enqueue_elsewhere(op, str(self._database))
+        return str(self._database)
 
     # -- reading --
 

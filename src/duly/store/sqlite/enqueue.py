@@ -8,7 +8,7 @@ from typing import Any
 
 from duly.core.record import from_fields
 from duly.errors import StoreRefused, StoreUnavailable
-from duly.store.ops import Accepted, Enqueue, Op
+from duly.store.ops import Accepted, Enqueue, Key, Op
 from duly.store.protocol import Dialogue, Statement
 from duly.store.sqlite.bulk import execute_rows
 from duly.store.statements import load
@@ -26,7 +26,7 @@ def enqueue(cursor: sqlite3.Cursor, ops: Sequence[Enqueue], now: int) -> list[Ac
     answers: list[Accepted] = []
     for op in ops:
         if op.key is not None:
-            answer = _take_key(cursor, op, now)
+            answer = _take_key(cursor, op, op.key, now)
             answers.append(answer)
             if not answer.new:
                 continue
@@ -71,15 +71,20 @@ def enqueue_one(connection: sqlite3.Connection, op: Any, now: int) -> Accepted: 
     return _accepted((op[0], True, False))
 
 
-def enqueue_elsewhere(op: Enqueue, path: Path, now: int) -> Dialogue:
-    """Accept a run on a connection that is not ours."""
+def check_place(path: Path) -> Dialogue[None]:
+    """Refuse a connection to another file."""
     found = yield Statement("sqlite", SQL["place"], {})
     file = found[0] if found else ""
     if not file or not path.samefile(file):
         raise StoreRefused(
             f"this connection is to {file or 'a database in memory'}, and runs are kept in {path}; "
-            f"keep both in one file, or enqueue without connection="
+            f"keep both in one file, or leave connection= out"
         )
+
+
+def enqueue_elsewhere(op: Enqueue, path: Path, now: int) -> Dialogue[Accepted]:
+    """Accept a run on a connection that is not ours."""
+    yield from check_place(path)
     key = op.key
     row = {
         "run_id": op.run_id,
@@ -110,10 +115,7 @@ def enqueue_elsewhere(op: Enqueue, path: Path, now: int) -> Dialogue:
     return Accepted(run_id, new=False, conflict=fingerprint != key.fingerprint)
 
 
-def _take_key(cursor: sqlite3.Cursor, op: Enqueue, now: int) -> Accepted:
-    key = op.key
-    if key is None:
-        return Accepted(op.run_id)
+def _take_key(cursor: sqlite3.Cursor, op: Enqueue, key: Key, now: int) -> Accepted:
     place = {"task": op.task, "key": key.text}
     taken = cursor.execute(
         SQL["take_key"],

@@ -1,9 +1,12 @@
 """Steps of runs, and events that they wait for."""
 
 import sqlite3
+from pathlib import Path
 from typing import Any
 
 from duly.core.record import StepRecord
+from duly.store.protocol import Dialogue, Statement
+from duly.store.sqlite.enqueue import check_place
 from duly.store.sqlite.operate import record_act
 from duly.store.statements import load
 from duly.store.step_ops import (
@@ -51,9 +54,18 @@ def forget(cursor: sqlite3.Cursor, op: ForgetStep, _now: int) -> bool:
 def send_event(cursor: sqlite3.Cursor, op: SendEvent, now: int) -> bool:
     """Say that something has happened; the first word counts."""
     place = op._asdict() | {"now": now}
-    is_news = bool(cursor.execute(SQL["send"], place).rowcount)
+    is_news = cursor.execute(SQL["send"], place).fetchone() is not None
     cursor.execute(SQL["rouse_waiting"], place)
     return is_news
+
+
+def send_elsewhere(op: SendEvent, path: Path, now: int) -> Dialogue[bool]:
+    """Say it on a connection that is not ours."""
+    yield from check_place(path)
+    place = op._asdict() | {"now": now}
+    news = yield Statement("sqlite", SQL["send"], place)
+    yield Statement("sqlite", SQL["rouse_waiting"], place)
+    return news is not None
 
 
 def wake(cursor: sqlite3.Cursor, op: WakeRuns, now: int) -> int:

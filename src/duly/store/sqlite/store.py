@@ -16,7 +16,7 @@ from duly.store.migrator import OLDEST_CODE
 from duly.store.ops import Accepted, Enqueue, Op, Settle
 from duly.store.protocol import Dialogue
 from duly.store.schema import Migration, Schema
-from duly.store.sqlite import enqueue
+from duly.store.sqlite import enqueue, steps
 from duly.store.sqlite.connection import (
     WriteLock,
     check_place,
@@ -43,6 +43,7 @@ from duly.store.sqlite.verbs import (
     requeues,
 )
 from duly.store.sqlite.wakeup import Hints
+from duly.store.step_ops import SendEvent
 
 PACKAGE = "duly.store.sqlite"
 
@@ -206,7 +207,11 @@ class SqliteStore(SqliteInspector):
         """Return a transaction for the body of a run."""
         return SqliteSection(self, seconds)
 
-    def enqueue_elsewhere(self, op: Enqueue) -> Dialogue:
+    def send_elsewhere(self, op: SendEvent) -> Dialogue[bool]:
+        """Send an event on a connection that is not ours; it is sent if its transaction commits."""
+        return steps.send_elsewhere(op, self.path, self.now())
+
+    def enqueue_elsewhere(self, op: Enqueue) -> Dialogue[Accepted]:
         """Accept a run on a connection that is not ours; it exists if its transaction commits."""
         return enqueue.enqueue_elsewhere(op, self.path, self.now())
 

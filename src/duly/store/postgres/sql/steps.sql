@@ -73,6 +73,7 @@ SELECT pg_advisory_xact_lock(duly_wait_lock(%(name)s))
 -- :name send
 INSERT INTO duly_events (name, payload, sent_at) VALUES (%(name)s, %(payload)s, duly_now())
     ON CONFLICT (name) DO NOTHING
+RETURNING 1
 
 -- :name rouse_waiting
 UPDATE duly_waiting
@@ -80,6 +81,18 @@ UPDATE duly_waiting
  WHERE id IN (SELECT run_id FROM duly_steps
                WHERE kind = 'wait' AND NOT done AND awaited = %(name)s)
    AND due_at > duly_now() AND parked IS NULL
+
+-- :name rouse_waiting_and_hint
+-- The same in a transaction that is not ours; the hint goes out with its commit.
+WITH roused AS (
+    UPDATE duly_waiting
+       SET due_at = duly_now()
+     WHERE id IN (SELECT run_id FROM duly_steps
+                   WHERE kind = 'wait' AND NOT done AND awaited = %(name)s)
+       AND due_at > duly_now() AND parked IS NULL
+    RETURNING 1
+)
+SELECT pg_notify(duly_channel(), '') FROM (SELECT 1 FROM roused LIMIT 1) AS _
 
 -- :name wake
 UPDATE duly_waiting

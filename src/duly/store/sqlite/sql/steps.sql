@@ -52,6 +52,7 @@ SELECT EXISTS (SELECT 1 FROM duly_awake WHERE run_id = :run_id AND name = :name)
 -- :name send
 INSERT INTO duly_events (name, payload, sent_at) VALUES (:name, :payload, :now)
     ON CONFLICT (name) DO NOTHING
+RETURNING 1
 
 -- :name rouse_waiting
 UPDATE duly_waiting
