@@ -136,6 +136,11 @@ class Guard:
         self._open.close()
 
     @property
+    def url(self) -> str:
+        """The address of the ledger, open or not."""
+        return self._url
+
+    @property
     def ledger(self) -> Ledger:
         """Where the keys are."""
         return self._open.get().ledger

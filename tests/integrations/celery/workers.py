@@ -16,10 +16,16 @@ ROOT = Path(__file__).parents[3]
 class CeleryWorker:
     """A worker with its pool. `with CeleryWorker(…) as worker:` leaves nobody behind."""
 
-    def __init__(self, folder: Path, environment: dict[str, str], *options: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        environment: dict[str, str],
+        *options: str,
+        application: str = "tests.integrations.celery.shop",
+    ) -> None:
         self.log = folder / f"celery-{os.urandom(4).hex()}.log"
         command = [
-            *(sys.executable, "-m", "celery", "-A", "tests.integrations.celery.shop", "worker"),
+            *(sys.executable, "-m", "celery", "-A", application, "worker"),
             *("--loglevel", "INFO", "--without-gossip", "--without-mingle", "--without-heartbeat"),
             *(options or ("--concurrency", "2")),
         ]
