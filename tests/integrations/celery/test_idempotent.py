@@ -4,6 +4,7 @@ import pytest
 from celery.exceptions import Ignore
 from celery.states import FAILURE, RETRY, SUCCESS
 
+from duly.errors import DulyError
 from duly.integrations.celery import AlreadyQueued
 from tests.servers.processes import wait_until
 
@@ -164,6 +165,20 @@ def test_an_eager_call_is_guarded_too(shop):
     assert [shop.tasks.charge.apply((1,)).get()["order"] for _ in range(2)] == [1, 1]
 
     assert shop.count("charged") == 1
+
+
+def test_a_body_knows_its_claim(shop):
+    def fenced(self, order_id: int) -> list:
+        self.claim.check()
+        return [self.claim.fence, self.claim.key]
+
+    task = shop.tasks.app.task(fenced, name="fenced", bind=True, shared=False)
+    first, second = (task.apply((number,)).get() for number in (1, 2))
+
+    assert first[0] < second[0]
+    assert first[1] == task.key_for((1,), {})
+    with pytest.raises(DulyError, match="outside of its body"):
+        _ = task.claim
 
 
 def test_a_task_that_leaves_without_a_result_may_run_again(shop):

@@ -15,7 +15,7 @@ from celery.utils import uuid
 
 from duly.core.payload import CallCodec, fingerprint_of
 from duly.core.record import Letter
-from duly.errors import BadOption, Busy, ClaimLost
+from duly.errors import BadOption, Busy, ClaimLost, DulyError
 from duly.guard import Guard, GuardClaim
 from duly.guard.guard import check_ttl
 from duly.guard.keys import key_of
@@ -84,6 +84,14 @@ class IdempotentTask(celery.Task):
         if unknown:
             raise BadOption(f"{self.name} has no parameter {unknown[0]!r} to tell calls apart by")
         return f"{self.name}:{fingerprint_of({name: bound.arguments[name] for name in named})}"
+
+    @property
+    def claim(self) -> GuardClaim:
+        """The claim of the body that runs just now: its `fence`, its `key`, `check()`."""
+        execution = executing.get()
+        if execution is None or execution.task is not self:
+            raise DulyError(f"{self.name} has no claim outside of its body in a worker")
+        return execution.claim
 
     # -- sending --
 
