@@ -268,7 +268,7 @@ def test_without_the_application_the_right_command_is_named(
     assert f"duly --app proj.celery:app dead retry {letter}" in by_id.stderr
     assert "duly --app proj.celery:app dead retry --engine celery" in by_engine.stderr
     assert everything.stdout == "retried 3, skipped 1\n"
-    assert "1 dead letter of celery can be sent again only by its app" in everything.stderr
+    assert "1 dead letter can be sent again only by an application of celery" in everything.stderr
     assert letter_states(app, [letter]) == ["open"]
 
 

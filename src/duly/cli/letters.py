@@ -38,7 +38,7 @@ class EngineNeeded(BadOption):
 
     def __init__(self, engine: str, which: str, selection: str) -> None:
         super().__init__(
-            f"{which} of {engine} can be sent again only by its application: "
+            f"{which} can be sent again only by an application of {engine}: "
             f"`duly --app proj.{engine}:app dead retry {selection}`"
         )
 

@@ -261,7 +261,7 @@ class Letter(NamedTuple):
     """Those of the message: `[[positional…],{"name":value,…}]`."""
     key: str | None
     cause: str
-    """permanent, exhausted, crashed or sent."""
+    """permanent, exhausted, crashed, timeout or sent."""
     error: str
     traceback: str | None
     attempts: int

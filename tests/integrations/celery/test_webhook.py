@@ -15,8 +15,6 @@ pytestmark = [
     pytest.mark.process,
     # What depends on the ledger is in its conformance suite, and in test_killing.py.
     pytest.mark.stores("sqlite"),
-    # Celery 5.7 says so of `queue=`, which the article's task has.
-    pytest.mark.filterwarnings(r"ignore:\s*The 'queue' task attribute is deprecated"),
 ]
 
 WAIT = 40
