@@ -28,7 +28,7 @@ EVERY_COMMAND = [
     ("runs",),
     *(("runs", name) for name in ("list", "show", "wait", "cancel", "retry")),
     ("dead",),
-    *(("dead", name) for name in ("list", "groups", "retry", "discard")),
+    *(("dead", name) for name in ("list", "groups", "show", "retry", "discard")),
     ("queues",),
     *(("queues", name) for name in ("list", "pause", "resume")),
     ("workers",),

@@ -1,14 +1,16 @@
 """The types of the public API, checked by mypy: what is wrong here must be an error there."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
 from duly import Duly, Retry, Run, Task, current
 from duly.api.dead import Bulk
 from duly.api.runs import Filter, Page
-from duly.core.record import AttemptRecord, LogLine, RunRecord
+from duly.core.record import AttemptRecord, GuardedKey, Letter, LogLine, RunRecord
 from duly.core.states import State
+from duly.guard import Guard, GuardClaim, make_key
+from duly.guard.letters import Ended
 from duly.runtime.embedded import EmbeddedWorker
 
 app = Duly()
@@ -190,3 +192,29 @@ context.progress(text="half")
 context.check_cancelled()
 context.log.info("sent %s of %s", 1, 2)
 context.progress("half")  # type: ignore[arg-type]
+
+# -- the guard --
+
+guard = Guard("sqlite:///guard.db", namespace="shop", lease=5, ttl=None)
+with guard.once("key", payload={"total": 12}, wait=1, ttl=60) as claim:
+    assert_type(claim, GuardClaim)
+    assert_type(claim.first, bool)
+    assert_type(claim.fence, int)
+    claim.done({"number": 7})
+
+
+async def guarded() -> None:
+    async with guard.once("key") as held:
+        assert_type(held, GuardClaim)
+        await held.adone()
+
+
+assert_type(guard.look("key"), GuardedKey | None)
+assert_type(guard.reset("key"), bool)
+assert_type(make_key("task", (1,), {}, takes_a_function), str)
+assert_type(guard.letters.list(engine="celery"), Sequence[Letter])
+assert_type(guard.letters.replay(["id"]), Ended)
+assert_type(guard.letters.discard("id", actor="ann"), Ended)
+guard.once(7)  # type: ignore[arg-type]
+guard.once("key", 60)  # type: ignore[call-arg]
+Guard(lease="5")  # type: ignore[arg-type]

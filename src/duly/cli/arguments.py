@@ -54,11 +54,16 @@ class ArgumentView:
     def document(self, call: Call) -> dict[str, Any]:
         """Return what JSON answers say of the arguments."""
         found = self.stored(call)
-        arguments: Any = None if found is None else parsed(found)
-        match arguments:
-            case [list() as args, dict() as kwargs]:
-                arguments = {"args": args, "kwargs": kwargs}
-        return {"arguments": arguments, "arguments_hidden": found is None}
+        return {"arguments": parsed_call(found), "arguments_hidden": found is None}
+
+
+def parsed_call(text: str | None) -> Any:  # noqa: ANN401 - any JSON value
+    """Return stored arguments as data, those of a call by what they are."""
+    match parsed(text):
+        case [list() as args, dict() as kwargs]:
+            return {"args": args, "kwargs": kwargs}
+        case other:
+            return other
 
 
 def parsed(text: str | None) -> Any:  # noqa: ANN401 - any JSON value

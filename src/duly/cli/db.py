@@ -6,7 +6,7 @@ from typing import NamedTuple
 import click
 
 from duly.cli.failures import FAILURE
-from duly.cli.loading import load_app
+from duly.cli.loading import celery_guard, load_app
 from duly.cli.output import print_fields, print_json, print_line, print_note
 from duly.cli.places import missing_file, package_of
 from duly.cli.session import Session, pass_session, shared_options
@@ -137,5 +137,6 @@ def _script(step: Migration) -> str:
 def _url(session: Session) -> str:
     """Return the address without opening it."""
     if session.url is None and session.app_reference is not None:
-        return load_app(session.app_reference).url
+        guard = celery_guard(session)
+        return load_app(session.app_reference).url if guard is None else guard.url
     return store_url(session.url)

@@ -1,21 +1,21 @@
-"""`duly dead`: list, groups, retry, discard."""
+"""`duly dead`: list, groups, show, retry, discard."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from rich.progress import Progress as ProgressBar
 
 from duly.api.dead import Bulk, Progress
-from duly.api.runs import Filter
-from duly.app import Duly
 from duly.cli.arguments import ArgumentView
-from duly.cli.documents import document
+from duly.cli.chosen import Chosen
+from duly.cli.desk import Desk, desk_of, no_match
+from duly.cli.documents import document, letter_document, run_document
 from duly.cli.failures import NotConfirmed
 from duly.cli.filters import LIMIT, Filters, dead_filters, group_filters, page_options
-from duly.cli.hints import similar
-from duly.cli.listing import print_runs
+from duly.cli.letters import print_letter, print_letters
+from duly.cli.listing import print_cursor, print_run_table
 from duly.cli.loading import app_of
 from duly.cli.output import (
     Column,
@@ -28,8 +28,9 @@ from duly.cli.output import (
 from duly.cli.runs import show_args
 from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.times import relative
-from duly.core.states import DEAD
-from duly.errors import RunNotFound
+from duly.core.record import Letter, RunRecord
+from duly.errors import BadOption, LetterNotFound
+from duly.guard.letters import Ended
 from duly.limits import PAGE
 
 _GROUP_COLUMNS = (
@@ -46,7 +47,10 @@ _GROUP_COLUMNS = (
 @click.group("dead")
 @shared_options
 def command() -> None:
-    """Go through dead letters: runs that failed or were interrupted and wait for a person."""
+    """Go through dead letters: runs that failed or were interrupted and wait for a person.
+
+    And letters: messages of other engines, such as Celery, that nobody could carry out.
+    """
 
 
 @command.command("list")
@@ -64,14 +68,39 @@ def list_dead(
     show_args: bool,
     **filters: Any,  # noqa: ANN401 - those of Filters
 ) -> None:
-    """List dead letters, newest first."""
-    app = app_of(session)
+    """List dead letters, newest first: runs, and letters of other engines such as Celery."""
     given = Filters(**filters)
-    which = given.resolve(app.store)
-    page = app.dead.list(**which._asdict(), limit=limit, cursor=cursor)
-    view = ArgumentView(app, session, show=show_args)
-    none = "" if page else _none(app, given.task)
-    print_runs(app, session, page, view, none=none)
+    given.check()
+    desk = desk_of(session)
+    page = _page(desk, given, limit, cursor)
+    if session.as_json:
+        print_json(_page_document(desk, session, page, show_args=show_args))
+    elif session.quiet:
+        for each in page.ids:
+            print_line(each)
+    elif not (page.runs or page.letters):
+        print_note(desk.nothing(given.task))
+    else:
+        _print_page(desk, session, page, show_args=show_args)
+
+
+@command.command("show")
+@click.argument("letter_id", metavar="ID")
+@show_args
+@shared_options
+@pass_session
+def show_letter(session: Session, /, *, letter_id: str, show_args: bool) -> None:
+    """Show one letter of another engine; for a dead run, see `duly runs show`."""
+    desk = desk_of(session)
+    letter = desk.find(letter_id)
+    if letter is None:
+        if desk.app is not None and desk.app.store.get_states([letter_id]):
+            raise BadOption(f"{letter_id} is a run: `duly runs show {letter_id}` shows it")
+        raise LetterNotFound(letter_id)
+    if session.as_json:
+        print_json({"letter": letter_document(letter, show_args=show_args)})
+    else:
+        print_letter(letter, desk.clock.now(), show_args=show_args)
 
 
 @command.command("groups")
@@ -91,7 +120,7 @@ def list_groups(session: Session, /, *, limit: int, **filters: Any) -> None:  # 
         for group in groups:
             print_line(group.fingerprint)
     elif not groups:
-        print_note(_none(app, given.task))
+        print_note(no_match(given.task, (group.task for group in app.dead.groups(limit=PAGE))))
     else:
         now = app.store.now()
         rows = [
@@ -110,7 +139,7 @@ def list_groups(session: Session, /, *, limit: int, **filters: Any) -> None:  # 
 
 
 @command.command("retry")
-@click.argument("run_ids", nargs=-1, metavar="[ID]...")
+@click.argument("ids", nargs=-1, metavar="[ID]...")
 @dead_filters
 @click.option("--all", "everything", is_flag=True, help="All dead letters, without a filter.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many a second.")
@@ -123,7 +152,7 @@ def retry_dead(
     session: Session,
     /,
     *,
-    run_ids: tuple[str, ...],
+    ids: tuple[str, ...],
     everything: bool,
     rate: float | None,
     dry_run: bool,
@@ -131,19 +160,24 @@ def retry_dead(
     yes: bool,
     **filters: Any,  # noqa: ANN401 - those of Filters
 ) -> None:
-    """Queue dead letters again, by id or by filter; each once, however many do this at a time."""
-    app = app_of(session)
-    chosen = Chosen(app, run_ids, Filters(**filters), everything=everything)
+    """Queue dead letters again, by id or by filter; each once, however many do this at a time.
 
-    def act(progress: Progress | None) -> Bulk:
-        ids, which = chosen.ids, chosen.which
-        return app.dead.retry(ids, which=which, rate=rate, reason=reason, progress=progress)
+    Letters of another engine are sent again by its application: --app proj.celery:app.
+    """
+    chosen = Chosen(session, ids, Filters(**filters), everything=everything, replay=True)
+
+    def act(progress: Progress) -> Bulk:
+        app, run_ids, which = chosen.app, chosen.run_ids, chosen.which
+        runs = Bulk(0, 0)
+        if app is not None:
+            runs = app.dead.retry(run_ids, which=which, rate=rate, reason=reason, progress=progress)
+        return _sum(runs, chosen.letters.replay(rate=rate, progress=_behind(runs, progress)))
 
     _bulk(session, chosen, act, done="retried", verb="Retry", dry_run=dry_run, yes=yes)
 
 
 @command.command("discard")
-@click.argument("run_ids", nargs=-1, metavar="[ID]...")
+@click.argument("ids", nargs=-1, metavar="[ID]...")
 @dead_filters
 @click.option("--all", "everything", is_flag=True, help="All dead letters, without a filter.")
 @click.option("--dry-run", is_flag=True, help="Only say how many would be discarded.")
@@ -155,79 +189,39 @@ def discard_dead(
     session: Session,
     /,
     *,
-    run_ids: tuple[str, ...],
+    ids: tuple[str, ...],
     everything: bool,
     dry_run: bool,
     reason: str,
     yes: bool,
     **filters: Any,  # noqa: ANN401 - those of Filters
 ) -> None:
-    """End dead letters as cancelled, by id or by filter, with a reason."""
+    """End dead letters, runs as cancelled, by id or by filter, with a reason."""
     if not reason and not dry_run:
         message = "discarding needs a --reason; it is kept with each run"
         raise click.UsageError(message)
-    app = app_of(session)
-    chosen = Chosen(app, run_ids, Filters(**filters), everything=everything)
+    chosen = Chosen(session, ids, Filters(**filters), everything=everything, replay=False)
 
-    def act(progress: Progress | None) -> Bulk:
-        ids, which = chosen.ids, chosen.which
-        return app.dead.discard(ids, which=which, reason=reason, progress=progress)
+    def act(progress: Progress) -> Bulk:
+        app, run_ids, which = chosen.app, chosen.run_ids, chosen.which
+        runs = Bulk(0, 0)
+        if app is not None:
+            runs = app.dead.discard(run_ids, which=which, reason=reason, progress=progress)
+        return _sum(runs, chosen.letters.discard(progress=_behind(runs, progress)))
 
     _bulk(session, chosen, act, done="discarded", verb="Discard", dry_run=dry_run, yes=yes)
-
-
-class Chosen:
-    """The dead letters an act is about, by id or by filter; one of `ids` and `which` is None."""
-
-    def __init__(
-        self, app: Duly, run_ids: tuple[str, ...], filters: Filters, *, everything: bool
-    ) -> None:
-        if run_ids and (everything or not filters.is_empty):
-            message = "name dead letters either by id or by filter"
-            raise click.UsageError(message)
-        if everything and not filters.is_empty:
-            message = "--all takes no filter"
-            raise click.UsageError(message)
-        if not run_ids and not everything and filters.is_empty:
-            message = "name dead letters by id or by a filter, or give --all"
-            raise click.UsageError(message)
-        self._app = app
-        self._task = filters.task
-        self.ids = list(dict.fromkeys(run_ids)) or None
-        self.which: Filter | None = None if run_ids else filters.resolve(app.store)
-
-    def check(self) -> None:
-        """Refuse an unknown id before anything is done."""
-        states = self._states()
-        for run_id in self.ids or ():
-            if run_id not in states:
-                raise RunNotFound(run_id)
-
-    def count(self) -> int:
-        """Return how many there are now."""
-        if self.which is not None:
-            return self._app.dead.count(self.which)
-        return sum(state in DEAD for state in self._states().values())
-
-    def none(self) -> str:
-        """Say that there are none, and which task may have been meant."""
-        return _none(self._app, self._task)
-
-    def _states(self) -> dict[str, str]:
-        return self._app.store.get_states(self.ids) if self.ids else {}
 
 
 def _bulk(
     session: Session,
     chosen: Chosen,
-    act: Callable[[Progress | None], Bulk],
+    act: Callable[[Progress], Bulk],
     *,
     done: str,
     verb: str,
     dry_run: bool,
     yes: bool,
 ) -> None:
-    chosen.check()
     if dry_run:
         _print_dry_run(session, chosen, done)
         return
@@ -239,6 +233,7 @@ def _bulk(
         print_json({done: result.done, "skipped": result.skipped, "dry_run": False})
     elif not session.quiet:
         print_line(f"{done} {result.done:,}, skipped {result.skipped:,}")
+        chosen.note_left()
         if sum(result) == 0:
             print_note(chosen.none())
 
@@ -266,22 +261,16 @@ def _print_dry_run(session: Session, chosen: Chosen, done: str) -> None:
         print_json({done: 0, "skipped": 0, "dry_run": True, "matching": matching})
         return
     print_line(f"{matching:,} would be {done}")
+    if not session.quiet:
+        chosen.note_left()
     if matching == 0 and not session.quiet:
         print_note(chosen.none())
 
 
-def _none(app: Duly, task: str | None) -> str:
-    meant = []
-    if task is not None:
-        meant = similar(task, (group.task for group in app.dead.groups(limit=PAGE)))
-    hint = f" --task takes a full name: there are dead letters of {', '.join(meant)}."
-    return "No dead letter matches." + (hint if meant else "")
-
-
-def _progress_bar(session: Session, stack: ExitStack, verb: str, chosen: Chosen) -> Progress | None:
+def _progress_bar(session: Session, stack: ExitStack, verb: str, chosen: Chosen) -> Progress:
     console = None if session.as_json or session.quiet else stderr_console()
     if console is None:
-        return None
+        return lambda _: None
     bar = stack.enter_context(ProgressBar(console=console, transient=True))
     task = bar.add_task(verb, total=chosen.count())
 
@@ -289,3 +278,66 @@ def _progress_bar(session: Session, stack: ExitStack, verb: str, chosen: Chosen)
         bar.update(task, completed=sum(result))
 
     return show
+
+
+def _behind(runs: Bulk, progress: Progress) -> Callable[[Ended], None]:
+    return lambda letters: progress(_sum(runs, letters))
+
+
+def _sum(runs: Bulk, letters: Ended) -> Bulk:
+    return Bulk(runs.done + letters.done, runs.skipped + letters.skipped)
+
+
+class _Page(NamedTuple):
+    """The newest of both kinds; their ids grow with time, so one cursor continues both."""
+
+    runs: list[RunRecord]
+    letters: list[Letter]
+    cursor: str | None = None
+
+    @property
+    def ids(self) -> list[str]:
+        """Those of the runs, then those of the letters."""
+        return [*(run.id for run in self.runs), *(letter.id for letter in self.letters)]
+
+
+def _page(desk: Desk, given: Filters, limit: int, cursor: str | None) -> _Page:
+    which = given.resolve(desk.clock)
+    before = which.resolve(limit=limit, cursor=cursor).before
+    runs: list[RunRecord] = []
+    if desk.app is not None and given.engine is None:
+        found = desk.app.dead.list(**which._asdict(), limit=limit, cursor=cursor)
+        runs = [run.record for run in found]
+    letters: list[Letter] = []
+    which_letters = given.letters(desk.clock)
+    if which_letters is not None:
+        letters = desk.ledger.list_letters(which_letters._replace(before=before, limit=limit))
+    both = _Page(runs, letters)
+    if len(both.ids) < limit:
+        return both
+    last = sorted(both.ids, reverse=True)[limit - 1]
+    return _Page(
+        [run for run in runs if run.id >= last],
+        [letter for letter in letters if letter.id >= last],
+        last,
+    )
+
+
+def _page_document(desk: Desk, session: Session, page: _Page, *, show_args: bool) -> dict[str, Any]:
+    runs = []
+    if desk.app is not None:
+        view = ArgumentView(desk.app, session, show=show_args)
+        runs = [run_document(run, view) for run in page.runs]
+    letters = [letter_document(letter, show_args=show_args) for letter in page.letters]
+    return {"runs": runs, "letters": letters, "cursor": page.cursor}
+
+
+def _print_page(desk: Desk, session: Session, page: _Page, *, show_args: bool) -> None:
+    now = desk.clock.now()
+    if page.runs and desk.app is not None:
+        print_run_table(page.runs, ArgumentView(desk.app, session, show=show_args), now)
+    if page.runs and page.letters:
+        print_line("")
+    if page.letters:
+        print_letters(page.letters, now)
+    print_cursor(page.cursor)

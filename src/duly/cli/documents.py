@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from duly.cli.arguments import ArgumentView, parsed
+from duly.cli.arguments import ArgumentView, parsed, parsed_call
 from duly.cli.times import iso
 from duly.core.record import (
     Act,
     AttemptRecord,
     DeadGroup,
+    Letter,
     LogLine,
     QueueRecord,
     RunRecord,
@@ -19,7 +20,15 @@ COUNT_CAP = 10_000
 """Stores count the runs of a queue up to one more than this."""
 
 Record = (
-    StepRecord | RunRecord | AttemptRecord | LogLine | Act | WorkerRecord | QueueRecord | DeadGroup
+    StepRecord
+    | RunRecord
+    | AttemptRecord
+    | LogLine
+    | Act
+    | WorkerRecord
+    | QueueRecord
+    | DeadGroup
+    | Letter
 )
 
 
@@ -27,6 +36,13 @@ def run_document(run: RunRecord, view: ArgumentView) -> dict[str, Any]:
     """Return a run."""
     decoded = {"tags": parsed(run.tags) or {}, "result": parsed(run.result)}
     return document(run) | decoded | view.document(run)
+
+
+def letter_document(letter: Letter, *, show_args: bool) -> dict[str, Any]:
+    """Return a letter of another engine, without its arguments unless they are asked for."""
+    arguments = parsed_call(letter.arguments) if show_args else None
+    shown = {"arguments": arguments, "arguments_hidden": not show_args}
+    return document(letter) | {"options": parsed(letter.options)} | shown
 
 
 def worker_document(worker: WorkerRecord) -> dict[str, Any]:

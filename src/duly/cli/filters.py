@@ -7,10 +7,12 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from duly.api.runs import Filter
-from duly.cli.values import instant_since, since, tag
+from duly.cli.values import Clock, instant_since, since, tag
+from duly.core.key import check_storable
 from duly.core.states import DEAD, State
 from duly.limits import PAGE, PAGE_DEFAULT
-from duly.store.protocol import Inspector
+from duly.store.protocol import LetterFilter
+from duly.task import instant
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -24,17 +26,41 @@ class Filters(NamedTuple):
     tag: tuple[str, str] | None = None
     since: datetime | timedelta | None = None
     fingerprint: str | None = None
+    engine: str | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether they select everything."""
         return self == Filters()
 
-    def resolve(self, store: Inspector) -> Filter:
+    def resolve(self, clock: Clock) -> Filter:
         """Return them as the application takes them."""
         state = list(self.state) or None
-        since = instant_since(store, self.since)
+        since = instant_since(clock, self.since)
         return Filter(state, self.task, self.queue, self.tag, since, self.fingerprint)
+
+    def letters(self, clock: Clock) -> LetterFilter | None:
+        """Return which letters of other engines they select; None if they are about runs alone."""
+        if self._is_about_runs:
+            return None
+        for what, text in (("task", self.task), ("engine", self.engine)):
+            if text is not None:
+                check_storable(what, text)
+        since = instant_since(clock, self.since)
+        made_since = None if since is None else instant("since", since)
+        return LetterFilter(engine=self.engine, task=self.task, since=made_since)
+
+    def check(self) -> None:
+        """Refuse what nothing can fit."""
+        if self.engine is not None and self._is_about_runs:
+            raise click.UsageError(
+                "--engine is about letters of other engines; --state, --queue, --tag and "
+                "--fingerprint are about runs"
+            )
+
+    @property
+    def _is_about_runs(self) -> bool:
+        return bool(self.state or self.queue or self.tag or self.fingerprint)
 
 
 def run_filters(function: F) -> F:
@@ -45,7 +71,7 @@ def run_filters(function: F) -> F:
 def dead_filters(function: F) -> F:
     """Add the filters on dead letters."""
     states = _state(sorted(state.value for state in DEAD))
-    return _add(function, states, _TASK, _QUEUE, _TAG, _SINCE, _FINGERPRINT)
+    return _add(function, states, _TASK, _QUEUE, _TAG, _SINCE, _FINGERPRINT, _ENGINE)
 
 
 def group_filters(function: F) -> F:
@@ -75,6 +101,7 @@ _QUEUE = click.option("--queue", help="Of this queue.")
 _TAG = click.option("--tag", type=tag, metavar="NAME=VALUE", help="With this tag.")
 _SINCE = click.option("--since", type=since, help="Made since: 1h, 24h, 7d, or an ISO 8601 time.")
 _FINGERPRINT = click.option("--fingerprint", help="With this error, as `dead groups` names it.")
+_ENGINE = click.option("--engine", help="Only letters of this engine, such as celery; no runs.")
 _CURSOR = click.option("--cursor", help="Go on behind this run; the end of a page names it.")
 LIMIT = click.option(
     "--limit",

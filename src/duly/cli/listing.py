@@ -1,5 +1,7 @@
 """Lists of runs, the same for `runs list` and `dead list`."""
 
+from collections.abc import Sequence
+
 from duly.api.runs import Page
 from duly.app import Duly
 from duly.cli.arguments import ArgumentView
@@ -35,10 +37,19 @@ def print_runs(app: Duly, session: Session, page: Page, view: ArgumentView, *, n
     if not page:
         print_note(none)
         return
-    now = app.store.now()
-    print_table(_COLUMNS, [_row(run.record, view, now) for run in page])
-    if page.cursor is not None:
-        print_note(f"There may be more: --cursor {page.cursor}")
+    print_run_table([run.record for run in page], view, app.store.now())
+    print_cursor(page.cursor)
+
+
+def print_run_table(runs: Sequence[RunRecord], view: ArgumentView, now: int) -> None:
+    """Write runs for people."""
+    print_table(_COLUMNS, [_row(run, view, now) for run in runs])
+
+
+def print_cursor(cursor: str | None) -> None:
+    """Say how to go on behind a page."""
+    if cursor is not None:
+        print_note(f"There may be more: --cursor {cursor}")
 
 
 def _row(run: RunRecord, view: ArgumentView, now: int) -> tuple[str, ...]:

@@ -1,12 +1,15 @@
 """From the shared options to an open application."""
 
+from importlib import import_module
+
 import click
 
 from duly.app import Duly
 from duly.cli.places import missing_file
 from duly.cli.session import Session
 from duly.errors import StoreRefused
-from duly.runtime.loading import load
+from duly.guard import Guard
+from duly.runtime.loading import is_celery, load, locate
 
 
 def app_of(session: Session, *, creates: bool = False) -> Duly:
@@ -22,13 +25,8 @@ def app_of(session: Session, *, creates: bool = False) -> Duly:
         app = load_app(reference)
         if session.url is not None:
             app.use_url(session.url)
-    missing = None if creates else missing_file(app.url)
-    if missing is not None:
-        message = (
-            f"there is no database at {missing}; name another with --url, "
-            f"or create this one with `duly db migrate`"
-        )
-        raise StoreRefused(message)
+    if not creates:
+        _refuse_missing(app.url)
     click.get_current_context().call_on_close(app.close)
     return app
 
@@ -41,7 +39,42 @@ def app_with_tasks(session: Session, *, purpose: str) -> Duly:
     return app_of(session, creates=True)
 
 
+def celery_guard(session: Session) -> Guard | None:
+    """Return the guard of the Celery application that the session names, None if that is none."""
+    reference = session.app_reference
+    found = None if reference is None else locate(reference)
+    if not is_celery(found):
+        return None
+    # A layer above ours, which only those can import who have Celery.
+    integration = import_module("duly.integrations.celery")
+    guard: Guard = (
+        integration.guard_of(found)
+        if session.url is None
+        else integration.use_guard(found, session.url)
+    )
+    return guard
+
+
+def open_guard(session: Session) -> Guard | None:
+    """As `celery_guard`, to be used: its ledger must be there."""
+    guard = celery_guard(session)
+    if guard is not None:
+        _refuse_missing(guard.url)
+        click.get_current_context().call_on_close(guard.close)
+    return guard
+
+
 def load_app(reference: str) -> Duly:
     """Import an application, or say at which step that failed."""
     found: Duly = load(reference)
     return found
+
+
+def _refuse_missing(url: str) -> None:
+    missing = missing_file(url)
+    if missing is not None:
+        message = (
+            f"there is no database at {missing}; name another with --url, "
+            f"or create this one with `duly db migrate`"
+        )
+        raise StoreRefused(message)

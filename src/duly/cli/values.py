@@ -4,15 +4,20 @@ import json
 import re
 import sys
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import click
 
 from duly.cli.times import EPOCH
-from duly.store.protocol import Inspector
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)", re.ASCII)
+
+
+class Clock(Protocol):
+    """What knows the time: a store, or this host where there is none."""
+
+    def now(self) -> int: ...
 
 
 class Arguments(NamedTuple):
@@ -78,11 +83,11 @@ def json_arguments(text: str) -> Arguments:
     raise click.BadParameter(message)
 
 
-def instant_since(store: Inspector, given: datetime | timedelta | None) -> datetime | None:
+def instant_since(clock: Clock, given: datetime | timedelta | None) -> datetime | None:
     """Return the instant that `--since` names; "1h" counts back on the clock of the store."""
     if not isinstance(given, timedelta):
         return given
-    now = EPOCH + timedelta(microseconds=store.now())
+    now = EPOCH + timedelta(microseconds=clock.now())
     try:
         return now - given
     except OverflowError:

@@ -240,7 +240,7 @@ class GuardedKey(NamedTuple):
     fence: int
     attempts: int
     losses: int
-    """How many of the attempts ended without a word."""
+    """How many attempts in a row, before this one, ended without a word."""
     left: int
     """Microseconds until a holder that has died may be replaced."""
     began_at: int
@@ -261,7 +261,7 @@ class Letter(NamedTuple):
     """Those of the message: `[[positional…],{"name":value,…}]`."""
     key: str | None
     cause: str
-    """permanent, exhausted, crashed or sent."""
+    """permanent, exhausted, crashed, timeout or sent."""
     error: str
     traceback: str | None
     attempts: int

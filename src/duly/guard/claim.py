@@ -55,7 +55,7 @@ class GuardClaim:
         self.attempts = found.attempts
         """How many have begun the body since the key was new, this one included."""
         self.losses = found.losses
-        """How many of those before ended without a word."""
+        """How many of those before, in a row, ended without a word."""
         self._found = found
         self._results = results
         self._hold = hold

@@ -1,7 +1,7 @@
 """Guard: one body per key, whoever carries it."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar, overload
 
 from duly.actor import acting
 from duly.clock import MICROSECONDS, monotonic
@@ -9,7 +9,7 @@ from duly.core.payload import fingerprint_of
 from duly.core.record import GuardedKey
 from duly.errors import BadOption, Busy
 from duly.guard.claim import GuardClaim, Hold, PlainResults, ResultCodec
-from duly.guard.idempotent import Idempotent, guarded
+from duly.guard.idempotent import Idempotent, IdempotentFunction, guarded
 from duly.guard.keys import check_namespace, stored_key
 from duly.guard.ledgers import open_ledger
 from duly.guard.letters import Letters
@@ -22,7 +22,8 @@ from duly.store.guard_ops import AcquireKey, ForgetKey, Guarded
 from duly.store.owning import PerProcess
 from duly.store.protocol import Ledger
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _NOTHING: Any = object()
 _PLAIN = PlainResults()
@@ -91,15 +92,26 @@ class Guard:
 
         return Once(key, attempt, wait)
 
+    @overload
+    def idempotent(self, function: Callable[P, R]) -> IdempotentFunction[P, R]: ...
+    @overload
     def idempotent(
         self,
-        function: F | None = None,
+        *,
+        key: Callable[..., str] | None = None,
+        name: str | None = None,
+        ttl: float | None = ...,
+        wait: float = 0.0,
+    ) -> Callable[[Callable[P, R]], IdempotentFunction[P, R]]: ...
+    def idempotent(
+        self,
+        function: Any = None,
         *,
         key: Callable[..., str] | None = None,
         name: str | None = None,
         ttl: float | None = _NOTHING,
         wait: float = 0.0,
-    ) -> Any:  # noqa: ANN401 - the function as it was, or what takes it
+    ) -> Any:
         """Make a function run once per key, and give later callers the first one's result.
 
         `key` is given the function's arguments and returns a text, unique among the calls of this
@@ -108,7 +120,7 @@ class Guard:
         """
         kept = self.ttl if ttl is _NOTHING else check_ttl(ttl)
 
-        def decorate(found: F) -> Any:  # noqa: ANN401 - as above
+        def decorate(found: Callable[..., Any]) -> Any:  # noqa: ANN401 - as above
             return guarded(Idempotent(self, found, key=key, name=name, ttl=kept, wait=wait))
 
         return decorate if function is None else decorate(function)
@@ -133,6 +145,11 @@ class Guard:
     def close(self) -> None:
         """End the thread that renews, and hang up; the next use begins anew."""
         self._open.close()
+
+    @property
+    def url(self) -> str:
+        """The address of the ledger, open or not."""
+        return self._url
 
     @property
     def ledger(self) -> Ledger:

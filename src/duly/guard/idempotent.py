@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from duly.core.payload import CallCodec
 from duly.errors import BadOption, PayloadError
@@ -13,6 +13,26 @@ from duly.registry import task_name
 
 if TYPE_CHECKING:
     from duly.guard.guard import Guard
+
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class IdempotentFunction(Protocol[P, R_co]):
+    """A function with the guard around it."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Run the body, or return what the first equal call returned."""
+        ...
+
+    def key_for(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Return the key of a call."""
+        ...
+
+    def reset(self, *args: P.args, **kwargs: P.kwargs) -> bool:
+        """Forget a call, so that the body may run again; say whether it was known."""
+        ...
 
 
 class Idempotent:

@@ -32,6 +32,24 @@ def parse_reference(reference: str) -> tuple[str, str]:
 
 def load(reference: str) -> Any:  # noqa: ANN401 - the user's application; the layer above ours
     """Import an application, or say at which step that failed."""
+    found = locate(reference)
+    if is_celery(found):
+        raise AppNotFound(
+            f"{reference} is an application of Celery, which has dead letters (`duly dead`) and no "
+            f"runs; name a Duly application"
+        )
+    if not _is_app(found):
+        module_name, attribute = parse_reference(reference)
+        message = (
+            f"{module_name}:{attribute} is a {type(found).__name__}, not a Duly application"
+            f"{_hint(sys.modules[module_name])}"
+        )
+        raise AppNotFound(message)
+    return found
+
+
+def locate(reference: str) -> Any:  # noqa: ANN401 - as above
+    """Import what a reference names, whatever it is."""
     module_name, attribute = parse_reference(reference)
     module = _import(module_name)
     found: Any = module
@@ -41,13 +59,13 @@ def load(reference: str) -> Any:  # noqa: ANN401 - the user's application; the l
         except AttributeError:
             message = f"module {module_name!r} has no {attribute!r}{_hint(module)}"
             raise AppNotFound(message) from None
-    if not _is_app(found):
-        message = (
-            f"{module_name}:{attribute} is a {type(found).__name__}, not a Duly application"
-            f"{_hint(module)}"
-        )
-        raise AppNotFound(message)
     return found
+
+
+def is_celery(value: object) -> bool:
+    """Say whether it is an application of Celery; where one is, its module has imported Celery."""
+    kind = getattr(sys.modules.get("celery"), "Celery", None)
+    return isinstance(kind, type) and isinstance(value, kind)
 
 
 def explained(error: DulyError) -> str:

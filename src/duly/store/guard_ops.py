@@ -36,7 +36,7 @@ class Guarded(NamedTuple):
     """Microseconds until a holder that has died may be replaced."""
     attempts: int
     losses: int
-    """How many of the attempts ended without a word."""
+    """How many attempts in a row, before this one, ended without a word."""
     conflict: bool = False
     """It belongs to another fingerprint."""
     result: str | None = None

@@ -50,7 +50,12 @@ def start_worker(tmp_path, tasks):
         def start(*options: str) -> CeleryWorker:
             chosen = options or ("--concurrency", "2")
             worker = CeleryWorker(
-                tmp_path, {}, "-Q", "fleet", *chosen, app="tests.integrations.celery.carried:fleet"
+                tmp_path,
+                {},
+                "-Q",
+                "fleet",
+                *chosen,
+                application="tests.integrations.celery.carried:fleet",
             )
             return stack.enter_context(worker)
 

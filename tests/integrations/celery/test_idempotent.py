@@ -1,9 +1,13 @@
 """Celery tasks, carried by real workers over a real Redis, are done once per payload."""
 
+from contextlib import closing
+
 import pytest
 from celery.exceptions import Ignore
 from celery.states import FAILURE, RETRY, SUCCESS
 
+from duly.errors import DulyError
+from duly.guard import Guard
 from duly.integrations.celery import AlreadyQueued
 from tests.servers.processes import wait_until
 
@@ -123,6 +127,12 @@ def test_a_task_that_kills_its_process_ends_as_a_letter_and_the_pool_lives_on(sh
     (letter,) = shop.guard.letters.list(cause="crashed")
     assert letter.attempts == 3
     assert worker.is_alive()
+    # What is replayed really runs, and has all its chances again.
+    shop.guard.letters.replay(letter.id)
+    shop.wait_for("tried", 4)
+    wait_until(
+        lambda: len(shop.guard.letters.list(cause="crashed")) == 1, seconds=WAIT, what="it is back"
+    )
     assert shop.tasks.charge.delay(1).get(WAIT)["order"] == 1
 
 
@@ -147,12 +157,34 @@ def test_a_call_can_be_refused_while_an_equal_one_is_queued_or_running(shop):
 
     shop.worker("--concurrency", "3")
     shop.wait_for("began", 3)
+    with pytest.raises(AlreadyQueued):
+        unique.delay(1, attempt=2)
+    assert graceful.delay(1, 2).state == "REJECTED"
     shop.open_gate()
 
     assert [result.get(WAIT) for result in results] == [0, 0, 0]
     # It has ended, so its result is what an equal call gets.
     assert unique.delay(1, attempt=2).get(WAIT) == 0
     assert shop.count("began") == 3
+
+
+def test_letters_of_a_task_with_a_guard_of_its_own_can_be_replayed(shop, store_url):
+    guard = Guard(store_url, namespace="own", lease=2)
+
+    def fails(order_id: int) -> None:
+        shop.tasks.note("tried", order_id)
+        raise ValueError("no")
+
+    task = shop.tasks.app.task(fails, name="fails", guard=guard, shared=False)
+    with closing(guard):
+        assert task.apply((1,)).state == FAILURE
+        (letter,) = guard.letters.list()
+        shop.tasks.app.conf.task_always_eager = True
+        try:
+            assert guard.letters.replay(letter.id) == (1, 0)
+        finally:
+            shop.tasks.app.conf.task_always_eager = False
+    assert shop.count("tried") == 2
 
 
 def test_called_plainly_a_task_is_the_function(shop):
@@ -164,6 +196,20 @@ def test_an_eager_call_is_guarded_too(shop):
     assert [shop.tasks.charge.apply((1,)).get()["order"] for _ in range(2)] == [1, 1]
 
     assert shop.count("charged") == 1
+
+
+def test_a_body_knows_its_claim(shop):
+    def fenced(self, order_id: int) -> list:
+        self.claim.check()
+        return [self.claim.fence, self.claim.key]
+
+    task = shop.tasks.app.task(fenced, name="fenced", bind=True, shared=False)
+    first, second = (task.apply((number,)).get() for number in (1, 2))
+
+    assert first[0] < second[0]
+    assert first[1] == task.key_for((1,), {})
+    with pytest.raises(DulyError, match="outside of its body"):
+        _ = task.claim
 
 
 def test_a_task_that_leaves_without_a_result_may_run_again(shop):

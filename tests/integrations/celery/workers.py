@@ -21,11 +21,11 @@ class CeleryWorker:
         folder: Path,
         environment: dict[str, str],
         *options: str,
-        app: str = "tests.integrations.celery.shop",
+        application: str = "tests.integrations.celery.shop",
     ) -> None:
         self.log = folder / f"celery-{os.urandom(4).hex()}.log"
         command = [
-            *(sys.executable, "-m", "celery", "-A", app, "worker"),
+            *(sys.executable, "-m", "celery", "-A", application, "worker"),
             *("--loglevel", "INFO", "--without-gossip", "--without-mingle", "--without-heartbeat"),
             *(options or ("--concurrency", "2")),
         ]

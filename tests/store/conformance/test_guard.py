@@ -100,6 +100,16 @@ class TestHolding:
         assert found == Guarded(True, "held", found.fence, "holder b", LEASE, 2, 1)
         assert found.fence > taken.fence
 
+    def test_losses_are_counted_until_a_body_says_how_it_ended(self, store, clock):
+        for losses, owner in enumerate("abc"):
+            taken = acquire(store, owner)
+            assert (taken.losses, taken.attempts) == (losses, losses + 1)
+            clock.advance(30)
+
+        fail(store, taken, "c")
+
+        assert acquire(store, "d").losses == 0
+
     def test_one_that_was_replaced_can_neither_renew_nor_finish_nor_fail(self, store, clock):
         taken = acquire(store)
         clock.advance(30)

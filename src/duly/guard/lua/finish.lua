@@ -15,6 +15,9 @@ end
 -- has had its effect, and would run again.
 keep(KEYS[1], ttl and now + ttl)
 redis.call('HSET', KEYS[1], 'state', state, 'ended_at', now, unpack(ARGV, 6))
+if state == 'failed' then
+  redis.call('HSET', KEYS[1], 'losses', 0)
+end
 if ttl then
   redis.call('HSET', KEYS[1], 'kept_until', now + ttl)
 else

@@ -38,8 +38,13 @@ def use_guard(app: celery.Celery, guard: Guard | str) -> Guard:
     if not isinstance(guard, Guard):
         raise BadOption(f"guard must be a Guard or an address, not {guard!r}")
     _guards[app] = guard
-    guard.letters.send_with(ENGINE, lambda letter: _send_again(app, letter))
+    send_letters_of(guard, app)
     return guard
+
+
+def send_letters_of(guard: Guard, app: celery.Celery) -> None:
+    """Say whose application the letters of a guard are replayed by."""
+    guard.letters.send_with(ENGINE, lambda letter: _send_again(app, letter))
 
 
 def guard_of(app: celery.Celery) -> Guard:
@@ -62,4 +67,8 @@ def _send_again(app: celery.Celery, letter: Letter) -> None:
         task = app.tasks.get(letter.task)
     if task is None:
         raise TaskNotRegistered(letter.task)
+    if not hasattr(task, "replay"):
+        raise BadOption(
+            f"{letter.task} is no IdempotentTask any more, so letter {letter.id} cannot be replayed"
+        )
     task.replay(letter)

@@ -1,8 +1,9 @@
 """The base class of Celery tasks that run once per key."""
 
 import json
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from functools import cached_property
 from inspect import signature
 from typing import Any
@@ -13,13 +14,14 @@ from celery.result import EagerResult
 from celery.states import REJECTED
 from celery.utils import uuid
 
+from duly.clock import MICROSECONDS
 from duly.core.payload import CallCodec, fingerprint_of
 from duly.core.record import Letter
-from duly.errors import BadOption, Busy, ClaimLost
+from duly.errors import BadOption, Busy, ClaimLost, DulyError
 from duly.guard import Guard, GuardClaim
 from duly.guard.guard import check_ttl
 from duly.guard.keys import key_of
-from duly.integrations.celery.app import guard_of
+from duly.integrations.celery.app import guard_of, send_letters_of
 from duly.integrations.celery.dead import (
     DeadLettered,
     Execution,
@@ -34,6 +36,19 @@ from duly.limits import CRASH_LIMIT, GUARD_TTL_SECONDS
 _BUSY_WAIT_SECONDS = 1.0
 """A retry that is due at once may come before the attempt it follows has let go of the key."""
 _LEAST_COUNTDOWN_SECONDS = 0.2
+
+
+_again: ContextVar[bool] = ContextVar("duly_celery_again", default=False)
+"""Whether a message is being sent a second time, and so has its place already."""
+
+
+@contextmanager
+def _sent_again() -> Iterator[None]:
+    token = _again.set(True)
+    try:
+        yield
+    finally:
+        _again.reset(token)
 
 
 class IdempotentTask(celery.Task):
@@ -65,7 +80,10 @@ class IdempotentTask(celery.Task):
     @property
     def used_guard(self) -> Guard:
         """The task's own guard, or its application's."""
-        return self.guard or guard_of(self.app)
+        if self.guard is None:
+            return guard_of(self.app)
+        send_letters_of(self.guard, self.app)
+        return self.guard
 
     @cached_property
     def codec(self) -> CallCodec:
@@ -85,6 +103,14 @@ class IdempotentTask(celery.Task):
             raise BadOption(f"{self.name} has no parameter {unknown[0]!r} to tell calls apart by")
         return f"{self.name}:{fingerprint_of({name: bound.arguments[name] for name in named})}"
 
+    @property
+    def claim(self) -> GuardClaim:
+        """The claim of the body that runs just now: its `fence`, its `key`, `check()`."""
+        execution = executing.get()
+        if execution is None or execution.task is not self:
+            raise DulyError(f"{self.name} has no claim outside of its body in a worker")
+        return execution.claim
+
     # -- sending --
 
     def apply_async(
@@ -95,11 +121,16 @@ class IdempotentTask(celery.Task):
         **options: Any,  # noqa: ANN401 - Celery's own
     ) -> Any:  # noqa: ANN401 - Celery's own
         """Send a message, unless an equal one is to be refused."""
-        if not (self.raise_on_duplicate or self.graceful):
+        if not (self.raise_on_duplicate or self.graceful) or _again.get():
             return super().apply_async(args, kwargs, task_id=task_id, **options)
         task_id = task_id or uuid()
-        reservation = self._reservation(self.key_for(args or (), kwargs or {}), task_id)
+        key = self.key_for(args or (), kwargs or {})
+        reservation = self._reservation(key, task_id)
         left = reservation.take()
+        running = self.used_guard.look(key)
+        if left is None and running is not None and running.state == "held":
+            reservation.give_back()
+            left = running.left / MICROSECONDS
         if left is not None:
             if self.graceful:
                 return EagerResult(None, None, REJECTED)
@@ -112,7 +143,8 @@ class IdempotentTask(celery.Task):
 
     def retry(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - Celery's own
         """As Celery's; a body that goes on after it is not taken for done."""
-        answer = super().retry(*args, **options)
+        with _sent_again():
+            answer = super().retry(*args, **options)
         execution = executing.get()
         if execution is not None and execution.task is self:
             execution.is_retried = True
@@ -133,8 +165,6 @@ class IdempotentTask(celery.Task):
         if self.request.called_directly:
             return super().__call__(*args, **kwargs)
         key = self.key_for(args, kwargs)
-        if self.raise_on_duplicate or self.graceful:
-            self._reservation(key, self.request.id).give_back()
         once = self.used_guard.enter(
             key, ttl=check_ttl(self.key_ttl), fingerprint=None, wait=_BUSY_WAIT_SECONDS
         )
@@ -143,6 +173,9 @@ class IdempotentTask(celery.Task):
                 claim = stack.enter_context(once)
             except Busy as busy:
                 raise self._later(args, kwargs, busy) from busy
+            if self.raise_on_duplicate or self.graceful:
+                # From here on the key itself says that it is running, or done.
+                self._reservation(key, self.request.id).give_back()
             if not claim.first:
                 return claim.result
             return self._run(claim, args, kwargs)
@@ -185,7 +218,9 @@ class IdempotentTask(celery.Task):
         super().on_failure(exc, task_id, args, kwargs, einfo)
         if isinstance(exc, TimeLimitExceeded):
             key = self.key_for(args, kwargs)
-            write(self, tuple(args), kwargs, cause="timeout", error=exc, key=key, attempts=1)
+            found = self.used_guard.look(key)
+            attempts = 1 if found is None else found.attempts
+            write(self, tuple(args), kwargs, cause="timeout", error=exc, key=key, attempts=attempts)
 
     def _cause_of(self, error: Exception) -> str:
         retries = self.request.retries
@@ -204,7 +239,8 @@ class IdempotentTask(celery.Task):
         if self.request.is_eager:
             return busy
         try:
-            again.apply_async()
+            with _sent_again():
+                again.apply_async()
         except Exception as error:  # noqa: BLE001 - whatever the broker's client raises
             # The message stays with the broker, which delivers it again.
             return Reject(error, requeue=True)

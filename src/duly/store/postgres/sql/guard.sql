@@ -47,7 +47,7 @@ UPDATE duly_guarded
 -- :name fail
 -- Guard: as above.
 UPDATE duly_guarded
-   SET state = 'failed', ended_at = duly_now(),
+   SET state = 'failed', losses = 0, ended_at = duly_now(),
        kept_until = duly_now() + %(ttl)s::bigint * interval '1 microsecond'
  WHERE key = %(key)s AND owner = %(owner)s AND fence = %(fence)s AND state = 'held'
 

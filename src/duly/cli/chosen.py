@@ -1,0 +1,89 @@
+"""Which dead letters an act is about: by id, by filter, or all."""
+
+import click
+
+from duly.api.runs import Filter
+from duly.cli.desk import desk_of
+from duly.cli.filters import Filters
+from duly.cli.letters import ChosenLetters
+from duly.cli.session import Session
+from duly.core.record import Letter
+from duly.core.states import DEAD
+from duly.errors import LetterNotFound, RunNotFound
+from duly.store.protocol import LetterFilter
+
+
+class Chosen:
+    """The dead letters an act is about: runs of `app`, by `run_ids` or by `which`, and letters."""
+
+    def __init__(
+        self,
+        session: Session,
+        ids: tuple[str, ...],
+        filters: Filters,
+        *,
+        everything: bool,
+        replay: bool,
+    ) -> None:
+        if ids and (everything or not filters.is_empty):
+            message = "name dead letters either by id or by filter"
+            raise click.UsageError(message)
+        if everything and not filters.is_empty:
+            message = "--all takes no filter"
+            raise click.UsageError(message)
+        if not ids and not everything and filters.is_empty:
+            message = "name dead letters by id or by a filter, or give --all"
+            raise click.UsageError(message)
+        filters.check()
+        desk = desk_of(session)
+        self._desk = desk
+        self._filters = filters
+        self._replay = replay
+        self._ids = list(dict.fromkeys(ids))
+        # With --engine, and for an application of Celery, no runs are meant.
+        self.app = desk.app if filters.engine is None else None
+        self.run_ids: list[str] | None = None
+        self.which: Filter | None = None
+        named: list[Letter] = []
+        which_letters: LetterFilter | None = None
+        if ids:
+            self.run_ids, named = self._told_apart()
+        else:
+            which_letters = filters.letters(desk.clock)
+            self.which = filters.resolve(desk.clock)
+        self.letters = ChosenLetters(desk, named, which_letters)
+        if replay:
+            self.letters.check_replay()
+
+    def count(self) -> int:
+        """Return how many there are now."""
+        letters = self.letters.count(replay=self._replay)
+        if self.app is None:
+            return letters
+        if self.which is not None:
+            return letters + self.app.dead.count(self.which)
+        states = self.app.store.get_states(self.run_ids) if self.run_ids else {}
+        return letters + sum(state in DEAD for state in states.values())
+
+    def note_left(self) -> None:
+        """Say which letters could not be part of it."""
+        if self._replay:
+            self.letters.note_left()
+
+    def none(self) -> str:
+        """Say that there are none, and which task may have been meant."""
+        return self._desk.nothing(self._filters.task)
+
+    def _told_apart(self) -> tuple[list[str], list[Letter]]:
+        """Return the runs and the letters among the ids; refuse an unknown one."""
+        app = self.app
+        runs = {} if app is None else app.store.get_states(self._ids)
+        letters = []
+        for each in self._ids:
+            if each in runs:
+                continue
+            letter = self._desk.find(each)
+            if letter is None:
+                raise LetterNotFound(each) if app is None else RunNotFound(each)
+            letters.append(letter)
+        return [each for each in self._ids if each in runs], letters
