@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from duly.api.runs import Filter
 from duly.app import Duly
-from duly.context import current
+from duly.context import CONNECTION, RunConnection, current
 from duly.core.retry import Retry
 from duly.errors import (
     BadArguments,
@@ -41,6 +41,8 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "Run",
     "Task",
     "current",
+    "CONNECTION",
+    "RunConnection",
     # Parts of a body that run once, and what it waits for without a worker.
     "agather",
     "asleep",

@@ -1,7 +1,6 @@
 """Duly: wires the store, the registry and the runtime."""
 
 import asyncio
-import inspect
 import logging
 import threading
 from collections.abc import Callable, Iterable
@@ -16,12 +15,13 @@ from duly.callers import Connection, aconverse, converse
 from duly.carrier import Carrier
 from duly.context import joined
 from duly.core.key import check_key, check_name
-from duly.core.payload import CallCodec, encode_value
-from duly.core.retry import NO_RETRIES, Retry
+from duly.core.payload import encode_value
+from duly.core.retry import Retry
+from duly.defining import define
 from duly.errors import BadOption
 from duly.events import Bus
 from duly.observe.logs import log_event, logger
-from duly.registry import Definition, Registry, task_name
+from duly.registry import Registry
 from duly.run import Run
 from duly.settings import WorkerSettings, parse_queues, store_url
 from duly.store.ops import ResetKey
@@ -33,9 +33,6 @@ from duly.task import (
     Call,
     Task,
     accept_many,
-    check_priority,
-    check_unique,
-    microseconds,
 )
 
 if TYPE_CHECKING:
@@ -290,102 +287,3 @@ class Duly:
             loop,
             before_start=self.schedules.sync,
         )
-
-
-def define(
-    function: Callable[..., Any],
-    *,
-    name: str | None = None,
-    retries: int | Retry = 0,
-    timeout: float | None = None,
-    queue: str = "default",
-    priority: int = 0,
-    on_crash: str = "rerun",
-    executor: str | None = None,
-    retry_on: tuple[type[BaseException], ...] = (),
-    give_up_on: tuple[type[BaseException], ...] = (),
-    transaction: bool = False,
-    transaction_limit: float | None = None,
-    key_ttl: float | None = DEFAULT_KEY_TTL,
-    unique: str = "run",
-    expires: float | None = None,
-    aliases: tuple[str, ...] = (),
-    redact: tuple[str, ...] = (),
-    carrier: Carrier | None = None,
-) -> Definition:
-    """Check the options of a task and return its definition."""
-    if not inspect.isroutine(function):
-        message = f"@app.task makes a function a task, not {function!r}; @app.task(name=…) names it"
-        raise BadOption(message)
-    is_async = inspect.iscoroutinefunction(function)
-    if on_crash not in {"rerun", "hold"}:
-        message = f'on_crash must be "rerun" or "hold", not {on_crash!r}'
-        raise BadOption(message)
-    retry = retries if isinstance(retries, Retry) else Retry(retries) if retries else NO_RETRIES
-    if on_crash == "hold" and retry.limit and not retry_on:
-        message = (
-            'on_crash="hold" means at most once, so retries need retry_on=(…) naming the '
-            "exceptions after which trying again is safe"
-        )
-        raise BadOption(message)
-    for what, limit in (("timeout", timeout), ("transaction_limit", transaction_limit)):
-        if limit is not None and not (isinstance(limit, int | float) and limit > 0):
-            message = f"{what} must be above 0 seconds, not {limit!r}"
-            raise BadOption(message)
-    for what, seconds in (("expires", expires), ("key_ttl", key_ttl)):
-        if seconds is not None:
-            microseconds(what, seconds)
-    return Definition(
-        name=check_name("task name", name or task_name(function)),
-        function=function,
-        codec=CallCodec(function, redact=_texts("redact", redact)),
-        retry=retry,
-        timeout=timeout,
-        queue=check_name("queue", queue),
-        priority=check_priority(priority),
-        hold=on_crash == "hold",
-        executor=_executor(executor, transaction=transaction, is_async=is_async),
-        retry_on=_exceptions("retry_on", retry_on),
-        give_up_on=_exceptions("give_up_on", give_up_on),
-        transaction=transaction,
-        transaction_limit=transaction_limit,
-        key_ttl=key_ttl,
-        unique=check_unique(unique),
-        expires=expires,
-        aliases=tuple(check_name("alias", alias) for alias in _texts("aliases", aliases)),
-        redact=tuple(redact),
-        carrier=carrier,
-    )
-
-
-def _exceptions(what: str, given: tuple[type[BaseException], ...]) -> tuple[Any, ...]:
-    """Return exception classes; anything else would only fail when a body has raised."""
-    if not isinstance(given, tuple | list) or not all(
-        isinstance(item, type) and issubclass(item, BaseException) for item in given
-    ):
-        message = f"{what} must be a tuple of exception classes, such as (OSError,), not {given!r}"
-        raise BadOption(message)
-    return tuple(given)
-
-
-def _texts(what: str, given: tuple[str, ...]) -> tuple[str, ...]:
-    """Return names; a single text would be read as its letters."""
-    if not isinstance(given, tuple | list):
-        message = f"{what} must be a tuple of texts, such as ({given!r},), not {given!r}"
-        raise BadOption(message)
-    return tuple(given)
-
-
-def _executor(asked: str | None, *, transaction: bool, is_async: bool) -> str:
-    """Say where the body runs; refuse what cannot be kept."""
-    found = asked or ("loop" if is_async else "thread")
-    if found not in {"loop", "thread", "process"}:
-        message = f'executor must be "loop", "thread" or "process", not {asked!r}'
-        raise BadOption(message)
-    if (found == "loop") != is_async and found != "process":
-        message = f"executor={asked!r} does not fit: async def runs on the loop, def on threads"
-        raise BadOption(message)
-    if transaction and found != "thread":
-        message = "transaction=True needs a plain def task, which runs on a thread"
-        raise BadOption(message)
-    return found

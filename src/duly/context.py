@@ -253,6 +253,20 @@ def current() -> RunContext:
     return found
 
 
+class RunConnection:
+    """The connection of the run that is current, as a parameter of a task may be annotated.
+
+    What is done with it is done with `current().connection`: its first use opens the transaction.
+    """
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the driver has
+        return getattr(current().connection, name)
+
+
+CONNECTION = RunConnection()
+"""The default of such a parameter, so that calls need not, and cannot, give it."""
+
+
 def joined(store: object) -> Connection | None:
     """Return the open connection of the body that is calling, if it is to that store."""
     found = _current.get()

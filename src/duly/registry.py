@@ -37,6 +37,8 @@ class Definition:
     aliases: tuple[str, ...]
     redact: tuple[str, ...]
     carrier: Carrier | None = None
+    connection: str | None = None
+    """The parameter that is given the connection of the run's transaction."""
 
     @property
     def lane(self) -> str:

@@ -4,7 +4,16 @@ import threading
 
 import pytest
 
-from duly import BadOption, Duly, Retry, current, faultpoints
+from duly import (
+    CONNECTION,
+    BadArguments,
+    BadOption,
+    Duly,
+    Retry,
+    RunConnection,
+    current,
+    faultpoints,
+)
 from duly.errors import WouldBlockItself
 from duly.events import ClaimWasLost
 from tests.runtime.ledger import rows, write
@@ -23,6 +32,25 @@ def test_what_a_body_writes_is_there_when_it_has_succeeded(app, tables):
     assert run.result(timeout=5) == 5
     assert rows(tables) == [(run.id, 1)]
     assert [attempt.outcome for attempt in run.attempts()] == ["returned"]
+
+
+def test_a_parameter_can_be_annotated_for_the_connection(app, tables):
+    @app.task(transaction=True)
+    def pay(amount: int, connection: RunConnection = CONNECTION, *, note: str = "") -> str:
+        connection.execute(f"INSERT INTO ledger VALUES ('{current().run_id}', {amount})")  # noqa: S608
+        return note
+
+    run = pay.enqueue(5, note="paid")
+    app.worker().drain(timeout=20)
+
+    assert run.result(timeout=5) == "paid"
+    assert rows(tables) == [(run.id, 5)]
+    with pytest.raises(BadArguments):
+        pay.enqueue(5, connection=CONNECTION)
+    with pytest.raises(BadOption, match="transaction=True"):
+
+        @app.task
+        def other(connection: RunConnection = CONNECTION) -> None: ...
 
 
 def test_nothing_of_it_is_seen_before_and_all_of_it_after(app, tables):

@@ -45,9 +45,16 @@ class CallCodec:
     """Turns the arguments of one function into stored text and back."""
 
     def __init__(
-        self, function: Callable[..., Any] | Signature, *, redact: Sequence[str] = ()
+        self,
+        function: Callable[..., Any] | Signature,
+        *,
+        redact: Sequence[str] = (),
+        without: str | None = None,
     ) -> None:
-        """Take a function, or its signature if annotations of that are classes and not names."""
+        """Take a function, or its signature if annotations of that are classes and not names.
+
+        The parameter `without` is given by somebody else: calls do not have it.
+        """
         self._function_name = getattr(function, "__qualname__", type(function).__name__)
         namespace: dict[str, Any] = {}
         if isinstance(function, Signature):
@@ -56,6 +63,10 @@ class CallCodec:
             self._signature = _signature_of(function)
             namespace = getattr(inspect.unwrap(function), "__globals__", {})
         parameters = self._signature.parameters
+        if without is not None:
+            kept = [parameter for name, parameter in parameters.items() if name != without]
+            self._signature = self._signature.replace(parameters=kept)
+            parameters = self._signature.parameters
         for name in redact:
             if name not in parameters:
                 raise BadOption(f"{self._function_name}() has no parameter {name!r} to redact")

@@ -7,6 +7,7 @@ import traceback
 from typing import Any
 
 from duly import faultpoints
+from duly.context import CONNECTION
 from duly.core.outcome import (
     Cancelled,
     ErrorText,
@@ -39,6 +40,8 @@ def call_body(definition: Definition, arguments: str) -> Outcome:
         args, kwargs = definition.codec.decode(arguments)
     except BaseException as error:  # noqa: BLE001 - classes of the user's own are built there
         return _undecodable(error, definition)
+    if definition.connection is not None:
+        kwargs[definition.connection] = CONNECTION
     try:
         faultpoints.hit("attempt.before_body")
         value = definition.function(*args, **kwargs)

@@ -1,0 +1,121 @@
+"""Sessions of SQLAlchemy on the transaction of a run."""
+
+from contextlib import suppress
+
+import pytest
+import sqlalchemy
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from duly import BadOption, Duly, Retry, current
+from duly.integrations.sqlalchemy import run_session
+
+
+class Base(DeclarativeBase):
+    """The application's models."""
+
+
+class Payment(Base):
+    """A row that must be there once."""
+
+    __tablename__ = "payments"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    run: Mapped[str]
+
+
+@pytest.fixture
+def engine(store_url):
+    """The application's own engine."""
+    engine = sqlalchemy.create_engine(
+        store_url.replace("postgresql://", "postgresql+psycopg://"),
+        poolclass=sqlalchemy.NullPool,
+    )
+    Base.metadata.create_all(engine)
+    return engine
+
+
+@pytest.fixture
+def app(store_url, engine):
+    """An application on the same database."""
+    app = Duly(store_url)
+    yield app
+    app.close()
+
+
+def payments(engine) -> list[str]:
+    """Return whose payments are there."""
+    with engine.connect() as connection:
+        return list(connection.scalars(sqlalchemy.select(Payment.run).order_by(Payment.id)))
+
+
+def test_what_a_session_adds_commits_with_the_run_and_only_then(app, engine):
+    seen = []
+
+    @app.task(transaction=True, retries=Retry(1, base=0))
+    def pay() -> int:
+        with run_session() as session:
+            session.add(Payment(run=current().run_id))
+        seen.append(payments(engine))
+        if current().attempt == 1:
+            raise OSError("once more")
+        with run_session() as session:
+            return session.query(Payment).count()
+
+    run = pay.enqueue()
+    app.worker().drain(timeout=20)
+
+    assert run.result(timeout=5) == 1
+    assert seen == [[], []]
+    assert payments(engine) == [run.id]
+
+
+def test_a_session_ends_its_own_part_and_no_more(app, engine):
+    @app.task(transaction=True)
+    def pay() -> None:
+        with run_session() as session:
+            session.add(Payment(run="first"))
+            session.commit()
+            session.add(Payment(run="never"))
+            session.rollback()
+        with suppress(ZeroDivisionError), run_session() as session:
+            session.add(Payment(run="neither"))
+            session.flush()
+            1 / 0  # noqa: B018
+        with run_session() as session:
+            session.add(Payment(run="second"))
+
+    run = pay.enqueue()
+    app.worker().drain(timeout=20)
+
+    run.result(timeout=5)
+    assert payments(engine) == ["first", "second"]
+
+
+def test_runs_that_are_enqueued_meanwhile_are_a_part_of_it(app, engine):
+    @app.task
+    def receipt() -> None: ...
+
+    @app.task(transaction=True)
+    def pay() -> None:
+        with run_session() as session:
+            session.add(Payment(run="one"))
+            receipt.enqueue()
+        raise ValueError("no")
+
+    pay.enqueue()
+    app.worker().drain(timeout=20)
+
+    assert payments(engine) == []
+    assert app.runs.list(task=receipt) == []
+
+
+def test_it_belongs_to_tasks_with_a_transaction(app):
+    @app.task
+    def pay() -> None:
+        with pytest.raises(BadOption, match="transaction=True"), run_session():
+            pass
+
+    run = pay.enqueue()
+    app.worker().drain(timeout=20)
+
+    run.result(timeout=5)
