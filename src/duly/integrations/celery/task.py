@@ -33,8 +33,6 @@ from duly.integrations.celery.dead import (
 from duly.integrations.celery.queued import AlreadyQueued, Reservation
 from duly.limits import CRASH_LIMIT, GUARD_TTL_SECONDS
 
-_BUSY_WAIT_SECONDS = 1.0
-"""A retry that is due at once may come before the attempt it follows has let go of the key."""
 _LEAST_COUNTDOWN_SECONDS = 0.2
 
 
@@ -141,14 +139,16 @@ class IdempotentTask(celery.Task):
             reservation.give_back()
             raise
 
-    def retry(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - Celery's own
+    def retry(self, *args: Any, throw: bool = True, **options: Any) -> Any:  # noqa: ANN401 - Celery's own
         """As Celery's; a body that goes on after it is not taken for done."""
-        with _sent_again():
-            answer = super().retry(*args, **options)
         execution = executing.get()
         if execution is not None and execution.task is self:
             execution.is_retried = True
-        return answer
+            if throw and execution.claim.is_open:
+                # The message may be delivered before this returns, and must find the key free.
+                execution.claim.fail()
+        with _sent_again():
+            return super().retry(*args, throw=throw, **options)
 
     def replay(self, letter: Letter) -> None:
         """Send the message of a dead letter again."""
@@ -165,9 +165,7 @@ class IdempotentTask(celery.Task):
         if self.request.called_directly:
             return super().__call__(*args, **kwargs)
         key = self.key_for(args, kwargs)
-        once = self.used_guard.enter(
-            key, ttl=check_ttl(self.key_ttl), fingerprint=None, wait=_BUSY_WAIT_SECONDS
-        )
+        once = self.used_guard.enter(key, ttl=check_ttl(self.key_ttl), fingerprint=None)
         with ExitStack() as stack:
             try:
                 claim = stack.enter_context(once)
@@ -200,7 +198,8 @@ class IdempotentTask(celery.Task):
         if execution.letter_id is not None:
             raise DeadLettered(self.name, execution.letter_id)
         try:
-            claim.fail() if execution.is_retried else claim.done(result)
+            if claim.is_open:
+                claim.fail() if execution.is_retried else claim.done(result)
         except ClaimLost as lost:
             # Somebody else runs it now. Were this message acknowledged, that could be the only one.
             raise Reject(lost, requeue=True) from lost
