@@ -66,7 +66,9 @@ class Cancelled(NamedTuple):
 
 
 class Stopped(NamedTuple):
-    """The body was still running at the end of the grace; its process is gone."""
+    """The attempt was broken off for a reason of ours, and counts against nobody."""
+
+    why: str = "it was still running at the end of the grace"
 
 
 class HandedBack(NamedTuple):

@@ -151,7 +151,7 @@ def describe(outcome: Outcome) -> ErrorText | None:
             return ErrorText("StepVanished", message, "", f"vanished {step}"[:64])
         case Lost(started=True):
             return ErrorText("Lost", "its worker process died or was fenced off", "", "lost")
-        case Stopped():
-            return ErrorText("Stopped", "it was still running at the end of the grace", "", "stop")
+        case Stopped(why):
+            return ErrorText("Stopped", why, "", "stop")
         case _:
             return None

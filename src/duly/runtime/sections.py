@@ -96,13 +96,13 @@ class Sections:
             return outcome if too_long is None else outcome_of(too_long, held.definition)
         if not self._may_write():
             section.rollback()
-            return Stopped()
+            return Stopped("its lease was over before its transaction could commit")
         op = self._settler.op(held, outcome, seconds)
         try:
             answer = section.settle_and_commit(op)
         except OUTAGES:
             # All of it was rolled back: the run may start again, at no cost.
-            return Stopped()
+            return Stopped("the store was away when its transaction was to commit")
         except Exception as error:  # noqa: BLE001 - a deferred constraint, say: the body's failure
             return outcome_of(error, held.definition)
         claim = held.claim

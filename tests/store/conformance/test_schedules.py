@@ -293,6 +293,19 @@ def test_a_schedule_whose_runs_keep_failing_pauses_itself_until_resumed(store, w
     assert schedule(store).reason is None
 
 
+def test_one_that_kept_failing_does_not_fire_because_it_is_changed(store, worker, clock):
+    put(store, pause_after=1)
+    clock.advance(60)
+    fire(store)
+    fail(store, claim_one(store))
+    clock.advance(60)
+
+    put(store, pause_after=3)
+
+    assert [f.outcome for f in firings(store)] == ["run", "skipped"]
+    assert schedule(store).state == "paused"
+
+
 def test_what_changes_nothing_is_no_act(store, clock):
     put(store)
     put(store, "past", At(clock.now()), overlap="allow")

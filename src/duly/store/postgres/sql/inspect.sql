@@ -135,8 +135,8 @@ SELECT id::text FROM duly_runs WHERE worker_id = %(worker_id)s AND cancel_reques
 
 -- :name peek
 -- Every term is a few probes of an index.
-SELECT coalesce(bool_or(lane NOT IN ('suspect', 'carried', 'carried-hold', 'handed', 'handed-hold')),
-                false),
+SELECT coalesce(
+           bool_or(lane NOT IN ('suspect', 'carried', 'carried-hold', 'handed', 'handed-hold')), false),
        coalesce(bool_or(lane = 'suspect'), false),
        EXISTS (SELECT 1 FROM duly_waiting WHERE parked IS NOT NULL),
        duly_microseconds(least(

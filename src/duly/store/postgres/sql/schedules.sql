@@ -5,7 +5,8 @@
 -- With each: how many failures it endures, and the time. What its last run does is asked for behind
 -- the lock: in this statement it would be seen as it was before.
 SELECT name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,
-       rules, state, reason, duly_microseconds(next_at), duly_microseconds(look_at), waiting, last_run_id::text,
+       rules, state, reason, duly_microseconds(next_at), duly_microseconds(look_at), waiting,
+       last_run_id::text,
        duly_microseconds(created_at), duly_microseconds(updated_at),
        pause_after, duly_microseconds(duly_now())
   FROM duly_schedules AS plan
@@ -32,9 +33,10 @@ SELECT count(*) FROM (
 
 -- :name one
 SELECT name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,
-       rules, state, reason, duly_microseconds(next_at), duly_microseconds(look_at), waiting, last_run_id::text,
+       rules, state, reason, duly_microseconds(next_at), duly_microseconds(look_at), waiting,
+       last_run_id::text,
        duly_microseconds(created_at), duly_microseconds(updated_at),
-       NULL, duly_microseconds(duly_now())
+       pause_after, duly_microseconds(duly_now())
   FROM duly_schedules AS plan
  WHERE name = %(name)s
    FOR UPDATE
@@ -119,7 +121,8 @@ SELECT pg_advisory_xact_lock(duly_key_lock('schedule', %(name)s))
 
 -- :name schedules
 SELECT name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,
-       rules, state, reason, duly_microseconds(next_at), duly_microseconds(look_at), waiting, last_run_id::text,
+       rules, state, reason, duly_microseconds(next_at), duly_microseconds(look_at), waiting,
+       last_run_id::text,
        duly_microseconds(created_at), duly_microseconds(updated_at)
   FROM duly_schedules
  WHERE name > %(after)s::text AND (%(name)s::text IS NULL OR name = %(name)s)

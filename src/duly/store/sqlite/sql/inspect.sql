@@ -107,7 +107,8 @@ SELECT id FROM duly_runs
 
 -- :name peek
 -- Every term is a few probes of an index.
-SELECT coalesce(max(lane NOT IN ('suspect', 'carried', 'carried-hold', 'handed', 'handed-hold')), 0),
+SELECT coalesce(
+           max(lane NOT IN ('suspect', 'carried', 'carried-hold', 'handed', 'handed-hold')), 0),
        coalesce(max(lane = 'suspect'), 0),
        EXISTS (SELECT 1 FROM duly_waiting WHERE parked IS NOT NULL),
        (SELECT min(at) FROM (

@@ -28,7 +28,7 @@ SELECT name, version, source, place, task, queue, lane, priority, arguments, exp
        rules, state, reason, next_at, look_at, waiting, last_run_id, created_at, updated_at,
        EXISTS (SELECT 1 FROM duly_runs WHERE id = plan.last_run_id)
        OR EXISTS (SELECT 1 FROM duly_waiting WHERE id = plan.last_run_id),
-       NULL
+       pause_after
   FROM duly_schedules AS plan
  WHERE name = :name
 
