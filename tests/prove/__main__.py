@@ -1,28 +1,46 @@
 """`make prove`: the scenarios in full, on SQLite and on every PostgreSQL that can be started here.
 
 Arguments are those of `python -m duly.prove`; with --url or --sqlite among them nothing is started.
+Without any, workers of other engines are killed too; with --engines alone, nothing but those.
 """
 
 import os
 import subprocess
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 
+from tests.integrations.proving import FOLDER_VARIABLE, KILLS_VARIABLE
 from tests.servers.kinds import KINDS, POSTGRES_KINDS, POSTGRES_URL_VARIABLE
 from tests.servers.postgres import PostgresEndpoint, PostgresServer
 
+ROOT = Path(__file__).parents[2]
+ENGINE_KILLS = 100
 PROVE = [sys.executable, "-m", "duly.prove"]
 AGAIN = ["--again", "python -m tests.prove"]
 
 
 def main(arguments: list[str]) -> int:
     """Prove on one database after the other; return whether something was broken."""
+    if arguments == ["--engines"]:
+        return prove_with_engines(arguments)
     if any(argument.startswith(("--url", "--sqlite", "--help")) for argument in arguments):
         return subprocess.run([*PROVE, *arguments], check=False).returncode
     broken = subprocess.run([*PROVE, "--sqlite", *AGAIN, *arguments], check=False).returncode
     for name in POSTGRES_KINDS:
         broken |= _prove_on_postgres(name, arguments)
-    return broken
+    return broken | prove_with_engines(arguments)
+
+
+def prove_with_engines(arguments: list[str]) -> int:
+    """Kill workers of other engines, as their tests do, a hundred times each."""
+    if arguments and "--engines" not in arguments:
+        return 0
+    folder = ROOT / "docs" / "evidence"
+    environment = os.environ | {KILLS_VARIABLE: str(ENGINE_KILLS), FOLDER_VARIABLE: str(folder)}
+    tests = sorted((ROOT / "tests" / "integrations").rglob("test_*killing.py"))
+    command = [sys.executable, "-m", "pytest", "-p", "no:randomly", *map(str, tests)]
+    return subprocess.run(command, env=environment, cwd=ROOT, check=False).returncode
 
 
 def _prove_on_postgres(name: str, arguments: list[str]) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.integrations.celery.workers import CeleryWorker
+from tests.integrations.counter import EffectCounter
 from tests.servers.processes import wait_until
 
 
@@ -88,3 +89,44 @@ def open_shop(
 def shop(open_shop: Callable[[str], Shop], store_url: str) -> Shop:
     """A shop whose guard is on the store of this test."""
     return open_shop(store_url)
+
+
+@pytest.fixture
+def counter(tmp_path):
+    """Counts effects."""
+    with EffectCounter(tmp_path / "effects") as counter:
+        yield counter
+
+
+@pytest.fixture
+def tasks(store_url, redis_url, monkeypatch):
+    """The application whose runs are carried, in this process."""
+    monkeypatch.setenv("SHOP_STORE", store_url)
+    monkeypatch.setenv("SHOP_BROKER", redis_url)
+    module = importlib.import_module("tests.integrations.celery.carried")
+    module.app.use_url(store_url)
+    module.fleet.conf.broker_url = redis_url
+    module.app.runs.list()
+    yield module
+    module.carrier._carrying.stop()
+    module.app.close()
+
+
+@pytest.fixture
+def start_worker(tmp_path, tasks):
+    """Starts a worker of Celery, which ends with the test."""
+    with ExitStack() as stack:
+
+        def start(*options: str) -> CeleryWorker:
+            chosen = options or ("--concurrency", "2")
+            worker = CeleryWorker(
+                tmp_path,
+                {},
+                "-Q",
+                "fleet",
+                *chosen,
+                application="tests.integrations.celery.carried:fleet",
+            )
+            return stack.enter_context(worker)
+
+        yield start

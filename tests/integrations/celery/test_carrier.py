@@ -1,65 +1,18 @@
 """A fleet of real Celery workers runs duly's runs, with lease and fence, over a real Redis."""
 
-import importlib
-import os
-import signal
 import time
-from contextlib import ExitStack, closing
+from contextlib import closing
 
 import pytest
 import redis
 
 from duly import RunFailed
 from duly.store.carry_ops import HandAgain
-from tests.integrations.celery.workers import CeleryWorker
-from tests.integrations.counter import EffectCounter
 from tests.servers.processes import wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
 WAIT = 40
-KILLS = 5
-
-
-@pytest.fixture
-def counter(tmp_path):
-    """Counts effects."""
-    with EffectCounter(tmp_path / "effects") as counter:
-        yield counter
-
-
-@pytest.fixture
-def tasks(store_url, redis_url, monkeypatch):
-    """The application in this process."""
-    monkeypatch.setenv("SHOP_STORE", store_url)
-    monkeypatch.setenv("SHOP_BROKER", redis_url)
-    module = importlib.import_module("tests.integrations.celery.carried")
-    module.app.use_url(store_url)
-    module.fleet.conf.broker_url = redis_url
-    module.app.runs.list()
-    yield module
-    module.carrier._carrying.stop()
-    module.app.close()
-
-
-@pytest.fixture
-def start_worker(tmp_path, tasks):
-    """Starts a worker of Celery, which ends with the test."""
-    with ExitStack() as stack:
-
-        def start(*options: str) -> CeleryWorker:
-            chosen = options or ("--concurrency", "2")
-            worker = CeleryWorker(
-                tmp_path,
-                {},
-                "-Q",
-                "fleet",
-                *chosen,
-                application="tests.integrations.celery.carried:fleet",
-            )
-            return stack.enter_context(worker)
-
-        yield start
 
 
 def outcomes(run) -> list[str]:
@@ -136,29 +89,6 @@ def test_a_lost_message_is_sent_again_and_a_doubled_one_claims_nothing(
         assert run.result(timeout=WAIT) == 1
     time.sleep(0.5)
     assert counter.count("began") == {"1": 1}
-
-
-def test_killed_children_lose_nothing(tasks, start_worker, counter):
-    worker = start_worker("--concurrency", "3")
-    runs = [tasks.pay.enqueue(number, counter.port) for number in range(2 * KILLS)]
-    killed: set[int] = set()
-    deadline = time.monotonic() + 60
-    while len(killed) < KILLS and time.monotonic() < deadline:
-        for victim in counter.at_work().keys() - killed:
-            os.kill(victim, signal.SIGKILL)
-            killed.add(victim)
-            break
-        time.sleep(0.1)
-
-    results = [run.result(timeout=WAIT) for run in runs]
-
-    assert results == list(range(2 * KILLS))
-    assert len(killed) == KILLS
-    assert worker.is_alive()
-    ended = counter.count("ended")
-    assert all(ended[str(number)] >= 1 for number in range(2 * KILLS))
-    lost = [outcome for run in runs for outcome in outcomes(run.refresh()) if outcome == "lost"]
-    assert 1 <= len(lost) <= KILLS
 
 
 def test_a_frozen_worker_cannot_finish_what_another_has_taken_over(tasks, start_worker, counter):

@@ -3,32 +3,23 @@
 import pytest
 
 from tests.integrations.celery.killing import kill_children
-from tests.integrations.counter import EffectCounter
+from tests.integrations.proving import KILLS, SECONDS, keep
 
-pytestmark = pytest.mark.process
-
-KILLS = 5
-"""A twentieth of what `make prove` does."""
+pytestmark = [pytest.mark.process, pytest.mark.timeout(SECONDS)]
 
 
-@pytest.fixture
-def counter(tmp_path):
-    """Counts effects."""
-    with EffectCounter(tmp_path / "effects") as counter:
-        yield counter
-
-
-def check(shop, counter) -> None:
+def check(shop, counter, where: str) -> None:
     """Kill some children and look at what became of all orders."""
     outcome = kill_children(shop, counter, kills=KILLS, seed=1)
 
+    keep("celery-kills", where, outcome.document(), "celery", "kombu", "redis")
     assert outcome.broken() == []
     assert outcome.kills == KILLS
 
 
-def test_with_the_guard_on_a_store(shop, counter):
-    check(shop, counter)
+def test_with_the_guard_on_a_store(shop, store_kind, counter):
+    check(shop, counter, store_kind)
 
 
 def test_with_the_guard_on_redis(open_shop, redis_url, counter):
-    check(open_shop(redis_url), counter)
+    check(open_shop(redis_url), counter, "redis")
