@@ -187,6 +187,30 @@ def test_letters_of_a_task_with_a_guard_of_its_own_can_be_replayed(shop, store_u
     assert shop.count("tried") == 2
 
 
+def test_while_the_ledger_is_away_messages_are_put_off_and_nothing_runs(open_shop, private_redis):
+    shop = open_shop(private_redis.url())
+    shop.worker()
+    assert shop.tasks.charge.delay(1).get(WAIT)["order"] == 1
+    private_redis.kill9()
+    result = shop.tasks.charge.delay(2)
+
+    wait_until(lambda: result.state == RETRY, seconds=WAIT, what="it is put off")
+    assert shop.count("charged") == 1
+    private_redis.start()
+
+    assert result.get(WAIT)["order"] == 2
+    assert shop.count("charged") == 2
+
+
+def test_a_call_that_can_have_no_key_is_kept_as_a_letter(shop):
+    result = shop.tasks.charge.apply((float("nan"),))
+
+    assert result.state == FAILURE
+    (letter,) = shop.guard.letters.list()
+    assert (letter.cause, letter.key) == ("permanent", None)
+    assert "nan" in letter.arguments
+
+
 def test_called_plainly_a_task_is_the_function(shop):
     assert [shop.tasks.charge(1) for _ in range(2)] == [{"order": 1, "currency": "EUR"}] * 2
     assert shop.count("charged") == 2

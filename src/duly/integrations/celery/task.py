@@ -17,7 +17,7 @@ from celery.utils import uuid
 from duly.clock import MICROSECONDS
 from duly.core.payload import CallCodec, fingerprint_of
 from duly.core.record import Letter
-from duly.errors import BadOption, Busy, ClaimLost, DulyError
+from duly.errors import OUTAGES, BadOption, Busy, ClaimLost, DulyError
 from duly.guard import Guard, GuardClaim
 from duly.guard.guard import check_ttl
 from duly.guard.keys import key_of
@@ -34,6 +34,7 @@ from duly.integrations.celery.queued import AlreadyQueued, Reservation
 from duly.limits import CRASH_LIMIT, GUARD_TTL_SECONDS
 
 _LEAST_COUNTDOWN_SECONDS = 0.2
+_OUTAGE_SECONDS = 5.0
 
 
 _again: ContextVar[bool] = ContextVar("duly_celery_again", default=False)
@@ -146,7 +147,8 @@ class IdempotentTask(celery.Task):
             execution.is_retried = True
             if throw and execution.claim.is_open:
                 # The message may be delivered before this returns, and must find the key free.
-                execution.claim.fail()
+                with self._ledger(execution.args, execution.kwargs):
+                    execution.claim.fail()
         with _sent_again():
             return super().retry(*args, throw=throw, **options)
 
@@ -164,25 +166,30 @@ class IdempotentTask(celery.Task):
         """Run the body under its key; called by anybody but a worker, it is the plain function."""
         if self.request.called_directly:
             return super().__call__(*args, **kwargs)
-        key = self.key_for(args, kwargs)
+        key = self._key_or_letter(args, kwargs)
         once = self.used_guard.enter(key, ttl=check_ttl(self.key_ttl), fingerprint=None)
         with ExitStack() as stack:
-            try:
+            with self._ledger(args, kwargs):
                 claim = stack.enter_context(once)
-            except Busy as busy:
-                raise self._later(args, kwargs, busy) from busy
-            if self.raise_on_duplicate or self.graceful:
-                # From here on the key itself says that it is running, or done.
-                self._reservation(key, self.request.id).give_back()
-            if not claim.first:
-                return claim.result
-            return self._run(claim, args, kwargs)
+                if self.raise_on_duplicate or self.graceful:
+                    # From here on the key itself says that it is running, or done.
+                    self._reservation(key, self.request.id).give_back()
+            return self._run(claim, args, kwargs) if claim.first else claim.result
+
+    def _key_or_letter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """Return the key of a call; one that can have none fails for good, and is kept."""
+        try:
+            return self.key_for(args, kwargs)
+        except Exception as error:
+            with self._ledger(args, kwargs):
+                write(self, args, kwargs, cause="permanent", error=error, key=None, attempts=1)
+            raise
 
     def _run(self, claim: GuardClaim, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         execution = Execution(self, claim, args, kwargs)
         if claim.losses >= self.crash_limit:
             error = WorkerLostTooOften(self.name, claim.losses)
-            keep(execution, "crashed", error)
+            self._give_up(execution, "crashed", error)
             raise error
         token = executing.set(execution)
         try:
@@ -191,19 +198,36 @@ class IdempotentTask(celery.Task):
             raise
         except Exception as error:
             if execution.letter_id is None:
-                keep(execution, self._cause_of(error), error)
+                self._give_up(execution, self._cause_of(error), error)
             raise
         finally:
             executing.reset(token)
         if execution.letter_id is not None:
             raise DeadLettered(self.name, execution.letter_id)
-        try:
+        with self._ledger(args, kwargs):
             if claim.is_open:
                 claim.fail() if execution.is_retried else claim.done(result)
+        return result
+
+    def _give_up(self, execution: Execution, cause: str, error: Exception) -> None:
+        """Let go of the key and keep the letter, unless somebody else runs the body by now."""
+        with self._ledger(execution.args, execution.kwargs):
+            if execution.claim.is_open:
+                execution.claim.fail()
+            keep(execution, cause, error)
+
+    @contextmanager
+    def _ledger(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
+        """Put the message off for as long as the ledger has no use for it."""
+        try:
+            yield
+        except Busy as busy:
+            raise self._later(args, kwargs, busy, busy.retry_after) from busy
+        except OUTAGES as outage:
+            raise self._later(args, kwargs, outage, _OUTAGE_SECONDS) from outage
         except ClaimLost as lost:
             # Somebody else runs it now. Were this message acknowledged, that could be the only one.
             raise Reject(lost, requeue=True) from lost
-        return result
 
     def on_failure(
         self,
@@ -226,24 +250,26 @@ class IdempotentTask(celery.Task):
         is_over = self.max_retries is not None and 0 < retries >= self.max_retries
         return "exhausted" if is_over or isinstance(error, MaxRetriesExceededError) else "permanent"
 
-    def _later(self, args: tuple[Any, ...], kwargs: dict[str, Any], busy: Busy) -> Exception:
-        """Send the message again for when the holder's lease is over; that is no retry of its own.
+    def _later(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], why: DulyError, seconds: float
+    ) -> Exception:
+        """Send the message again for when there may be an answer; that is no retry of its own.
 
-        The holder may be at work, and then this finds its result, or it is gone.
+        A holder may be at work, and then this finds its result, or it is gone when its lease is.
         """
-        countdown = max(busy.retry_after, _LEAST_COUNTDOWN_SECONDS)
+        countdown = max(seconds, _LEAST_COUNTDOWN_SECONDS)
         again = self.signature_from_request(
             self.request, args, kwargs, countdown=countdown, retries=self.request.retries
         )
         if self.request.is_eager:
-            return busy
+            return why
         try:
             with _sent_again():
                 again.apply_async()
         except Exception as error:  # noqa: BLE001 - whatever the broker's client raises
             # The message stays with the broker, which delivers it again.
             return Reject(error, requeue=True)
-        return Retry(exc=busy, when=countdown, sig=again)
+        return Retry(exc=why, when=countdown, sig=again)
 
     def _reservation(self, key: str, task_id: str) -> Reservation:
         expiry = self.lock_expiry or 3600.0
