@@ -12,7 +12,6 @@ from duly.api.dead import Dead
 from duly.api.queues import Queues, Workers
 from duly.api.runs import Runs
 from duly.callers import Connection, aconverse, converse
-from duly.carrier import Carrier
 from duly.context import joined
 from duly.core.key import check_key, check_name
 from duly.core.payload import encode_value
@@ -37,6 +36,7 @@ from duly.task import (
 
 if TYPE_CHECKING:
     from duly.api.schedules import ScheduledOptions, Schedules
+    from duly.carrier import Carrier
     from duly.locks import HeldLock, Holders, Lock
     from duly.runtime.embedded import EmbeddedWorker
 
@@ -85,7 +85,7 @@ class Duly:
         expires: float | None = None,
         aliases: tuple[str, ...] = (),
         redact: tuple[str, ...] = (),
-        carrier: Carrier | None = None,
+        carrier: "Carrier | None" = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
     def task(self, function: Any = None, **options: Any) -> Any:
         """Make a function a task."""

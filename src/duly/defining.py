@@ -2,9 +2,8 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from duly.carrier import Carrier
 from duly.context import RunConnection
 from duly.core.key import check_name
 from duly.core.payload import CallCodec
@@ -12,6 +11,9 @@ from duly.core.retry import NO_RETRIES, Retry
 from duly.errors import BadOption
 from duly.registry import Definition, task_name
 from duly.task import DEFAULT_KEY_TTL, check_priority, check_unique, microseconds
+
+if TYPE_CHECKING:
+    from duly.carrier import Carrier
 
 
 def define(
@@ -33,7 +35,7 @@ def define(
     expires: float | None = None,
     aliases: tuple[str, ...] = (),
     redact: tuple[str, ...] = (),
-    carrier: Carrier | None = None,
+    carrier: "Carrier | None" = None,
 ) -> Definition:
     """Check the options of a task and return its definition."""
     if not inspect.isroutine(function):

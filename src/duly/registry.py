@@ -4,14 +4,16 @@ import os.path
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from duly.carrier import Carrier
 from duly.core.payload import CallCodec
 from duly.core.retry import Retry
 from duly.core.states import lane_for
 from duly.core.verdict import Policy
 from duly.errors import DuplicateTask, TaskNotRegistered
+
+if TYPE_CHECKING:
+    from duly.carrier import Carrier
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Definition:
     expires: float | None
     aliases: tuple[str, ...]
     redact: tuple[str, ...]
-    carrier: Carrier | None = None
+    carrier: "Carrier | None" = None
     connection: str | None = None
     """The parameter that is given the connection of the run's transaction."""
 
@@ -91,7 +93,7 @@ class Registry:
         """Return every name and alias."""
         return tuple(self._definitions)
 
-    def carriers(self) -> dict[str, Carrier]:
+    def carriers(self) -> "dict[str, Carrier]":
         """Return the carriers of the tasks that have one, by every name and alias."""
         return {
             name: known.carrier

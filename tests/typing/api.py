@@ -7,11 +7,16 @@ from typing import Any, assert_type
 from duly import Duly, Retry, Run, Task, current
 from duly.api.dead import Bulk
 from duly.api.runs import Filter, Page
-from duly.core.record import AttemptRecord, GuardedKey, Letter, LogLine, RunRecord
+from duly.core.record import (
+    AttemptRecord,
+    LogLine,
+    RunRecord,
+)
 from duly.core.states import State
 from duly.guard import Guard, GuardClaim, make_key
 from duly.guard.letters import Ended
 from duly.runtime.embedded import EmbeddedWorker
+from duly.store.guard_ops import GuardedKey, Letter
 
 app = Duly()
 

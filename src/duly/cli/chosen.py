@@ -7,9 +7,9 @@ from duly.cli.desk import desk_of
 from duly.cli.filters import Filters
 from duly.cli.letters import ChosenLetters
 from duly.cli.session import Session
-from duly.core.record import Letter
 from duly.core.states import DEAD
 from duly.errors import LetterNotFound, RunNotFound
+from duly.store.guard_ops import Letter
 from duly.store.protocol import LetterFilter
 
 

@@ -28,10 +28,13 @@ from duly.cli.output import (
 from duly.cli.runs import show_args
 from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.times import relative
-from duly.core.record import Letter, RunRecord
+from duly.core.record import (
+    RunRecord,
+)
 from duly.errors import BadOption, LetterNotFound
 from duly.guard.letters import Ended
 from duly.limits import PAGE
+from duly.store.guard_ops import Letter
 
 _GROUP_COLUMNS = (
     Column("COUNT", whole=True, right=True),

@@ -10,10 +10,10 @@ from duly.cli.session import Session
 from duly.cli.values import Clock
 from duly.clock import SystemClock
 from duly.core.key import check_run_id
-from duly.core.record import Letter
 from duly.errors import LetterNotFound, RunNotFound
 from duly.guard.letters import Letters
 from duly.limits import PAGE
+from duly.store.guard_ops import Letter
 from duly.store.protocol import Ledger, LetterFilter
 
 

@@ -8,13 +8,13 @@ from duly.core.record import (
     Act,
     AttemptRecord,
     DeadGroup,
-    Letter,
     LogLine,
     QueueRecord,
     RunRecord,
     StepRecord,
     WorkerRecord,
 )
+from duly.store.guard_ops import Letter
 
 COUNT_CAP = 10_000
 """Stores count the runs of a queue up to one more than this."""

@@ -14,10 +14,10 @@ from duly.cli.output import (
 )
 from duly.cli.times import relative, shown
 from duly.core.display import display_call
-from duly.core.record import Letter
 from duly.errors import BadOption, DulyError, PayloadError, TaskNotRegistered
 from duly.guard.letters import Ended
 from duly.limits import PAGE
+from duly.store.guard_ops import Letter
 from duly.store.protocol import LetterFilter
 
 HIDDEN = "(arguments hidden: give --show-args)"

@@ -6,7 +6,6 @@ from typing import Any, ParamSpec, TypeVar, overload
 from duly.actor import acting
 from duly.clock import MICROSECONDS, monotonic
 from duly.core.payload import fingerprint_of
-from duly.core.record import GuardedKey
 from duly.errors import BadOption, Busy
 from duly.guard.claim import GuardClaim, Hold, PlainResults, ResultCodec
 from duly.guard.idempotent import Idempotent, IdempotentFunction, guarded
@@ -18,7 +17,7 @@ from duly.guard.renewing import Renewer
 from duly.limits import DELAY_SECONDS, GUARD_LEASE_SECONDS, GUARD_TTL_SECONDS, LOCK_SECONDS
 from duly.settings import store_url
 from duly.shield import shielded
-from duly.store.guard_ops import AcquireKey, ForgetKey, Guarded
+from duly.store.guard_ops import AcquireKey, ForgetKey, Guarded, GuardedKey
 from duly.store.owning import PerProcess
 from duly.store.protocol import Ledger
 

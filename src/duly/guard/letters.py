@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from duly.actor import acting
 from duly.clock import MICROSECONDS, new_id
-from duly.core.record import Letter
 from duly.errors import BadOption, LetterNotFound
 from duly.limits import (
     ERROR_CHARACTERS,
@@ -14,7 +13,7 @@ from duly.limits import (
     PAGE_DEFAULT,
     TRACEBACK_CHARACTERS,
 )
-from duly.store.guard_ops import EndLetter, PutLetter
+from duly.store.guard_ops import EndLetter, Letter, PutLetter
 from duly.store.protocol import Ledger, LetterFilter
 
 Send = Callable[[Letter], object]

@@ -19,7 +19,6 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.retry import Retry
 
 from duly.clock import MICROSECONDS
-from duly.core.record import GuardedKey, Letter
 from duly.errors import (
     StoreError,
     StoreFull,
@@ -36,7 +35,9 @@ from duly.store.guard_ops import (
     FinishKey,
     ForgetKey,
     Guarded,
+    GuardedKey,
     GuardOp,
+    Letter,
     PutLetter,
     RenewKey,
 )

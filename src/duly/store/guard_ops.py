@@ -1,10 +1,55 @@
-"""The verbs of the guard as values, and their answers.
+"""The verbs of the guard as values, their answers, and what is on record.
 
 A store writes them, and so does a ledger that is no store (Redis): whoever can `apply` them can
 guard.
 """
 
 from typing import NamedTuple
+
+
+class GuardedKey(NamedTuple):
+    """A key of the guard, and how its body stands."""
+
+    key: str
+    state: str
+    """held, done or failed."""
+    holder: str
+    fence: int
+    attempts: int
+    losses: int
+    """How many attempts in a row, before this one, ended without a word."""
+    left: int
+    """Microseconds until a holder that has died may be replaced."""
+    began_at: int
+    ended_at: int | None
+    kept_until: int | None
+    result: str | None
+    problem: str | None
+    """Why the result of a body that is done could not be kept."""
+
+
+class Letter(NamedTuple):
+    """A message of another engine that nobody could carry out, with all it takes to replay it."""
+
+    id: str
+    engine: str
+    task: str
+    arguments: str
+    """Those of the message: `[[positional…],{"name":value,…}]`."""
+    key: str | None
+    cause: str
+    """permanent, exhausted, crashed, timeout or sent."""
+    error: str
+    traceback: str | None
+    attempts: int
+    queue: str | None
+    options: str | None
+    state: str
+    """open, replayed or discarded."""
+    created_at: int
+    actor: str | None
+    """Who ended it."""
+    ended_at: int | None
 
 
 class AcquireKey(NamedTuple):

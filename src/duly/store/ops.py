@@ -7,14 +7,16 @@ are answers; an exception means that nothing of that op was written.
 
 from collections.abc import Callable
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Union
 
 from duly.core.outcome import ErrorText
 from duly.core.record import HeldRun
 from duly.core.verdict import Verdict
-from duly.store.carry_ops import CarryOp
-from duly.store.guard_ops import GuardOp
 from duly.store.step_ops import StepOp
+
+if TYPE_CHECKING:  # Programs that only enqueue need not pay for what few of them use.
+    from duly.store.carry_ops import CarryOp
+    from duly.store.guard_ops import GuardOp
 
 # -- ops of the engine ---------------------------------------------------------------------------
 
@@ -366,32 +368,32 @@ class ReleaseLock(NamedTuple):
     fence: int
 
 
-Op = (
-    Enqueue
-    | ClaimRuns
-    | Settle
-    | Recover
-    | RecoverOrphans
-    | HandBackUnknown
-    | RegisterWorker
-    | Tick
-    | Prune
-    | SetProgress
-    | AddLogs
-    | Cancel
-    | Redrive
-    | DiscardDead
-    | PauseQueue
-    | ResetKey
-    | FireSchedules
-    | PutSchedule
-    | SetSchedule
-    | RunSchedule
-    | BackfillSchedule
-    | AcquireLock
-    | RenewLock
-    | ReleaseLock
-    | StepOp
-    | GuardOp
-    | CarryOp
-)
+Op = Union[
+    Enqueue,
+    ClaimRuns,
+    Settle,
+    Recover,
+    RecoverOrphans,
+    HandBackUnknown,
+    RegisterWorker,
+    Tick,
+    Prune,
+    SetProgress,
+    AddLogs,
+    Cancel,
+    Redrive,
+    DiscardDead,
+    PauseQueue,
+    ResetKey,
+    FireSchedules,
+    PutSchedule,
+    SetSchedule,
+    RunSchedule,
+    BackfillSchedule,
+    AcquireLock,
+    RenewLock,
+    ReleaseLock,
+    StepOp,
+    "GuardOp",
+    "CarryOp",
+]

@@ -1,15 +1,13 @@
 """What the engine asks of a store: ops that write, queries that read."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from duly.core.record import (
     Act,
     AttemptRecord,
     DeadGroup,
     FiringRecord,
-    GuardedKey,
-    Letter,
     LockRecord,
     LogLine,
     QueueRecord,
@@ -19,10 +17,12 @@ from duly.core.record import (
     WorkerRecord,
 )
 from duly.errors import TransactionTooLong
-from duly.store.guard_ops import GuardOp
 from duly.store.ops import Accepted, Enqueue, Op, Settle, Settled
 from duly.store.schema import MigratableStore
 from duly.store.step_ops import EndStep, SendEvent
+
+if TYPE_CHECKING:  # Programs that only enqueue need not pay for what the guard is made of.
+    from duly.store.guard_ops import GuardedKey, GuardOp, Letter
 
 
 class RunFilter(NamedTuple):
@@ -118,8 +118,8 @@ class Inspector(Protocol):
         """Return the locks that somebody holds, by name, behind one."""
         ...
 
-    def get_key(self, key: str) -> GuardedKey | None: ...
-    def list_letters(self, which: LetterFilter) -> list[Letter]: ...
+    def get_key(self, key: str) -> "GuardedKey | None": ...
+    def list_letters(self, which: LetterFilter) -> "list[Letter]": ...
     def peek(self) -> Peek: ...
     def now(self) -> int: ...
 
@@ -130,12 +130,12 @@ class Ledger(Protocol):
     shown_url: str
     notices: list[str]
 
-    def apply(self, ops: Sequence[GuardOp]) -> list[Any]:
+    def apply(self, ops: "Sequence[GuardOp]") -> list[Any]:
         """Write the ops, each whole or not at all, and return their answers, in order."""
         ...
 
-    def get_key(self, key: str) -> GuardedKey | None: ...
-    def list_letters(self, which: LetterFilter) -> list[Letter]: ...
+    def get_key(self, key: str) -> "GuardedKey | None": ...
+    def list_letters(self, which: LetterFilter) -> "list[Letter]": ...
     def close(self) -> None: ...
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from duly.core.record import GuardedKey, Letter
 from duly.store.guard_ops import (
     AcquireKey,
     EndLetter,
@@ -14,6 +13,8 @@ from duly.store.guard_ops import (
     FinishKey,
     ForgetKey,
     Guarded,
+    GuardedKey,
+    Letter,
     PutLetter,
     RenewKey,
 )

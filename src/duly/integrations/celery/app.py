@@ -6,9 +6,9 @@ from weakref import WeakKeyDictionary
 
 import celery
 
-from duly.core.record import Letter
 from duly.errors import BadOption, TaskNotRegistered
 from duly.guard import Guard
+from duly.store.guard_ops import Letter
 
 ENGINE = "celery"
 

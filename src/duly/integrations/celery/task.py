@@ -16,7 +16,6 @@ from celery.utils import uuid
 
 from duly.clock import MICROSECONDS
 from duly.core.payload import CallCodec, fingerprint_of
-from duly.core.record import Letter
 from duly.errors import OUTAGES, BadOption, Busy, ClaimLost, DulyError
 from duly.guard import Guard, GuardClaim
 from duly.guard.guard import check_ttl
@@ -32,6 +31,7 @@ from duly.integrations.celery.dead import (
 )
 from duly.integrations.celery.queued import AlreadyQueued, Reservation
 from duly.limits import CRASH_LIMIT, GUARD_TTL_SECONDS
+from duly.store.guard_ops import Letter
 
 _LEAST_COUNTDOWN_SECONDS = 0.2
 _OUTAGE_SECONDS = 5.0

@@ -8,8 +8,6 @@ from duly.core.record import (
     AttemptRecord,
     DeadGroup,
     FiringRecord,
-    GuardedKey,
-    Letter,
     LockRecord,
     LogLine,
     QueueRecord,
@@ -19,6 +17,7 @@ from duly.core.record import (
     WorkerRecord,
 )
 from duly.core.states import DEAD
+from duly.store.guard_ops import GuardedKey, Letter
 from duly.store.postgres.columns import is_run_id, texts
 from duly.store.postgres.guard import SQL as GUARD
 from duly.store.postgres.steps import SQL as STEPS

@@ -11,8 +11,6 @@ from duly.core.record import (
     AttemptRecord,
     DeadGroup,
     FiringRecord,
-    GuardedKey,
-    Letter,
     LockRecord,
     LogLine,
     QueueRecord,
@@ -22,6 +20,7 @@ from duly.core.record import (
     WorkerRecord,
 )
 from duly.core.states import DEAD
+from duly.store.guard_ops import GuardedKey, Letter
 from duly.store.protocol import LetterFilter, Peek, RunFilter, ScheduleFilter
 from duly.store.sqlite.guard import SQL as GUARD
 from duly.store.sqlite.guard import read_times
