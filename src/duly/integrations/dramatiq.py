@@ -15,8 +15,8 @@ from duly.guard.guard import check_ttl
 from duly.guard.idempotent import Idempotent
 from duly.limits import CRASH_LIMIT
 
-_BUSY_WAIT_SECONDS = 1.0
-"""A retry that is due at once may come before the attempt it follows has let go of the key."""
+_WAIT_SECONDS = 1.0
+"""The result of a short body is worth waiting for, where putting off costs a lease."""
 _LEAST_DELAY_SECONDS = 0.2
 _MILLISECONDS = 1000
 
@@ -40,8 +40,10 @@ class IdempotentMiddleware(Middleware):
 
     Options of such an actor: `idempotent_key`, which is given the arguments and returns a text,
     unique among the messages of this actor (without it equal arguments are one key);
-    `idempotent_ttl`, for how many seconds a result is known, None being for ever; and
-    `crash_limit`, after how many processes that died in it a message is not tried again.
+    `idempotent_ttl`, for how many seconds a result is known, None being for ever;
+    `idempotent_wait`, for how many seconds a thread waits for who is running the body before it
+    puts the message off; and `crash_limit`, after how many processes that died in it a message is
+    not tried again.
     """
 
     def __init__(self, guard: Guard) -> None:
@@ -52,7 +54,13 @@ class IdempotentMiddleware(Middleware):
     @property
     def actor_options(self) -> set[str]:
         """The options that actors may have."""
-        return {"idempotent", "idempotent_key", "idempotent_ttl", "crash_limit"}
+        return {
+            "idempotent",
+            "idempotent_key",
+            "idempotent_ttl",
+            "idempotent_wait",
+            "crash_limit",
+        }
 
     def before_declare_actor(self, broker: Broker, actor: "Actor[..., Any]") -> None:
         """Put the guard around an actor's function."""
@@ -95,7 +103,7 @@ class IdempotentMiddleware(Middleware):
             key=options.get("idempotent_key"),
             name=actor.actor_name,
             ttl=ttl,
-            wait=_BUSY_WAIT_SECONDS,
+            wait=options.get("idempotent_wait", _WAIT_SECONDS),
         )
 
         @functools.wraps(function)

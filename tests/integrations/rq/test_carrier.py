@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 WAIT = 40
 KILLS = 5
 APP = "tests.integrations.rq.carried:app"
+PRELOAD = ("--config", "tests.integrations.rq.carried")
 
 
 @pytest.fixture
@@ -56,8 +57,8 @@ def start_worker(tmp_path, tasks, redis_url):
     """Starts a worker of RQ, which ends with the test."""
     with ExitStack() as stack:
 
-        def start() -> FleetWorker:
-            return stack.enter_context(rq_worker(tmp_path, redis_url, {}, "--verbose"))
+        def start(*options: str) -> FleetWorker:
+            return stack.enter_context(rq_worker(tmp_path, redis_url, {}, "--verbose", *options))
 
         yield start
 
@@ -68,8 +69,11 @@ def outcomes(run) -> list[str]:
 
 
 @pytest.mark.usefixtures("handing_over")
-def test_runs_are_carried_and_leave_nothing_behind_in_redis(tasks, start_worker, counter, queue):
-    start_worker()
+@pytest.mark.parametrize("options", [(), PRELOAD], ids=["imported-per-job", "imported-once"])
+def test_runs_are_carried_and_leave_nothing_behind_in_redis(
+    tasks, start_worker, counter, queue, options
+):
+    start_worker(*options)
     runs = [tasks.pay.enqueue(number, counter.port) for number in range(5)]
     greeting = tasks.greet.using(delay=0.2).enqueue("ann")
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, cast
 
 import rq
 from rq.job import Job
@@ -15,11 +15,14 @@ from rq.job import Job
 from duly.errors import BadOption, Busy, ClaimLost
 from duly.guard import Guard
 from duly.guard.guard import check_ttl
-from duly.guard.idempotent import Idempotent
+from duly.guard.idempotent import Idempotent, IdempotentFunction
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _NOTHING: Any = object()
-_BUSY_WAIT_SECONDS = 1.0
-"""A retry that is due at once may come before the attempt it follows has let go of the key."""
+_WAIT_SECONDS = 1.0
+"""The result of a short body is worth waiting for, where putting off costs a lease."""
 _SYNC = "sync"
 """The name of the worker that a queue with is_async=False says it has."""
 
@@ -32,22 +35,25 @@ def idempotent(
     key: Callable[..., str] | None = None,
     name: str | None = None,
     ttl: float | None = _NOTHING,
-    wait: float = _BUSY_WAIT_SECONDS,
-) -> Callable[[Callable[..., Any]], Any]:
+    wait: float = _WAIT_SECONDS,
+) -> Callable[[Callable[P, R]], IdempotentFunction[P, R]]:
     """Make a job's function run once per key, and give later jobs the first one's result.
 
-    Options are those of `guard.idempotent`. A job whose body another one is running waits for
-    `wait` seconds and is then scheduled again for when the other's lease is over, which needs a
-    worker `--with-scheduler`; that uses none of its retries. Called by anybody but a worker, the
-    function is guarded as well, and raises Busy.
+    Options are those of `guard.idempotent`. A job whose body another one is running is scheduled
+    again for when the other's lease is over, after `wait` seconds of waiting for its result. That
+    uses none of its retries, and needs a worker `--with-scheduler`. Called by anybody but a
+    worker, the function is guarded as well, and raises Busy.
     """
     if not hasattr(rq.Worker, "handle_job_retry"):
         raise BadOption("this version of RQ cannot put a job off; install rq 2.2 or newer")
     kept = guard.ttl if ttl is _NOTHING else check_ttl(ttl)
 
-    def decorate(function: Callable[..., Any]) -> Any:  # noqa: ANN401 - as the function was
+    def decorate(function: Callable[P, R]) -> IdempotentFunction[P, R]:
         call = Idempotent(guard, function, key=key, name=name, ttl=kept, wait=wait)
-        return _async(call) if inspect.iscoroutinefunction(function) else _sync(call)
+        run = _async(call) if inspect.iscoroutinefunction(function) else _sync(call)
+        run.key_for = lambda *args, **kwargs: call.key_for(args, kwargs)
+        run.reset = lambda *args, **kwargs: guard.reset(call.key_for(args, kwargs))
+        return cast(IdempotentFunction[P, R], run)
 
     return decorate
 
@@ -74,7 +80,7 @@ def _sync(call: Idempotent) -> Any:  # noqa: ANN401 - as the function was
                 return _later(job, lost, call.guard.lease)
             return result
 
-    return _with_keys(run, call)
+    return run
 
 
 def _async(call: Idempotent) -> Any:  # noqa: ANN401 - as the function was
@@ -99,12 +105,6 @@ def _async(call: Idempotent) -> Any:  # noqa: ANN401 - as the function was
                 return _later(job, lost, call.guard.lease)
             return result
 
-    return _with_keys(run, call)
-
-
-def _with_keys(run: Any, call: Idempotent) -> Any:  # noqa: ANN401 - as the function was
-    run.key_for = lambda *args, **kwargs: call.key_for(args, kwargs)
-    run.reset = lambda *args, **kwargs: call.guard.reset(call.key_for(args, kwargs))
     return run
 
 
@@ -114,7 +114,8 @@ def _job_of(function: Callable[..., Any]) -> Job | None:
     if job is None or job.worker_name == _SYNC or _is_inside.get():
         return None
     asked = job.func
-    return job if callable(asked) and inspect.unwrap(asked) is function else None
+    is_ours = callable(asked) and inspect.unwrap(asked) is inspect.unwrap(function)
+    return job if is_ours else None
 
 
 def _asks_again(result: object) -> bool:
