@@ -1,0 +1,76 @@
+"""Lets a fleet of RQ workers run tasks of ours."""
+
+from collections.abc import Sequence
+
+import rq
+
+from duly.app import Duly
+from duly.carrier import Message
+from duly.errors import TaskNotRegistered
+from duly.integrations.carrying import Carrying
+from duly.runtime.loading import load, parse_reference
+
+_FUNCTION = "duly.integrations.rq.carry"
+_NO_TIMEOUT = -1
+_FAILURE_SECONDS = 3600
+
+
+class RQCarrier:
+    """Brings runs to RQ's workers, over their Redis.
+
+    A worker of RQ forks a process per message, which claims the run by id, runs one attempt and
+    settles it: the run, its retries, its schedule and its dead letter are ours, the processes are
+    RQ's. Between messages nothing of ours runs there, so somebody else has to hand runs over:
+    one `duly worker`, or `with app.worker()` in a program.
+    """
+
+    def __init__(self, queue: rq.Queue, *, app: str, **settings: float) -> None:
+        """Send messages to this queue, for workers that find the application by this name.
+
+        `app` is `module:attribute`, as for `duly worker`. `settings` are those of a worker: lease,
+        beat, grace.
+        """
+        parse_reference(app)
+        self._queue = queue
+        self._reference = app
+        self._carrying = Carrying(concurrency=1, **settings)
+
+    def attach(self, app: Duly) -> None:
+        """Get to know the application whose tasks name this carrier."""
+        self._carrying.attach(app)
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Send messages over RQ's Redis."""
+        # A message is a hint, so what becomes of it is of no use for long. How long a body may
+        # take is the task's to say; RQ would end it after three minutes.
+        self._queue.enqueue_many(
+            [
+                self._queue.prepare_data(
+                    _FUNCTION,
+                    args=(self._reference, message.run_id, message.claim_number, message.task),
+                    timeout=_NO_TIMEOUT,
+                    result_ttl=0,
+                    failure_ttl=_FAILURE_SECONDS,
+                )
+                for message in messages
+            ]
+        )
+
+    def run(self, run_id: str, claim_number: int, task: str) -> bool:
+        """Run one attempt and say good-bye: RQ ends the process next, without a word."""
+        try:
+            return self._carrying.run(run_id, claim_number, task)
+        finally:
+            self._carrying.stop()
+
+
+def carry(reference: str, run_id: str, claim_number: int, task: str) -> None:
+    """Run one attempt; this is what the messages ask RQ's workers for.
+
+    What goes wrong in here is seen among RQ's failed jobs and does no harm: the run is handed over
+    again.
+    """
+    carrier = load(reference).registry.carriers().get(task)
+    if not isinstance(carrier, RQCarrier):
+        raise TaskNotRegistered(task)
+    carrier.run(run_id, claim_number, task)

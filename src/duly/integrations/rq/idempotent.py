@@ -1,0 +1,137 @@
+"""Job functions that run once per key, however often RQ brings them."""
+
+import functools
+import inspect
+import math
+import sys
+from collections.abc import Callable
+from contextlib import AsyncExitStack, ExitStack
+from contextvars import ContextVar
+from typing import Any, ParamSpec, TypeVar, cast
+
+import rq
+from rq.job import Job
+
+from duly.errors import BadOption, Busy, ClaimLost
+from duly.guard import Guard
+from duly.guard.guard import check_ttl
+from duly.guard.idempotent import Idempotent, IdempotentFunction
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_NOTHING: Any = object()
+_WAIT_SECONDS = 1.0
+"""The result of a short body is worth waiting for, where putting off costs a lease."""
+_SYNC = "sync"
+"""The name of the worker that a queue with is_async=False says it has."""
+
+_is_inside: ContextVar[bool] = ContextVar("duly_rq_is_inside", default=False)
+
+
+def idempotent(
+    guard: Guard,
+    *,
+    key: Callable[..., str] | None = None,
+    name: str | None = None,
+    ttl: float | None = _NOTHING,
+    wait: float = _WAIT_SECONDS,
+) -> Callable[[Callable[P, R]], IdempotentFunction[P, R]]:
+    """Make a job's function run once per key, and give later jobs the first one's result.
+
+    Options are those of `guard.idempotent`. A job whose body another one is running is scheduled
+    again for when the other's lease is over, after `wait` seconds of waiting for its result. That
+    uses none of its retries, and needs a worker `--with-scheduler`. Called by anybody but a
+    worker, the function is guarded as well, and raises Busy.
+    """
+    if not hasattr(rq.Worker, "handle_job_retry"):
+        raise BadOption("this version of RQ cannot put a job off; install rq 2.2 or newer")
+    kept = guard.ttl if ttl is _NOTHING else check_ttl(ttl)
+
+    def decorate(function: Callable[P, R]) -> IdempotentFunction[P, R]:
+        call = Idempotent(guard, function, key=key, name=name, ttl=kept, wait=wait)
+        run = _async(call) if inspect.iscoroutinefunction(function) else _sync(call)
+        run.key_for = lambda *args, **kwargs: call.key_for(args, kwargs)
+        run.reset = lambda *args, **kwargs: guard.reset(call.key_for(args, kwargs))
+        return cast(IdempotentFunction[P, R], run)
+
+    return decorate
+
+
+def _sync(call: Idempotent) -> Any:  # noqa: ANN401 - as the function was
+    @functools.wraps(call.function)
+    def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
+        job = _job_of(call.function)
+        with ExitStack() as stack:
+            try:
+                claim = stack.enter_context(call.once(args, kwargs))
+            except Busy as busy:
+                return _later(job, busy, busy.retry_after)
+            if not claim.first:
+                return claim.result
+            token = _is_inside.set(True)
+            try:
+                result = call.function(*args, **kwargs)
+            finally:
+                _is_inside.reset(token)
+            try:
+                claim.fail() if _asks_again(result) else claim.done(result)
+            except ClaimLost as lost:
+                return _later(job, lost, call.guard.lease)
+            return result
+
+    return run
+
+
+def _async(call: Idempotent) -> Any:  # noqa: ANN401 - as the function was
+    @functools.wraps(call.function)
+    async def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
+        job = _job_of(call.function)
+        async with AsyncExitStack() as stack:
+            try:
+                claim = await stack.enter_async_context(call.once(args, kwargs))
+            except Busy as busy:
+                return _later(job, busy, busy.retry_after)
+            if not claim.first:
+                return claim.result
+            token = _is_inside.set(True)
+            try:
+                result = await call.function(*args, **kwargs)
+            finally:
+                _is_inside.reset(token)
+            try:
+                await (claim.afail() if _asks_again(result) else claim.adone(result))
+            except ClaimLost as lost:
+                return _later(job, lost, call.guard.lease)
+            return result
+
+    return run
+
+
+def _job_of(function: Callable[..., Any]) -> Job | None:
+    """Return the job that a worker runs just now, if this function is what it asks for."""
+    job = rq.get_current_job()
+    if job is None or job.worker_name == _SYNC or _is_inside.get():
+        return None
+    asked = job.func
+    is_ours = callable(asked) and inspect.unwrap(asked) is inspect.unwrap(function)
+    return job if is_ours else None
+
+
+def _asks_again(result: object) -> bool:
+    """Say whether the body asks RQ to be tried again."""
+    return isinstance(result, rq.Retry)
+
+
+def _later(job: Job | None, why: Busy | ClaimLost, seconds: float) -> rq.Retry:
+    """Return what makes RQ schedule the job again; that is no retry of its own.
+
+    The holder may be at work, and then the job finds its result, or it is gone. RQ takes the job
+    from those that have started only when it is scheduled: whoever dies meanwhile leaves it there.
+    """
+    if job is None:
+        raise why
+    # RQ counts what it puts off this way, against the limit of a body that returns a Retry.
+    job.number_of_retries = (job.number_of_retries or 0) - 1
+    # It cuts instants down to whole seconds.
+    return rq.Retry(max=sys.maxsize, interval=math.ceil(seconds) + 1)

@@ -1,0 +1,96 @@
+"""Dramatiq workers killed with -9 while they run bodies, until so many have been."""
+
+import random
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dramatiq.results import ResultMissing
+
+from tests.integrations.counter import EffectCounter
+from tests.servers.processes import wait_until
+
+_WORKERS = 2
+_THREADS = 2
+_SUPPLY = 4
+"""How many orders wait or run at a time while workers are killed."""
+
+
+@dataclass
+class Killed:
+    """What came of it."""
+
+    orders: int = 0
+    kills: int = 0
+    """Of workers that had begun a body and not ended it."""
+    strikes: int = 0
+    """And of those that just then had."""
+    succeeded: int = 0
+    success_without_completion: int = 0
+    wrong_results: int = 0
+    bodies_begun: int = 0
+    bodies_ended: int = 0
+
+    def broken(self) -> list[str]:
+        """Say what should not have been."""
+        found = []
+        if self.succeeded != self.orders:
+            found.append(f"{self.orders - self.succeeded} of {self.orders} orders did not succeed")
+        if self.success_without_completion:
+            found.append(f"{self.success_without_completion} succeeded and were never completed")
+        if self.wrong_results:
+            found.append(f"{self.wrong_results} results are not those of the body")
+        # All bodies of a worker die with it.
+        if self.bodies_begun > self.orders + _THREADS * self.strikes:
+            found.append(f"{self.bodies_begun} bodies began for {self.orders} orders")
+        return found
+
+    def document(self) -> dict[str, Any]:
+        """Return it as evidence."""
+        return asdict(self) | {"broken": self.broken()}
+
+
+def kill_workers(shop: Any, counter: EffectCounter, *, kills: int, seed: int) -> Killed:
+    """Send orders, each of them twice, and kill a worker that is at work, again and again."""
+    chance = random.Random(seed)  # noqa: S311 - repeatable
+    outcome = Killed()
+    workers = [shop.worker() for _ in range(_WORKERS)]
+    sent: list[tuple[int, Any]] = []
+    deadline = time.monotonic() + 60 + 5 * kills
+    while outcome.kills < kills and time.monotonic() < deadline:
+        while outcome.orders - len(counter.count("ended")) < _SUPPLY:
+            sent += [(outcome.orders, shop.actors.pay.send(outcome.orders)) for _ in range(2)]
+            outcome.orders += 1
+        time.sleep(chance.uniform(0.02, 0.3))
+        place = chance.randrange(_WORKERS)
+        members = set(workers[place].members())
+        if members & counter.at_work().keys():
+            workers[place].kill()
+            outcome.strikes += 1
+            outcome.kills += bool(members & counter.at_work().keys())
+            # Dramatiq does not replace a process that was killed; who supervises it does.
+            workers[place] = shop.worker()
+    results = _results(shop, [message for _, message in sent], seconds=60 + 3 * kills)
+    ended = counter.count("ended")
+    for (order, _), result in zip(sent, results, strict=True):
+        outcome.success_without_completion += not ended[str(order)]
+        outcome.wrong_results += result != order
+    outcome.succeeded = len({order for order, _ in sent if ended[str(order)]})
+    outcome.bodies_begun, outcome.bodies_ended = counter.count("began").total(), ended.total()
+    return outcome
+
+
+def _results(shop: Any, messages: list[Any], *, seconds: float) -> list[Any]:
+    """Wait until all messages have a result; one that failed raises."""
+    results: list[Any] = []
+
+    def have_all() -> bool:
+        try:
+            while len(results) < len(messages):
+                results.append(messages[len(results)].get_result(backend=shop.actors.results))
+        except ResultMissing:
+            return False
+        return True
+
+    wait_until(have_all, seconds=seconds, what="all orders have a result")
+    return results

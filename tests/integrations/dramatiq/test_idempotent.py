@@ -1,0 +1,162 @@
+"""Dramatiq actors, run by real workers over a real Redis, are done once per key."""
+
+import dramatiq
+import pytest
+from dramatiq.brokers.stub import StubBroker
+from dramatiq.errors import BrokerConnectionError
+from dramatiq.middleware import MiddlewareError
+from dramatiq.results import ResultFailure, ResultMissing
+
+from duly.integrations.dramatiq import IdempotentMiddleware
+from tests.servers.processes import wait_until
+
+pytestmark = [pytest.mark.process, pytest.mark.stores("sqlite")]
+# What depends on the ledger is in its conformance suite, and in test_killing.py.
+
+WAIT = 40
+
+
+def wait_for(counter, what: str, count: int = 1) -> None:
+    """Wait until something was told so often."""
+    wait_until(
+        lambda: counter.count(what).total() >= count, seconds=WAIT, what=f"{count} times {what}"
+    )
+
+
+def test_equal_messages_run_once_and_all_of_them_have_the_result(shop, counter):
+    shop.worker()
+    charge, greet = shop.actors.charge, shop.actors.greet
+    sent = [charge.send(1), charge.send(order_id=1), charge.send(1, currency="EUR")]
+    others = [charge.send(2), charge.send(1, "USD")]
+    greetings = [greet.send("ann"), greet.send("ann")]
+
+    assert [shop.result(message) for message in sent] == [{"order": 1, "currency": "EUR"}] * 3
+    assert [shop.result(message)["order"] for message in others] == [2, 1]
+    assert [shop.result(message) for message in greetings] == ["hello ann"] * 2
+    assert counter.count("charged") == {"1": 2, "2": 1}
+    assert counter.count("greeted") == {"ann": 1}
+
+
+def test_a_duplicate_of_a_running_message_is_put_off_and_gets_its_result(shop, counter):
+    worker = shop.worker()
+    first = shop.actors.linger.send(1)
+    wait_for(counter, "began")
+    second = shop.actors.linger.send(1)
+
+    wait_until(
+        lambda: worker.log.read_text().count("was skipped") >= 2,
+        seconds=WAIT,
+        what="it is put off twice, and has no retries",
+    )
+    with pytest.raises(ResultMissing):
+        second.get_result(backend=shop.actors.results)
+    shop.open_gate()
+
+    assert shop.result(first) == shop.result(second)
+    assert counter.count("began") == {"1": 1}
+
+
+def test_a_failing_message_is_tried_again_by_dramatiq(shop, counter):
+    shop.worker()
+
+    assert shop.result(shop.actors.flaky.send(1, 2)) == 1
+    with pytest.raises(ResultFailure, match="away"):
+        shop.result(shop.actors.flaky.send(2, 9))
+    assert counter.count("tried") == {"1": 3, "2": 4}
+
+
+def test_a_key_of_ones_own_that_is_used_for_another_call_is_refused(shop):
+    shop.worker()
+    assert shop.result(shop.actors.flaky.send(1, 0)) == 1
+    other = shop.actors.flaky.send_with_options(args=(1, 2), max_retries=0)
+
+    with pytest.raises(ResultFailure, match="other arguments"):
+        shop.result(other)
+
+
+def test_a_message_that_kills_its_process_is_given_up(shop, counter):
+    message = shop.actors.deadly.send(1)
+    for count in (1, 2):
+        shop.worker()
+        wait_for(counter, "tried", count)
+    shop.worker()
+
+    with pytest.raises(ResultFailure, match="2 processes died"):
+        shop.result(message)
+    assert counter.count("tried") == {"1": 2}
+
+
+def test_a_frozen_holder_cannot_finish(shop, counter):
+    first = shop.worker()
+    frozen = shop.actors.linger.send(1)
+    wait_for(counter, "began")
+    ((_, holder),) = counter.effects("began")
+    first.freeze()
+    shop.worker()
+    second = shop.actors.linger.send(1)
+    wait_for(counter, "began", 2)
+    shop.open_gate()
+    winner = shop.result(second)
+    first.thaw()
+
+    assert shop.result(frozen) == winner != holder
+    wait_for(counter, "ended", 2)
+    assert shop.result(frozen) == winner, "the late one was not believed"
+
+
+def test_only_a_message_is_guarded_not_a_plain_call(shop, counter):
+    shop.worker()
+    expected = {"order": 1, "currency": "EUR"}
+
+    assert [shop.actors.charge(1) for _ in range(2)] == [expected] * 2
+    assert [shop.result(shop.actors.outer.send(1)) for _ in range(2)] == [expected] * 2
+    assert counter.count("charged") == {"1": 4}
+
+
+def test_a_message_can_be_carried_out_again_when_its_key_is_reset(shop, counter):
+    shop.worker()
+    for _ in range(2):
+        shop.result(shop.actors.charge.send(1))
+        assert shop.guard.reset(shop.actors.charge.fn.key_for(1))
+
+    assert counter.count("charged") == {"1": 2}
+
+
+@pytest.fixture
+def stub(shop):
+    """A broker in memory, with the middleware, and a worker in this process."""
+    broker = StubBroker()
+    broker.add_middleware(IdempotentMiddleware(shop.guard))
+    worker = dramatiq.Worker(broker, worker_timeout=100)
+    worker.start()
+    yield broker
+    worker.stop()
+    broker.close()
+
+
+def test_a_message_that_cannot_be_put_off_is_not_acknowledged(shop, stub, monkeypatch):
+    actor = dramatiq.actor(
+        lambda: None, actor_name="report", broker=stub, idempotent=True, max_retries=0
+    )
+    with shop.guard.once(actor.fn.key_for()):
+        actor.send()
+        monkeypatch.setattr(stub, "enqueue", _refuse)
+        stub.join(actor.queue_name, fail_fast=False)
+
+    assert [message.actor_name for message in stub.dead_letters] == ["report"]
+
+
+def _refuse(*_: object, **__: object) -> None:
+    raise BrokerConnectionError("away")
+
+
+def test_an_actor_that_would_not_be_guarded_is_refused(stub):
+    def numbers():
+        yield 1
+
+    with pytest.raises(MiddlewareError, match="is a generator"):
+        dramatiq.actor(numbers, broker=stub, idempotent=True)
+    with pytest.raises(MiddlewareError, match="ttl"):
+        dramatiq.actor(print, actor_name="a", broker=stub, idempotent=True, idempotent_ttl=-1)
+    with pytest.raises(MiddlewareError, match="say idempotent=True"):
+        dramatiq.actor(print, actor_name="b", broker=stub, idempotent_key=str)

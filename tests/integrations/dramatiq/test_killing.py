@@ -1,0 +1,25 @@
+"""Real workers, killed with -9: every message completes, and none succeeds uncompleted."""
+
+import pytest
+
+from tests.integrations.dramatiq.killing import kill_workers
+from tests.integrations.proving import KILLS, SECONDS, keep
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(SECONDS)]
+
+
+def check(shop, counter, where: str) -> None:
+    """Kill some workers and look at what became of all orders."""
+    outcome = kill_workers(shop, counter, kills=KILLS, seed=1)
+
+    keep("dramatiq-kills", where, outcome.document(), "dramatiq", "redis")
+    assert outcome.broken() == []
+    assert outcome.kills == KILLS
+
+
+def test_with_the_guard_on_a_store(shop, store_kind, counter):
+    check(shop, counter, store_kind)
+
+
+def test_with_the_guard_on_redis(open_shop, redis_url, counter):
+    check(open_shop(redis_url), counter, "redis")

@@ -1,0 +1,82 @@
+"""A worker of another engine in a session of its own: started, killed, and certainly gone."""
+
+import contextlib
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Self
+
+from tests.servers.processes import is_running, wait_until
+
+ROOT = Path(__file__).parents[2]
+LONGEST_SECONDS = 300
+
+
+class FleetWorker:
+    """`with FleetWorker(…) as worker:` leaves nobody behind, whatever groups its children form."""
+
+    def __init__(
+        self, command: list[str], log: Path, environment: dict[str, str], *, ready: str
+    ) -> None:
+        """Name a command that writes `ready` to its log when it is."""
+        self.log = log
+        self._ready = ready
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                # Were the tests killed, it would end by itself.
+                ["timeout", "--kill-after=1", str(LONGEST_SECONDS), *command],
+                cwd=ROOT,
+                env=os.environ | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Self:
+        wait_until(
+            lambda: self._ready in self.log.read_text() or self._process.poll() is not None,
+            seconds=40,
+            what=f"the worker is ready: {self.log}",
+        )
+        assert self._process.poll() is None, self.log.read_text()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill the worker and all its children at once, as a machine that loses power does."""
+        self._signal(signal.SIGKILL)
+        self._process.wait(20)
+
+    def freeze(self) -> None:
+        """Stop all of it."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let all of it go on."""
+        self._signal(signal.SIGCONT)
+
+    def is_alive(self) -> bool:
+        """Say whether the worker itself, whatever became of its children, has not ended."""
+        return is_running(self._process.pid)
+
+    def members(self) -> list[int]:
+        """Return its processes: those of the session that was made for them alone."""
+        found = []
+        for place in Path("/proc").iterdir():
+            if place.name.isdigit():
+                with contextlib.suppress(OSError):
+                    after_name = (place / "stat").read_text().rpartition(")")[2].split()
+                    if int(after_name[3]) == self._process.pid:
+                        found.append(int(place.name))
+        return found
+
+    def _signal(self, number: signal.Signals) -> None:
+        # A child that is forked meanwhile is found by the second look.
+        for _ in range(2):
+            for member in self.members():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(member, number)

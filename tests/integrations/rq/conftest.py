@@ -1,0 +1,106 @@
+"""The shop as its customers see it, and the workers behind it."""
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import rq
+from rq.job import Job, JobStatus
+
+from tests.integrations.counter import EffectCounter
+from tests.integrations.fleet import FleetWorker
+from tests.integrations.rq.workers import QUEUE, rq_worker
+from tests.servers.processes import wait_until
+
+WAIT = 40
+
+
+class Shop:
+    """The queue, with a way to start workers and to see what they did."""
+
+    def __init__(
+        self, module: Any, folder: Path, redis_url: str, environment: dict[str, str]
+    ) -> None:
+        self.tasks = module
+        self.guard = module.guard
+        self.folder = folder
+        self._redis_url = redis_url
+        self._environment = environment
+        self._open = ExitStack()
+        client = self._open.enter_context(redis.Redis.from_url(redis_url))
+        self.queue = rq.Queue(QUEUE, connection=client)
+
+    def worker(self, *options: str) -> FleetWorker:
+        """Start a worker; it ends with the test."""
+        return self._open.enter_context(
+            rq_worker(self.folder, self._redis_url, self._environment, *options)
+        )
+
+    def send(self, function: Callable[..., Any], *args: Any, retries: int = 0) -> Job:
+        """Enqueue a job."""
+        retry = rq.Retry(max=retries) if retries else None
+        return self.queue.enqueue(function, args=args, retry=retry)
+
+    def wait_until_status(self, job: Job, *statuses: JobStatus) -> None:
+        """Wait until a job is in one of these."""
+        wait_until(
+            lambda: job.get_status() in statuses, seconds=WAIT, what=f"{job.func_name} {statuses}"
+        )
+
+    def result(self, job: Job) -> Any:
+        """Wait for a job's success and return its result."""
+        self.wait_until_status(job, JobStatus.FINISHED, JobStatus.FAILED)
+        assert job.get_status() == JobStatus.FINISHED, job.latest_result().exc_string
+        return job.return_value()
+
+    def open_gate(self) -> None:
+        """Let lingering bodies end."""
+        Path(self._environment["SHOP_GATE"]).touch()
+
+    def close(self) -> None:
+        """End the workers and hang up."""
+        self._open.close()
+        self.guard.close()
+
+
+@pytest.fixture
+def counter(tmp_path: Path) -> Iterator[EffectCounter]:
+    """Counts effects."""
+    with EffectCounter(tmp_path / "effects") as counter:
+        yield counter
+
+
+@pytest.fixture
+def open_shop(
+    tmp_path: Path, redis_url: str, counter: EffectCounter, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], Shop]]:
+    """Opens a shop whose guard is at an address."""
+    with ExitStack() as stack:
+
+        def open_one(guard_url: str) -> Shop:
+            environment = {
+                "SHOP_GUARD": guard_url,
+                "SHOP_COUNTER": str(counter.port),
+                "SHOP_GATE": str(tmp_path / "gate"),
+            }
+            for name, value in environment.items():
+                monkeypatch.setenv(name, value)
+            module = importlib.import_module("tests.integrations.rq.shop")
+            module = importlib.reload(module)
+            shop = Shop(module, tmp_path, redis_url, environment)
+            stack.callback(shop.close)
+            # A store is set up by whoever comes first; that need not be a race of processes.
+            shop.guard.look("none")
+            return shop
+
+        yield open_one
+
+
+@pytest.fixture
+def shop(open_shop: Callable[[str], Shop], store_url: str) -> Shop:
+    """A shop whose guard is on the store of this test."""
+    return open_shop(store_url)

@@ -1,0 +1,93 @@
+"""Work-horses killed with -9 while they run bodies, until so many have been."""
+
+import os
+import random
+import signal
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rq.job import JobStatus
+
+from tests.integrations.counter import EffectCounter
+from tests.servers.processes import wait_until
+
+_WORKERS = 2
+_ORDERS_PER_KILL = 2
+_FINAL = (JobStatus.FINISHED, JobStatus.FAILED)
+
+
+@dataclass
+class Killed:
+    """What came of it."""
+
+    orders: int = 0
+    kills: int = 0
+    """Of work-horses that had begun a body and not ended it."""
+    strikes: int = 0
+    """And of those that just then had."""
+    succeeded: int = 0
+    success_without_completion: int = 0
+    wrong_results: int = 0
+    bodies_begun: int = 0
+    bodies_ended: int = 0
+
+    def broken(self) -> list[str]:
+        """Say what should not have been."""
+        found = []
+        if self.succeeded != self.orders:
+            found.append(f"{self.orders - self.succeeded} of {self.orders} orders did not succeed")
+        if self.success_without_completion:
+            found.append(f"{self.success_without_completion} succeeded and were never completed")
+        if self.wrong_results:
+            found.append(f"{self.wrong_results} results are not those of the body")
+        if self.bodies_begun > self.orders + self.strikes:
+            found.append(f"{self.bodies_begun} bodies began for {self.orders} orders")
+        return found
+
+    def document(self) -> dict[str, Any]:
+        """Return it as evidence."""
+        return asdict(self) | {"broken": self.broken()}
+
+
+def kill_horses(shop: Any, counter: EffectCounter, *, kills: int, seed: int) -> Killed:
+    """Send orders, each of them twice, and kill who is at work with one, again and again."""
+    chance = random.Random(seed)  # noqa: S311 - repeatable
+    outcome = Killed(orders=kills * _ORDERS_PER_KILL)
+    for _ in range(_WORKERS):
+        shop.worker()
+    # RQ fails the job of a killed work-horse, unless it may retry it.
+    sent = [
+        (order, shop.send(shop.tasks.pay, order, retries=kills + 1))
+        for order in range(outcome.orders)
+        for _ in range(2)
+    ]
+    victims: set[int] = set()
+    deadline = time.monotonic() + 60 + 3 * kills
+    while outcome.kills < kills and time.monotonic() < deadline:
+        at_work = counter.at_work().keys() - victims
+        if at_work:
+            victim = chance.choice(sorted(at_work))
+            victims.add(victim)
+            with suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
+                outcome.strikes += 1
+                outcome.kills += victim in counter.at_work()
+        time.sleep(chance.uniform(0.02, 0.3))
+    wait_until(
+        lambda: all(job.get_status() in _FINAL for _, job in sent),
+        seconds=60 + 3 * kills,
+        what="all orders are final",
+    )
+    ended = counter.count("ended")
+    for order, job in sent:
+        if job.get_status() == JobStatus.FINISHED:
+            outcome.success_without_completion += not ended[str(order)]
+            outcome.wrong_results += job.return_value() != order
+    outcome.succeeded = outcome.orders - len(
+        {order for order, job in sent if job.get_status() != JobStatus.FINISHED}
+    )
+    outcome.bodies_begun = counter.count("began").total()
+    outcome.bodies_ended = ended.total()
+    return outcome

@@ -1,0 +1,81 @@
+"""Job functions that tell a counter what they do; run by real RQ workers.
+
+Where their guard and the counter are comes from the environment, as in any deployment.
+"""
+
+import os
+import time
+from pathlib import Path
+
+import rq
+
+from duly.guard import Guard
+from duly.integrations.rq import idempotent
+from tests.integrations.counter import tell
+
+LEASE = 1.5
+
+guard = Guard(os.environ["SHOP_GUARD"], lease=LEASE)
+
+
+def say(what: str, subject: object) -> None:
+    """Have an effect that another process counts."""
+    tell(int(os.environ["SHOP_COUNTER"]), what, subject)
+
+
+@idempotent(guard)
+def charge(order_id: int, currency: str = "EUR") -> dict:
+    """Do what must not be done twice."""
+    say("charged", order_id)
+    return {"order": order_id, "currency": currency}
+
+
+@idempotent(guard)
+def linger(order_id: int) -> int:
+    """Take long; say who did it."""
+    say("began", order_id)
+    while not Path(os.environ["SHOP_GATE"]).exists():
+        time.sleep(0.02)
+    say("ended", order_id)
+    return os.getpid()
+
+
+@idempotent(guard)
+async def greet(name: str) -> str:
+    """Run on a loop."""
+    say("greeted", name)
+    return f"hello {name}"
+
+
+@idempotent(guard)
+def flaky(order_id: int, failures: int) -> int:
+    """Fail a few times."""
+    say("tried", order_id)
+    if rq.get_current_job().retries_left > 3 - failures:
+        raise ConnectionError("away")
+    return order_id
+
+
+@idempotent(guard)
+def asks_again(order_id: int) -> int | rq.Retry:
+    """Ask RQ for two more tries."""
+    say("tried", order_id)
+    tries = rq.get_current_job().number_of_retries or 0
+    return rq.Retry(max=2) if tries < 2 else order_id
+
+
+def outer(order_id: int) -> str:
+    """Call a guarded function from the job of another."""
+    try:
+        return str(linger(order_id))
+    except Exception as error:  # noqa: BLE001 - what it is, is the test
+        return type(error).__name__
+
+
+@idempotent(guard)
+def pay(order_id: int) -> int:
+    """Have an effect."""
+    say("began", order_id)
+    time.sleep(0.2)
+    say("ended", order_id)
+    return order_id

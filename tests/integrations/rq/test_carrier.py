@@ -1,0 +1,242 @@
+"""A fleet of real RQ workers runs duly's runs, with lease and fence, over a real Redis."""
+
+import importlib
+import os
+import signal
+import time
+from contextlib import ExitStack
+
+import pytest
+import rq
+from rq.registry import FailedJobRegistry
+
+from duly import RunFailed
+from duly.carrier import Message
+from duly.errors import AppNotFound, TaskNotRegistered
+from duly.integrations.rq import RQCarrier, carry
+from duly.store.carry_ops import HandAgain
+from tests.integrations.fleet import FleetWorker
+from tests.integrations.rq.workers import QUEUE, rq_worker
+from tests.servers.processes import wait_until
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+
+WAIT = 40
+KILLS = 5
+APP = "tests.integrations.rq.carried:app"
+PRELOAD = ("--config", "tests.integrations.rq.carried")
+
+
+@pytest.fixture
+def tasks(store_url, redis_url, monkeypatch):
+    """The application in this process."""
+    monkeypatch.setenv("SHOP_STORE", store_url)
+    monkeypatch.setenv("SHOP_BROKER", redis_url)
+    module = importlib.reload(importlib.import_module("tests.integrations.rq.carried"))
+    module.app.runs.list()
+    yield module
+    module.app.close()
+    module.broker.close()
+
+
+@pytest.fixture
+def queue(tasks):
+    """The queue that messages go to."""
+    return rq.Queue(QUEUE, connection=tasks.broker)
+
+
+@pytest.fixture
+def handing_over(tasks):
+    """A worker of ours, which hands over and finds out who is lost."""
+    with tasks.app.worker(lease=2.0, beat=0.5):
+        yield
+
+
+@pytest.fixture
+def start_worker(tmp_path, tasks, redis_url):
+    """Starts a worker of RQ, which ends with the test."""
+    with ExitStack() as stack:
+
+        def start(*options: str) -> FleetWorker:
+            return stack.enter_context(rq_worker(tmp_path, redis_url, {}, "--verbose", *options))
+
+        yield start
+
+
+def outcomes(run) -> list[str]:
+    """Return how the attempts of a run ended."""
+    return [attempt.outcome for attempt in run.attempts()]
+
+
+@pytest.mark.usefixtures("handing_over")
+@pytest.mark.parametrize("options", [(), PRELOAD], ids=["imported-per-job", "imported-once"])
+def test_runs_are_carried_and_leave_nothing_behind_in_redis(
+    tasks, start_worker, counter, queue, options
+):
+    start_worker(*options)
+    runs = [tasks.pay.enqueue(number, counter.port) for number in range(5)]
+    greeting = tasks.greet.using(delay=0.2).enqueue("ann")
+
+    assert [run.result(timeout=WAIT) for run in runs] == [0, 1, 2, 3, 4]
+    assert greeting.result(timeout=WAIT) == "hello ann, from rq"
+    assert set(counter.count("ended").values()) == {1}
+    wait_until(
+        lambda: not list(tasks.broker.scan_iter("rq:job:*")), seconds=WAIT, what="no job is left"
+    )
+    assert FailedJobRegistry(queue=queue).get_job_count() == 0
+    live = [worker for worker in tasks.app.workers.list() if worker.state == "live"]
+    assert len(live) == 1, "work-horses say good-bye"
+
+
+def test_our_own_worker_runs_only_what_is_its_own(tasks, counter):
+    with tasks.app.worker():
+        run = tasks.pay.enqueue(1, counter.port)
+        assert tasks.ours.enqueue(7).result(timeout=WAIT) == 7
+        wait_until(
+            lambda: run.refresh().record.lane == "handed", seconds=WAIT, what="it is handed over"
+        )
+
+    assert run.refresh().state == "queued"
+    assert counter.effects("began") == []
+
+
+@pytest.mark.usefixtures("handing_over")
+def test_retries_and_failures_are_dulys(tasks, start_worker, counter, queue):
+    start_worker()
+    flaky, broken = tasks.flaky.enqueue(counter.port), tasks.broken.enqueue()
+
+    assert flaky.result(timeout=WAIT) == 3
+    with pytest.raises(RunFailed, match="no such order"):
+        broken.result(timeout=WAIT)
+    assert outcomes(flaky.refresh()) == ["raised", "raised", "returned"]
+    assert [run.id for run in tasks.app.dead.list()] == [broken.id]
+    assert FailedJobRegistry(queue=queue).get_job_count() == 0, "the message did what it had to"
+
+
+@pytest.mark.usefixtures("handing_over")
+def test_a_lost_message_is_sent_again_and_a_doubled_one_claims_nothing(
+    tasks, start_worker, counter, queue
+):
+    run = tasks.pay.enqueue(1, counter.port)
+    wait_until(lambda: queue.count == 1, seconds=WAIT, what="it is sent")
+    queue.delete(delete_jobs=True)
+    assert queue.count == 0, "it is lost"
+    # Stale at once, and once more before anybody has come: its message is doubled.
+    for count in (1, 2):
+        tasks.app.store.apply([HandAgain((run.id,), 0)])
+        tasks.app.store.wake()
+        wait_until(lambda count=count: queue.count == count, seconds=WAIT, what="it is sent again")
+    start_worker()
+
+    assert run.result(timeout=WAIT) == 1
+    wait_until(
+        lambda: not list(tasks.broker.scan_iter("rq:job:*")), seconds=WAIT, what="both are done"
+    )
+    assert counter.count("began") == {"1": 1}
+
+
+@pytest.mark.usefixtures("handing_over")
+def test_killed_work_horses_lose_nothing(tasks, start_worker, counter):
+    workers = [start_worker(), start_worker()]
+    runs = [tasks.pay.enqueue(number, counter.port) for number in range(2 * KILLS)]
+    killed: dict[str, int] = {}
+    deadline = time.monotonic() + 60
+    while len(killed) < KILLS and time.monotonic() < deadline:
+        for victim, subject in counter.at_work().items():
+            # Nobody is struck twice: a run that kills too often is not tried again.
+            if subject not in killed and victim not in killed.values():
+                killed[subject] = victim
+                os.kill(victim, signal.SIGKILL)
+                break
+        time.sleep(0.05)
+
+    results = [run.result(timeout=WAIT) for run in runs]
+
+    assert results == list(range(2 * KILLS))
+    assert len(killed) == KILLS
+    assert all(worker.is_alive() for worker in workers)
+    ended = counter.count("ended")
+    assert all(ended[str(number)] >= 1 for number in range(2 * KILLS))
+    lost = [outcome for run in runs for outcome in outcomes(run.refresh()) if outcome == "lost"]
+    assert 1 <= len(lost) <= KILLS
+
+
+@pytest.mark.usefixtures("handing_over")
+def test_a_killed_worker_loses_nothing(tasks, start_worker, counter, tmp_path):
+    gate = tmp_path / "gate"
+    first = start_worker()
+    runs = [tasks.linger.enqueue(number, counter.port, str(gate)) for number in range(2)]
+    wait_until(lambda: counter.effects("began"), seconds=WAIT, what="one begins")
+    first.kill()
+    gate.touch()
+    start_worker()
+
+    assert all(run.result(timeout=WAIT) for run in runs)
+
+
+@pytest.mark.usefixtures("handing_over")
+def test_a_frozen_work_horse_cannot_finish_what_another_has_taken_over(
+    tasks, start_worker, counter, tmp_path
+):
+    gate = tmp_path / "gate"
+    first = start_worker()
+    run = tasks.linger.enqueue(1, counter.port, str(gate))
+    wait_until(lambda: counter.effects("began"), seconds=WAIT, what="it begins")
+    ((_, frozen),) = counter.effects("began")
+    first.freeze()
+    start_worker()
+    gate.touch()
+    winner = run.result(timeout=WAIT)
+    first.thaw()
+
+    wait_until(
+        lambda: len(counter.effects("ended")) == 2 or not first.is_alive(),
+        seconds=WAIT,
+        what="the late one ends",
+    )
+    assert run.refresh().record.claim_number == 2
+    assert run.result(timeout=WAIT) == winner != frozen
+    assert outcomes(run) == ["lost", "returned"]
+
+
+@pytest.mark.usefixtures("handing_over")
+def test_what_must_not_begin_twice_waits_for_a_person(tasks, start_worker, counter, tmp_path):
+    worker = start_worker()
+    run = tasks.once.enqueue(1, counter.port, str(tmp_path / "gate"))
+    wait_until(lambda: counter.effects("began"), seconds=WAIT, what="it begins")
+    worker.kill()
+    start_worker()
+
+    wait_until(lambda: run.refresh().is_final, seconds=WAIT, what="it is final")
+    assert (run.state, run.cause) == ("interrupted", "crashed")
+    assert len(counter.effects("began")) == 1
+
+
+@pytest.mark.stores("sqlite")
+def test_a_message_names_an_application_and_a_task_and_nothing_else_is_loaded(tasks):
+    for reference in ("tests.integrations.rq.carried:broker", "os:system", "no_such_module:app"):
+        with pytest.raises(AppNotFound):
+            carry(reference, "run", 0, "pay")
+    for name in ("no_such_task", tasks.ours.name):
+        with pytest.raises(TaskNotRegistered):
+            carry(APP, "run", 0, name)
+
+
+@pytest.mark.stores("sqlite")
+def test_a_message_that_cannot_be_run_fails_in_rq_where_it_is_seen(
+    tasks, start_worker, queue, counter
+):
+    start_worker()
+
+    tasks.carrier.send([Message("run", 0, "no_such_task", "default", 0)])
+
+    registry = FailedJobRegistry(queue=queue)
+    wait_until(lambda: registry.get_job_count() == 1, seconds=WAIT, what="it fails")
+    (job_id,) = registry.get_job_ids()
+    assert "no_such_task" in queue.fetch_job(job_id).latest_result().exc_string
+
+
+@pytest.mark.stores("sqlite")
+def test_a_carrier_is_told_by_what_name_workers_find_the_application(queue):
+    with pytest.raises(AppNotFound, match="module:attribute"):
+        RQCarrier(queue, app="not a module")

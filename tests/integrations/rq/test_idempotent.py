@@ -1,0 +1,161 @@
+"""RQ jobs, carried by real workers over a real Redis, are done once per key."""
+
+import os
+import signal
+import sys
+
+import pytest
+import rq
+from rq.job import JobStatus
+from rq.registry import FailedJobRegistry, StartedJobRegistry
+from rq.results import Result
+
+from duly.errors import BadOption, Busy
+from duly.integrations.rq import idempotent
+from tests.servers.processes import wait_until
+
+pytestmark = [pytest.mark.process, pytest.mark.stores("sqlite")]
+# What depends on the ledger is in its conformance suite, and in test_killing.py.
+
+WAIT = 40
+
+
+def wait_for(counter, what: str, count: int = 1) -> None:
+    """Wait until something was told so often."""
+    wait_until(
+        lambda: counter.count(what).total() >= count, seconds=WAIT, what=f"{count} times {what}"
+    )
+
+
+def test_equal_calls_run_once_and_all_of_them_have_the_result(shop, counter):
+    shop.worker()
+    jobs = [shop.send(shop.tasks.charge, 1), shop.queue.enqueue(shop.tasks.charge, order_id=1)]
+    others = [shop.send(shop.tasks.charge, 2), shop.send(shop.tasks.charge, 1, "USD")]
+    greetings = [shop.send(shop.tasks.greet, "ann") for _ in range(2)]
+
+    assert [shop.result(job) for job in jobs] == [{"order": 1, "currency": "EUR"}] * 2
+    assert [shop.result(job)["order"] for job in others] == [2, 1]
+    assert [shop.result(job) for job in greetings] == ["hello ann"] * 2
+    assert counter.count("charged") == {"1": 2, "2": 1}
+    assert counter.count("greeted") == {"ann": 1}
+
+
+def test_a_duplicate_of_a_running_job_is_put_off_and_gets_its_result(shop, counter):
+    shop.worker()
+    shop.worker("--verbose")
+    first = shop.send(shop.tasks.linger, 1)
+    wait_for(counter, "began")
+    second = shop.send(shop.tasks.linger, 1, retries=1)
+
+    wait_until(second.latest_result, seconds=WAIT, what="it is put off")
+    assert second.latest_result().type == Result.Type.RETRIED
+    assert second.get_status() == JobStatus.SCHEDULED
+    shop.open_gate()
+
+    assert shop.result(first) == shop.result(second)
+    second.refresh()
+    assert (second.retries_left, second.number_of_retries) == (1, 0)
+    assert counter.count("began") == {"1": 1}
+
+
+def test_a_failing_job_is_tried_again_by_rq(shop, counter):
+    shop.worker()
+    job = shop.send(shop.tasks.flaky, 1, 2, retries=3)
+
+    assert shop.result(job) == 1
+    assert counter.count("tried") == {"1": 3}
+
+
+def test_a_failed_job_may_run_again(shop, counter):
+    shop.worker()
+    job = shop.send(shop.tasks.flaky, 1, 9, retries=1)
+    shop.wait_until_status(job, JobStatus.FAILED)
+    job.requeue()
+
+    wait_for(counter, "tried", 3)
+
+
+def test_a_body_that_asks_for_another_try_is_not_taken_for_done(shop, counter):
+    shop.worker()
+
+    assert shop.result(shop.send(shop.tasks.asks_again, 1)) == 1
+    assert counter.count("tried") == {"1": 3}
+
+
+def test_a_call_inside_of_another_job_is_busy_and_puts_nobody_off(shop, counter):
+    shop.worker()
+    shop.worker("--verbose")
+    shop.send(shop.tasks.linger, 1)
+    wait_for(counter, "began")
+
+    assert shop.result(shop.send(shop.tasks.outer, 1)) == "Busy"
+    shop.open_gate()
+
+
+def test_a_queue_without_workers_raises_rather_than_puts_off(shop):
+    queue = rq.Queue(connection=shop.queue.connection, is_async=False)
+    key = shop.tasks.charge.key_for(1)
+
+    with shop.guard.once(key):
+        job = queue.enqueue(shop.tasks.charge, 1)
+        with pytest.raises(Busy):
+            shop.tasks.charge(1)
+
+    assert job.get_status() == JobStatus.FAILED
+
+
+def test_a_frozen_holder_cannot_finish(shop, counter):
+    shop.worker()
+    shop.worker("--verbose")
+    first = shop.send(shop.tasks.linger, 1)
+    wait_for(counter, "began")
+    ((_, frozen),) = counter.effects("began")
+    os.kill(frozen, signal.SIGSTOP)
+    second = shop.send(shop.tasks.linger, 1)
+    wait_for(counter, "began", 2)
+    shop.open_gate()
+
+    winner = shop.result(second)
+    os.kill(frozen, signal.SIGCONT)
+
+    assert shop.result(first) == winner != frozen
+    assert counter.count("ended") == {"1": 2}, "the late one had its effect, and was not believed"
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_killed_work_horse_fails_its_job_unless_that_has_retries(shop, counter, retries):
+    shop.worker()
+    job = shop.send(shop.tasks.linger, 1, retries=retries)
+    wait_for(counter, "began")
+    ((_, horse),) = counter.effects("began")
+    shop.open_gate()
+    os.kill(horse, signal.SIGKILL)
+
+    shop.wait_until_status(job, JobStatus.FINISHED, JobStatus.FAILED)
+    assert job.get_status() == (JobStatus.FINISHED if retries else JobStatus.FAILED)
+    assert counter.count("ended").total() == retries
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_the_job_of_a_killed_worker_is_abandoned_unless_it_has_retries(shop, counter, retries):
+    worker = shop.worker("--verbose")
+    job = shop.send(shop.tasks.linger, 1, retries=retries)
+    wait_for(counter, "began")
+    worker.kill()
+    shop.open_gate()
+    assert job.get_status(refresh=True) == JobStatus.STARTED
+    # RQ's own upkeep does this every ten minutes, for jobs that gave no sign for a minute.
+    StartedJobRegistry(queue=shop.queue).cleanup(timestamp=sys.maxsize)
+    shop.worker()
+
+    if retries:
+        shop.result(job)
+    assert FailedJobRegistry(queue=shop.queue).get_job_count() == 1 - retries
+    assert counter.count("ended").total() == retries
+
+
+def test_an_rq_that_cannot_put_off_is_refused(shop, monkeypatch):
+    monkeypatch.delattr(rq.worker.BaseWorker, "handle_job_retry")
+
+    with pytest.raises(BadOption, match="newer"):
+        idempotent(shop.guard)

@@ -1,0 +1,25 @@
+"""Real work-horses, killed with -9: every job completes, and none succeeds uncompleted."""
+
+import pytest
+
+from tests.integrations.proving import KILLS, SECONDS, keep
+from tests.integrations.rq.killing import kill_horses
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(SECONDS)]
+
+
+def check(shop, counter, where: str) -> None:
+    """Kill some work-horses and look at what became of all orders."""
+    outcome = kill_horses(shop, counter, kills=KILLS, seed=1)
+
+    keep("rq-kills", where, outcome.document(), "rq", "redis")
+    assert outcome.broken() == []
+    assert outcome.kills == KILLS
+
+
+def test_with_the_guard_on_a_store(shop, store_kind, counter):
+    check(shop, counter, store_kind)
+
+
+def test_with_the_guard_on_redis(open_shop, redis_url, counter):
+    check(open_shop(redis_url), counter, "redis")
