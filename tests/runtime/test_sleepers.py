@@ -3,11 +3,12 @@
 import pytest
 
 from duly.prove.errands import app
-from duly.prove.scenarios.sleepers import Slept, broken_sleep, let_sleep
+from duly.prove.scenarios.sleepers import Slept, broken_sleep, first_of, let_sleep
 
 RUNS = 1_000
-ASLEEP = {("queued", 1): RUNS, ("succeeded", 1): 1}
-AWAKE = {("succeeded", 1): RUNS + 1}
+FIRST = first_of(RUNS)
+ASLEEP = {("queued", 1): RUNS, ("succeeded", 1): FIRST}
+AWAKE = {("succeeded", 1): RUNS + FIRST}
 
 
 def test_a_thousand_sleeping_runs_cost_no_thread_and_no_attempt(store_url: str):
@@ -24,7 +25,7 @@ def test_a_thousand_sleeping_runs_cost_no_thread_and_no_attempt(store_url: str):
     [
         (Slept(18, 19, ASLEEP, AWAKE, 1, 1), "19 threads"),
         (Slept(18, 18, {**ASLEEP, ("running", 1): 1}, AWAKE, 1, 1), "while all"),
-        (Slept(18, 18, ASLEEP, {("succeeded", 2): RUNS + 1}, 1, 1), "afterwards"),
+        (Slept(18, 18, ASLEEP, {("succeeded", 2): RUNS + FIRST}, 1, 1), "afterwards"),
     ],
 )
 def test_what_sleeping_must_not_cost_is_told(slept: Slept, told: str):

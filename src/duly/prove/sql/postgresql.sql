@@ -65,7 +65,8 @@ END
 $$;
 CREATE TRIGGER duly_prove_on_claim AFTER UPDATE ON duly_runs
     FOR EACH ROW
-    WHEN (NEW.state = 'running' AND (OLD.state, OLD.claim_number) <> (NEW.state, NEW.claim_number))
+    WHEN (NEW.queue = 'duly-prove' AND NEW.state = 'running'
+          AND (OLD.state, OLD.claim_number) <> (NEW.state, NEW.claim_number))
     EXECUTE FUNCTION duly_prove_on_claim()
 
 -- :name on_requeue
@@ -79,7 +80,7 @@ END
 $$;
 CREATE TRIGGER duly_prove_on_requeue AFTER UPDATE ON duly_runs
     FOR EACH ROW
-    WHEN (OLD.state = 'running' AND NEW.state = 'queued')
+    WHEN (NEW.queue = 'duly-prove' AND OLD.state = 'running' AND NEW.state = 'queued')
     EXECUTE FUNCTION duly_prove_on_requeue()
 
 -- :name on_end
