@@ -8,8 +8,11 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 Action = Callable[[], None]
+Crossing = Callable[[str], AbstractContextManager[None]]
+"""Entered before a statement and left after it, for who wants to strike at every one."""
 
 _armed: dict[str, Action] = {}
 

@@ -66,4 +66,6 @@ LEASE_MARGIN_SECONDS = 2.0
 GRACE_SECONDS = 25.0
 POLL_SECONDS = 1.0
 LOOK_SECONDS = 0.5
+RECHECK_SECONDS = 30.0
+"""How long a run may wait for what is there, if who brought it died before saying so."""
 KEY_TTL_SECONDS = 24 * 3600

@@ -11,6 +11,7 @@ from duly.limits import (
     LEASE_MARGIN_SECONDS,
     LEASE_SECONDS,
     LOOK_SECONDS,
+    RECHECK_SECONDS,
 )
 
 DEFAULT_URL = "sqlite:///duly.db"
@@ -33,6 +34,8 @@ class WorkerSettings:
     beat: float = BEAT_SECONDS
     grace: float = GRACE_SECONDS
     retention: float = 7 * 86_400.0
+    recheck: float = RECHECK_SECONDS
+    """How often to look at what runs wait for, lest a lost wake-up stay lost."""
     carries: bool = False
     """Runs what another engine's workers are brought, and claims nothing else."""
     one_slot: bool = False

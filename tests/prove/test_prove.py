@@ -13,6 +13,9 @@ SCALE = 1 / 20
 SCALES = {"simulation": SCALE / 2}
 """Of the simulated years, a twentieth over both databases: they take turns, and time is short."""
 
+STRIKELESS = {"sleepers"}
+"""It counts what sleeping costs, and strikes nobody."""
+
 
 @pytest.mark.process
 @pytest.mark.timeout(240)
@@ -24,4 +27,4 @@ def test_the_invariants_survive(scenario: str, store_url: str, tmp_path: Path):
         found = gather(trial, scenario, SCALES.get(scenario, SCALE))
 
     assert found.holds, json.dumps(found.document, indent=1)
-    assert found.document["strikes"]["made"] > 0
+    assert found.document["strikes"]["made"] > 0 or scenario in STRIKELESS

@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+import duly
 from duly.events import WorkerEnded
 from duly.observe.logs import log_event
 
@@ -26,3 +27,17 @@ def test_a_worker_that_ends_says_what_it_left(caplog, reason, run_ids, line):
         log_event(WorkerEnded("w", reason, run_ids))
 
     assert caplog.messages == [line]
+
+
+def test_a_run_that_waits_says_so_and_warns_nobody(caplog, app):
+    @app.task
+    def order() -> None:
+        duly.wait_for("paid")
+
+    with caplog.at_level(logging.INFO, logger="duly"):
+        run = order.enqueue()
+        app.worker().drain(timeout=20)
+
+    (record,) = [record for record in caplog.records if run.id in record.getMessage()]
+    assert record.levelno == logging.INFO
+    assert record.getMessage().endswith("waits in step event:paid")

@@ -528,6 +528,22 @@ class TestGather:
 
         assert len(app.runs.list(task=square)) == 3
 
+    def test_children_with_transactions_wake_it_like_any_other(self, app):
+        @app.task(transaction=True)
+        def square(number: int) -> int:
+            current().connection.execute("SELECT 1")
+            return number * number
+
+        @app.task
+        def total() -> list[int]:
+            return duly.gather([square.call(2), square.call(3)])
+
+        with app.worker(recheck=3600):
+            # The first look at all that wait comes with the worker, and must not help the second.
+            found = [total.enqueue().result(timeout=10) for _ in range(2)]
+
+        assert found == [[4, 9]] * 2
+
     def test_a_wake_up_that_was_lost_is_made_up_for(self, app):
         @app.task
         def square(number: int) -> int:

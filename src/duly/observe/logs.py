@@ -20,6 +20,9 @@ from duly.events import (
 
 logger = logging.getLogger("duly")
 
+_ASKED_FOR = frozenset({"snoozed", "suspended"})
+"""Ends of attempts that go on later because their bodies want it so."""
+
 
 def log_event(event: Event) -> None:
     """Write one line for one event."""
@@ -63,8 +66,12 @@ def _log_attempt(event: AttemptEnded) -> None:
             level = logging.INFO
         follows = f"{verdict.state} ({verdict.cause})" if verdict.cause else str(verdict.state)
     else:
-        level = logging.INFO if event.outcome == "snoozed" else logging.WARNING
-        follows = f"again in {verdict.after:.1f} s"
+        level = logging.INFO if event.outcome in _ASKED_FOR else logging.WARNING
+        follows = (
+            f"again in {verdict.after:.1f} s"
+            if verdict.awaits is None
+            else f"waits in step {verdict.awaits}"
+        )
     if logger.isEnabledFor(level):
         logger.log(
             level,

@@ -12,6 +12,7 @@ from duly import __version__
 from duly.clock import monotonic
 from duly.prove.checker import Verdict, check
 from duly.prove.history import History
+from duly.prove.scenarios.boundaries import boundaries
 from duly.prove.scenarios.dead_letters import dead_letters
 from duly.prove.scenarios.fault_points import fault_points
 from duly.prove.scenarios.freezes import freezes
@@ -20,6 +21,7 @@ from duly.prove.scenarios.locks import locks
 from duly.prove.scenarios.restarts import restarts
 from duly.prove.scenarios.schedules import schedules
 from duly.prove.scenarios.simulation import simulation
+from duly.prove.scenarios.sleepers import sleepers
 from duly.prove.strikes import count
 from duly.prove.telling import count_all, timeline
 from duly.prove.trees import TreeSettings
@@ -29,6 +31,8 @@ SCENARIOS = {
     "kills": kills,
     "freezes": freezes,
     "fault-points": fault_points,
+    "boundaries": boundaries,
+    "sleepers": sleepers,
     "dead-letters": dead_letters,
     "restarts": restarts,
     "schedules": schedules,

@@ -107,6 +107,7 @@ class Sections:
             return outcome_of(error, held.definition)
         claim = held.claim
         if answer is Settled.DONE:
+            self._settler.wake_parents([claim.tags])
             self._bus.emit(AttemptEnded(claim, op.outcome, op.verdict, op.elapsed, None))
         else:
             self._bus.emit(ClaimWasLost(claim.run_id, claim.claim_number))

@@ -3,7 +3,7 @@
 import json
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from duly.clock import jitter, monotonic
@@ -227,7 +227,7 @@ class Settler:
         recorded, refused = Settled.DONE, Settled.CANCEL_REQUESTED
         done: list[Held] = []
         again: list[Ended] = []
-        parents: set[str] = set()
+        of_children: list[str] = []
         for item, op, answer in zip(batch, ops, answers, strict=True):
             if answer is refused:
                 again.append(item)
@@ -235,14 +235,23 @@ class Settler:
             done.append(item.held)
             tags = item.held.claim.tags
             if tags is not None and PARENT_TAG in tags:
-                # Should this be lost, a look at all that wait makes up for it.
-                parents.add(str(json.loads(tags)[PARENT_TAG]))
+                of_children.append(tags)
             if answer is not recorded or op.outcome != "returned" or tells_successes:
                 self._tell(item.held.claim, op, answer)
         self._hand.release(done)
+        if of_children:
+            self.wake_parents(of_children)
+        return again
+
+    def wake_parents(self, tags: Iterable[str | None]) -> None:
+        """Let those go on that waited for runs that have ended, whose tags these are.
+
+        Should this be lost, a look at all that wait makes up for it.
+        """
+        found = [json.loads(text) for text in tags if text is not None and PARENT_TAG in text]
+        parents = {str(each[PARENT_TAG]) for each in found if PARENT_TAG in each}
         if parents:
             self._store.submit([WakeRuns(tuple(parents))], lambda _answers: None)
-        return again
 
     def _tell(self, claim: Claim, op: Settle, answer: Settled) -> None:
         if answer is Settled.CLAIM_LOST:

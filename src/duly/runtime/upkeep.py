@@ -6,7 +6,7 @@ from duly.clock import MICROSECONDS, monotonic
 from duly.core.outcome import HandedBack
 from duly.errors import AttemptTimedOut
 from duly.events import Bus, ClaimsHandedBack, Overdue
-from duly.limits import FIRE_BATCH, POLL_SECONDS, TICK_BATCH
+from duly.limits import FIRE_BATCH, POLL_SECONDS, RECHECK_SECONDS, TICK_BATCH
 from duly.registry import Registry
 from duly.runtime.claimer import Claimer
 from duly.runtime.hand import LOOP, Hand, Held
@@ -25,7 +25,6 @@ _PARKED_PAUSE = 5.0
 _SHORTEST_PAUSE = 0.02
 _STALE_SECONDS = 0.5
 _RECONCILE_PAUSE = 60.0
-_RECHECK_PAUSE = 30.0
 _FIRING_SECONDS = 1
 _WHEN_CALLED = 3600.0
 _PRUNE_PAUSE = 120.0
@@ -44,6 +43,8 @@ class Promoter:
         look_for_runs: Callable[[], None],
         fire: Callable[[], None],
         hand_over: Callable[[], bool] = lambda: False,
+        *,
+        recheck_seconds: float = RECHECK_SECONDS,
     ) -> None:
         self._store = store
         self._claimer = claimer
@@ -52,6 +53,7 @@ class Promoter:
         self._fire = fire
         self._hand_over = hand_over
         self._parked_looked_at = 0.0
+        self._recheck_seconds = recheck_seconds
         self._recheck_at = 0.0
         self._recheck_from = ""
 
@@ -88,6 +90,8 @@ class Promoter:
             is_under_way = self._hand_over()
             next_stale_in = _FIRING_SECONDS * MICROSECONDS if is_under_way else None
         longest = _IDLE_PAUSE if self._store.hears_hints() else POLL_SECONDS
+        if peek.awaits:
+            longest = min(longest, max(_SHORTEST_PAUSE, self._recheck_at - now))
         soonest = min(
             (micros for micros in (next_due_in, next_fire_in, next_stale_in) if micros is not None),
             default=None,
@@ -100,7 +104,7 @@ class Promoter:
         """Look at some of all runs that wait for something, lest a lost wake-up stay lost."""
         (found,) = self._store.apply([RecheckWaits(self._recheck_from, TICK_BATCH)])
         self._recheck_from = found.after
-        self._recheck_at = now + (_STALE_SECONDS if found.after else _RECHECK_PAUSE)
+        self._recheck_at = now + (_STALE_SECONDS if found.after else self._recheck_seconds)
         return bool(found.roused)
 
 

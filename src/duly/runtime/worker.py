@@ -107,9 +107,7 @@ class Worker:
         )
         self._claims_ride = store.has_one_writer and not settings.queues
         self._claims = ServiceLoop("duly-claims", [self._claimer], bus)
-        self._promoter = Promoter(
-            store, self._claimer, slots, self._look_for_runs, self._fire_schedules, self._hand_over
-        )
+        self._promoter = self._new_promoter()
         self._relay = Relay(store, registry, bus)
         # Apart from the others too: a broker may keep it waiting.
         self._handing = ServiceLoop("duly-relay", [self._relay], bus)
@@ -259,6 +257,17 @@ class Worker:
         return True
 
     # -- wiring --
+
+    def _new_promoter(self) -> Promoter:
+        return Promoter(
+            self._store,
+            self._claimer,
+            self._slots,
+            self._look_for_runs,
+            self._fire_schedules,
+            self._hand_over,
+            recheck_seconds=self._settings.recheck,
+        )
 
     def _warden(self) -> Warden:
         return Warden(

@@ -65,7 +65,8 @@ END
 $$;
 CREATE TRIGGER duly_prove_on_claim AFTER UPDATE ON duly_runs
     FOR EACH ROW
-    WHEN (NEW.state = 'running' AND (OLD.state, OLD.claim_number) <> (NEW.state, NEW.claim_number))
+    WHEN (NEW.queue = 'duly-prove' AND NEW.state = 'running'
+          AND (OLD.state, OLD.claim_number) <> (NEW.state, NEW.claim_number))
     EXECUTE FUNCTION duly_prove_on_claim()
 
 -- :name on_requeue
@@ -79,7 +80,7 @@ END
 $$;
 CREATE TRIGGER duly_prove_on_requeue AFTER UPDATE ON duly_runs
     FOR EACH ROW
-    WHEN (OLD.state = 'running' AND NEW.state = 'queued')
+    WHEN (NEW.queue = 'duly-prove' AND OLD.state = 'running' AND NEW.state = 'queued')
     EXECUTE FUNCTION duly_prove_on_requeue()
 
 -- :name on_end
@@ -175,3 +176,25 @@ SELECT 'an index misses runs'
   FROM (SELECT count(*) AS rows FROM duly_every_run) AS every
  CROSS JOIN (SELECT count(DISTINCT id) AS rows FROM duly_every_run) AS known
  WHERE every.rows <> known.rows
+
+-- :name errand_table
+-- No unique constraint here either.
+CREATE TABLE duly_prove_errand (
+    run_id text NOT NULL,
+    name text NOT NULL
+)
+
+-- :name errand_note
+INSERT INTO duly_prove_errand (run_id, name) VALUES (%(run_id)s, %(name)s)
+
+-- :name errand_rows
+SELECT name FROM duly_prove_errand WHERE run_id = %(run_id)s
+
+-- :name errand_event
+SELECT count(*) FROM duly_events WHERE name = %(name)s
+
+-- :name sleepers
+SELECT state, attempt, count(*)
+  FROM duly_every_run
+ WHERE queue = 'duly-prove-sleepers'
+ GROUP BY state, attempt

@@ -49,7 +49,8 @@ END
 
 -- :name on_claim
 CREATE TRIGGER duly_prove_on_claim AFTER UPDATE OF state, claim_number, worker_id ON duly_runs
-WHEN NEW.state = 'running' AND (OLD.state, OLD.claim_number) <> (NEW.state, NEW.claim_number)
+WHEN NEW.queue = 'duly-prove' AND NEW.state = 'running'
+ AND (OLD.state, OLD.claim_number) <> (NEW.state, NEW.claim_number)
 BEGIN
     INSERT INTO duly_prove_event (run_id, kind, claim_number, generation, state, worker_id)
     VALUES (NEW.id, 'claim', NEW.claim_number, NEW.generation, OLD.state, NEW.worker_id);
@@ -57,7 +58,7 @@ END
 
 -- :name on_requeue
 CREATE TRIGGER duly_prove_on_requeue AFTER UPDATE OF state ON duly_runs
-WHEN OLD.state = 'running' AND NEW.state = 'queued'
+WHEN NEW.queue = 'duly-prove' AND OLD.state = 'running' AND NEW.state = 'queued'
 BEGIN
     INSERT INTO duly_prove_event (run_id, kind, claim_number, generation, state, worker_id)
     VALUES (NEW.id, 'requeue', NEW.claim_number, NEW.generation, NEW.state, OLD.worker_id);
@@ -137,3 +138,25 @@ SELECT id, json_extract(tags, '$.schedule')
 SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok'
 UNION ALL
 SELECT 'foreign key: ' || "table" FROM pragma_foreign_key_check
+
+-- :name errand_table
+-- No unique constraint here either.
+CREATE TABLE duly_prove_errand (
+    run_id TEXT NOT NULL,
+    name TEXT NOT NULL
+)
+
+-- :name errand_note
+INSERT INTO duly_prove_errand (run_id, name) VALUES (:run_id, :name)
+
+-- :name errand_rows
+SELECT name FROM duly_prove_errand WHERE run_id = :run_id
+
+-- :name errand_event
+SELECT count(*) FROM duly_events WHERE name = :name
+
+-- :name sleepers
+SELECT state, attempt, count(*)
+  FROM duly_every_run
+ WHERE queue = 'duly-prove-sleepers'
+ GROUP BY state, attempt

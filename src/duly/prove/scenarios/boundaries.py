@@ -1,0 +1,54 @@
+"""SIGKILL before and after every SQL statement of a process, from its claim on.
+
+Each statement of each thread is struck in a run of its own, until a process passes without a
+strike: so none is left out. What the dead leave undone a worker finishes, and then there is one
+set of rows, one child of each kind, and every step once. Below full scale it is every so many
+statements, from one that the seed chooses.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from duly.prove import errands
+from duly.prove.strikes import Strike
+from duly.prove.sweeping import Struck, Sweep, count_statements
+from duly.prove.trial import Trial
+
+
+def boundaries(trial: Trial, scale: float) -> None:
+    """Sweep every errand, and everybody who wakes a run that waits."""
+    stride = max(1, round(1 / scale))
+    found: list[Struck] = []
+    passed: Counter[str] = Counter()
+    with Sweep(trial.url, stride=stride, random=trial.random) as sweep:
+        for name, strikes in _sweeps(sweep).items():
+            for struck in strikes():
+                trial.tell(f"statements of {name}", len(found), len(found) + 1)
+                found.append(struck)
+                passed[name] += not struck.fate.was_struck
+                trial.broken += [f"{' '.join(map(str, struck.order))}: {b}" for b in struck.broken]
+                if struck.order.number:
+                    trial.strikes.append(_strike(name, struck))
+    trial.facts |= {
+        "every_so_many_statements": stride,
+        "boundaries_struck": sum(struck.fate.was_struck for struck in found),
+        "passed_without_a_strike": dict(passed),
+        "rows_per_run": {name: len(errand.rows) for name, errand in errands.ERRANDS.items()},
+        "runs_with_other_rows": sum(bool(struck.broken) for struck in found),
+        "longest_seconds_until_the_run_had_ended": round(max(s.seconds for s in found), 2),
+        "statements_struck": count_statements(found),
+    }
+
+
+def _sweeps(sweep: Sweep) -> dict[str, Callable[[], Iterator[Struck]]]:
+    works = {f"worker of {name}": lambda name=name: sweep.work(name) for name in errands.ERRANDS}
+    return works | {
+        "sender of an event": sweep.send,
+        "worker of children": sweep.mind,
+        "promoter": sweep.tick,
+    }
+
+
+def _strike(name: str, struck: Struck) -> Strike:
+    target = f"{name} {struck.order.side} a statement"
+    return Strike("kill", target, struck.fate.pid, None, struck=struck.fate.was_struck)

@@ -1,0 +1,110 @@
+"""Ten thousand runs that sleep at once: they cost no thread, no claim and no attempt."""
+
+import threading
+from typing import NamedTuple
+
+from duly.clock import MICROSECONDS, monotonic
+from duly.prove.errands import SLEEPERS, app, count_sleepers, doze
+from duly.prove.trees import wait_for
+from duly.prove.trial import Trial
+
+RUNS = 10_000
+_SECONDS = 300.0
+_LOOK_SECONDS = 0.02
+_FIRST_SHARE = 10
+"""So many times fewer go first, to show how long the others need to fall asleep."""
+_PATIENCE = 3
+"""So many times longer they get, on a machine that has other things to do as well."""
+
+
+class Slept(NamedTuple):
+    """What it cost that runs slept, and how they ended."""
+
+    threads_before: int
+    threads_meanwhile: int
+    meanwhile: dict[tuple[str, int], int]
+    afterwards: dict[tuple[str, int], int]
+    seconds_to_fall_asleep: float
+    seconds_to_end: float
+    """From the instant that all of them slept to."""
+
+
+def sleepers(trial: Trial, scale: float) -> None:
+    """Let runs sleep until one instant, and look what they cost meanwhile."""
+    wanted = max(10, round(RUNS * scale))
+    app.use_url(trial.url)
+    trial.tell("sleepers", 0, wanted)
+    slept = let_sleep(wanted)
+    app.close()
+    trial.broken += broken_sleep(slept, wanted)
+    trial.facts |= {
+        "sleepers": wanted,
+        "threads_before_and_meanwhile": [slept.threads_before, slept.threads_meanwhile],
+        "asleep_at_once": slept.meanwhile.get(("queued", 1), 0),
+        "succeeded_at_their_first_attempt": slept.afterwards.get(("succeeded", 1), 0)
+        - first_of(wanted),
+        "seconds_to_fall_asleep": round(slept.seconds_to_fall_asleep, 1),
+        "seconds_until_the_last_had_ended": round(slept.seconds_to_end, 1),
+    }
+
+
+def let_sleep(wanted: int) -> Slept:
+    """Run them on one worker of this process."""
+    first = first_of(wanted)
+    with app.worker(queues=SLEEPERS):
+        began_at = monotonic()
+        _put_to_bed(first, 1.0)
+        each_seconds = (monotonic() - began_at) / first
+        wait_for(lambda: _is_over(first), _SECONDS, _LOOK_SECONDS)
+        # What a worker starts when it first needs it is there by now.
+        threads_before = threading.active_count()
+        began_at = monotonic()
+        bed_seconds = 1.0 + _PATIENCE * wanted * each_seconds
+        _put_to_bed(wanted, bed_seconds)
+        asleep_at = monotonic()
+        # In this order: counting runs has a timer, which is a thread.
+        threads_meanwhile, meanwhile = threading.active_count(), count_sleepers()
+        wait_for(lambda: _is_over(first + wanted), _SECONDS, _LOOK_SECONDS)
+        ended_at = monotonic()
+    return Slept(
+        threads_before,
+        threads_meanwhile,
+        meanwhile,
+        count_sleepers(),
+        asleep_at - began_at,
+        ended_at - began_at - bed_seconds,
+    )
+
+
+def broken_sleep(slept: Slept, wanted: int) -> list[str]:
+    """Say what sleeping has cost that it must not cost."""
+    found = []
+    if slept.threads_meanwhile > slept.threads_before:
+        found.append(f"{slept.threads_meanwhile} threads, and {slept.threads_before} before")
+    first = first_of(wanted)
+    if slept.meanwhile != {("queued", 1): wanted, ("succeeded", 1): first}:
+        found.append(f"while all should have slept: {slept.meanwhile}")
+    if slept.afterwards != {("succeeded", 1): first + wanted}:
+        found.append(f"afterwards: {slept.afterwards}")
+    return found
+
+
+def first_of(wanted: int) -> int:
+    """Return how many go first."""
+    return max(1, wanted // _FIRST_SHARE)
+
+
+def _put_to_bed(runs: int, seconds: float) -> None:
+    """Have runs sleep until so many seconds from now, and wait until all of them do."""
+    until = app.store.now() + int(seconds * MICROSECONDS)
+    app.enqueue_many(doze.call(until) for _ in range(runs))
+    wait_for(_all_asleep, seconds, _LOOK_SECONDS)
+
+
+def _all_asleep() -> bool:
+    """Nothing is ready, nothing runs: what is left waits for its time."""
+    return not any(queue.ready or queue.running for queue in app.queues.list())
+
+
+def _is_over(wanted: int) -> bool:
+    return count_sleepers().get(("succeeded", 1), 0) >= wanted

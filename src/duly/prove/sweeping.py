@@ -1,0 +1,189 @@
+"""Strikes an errand at one statement after the other, and works off what each strike left."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count, product
+from random import Random
+from typing import Any, NamedTuple, Self
+
+from duly.clock import monotonic
+from duly.events import Bus
+from duly.prove import errands
+from duly.prove.errands import app, event_of, is_sent, is_suspended, judge
+from duly.prove.nursery import SIDES, Fate, Nursery, Order
+from duly.prove.trees import wait_for
+from duly.run import Run
+from duly.runtime.recovery import recover_worker
+from duly.store.opening import runtime_folder
+
+RECHECK_SECONDS = 1.0
+GO_ON_SECONDS = 20.0
+"""How long it may take until a run goes on that waits for nothing any more."""
+_LOOK_SECONDS = 0.005
+
+
+class Struck(NamedTuple):
+    """One process that was to die, and what was found when its work was done by others."""
+
+    order: Order
+    fate: Fate
+    broken: list[str]
+    seconds: float
+    """From its death to the end of the run."""
+
+
+class Sweep:
+    """Use as a context manager: the table of the rows is there, and the nursery is warm.
+
+    With a stride it takes every so many statements only, from one that chance chooses; with a
+    thread, those of that thread alone.
+    """
+
+    def __init__(
+        self, url: str, *, stride: int = 1, thread: str | None = None, random: Random | None = None
+    ) -> None:
+        self._stride = stride
+        self._thread = thread
+        self._random = random or Random(1)  # noqa: S311 - a seed must repeat what it chose
+        app.use_url(url)
+        self._nursery = Nursery(url)
+
+    def __enter__(self) -> Self:
+        with app.worker(concurrency=1):
+            errands.create_table.enqueue().result(GO_ON_SECONDS)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._nursery.__exit__()
+        app.close()
+
+    def work(self, name: str) -> Iterator[Struck]:
+        """Kill workers that run an errand; another worker starts when they are dead."""
+        errand = errands.ERRANDS[name]
+
+        def finish(run: Run[Any]) -> list[str]:
+            bury_the_dead()
+            if errand.awaits_event:
+                app.send_event(event_of(run.id), 1)
+            with app.worker(concurrency=2):
+                return _ended(run)
+
+        yield from self._sweep("work", name, errand.task.enqueue, finish)
+
+    def send(self) -> Iterator[Struck]:
+        """Kill who sends an event that a run waits for, while a worker lives."""
+
+        def finish(run: Run[Any]) -> list[str]:
+            if not is_sent(event_of(run.id)):
+                app.send_event(event_of(run.id), 1)
+            return _ended(run)
+
+        with app.worker(concurrency=2, recheck=RECHECK_SECONDS):
+            yield from self._sweep("send", "hear", lambda: _suspended("hear"), finish)
+
+    def mind(self) -> Iterator[Struck]:
+        """Kill workers of children alone, while a worker lives that has the parent."""
+
+        def finish(run: Run[Any]) -> list[str]:
+            bury_the_dead()
+            if any(not child.is_final for child in _children(run)):
+                self._nursery.send_out(Order("mind", run.id, "", SIDES[0], 0))
+            return _ended(run)
+
+        with app.worker(concurrency=2, queues=errands.QUEUE, recheck=RECHECK_SECONDS):
+            yield from self._sweep("mind", "collect", lambda: _suspended("collect"), finish)
+
+    def tick(self) -> Iterator[Struck]:
+        """Kill who moves a run that is due to where claims look."""
+
+        def begin() -> Run[Any]:
+            with app.worker(concurrency=1):
+                run = _suspended("hear")
+            app.send_event(event_of(run.id), 1)
+            return run
+
+        def finish(run: Run[Any]) -> list[str]:
+            with app.worker(concurrency=1):
+                return _ended(run)
+
+        yield from self._sweep("tick", "hear", begin, finish)
+
+    def _sweep(
+        self,
+        act: str,
+        name: str,
+        begin: Callable[[], Run[Any]],
+        finish: Callable[[Run[Any]], list[str]],
+    ) -> Iterator[Struck]:
+        """Strike at either side of each statement of each thread.
+
+        Without a stride the sweep of a thread ends when a process passes without a strike.
+        """
+
+        def strike(thread: str, side: str, number: int) -> Struck:
+            run = begin()
+            order = Order(act, run.id, thread, side, number)
+            fate = self._nursery.send_out(order)
+            died_at = monotonic()
+            broken = finish(run)
+            seconds = monotonic() - died_at
+            return Struck(order, fate, broken or judge(errands.ERRANDS[name], run), seconds)
+
+        passed = strike("", SIDES[0], 0)
+        yield passed
+        for (thread, said), side in product(passed.fate.said.items(), SIDES):
+            if thread != (self._thread or thread):
+                continue
+            for number in self._numbers(said):
+                struck = strike(thread, side, number)
+                yield struck
+                if not struck.fate.was_struck:
+                    break
+
+    def _numbers(self, said: int) -> Iterable[int]:
+        if self._stride == 1:
+            return count(1)
+        first = self._random.randint(1, min(said, self._stride))
+        return range(first, said + 1, self._stride)
+
+
+def bury_the_dead() -> None:
+    """Recover the workers that were killed, instead of waiting for the end of their leases."""
+    for worker in app.store.list_workers():
+        if worker.state == "live" and worker.pid != os.getpid():
+            recover_worker(app.store, Bus(), worker.id, runtime_folder(app.store))
+
+
+def count_statements(strikes: Iterable[Struck]) -> dict[str, int]:
+    """Count strikes by the first words of the statement that they hit."""
+    words = Counter(
+        " ".join((struck.fate.statement or "").split()[:3])
+        for struck in strikes
+        if struck.fate.was_struck
+    )
+    return dict(sorted(words.items()))
+
+
+def _suspended(name: str) -> Run[Any]:
+    """Return a run of an errand that waits."""
+    run = errands.ERRANDS[name].task.enqueue()
+    if not wait_for(lambda: is_suspended(run), GO_ON_SECONDS, _LOOK_SECONDS):
+        message = f"run {run.id} did not come to where it waits"
+        raise TimeoutError(message)
+    return run
+
+
+def _ended(run: Run[Any]) -> list[str]:
+    """Wait for a run, then for its children; say which of them did not go on."""
+    return _late(run) or [line for child in _children(run) for line in _late(child)]
+
+
+def _late(run: Run[Any]) -> list[str]:
+    if wait_for(lambda: run.refresh().is_final, GO_ON_SECONDS, _LOOK_SECONDS):
+        return []
+    return [f"run {run.id} did not go on within {GO_ON_SECONDS:g} s"]
+
+
+def _children(run: Run[Any]) -> list[Run[Any]]:
+    return app.runs.list(tag=(errands.ORDER_TAG, run.id))
