@@ -7,10 +7,11 @@ import subprocess
 from pathlib import Path
 from typing import Self
 
+from tests.integrations.proving import SECONDS
 from tests.servers.processes import is_running, wait_until
 
 ROOT = Path(__file__).parents[2]
-LONGEST_SECONDS = 300
+LONGEST_SECONDS = 180 + SECONDS
 
 
 class FleetWorker:
