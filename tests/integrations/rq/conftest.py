@@ -104,3 +104,39 @@ def open_shop(
 def shop(open_shop: Callable[[str], Shop], store_url: str) -> Shop:
     """A shop whose guard is on the store of this test."""
     return open_shop(store_url)
+
+
+@pytest.fixture
+def tasks(store_url, redis_url, monkeypatch):
+    """The application in this process."""
+    monkeypatch.setenv("SHOP_STORE", store_url)
+    monkeypatch.setenv("SHOP_BROKER", redis_url)
+    module = importlib.reload(importlib.import_module("tests.integrations.rq.carried"))
+    module.app.runs.list()
+    yield module
+    module.app.close()
+    module.broker.close()
+
+
+@pytest.fixture
+def queue(tasks):
+    """The queue that messages go to."""
+    return rq.Queue(QUEUE, connection=tasks.broker)
+
+
+@pytest.fixture
+def handing_over(tasks):
+    """A worker of ours, which hands over and finds out who is lost."""
+    with tasks.app.worker(lease=2.0, beat=0.5):
+        yield
+
+
+@pytest.fixture
+def start_worker(tmp_path, tasks, redis_url):
+    """Starts a worker of RQ, which ends with the test."""
+    with ExitStack() as stack:
+
+        def start(*options: str) -> FleetWorker:
+            return stack.enter_context(rq_worker(tmp_path, redis_url, {}, "--verbose", *options))
+
+        yield start

@@ -1,13 +1,6 @@
 """A fleet of real RQ workers runs duly's runs, with lease and fence, over a real Redis."""
 
-import importlib
-import os
-import signal
-import time
-from contextlib import ExitStack
-
 import pytest
-import rq
 from rq.registry import FailedJobRegistry
 
 from duly import RunFailed
@@ -15,52 +8,13 @@ from duly.carrier import Message
 from duly.errors import AppNotFound, TaskNotRegistered
 from duly.integrations.rq import RQCarrier, carry
 from duly.store.carry_ops import HandAgain
-from tests.integrations.fleet import FleetWorker
-from tests.integrations.rq.workers import QUEUE, rq_worker
 from tests.servers.processes import wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
 WAIT = 40
-KILLS = 5
 APP = "tests.integrations.rq.carried:app"
 PRELOAD = ("--config", "tests.integrations.rq.carried")
-
-
-@pytest.fixture
-def tasks(store_url, redis_url, monkeypatch):
-    """The application in this process."""
-    monkeypatch.setenv("SHOP_STORE", store_url)
-    monkeypatch.setenv("SHOP_BROKER", redis_url)
-    module = importlib.reload(importlib.import_module("tests.integrations.rq.carried"))
-    module.app.runs.list()
-    yield module
-    module.app.close()
-    module.broker.close()
-
-
-@pytest.fixture
-def queue(tasks):
-    """The queue that messages go to."""
-    return rq.Queue(QUEUE, connection=tasks.broker)
-
-
-@pytest.fixture
-def handing_over(tasks):
-    """A worker of ours, which hands over and finds out who is lost."""
-    with tasks.app.worker(lease=2.0, beat=0.5):
-        yield
-
-
-@pytest.fixture
-def start_worker(tmp_path, tasks, redis_url):
-    """Starts a worker of RQ, which ends with the test."""
-    with ExitStack() as stack:
-
-        def start(*options: str) -> FleetWorker:
-            return stack.enter_context(rq_worker(tmp_path, redis_url, {}, "--verbose", *options))
-
-        yield start
 
 
 def outcomes(run) -> list[str]:
@@ -133,32 +87,6 @@ def test_a_lost_message_is_sent_again_and_a_doubled_one_claims_nothing(
         lambda: not list(tasks.broker.scan_iter("rq:job:*")), seconds=WAIT, what="both are done"
     )
     assert counter.count("began") == {"1": 1}
-
-
-@pytest.mark.usefixtures("handing_over")
-def test_killed_work_horses_lose_nothing(tasks, start_worker, counter):
-    workers = [start_worker(), start_worker()]
-    runs = [tasks.pay.enqueue(number, counter.port) for number in range(2 * KILLS)]
-    killed: dict[str, int] = {}
-    deadline = time.monotonic() + 60
-    while len(killed) < KILLS and time.monotonic() < deadline:
-        for victim, subject in counter.at_work().items():
-            # Nobody is struck twice: a run that kills too often is not tried again.
-            if subject not in killed and victim not in killed.values():
-                killed[subject] = victim
-                os.kill(victim, signal.SIGKILL)
-                break
-        time.sleep(0.05)
-
-    results = [run.result(timeout=WAIT) for run in runs]
-
-    assert results == list(range(2 * KILLS))
-    assert len(killed) == KILLS
-    assert all(worker.is_alive() for worker in workers)
-    ended = counter.count("ended")
-    assert all(ended[str(number)] >= 1 for number in range(2 * KILLS))
-    lost = [outcome for run in runs for outcome in outcomes(run.refresh()) if outcome == "lost"]
-    assert 1 <= len(lost) <= KILLS
 
 
 @pytest.mark.usefixtures("handing_over")
