@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import gc
 import threading
 from contextlib import closing
 
@@ -237,6 +238,15 @@ class TestLease:
             tries = len(ops)
         assert len(ops) == tries, "leaving the block says nothing more"
         faultpoints.disarm()
+
+        with other.once("invoice:42", wait=20) as claim:
+            assert (claim.first, claim.losses) == (True, 1)
+
+    def test_a_claim_that_nobody_has_any_more_is_not_renewed(self, guard, other):
+        once = guard.once("invoice:42")
+        once.__enter__()
+        del once
+        gc.collect()
 
         with other.once("invoice:42", wait=20) as claim:
             assert (claim.first, claim.losses) == (True, 1)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping
+from weakref import WeakValueDictionary
 
 from duly.clock import MICROSECONDS
 from duly.guard.claim import Hold
@@ -16,7 +17,9 @@ class Renewer:
     def __init__(self, ledger: Ledger, *, lease: float, margin: float) -> None:
         self._ledger = ledger
         self._lease = round(lease * MICROSECONDS)
-        self._holds: dict[str, Hold] = {}
+        self._holds: WeakValueDictionary[str, Hold] = WeakValueDictionary()
+        """Weak, so that a key whose claim nobody has any more is not renewed for ever: an exception
+        from outside, such as a time limit, may strike before its caller has got it."""
         self._turn = threading.Lock()
         self._is_beating = False
         self._keepalive = Keepalive(
@@ -39,7 +42,8 @@ class Renewer:
     def beat(self, worker_ids: list[str]) -> set[str]:
         """Renew all keys; return the owners of those that are still theirs."""
         with self._turn:
-            holds = [self._holds[owner] for owner in worker_ids if owner in self._holds]
+            known = map(self._holds.get, worker_ids)
+            holds = [hold for hold in known if hold is not None]
         if not holds:
             return set(worker_ids)
         answers = self._ledger.apply(

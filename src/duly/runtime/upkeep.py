@@ -79,6 +79,7 @@ class Promoter:
             # Another worker may have been faster, and is then not the only one who may claim.
             if due or result.promoted:
                 self._look_for_runs()
+                self._hand_over()
             if TICK_BATCH in {result.promoted, result.parked, result.expired}:
                 return 0.0
         if peek.awaits and now >= self._recheck_at and self._recheck(now):

@@ -23,6 +23,8 @@ class Killed:
     orders: int = 0
     kills: int = 0
     """Of children that had begun a body and not ended it."""
+    strikes: int = 0
+    """Those, and children that had ended it and not said so yet."""
     succeeded: int = 0
     success_without_completion: int = 0
     wrong_results: int = 0
@@ -41,7 +43,7 @@ class Killed:
             found.append(f"{self.wrong_results} results are not those of the body")
         if self.letters:
             found.append(f"{self.letters} ended as dead letters")
-        if self.bodies_begun > self.orders + self.kills:
+        if self.bodies_begun > self.orders + self.strikes:
             found.append(f"{self.bodies_begun} bodies began for {self.orders} orders")
         return found
 
@@ -63,6 +65,7 @@ def kill_children(shop: Any, counter: EffectCounter, *, kills: int, seed: int) -
         if at_work:
             victim = chance.choice(sorted(at_work))
             victims.add(victim)
+            outcome.strikes += 1
             outcome.kills += _strike(counter, victim)
         time.sleep(chance.uniform(0.02, 0.3))
     wait_until(

@@ -62,6 +62,8 @@ class RQCarrier:
             return self._carrying.run(run_id, claim_number, task)
         finally:
             self._carrying.stop()
+            # Which sends the last hint, so that a retry is handed over when it is due.
+            self._carrying.app.close()
 
 
 def carry(reference: str, run_id: str, claim_number: int, task: str) -> None:

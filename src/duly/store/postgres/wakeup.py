@@ -98,6 +98,7 @@ class _Notifier:
         self._line = Line(address, HINTS)
         self._sender = sender
         self._poked = threading.Event()
+        self._has_hint = False
         self._ending = threading.Event()
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -106,11 +107,12 @@ class _Notifier:
         """Have a hint sent soon; cheap, and never waits."""
         if self._thread is None:
             self._start()
+        self._has_hint = True
         if not self._poked.is_set():
             self._poked.set()
 
     def close(self) -> None:
-        """End the thread; a hint that was not sent yet is lost, as hints may be."""
+        """End the thread, once a hint that was not sent yet has been, if the server answers."""
         self._ending.set()
         self._poked.set()
         if self._thread is not None:
@@ -127,9 +129,13 @@ class _Notifier:
     def _serve(self) -> None:
         while True:
             self._poked.wait()
-            if self._ending.is_set():
+            if not self._has_hint:
                 return
+            # In this order: a poke in between is a hint more, not one less.
             self._poked.clear()
+            self._has_hint = False
+            if self._ending.is_set():
+                self._poked.set()
             try:
                 self._line.run(self._notify)
             except StoreError:
