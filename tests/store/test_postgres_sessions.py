@@ -15,6 +15,7 @@ from duly.store.opening import open_store
 from duly.store.ops import AddLogs, HandBackUnknown, Settled
 from duly.store.postgres import connection as connection_module
 from duly.store.postgres import pulse, sweep
+from duly.store.postgres.address import Address
 from duly.store.postgres.claim import SQL as CLAIM
 from duly.store.postgres.connection import FROZEN, HOT, connect
 from duly.store.postgres.lending import Sessions
@@ -257,3 +258,16 @@ def test_what_a_claim_took_unheard_of_is_handed_back(store, connection):
 
     assert given_back == unknown
     assert state_of(store, unknown[0]) == "queued"
+
+
+def test_a_statement_that_goes_alone_outlives_a_rollback_on_its_connection(url):
+    with closing(connect(Address(url), HOT)) as session:
+        before = session.execute_alone("SELECT 1 + %(number)s::int", {"number": 1})
+        session.begin()
+        session.execute("SELECT 2")
+        session.execute("ROLLBACK")
+        session.execute("SELECT 3")
+
+        after = session.execute_alone("SELECT 1 + %(number)s::int", {"number": 1})
+
+    assert before == after == [(2,)]

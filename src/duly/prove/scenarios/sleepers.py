@@ -13,6 +13,8 @@ _SECONDS = 300.0
 _LOOK_SECONDS = 0.02
 _FIRST_SHARE = 10
 """So many times fewer go first, to show how long the others need to fall asleep."""
+_OF_WRITES = frozenset({"duly-enqueue", "duly-sweep"})
+"""PostgreSQL's: one for callers that enqueue many, one that sweeps up behind many writes."""
 _PATIENCE = 3
 """So many times longer they get, on a machine that has other things to do as well."""
 
@@ -57,13 +59,13 @@ def let_sleep(wanted: int) -> Slept:
         each_seconds = (monotonic() - began_at) / first
         wait_for(lambda: _is_over(first), _SECONDS, _LOOK_SECONDS)
         # What a worker starts when it first needs it is there by now.
-        threads_before = threading.active_count()
+        threads_before = _count_threads()
         began_at = monotonic()
         bed_seconds = 1.0 + _PATIENCE * wanted * each_seconds
         _put_to_bed(wanted, bed_seconds)
         asleep_at = monotonic()
         # In this order: counting runs has a timer, which is a thread.
-        threads_meanwhile, meanwhile = threading.active_count(), count_sleepers()
+        threads_meanwhile, meanwhile = _count_threads(), count_sleepers()
         wait_for(lambda: _is_over(first + wanted), _SECONDS, _LOOK_SECONDS)
         ended_at = monotonic()
     return Slept(
@@ -92,6 +94,11 @@ def broken_sleep(slept: Slept, wanted: int) -> list[str]:
 def first_of(wanted: int) -> int:
     """Return how many go first."""
     return max(1, wanted // _FIRST_SHARE)
+
+
+def _count_threads() -> int:
+    """Count all but those that come with many writes, whoever makes them."""
+    return sum(thread.name not in _OF_WRITES for thread in threading.enumerate())
 
 
 def _put_to_bed(runs: int, seconds: float) -> None:

@@ -36,16 +36,24 @@ class Prepared:
 
     def run(self, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Run a statement with `%(name)s` parameters as a transaction of its own."""
-        known = self._known.get(sql) or self._prepare(sql)
-        values = [_encoded(parameters[name]) for name in known.order]
-        self._connection.pgconn.send_query_prepared(known.name, values)
-        result = self._finish()
+        try:
+            result = self._send(sql, parameters)
+        except psycopg.errors.InvalidSqlStatementName:
+            # After a ROLLBACK the driver deallocates all statements, ours too. Nothing was run.
+            self._known.clear()
+            result = self._send(sql, parameters)
         if result.status != ExecStatus.TUPLES_OK:
             return []
         self._rows.set_pgresult(result)
         rows = self._rows.load_rows(0, result.ntuples, tuple)
         self._rows.set_pgresult(None)
         return rows
+
+    def _send(self, sql: str, parameters: Mapping[str, Any]) -> PGresult:
+        known = self._known.get(sql) or self._prepare(sql)
+        values = [_encoded(parameters[name]) for name in known.order]
+        self._connection.pgconn.send_query_prepared(known.name, values)
+        return self._finish()
 
     def _prepare(self, sql: str) -> _Known:
         places = _Places()
