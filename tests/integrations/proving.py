@@ -11,9 +11,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 KILLS_VARIABLE, FOLDER_VARIABLE = "DULY_PROVE_KILLS", "DULY_PROVE_FOLDER"
 KILLS = int(os.environ.get(KILLS_VARIABLE, "5"))
+WHERE = pytest.mark.stores("sqlite", "postgres" if KILLS_VARIABLE in os.environ else "sqlite")
+"""In `make test` the guard's own suite shows what depends on the store; one is enough here."""
 SECONDS = 120 + 10 * KILLS
 """Long enough for that many, on a busy machine."""
 

@@ -27,6 +27,9 @@ UVICORN = ("uvicorn", "tests.integrations.served:fast", "--log-level", "critical
 FLASK = ("flask", "--app", "tests.integrations.served:flask", "run")
 SERVERS = pytest.mark.parametrize("command", [UVICORN, FLASK], ids=["uvicorn", "werkzeug"])
 
+ON_ONE = pytest.mark.stores("sqlite")
+"""What is about the servers, not about where the keys are."""
+
 pytestmark = pytest.mark.process
 
 
@@ -86,6 +89,7 @@ def post(
         return Answer(answer.status, pairs, answer.read())
 
 
+@ON_ONE
 @SERVERS
 def test_every_status_comes_over_a_real_connection(command, store_url, log):
     with serving(command, store_url, log) as (port, _):
@@ -147,6 +151,7 @@ def test_a_request_whose_server_was_killed_is_carried_out_by_a_retry(command, st
     assert log.read_text().splitlines() == ["began", "began", "paid"]
 
 
+@ON_ONE
 def test_a_stream_goes_on_for_who_asks_again_when_its_client_has_hung_up(store_url, log):
     with serving(UVICORN, store_url, log) as (port, _):
         with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
@@ -161,6 +166,7 @@ def test_a_stream_goes_on_for_who_asks_again_when_its_client_has_hung_up(store_u
     assert len(log.read_text().splitlines()) == 5
 
 
+@ON_ONE
 def test_background_tasks_run_after_the_response_and_once(store_url, log):
     with serving(UVICORN, store_url, log) as (port, _):
         first, again = post(port, "/later"), post(port, "/later")
@@ -172,6 +178,7 @@ def test_background_tasks_run_after_the_response_and_once(store_url, log):
     assert log.read_text().splitlines() == ["now", "later"]
 
 
+@ON_ONE
 def test_the_servers_of_the_standard_library_do(store_url):
     def app(environ, start_response):
         calls.append(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
@@ -202,6 +209,7 @@ def test_the_servers_of_the_standard_library_do(store_url):
     assert calls == [b"{}"]
 
 
+@ON_ONE
 @pytest.mark.parametrize(
     "command",
     [

@@ -1,4 +1,4 @@
-"""The scenarios of `make prove` at a twentieth of their size, on every kind of store."""
+"""The scenarios of `make prove` at a twentieth of their size, over the two kinds of store."""
 
 import json
 import os
@@ -9,9 +9,9 @@ import pytest
 from duly.prove.evidence import SCENARIOS, gather
 from duly.prove.trial import Trial
 
-SCALE = 1 / 20
-SCALES = {"simulation": SCALE / 2}
-"""Of the simulated years, a twentieth over both databases: they take turns, and time is short."""
+SCALE = 1 / 40
+SCALES = {"boundaries": 1 / 100, "locks": 1 / 20}
+"""Of the sweep over all statements, tests/runtime/test_every_boundary.py does a twentieth."""
 
 STRIKELESS = {"sleepers"}
 """It counts what sleeping costs, and strikes nobody."""

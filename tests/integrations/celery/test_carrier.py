@@ -13,6 +13,8 @@ from tests.servers.processes import wait_until
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
 WAIT = 40
+ON_ONE = pytest.mark.stores("sqlite")
+"""What is about Celery; how runs are handed over is in the conformance suite, on every store."""
 
 
 def outcomes(run) -> list[str]:
@@ -20,6 +22,7 @@ def outcomes(run) -> list[str]:
     return [attempt.outcome for attempt in run.attempts()]
 
 
+@ON_ONE
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 def test_runs_are_carried_and_nothing_of_ours_runs_them(tasks, start_worker, counter, pool):
     start_worker("--pool", pool, "--concurrency", "2")
@@ -44,6 +47,7 @@ def test_our_own_worker_hands_over_and_runs_only_what_is_its_own(tasks, counter)
     assert run.refresh().state == "queued"
 
 
+@ON_ONE
 def test_retries_and_failures_are_dulys(tasks, start_worker, counter):
     start_worker()
     flaky, broken = tasks.flaky.enqueue(counter.port), tasks.broken.enqueue()
@@ -55,6 +59,7 @@ def test_retries_and_failures_are_dulys(tasks, start_worker, counter):
     assert [run.id for run in tasks.app.dead.list()] == [broken.id]
 
 
+@ON_ONE
 def test_schedules_are_carried_too(tasks, start_worker):
     start_worker()
 
@@ -65,6 +70,7 @@ def test_schedules_are_carried_too(tasks, start_worker):
     )
 
 
+@ON_ONE
 def test_a_lost_message_is_sent_again_and_a_doubled_one_claims_nothing(
     tasks, start_worker, redis_url, counter
 ):

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.integrations.dramatiq.killing import kill_workers
-from tests.integrations.proving import KILLS, SECONDS, keep
+from tests.integrations.proving import KILLS, SECONDS, WHERE, keep
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(SECONDS)]
 
@@ -17,6 +17,7 @@ def check(shop, counter, where: str) -> None:
     assert outcome.kills == KILLS
 
 
+@WHERE
 def test_with_the_guard_on_a_store(shop, store_kind, counter):
     check(shop, counter, store_kind)
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.integrations.proving import KILLS, SECONDS, keep
+from tests.integrations.proving import KILLS, SECONDS, WHERE, keep
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(SECONDS)]
 
@@ -17,6 +17,7 @@ CRASH_LIMIT = 3
 
 
 @pytest.mark.usefixtures("handing_over")
+@WHERE
 def test_killed_work_horses_lose_no_run(tasks, start_worker, counter, store_kind):
     chance = random.Random(1)  # noqa: S311 - repeatable
     workers = [start_worker(), start_worker()]

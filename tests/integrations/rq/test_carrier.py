@@ -42,6 +42,7 @@ def test_runs_are_carried_and_leave_nothing_behind_in_redis(
     assert len(live) == 1, "work-horses say good-bye"
 
 
+@pytest.mark.stores("sqlite")
 def test_our_own_worker_runs_only_what_is_its_own(tasks, counter):
     with tasks.app.worker():
         run = tasks.pay.enqueue(1, counter.port)
@@ -68,6 +69,7 @@ def test_retries_and_failures_are_dulys(tasks, start_worker, counter, queue):
 
 
 @pytest.mark.usefixtures("handing_over")
+@pytest.mark.stores("sqlite")
 def test_a_lost_message_is_sent_again_and_a_doubled_one_claims_nothing(
     tasks, start_worker, counter, queue
 ):

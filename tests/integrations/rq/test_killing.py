@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.integrations.proving import KILLS, SECONDS, keep
+from tests.integrations.proving import KILLS, SECONDS, WHERE, keep
 from tests.integrations.rq.killing import kill_horses
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(SECONDS)]
@@ -17,6 +17,7 @@ def check(shop, counter, where: str) -> None:
     assert outcome.kills == KILLS
 
 
+@WHERE
 def test_with_the_guard_on_a_store(shop, store_kind, counter):
     check(shop, counter, store_kind)
 
