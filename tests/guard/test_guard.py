@@ -362,6 +362,17 @@ class TestIdempotent:
         with pytest.raises(KeyConflict):
             charge(1, cents=20)
 
+    def test_a_name_and_a_key_are_told_apart(self, guard):
+        @guard.idempotent(name="pay", key=lambda _: "eu:1")
+        def one(order_id: int) -> str:
+            return "one"
+
+        @guard.idempotent(name="pay:eu", key=lambda _: "1")
+        def other(order_id: int) -> str:
+            return "other"
+
+        assert (one(1), other(1)) == ("one", "other")
+
     def test_two_functions_with_one_key_do_not_meet(self, guard):
         @guard.idempotent(key=lambda order_id: f"order:{order_id}")
         def charge(order_id: int) -> str:
@@ -443,6 +454,21 @@ class TestOperating:
     def test_a_namespace_cannot_look_like_another(self, store_url):
         with pytest.raises(BadOption, match="'/'"):
             Guard(store_url, namespace="a/b")
+
+    def test_a_body_can_say_that_it_is_done_after_its_guard_was_closed(self, guard, other):
+        with guard.once("invoice:42") as claim:
+            guard.close()
+            claim.done("paid")
+
+        with other.once("invoice:42") as claim:
+            assert claim.result == "paid"
+
+    def test_losses_are_counted_however_short_results_are_kept(self, other):
+        for losses in range(3):
+            with other.once("invoice:42", ttl=0.001, wait=20) as claim:
+                assert claim.losses == losses
+                freeze(claim)
+                claim._hold.has_ended = True
 
     def test_a_closed_guard_opens_again_when_it_is_used(self, guard):
         with guard.once("invoice:42"):

@@ -142,7 +142,7 @@ class Hold:
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: Callable[[], Ledger],
         *,
         key: str,
         owner: str,
@@ -199,7 +199,7 @@ class Hold:
             with shielded():
                 while True:
                     try:
-                        (was_ours,) = self._ledger.apply([op])
+                        (was_ours,) = self._ledger().apply([op])
                     except OUTAGES:
                         if monotonic() >= until:
                             raise

@@ -168,7 +168,8 @@ class Guard:
         results: ResultCodec,
     ) -> GuardClaim | Guarded:
         opened = self._open.get()
-        kept = None if ttl is None else round(ttl * MICROSECONDS)
+        # While it is held: how often it was lost must outlive a result that is kept for a moment.
+        kept = None if ttl is None else round(max(ttl, GUARD_TTL_SECONDS) * MICROSECONDS)
         lease = round(self.lease * MICROSECONDS)
         op = AcquireKey(place, owner, acting(None), fingerprint, lease, kept)
         # Were a timeout to strike in here, a key that nobody knows of would be renewed for ever.
@@ -178,7 +179,7 @@ class Guard:
             (found,) = opened.ledger.apply([op])
             if found.is_ours:
                 hold = Hold(
-                    opened.ledger,
+                    lambda: self.ledger,
                     key=place,
                     owner=owner,
                     fence=found.fence,

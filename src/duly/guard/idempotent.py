@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
+from duly.core.key import check_name
 from duly.core.payload import CallCodec
 from duly.errors import BadOption, PayloadError
 from duly.guard.keys import key_of
@@ -52,7 +53,7 @@ class Idempotent:
             raise BadOption(f"{function.__qualname__} is a generator, which has no one result")
         self.guard = guard
         self.function = function
-        self.name = name or task_name(function)
+        self.name = check_name("name", name or task_name(function))
         self._codec = CallCodec(function)
         self._key = key
         self._ttl = ttl
@@ -62,7 +63,8 @@ class Idempotent:
         """Return the key of a call."""
         if self._key is None:
             return key_of(self.name, self._codec, args, kwargs)
-        return f"{self.name}:{self._key(*args, **kwargs)}"
+        # A name has no blanks, so that no other name and key make the same.
+        return f"{self.name} {self._key(*args, **kwargs)}"
 
     def once(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Once:
         """Return what to enter for a call."""

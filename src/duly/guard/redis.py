@@ -180,6 +180,11 @@ class RedisLedger:
             yield
         except RedisError as error:
             raise self._translated(error) from error
+        except BaseException:
+            # A time limit, say, that struck between a question and its answer: on this connection
+            # the next one to ask would be given that answer.
+            self._client.connection_pool.disconnect()
+            raise
 
     def _translated(self, error: RedisError) -> StoreError:
         place, words = self.shown_url, str(error)

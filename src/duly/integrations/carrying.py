@@ -1,11 +1,15 @@
 """The part of a carrier that runs in the processes of another engine's workers."""
 
+import threading
+from contextlib import suppress
 from typing import Any
 
 from duly.app import Duly
-from duly.errors import BadOption
+from duly.errors import BadOption, StoreError
 from duly.runtime.embedded import EmbeddedWorker
 from duly.store.owning import PerProcess
+
+_START_PAUSE_SECONDS = 2.0
 
 
 class Carrying:
@@ -19,6 +23,7 @@ class Carrying:
         self._settings: dict[str, Any] = {"concurrency": concurrency, "carries": True, **settings}
         self._app: Duly | None = None
         self._running: PerProcess[_Running] = PerProcess(self._begin)
+        self._is_over = threading.Event()
 
     @property
     def app(self) -> Duly:
@@ -37,8 +42,14 @@ class Carrying:
         return True
 
     def start(self) -> None:
-        """Begin to show that this process lives, and to hand runs over."""
-        self._running.get()
+        """Begin to show that this process lives, and to hand runs over; later if need be.
+
+        Nobody would call a second time: messages come only from who hands over.
+        """
+        try:
+            self._running.get()
+        except StoreError:
+            threading.Thread(target=self._start_later, name="duly-carrying", daemon=True).start()
 
     def run(self, run_id: str, claim_number: int, task: str) -> bool:
         """Run one attempt to its end; say whether there was one to run."""
@@ -48,7 +59,14 @@ class Carrying:
 
     def stop(self) -> None:
         """Let the bodies under way end, and say good-bye."""
+        self._is_over.set()
         self._running.close()
+
+    def _start_later(self) -> None:
+        while not self._is_over.wait(_START_PAUSE_SECONDS):
+            with suppress(StoreError):
+                self._running.get()
+                return
 
     def _begin(self) -> "_Running":
         return _Running(self.app.worker(**self._settings).start())

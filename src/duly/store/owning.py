@@ -3,7 +3,8 @@
 import os
 import threading
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+from weakref import WeakSet
 
 
 class Closable(Protocol):
@@ -18,6 +19,9 @@ _forsaken: list[Closable] = []
 """What was opened before a fork: kept, never used or closed, lest its locks be touched."""
 
 
+_all: "WeakSet[PerProcess[Any]]" = WeakSet()
+
+
 class PerProcess(Generic[T]):
     """Opens something once per process; a forked child opens its own."""
 
@@ -26,6 +30,7 @@ class PerProcess(Generic[T]):
         self._opened: T | None = None
         self._pid = os.getpid()
         self._turn = threading.Lock()
+        _all.add(self)
 
     def get(self) -> T:
         """Return what this process has opened."""
@@ -49,3 +54,12 @@ class PerProcess(Generic[T]):
             opened.close()
         else:
             _forsaken.append(opened)
+
+
+def _begin_anew() -> None:
+    """Free what some other thread held when this process was forked."""
+    for each in tuple(_all):
+        each._turn = threading.Lock()  # noqa: SLF001 - our own
+
+
+os.register_at_fork(after_in_child=_begin_anew)

@@ -142,8 +142,10 @@ def test_time_limits_end_as_letters(shop):
         with pytest.raises(Exception, match="TimeLimit"):
             task.delay(1).get(WAIT)
 
-    causes = {letter.task.rpartition(".")[2]: letter.cause for letter in shop.guard.letters.list()}
+    letters = shop.guard.letters.list()
+    causes = {letter.task.rpartition(".")[2]: letter.cause for letter in letters}
     assert causes == {"endless": "timeout", "slow": "permanent"}
+    assert [letter.queue for letter in letters] == ["celery", "celery"]
 
 
 def test_a_call_can_be_refused_while_an_equal_one_is_queued_or_running(shop):
@@ -200,6 +202,13 @@ def test_while_the_ledger_is_away_messages_are_put_off_and_nothing_runs(open_sho
 
     assert result.get(WAIT)["order"] == 2
     assert shop.count("charged") == 2
+
+
+def test_a_call_that_does_not_fit_any_more_is_kept_as_a_letter(shop):
+    assert shop.tasks.charge.apply((1, "EUR", "and more")).state == FAILURE
+
+    (letter,) = shop.guard.letters.list()
+    assert "and more" in letter.arguments
 
 
 def test_a_call_that_can_have_no_key_is_kept_as_a_letter(shop):

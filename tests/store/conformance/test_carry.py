@@ -139,6 +139,24 @@ def test_a_paused_queue_keeps_it_and_hands_it_over_anew_when_resumed(store, run_
     assert take(store, message) is not None
 
 
+def test_one_that_was_brought_while_its_queue_was_paused_is_handed_over_at_once(store, run_id):
+    (message,) = hand_over(store)
+    pause(store)
+    assert take(store, message) is None
+
+    resume(store)
+
+    assert hand_over(store) == [message]
+
+
+def test_one_that_nobody_ever_claims_does_not_stop_the_others(store, run_id, clock, tables):
+    hand_over(store)
+    tables.execute("UPDATE duly_handed SET times = 2000")
+    clock.advance(60)
+
+    assert [message.run_id for message in hand_over(store)] == [run_id]
+
+
 def test_one_that_has_expired_is_not_handed_over(store, clock):
     register(store)
     enqueue_one(store, lane=Lane.CARRIED, expires=SECOND)

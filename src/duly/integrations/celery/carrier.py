@@ -3,18 +3,20 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import celery
 from celery import signals
 
 from duly.app import Duly
 from duly.carrier import Message
-from duly.errors import StoreError
+from duly.errors import OUTAGES, BadOption
 from duly.integrations.carrying import Carrying
 
-_TASK = "duly.carry"
 _PREFORK = "celery.concurrency.prefork"
 _THREADS = 64
+_names: "WeakKeyDictionary[celery.Celery, set[str]]" = WeakKeyDictionary()
+"""Which tasks carry messages, by Celery's application: it keeps the first of a name, unsaid."""
 
 
 class CeleryCarrier:
@@ -26,12 +28,26 @@ class CeleryCarrier:
     """
 
     def __init__(
-        self, celery_app: celery.Celery, *, queue: str | None = None, **settings: float
+        self,
+        celery_app: celery.Celery,
+        *,
+        queue: str | None = None,
+        name: str = "duly.carry",
+        **settings: float,
     ) -> None:
         """Send messages to this queue, or to the one that Celery chooses.
 
-        `settings` are those of a worker: lease, beat, grace.
+        `name` is that of the task that carries them there; a second carrier on one Celery
+        application needs another one. `settings` are those of a worker: lease, beat, grace.
         """
+        taken = _names.setdefault(celery_app, set())
+        if name in taken:
+            raise BadOption(
+                f"another carrier of this Celery application has the task {name!r}; give this one "
+                f"a name of its own: CeleryCarrier(…, name={name + '-2'!r})"
+            )
+        taken.add(name)
+        self._name = name
         self._celery = celery_app
         self._queue = queue
         # As many as Celery runs at once in one process; a thread is made when it is needed.
@@ -45,13 +61,13 @@ class CeleryCarrier:
 
         def carry(run_id: str, claim_number: int, task: str) -> None:
             # What cannot be run now is handed over again.
-            with suppress(StoreError):
+            with suppress(*OUTAGES):
                 self._carrying.run(run_id, claim_number, task)
 
         # A message is a hint, so it is acknowledged at once and its result is nobody's business.
         self._task = self._celery.task(
             carry,
-            name=_TASK,
+            name=self._name,
             base=celery.Task,
             ignore_result=True,
             acks_late=False,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from duly.core.payload import CallCodec
-from duly.errors import DulyError, PayloadError
+from duly.errors import BadArguments, DulyError, PayloadError
 from duly.guard.claim import GuardClaim
 from duly.guard.letters import Draft
 from duly.integrations.celery.app import ENGINE
@@ -113,6 +113,6 @@ def write(
 def _arguments(codec: CallCodec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     try:
         return codec.encode(args, kwargs)
-    except PayloadError as error:
+    except (BadArguments, PayloadError) as error:
         # Better a letter that cannot be replayed than none.
         return json.dumps({"lost": str(error), "shown": repr((args, kwargs))[:4096]})

@@ -54,6 +54,7 @@ class IdempotentTask(celery.Task):
     """A task whose body is done once per key, however often its message is delivered."""
 
     abstract = True
+    Request = "duly.integrations.celery.request:RoutedRequest"
     acks_late = True
     reject_on_worker_lost = True
 
@@ -149,6 +150,8 @@ class IdempotentTask(celery.Task):
                 # The message may be delivered before this returns, and must find the key free.
                 with self._ledger(execution.args, execution.kwargs):
                     execution.claim.fail()
+            if self.raise_on_duplicate or self.graceful:
+                self._reservation(execution.claim.key, self.request.id).take()
         with _sent_again():
             return super().retry(*args, throw=throw, **options)
 

@@ -22,6 +22,7 @@ from duly.store.postgres.connection import Session
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "operate")
+CARRY = load("duly.store.postgres", "carry")
 JOURNAL = load("duly.store.postgres", "journal")
 STEPS = load("duly.store.postgres", "steps")
 
@@ -84,6 +85,8 @@ def discard_dead(session: Session, op: DiscardDead) -> Redriven:
 def pause_queue(session: Session, op: PauseQueue) -> None:
     """Pause or resume a queue; claims look at the flag, a tick moves the rows."""
     session.execute(SQL["pause"], {"queue": op.queue, "paused": op.paused})
+    if not op.paused:
+        session.execute(CARRY["resume"], {"queue": op.queue})
     act = "pause" if op.paused else "resume"
     record_act(session, op.actor, act, f"queue {op.queue}", op.reason)
 

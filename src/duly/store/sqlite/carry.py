@@ -47,7 +47,7 @@ def _stale(cursor: sqlite3.Cursor, op: HandOver, now: int) -> list[Message]:
         elif task not in op.tasks:
             cursor.execute(SQL["put_off"], place)
         else:
-            after = min(op.stale * 2**times, op.longest)
+            after = min(op.stale * 2 ** min(times, 30), op.longest)
             cursor.execute(SQL["note_again"], place | {"after": after})
             messages.append(Message(run_id, claim_number, task, queue, priority))
     return messages

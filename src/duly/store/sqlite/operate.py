@@ -18,6 +18,7 @@ from duly.store.sqlite.bulk import execute_rows
 from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "operate")
+CARRY = load("duly.store.sqlite", "carry")
 JOURNAL = load("duly.store.sqlite", "journal")
 STEPS = load("duly.store.sqlite", "steps")
 
@@ -95,6 +96,8 @@ def discard_dead(cursor: sqlite3.Cursor, op: DiscardDead, now: int) -> Redriven:
 def pause_queue(cursor: sqlite3.Cursor, op: PauseQueue, now: int) -> None:
     """Pause or resume a queue; claims look at the flag, a tick moves the rows."""
     cursor.execute(SQL["pause"], {"queue": op.queue, "paused": op.paused})
+    if not op.paused:
+        cursor.execute(CARRY["resume"], {"queue": op.queue, "now": now})
     act = "pause" if op.paused else "resume"
     record_act(cursor, op.actor, act, f"queue {op.queue}", op.reason, now)
 

@@ -54,12 +54,20 @@ WITH due AS MATERIALIZED (
        SET times = handed.times + found.is_known::integer,
            stale_at = duly_now() + interval '1 microsecond'
                       * CASE WHEN found.is_known
-                             THEN least(%(stale)s::bigint * 2 ^ found.times, %(longest)s::bigint)
+                             THEN least(%(stale)s::bigint * 2 ^ least(found.times, 30),
+                                        %(longest)s::bigint)
                              ELSE %(stale)s::bigint END
       FROM found
      WHERE handed.run_id = found.id
 )
 SELECT id::text, claim_number, task, queue, priority FROM found WHERE is_known
+
+-- :name resume
+-- Whoever was brought one while its queue was paused has used up the message.
+UPDATE duly_handed SET stale_at = duly_now()
+ WHERE run_id IN (SELECT id FROM duly_runs
+                   WHERE state = 'queued' AND queue = %(queue)s
+                     AND lane IN ('handed', 'handed-hold'))
 
 -- :name put_off
 UPDATE duly_handed

@@ -36,5 +36,11 @@ UPDATE duly_handed SET times = times + 1, stale_at = :now + :after WHERE run_id 
 -- :name put_off
 UPDATE duly_handed SET stale_at = :now + :after WHERE run_id = :run_id
 
+-- :name resume
+-- Whoever was brought one while its queue was paused has used up the message.
+UPDATE duly_handed SET stale_at = :now
+ WHERE run_id IN (SELECT id FROM duly_runs INDEXED BY duly_runs_ready
+                   WHERE state = 'queued' AND queue = :queue AND lane IN ('handed', 'handed-hold'))
+
 -- :name forget
 DELETE FROM duly_handed WHERE run_id = :run_id
