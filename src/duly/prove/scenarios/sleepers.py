@@ -15,7 +15,7 @@ _FIRST_SHARE = 10
 """So many times fewer go first, to show how long the others need to fall asleep."""
 _OF_WRITES = frozenset({"duly-enqueue", "duly-sweep"})
 """PostgreSQL's: one for callers that enqueue many, one that sweeps up behind many writes."""
-_PATIENCE = 3
+_PATIENCE = 6
 """So many times longer they get, on a machine that has other things to do as well."""
 
 
