@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 
 import pytest
 
@@ -397,7 +396,6 @@ def test_a_letter_that_is_retried_really_runs(cli, app, bank, folder, redis_url,
 
 
 @pytest.mark.process
-@pytest.mark.skipif(find_spec("duly.guard.redis") is None, reason="no guard on Redis yet")
 def test_letters_can_be_kept_in_redis(cli, folder, redis_url, tmp_path, monkeypatch):
     (folder / "bank.py").write_text(BANK)
     monkeypatch.setenv("BANK_GUARD", redis_url)

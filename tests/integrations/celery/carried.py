@@ -4,15 +4,13 @@ Where things are comes from the environment, as in any deployment.
 """
 
 import os
-import time
-from pathlib import Path
 
 import celery
 from celery import Celery
 
-from duly import Duly, Retry, current
+from duly import Duly
 from duly.integrations.celery import CeleryCarrier
-from tests.integrations.counter import tell
+from tests.integrations.carried_tasks import define
 
 fleet = Celery("fleet", broker=os.environ["SHOP_BROKER"])
 fleet.conf.update(
@@ -27,49 +25,15 @@ fleet.conf.update(
 app = Duly(os.environ["SHOP_STORE"])
 carrier = CeleryCarrier(fleet, queue="fleet", lease=2.0, beat=0.5)
 
-
-@app.task(carrier=carrier)
-def pay(order_id: int, port: int) -> int:
-    """Have an effect that another process counts."""
-    tell(port, "began", order_id)
-    time.sleep(0.2)
-    tell(port, "ended", order_id)
-    return order_id
+_shared = define(app, carrier)
+pay, flaky, broken = _shared.pay, _shared.flaky, _shared.broken
+once, ours = _shared.once, _shared.ours
 
 
 @app.task(carrier=carrier)
 async def greet(name: str) -> str:
     """Run on the loop of whoever carries it."""
     return f"hello {name}, from {'celery' if celery.current_app.main == 'fleet' else 'elsewhere'}"
-
-
-@app.task(carrier=carrier, retries=Retry(2, base=0.05, jitter=False))
-def flaky(port: int) -> int:
-    """Fail twice."""
-    tell(port, "tried", current().run_id)
-    if current().attempt < 3:
-        raise ConnectionError("away")
-    return current().attempt
-
-
-@app.task(carrier=carrier)
-def broken() -> None:
-    """Fail for good."""
-    raise ValueError("no such order")
-
-
-@app.task(carrier=carrier, on_crash="hold")
-def once(order_id: int, port: int, gate: str) -> None:
-    """Must not begin twice."""
-    tell(port, "began", order_id)
-    while not Path(gate).exists():
-        time.sleep(0.02)
-
-
-@app.task
-def ours(order_id: int) -> int:
-    """Is carried by nobody."""
-    return order_id
 
 
 @app.every(seconds=1, name="beat", carrier=carrier)

@@ -45,7 +45,7 @@ def test_a_duplicate_of_a_running_call_is_put_off_and_gets_its_result(shop):
     assert shop.count("began") == 1
 
 
-def test_retries_go_on_and_being_put_off_uses_none(shop):
+def test_retries_go_on_under_the_same_key(shop):
     shop.worker()
 
     assert shop.tasks.flaky.delay(1, 3).get(WAIT) == 1
@@ -65,7 +65,7 @@ def test_a_body_that_asks_for_a_retry_and_goes_on_is_tried_again(shop):
     assert shop.guard.look(key).result == '"at last"'
 
 
-def test_exhausted_retries_end_as_a_letter_that_can_be_replayed(shop):
+def test_exhausted_retries_end_as_a_letter_with_all_it_takes_to_replay_it(shop):
     shop.worker()
     result = shop.tasks.flaky.delay(1, failures=9)
 

@@ -2,12 +2,12 @@
 
 import random
 import time
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from dramatiq.results import ResultMissing
 
 from tests.integrations.counter import EffectCounter
+from tests.integrations.killed import Killed
 from tests.servers.processes import wait_until
 
 _WORKERS = 2
@@ -16,44 +16,10 @@ _SUPPLY = 4
 """How many orders wait or run at a time while workers are killed."""
 
 
-@dataclass
-class Killed:
-    """What came of it."""
-
-    orders: int = 0
-    kills: int = 0
-    """Of workers that had begun a body and not ended it."""
-    strikes: int = 0
-    """And of those that just then had."""
-    succeeded: int = 0
-    success_without_completion: int = 0
-    wrong_results: int = 0
-    bodies_begun: int = 0
-    bodies_ended: int = 0
-
-    def broken(self) -> list[str]:
-        """Say what should not have been."""
-        found = []
-        if self.succeeded != self.orders:
-            found.append(f"{self.orders - self.succeeded} of {self.orders} orders did not succeed")
-        if self.success_without_completion:
-            found.append(f"{self.success_without_completion} succeeded and were never completed")
-        if self.wrong_results:
-            found.append(f"{self.wrong_results} results are not those of the body")
-        # All bodies of a worker die with it.
-        if self.bodies_begun > self.orders + _THREADS * self.strikes:
-            found.append(f"{self.bodies_begun} bodies began for {self.orders} orders")
-        return found
-
-    def document(self) -> dict[str, Any]:
-        """Return it as evidence."""
-        return asdict(self) | {"broken": self.broken()}
-
-
 def kill_workers(shop: Any, counter: EffectCounter, *, kills: int, seed: int) -> Killed:
     """Send orders, each of them twice, and kill a worker that is at work, again and again."""
     chance = random.Random(seed)  # noqa: S311 - repeatable
-    outcome = Killed()
+    outcome = Killed(bodies_per_process=_THREADS)
     workers = [shop.worker() for _ in range(_WORKERS)]
     sent: list[tuple[int, Any]] = []
     deadline = time.monotonic() + 60 + 5 * kills

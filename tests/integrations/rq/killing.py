@@ -5,50 +5,17 @@ import random
 import signal
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from rq.job import JobStatus
 
 from tests.integrations.counter import EffectCounter
+from tests.integrations.killed import Killed
 from tests.servers.processes import wait_until
 
 _WORKERS = 2
 _ORDERS_PER_KILL = 2
 _FINAL = (JobStatus.FINISHED, JobStatus.FAILED)
-
-
-@dataclass
-class Killed:
-    """What came of it."""
-
-    orders: int = 0
-    kills: int = 0
-    """Of work-horses that had begun a body and not ended it."""
-    strikes: int = 0
-    """And of those that just then had."""
-    succeeded: int = 0
-    success_without_completion: int = 0
-    wrong_results: int = 0
-    bodies_begun: int = 0
-    bodies_ended: int = 0
-
-    def broken(self) -> list[str]:
-        """Say what should not have been."""
-        found = []
-        if self.succeeded != self.orders:
-            found.append(f"{self.orders - self.succeeded} of {self.orders} orders did not succeed")
-        if self.success_without_completion:
-            found.append(f"{self.success_without_completion} succeeded and were never completed")
-        if self.wrong_results:
-            found.append(f"{self.wrong_results} results are not those of the body")
-        if self.bodies_begun > self.orders + self.strikes:
-            found.append(f"{self.bodies_begun} bodies began for {self.orders} orders")
-        return found
-
-    def document(self) -> dict[str, Any]:
-        """Return it as evidence."""
-        return asdict(self) | {"broken": self.broken()}
 
 
 def kill_horses(shop: Any, counter: EffectCounter, *, kills: int, seed: int) -> Killed:

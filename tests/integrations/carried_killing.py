@@ -1,0 +1,54 @@
+"""Processes that carry runs of duly, killed while they run bodies, until so many have been."""
+
+import os
+import random
+import signal
+import time
+from contextlib import suppress
+from typing import Any
+
+from tests.integrations.counter import EffectCounter
+from tests.integrations.proving import KILLS, SECONDS
+
+RUNS = 2 * KILLS
+CRASH_LIMIT = 3
+
+
+def kill_carriers(tasks: Any, counter: EffectCounter) -> dict[str, Any]:
+    """Enqueue runs, kill who is at work with one, again and again; return what came of it."""
+    chance = random.Random(1)  # noqa: S311 - repeatable
+    runs = [tasks.pay.enqueue(number, counter.port) for number in range(RUNS)]
+    killed: dict[int, str] = {}
+    deadline = time.monotonic() + SECONDS / 2
+    while len(killed) < KILLS and time.monotonic() < deadline:
+        struck = list(killed.values())
+        # Killed three times, a run is right to be given up.
+        at_work = {
+            pid: order
+            for pid, order in counter.at_work().items()
+            if pid not in killed and struck.count(order) < CRASH_LIMIT - 1
+        }
+        if at_work:
+            victim = chance.choice(sorted(at_work))
+            with suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
+                killed[victim] = at_work[victim]
+        time.sleep(chance.uniform(0.02, 0.2))
+    results = [run.result(timeout=SECONDS / 2) for run in runs]
+    outcomes = [[attempt.outcome for attempt in run.refresh().attempts()] for run in runs]
+    begun, ended = counter.count("began").total(), counter.count("ended")
+    broken = [f"run {number} never ended" for number in range(RUNS) if not ended[str(number)]]
+    broken += [f"{each}" for each in outcomes if each[-1] != "returned" or "raised" in each]
+    if results != list(range(RUNS)):
+        broken.append(f"results: {results}")
+    if begun > RUNS + len(killed):
+        broken.append(f"{begun} bodies began for {RUNS} runs and {len(killed)} kills")
+    return {
+        "runs": RUNS,
+        "kills": len(killed),
+        "succeeded": len(results),
+        "attempts_lost": sum(each.count("lost") for each in outcomes),
+        "bodies_begun": begun,
+        "bodies_ended": ended.total(),
+        "broken": broken,
+    }

@@ -1,0 +1,44 @@
+"""What came of killing the workers of another engine, and what should not have."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass
+class Killed:
+    """Orders that were sent to guarded bodies, and processes that were killed meanwhile."""
+
+    orders: int = 0
+    kills: int = 0
+    """Of processes that had begun a body and not ended it."""
+    strikes: int = 0
+    """And of those that just then had."""
+    succeeded: int = 0
+    success_without_completion: int = 0
+    wrong_results: int = 0
+    bodies_begun: int = 0
+    bodies_ended: int = 0
+    bodies_per_process: int = 1
+    """All bodies of a process die with it."""
+    letters: int = 0
+
+    def broken(self) -> list[str]:
+        """Say what should not have been."""
+        found = []
+        if self.succeeded != self.orders:
+            found.append(f"{self.orders - self.succeeded} of {self.orders} orders did not succeed")
+        if self.success_without_completion:
+            found.append(f"{self.success_without_completion} succeeded and were never completed")
+        if self.wrong_results:
+            found.append(f"{self.wrong_results} results are not those of the body")
+        if self.letters:
+            found.append(f"{self.letters} ended as dead letters")
+        if self.bodies_begun > self.orders + self.bodies_per_process * self.strikes:
+            found.append(f"{self.bodies_begun} bodies began for {self.orders} orders")
+        if self.bodies_ended < self.orders:
+            found.append(f"{self.bodies_ended} bodies ended for {self.orders} orders")
+        return found
+
+    def document(self) -> dict[str, Any]:
+        """Return it as evidence."""
+        return asdict(self) | {"broken": self.broken()}
