@@ -25,6 +25,9 @@ CLAIM_BATCH = 500
 TICK_BATCH = 1_000
 FIRE_BATCH = 200
 RELAY_BATCH = 500
+RELAY_STALE_SECONDS = 60
+RELAY_LONGEST_SECONDS = 3600
+"""How long a run that was handed over and not claimed waits to be so again: at first, at most."""
 PAGE = 200
 PAGE_DEFAULT = 50
 
@@ -49,6 +52,7 @@ GUARD_KEY_BYTES = 512
 HTTP_KEY_CHARACTERS = 255
 HTTP_BODY_BYTES = 1024 * 1024
 LETTER_TTL_SECONDS = 30 * 86_400
+RESERVATION_SECONDS = 3600.0
 FORGET_BATCH = 4
 """How many keys whose time is over go with each that ends, so that they cannot pile up."""
 REDIS_SECONDS = 5.0

@@ -163,7 +163,10 @@ def retry_dead(
     yes: bool,
     **filters: Any,  # noqa: ANN401 - those of Filters
 ) -> None:
-    """Queue dead letters again, by id or by filter; each once, however many do this at a time.
+    """Queue dead letters again, by id or by filter.
+
+    A run is queued once, however many do this at a time; a letter may be sent by each, and its
+    key sees to it that it is carried out once.
 
     Letters of another engine are sent again by its application: --app proj.celery:app.
     """

@@ -3,13 +3,11 @@
 from duly.carrier import Carrier, Message
 from duly.clock import MICROSECONDS
 from duly.events import Bus, EngineFailed
-from duly.limits import RELAY_BATCH
+from duly.limits import RELAY_BATCH, RELAY_LONGEST_SECONDS, RELAY_STALE_SECONDS
 from duly.registry import Registry
 from duly.store.carry_ops import HandAgain, HandOver
 from duly.store.protocol import Store
 
-_STALE_SECONDS = 60
-_LONGEST_SECONDS = 3600
 _FAILED_SECONDS = 5
 _WHEN_CALLED = 3600.0
 
@@ -33,8 +31,8 @@ class Relay:
         carriers = self._registry.carriers()
         op = HandOver(
             tuple(carriers),
-            stale=_STALE_SECONDS * MICROSECONDS,
-            longest=_LONGEST_SECONDS * MICROSECONDS,
+            stale=RELAY_STALE_SECONDS * MICROSECONDS,
+            longest=RELAY_LONGEST_SECONDS * MICROSECONDS,
             limit=RELAY_BATCH,
         )
         messages: list[Message]

@@ -4,7 +4,8 @@ A store writes them, and so does a ledger that is no store (Redis): whoever can 
 guard.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 
 class GuardedKey(NamedTuple):
@@ -87,6 +88,23 @@ class Guarded(NamedTuple):
     result: str | None = None
     problem: str | None = None
     """Why the result of a body that is done could not be kept."""
+
+
+def as_found(op: AcquireKey, row: Sequence[Any]) -> Guarded:
+    """Return how a key stands by its row, as both dialects select it."""
+    owner, state, fence, holder, left, attempts, losses, fingerprint, result, problem = row
+    return Guarded(
+        owner == op.owner and state == "held",
+        state,
+        fence,
+        holder,
+        left,
+        attempts,
+        losses,
+        None not in {op.fingerprint, fingerprint} and op.fingerprint != fingerprint,
+        result,
+        problem,
+    )
 
 
 class RenewKey(NamedTuple):

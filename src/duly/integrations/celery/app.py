@@ -2,7 +2,6 @@
 
 import threading
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import celery
 
@@ -12,7 +11,7 @@ from duly.store.guard_ops import Letter
 
 ENGINE = "celery"
 
-_guards: "WeakKeyDictionary[celery.Celery, Guard]" = WeakKeyDictionary()
+_ATTRIBUTE = "duly_guard"
 _turn = threading.Lock()
 
 
@@ -37,7 +36,7 @@ def use_guard(app: celery.Celery, guard: Guard | str) -> Guard:
         guard = Guard(guard)
     if not isinstance(guard, Guard):
         raise BadOption(f"guard must be a Guard or an address, not {guard!r}")
-    _guards[app] = guard
+    setattr(app, _ATTRIBUTE, guard)
     send_letters_of(guard, app)
     return guard
 
@@ -49,10 +48,10 @@ def send_letters_of(guard: Guard, app: celery.Celery) -> None:
 
 def guard_of(app: celery.Celery) -> Guard:
     """Return the guard of an application, by default that of `duly_guard` in its configuration."""
-    found = _guards.get(app)
+    found: Guard | None = vars(app).get(_ATTRIBUTE)
     if found is None:
         with _turn:
-            found = _guards.get(app)
+            found = vars(app).get(_ATTRIBUTE)
             if found is None:
                 configured = app.conf.get("duly_guard")
                 found = use_guard(app, Guard() if configured is None else configured)

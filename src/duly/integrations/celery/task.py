@@ -30,7 +30,7 @@ from duly.integrations.celery.dead import (
     write,
 )
 from duly.integrations.celery.queued import AlreadyQueued, Reservation
-from duly.limits import CRASH_LIMIT, GUARD_TTL_SECONDS
+from duly.limits import CRASH_LIMIT, GUARD_TTL_SECONDS, RESERVATION_SECONDS
 from duly.store.guard_ops import Letter
 
 _LEAST_COUNTDOWN_SECONDS = 0.2
@@ -72,18 +72,23 @@ class IdempotentTask(celery.Task):
     """Whether sending an equal call while one is queued or running is refused: AlreadyQueued."""
     graceful: bool = False
     """Whether it is left out without a word instead."""
-    lock_expiry: float | None = 3600.0
-    """For how many seconds a call that was sent and never began keeps others from being sent."""
+    lock_expiry: float | None = None
+    """For how many seconds a call that was sent and never began keeps others from being sent; an
+    hour if it is not said."""
 
     # -- keys --
 
     @property
     def used_guard(self) -> Guard:
         """The task's own guard, or its application's."""
-        if self.guard is None:
-            return guard_of(self.app)
-        send_letters_of(self.guard, self.app)
-        return self.guard
+        return guard_of(self.app) if self.guard is None else self.guard
+
+    @classmethod
+    def on_bound(cls, app: celery.Celery) -> None:
+        """Have the letters of a guard of the task's own replayed by its application."""
+        super().on_bound(app)
+        if cls.guard is not None:
+            send_letters_of(cls.guard, app)
 
     @cached_property
     def codec(self) -> CallCodec:
@@ -151,7 +156,8 @@ class IdempotentTask(celery.Task):
                 with self._ledger(execution.args, execution.kwargs):
                     execution.claim.fail()
             if self.raise_on_duplicate or self.graceful:
-                self._reservation(execution.claim.key, self.request.id).take()
+                with self._ledger(execution.args, execution.kwargs):
+                    self._reservation(execution.claim.key, self.request.id).take()
         with _sent_again():
             return super().retry(*args, throw=throw, **options)
 
@@ -275,5 +281,5 @@ class IdempotentTask(celery.Task):
         return Retry(exc=why, when=countdown, sig=again)
 
     def _reservation(self, key: str, task_id: str) -> Reservation:
-        expiry = self.lock_expiry or 3600.0
+        expiry = RESERVATION_SECONDS if self.lock_expiry is None else self.lock_expiry
         return Reservation(self.used_guard, key, task_id, expiry=expiry)

@@ -103,7 +103,10 @@ class Policy:
         announced = parse_length(request.headers.get("content-length", ""))
         if announced is not None and announced > self.max_body:
             return self.problems.body_too_large(self.max_body)
-        return scoped_key(key, self._scope(request))
+        scope = self._scope(request)
+        if not isinstance(scope, str):
+            raise BadOption(f"scope must return a text for every request, not {scope!r:.80}")
+        return scoped_key(key, scope)
 
     def enter(self, key: str, request: Request, body: bytes) -> Once:
         """Return what gives the key, or raises Busy, KeyConflict or a StoreError."""

@@ -12,6 +12,7 @@ from duly.store.guard_ops import (
     Guarded,
     PutLetter,
     RenewKey,
+    as_found,
 )
 from duly.store.postgres.connection import Session
 from duly.store.statements import load
@@ -26,20 +27,7 @@ def acquire(session: Session, op: AcquireKey) -> Guarded:
     while not rows:  # Between the two somebody may forget what was in the way.
         session.execute(SQL["acquire"], place)
         rows = session.execute(SQL["standing"], {"key": op.key}).fetchall()
-    owner, state, fence, holder, left, attempts, losses, fingerprint, result, problem = rows[0]
-    conflict = None not in {op.fingerprint, fingerprint} and op.fingerprint != fingerprint
-    return Guarded(
-        owner == op.owner and state == "held",
-        state,
-        fence,
-        holder,
-        left,
-        attempts,
-        losses,
-        conflict,
-        result,
-        problem,
-    )
+    return as_found(op, rows[0])
 
 
 def renew(session: Session, op: RenewKey) -> bool:

@@ -14,6 +14,7 @@ from duly.store.guard_ops import (
     Guarded,
     PutLetter,
     RenewKey,
+    as_found,
 )
 from duly.store.statements import load
 
@@ -38,22 +39,7 @@ def acquire(cursor: sqlite3.Cursor, op: AcquireKey, times: Times) -> Guarded:
     place = op._asdict() | times._asdict()
     if cursor.execute(SQL["acquire"], place).rowcount:
         cursor.execute(SQL["count_fence"])
-    owner, state, fence, holder, left, attempts, losses, fingerprint, result, problem = (
-        cursor.execute(SQL["standing"], place).fetchone()
-    )
-    conflict = None not in {op.fingerprint, fingerprint} and op.fingerprint != fingerprint
-    return Guarded(
-        owner == op.owner and state == "held",
-        state,
-        fence,
-        holder,
-        left,
-        attempts,
-        losses,
-        conflict,
-        result,
-        problem,
-    )
+    return as_found(op, cursor.execute(SQL["standing"], place).fetchone())
 
 
 def renew(cursor: sqlite3.Cursor, op: RenewKey, times: Times) -> bool:
