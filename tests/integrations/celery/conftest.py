@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.integrations.celery.workers import CeleryWorker
-from tests.integrations.counter import EffectCounter
 from tests.servers.processes import wait_until
 
 
@@ -89,13 +88,6 @@ def open_shop(
 def shop(open_shop: Callable[[str], Shop], store_url: str) -> Shop:
     """A shop whose guard is on the store of this test."""
     return open_shop(store_url)
-
-
-@pytest.fixture
-def counter(tmp_path):
-    """Counts effects."""
-    with EffectCounter(tmp_path / "effects") as counter:
-        yield counter
 
 
 @pytest.fixture

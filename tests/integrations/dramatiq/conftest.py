@@ -48,13 +48,6 @@ class Shop:
 
 
 @pytest.fixture
-def counter(tmp_path: Path) -> Iterator[EffectCounter]:
-    """Counts effects."""
-    with EffectCounter(tmp_path / "effects") as counter:
-        yield counter
-
-
-@pytest.fixture
 def open_shop(
     tmp_path: Path, redis_url: str, counter: EffectCounter, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[str], Shop]]:
