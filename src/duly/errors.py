@@ -11,6 +11,7 @@
     ├── RunFailed, RunInterrupted, RunCancelled     raised by `run.result()`
     ├── Busy, LetterNotFound            raised by the guard
     ├── ClaimLost, TransactionTooLong, WouldBlockItself
+    ├── LifespanNotStarted              raised inside web applications
     └── StoreError
         └── StoreUnavailable, StoreReadOnly, StoreFull, StoreRefused, SchemaMismatch
 
@@ -278,6 +279,18 @@ class StepVanished(BaseException):
     def __init__(self, step: str) -> None:
         super().__init__(step)
         self.step = step
+
+
+class LifespanNotStarted(DulyError):
+    """A request came to an application before its lifespan began, or without any."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "duly was not started with this application: make it with "
+            "lifespan=duly_lifespan(app), on the outermost application if it is mounted in another "
+            "(only that one's lifespan is entered); in tests enter it by `with TestClient(api) as "
+            "client:`"
+        )
 
 
 class NoCurrentRun(DulyError):

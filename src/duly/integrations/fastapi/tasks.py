@@ -1,0 +1,59 @@
+"""The dependency that adds tasks from a request, in the shape of FastAPI's `BackgroundTasks`."""
+
+from typing import Annotated, Any, ParamSpec, Self, TypeVar
+
+from fastapi import Depends
+from starlette.requests import HTTPConnection
+
+from duly.errors import BadOption
+from duly.integrations.starlette import Serving, serving
+from duly.run import Run
+from duly.task import Bound, Task
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Tasks:
+    """Adds tasks that are durable when `add_task` returns, so before the response is sent."""
+
+    def __init__(self, serving: tuple[Serving, ...], **options: Any) -> None:  # noqa: ANN401
+        self._serving = serving
+        self._options = options
+
+    def using(self, **options: Any) -> Self:  # noqa: ANN401 - those of `Task.using`
+        """Return the same with options for what is added through it: `connection=db`, `key=…`.
+
+        With a database session what is added becomes a part of its transaction.
+        """
+        return type(self)(self._serving, **{**self._options, **options})
+
+    def add_task(self, func: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
+        """Accept a run of a task; it waits for one commit, so prefer `aadd_task` on a loop."""
+        return self._bound(func).enqueue(*args, **kwargs)
+
+    async def aadd_task(self, func: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
+        """Accept a run of a task without blocking the event loop."""
+        return await self._bound(func).aenqueue(*args, **kwargs)
+
+    def _bound(self, func: Task[P, R]) -> Bound[P, R]:
+        if not isinstance(func, Task):
+            raise BadOption(
+                f"{func!r} is no task, and only tasks outlive this process: decorate it with "
+                f"@app.task"
+            )
+        served = (each.app.registry.find(func.name) for each in self._serving)
+        if not any(definition is func.definition for definition in served):
+            raise BadOption(
+                f"task {func.name!r} is of another Duly than those this application was started "
+                f"with: give it that one's lifespan, too, e.g. duly_lifespan(other, inner=…)"
+            )
+        return func.using(**self._options)
+
+
+def _tasks(connection: HTTPConnection) -> Tasks:
+    return Tasks(serving(connection))
+
+
+DulyTasks = Annotated[Tasks, Depends(_tasks)]
+"""Annotate a parameter of an endpoint with it: `async def create(tasks: DulyTasks)`."""

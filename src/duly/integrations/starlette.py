@@ -1,0 +1,83 @@
+"""A lifespan for Starlette and FastAPI applications: duly opens, works and drains with them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import HTTPConnection
+
+from duly.app import Duly
+from duly.errors import BadOption, LifespanNotStarted
+
+if TYPE_CHECKING:
+    from duly.runtime.embedded import EmbeddedWorker
+
+Lifespan = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any] | None]]
+"""What `FastAPI(lifespan=…)` and `Starlette(lifespan=…)` take."""
+
+_STATE = "duly"
+"""Where a request finds what its application serves; mounted applications find it there, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A `Duly` between the start and the end of an application, and the worker beside it."""
+
+    app: Duly
+    worker: "EmbeddedWorker | None"
+
+
+def duly_lifespan(
+    app: Duly,
+    *,
+    worker: bool = True,
+    inner: Lifespan | None = None,
+    **settings: Any,  # noqa: ANN401 - those of `app.worker`
+) -> Lifespan:
+    """Return a lifespan that opens the store and, with `worker`, runs tasks in this process.
+
+    The application's own lifespan is `inner`: it is entered before the first task runs and left
+    after the last has ended, so tasks find pools and clients open. Async tasks run on the
+    application's event loop. At the end the worker claims nothing more, gives what runs the grace
+    and hands the rest back. `settings` are those of `app.worker`: concurrency, queues, grace, …
+    """
+    if settings and not worker:
+        raise BadOption(
+            f"{', '.join(sorted(settings))} would set up a worker, and worker=False asks for none"
+        )
+
+    @asynccontextmanager
+    async def lifespan(api: Any) -> AsyncIterator[Mapping[str, Any]]:  # noqa: ANN401 - Starlette's
+        async with AsyncExitStack() as stack:
+            state = await stack.enter_async_context(inner(api)) if inner is not None else None
+            serving = await stack.enter_async_context(_serve(app, settings if worker else None))
+            others = (state or {}).get(_STATE, ())
+            yield {**(state or {}), _STATE: (*others, serving)}
+
+    return lifespan
+
+
+@asynccontextmanager
+async def _serve(app: Duly, settings: dict[str, Any] | None) -> AsyncIterator[Serving]:
+    # Opening a store reads files and waits for servers, and a worker's end waits for bodies that
+    # run on this very loop: neither may stand in its way.
+    if settings is None:
+        await asyncio.to_thread(lambda: app.store)
+        yield Serving(app, None)
+        return
+    loop = asyncio.get_running_loop()
+    worker = await asyncio.to_thread(lambda: app.worker(loop=loop, **settings).start())
+    try:
+        yield Serving(app, worker)
+    finally:
+        await asyncio.to_thread(worker.stop)
+
+
+def serving(connection: HTTPConnection) -> tuple[Serving, ...]:
+    """Return what serves this request, or say why nothing does."""
+    found: tuple[Serving, ...] = connection.scope.get("state", {}).get(_STATE, ())
+    if not found:
+        raise LifespanNotStarted
+    return found
