@@ -5,9 +5,7 @@ from typing import Any, Protocol
 
 from duly.app import Duly
 from duly.cli.session import Session
-from duly.cli.values import Arguments
 from duly.core.display import display, display_call
-from duly.core.payload import CallCodec
 
 HIDDEN = "(arguments hidden: give --app)"
 HIDDEN_FROM_APP = "(arguments hidden: this application does not know the task)"
@@ -74,14 +72,3 @@ def parsed(text: str | None) -> Any:  # noqa: ANN401 - any JSON value
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
-
-
-def typed(codec: CallCodec, given: Arguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the values that JSON arguments stand for, checked against the signature.
-
-    Values that JSON lacks are written as they are stored, `{"$date": "2030-01-31"}`, so that what
-    `runs show --json` prints can be given back.
-    """
-    # The check of what is given now words a misfit better than that of stored text would.
-    codec.encode(tuple(given.args), given.kwargs)
-    return codec.decode(json.dumps(list(given)))

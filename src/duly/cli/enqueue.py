@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from duly.app import Duly
-from duly.cli.arguments import ArgumentView, typed
+from duly.cli.arguments import ArgumentView
 from duly.cli.documents import run_document
 from duly.cli.loading import app_with_tasks
 from duly.cli.output import print_json, print_line, print_note
@@ -57,7 +57,7 @@ def command(
         raise click.UsageError(message)
     app = app_with_tasks(session, purpose="enqueue")
     definition = find_task(app.registry, task)
-    args, kwargs = typed(definition.codec, arguments)
+    args, kwargs = definition.codec.from_json(*arguments)
     bound = Task[..., Any](app, definition).using(tags=dict(tags), **options)
     run = bound.enqueue(*args, **kwargs)
     if not wait:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from duly.app import Duly
-from duly.cli.arguments import ArgumentView, typed
+from duly.cli.arguments import ArgumentView
 from duly.cli.documents import document, run_document
 from duly.cli.failures import FAILURE
 from duly.cli.filters import Filters, page_options, run_filters
@@ -210,7 +210,7 @@ def _edited(
         message = "--args needs the application, to check them: give --app or set DULY_APP"
         raise click.UsageError(message)
     definition = app.registry.get(app.runs.get(run_id).record.task)
-    return typed(definition.codec, arguments)
+    return definition.codec.from_json(*arguments)
 
 
 def _fields(run: RunRecord, view: ArgumentView, now: int) -> list[tuple[str, str]]:

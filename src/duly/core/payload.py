@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from duly.core.display import display
 from duly.core.json_text import from_text, to_canonical_text, to_text
-from duly.core.shapes import NO_CLASSES, Known, Vocabulary, resolve_annotation
+from duly.core.shapes import NO_CLASSES, Known, Vocabulary, resolve_annotation, signature_of
 from duly.core.values import (
     INT_MAX,
     INT_MIN,
@@ -60,7 +60,7 @@ class CallCodec:
         if isinstance(function, Signature):
             self._signature = function
         else:
-            self._signature = _signature_of(function)
+            self._signature = signature_of(function)
             namespace = getattr(inspect.unwrap(function), "__globals__", {})
         parameters = self._signature.parameters
         if without is not None:
@@ -135,6 +135,18 @@ class CallCodec:
             name: self._decode_one(name, data, self._parameter_called(name))
             for name, data in named.items()
         }
+
+    def from_json(
+        self, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the values that JSON arguments stand for, checked against the signature.
+
+        Values that JSON lacks are written as they are stored, `{"$date": "2030-01-31"}`, so that
+        what was shown as JSON can be given back.
+        """
+        # The check of what is given now words a misfit better than that of stored text would.
+        self.encode(tuple(args), kwargs)
+        return self.decode(to_text([list(args), kwargs]))
 
     def redacted(self, text: str) -> str:
         """Return stored text fit to be shown, with what is redacted, or all of it, replaced."""
@@ -326,15 +338,6 @@ def _sha256(text: str) -> str:
     import hashlib  # noqa: PLC0415 - loads OpenSSL, which only calls with a key need
 
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _signature_of(function: Callable[..., Any]) -> Signature:
-    if sys.version_info >= (3, 14):
-        # Otherwise a forward reference would already have to exist.
-        from annotationlib import Format  # noqa: PLC0415 - new in 3.14
-
-        return inspect.signature(function, annotation_format=Format.FORWARDREF)
-    return inspect.signature(function)
 
 
 def _are_plain(values: Iterable[Any]) -> bool:

@@ -14,6 +14,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, Flag
 from functools import cached_property
+from inspect import Signature
 from typing import Any, ClassVar, TypeAlias
 
 from duly.core.values import (
@@ -273,3 +274,13 @@ class _ModelShape(_BuiltShape):
             if isinstance(field.validation_alias, str)
         }
         return self._kind.model_validate({aliases.get(name, name): fields[name] for name in fields})
+
+
+def signature_of(function: Callable[..., Any]) -> Signature:
+    """Return a function's signature, its annotations as names where they cannot be resolved yet."""
+    if sys.version_info >= (3, 14):
+        # Otherwise a forward reference would already have to exist.
+        from annotationlib import Format  # noqa: PLC0415 - new in 3.14
+
+        return inspect.signature(function, annotation_format=Format.FORWARDREF)
+    return inspect.signature(function)

@@ -97,6 +97,13 @@ class EmbeddedWorker:
                 reason="stopped",
             )
 
+    @property
+    def is_live(self) -> bool:
+        """Whether it works and its last beat was acknowledged in time."""
+        worker, slots = self._worker, self._slots
+        is_working = worker is not None and not self._stopping and not worker.is_disowned
+        return is_working and slots is not None and monotonic() < slots.deadline
+
     def carry(self, run_id: str, claim_number: int) -> bool:
         """Run what another engine's worker was brought; say whether it was to be had."""
         worker = self._worker

@@ -1,0 +1,241 @@
+"""The JSON that the router answers with and takes; OpenAPI is made from it."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from duly.api.schedule_views import FiredAt, Schedule
+from duly.core.record import AttemptRecord, LogLine, RunRecord, StepRecord
+from duly.limits import REASON_CHARACTERS
+from duly.registry import Registry
+from duly.run import Run
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Arguments(BaseModel):
+    """The arguments of a call; values that JSON lacks are tagged, `{"$date": "2030-01-31"}`."""
+
+    model_config = ConfigDict(extra="forbid")
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+
+
+class RunSummary(BaseModel):
+    """A run, as a list shows it."""
+
+    id: str
+    task: str
+    queue: str
+    state: str
+    cause: str | None
+    priority: int
+    attempt: int
+    generation: int
+    key: str | None
+    tags: dict[str, str]
+    created_at: datetime
+    due_at: datetime
+    claimed_at: datetime | None
+    finished_at: datetime | None
+    cancel_requested: bool
+    progress: float | None
+    progress_text: str | None
+    error: str | None
+
+
+class Attempt(BaseModel):
+    """An attempt that has ended."""
+
+    attempt: int
+    generation: int
+    outcome: str
+    worker_id: str | None
+    started_at: datetime | None
+    finished_at: datetime
+    error: str | None
+    traceback: str | None
+
+
+class Step(BaseModel):
+    """A step of a run, or something that it waits for."""
+
+    name: str
+    kind: str
+    done: bool
+
+
+class Log(BaseModel):
+    """A line that the task logged."""
+
+    at: datetime
+    level: str
+    message: str
+
+
+class RunDetail(RunSummary):
+    """A run with all that is known of it."""
+
+    arguments: Arguments | None = Field(description="None where they are not to be shown")
+    result: Any = Field(description="None where it is not to be shown")
+    traceback: str | None
+    attempts: list[Attempt]
+    steps: list[Step]
+    logs: list[Log]
+
+
+class RunPage(BaseModel):
+    """Runs, newest first."""
+
+    runs: list[RunSummary]
+    cursor: str | None = Field(description="Continues the list; None at its end")
+
+
+class Act(BaseModel):
+    """Why somebody does something to a run or a schedule; kept with the act."""
+
+    model_config = ConfigDict(extra="forbid")
+    reason: str = Field("", max_length=REASON_CHARACTERS)
+
+
+class Retry(Act):
+    """How a final run is queued again."""
+
+    arguments: Arguments | None = Field(None, description="Others than it had")
+    fresh_effects: bool = Field(default=False, description="With other effect keys than before")
+
+
+class CancelAnswer(BaseModel):
+    """What came of a cancel."""
+
+    answer: str = Field(description='"cancelled", "requested", or the final state it had')
+
+
+class Firing(BaseModel):
+    """What became of a due instant."""
+
+    instant: datetime
+    outcome: str
+    reason: str | None
+    run_id: str | None
+    fired_at: datetime
+
+
+class ScheduleSummary(BaseModel):
+    """A schedule, as a list shows it."""
+
+    name: str
+    task: str
+    state: str
+    reason: str | None
+    when: str = Field(description="In words")
+    cron: str | None
+    tz: str
+    next_at: datetime | None
+    misfire: str
+    overlap: str
+    source: str
+    is_registered: bool = Field(description="Whether a live worker knows its task")
+
+
+class ScheduleDetail(ScheduleSummary):
+    """A schedule with its next instants and what became of the last ones."""
+
+    next: list[datetime]
+    firings: list[Firing]
+
+
+def summary_of(run: RunRecord) -> RunSummary:
+    """Return a run for a list."""
+    return RunSummary(**_fields(run))
+
+
+def detail_of(run: Run[Any], registry: Registry, *, show_arguments: bool) -> RunDetail:
+    """Return a run with all that may be shown of it."""
+    record = run.record
+    definition = registry.find(record.task)
+    arguments = result = None
+    # Which arguments are secret is written in the code alone: without it none are shown.
+    if show_arguments and definition is not None:
+        arguments = _call(definition.codec.redacted(record.arguments))
+        result = _parsed(record.result)
+    return RunDetail(
+        **_fields(record),
+        arguments=arguments,
+        result=result,
+        traceback=record.traceback,
+        attempts=[_attempt(each) for each in run.attempts()],
+        steps=[_step(each) for each in run.steps()],
+        logs=[_log(each) for each in run.logs()],
+    )
+
+
+def schedule_of(schedule: Schedule) -> ScheduleSummary:
+    """Return a schedule for a list."""
+    return ScheduleSummary(**_schedule_fields(schedule))
+
+
+def schedule_detail_of(
+    schedule: Schedule, upcoming: Sequence[datetime], firings: Sequence[FiredAt]
+) -> ScheduleDetail:
+    """Return a schedule with what came and what comes."""
+    past = [
+        Firing(**{name: getattr(firing, name) for name in Firing.model_fields})
+        for firing in firings
+    ]
+    return ScheduleDetail(**_schedule_fields(schedule), next=list(upcoming), firings=past)
+
+
+def _fields(run: RunRecord) -> dict[str, Any]:
+    found = {name: getattr(run, name) for name in RunSummary.model_fields}
+    return found | _instants(found) | {"tags": _parsed(run.tags) or {}}
+
+
+def _schedule_fields(schedule: Schedule) -> dict[str, Any]:
+    return {name: getattr(schedule, name) for name in ScheduleSummary.model_fields}
+
+
+def _attempt(record: AttemptRecord) -> Attempt:
+    found = {name: getattr(record, name) for name in Attempt.model_fields}
+    return Attempt(**(found | _instants(found)))
+
+
+def _step(record: StepRecord) -> Step:
+    return Step(name=record.name, kind=record.kind, done=record.done)
+
+
+def _log(line: LogLine) -> Log:
+    return Log(at=_moment(line.at), level=line.level, message=line.message)
+
+
+def _instants(fields: dict[str, Any]) -> dict[str, datetime]:
+    return {
+        name: _moment(value)
+        for name, value in fields.items()
+        if name.endswith("_at") and value is not None
+    }
+
+
+def _moment(microseconds: int) -> datetime:
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def _call(text: str) -> Arguments | None:
+    match _parsed(text):
+        case [list() as args, dict() as kwargs]:
+            return Arguments(args=args, kwargs=kwargs)
+        case _:
+            return None
+
+
+def _parsed(text: str | None) -> Any:  # noqa: ANN401 - any JSON value
+    try:
+        return None if text is None else json.loads(text)
+    except (ValueError, RecursionError):
+        return None

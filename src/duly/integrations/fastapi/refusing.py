@@ -1,0 +1,77 @@
+"""What the router refuses: errors as HTTP answers, and requests that other sites forged."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+from urllib.parse import urlsplit
+
+from fastapi import HTTPException, Request, Response
+from fastapi.routing import APIRoute
+
+from duly.errors import (
+    BadArguments,
+    BadOption,
+    DulyError,
+    PayloadError,
+    RunNotFinal,
+    RunNotFound,
+    ScheduleEnded,
+    ScheduleNotFound,
+    StoreUnavailable,
+    TaskNotRegistered,
+)
+
+_STATUS: dict[type[DulyError], int] = {
+    RunNotFound: 404,
+    ScheduleNotFound: 404,
+    RunNotFinal: 409,
+    ScheduleEnded: 409,
+    TaskNotRegistered: 409,
+    BadArguments: 422,
+    BadOption: 422,
+    PayloadError: 422,
+    StoreUnavailable: 503,
+}
+
+_Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class Route(APIRoute):
+    """Answers with the sentence of an error, under the status that fits it."""
+
+    def get_route_handler(self) -> _Handler:
+        """Return FastAPI's handler, with our errors in its terms."""
+        handle = super().get_route_handler()
+
+        async def handle_errors(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except DulyError as error:
+                for kind, status in _STATUS.items():
+                    if isinstance(error, kind):
+                        raise HTTPException(status, str(error)) from error
+                raise
+
+        return handle_errors
+
+
+def own_origin_only(allowed: frozenset[str]) -> Callable[[Request], None]:
+    """Return a dependency that refuses what a page of another origin makes a browser send.
+
+    Browsers send cookies along with such requests, and name the page's origin in each; whoever
+    sends no origin is no browser.
+    """
+
+    def check(request: Request) -> None:
+        origin = request.headers.get("origin")
+        if origin is None:
+            is_forged = request.headers.get("sec-fetch-site") in {"cross-site", "same-site"}
+        else:
+            is_own = urlsplit(origin).netloc == request.headers.get("host")
+            is_forged = not is_own and origin not in allowed
+        if is_forged:
+            raise HTTPException(
+                403,
+                "a page of another origin asked for this; allowed_origins= names those that may",
+            )
+
+    return check

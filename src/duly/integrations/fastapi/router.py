@@ -1,0 +1,141 @@
+"""A small JSON API over runs and schedules, for front ends of one's own."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query
+
+from duly.app import Duly
+from duly.integrations.fastapi.documents import (
+    Act,
+    CancelAnswer,
+    Retry,
+    RunDetail,
+    RunPage,
+    RunSummary,
+    ScheduleDetail,
+    ScheduleSummary,
+    detail_of,
+    schedule_detail_of,
+    schedule_of,
+    summary_of,
+)
+from duly.integrations.fastapi.refusing import Route, own_origin_only
+from duly.limits import PAGE, PAGE_DEFAULT
+
+_UPCOMING = 5
+_RECENT = 20
+
+Auth = Callable[..., Any]
+"""A dependency that lets a request through or raises; a text it returns names who acts."""
+
+
+def duly_router(
+    app: Duly,
+    *,
+    auth: Auth | None,
+    write: bool = False,
+    show_arguments: bool = False,
+    allowed_origins: Sequence[str] = (),
+) -> APIRouter:
+    """Return routes to look at runs and schedules and, with `write`, to act on them.
+
+    `auth` guards every route; None says that whoever reaches them may use them. Arguments and
+    results are left out unless `show_arguments`, and then those a task redacts still are. Pages of
+    `allowed_origins` may act, beside those of the application's own origin.
+    """
+    who = auth or _anybody
+    router = APIRouter(route_class=Route, tags=["duly"], dependencies=[Depends(who)])
+    _add_looking(router, app, show_arguments=show_arguments)
+    if write:
+        acting = APIRouter(
+            route_class=Route, dependencies=[Depends(own_origin_only(frozenset(allowed_origins)))]
+        )
+        _add_acting(acting, app, who, show_arguments=show_arguments)
+        router.include_router(acting)
+    return router
+
+
+def _anybody() -> None:
+    return None
+
+
+def _add_looking(router: APIRouter, app: Duly, *, show_arguments: bool) -> None:
+    @router.get("/runs")
+    def list_runs(
+        state: Annotated[list[str] | None, Query()] = None,
+        task: str | None = None,
+        queue: str | None = None,
+        tag: Annotated[str | None, Query(description="name=value")] = None,
+        since: Annotated[datetime | None, Query(description="with its time zone")] = None,
+        limit: Annotated[int, Query(ge=1, le=PAGE)] = PAGE_DEFAULT,
+        cursor: str | None = None,
+    ) -> RunPage:
+        """Return a page of runs, newest first."""
+        page = app.runs.list(
+            state=state, task=task, queue=queue, tag=tag, since=since, limit=limit, cursor=cursor
+        )
+        return RunPage(runs=[summary_of(run.record) for run in page], cursor=page.cursor)
+
+    @router.get("/runs/{run_id}")
+    def get_run(run_id: str) -> RunDetail:
+        """Return a run with its attempts, steps and logs."""
+        return detail_of(app.runs.get(run_id), app.registry, show_arguments=show_arguments)
+
+    @router.get("/schedules")
+    def list_schedules(*, removed: bool = False) -> list[ScheduleSummary]:
+        """Return the schedules by name."""
+        return [schedule_of(schedule) for schedule in app.schedules.list(removed=removed)]
+
+    @router.get("/schedules/{name:path}")
+    def get_schedule(name: str) -> ScheduleDetail:
+        """Return a schedule, its next instants and what became of the last ones."""
+        schedule = app.schedules.get(name)
+        upcoming = app.schedules.next(name, _UPCOMING)
+        return schedule_detail_of(schedule, upcoming, app.schedules.firings(name, limit=_RECENT))
+
+
+def _add_acting(router: APIRouter, app: Duly, who: Auth, *, show_arguments: bool) -> None:
+    def actor(found: Annotated[object, Depends(who)]) -> str | None:
+        return found if isinstance(found, str) else None
+
+    Actor = Annotated[str | None, Depends(actor)]  # noqa: N806 - a type
+
+    @router.post("/runs/{run_id}/retry")
+    def retry_run(run_id: str, how: Retry, actor: Actor) -> RunDetail:
+        """Queue a final run again, perhaps with other arguments."""
+        arguments = None
+        if how.arguments is not None:
+            codec = app.registry.get(app.runs.get(run_id).record.task).codec
+            arguments = codec.from_json(how.arguments.args, how.arguments.kwargs)
+        run = app.runs.retry(
+            run_id,
+            actor=actor,
+            reason=how.reason,
+            arguments=arguments,
+            fresh_effects=how.fresh_effects,
+        )
+        return detail_of(run, app.registry, show_arguments=show_arguments)
+
+    @router.post("/runs/{run_id}/cancel")
+    def cancel_run(run_id: str, why: Act, actor: Actor) -> CancelAnswer:
+        """Cancel a run that waits, ask one that runs to stop."""
+        return CancelAnswer(answer=app.runs.cancel(run_id, actor=actor, reason=why.reason))
+
+    @router.post("/schedules/{name:path}/pause")
+    def pause_schedule(name: str, why: Act, actor: Actor) -> ScheduleSummary:
+        """Skip what comes due until the schedule is resumed."""
+        app.schedules.pause(name, actor=actor, reason=why.reason)
+        return schedule_of(app.schedules.get(name))
+
+    @router.post("/schedules/{name:path}/resume")
+    def resume_schedule(name: str, why: Act, actor: Actor) -> ScheduleSummary:
+        """Let a schedule fire again."""
+        app.schedules.resume(name, actor=actor, reason=why.reason)
+        return schedule_of(app.schedules.get(name))
+
+    @router.post("/schedules/{name:path}/run")
+    def run_schedule(name: str, actor: Actor) -> RunSummary:
+        """Fire once, beside all due instants."""
+        return summary_of(app.schedules.run_now(name, actor=actor).record)

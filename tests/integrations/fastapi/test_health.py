@@ -1,0 +1,76 @@
+"""`/livez` and `/readyz`."""
+
+from contextlib import closing
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from duly import Duly, StoreUnavailable
+from duly.integrations.fastapi import duly_lifespan, health_router
+from tests.servers.processes import wait_until
+
+SOON = 20.0
+
+
+@pytest.fixture
+def duly(store_url):
+    with closing(Duly(store_url)) as duly:
+        yield duly
+
+
+def served(duly, **options) -> FastAPI:
+    api = FastAPI(lifespan=duly_lifespan(duly, **options))
+    api.include_router(health_router())
+    return api
+
+
+def is_ready(client: TestClient) -> bool:
+    return client.get("/readyz").status_code == 200
+
+
+@pytest.mark.parametrize("worker", [True, False])
+def test_an_application_with_its_store_is_live_and_ready(duly, worker):
+    with TestClient(served(duly, worker=worker)) as client:
+        for path in ("/livez", "/readyz"):
+            answer = client.get(path)
+            assert answer.status_code == 200
+            assert answer.json() == {"status": "ok", "problems": []}
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_an_application_that_was_not_started_is_not_ready(duly):
+    answer = TestClient(served(duly)).get("/readyz")
+    assert answer.status_code == 503
+    assert "not started" in answer.json()["problems"][0]
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_a_store_that_does_not_answer_is_told_without_its_address(duly, monkeypatch):
+    def away():
+        raise StoreUnavailable("could not connect to host secret.example")
+
+    with TestClient(served(duly)) as client:
+        monkeypatch.setattr(duly.store, "read_schema", away)
+        answer = client.get("/readyz")
+        assert client.get("/livez").status_code == 200
+    assert answer.status_code == 503
+    assert answer.json()["problems"] == ["the store cannot be used (StoreUnavailable)"]
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_a_worker_whose_beats_are_lost_is_not_ready(duly, monkeypatch):
+    with TestClient(served(duly, lease=0.6, beat=0.2)) as client:
+        assert is_ready(client)
+
+        def away(_pulse, _workers):
+            raise StoreUnavailable("no beat reaches it")
+
+        monkeypatch.setattr(type(duly.store.pulse()), "beat", away)
+        wait_until(
+            lambda: client.get("/readyz").status_code == 503, seconds=SOON, what="it is noticed"
+        )
+        monkeypatch.undo()
+        wait_until(
+            lambda: client.get("/readyz").status_code == 200, seconds=SOON, what="it is back"
+        )
