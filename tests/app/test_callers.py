@@ -7,18 +7,17 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from typing import Any
 
 import asyncpg
-import django
 import psycopg
 import pytest
 import sqlalchemy
-from django.conf import settings as django_settings
-from django.db import ConnectionHandler, connections, transaction
+from django.db import connections, transaction
 from psycopg.rows import dict_row
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from duly import BadOption, Duly, KeyConflict, wait_for
 from duly.errors import StoreRefused
+from tests.integrations.django.project import using
 
 SECONDS = 20
 
@@ -95,25 +94,8 @@ def by_django(url: str) -> Iterator[Caller]:
 
 @contextmanager
 def django_connection(url: str) -> Iterator[Any]:
-    if is_sqlite(url):
-        database = {"ENGINE": "django.db.backends.sqlite3", "NAME": path_of(url)}
-    else:
-        parts = psycopg.conninfo.conninfo_to_dict(url)
-        names = {"NAME": "dbname", "USER": "user", "HOST": "host", "PORT": "port"}
-        database = {key: parts.get(name, "") for key, name in names.items()}
-        database["ENGINE"] = "django.db.backends.postgresql"
-    if not django_settings.configured:
-        django_settings.configure(USE_TZ=True)
-        django.setup()
-    handler = ConnectionHandler({"default": {}, "caller": database})
-    connections.settings, before = handler.settings, getattr(connections, "settings", {})
-    connection = connections["caller"]
-    try:
-        yield connection
-    finally:
-        connection.close()
-        del connections["caller"]
-        connections.settings = before
+    with using(caller=url):
+        yield connections["caller"]
 
 
 SYNC = [by_driver, by_sqlalchemy, by_sqlalchemy_session, by_scoped_session, by_django]

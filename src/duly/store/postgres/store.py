@@ -13,9 +13,8 @@ from duly.clock import Clock
 from duly.errors import StoreError
 from duly.shield import shielded
 from duly.store.committer import Done
-from duly.store.migrator import OLDEST_CODE
 from duly.store.ops import Accepted, Enqueue, Op
-from duly.store.postgres import enqueue, steps
+from duly.store.postgres import enqueue, migrating, steps
 from duly.store.postgres.address import Address
 from duly.store.postgres.connection import Session, connect
 from duly.store.postgres.failures import is_fatal, translated
@@ -154,22 +153,14 @@ class PostgresStore(PostgresInspector):
     def run_migrations(self, plan: Callable[[Schema], list[Migration]]) -> list[str]:
         """Run what `plan` asks for, under an advisory lock, in one transaction."""
         with self._session() as session, session.transaction():
-            session.execute(
-                "SELECT pg_advisory_xact_lock(hashtextextended('duly migrations', 1685417081))"
-            )
-            session.execute(
-                "CREATE TABLE IF NOT EXISTS duly_schema (version integer NOT NULL,"
-                " oldest_code integer NOT NULL, name text NOT NULL)"
-            )
-            found = session.execute(INSPECT["schema"]).fetchall()[0]
-            steps = plan(Schema(found[0] or 0, found[1] or 0))
-            for step in steps:
-                session.execute(step.sql, prepare=False)
-                session.execute(
-                    "INSERT INTO duly_schema VALUES (%s, %s, %s)",
-                    (step.version, OLDEST_CODE, step.name),
-                )
-        return [step.name for step in steps]
+            session.execute(migrating.LOCK)
+            session.execute(migrating.CREATE)
+            plans = plan(Schema(*session.execute(migrating.VERSION).fetchall()[0]))
+            for step in plans:
+                for statement in migrating.statements(step):
+                    session.execute(statement, prepare=False)
+                session.execute(migrating.RAN, migrating.parameters(step))
+        return [step.name for step in plans]
 
     @contextmanager
     def _session(self) -> Iterator[Session]:

@@ -12,11 +12,10 @@ from duly.core.record import WorkerRecord
 from duly.errors import StoreError
 from duly.shield import shielded
 from duly.store.committer import Done
-from duly.store.migrator import OLDEST_CODE
 from duly.store.ops import Accepted, Enqueue, Op, Settle
 from duly.store.protocol import Dialogue
 from duly.store.schema import Migration, Schema
-from duly.store.sqlite import enqueue, steps
+from duly.store.sqlite import enqueue, migrating, steps
 from duly.store.sqlite.connection import (
     WriteLock,
     check_place,
@@ -289,27 +288,17 @@ class SqliteStore(SqliteInspector):
         with driver_errors(self.path), here.lock.held():
             here.writer.execute("BEGIN IMMEDIATE")
             try:
-                here.writer.execute(
-                    "CREATE TABLE IF NOT EXISTS duly_schema (version INTEGER NOT NULL,"
-                    " oldest_code INTEGER NOT NULL, name TEXT NOT NULL)"
-                )
-                row = here.writer.execute(
-                    "SELECT coalesce(max(version), 0), coalesce(max(oldest_code), 0)"
-                    " FROM duly_schema"
-                ).fetchone()
-                steps = plan(Schema(*row))
-                for step in steps:
-                    for statement in _split(step.sql):
+                here.writer.execute(migrating.CREATE)
+                plans = plan(Schema(*here.writer.execute(migrating.VERSION).fetchone()))
+                for step in plans:
+                    for statement in migrating.statements(step):
                         here.writer.execute(statement)
-                    here.writer.execute(
-                        "INSERT INTO duly_schema VALUES (?, ?, ?)",
-                        (step.version, OLDEST_CODE, step.name),
-                    )
+                    here.writer.execute(migrating.RAN, migrating.parameters(step))
                 here.writer.execute("COMMIT")
             except BaseException:
                 here.writer.rollback()
                 raise
-        return [step.name for step in steps]
+        return [step.name for step in plans]
 
     def _choose_journal(self, writer: sqlite3.Connection) -> None:
         """Use WAL in a file of duly's own; leave the application's file as it is."""
@@ -326,15 +315,3 @@ class SqliteStore(SqliteInspector):
                 f"program writes {self.path} too; use SQLite 3.51.3 or newer, or "
                 f"PRAGMA journal_mode = DELETE"
             )
-
-
-def _split(script: str) -> list[str]:
-    """Cut a migration into statements; `executescript` would commit on its own."""
-    statements = []
-    current = ""
-    for line in script.splitlines(keepends=True):
-        current += line
-        if sqlite3.complete_statement(current):
-            statements.append(current)
-            current = ""
-    return statements

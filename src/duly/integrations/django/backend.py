@@ -1,0 +1,175 @@
+"""The backend of `django.tasks` that keeps its runs in a database of Django's own."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from django.core.checks import CheckMessage
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+from django.utils import timezone
+
+from duly.app import Duly
+from duly.core.verdict import Finish
+from duly.defining import define
+from duly.errors import RunNotFound
+from duly.events import AttemptEnded, Event
+from duly.integrations.django.app import DjangoDuly, app_for
+from duly.integrations.django.bodies import body_of, task_of
+from duly.integrations.django.codec import GivenArguments
+from duly.integrations.django.compat import (
+    BaseTaskBackend,
+    Task,
+    TaskResult,
+    TaskResultDoesNotExist,
+    normalize_json,
+    task_enqueued,
+    task_finished,
+    task_started,
+)
+from duly.integrations.django.loading import load_tasks
+from duly.integrations.django.options import CALLING, DEFINING, DulyTask, options_of
+from duly.integrations.django.results import new_result, result_of
+from duly.run import Run
+from duly.task import Task as EngineTask
+
+_OPTIONS = frozenset({"database", "url"})
+
+
+class DulyBackend(BaseTaskBackend):
+    """Runs are accepted in the transaction that is open, and are never lost."""
+
+    task_class = DulyTask
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        unknown = sorted(set(self.options) - _OPTIONS)
+        if unknown:
+            raise ImproperlyConfigured(
+                f"TASKS[{alias!r}]['OPTIONS'] has no {unknown[0]!r}; there are "
+                f"{', '.join(sorted(_OPTIONS))}"
+            )
+        if self.options.keys() >= _OPTIONS:
+            raise ImproperlyConfigured(
+                f"TASKS[{alias!r}]['OPTIONS'] names a database of Django's or a url, not both"
+            )
+        self.app = app_for(alias, self.options)
+
+    def validate_task(self, task: Task) -> None:
+        """Refuse what cannot run, and make known to the engine what can."""
+        super().validate_task(task)
+        known = self.app.registry.find(task.module_path)
+        if known is None or task_of(known).func is not task.func:
+            self._register(task)
+
+    def _register(self, task: Task) -> None:
+        definition = define(
+            body_of(task, self._begun),
+            name=task.module_path,
+            queue=task.queue_name,
+            priority=task.priority,
+            **options_of(task, DEFINING),
+        )
+        codec = GivenArguments(definition.function, redact=definition.redact)
+        self.app.registry.add(replace(definition, codec=codec))
+
+    # -- enqueueing --
+
+    def enqueue(self, task: Task, args: Sequence[Any], kwargs: dict[str, Any]) -> TaskResult:
+        """Accept a run: a part of the transaction that is open, durable at once if none is."""
+        self.validate_task(task)
+        args, kwargs = normalize_json(list(args)), normalize_json(kwargs)
+        definition = self.app.registry.get(task.module_path)
+        bound = EngineTask[..., Any](self.app, definition).using(
+            queue=task.queue_name,
+            priority=task.priority,
+            at=_aware(task.run_after),
+            connection=self._connection(),
+            **self._options_of_call(task, args, kwargs),
+        )
+        run = bound.enqueue(*args, **kwargs)
+        result = new_result(task, run.id, args, kwargs, self.alias) if run.new else self._seen(run)
+        task_enqueued.send(type(self), task_result=result)
+        return result
+
+    def _connection(self) -> Any:  # noqa: ANN401 - one of Django's
+        return connections[self.app.database] if isinstance(self.app, DjangoDuly) else None
+
+    @staticmethod
+    def _options_of_call(task: Task, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+        found = options_of(task, CALLING | {"unique", "expires"})
+        key = found.get("key")
+        return found | {"key": key(*args, **kwargs)} if callable(key) else found
+
+    # -- results --
+
+    def get_result(self, result_id: str) -> TaskResult:
+        """Return a run by its id."""
+        try:
+            return self._seen(self.app.runs.get(str(result_id)))
+        except RunNotFound as error:
+            raise TaskResultDoesNotExist(str(error)) from None
+
+    def _seen(self, run: Run[Any]) -> TaskResult:
+        record = run.record
+        definition = self.app.registry.find(record.task)
+        if definition is None:
+            # What is stored names nothing to import: the project says where its tasks are.
+            load_tasks()
+            definition = self.app.registry.find(record.task)
+        if definition is None:
+            raise TaskResultDoesNotExist(
+                f"run {run.id} is of {record.task}, and no module tasks.py nor the views of this "
+                f"project define that"
+            )
+        return result_of(task_of(definition), definition, record, run.attempts(), self.alias)
+
+    # -- what Django is told --
+
+    def _begun(self, run_id: str) -> TaskResult:
+        result = self._seen(self.app.runs.get(run_id))
+        task_started.send(type(self), task_result=result)
+        return result
+
+    def tell_ends(self) -> None:
+        """Send Django's signal for every run that ends in this process."""
+        self.app.bus.subscribe(self._ended)
+
+    def _ended(self, event: Event) -> None:
+        if isinstance(event, AttemptEnded) and isinstance(event.verdict, Finish):
+            result = self._seen(self.app.runs.get(event.claim.run_id))
+            task_finished.send(type(self), task_result=result)
+
+    def check(self, **_options: Any) -> Iterable[CheckMessage]:  # noqa: ANN401 - Django's
+        """Return what is wrong with the settings."""
+        from duly.integrations.django.checks import check_backend  # noqa: PLC0415 - when asked for
+
+        return check_backend(self)
+
+
+def backends() -> list[DulyBackend]:
+    """Return the backends of this project that are duly's."""
+    from duly.integrations.django.compat import task_backends  # noqa: PLC0415 - reads settings
+
+    found = (task_backends[alias] for alias in task_backends.settings)
+    return [backend for backend in found if isinstance(backend, DulyBackend)]
+
+
+def app_of(alias: str) -> Duly:
+    """Return the application behind a backend."""
+    for backend in backends():
+        if backend.alias == alias:
+            return backend.app
+    raise ImproperlyConfigured(
+        f"TASKS has no {alias!r} whose BACKEND is duly.integrations.django.DulyBackend"
+    )
+
+
+def _aware(moment: Any) -> Any:  # noqa: ANN401 - a datetime or None
+    if moment is None or timezone.is_aware(moment):
+        return moment
+    return timezone.make_aware(moment)

@@ -1,0 +1,79 @@
+"""System checks: what is wrong with a project's settings, each with its remedy."""
+
+from collections.abc import Iterable
+from importlib import util
+from typing import TYPE_CHECKING, Any
+
+from django.apps import apps
+from django.core import checks
+from django.core.checks import CheckMessage, Error
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+
+if TYPE_CHECKING:
+    from duly.integrations.django.backend import DulyBackend
+
+
+def check_backend(backend: "DulyBackend") -> Iterable[CheckMessage]:
+    """Check the settings of one backend of duly's."""
+    if not apps.is_installed("duly.integrations.django"):
+        yield Error(
+            f"TASKS[{backend.alias!r}] uses duly, whose application is not installed",
+            hint="add 'duly.integrations.django' to INSTALLED_APPS and run manage.py migrate",
+            id="duly.E001",
+        )
+    if "url" in backend.options:
+        return
+    alias = backend.options.get("database", "default")
+    if alias not in connections:
+        yield Error(
+            f"TASKS[{backend.alias!r}] names the database {alias!r}, which DATABASES lacks",
+            hint=f"name one of {', '.join(sorted(connections))} in OPTIONS['database']",
+            id="duly.E002",
+        )
+        return
+    yield from _check_database(alias)
+
+
+def _check_database(alias: str) -> Iterable[CheckMessage]:
+    connection = connections[alias]
+    if connection.vendor not in {"sqlite", "postgresql"}:
+        yield Error(
+            f"the database {alias!r} is a {connection.display_name}, where duly keeps no runs",
+            hint="name an SQLite or PostgreSQL database by OPTIONS={'database': …} or {'url': …}",
+            id="duly.E003",
+        )
+    elif connection.vendor == "postgresql" and util.find_spec("psycopg") is None:
+        yield Error(
+            "duly talks to PostgreSQL by psycopg 3, and only psycopg2 is installed",
+            hint="pip install 'psycopg[binary]'; Django prefers it to psycopg2 as well",
+            id="duly.E004",
+        )
+    elif connection.vendor == "sqlite":
+        mode = connection.settings_dict["OPTIONS"].get("transaction_mode")
+        if str(mode).upper() not in {"IMMEDIATE", "EXCLUSIVE"}:
+            yield checks.Warning(
+                f"transactions on {alias!r} that read before they write fail with 'database is "
+                f"locked' while a worker writes",
+                hint="set DATABASES[…]['OPTIONS']['transaction_mode'] = 'IMMEDIATE'",
+                id="duly.W001",
+            )
+
+
+def check_apps(**_options: Any) -> Iterable[CheckMessage]:  # noqa: ANN401 - Django's
+    """Check that what was installed is used."""
+    from duly.integrations.django.backend import backends  # noqa: PLC0415 - reads settings
+
+    try:
+        found = backends()
+    except ImproperlyConfigured as error:
+        return [Error(str(error), id="duly.E005")]
+    if not found:
+        return [
+            checks.Warning(
+                "duly is installed, and no backend in TASKS is duly's",
+                hint="TASKS = {'default': {'BACKEND': 'duly.integrations.django.DulyBackend'}}",
+                id="duly.W002",
+            )
+        ]
+    return []

@@ -1,0 +1,77 @@
+"""What a task of Django's can ask of duly beyond what Django knows."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from duly.core.retry import Retry
+from duly.defining import define
+from duly.errors import BadOption
+from duly.integrations.django.compat import Task
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OPTIONS = "_duly_options"
+_NOT_HERE = frozenset({"name", "queue", "priority", "carrier", "transaction", "transaction_limit"})
+"""Django has words of its own for these, or they need another connection than Django's."""
+DEFINING = frozenset(define.__kwdefaults__ or ()) - _NOT_HERE
+CALLING = frozenset({"key", "tags"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DulyTask(Task):
+    """A task with duly's options beside Django's: `@task(retries=5, on_crash="hold")`."""
+
+    retries: int | Retry = 0
+    timeout: float | None = None
+    on_crash: str = "rerun"
+    retry_on: tuple[type[BaseException], ...] = ()
+    give_up_on: tuple[type[BaseException], ...] = ()
+    expires: float | None = None
+    unique: str = "run"
+    redact: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    key: str | Callable[..., str] | None = None
+    """The key of a call, or what makes it of the call's arguments."""
+    tags: dict[str, str] | None = None
+
+    def using(self, **changes: Any) -> "DulyTask":  # noqa: ANN401 - Django's options and duly's
+        """Return the task with other options for the calls made through it."""
+        known = set(self.__dataclass_fields__) - {"func", "takes_context"}
+        unknown = sorted(changes.keys() - known)
+        if unknown:
+            raise BadOption(
+                f"there is no option {unknown[0]!r}; there are {', '.join(sorted(known))}"
+            )
+        return replace(
+            self, **{name: value for name, value in changes.items() if value is not None}
+        )
+
+
+def duly_options(**options: Any) -> Callable[[F], F]:  # noqa: ANN401 - those of DulyTask
+    """Give a function options of duly where Django's `@task` takes none of them: below it."""
+    unknown = sorted(options.keys() - DEFINING - CALLING)
+    if unknown:
+        known = ", ".join(sorted(DEFINING | CALLING))
+        raise BadOption(f"there is no option {unknown[0]!r}; there are {known}")
+
+    def decorate(function: F) -> F:
+        if isinstance(function, Task):
+            raise BadOption("@duly_options(…) goes below @task(), next to the function")
+        setattr(function, _OPTIONS, options)
+        return function
+
+    return decorate
+
+
+def options_of(task: Task, names: frozenset[str]) -> dict[str, Any]:
+    """Return the options of duly that a task has, by its function or by itself."""
+    given: dict[str, Any] = getattr(task.func, _OPTIONS, {})
+    found = {name: value for name, value in given.items() if name in names}
+    if isinstance(task, DulyTask):
+        fields = task.__dataclass_fields__
+        for name in names & set(fields):
+            value = getattr(task, name)
+            if value != fields[name].default:
+                found[name] = value
+    return found

@@ -1,0 +1,29 @@
+"""What worker processes import: `duly worker duly.integrations.django.worker:default`.
+
+Its attributes are the aliases of TASKS.
+"""
+
+import django
+
+from duly.app import Duly
+
+
+def _ready() -> None:
+    django.setup()
+    from duly.integrations.django.backend import backends  # noqa: PLC0415 - reads settings
+    from duly.integrations.django.loading import load_tasks  # noqa: PLC0415 - as above
+
+    load_tasks()
+    for backend in backends():
+        backend.tell_ends()
+
+
+_ready()
+
+
+def __getattr__(alias: str) -> Duly:
+    if alias.startswith("__"):
+        raise AttributeError(alias)
+    from duly.integrations.django.backend import app_of  # noqa: PLC0415 - as above
+
+    return app_of(alias)

@@ -1,0 +1,28 @@
+"""A project whose tables are made by Django's own migrations."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from django.core.management import call_command
+
+from tests.integrations.django.project import set_up, using
+
+
+@pytest.fixture
+def project(store_url: str) -> Iterator[str]:
+    """A migrated project; yields the address of its database."""
+    with using(default=store_url):
+        call_command("migrate", verbosity=0)
+        yield store_url
+
+
+@pytest.fixture
+def backend(project: str):
+    """The backend of duly in that project."""
+    from django_tasks import task_backends  # noqa: PLC0415 - needs settings
+
+    set_up()
+    found = task_backends["default"]
+    with closing(found.app):
+        yield found

@@ -1,0 +1,62 @@
+"""A Django project in the process of the tests, on whichever database a test brings."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import django
+import psycopg
+from asgiref.local import Local
+from django.conf import settings
+from django.db import ConnectionHandler, connections
+
+
+def set_up() -> None:
+    """Configure Django; once in a process."""
+    if settings.configured:
+        return
+    settings.configure(
+        DATABASES={},
+        DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
+        INSTALLED_APPS=["django_tasks", "duly.integrations.django"],
+        SECRET_KEY="of tests",  # noqa: S106 - guards nothing
+        TASKS={
+            "default": {"BACKEND": "duly.integrations.django.DulyBackend", "QUEUES": []},
+        },
+        USE_TZ=True,
+    )
+    django.setup()
+
+
+def database_at(url: str) -> dict[str, Any]:
+    """Return an address as Django's settings name it."""
+    if url.startswith("sqlite"):
+        name = url.removeprefix("sqlite:///")
+        options = {"transaction_mode": "IMMEDIATE"}
+        return {"ENGINE": "django.db.backends.sqlite3", "NAME": name, "OPTIONS": options}
+    parts = psycopg.conninfo.conninfo_to_dict(url)
+    names = {"NAME": "dbname", "USER": "user", "HOST": "host", "PORT": "port"}
+    found: dict[str, Any] = {key: parts.get(name, "") for key, name in names.items()}
+    return found | {"ENGINE": "django.db.backends.postgresql"}
+
+
+@contextmanager
+def using(**databases: str) -> Iterator[None]:
+    """Let Django use these databases under these aliases."""
+    set_up()
+    found = {alias: database_at(url) for alias, url in databases.items()}
+    handler = ConnectionHandler({"default": {}, **found})
+    before = getattr(connections, "settings", {})
+    _set(handler.settings)
+    try:
+        yield
+    finally:
+        for alias in databases:
+            connections[alias].close()
+        _set(before)
+
+
+def _set(databases: dict[str, Any]) -> None:
+    connections.settings = databases
+    # Every thread forgets the connections it had.
+    connections._connections = Local(connections.thread_critical)

@@ -1,0 +1,66 @@
+"""Tasks as a Django project has them."""
+
+import os
+
+from django.db import connection
+from django_tasks import TaskContext, task
+
+from duly import Retry
+from duly.integrations.django import duly_options
+from tests.integrations.django.project import set_up
+
+set_up()
+
+
+@task()
+def add(number: int, other: int = 1) -> int:
+    return number + other
+
+
+@task(queue_name="mail", priority=7)
+async def add_on_the_loop(number: int) -> int:
+    return number + 1
+
+
+@task()
+def divide(number: int, by: int) -> float:
+    return number / by
+
+
+@task(takes_context=True)
+def tell_attempt(context: TaskContext, word: str) -> list[object]:
+    return [word, context.attempt, context.task_result.id]
+
+
+@task()
+def give_what_json_lacks() -> object:
+    return object()
+
+
+@task()
+@duly_options(retries=Retry(2, base=0.01))
+def retried(path: str) -> str:
+    with open(path, "a") as said:  # noqa: PTH123 - a counter
+        said.write("tried\n")
+    with open(path) as said:  # noqa: PTH123
+        tries = len(said.readlines())
+    if tries < 3:
+        raise ValueError(f"try {tries}")
+    return "done"
+
+
+@task(key=lambda number: f"number-{number}", on_crash="hold")
+def keyed(number: int) -> int:
+    return number
+
+
+@task()
+def ask_the_database() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 42")
+        return cursor.fetchone()[0]
+
+
+@task()
+def tell_process() -> int:
+    return os.getpid()

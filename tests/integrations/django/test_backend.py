@@ -1,0 +1,166 @@
+"""`DulyBackend`: what Django expects of a backend, in the transactions of the caller."""
+
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.db import transaction
+from django.utils import timezone
+from django_tasks import TaskResultStatus
+from django_tasks.exceptions import InvalidTaskError, TaskResultDoesNotExist, TaskResultMismatch
+from django_tasks.signals import task_enqueued, task_finished, task_started
+
+from duly import KeyConflict
+from tests.integrations.django import tasks
+
+SOON = 20.0
+
+
+def drain(backend) -> None:
+    backend.app.worker().drain(timeout=SOON)
+
+
+def test_a_task_runs_and_its_result_is_had(backend):
+    result = tasks.add.enqueue(41, other=1)
+    assert result.status == TaskResultStatus.READY
+    assert result.enqueued_at is not None
+    drain(backend)
+    result.refresh()
+    assert result.status == TaskResultStatus.SUCCESSFUL
+    assert result.return_value == 42
+    assert result.attempts == 1
+    assert result.started_at <= result.last_attempted_at <= result.finished_at
+    again = tasks.add.get_result(result.id)
+    assert (again.args, again.kwargs) == ([41], {"other": 1})
+
+
+def test_an_async_task_runs_in_its_queue_with_its_priority(backend):
+    result = async_to_sync(tasks.add_on_the_loop.aenqueue)(41)
+    record = backend.app.runs.get(result.id).record
+    assert (record.queue, record.priority) == ("mail", 7)
+    drain(backend)
+    assert async_to_sync(tasks.add_on_the_loop.aget_result)(result.id).return_value == 42
+
+
+def test_what_was_rolled_back_never_existed(backend):
+    with transaction.atomic():
+        tasks.add.enqueue(1)
+        transaction.set_rollback(True)
+    with transaction.atomic():
+        kept = tasks.add.enqueue(2)
+        assert backend.app.runs.list() == []
+    assert [run.id for run in backend.app.runs.list()] == [kept.id]
+
+
+def test_outside_of_a_transaction_a_task_is_accepted_at_once(backend):
+    result = tasks.add.enqueue(1)
+    assert [run.id for run in backend.app.runs.list()] == [result.id]
+
+
+def test_an_error_is_told_as_django_tells_it(backend):
+    result = tasks.divide.enqueue(1, 0)
+    drain(backend)
+    result.refresh()
+    assert result.status == TaskResultStatus.FAILED
+    (error,) = result.errors
+    assert error.exception_class is ZeroDivisionError
+    assert "division by zero" in error.traceback
+    with pytest.raises(ValueError, match="failed"):
+        _ = result.return_value
+
+
+def test_a_result_that_json_lacks_is_a_failure(backend):
+    result = tasks.give_what_json_lacks.enqueue()
+    drain(backend)
+    result.refresh()
+    assert result.status == TaskResultStatus.FAILED
+    assert result.errors[0].exception_class is TypeError
+
+
+def test_arguments_that_json_lacks_are_refused_at_the_call(backend):
+    with pytest.raises(TypeError):
+        tasks.add.enqueue(object())
+    with pytest.raises(TypeError, match="required"):
+        tasks.add.enqueue(nosuch=1)
+    assert backend.app.runs.list() == []
+
+
+def test_a_task_that_takes_context_is_given_it(backend):
+    result = tasks.tell_attempt.enqueue("word")
+    drain(backend)
+    result.refresh()
+    assert result.return_value == ["word", 1, result.id]
+
+
+def test_options_of_duly_hold(backend, tmp_path):
+    result = tasks.retried.enqueue(str(tmp_path / "tries"))
+    with backend.app.worker():
+        assert backend.app.runs.get(result.id).result(timeout=SOON) == "done"
+    result.refresh()
+    assert result.attempts == 3
+    assert [error.exception_class for error in result.errors] == [ValueError, ValueError]
+
+
+def test_a_key_makes_one_run_of_two_calls(backend):
+    first, second = tasks.keyed.enqueue(1), tasks.keyed.enqueue(1)
+    other = tasks.keyed.enqueue(2)
+    assert first.id == second.id != other.id
+    with pytest.raises(KeyConflict):
+        tasks.keyed.using(key="number-1").enqueue(3)
+
+
+def test_a_task_waits_until_run_after(backend):
+    later = tasks.add.using(run_after=timezone.now() + timedelta(hours=1)).enqueue(1)
+    drain(backend)
+    later.refresh()
+    assert later.status == TaskResultStatus.READY
+    with pytest.raises(InvalidTaskError):
+        tasks.add.using(run_after=timezone.make_naive(timezone.now()))
+
+
+@pytest.mark.parametrize("wrong", ["nosuch", "", "a" * 500, "\x00", "0" * 32])
+def test_a_result_that_does_not_exist_is_told_so(backend, wrong):
+    with pytest.raises(TaskResultDoesNotExist):
+        backend.get_result(wrong)
+
+
+def test_a_result_of_another_task_is_a_mismatch(backend):
+    result = tasks.add.enqueue(1)
+    with pytest.raises(TaskResultMismatch):
+        tasks.divide.get_result(result.id)
+
+
+@contextmanager
+def told(signal):
+    said = []
+
+    def receive(sender, task_result, **_options):
+        said.append((sender, task_result.id, task_result.status))
+
+    signal.connect(receive)
+    try:
+        yield said
+    finally:
+        signal.disconnect(receive)
+
+
+def test_django_is_told_of_beginning_and_end(backend):
+    backend.tell_ends()
+    with (
+        told(task_enqueued) as enqueued,
+        told(task_started) as started,
+        told(task_finished) as finished,
+    ):
+        good, bad = tasks.add.enqueue(1), tasks.divide.enqueue(1, 0)
+        drain(backend)
+    assert [one[1:] for one in enqueued] == [(good.id, "READY"), (bad.id, "READY")]
+    assert {one[1:] for one in started} == {(good.id, "RUNNING"), (bad.id, "RUNNING")}
+    assert {one[1:] for one in finished} == {(good.id, "SUCCESSFUL"), (bad.id, "FAILED")}
+
+
+def test_a_task_uses_the_database_of_django(backend):
+    result = tasks.ask_the_database.enqueue()
+    drain(backend)
+    result.refresh()
+    assert result.return_value == 42

@@ -1,0 +1,86 @@
+"""Django's migrations and the store's own agree, in either order."""
+
+from contextlib import closing
+from io import StringIO
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from django.db.migrations.loader import MigrationLoader
+
+from duly.errors import SchemaMismatch
+from duly.store.migrator import migrate, migrations
+from duly.store.opening import open_store
+from tests.integrations.django.project import set_up, using
+
+pytestmark = pytest.mark.untouched
+
+
+@pytest.fixture
+def project(store_url):
+    with using(default=store_url):
+        yield store_url
+
+
+def package_of(url: str) -> str:
+    return "duly.store.sqlite" if url.startswith("sqlite") else "duly.store.postgres"
+
+
+def versions(url: str) -> list[int]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT version FROM duly_schema ORDER BY version")
+        return [row[0] for row in cursor.fetchall()]
+
+
+def test_migrate_makes_the_tables_that_the_store_asks_for(project):
+    call_command("migrate", verbosity=0)
+    known = [step.version for step in migrations(package_of(project))]
+    assert versions(project) == known
+    with closing(open_store(project, migrate=False)) as store:
+        assert migrate(store, package_of(project)) == []
+        assert store.list_workers() == []
+
+
+def test_migrate_takes_tables_over_that_duly_made(project):
+    open_store(project).close()
+    call_command("migrate", verbosity=0)
+    known = [step.version for step in migrations(package_of(project))]
+    assert versions(project) == known
+
+
+def test_tables_half_made_by_django_are_finished_by_duly(project):
+    call_command("migrate", "duly", "0003", verbosity=0)
+    with closing(open_store(project, migrate=False)) as store:
+        assert len(migrate(store, package_of(project))) == 3
+    call_command("migrate", verbosity=0)
+    assert versions(project) == [1, 2, 3, 4, 5, 6]
+
+
+def test_undoing_them_leaves_the_runs_where_they_are(project):
+    call_command("migrate", verbosity=0)
+    call_command("migrate", "duly", "zero", verbosity=0)
+    call_command("migrate", verbosity=0)
+    assert versions(project) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_every_migration_of_the_stores_has_one_of_django(project):
+    loader = MigrationLoader(None)
+    of_django = sorted(name for app, name in loader.disk_migrations if app == "duly")
+    for package in ("duly.store.sqlite", "duly.store.postgres"):
+        assert of_django[: len(migrations(package))] == [step.name for step in migrations(package)]
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_nothing_is_left_to_be_migrated(project):
+    out = StringIO()
+    call_command("makemigrations", "--check", "--dry-run", stdout=out)
+    assert "No changes" in out.getvalue()
+
+
+def test_without_the_tables_the_remedy_is_named(project):
+    set_up()
+    from tests.integrations.django import tasks  # noqa: PLC0415 - needs settings
+
+    with pytest.raises(SchemaMismatch, match=r"manage\.py migrate"):
+        tasks.add.enqueue(1)
