@@ -1,0 +1,44 @@
+"""The settings: what is about duly is at the end."""
+
+import os
+from pathlib import Path
+from urllib.parse import urlsplit
+
+HERE = Path(__file__).parents[1]
+# SQLite in this folder, or wherever SHOP_DATABASE says: sqlite:////path or postgresql://…
+DATABASE = urlsplit(os.environ.get("SHOP_DATABASE", f"sqlite:///{HERE / 'shop.db'}"))
+
+if DATABASE.scheme == "sqlite":
+    DATABASES = {
+        "default": {
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": DATABASE.path[1:],
+            # So that a transaction that reads before it writes waits for its turn.
+            "OPTIONS": {"transaction_mode": "IMMEDIATE", "timeout": 30},
+        }
+    }
+else:
+    DATABASES = {
+        "default": {
+            "ENGINE": "django.db.backends.postgresql",
+            "NAME": DATABASE.path[1:],
+            "USER": DATABASE.username or "",
+            "PASSWORD": DATABASE.password or "",
+            "HOST": DATABASE.hostname or "",
+            "PORT": DATABASE.port or "",
+        }
+    }
+
+ALLOWED_HOSTS = ["localhost", "127.0.0.1"]
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+ROOT_URLCONF = "shop.urls"
+SECRET_KEY = os.environ.get("SECRET_KEY", "only for trying it out")
+TIME_ZONE = "UTC"
+USE_TZ = True
+
+INSTALLED_APPS = [
+    "django_tasks",  # The backport; Django 6 has django.tasks itself.
+    "duly.integrations.django",
+    "shop",
+]
+TASKS = {"default": {"BACKEND": "duly.integrations.django.DulyBackend"}}

@@ -1,0 +1,95 @@
+"""`examples/django_shop` in real `manage.py` processes."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from duly import Duly
+from tests.servers.processes import kill_with_children, wait_until
+
+ROOT = Path(__file__).parents[3]
+SHOP = ROOT / "examples" / "django_shop"
+SOON = 60.0
+
+pytestmark = [pytest.mark.process, pytest.mark.untouched]
+
+
+class Shop:
+    """The project on one database."""
+
+    def __init__(self, url: str, log: Path) -> None:
+        self._environment = os.environ | {
+            "SHOP_DATABASE": url,
+            "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
+        }
+        self._log = log
+
+    def manage(self, *arguments: str) -> str:
+        """Run a command to its end; give what it printed."""
+        done = subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            cwd=SHOP,
+            env=self._environment,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=SOON,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    @contextmanager
+    def working(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Run a worker in the meantime."""
+        with self._log.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "manage.py", "duly", "worker", *arguments],
+                cwd=SHOP,
+                env=self._environment,
+                stdout=log,
+                stderr=log,
+            )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                kill_with_children(process)
+
+
+@pytest.fixture
+def shop(store_url, tmp_path):
+    shop = Shop(store_url, tmp_path / "worker.log")
+    shop.manage("migrate", "--verbosity", "0")
+    return shop
+
+
+def test_what_a_killed_worker_process_had_in_hand_is_done_by_the_next(shop, store_url):
+    shop.manage("place_orders", "12", "--seconds", "0.3")
+    with closing(Duly(store_url)) as seen, shop.working("-c", "4", "--drain") as worker:
+
+        def running() -> list[int]:
+            return [
+                each.pid for each in seen.workers.list() if each.state == "live" and each.running
+            ]
+
+        wait_until(lambda: bool(running()), seconds=SOON, what="a worker runs tasks")
+        os.kill(running()[0], signal.SIGKILL)
+        assert worker.wait(timeout=SOON) == 0
+        assert {run.state for run in seen.runs.list()} == {"succeeded"}
+        assert len(seen.runs.list()) == 12
+        assert any(len(run.attempts()) > 1 for run in seen.runs.list())
+    confirmed = "from shop.models import *; print(Order.objects.filter(confirmations=0).count())"
+    assert shop.manage("shell", "--command", confirmed).split()[-1] == "0"
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_the_commands_of_duly_know_the_project(shop):
+    shop.manage("place_orders", "1")
+    assert "shop.tasks.confirm" in shop.manage("duly", "runs", "list")
+    assert "duly.db" in shop.manage("duly", "db", "status")
