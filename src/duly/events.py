@@ -76,6 +76,13 @@ class Overdue(NamedTuple):
     task: str
 
 
+class UnknownTaskBrought(NamedTuple):
+    """Another engine brought a run here whose task this process does not know."""
+
+    run_id: str
+    task: str
+
+
 Event = (
     AttemptEnded
     | ClaimWasLost
@@ -86,6 +93,7 @@ Event = (
     | EngineFailed
     | ClaimsHandedBack
     | Overdue
+    | UnknownTaskBrought
 )
 
 Subscriber = Callable[[Event], None]

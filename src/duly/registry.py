@@ -64,6 +64,9 @@ class Registry:
 
     def __init__(self) -> None:
         self._definitions: dict[str, Definition] = {}
+        self._carriers: dict[str, Carrier] = {}
+        self._own: dict[str, None] = {}
+        """The names of tasks without a carrier, in order."""
         self.lanes: set[str] = set()
         """The lanes of all tasks that were ever defined here."""
 
@@ -76,6 +79,12 @@ class Registry:
                 raise DuplicateTask(name, known.place, definition.place)
         for name in names:
             self._definitions[name] = definition
+            self._own.pop(name, None)
+            self._carriers.pop(name, None)
+            if definition.carrier is None:
+                self._own[name] = None
+            else:
+                self._carriers[name] = definition.carrier
         self.lanes.add(definition.lane)
 
     def get(self, name: str) -> Definition:
@@ -95,11 +104,16 @@ class Registry:
 
     def carriers(self) -> "dict[str, Carrier]":
         """Return the carriers of the tasks that have one, by every name and alias."""
-        return {
-            name: known.carrier
-            for name, known in self._definitions.items()
-            if known.carrier is not None
-        }
+        return dict(self._carriers)
+
+    def own_names(self) -> tuple[str, ...]:
+        """Return every name and alias of the tasks that have none: those that workers claim."""
+        return tuple(self._own)
+
+    def lanes_seen_to(self, *, only_carried: bool) -> dict[str, str]:
+        """Return the lanes of the tasks, by every name and alias; perhaps of the carried alone."""
+        names = self._carriers if only_carried else self._definitions
+        return {name: self._definitions[name].lane for name in names}
 
     def definitions(self) -> tuple[Definition, ...]:
         """Return every definition once."""

@@ -1,5 +1,6 @@
 """Tasks that a fleet of another engine carries, whichever it is."""
 
+import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,14 @@ def define(app: Duly, carrier: Carrier) -> SimpleNamespace:
         time.sleep(0.2)
         tell(port, "ended", order_id)
         return order_id
+
+    @app.task(carrier=carrier, name="linger")
+    def linger(order_id: int, port: int, gate: str) -> int:
+        tell(port, "began", order_id)
+        while not Path(gate).exists():
+            time.sleep(0.02)
+        tell(port, "ended", order_id)
+        return os.getpid()
 
     @app.task(carrier=carrier, name="flaky", retries=Retry(2, base=0.05, jitter=False))
     def flaky(port: int) -> int:
@@ -40,4 +49,4 @@ def define(app: Duly, carrier: Carrier) -> SimpleNamespace:
     def ours(order_id: int) -> int:
         return order_id
 
-    return SimpleNamespace(pay=pay, flaky=flaky, broken=broken, once=once, ours=ours)
+    return SimpleNamespace(pay=pay, linger=linger, flaky=flaky, broken=broken, once=once, ours=ours)

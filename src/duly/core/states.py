@@ -1,6 +1,8 @@
 """The states of a run and the lanes it waits in."""
 
+from collections.abc import Iterable
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class State(StrEnum):
@@ -72,6 +74,33 @@ def lane_for(executor: str, *, hold: bool, carried: bool = False) -> Lane:
 def lane_again(lane: str) -> str:
     """Name the lane of a run that is queued again: what was handed over is to be so anew."""
     return _WHEN_REQUEUED.get(lane, lane)
+
+
+class Agreed(NamedTuple):
+    """The lanes of tasks, by who runs them."""
+
+    ours: dict[str, str]
+    carried: dict[str, str]
+
+
+def agreed_lanes(seen_to: Iterable[tuple[str, str]]) -> Agreed:
+    """Name the lane of each task, given the lanes in which live workers see to its runs.
+
+    A task is left out while some of them would run it themselves and others would have it carried,
+    as during a deployment.
+    """
+    found: dict[str, set[str]] = {}
+    for task, lane in seen_to:
+        found.setdefault(task, set()).add(lane)
+    agreed = Agreed({}, {})
+    for task, lanes in found.items():
+        # Of two that differ otherwise, the one that promises more.
+        lane = max(lanes, key=lambda lane: (lane in HOLD_LANES, lane))
+        if lanes <= CARRIED_LANES:
+            agreed.carried[task] = lane
+        elif lanes.isdisjoint(CARRIED_LANES):
+            agreed.ours[task] = lane
+    return agreed
 
 
 PARENT_TAG = "duly.parent"

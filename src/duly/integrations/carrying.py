@@ -6,6 +6,7 @@ from typing import Any
 
 from duly.app import Duly
 from duly.errors import BadOption, StoreError
+from duly.events import UnknownTaskBrought
 from duly.runtime.embedded import EmbeddedWorker
 from duly.store.owning import PerProcess
 
@@ -19,8 +20,9 @@ class Carrying:
     handed over again.
     """
 
-    def __init__(self, *, concurrency: int, **settings: float) -> None:
-        self._settings: dict[str, Any] = {"concurrency": concurrency, "carries": True, **settings}
+    def __init__(self, **settings: float) -> None:
+        self._settings: dict[str, Any] = {"carries": True, **settings}
+        self._concurrency = 1
         self._app: Duly | None = None
         self._running: PerProcess[_Running] = PerProcess(self._begin)
         self._is_over = threading.Event()
@@ -41,11 +43,14 @@ class Carrying:
         self._app = app
         return True
 
-    def start(self) -> None:
+    def start(self, concurrency: int) -> None:
         """Begin to show that this process lives, and to hand runs over; later if need be.
 
-        Nobody would call a second time: messages come only from who hands over.
+        Nobody would call a second time: messages come only from who hands over. `concurrency` is
+        how many of them the engine brings to this process at once: with less room here, a run
+        would be claimed only to wait.
         """
+        self._concurrency = concurrency
         try:
             self._running.get()
         except StoreError:
@@ -54,7 +59,9 @@ class Carrying:
     def run(self, run_id: str, claim_number: int, task: str) -> bool:
         """Run one attempt to its end; say whether there was one to run."""
         if self.app.registry.find(task) is None:
-            return False  # Another process may know it: it is handed over again.
+            # Another process may know it: it is handed over again.
+            self.app.bus.emit(UnknownTaskBrought(run_id, task))
+            return False
         return self._running.get().worker.carry(run_id, claim_number)
 
     def stop(self) -> None:
@@ -69,7 +76,8 @@ class Carrying:
                 return
 
     def _begin(self) -> "_Running":
-        return _Running(self.app.worker(**self._settings).start())
+        worker = self.app.worker(concurrency=self._concurrency, **self._settings)
+        return _Running(worker.start())
 
 
 class _Running:

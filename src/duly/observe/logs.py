@@ -14,6 +14,7 @@ from duly.events import (
     Overdue,
     StoreFailed,
     StoreRecovered,
+    UnknownTaskBrought,
     WorkerEnded,
     WorkerStarted,
 )
@@ -46,6 +47,14 @@ def log_event(event: Event) -> None:
             logger.info("%s claims handed back: %s", len(run_ids), reason)
         case Overdue(run_id, task):
             logger.warning("run %s (%s) is past its timeout and still running", run_id, task)
+        case UnknownTaskBrought(run_id, task):
+            logger.warning(
+                "run %s was brought to this process, which does not know its task %s, and will be "
+                "brought again: let this worker import the module that defines it, or carry a "
+                "rename with @app.task(aliases=(…,))",
+                run_id,
+                task,
+            )
         case _:
             assert_never(event)
 

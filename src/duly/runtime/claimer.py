@@ -110,7 +110,8 @@ class Claimer:
                         found_some = found_some or bool(claims)
                         more = more or _is_filled(ask.wants, claims)
                     left_some = left_some or ask.leaves_some
-            self.found_nothing = not found_some
+            # One who never asks has not found that there is nothing.
+            self.found_nothing = not found_some and not self._carries
             self.left_some = left_some or more
         # With one writer room comes with a settle, and the next claim with it.
         return 0.0 if more and not self._store.has_one_writer else _BUSY_PAUSE
@@ -245,7 +246,8 @@ class Claimer:
         return _Ask(tuple(wants), leaves_some)
 
     def _op(self, wants: tuple[Want, ...]) -> ClaimRuns:
-        return ClaimRuns(self._worker_id, wants, self._registry.names(), self._last_queue)
+        # A run of a task that another engine carries is to be handed over, whatever its lane.
+        return ClaimRuns(self._worker_id, wants, self._registry.own_names(), self._last_queue)
 
     def _claim(self, wants: tuple[Want, ...]) -> list[Claim]:
         # Should this fail, whether it was committed is not known: reconcile before the next one.

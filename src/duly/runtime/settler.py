@@ -118,6 +118,9 @@ class Settler:
         while batch:
             answers = self._apply(batch, ops)
             if answers is None:
+                # Whoever called this worker dead settles what it held.
+                for op in ops:
+                    self._bus.emit(ClaimWasLost(op.run_id, op.claim_number))
                 self._hand.release([item.held for item in batch])
                 return
             batch = self._conclude(batch, ops, answers)

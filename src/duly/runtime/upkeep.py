@@ -1,5 +1,6 @@
 """The small services of a worker: promote, cancel, enforce timeouts, hand back, prune."""
 
+import math
 from collections.abc import Callable
 
 from duly.clock import MICROSECONDS, monotonic
@@ -15,6 +16,7 @@ from duly.runtime.runners.event_loop import EventLoopRunner
 from duly.runtime.runners.thread import ThreadRunner
 from duly.runtime.settler import Settler
 from duly.runtime.slots import Slots
+from duly.store.carry_ops import Relane
 from duly.store.ops import FireSchedules, Prune, Tick, Ticked
 from duly.store.protocol import Store
 from duly.store.step_ops import RecheckWaits
@@ -22,6 +24,7 @@ from duly.store.step_ops import RecheckWaits
 _IDLE_PAUSE = 5.0
 """Where hints are heard, polling is there for the hint that was lost with its sender."""
 _PARKED_PAUSE = 5.0
+_STRAYS_PAUSE = 5.0
 _SHORTEST_PAUSE = 0.02
 _STALE_SECONDS = 0.5
 _RECONCILE_PAUSE = 60.0
@@ -38,6 +41,7 @@ class Promoter:
     def __init__(
         self,
         store: Store,
+        registry: Registry,
         claimer: Claimer,
         slots: Slots,
         look_for_runs: Callable[[], None],
@@ -47,19 +51,22 @@ class Promoter:
         recheck_seconds: float = RECHECK_SECONDS,
     ) -> None:
         self._store = store
+        self._registry = registry
         self._claimer = claimer
         self._slots = slots
         self._look_for_runs = look_for_runs
         self._fire = fire
         self._hand_over = hand_over
         self._parked_looked_at = 0.0
+        self._strays_looked_at = -math.inf
         self._recheck_seconds = recheck_seconds
         self._recheck_at = 0.0
         self._recheck_from = ""
 
     def tick(self) -> float:
         """Look once; do what is due."""
-        peek = self._store.peek()
+        carried = tuple(self._registry.carriers())
+        peek = self._store.peek(carried)
         self._slots.saw_suspect = peek.suspect
         now = monotonic()
         due = peek.next_due_in is not None and peek.next_due_in <= 0
@@ -82,6 +89,10 @@ class Promoter:
                 self._hand_over()
             if TICK_BATCH in {result.promoted, result.parked, result.expired}:
                 return 0.0
+        # Lanes of our own do not tell whose runs are in them: some may be another engine's by now.
+        strays = peek.strayed or (bool(carried) and (peek.ready or peek.suspect))
+        if strays and now - self._strays_looked_at >= _STRAYS_PAUSE and self._relane(now):
+            return 0.0
         if peek.awaits and now >= self._recheck_at and self._recheck(now):
             return 0.0
         if peek.ready:
@@ -100,6 +111,16 @@ class Promoter:
         if soonest is None:
             return longest
         return min(longest, max(_SHORTEST_PAUSE, soonest / MICROSECONDS))
+
+    def _relane(self, now: float) -> bool:
+        """Let ready runs follow tasks that have gained or lost a carrier; say if there are more."""
+        (moved,) = self._store.apply([Relane(TICK_BATCH)])
+        if moved:
+            self._look_for_runs()
+            self._hand_over()
+        is_full: bool = moved >= TICK_BATCH
+        self._strays_looked_at = -math.inf if is_full else now
+        return is_full
 
     def _recheck(self, now: float) -> bool:
         """Look at some of all runs that wait for something, lest a lost wake-up stay lost."""

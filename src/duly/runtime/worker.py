@@ -18,7 +18,7 @@ from duly.core.outcome import HandedBack
 from duly.core.record import Claim
 from duly.errors import ClaimLost, StoreError
 from duly.events import Bus, ClaimsHandedBack, WorkerStarted
-from duly.limits import CLAIM_BATCH
+from duly.limits import CLAIM_BATCH, TICK_BATCH
 from duly.registry import Registry
 from duly.runtime.claimer import Claimer, QueueLimit
 from duly.runtime.hand import LOOP, THREAD, Hand, Held
@@ -33,15 +33,9 @@ from duly.runtime.sections import Sections
 from duly.runtime.service import Service, ServiceLoop
 from duly.runtime.settler import Settler
 from duly.runtime.slots import Slots
-from duly.runtime.upkeep import (
-    Promoter,
-    Pruner,
-    Reconciler,
-    Registrar,
-    Scheduler,
-    Warden,
-)
+from duly.runtime.upkeep import Promoter, Pruner, Reconciler, Registrar, Scheduler, Warden
 from duly.settings import WorkerSettings
+from duly.store.carry_ops import Relane
 from duly.store.ops import RegisterWorker, Tick
 from duly.store.protocol import Peek, Store
 
@@ -214,7 +208,7 @@ class Worker:
             return False
         claims_made = self.claims_made
         try:
-            self._store.apply([Tick(1)])
+            self._store.apply([Tick(1), Relane(TICK_BATCH)])
             peek = self._store.peek()
             coming = (peek.next_due_in, peek.next_fire_in)
             if any(due_in is not None and due_in <= _SOON for due_in in coming):
@@ -261,6 +255,7 @@ class Worker:
     def _new_promoter(self) -> Promoter:
         return Promoter(
             self._store,
+            self._registry,
             self._claimer,
             self._slots,
             self._look_for_runs,
@@ -311,6 +306,7 @@ class Worker:
             self._settings.lease,
             json.dumps([name for name, _ in self._settings.queues]),
             json.dumps(self._registry.names()),
+            json.dumps(self._registry.lanes_seen_to(only_carried=self._settings.carries)),
         )
         self._store.apply([registration])
 

@@ -25,6 +25,16 @@ class HandAgain(NamedTuple):
     after: int
 
 
+class Relane(NamedTuple):
+    """Move ready runs to where their tasks run now: to our own workers, or to another engine's.
+
+    Only where all live workers that see to a task agree; else each side runs what is in its lanes.
+    Answer: how many were moved, up to the limit each way.
+    """
+
+    limit: int
+
+
 class ClaimCarried(NamedTuple):
     """Take one run for a live worker if it still waits for this claim. Answer: Claim, or None."""
 
@@ -33,4 +43,4 @@ class ClaimCarried(NamedTuple):
     claim_number: int
 
 
-CarryOp = HandOver | HandAgain | ClaimCarried
+CarryOp = HandOver | HandAgain | Relane | ClaimCarried

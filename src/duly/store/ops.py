@@ -142,6 +142,7 @@ class RegisterWorker(NamedTuple):
     lease_seconds: float
     queues: str
     tasks: str
+    lanes: str = "{}"  # By task: the lane in which this worker sees to its runs.
 
 
 class Tick(NamedTuple):

@@ -53,9 +53,11 @@ class Peek(NamedTuple):
     awaits: bool
     """Whether some run waits for an event or for child runs."""
     carried: bool
-    """Whether some run is to be handed over to another engine."""
+    """Whether some run is to be handed over to another engine by whoever asks."""
+    strayed: bool
+    """Whether a task of which some are, or were handed over, is none that whoever asks does."""
     next_stale_in: int | None
-    """Microseconds until one that was handed over is to be so again."""
+    """Microseconds until whoever asks is to hand one over again."""
 
 
 class ScheduleFilter(NamedTuple):
@@ -120,7 +122,10 @@ class Inspector(Protocol):
 
     def get_key(self, key: str) -> "GuardedKey | None": ...
     def list_letters(self, which: LetterFilter) -> "list[Letter]": ...
-    def peek(self) -> Peek: ...
+    def peek(self, carried: Sequence[str] = ()) -> Peek:
+        """Look whether there is something to do, for one who hands over these tasks."""
+        ...
+
     def now(self) -> int: ...
 
 

@@ -27,7 +27,7 @@ carrier = CeleryCarrier(fleet, queue="fleet", lease=2.0, beat=0.5)
 
 _shared = define(app, carrier)
 pay, flaky, broken = _shared.pay, _shared.flaky, _shared.broken
-once, ours = _shared.once, _shared.ours
+once, ours, linger = _shared.once, _shared.ours, _shared.linger
 
 
 @app.task(carrier=carrier)

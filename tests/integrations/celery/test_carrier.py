@@ -97,22 +97,33 @@ def test_a_lost_message_is_sent_again_and_a_doubled_one_claims_nothing(
     assert counter.count("began") == {"1": 1}
 
 
-def test_a_frozen_worker_cannot_finish_what_another_has_taken_over(tasks, start_worker, counter):
+def test_a_frozen_worker_cannot_finish_what_another_has_taken_over(
+    tasks, start_worker, counter, tmp_path
+):
+    gate = tmp_path / "gate"
     first = start_worker("--concurrency", "1", "--pool", "solo")
-    run = tasks.pay.enqueue(1, counter.port)
+    run = tasks.linger.enqueue(1, counter.port, str(gate))
     wait_until(lambda: counter.effects("began"), seconds=WAIT, what="it begins")
+    ((_, frozen),) = counter.effects("began")
     first.freeze()
-    start_worker("--concurrency", "1")
-    assert run.result(timeout=WAIT) == 1
+    second = start_worker("--concurrency", "1")
+    gate.touch()
+    winner = run.result(timeout=WAIT)
     first.thaw()
-    wait_until(
-        lambda: len(counter.effects("ended")) == 2 or not first.is_alive(),
-        seconds=WAIT,
-        what="the late one ends",
-    )
 
+    wait_until(
+        lambda: frozen in {pid for _, pid in counter.effects("ended")},
+        seconds=WAIT,
+        what="the late one comes back and does it once more",
+    )
+    refused = f"run {run.id}: claim 1 was lost, its result is dropped"
+    wait_until(lambda: refused in first.log.read_text(), seconds=WAIT, what="it is refused")
     assert run.refresh().record.claim_number == 2
+    assert run.result(timeout=WAIT) == winner != frozen
     assert outcomes(run) == ["lost", "returned"]
+    second.kill()
+    another = tasks.linger.enqueue(2, counter.port, str(gate))
+    assert another.result(timeout=WAIT) == frozen, "it goes on with other runs"
 
 
 def test_what_must_not_begin_twice_waits_for_a_person(tasks, start_worker, counter, tmp_path):

@@ -4,8 +4,6 @@ Where things are comes from the environment, as in any deployment.
 """
 
 import os
-import time
-from pathlib import Path
 
 import redis
 import rq
@@ -13,7 +11,6 @@ import rq
 from duly import Duly
 from duly.integrations.rq import RQCarrier
 from tests.integrations.carried_tasks import define
-from tests.integrations.counter import tell
 
 broker = redis.Redis.from_url(os.environ["SHOP_BROKER"])
 app = Duly(os.environ["SHOP_STORE"])
@@ -26,20 +23,10 @@ carrier = RQCarrier(
 
 _shared = define(app, carrier)
 pay, flaky, broken = _shared.pay, _shared.flaky, _shared.broken
-once, ours = _shared.once, _shared.ours
+once, ours, linger = _shared.once, _shared.ours, _shared.linger
 
 
 @app.task(carrier=carrier)
 async def greet(name: str) -> str:
     """Run on the loop of whoever carries it."""
     return f"hello {name}, from {'rq' if 'RQ_JOB_ID' in os.environ else 'elsewhere'}"
-
-
-@app.task(carrier=carrier)
-def linger(order_id: int, port: int, gate: str) -> int:
-    """Take long; say who did it."""
-    tell(port, "began", order_id)
-    while not Path(gate).exists():
-        time.sleep(0.02)
-    tell(port, "ended", order_id)
-    return os.getpid()

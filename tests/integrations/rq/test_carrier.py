@@ -120,10 +120,12 @@ def test_a_frozen_work_horse_cannot_finish_what_another_has_taken_over(
     first.thaw()
 
     wait_until(
-        lambda: len(counter.effects("ended")) == 2 or not first.is_alive(),
+        lambda: frozen in {pid for _, pid in counter.effects("ended")},
         seconds=WAIT,
-        what="the late one ends",
+        what="the late one comes back and does it once more",
     )
+    refused = f"run {run.id}: claim 1 was lost, its result is dropped"
+    wait_until(lambda: refused in first.log.read_text(), seconds=WAIT, what="it is refused")
     assert run.refresh().record.claim_number == 2
     assert run.result(timeout=WAIT) == winner != frozen
     assert outcomes(run) == ["lost", "returned"]

@@ -1,26 +1,27 @@
 """Runs that another engine carries are handed over until somebody claims them, and claimed once."""
 
-from typing import Any
-
 import pytest
 
 from duly.carrier import Message
 from duly.core.states import Lane
 from duly.core.verdict import Requeue
-from duly.store.carry_ops import ClaimCarried, HandAgain, HandOver
-from duly.store.ops import Cancel, ClaimRuns, Settle, Tick, Want
-from tests.store.conformance.verbs import SECOND, TASK, WORKER, enqueue_one, pause, register, resume
+from duly.store.carry_ops import HandAgain
+from duly.store.ops import Cancel, ClaimRuns, Prune, Settle, Tick, Want
+from tests.store.conformance.verbs import (
+    MINUTE,
+    OTHER_TASK,
+    SECOND,
+    TASK,
+    WORKER,
+    enqueue_one,
+    hand_over,
+    pause,
+    register,
+    resume,
+    take,
+)
 
-MINUTE = 60 * SECOND
-
-
-def hand_over(store: Any, *tasks: str, limit: int = 10) -> list[Message]:
-    op = HandOver(tasks or (TASK,), stale=MINUTE, longest=3 * MINUTE, limit=limit)
-    return store.apply([op])[0]
-
-
-def take(store: Any, message: Message, worker: str = WORKER) -> Any:
-    return store.apply([ClaimCarried(worker, message.run_id, message.claim_number)])[0]
+MINE = (TASK,)
 
 
 @pytest.fixture
@@ -31,18 +32,18 @@ def run_id(store):
 
 
 def test_a_run_is_handed_over_once_and_claimed_by_its_id(store, run_id):
-    assert store.peek().carried
+    assert store.peek(MINE).carried
     (message,) = hand_over(store)
     assert message == Message(run_id, 0, TASK, "default", 0)
     assert hand_over(store) == []
-    assert not store.peek().carried
+    assert not store.peek(MINE).carried
 
     claim = take(store, message)
 
     assert (claim.run_id, claim.claim_number, claim.attempt) == (run_id, 1, 1)
     assert store.get_run(run_id).state == "running"
     assert take(store, message) is None, "a doubled message claims nothing"
-    assert store.peek().next_stale_in is None
+    assert store.peek(MINE).next_stale_in is None
 
 
 def test_our_own_workers_do_not_take_it(store, run_id):
@@ -56,7 +57,7 @@ def test_our_own_workers_do_not_take_it(store, run_id):
 def test_one_that_nobody_claims_is_handed_over_again_ever_more_seldom(store, run_id, clock):
     (message,) = hand_over(store)
     for minutes in (1, 2, 3, 3):
-        assert store.peek().next_stale_in == minutes * MINUTE
+        assert store.peek(MINE).next_stale_in == minutes * MINUTE
         clock.advance(60 * minutes - 0.000001)
         assert hand_over(store) == []
         clock.advance(0.000001)
@@ -82,14 +83,33 @@ def test_of_many_only_so_many_are_handed_over_at_once(store):
     assert {message.run_id for batch in batches for message in batch} == ids
 
 
-def test_tasks_that_the_caller_does_not_know_are_left_alone(store, run_id, clock):
-    assert hand_over(store, "t:other") == []
+def test_one_who_does_not_know_a_task_neither_sends_it_nor_puts_it_off_for_others(
+    store, run_id, clock
+):
+    assert hand_over(store, OTHER_TASK) == []
+    assert not store.peek((OTHER_TASK,)).carried
     hand_over(store)
     clock.advance(60)
+    assert store.peek((OTHER_TASK,)).next_stale_in is None
 
-    assert hand_over(store, "t:other") == []
-    clock.advance(60)
+    assert hand_over(store, OTHER_TASK) == []
+
+    assert store.peek((OTHER_TASK, TASK)).next_stale_in == 0
     assert [message.run_id for message in hand_over(store)] == [run_id]
+
+
+def test_a_mark_that_nobody_asks_for_is_pruned_when_its_run_is_gone(store, run_id, clock, tables):
+    kept = enqueue_one(store, lane=Lane.CARRIED)
+    hand_over(store)
+    store.apply([Cancel(run_id, "ann")])
+    clock.advance(60 + 1)
+    store.apply([Prune(2 * SECOND, 10)])
+    assert len(tables.rows("SELECT run_id FROM duly_handed")) == 2, "not so soon"
+    clock.advance(2)
+
+    store.apply([Prune(2 * SECOND, 10)])
+
+    assert [str(row[0]) for row in tables.rows("SELECT run_id FROM duly_handed")] == [kept]
 
 
 def test_a_run_that_is_queued_again_is_handed_over_for_its_next_claim(store, run_id):
@@ -120,7 +140,7 @@ def test_a_cancelled_run_is_not_claimed_and_its_mark_goes(store, run_id, clock):
     assert take(store, message) is None
     clock.advance(60)
     assert hand_over(store) == []
-    assert store.peek().next_stale_in is None
+    assert store.peek(MINE).next_stale_in is None
 
 
 def test_a_paused_queue_keeps_it_and_hands_it_over_anew_when_resumed(store, run_id):

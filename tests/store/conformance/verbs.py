@@ -7,11 +7,13 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
+from duly.carrier import Message
 from duly.clock import MICROSECONDS, new_id
 from duly.core.outcome import ErrorText, Lost
 from duly.core.record import Claim, HeldRun, RunRecord
 from duly.core.states import State
 from duly.core.verdict import UNKNOWN_POLICY, Finish, Requeue, Standing, decide, describe
+from duly.store.carry_ops import ClaimCarried, HandOver
 from duly.store.ops import (
     Accepted,
     Cancel,
@@ -41,6 +43,7 @@ OTHER_WORKER = "00000000-0000-7000-8000-00000000bbbb"
 UNKNOWN_RUN = "00000000-0000-7000-8000-00000000dead"
 BOOM = ErrorText("ValueError", "boom", "Traceback: boom", "boom-print")
 SECOND = MICROSECONDS
+MINUTE = 60 * SECOND
 HOUR_SECONDS = 3600.0
 TIMEOUT = 30.0
 """Seconds after which something that should happen at once is taken not to happen."""
@@ -101,9 +104,16 @@ def enqueue_many(store: Any, count: int, **options: Any) -> list[str]:
 # -- working --
 
 
-def register(store: Any, worker: str = WORKER, *, tasks: tuple[str, ...] = TASKS) -> str:
-    """Make a worker known and live; return its id."""
-    op = RegisterWorker(worker, "host", 4711, 15.0, '["default"]', json.dumps(tasks))
+def register(
+    store: Any,
+    worker: str = WORKER,
+    *,
+    tasks: tuple[str, ...] = TASKS,
+    lanes: dict[str, str] | None = None,
+) -> str:
+    """Make a worker known and live, perhaps with lanes that it sees to; return its id."""
+    known, seen_to = json.dumps(tasks), json.dumps(lanes or {})
+    op = RegisterWorker(worker, "host", 4711, 15.0, '["default"]', known, seen_to)
     store.apply([op])
     return worker
 
@@ -251,6 +261,20 @@ def recover(
 def tick(store: Any, limit: int = 1000) -> Ticked:
     """Do the upkeep once."""
     return store.apply([Tick(limit)])[0]
+
+
+# -- carrying --
+
+
+def hand_over(store: Any, *tasks: str, limit: int = 10) -> list[Message]:
+    """Mark runs of these tasks, or of the usual one, as handed over; return their messages."""
+    op = HandOver(tasks or (TASK,), stale=MINUTE, longest=3 * MINUTE, limit=limit)
+    return store.apply([op])[0]
+
+
+def take(store: Any, message: Message, worker: str = WORKER) -> Claim | None:
+    """Claim what a message is about, if it is to be had."""
+    return store.apply([ClaimCarried(worker, message.run_id, message.claim_number)])[0]
 
 
 # -- operating --

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from duly.core.states import Lane
 from duly.errors import (
     StoreError,
     StoreFull,
@@ -409,11 +410,12 @@ def test_a_store_that_cannot_be_written_any_more_says_so(store):
         enqueue_one(store)
 
 
-def test_a_look_at_what_is_ready_costs_the_same_however_much_there_is(tmp_path):
+@pytest.mark.parametrize("lane", [Lane.THREAD, Lane.CARRIED])
+def test_a_look_at_what_is_ready_costs_the_same_however_much_there_is(tmp_path, lane):
     with open_at(tmp_path / "duly.db") as store:
-        enqueue_many(store, 5)
+        enqueue_many(store, 5, lane=lane)
         few = _steps(store)
-        enqueue_many(store, 2_000)
+        enqueue_many(store, 2_000, lane=lane)
 
         assert _steps(store) <= few * 1.2
 
@@ -429,5 +431,5 @@ def _steps(store) -> int:
 
     with closing(sqlite3.connect(store.path)) as connection:
         connection.set_progress_handler(count, 1)
-        connection.execute(INSPECT["peek"]).fetchall()
+        connection.execute(INSPECT["peek"], {"carried": "[]"}).fetchall()
     return steps

@@ -14,7 +14,6 @@ from duly.errors import OUTAGES, BadOption
 from duly.integrations.carrying import Carrying
 
 _PREFORK = "celery.concurrency.prefork"
-_THREADS = 64
 _names: "WeakKeyDictionary[celery.Celery, set[str]]" = WeakKeyDictionary()
 """Which tasks carry messages, by Celery's application: it keeps the first of a name, unsaid."""
 
@@ -50,8 +49,7 @@ class CeleryCarrier:
         self._name = name
         self._celery = celery_app
         self._queue = queue
-        # As many as Celery runs at once in one process; a thread is made when it is needed.
-        self._carrying = Carrying(concurrency=_THREADS, **settings)
+        self._carrying = Carrying(**settings)
         self._task: Any = None
 
     def attach(self, app: Duly) -> None:
@@ -91,13 +89,14 @@ class CeleryCarrier:
 
     def _on_process_start(self, **_: object) -> None:
         if celery.current_app._get_current_object() is self._celery:  # noqa: SLF001 - its only way
-            self._carrying.start()
+            # The processes of a pool, and the one that is a worker without a pool.
+            self._carrying.start(concurrency=1)
 
     def _on_worker_ready(self, sender: Any, **_: object) -> None:  # noqa: ANN401 - Celery's own
         # A prefork pool runs bodies in processes that are told apart from this one.
         is_prefork = type(sender.pool).__module__ == _PREFORK
         if sender.app is self._celery and not is_prefork:
-            self._carrying.start()
+            self._carrying.start(concurrency=sender.pool.limit)
 
     def _on_end(self, **_: object) -> None:
         self._carrying.stop()

@@ -33,7 +33,7 @@ class RQCarrier:
         parse_reference(app)
         self._queue = queue
         self._reference = app
-        self._carrying = Carrying(concurrency=1, **settings)
+        self._carrying = Carrying(**settings)
 
     def attach(self, app: Duly) -> None:
         """Get to know the application whose tasks name this carrier."""

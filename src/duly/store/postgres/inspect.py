@@ -108,9 +108,9 @@ class PostgresInspector:
         """Return the runs of a worker that someone asked to cancel."""
         return [row[0] for row in self._query(SQL["cancel_requests"], {"worker_id": worker_id})]
 
-    def peek(self) -> Peek:
-        """Look whether there is something to do."""
-        return Peek(*self._query(SQL["peek"], {})[0])
+    def peek(self, carried: Sequence[str] = ()) -> Peek:
+        """Look whether there is something to do, for one who hands over these tasks."""
+        return Peek(*self._query(SQL["peek"], {"carried": texts(carried)})[0])
 
     def list_schedules(self, which: ScheduleFilter) -> list[ScheduleRecord]:
         """Return schedules by name."""

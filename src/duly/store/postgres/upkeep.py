@@ -117,6 +117,7 @@ def prune(session: Session, op: Prune) -> int:
         session.execute(PRUNE["drop_keys"], place)
         session.execute(PRUNE["drop_firings"], place)
         session.execute(PRUNE["drop_events"], place)
+        session.execute(PRUNE["drop_marks"], place)
         session.execute(PRUNE["drop_workers"], place)
     ((count,),) = dropped.fetchall()
     return int(count)

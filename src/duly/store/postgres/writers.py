@@ -62,6 +62,7 @@ _OPERATIONS: dict[type, tuple[str, _Verb]] = {
     step_ops.SendEvent: ("operate", steps.send_event),
     step_ops.WakeRuns: ("operate", steps.wake),
     step_ops.RecheckWaits: ("operate", steps.recheck),
+    carry_ops.Relane: ("operate", carry.relane),
     carry_ops.HandOver: ("operate", carry.hand_over),
     carry_ops.HandAgain: ("operate", carry.hand_again),
     ops.Tick: ("operate", upkeep.tick),
@@ -98,7 +99,13 @@ _WAKING = (
     ops.BackfillSchedule,
     step_ops.SendEvent,
 )
-_WAKING_IF_FOUND = (ops.Recover, ops.RecoverOrphans, ops.FireSchedules, step_ops.WakeRuns)
+_WAKING_IF_FOUND = (
+    ops.Recover,
+    ops.RecoverOrphans,
+    ops.FireSchedules,
+    step_ops.WakeRuns,
+    carry_ops.Relane,
+)
 
 
 class _Part(NamedTuple):

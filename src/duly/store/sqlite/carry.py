@@ -1,11 +1,12 @@
-"""Handing runs over to another engine."""
+"""Handing runs over to another engine, and back if their task has lost its carrier."""
 
 import json
 import sqlite3
 from typing import Any
 
 from duly.carrier import Message
-from duly.store.carry_ops import HandAgain, HandOver
+from duly.core.states import agreed_lanes
+from duly.store.carry_ops import HandAgain, HandOver, Relane
 from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "carry")
@@ -23,7 +24,7 @@ def hand_over(cursor: sqlite3.Cursor, op: HandOver, now: int) -> list[Message]:
         for row in cursor.execute(SQL["fresh"], where).fetchall():
             message = Message._make(row)
             cursor.execute(SQL["hand"], {"run_id": message.run_id})
-            cursor.execute(SQL["note"], place | {"run_id": message.run_id})
+            cursor.execute(SQL["note"], place | {"run_id": message.run_id, "task": message.task})
             messages.append(message)
     return messages
 
@@ -36,18 +37,48 @@ def hand_again(cursor: sqlite3.Cursor, op: HandAgain, now: int) -> int:
     )
 
 
+def relane(cursor: sqlite3.Cursor, op: Relane, now: int) -> int:
+    """Move ready runs to where their tasks run now."""
+    del now
+    agreed = agreed_lanes(cursor.execute(SQL["seen_to"]).fetchall())
+    present = {task for (task,) in cursor.execute(SQL["carried_tasks"]).fetchall()}
+    strayed = {task: lane for task, lane in agreed.ours.items() if task in present}
+    return _bring_back(cursor, strayed, op.limit) + _send_away(cursor, agreed.carried, op.limit)
+
+
+def _bring_back(cursor: sqlite3.Cursor, lanes: dict[str, str], limit: int) -> int:
+    moved = 0
+    for task, lane in lanes.items():
+        place = {"task": task, "limit": limit - moved}
+        for (run_id,) in cursor.execute(SQL["bring_back"], place).fetchall():
+            moved += cursor.execute(SQL["move"], {"run_id": run_id, "lane": lane}).rowcount
+            cursor.execute(SQL["forget"], {"run_id": run_id})
+    return moved
+
+
+def _send_away(cursor: sqlite3.Cursor, lanes: dict[str, str], limit: int) -> int:
+    moved = 0
+    heads = cursor.execute(SQL["own_lanes"]).fetchall() if lanes else []
+    tasks = json.dumps(list(lanes))
+    for queue, lane in heads:
+        place = {"queue": queue, "lane": lane, "tasks": tasks, "limit": limit}
+        for run_id, task in cursor.execute(SQL["send_away"], place).fetchall()[: limit - moved]:
+            where = {"run_id": run_id, "lane": lanes[task]}
+            moved += cursor.execute(SQL["move"], where).rowcount
+    return moved
+
+
 def _stale(cursor: sqlite3.Cursor, op: HandOver, now: int) -> list[Message]:
-    messages = []
-    rows = cursor.execute(SQL["stale"], {"now": now, "limit": op.limit}).fetchall()
-    for run_id, claim_number, task, queue, priority, times in rows:
-        place = {"run_id": run_id, "now": now, "after": op.stale}
-        if claim_number is None:
-            # It was claimed, or has ended.
-            cursor.execute(SQL["forget"], place)
-        elif task not in op.tasks:
-            cursor.execute(SQL["put_off"], place)
-        else:
+    messages: list[Message] = []
+    for task in op.tasks:
+        place = {"task": task, "now": now, "limit": op.limit - len(messages)}
+        rows = cursor.execute(SQL["stale"], place).fetchall()
+        for run_id, claim_number, queue, priority, times in rows:
+            if claim_number is None:
+                # It was claimed, or has ended.
+                cursor.execute(SQL["forget"], {"run_id": run_id})
+                continue
             after = min(op.stale * 2 ** min(times, 30), op.longest)
-            cursor.execute(SQL["note_again"], place | {"after": after})
+            cursor.execute(SQL["note_again"], {"run_id": run_id, "now": now, "after": after})
             messages.append(Message(run_id, claim_number, task, queue, priority))
     return messages

@@ -93,14 +93,14 @@ class SqliteInspector:
         """Return the runs of a worker that someone asked to cancel."""
         return [row[0] for row in self._query(SQL["cancel_requests"], {"worker_id": worker_id})]
 
-    def peek(self) -> Peek:
-        """Look whether there is something to do."""
-        (row,) = self._query(SQL["peek"], {})
-        ready, suspect, parked, due_at, look_at, awaits, carried, stale_at = row
+    def peek(self, carried: Sequence[str] = ()) -> Peek:
+        """Look whether there is something to do, for one who hands over these tasks."""
+        (row,) = self._query(SQL["peek"], {"carried": json.dumps(carried)})
+        ready, suspect, parked, due_at, look_at, awaits, waits, strayed, stale_at = row
         now = self.now()
         due, fire, stale = (None if at is None else at - now for at in (due_at, look_at, stale_at))
         flags = bool(ready), bool(suspect), bool(parked)
-        return Peek(*flags, due, fire, bool(awaits), bool(carried), stale)
+        return Peek(*flags, due, fire, bool(awaits), bool(waits), bool(strayed), stale)
 
     def list_schedules(self, which: ScheduleFilter) -> list[ScheduleRecord]:
         """Return schedules by name."""

@@ -136,5 +136,6 @@ def prune(cursor: sqlite3.Cursor, op: Prune, now: int) -> int:
     cursor.execute(PRUNE["drop_keys"], {"now": now, "limit": limit})
     cursor.execute(PRUNE["drop_firings"], {"before": before, "limit": limit})
     cursor.execute(PRUNE["drop_events"], {"before": before, "limit": limit})
+    cursor.execute(PRUNE["drop_marks"], {"before": before, "limit": limit})
     cursor.execute(PRUNE["drop_workers"], {"before": before})
     return len(rows)

@@ -60,6 +60,7 @@ SINGLE: dict[type, tuple[str, Verb]] = {
     step_ops.WakeRuns: ("operate", steps.wake),
     step_ops.RecheckWaits: ("operate", steps.recheck),
     step_ops.ResolveStep: ("operate", steps.resolve),
+    carry_ops.Relane: ("operate", carry.relane),
     carry_ops.HandOver: ("operate", carry.hand_over),
     carry_ops.HandAgain: ("operate", carry.hand_again),
     ops.Tick: ("operate", upkeep.tick),
@@ -105,6 +106,7 @@ ORDER = [
     guard_ops.EndLetter,
     ops.Tick,
     ops.Prune,
+    carry_ops.Relane,
     carry_ops.HandOver,
     carry_ops.HandAgain,
     ops.ClaimRuns,
@@ -141,6 +143,7 @@ WAKING_IF_FOUND = (
     ops.HandBackUnknown,
     ops.FireSchedules,
     step_ops.WakeRuns,
+    carry_ops.Relane,
 )
 
 

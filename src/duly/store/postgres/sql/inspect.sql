@@ -148,8 +148,13 @@ SELECT coalesce(
        (SELECT duly_microseconds(min(look_at)) FROM duly_schedules WHERE look_at IS NOT NULL)
        - duly_microseconds(duly_now()),
        EXISTS (SELECT 1 FROM duly_steps WHERE kind IN ('wait', 'gather') AND NOT done),
-       coalesce(bool_or(lane IN ('carried', 'carried-hold')), false),
-       (SELECT duly_microseconds(min(stale_at)) FROM duly_handed) - duly_microseconds(duly_now())
+       EXISTS (SELECT 1 FROM duly_carried_lanes
+                WHERE lane IN ('carried', 'carried-hold')
+                  AND task = ANY (%(carried)s::text[])),
+       EXISTS (SELECT 1 FROM duly_carried_lanes WHERE task <> ALL (%(carried)s::text[])),
+       (SELECT duly_microseconds(min((SELECT min(stale_at) FROM duly_handed
+                                       WHERE task = known.task)))
+          FROM unnest(%(carried)s::text[]) AS known(task)) - duly_microseconds(duly_now())
   FROM duly_ready_lanes
 
 -- :name now

@@ -51,6 +51,31 @@ WITH old AS MATERIALIZED (
 DELETE FROM duly_firings AS firing
  USING old WHERE firing.schedule = old.schedule AND firing.instant = old.instant
 
+-- :name drop_marks
+-- Of runs that are with another engine no more, and of tasks that nobody hands over. By tasks, so
+-- that a prune that finds nothing reads next to nothing.
+WITH RECURSIVE known(task) AS (
+    SELECT min(task) FROM duly_handed
+    UNION ALL
+    SELECT (SELECT min(task) FROM duly_handed WHERE task > known.task)
+      FROM known
+     WHERE known.task IS NOT NULL
+), old AS MATERIALIZED (
+    SELECT mark.run_id
+      FROM known
+     CROSS JOIN LATERAL (
+           SELECT run_id
+             FROM duly_handed AS mark
+            WHERE task = known.task
+              AND stale_at < duly_now() - %(older_than)s::bigint * interval '1 microsecond'
+              AND NOT EXISTS (SELECT 1 FROM duly_runs
+                               WHERE id = mark.run_id AND state <> 'running'
+                                 AND lane IN ('handed', 'handed-hold'))
+            LIMIT %(limit)s
+              FOR UPDATE SKIP LOCKED) AS mark
+)
+DELETE FROM duly_handed AS mark USING old WHERE mark.run_id = old.run_id
+
 -- :name drop_workers
 DELETE FROM duly_workers
  WHERE state <> 'live'

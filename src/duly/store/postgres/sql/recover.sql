@@ -61,10 +61,11 @@ SELECT id::text, claim_number, task, lane, attempt, retries_used, crashes, key I
 -- :name register
 -- Said again, it tells of tasks that were defined since; nobody comes back to life by it.
 INSERT INTO duly_workers
-    (id, state, host, pid, started_at, seen_at, lease_seconds, queues, tasks)
+    (id, state, host, pid, started_at, seen_at, lease_seconds, queues, tasks, lanes)
 VALUES (%(worker_id)s, 'live', %(host)s, %(pid)s, duly_now(), duly_now(), %(lease_seconds)s,
-        %(queues)s, %(tasks)s)
-    ON CONFLICT (id) DO UPDATE SET tasks = excluded.tasks, queues = excluded.queues
+        %(queues)s, %(tasks)s, %(lanes)s)
+    ON CONFLICT (id) DO UPDATE
+   SET tasks = excluded.tasks, lanes = excluded.lanes, queues = excluded.queues
  WHERE duly_workers.state = 'live'
 
 -- :name beat

@@ -18,15 +18,15 @@ UPDATE duly_runs SET lane = replace(lane, 'carried', 'handed')
  WHERE id = :run_id AND state = 'queued'
 
 -- :name note
-INSERT INTO duly_handed (run_id, times, stale_at) VALUES (:run_id, 1, :now + :stale)
+INSERT INTO duly_handed (run_id, task, times, stale_at) VALUES (:run_id, :task, 1, :now + :stale)
     ON CONFLICT (run_id) DO UPDATE SET times = 1, stale_at = excluded.stale_at
 
 -- :name stale
-SELECT handed.run_id, run.claim_number, run.task, run.queue, run.priority, handed.times
+SELECT handed.run_id, run.claim_number, run.queue, run.priority, handed.times
   FROM duly_handed AS handed
   LEFT JOIN duly_runs AS run
     ON run.id = handed.run_id AND run.state = 'queued' AND run.lane IN ('handed', 'handed-hold')
- WHERE handed.stale_at <= :now
+ WHERE handed.task = :task AND handed.stale_at <= :now
  ORDER BY handed.stale_at
  LIMIT :limit
 
@@ -44,3 +44,42 @@ UPDATE duly_handed SET stale_at = :now
 
 -- :name forget
 DELETE FROM duly_handed WHERE run_id = :run_id
+
+-- :name seen_to
+SELECT DISTINCT seen.key, seen.value
+  FROM duly_workers, json_each(duly_workers.lanes) AS seen
+ WHERE state = 'live'
+
+-- :name carried_tasks
+SELECT DISTINCT task FROM duly_carried_lanes
+
+-- :name bring_back
+SELECT id
+  FROM duly_runs INDEXED BY duly_runs_carried
+ WHERE state = 'queued' AND lane IN ('carried', 'carried-hold', 'handed', 'handed-hold')
+   AND task = :task
+ LIMIT :limit
+
+-- :name own_lanes
+SELECT queue, lane
+  FROM duly_ready_lanes
+ WHERE lane NOT IN ('carried', 'carried-hold', 'handed', 'handed-hold')
+
+-- :name send_away
+-- Looks where a claim would begin to walk, as parking does.
+SELECT id, task
+  FROM (SELECT id, task
+          FROM duly_runs INDEXED BY duly_runs_ready
+         WHERE state = 'queued' AND queue = :queue AND lane = :lane
+         ORDER BY priority DESC, due_at, id
+         LIMIT :limit)
+ WHERE task IN (SELECT value FROM json_each(:tasks))
+
+-- :name move
+-- Guard: only a run that nobody runs. A message about it, if it comes yet, claims nothing while it
+-- is ours. What was to be held after a crash stays so.
+UPDATE duly_runs
+   SET lane = CASE WHEN substr(lane, -5) = '-hold'
+                   THEN replace(:lane, '-hold', '') || '-hold'
+                   ELSE :lane END
+ WHERE id = :run_id AND state = 'queued'

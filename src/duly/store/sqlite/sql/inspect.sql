@@ -118,6 +118,11 @@ SELECT coalesce(
                        WHERE state = 'queued' AND expires_at IS NOT NULL)),
        (SELECT min(look_at) FROM duly_schedules WHERE look_at IS NOT NULL),
        EXISTS (SELECT 1 FROM duly_steps WHERE kind IN ('wait', 'gather') AND NOT done),
-       coalesce(max(lane IN ('carried', 'carried-hold')), 0),
-       (SELECT min(stale_at) FROM duly_handed)
+       EXISTS (SELECT 1 FROM duly_carried_lanes
+                WHERE lane IN ('carried', 'carried-hold')
+                  AND task IN (SELECT value FROM json_each(:carried))),
+       EXISTS (SELECT 1 FROM duly_carried_lanes
+                WHERE task NOT IN (SELECT value FROM json_each(:carried))),
+       (SELECT min((SELECT min(stale_at) FROM duly_handed WHERE task = known.value))
+          FROM json_each(:carried) AS known)
   FROM duly_ready_lanes

@@ -32,5 +32,24 @@ DELETE FROM duly_firings
  WHERE (schedule, instant) IN (SELECT schedule, instant FROM duly_firings
                                 WHERE fired_at < :before AND outcome <> 'waiting' LIMIT :limit)
 
+-- :name drop_marks
+-- Of runs that are with another engine no more, and of tasks that nobody hands over. By tasks, so
+-- that a prune that finds nothing reads next to nothing.
+WITH RECURSIVE known(task) AS (
+    SELECT min(task) FROM duly_handed
+    UNION ALL
+    SELECT (SELECT min(task) FROM duly_handed WHERE task > known.task)
+      FROM known
+     WHERE known.task IS NOT NULL
+)
+DELETE FROM duly_handed
+ WHERE run_id IN (SELECT mark.run_id
+                    FROM known
+                    JOIN duly_handed AS mark ON mark.task = known.task AND mark.stale_at < :before
+                   WHERE NOT EXISTS (SELECT 1 FROM duly_runs
+                                      WHERE id = mark.run_id AND state = 'queued'
+                                        AND lane IN ('handed', 'handed-hold'))
+                   LIMIT :limit)
+
 -- :name drop_workers
 DELETE FROM duly_workers WHERE state <> 'live' AND stopped_at < :before

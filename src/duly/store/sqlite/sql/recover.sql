@@ -22,7 +22,8 @@ SELECT id, claim_number, task, lane, attempt, retries_used, crashes, key IS NOT 
 -- :name register
 -- Said again, it tells of tasks that were defined since; nobody comes back to life by it.
 INSERT INTO duly_workers
-    (id, state, host, pid, started_at, seen_at, lease_seconds, queues, tasks)
-VALUES (:worker_id, 'live', :host, :pid, :now, :now, :lease_seconds, :queues, :tasks)
-    ON CONFLICT (id) DO UPDATE SET tasks = excluded.tasks, queues = excluded.queues
+    (id, state, host, pid, started_at, seen_at, lease_seconds, queues, tasks, lanes)
+VALUES (:worker_id, 'live', :host, :pid, :now, :now, :lease_seconds, :queues, :tasks, :lanes)
+    ON CONFLICT (id) DO UPDATE
+   SET tasks = excluded.tasks, lanes = excluded.lanes, queues = excluded.queues
  WHERE duly_workers.state = 'live'
