@@ -10,6 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
+from duly.context import RunConnection, current
 from duly.errors import BadOption
 from duly.store.protocol import A, Dialogue, Row, Statement
 
@@ -30,6 +31,8 @@ class _Adapter(NamedTuple):
 
 def converse(connection: Connection, dialogue: Dialogue[A]) -> A:
     """Lead the dialogue over a connection."""
+    if isinstance(connection, RunConnection):
+        connection = current().connection
     adapter = _adapter_of(connection)
     if adapter.is_async:
         raise BadOption(

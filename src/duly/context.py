@@ -262,6 +262,9 @@ class RunConnection:
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the driver has
         return getattr(current().connection, name)
 
+    def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401
+        setattr(current().connection, name, value)
+
 
 CONNECTION = RunConnection()
 """The default of such a parameter, so that calls need not, and cannot, give it."""

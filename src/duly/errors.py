@@ -10,7 +10,7 @@
     ├── LockBusy, LockLost
     ├── RunFailed, RunInterrupted, RunCancelled     raised by `run.result()`
     ├── Busy, LetterNotFound            raised by the guard
-    ├── ClaimLost, TransactionTooLong, WouldBlockItself
+    ├── ClaimLost, TransactionTooLong, TransactionEnded, WouldBlockItself
     ├── LifespanNotStarted              raised inside web applications
     └── StoreError
         └── StoreUnavailable, StoreReadOnly, StoreFull, StoreRefused, SchemaMismatch
@@ -258,6 +258,10 @@ class ClaimLost(DulyError):
 
 class TransactionTooLong(DulyError):
     """A body's transaction was open for longer than allowed, and was rolled back."""
+
+
+class TransactionEnded(DulyError):
+    """A body's transaction has ended: with its run, or because the body ended it by itself."""
 
 
 class WouldBlockItself(DulyError):

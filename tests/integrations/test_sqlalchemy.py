@@ -119,3 +119,36 @@ def test_it_belongs_to_tasks_with_a_transaction(app):
     app.worker().drain(timeout=20)
 
     run.result(timeout=5)
+
+
+def test_a_text_that_would_end_the_transaction_is_refused_in_a_session_too(app, engine):
+    @app.task(transaction=True)
+    def pay() -> None:
+        with run_session() as session:
+            session.add(Payment(run="never"))
+            session.flush()
+            session.execute(sqlalchemy.text("/* so */ commit"))
+
+    run = pay.enqueue()
+    app.worker().drain(timeout=20)
+
+    assert "BadOption" in (run.refresh().record.error or "")
+    assert payments(engine) == []
+
+
+@pytest.mark.stores("postgres")
+def test_sessions_of_two_runs_share_one_connection_one_after_the_other(app):
+    served = []
+
+    @app.task(transaction=True)
+    def pay() -> None:
+        with run_session() as session:
+            session.add(Payment(run=current().run_id))
+            served.append(session.scalar(sqlalchemy.text("SELECT pg_backend_pid()")))
+
+    for _ in range(2):
+        pay.enqueue()
+    app.worker(concurrency=1).drain(timeout=20)
+
+    assert len(served) == 2
+    assert len(set(served)) == 1

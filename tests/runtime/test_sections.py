@@ -6,11 +6,14 @@ from contextlib import suppress
 from io import StringIO
 from time import sleep as pause
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from psycopg.rows import dict_row
 
-from duly import BadOption, Duly, Retry, current, wait_for
+from duly import CONNECTION, BadOption, Duly, Retry, RunConnection, current, wait_for
 from duly.context import RunContext
+from duly.errors import TransactionEnded
 from duly.runtime.runners.process_child import PipePort
 from tests.runtime.ledger import rows, write
 from tests.servers.processes import wait_until
@@ -67,6 +70,27 @@ class TestJoining:
         assert run.result(timeout=5) == [True, False]
         assert rows(tables) == [(run.id, 2)]
         assert waiter.result(timeout=5) == 2
+
+    @pytest.mark.stores("postgres")  # That of SQLite has no such setting.
+    def test_what_is_set_on_an_annotated_parameter_is_set_on_this_runs_connection(
+        self, app, tables
+    ):
+        @app.task
+        def other() -> None: ...
+
+        @app.task(transaction=True)
+        def pay(connection: RunConnection = CONNECTION) -> int:
+            connection.row_factory = dict_row
+            other.using(connection=connection).enqueue()
+            return connection.execute("SELECT 7 AS seven").fetchone()["seven"]
+
+        run = pay.enqueue()
+        app.worker().drain(timeout=30)
+
+        assert run.result(timeout=5) == 7
+        assert vars(CONNECTION) == {}
+        assert len(app.runs.list(task=other)) == 1
+        assert rows(tables) == []
 
     @pytest.mark.usefixtures("tables")
     def test_nobody_sees_them_before(self, app):
@@ -308,6 +332,53 @@ class TestHostileBodies:
 
         assert [run.refresh().state for run in runs] == ["failed"] * 3
         assert rows(tables) == []
+
+    @pytest.mark.parametrize("text", ["COMMIT", "rollback", "/* so */ COMMIT"])
+    def test_nor_is_it_as_a_text(self, app, tables, text):
+        @app.task(transaction=True)
+        def pay(connection: RunConnection = CONNECTION) -> None:
+            write()
+            connection.execute(text)
+
+        run = pay.enqueue()
+        app.worker().drain(timeout=30)
+
+        assert "BadOption: " in (run.refresh().record.error or "")
+        assert "ends with its run" in (run.record.error or "")
+        assert rows(tables) == []
+
+    @pytest.mark.stores("postgres")
+    @pytest.mark.parametrize("text", [b"COMMIT", b"ROLLBACK AND CHAIN"])
+    def test_a_body_that_ends_it_all_the_same_has_not_succeeded(self, app, tables, text):
+        @app.task(transaction=True)
+        def pay() -> None:
+            write()
+            current().connection.pgconn.exec_(text)
+
+        run = pay.enqueue()
+        app.worker().drain(timeout=30)
+
+        assert run.refresh().state == "failed"
+        assert "TransactionEnded" in (run.record.error or "")
+        assert rows(tables) == ([(run.id, 1)] if text == b"COMMIT" else [])
+
+    def test_a_connection_that_got_out_of_its_body_writes_nowhere(self, app, tables):
+        kept: list[Any] = []
+
+        @app.task(transaction=True)
+        def pay() -> None:
+            write()
+            if kept:
+                with pytest.raises(TransactionEnded):
+                    kept[0].execute("INSERT INTO ledger VALUES ('late', 0)")
+            kept.append(current().connection)
+
+        runs = [pay.enqueue() for _ in range(2)]
+        app.worker(concurrency=1).drain(timeout=30)
+
+        with pytest.raises(TransactionEnded):
+            kept[1].execute("INSERT INTO ledger VALUES ('late', 0)")
+        assert rows(tables) == [(run.id, 1) for run in runs]
 
     @pytest.mark.usefixtures("tables")
     def test_a_block_within_a_block_is_refused(self, app):

@@ -1,5 +1,6 @@
 """Group commit: one caller writes at once, many share, nobody waits for who is gone."""
 
+import functools
 import itertools
 import os
 import random
@@ -11,8 +12,9 @@ import pytest
 
 from duly.errors import StoreError, StoreUnavailable
 from duly.store import committer as committer_module
-from duly.store.committer import Committer
+from duly.store.committer import Committer, _Request
 from tests.servers.processes import wait_until
+from tests.striking import Strike
 
 TIMEOUT = 20.0
 WEDGED = 1.0
@@ -110,7 +112,7 @@ def committer(writer):
     """A committer over that transaction."""
     committer = Committer(writer, name=f"committer-{next(NUMBERS)}")
     yield committer
-    if not committer._busy:  # One that a test has shown to be wedged cannot be closed.
+    if committer._leader is None:  # One that a test has shown to be wedged cannot be closed.
         committer.close()
 
 
@@ -415,10 +417,11 @@ def both_wait(committer):
 def test_a_follower_that_gives_up_as_its_turn_comes_passes_it_on(committer, writer):
     with busy(committer, writer) as leader:
         # A caller whose wait was interrupted: it stands in line, and nobody listens any more.
-        request = committer._queue(["a"], None)
+        request = _Request(["a"], None)
+        committer._queue(request)
         # The moment in question: the leader has seen who is next and has not told it yet.
         committer._mutex = AfterHandOver(
-            committer._mutex, leader, lambda: committer._give_up(request)
+            committer._mutex, leader, lambda: committer._make_up_for(request)
         )
 
     leader.result()
@@ -524,7 +527,7 @@ def test_closing_while_callers_wait_comes_to_an_end(committer, writer):
 
 
 def test_every_call_of_many_threads_is_written_once_and_answered_rightly(committer, writer):
-    count = round(150 * SCALE)
+    count = round(300 * SCALE)
     for bad in range(0, 8 * count, 97):
         writer.refused[bad] = ValueError(bad)
 
@@ -560,3 +563,94 @@ def test_a_lone_caller_that_is_interrupted_leaves_the_line_to_others(committer, 
     committer._write = write
 
     assert committer.apply(["b"]) == ["b done"]
+
+
+# -- struck from outside --
+
+
+@pytest.mark.parametrize("place", ["first", "following"])
+def test_a_caller_that_is_struck_at_any_instruction_leaves_nobody_waiting(place, monkeypatch):
+    monkeypatch.setattr(committer_module, "_LOOK_SECONDS", 0.02, raising=False)
+    for number in itertools.count():
+        strike = Strike(number, "duly/store/committer.py")
+        told = _struck_once(strike, place)
+        if not strike.has_struck:
+            break
+        for answers in told:
+            assert isinstance(answers, StoreUnavailable) or answers[0].endswith(" done")
+    assert number > 10
+
+
+def _struck_once(strike, place):
+    """Strike one of several callers; return what the others are told."""
+    others: list[Caller] = []
+    written: list[str] = []
+    gate = "mine" if place == "first" else "gate"
+
+    def write(ops):
+        if ops[0] == gate:
+            if place == "following":
+                mine.start()
+                wait_until(
+                    lambda: len(committer._waiting) == 1 or not mine.is_alive(),
+                    seconds=TIMEOUT,
+                    what="its place in the line",
+                )
+            others.extend(Caller(committer, f"behind {number}") for number in range(2))
+            wait_until(lambda: len(committer._waiting) >= 2, seconds=TIMEOUT, what="the line")
+        written.extend(ops)
+        return [f"{op} done" for op in ops]
+
+    committer = Committer(write, name="struck")
+    act = functools.partial(committer.apply, ["mine"])
+    mine = threading.Thread(target=strike.call, args=(act,), daemon=True)
+    if place == "first":
+        mine.start()
+    else:
+        assert Caller(committer, gate).result() == ["gate done"]
+    mine.join(TIMEOUT)
+    assert not mine.is_alive(), "the struck caller is wedged"
+    told = [other.result(WEDGED) for other in others]
+    assert Caller(committer, "last").result(WEDGED) == ["last done"]
+    assert len(written) == len(set(written))
+    committer.close()
+    return told
+
+
+@pytest.mark.parametrize("moment", ["before it leads", "while it leads", "as it hands over"])
+def test_a_leader_that_cannot_even_say_goodbye_is_made_up_for(
+    committer, writer, moment, monkeypatch
+):
+    """As if a second exception struck in the midst of what the first one made it do."""
+    monkeypatch.setattr(committer_module, "_LOOK_SECONDS", 0.02)
+    make_up_for, lead = committer._make_up_for, committer._lead
+
+    def struck(*_):
+        raise KeyboardInterrupt
+
+    def struck_again(request):
+        if request.ops == ["a"] and threading.current_thread() is leader:
+            raise KeyboardInterrupt
+        make_up_for(request)
+
+    def lead_and_be_struck(request):
+        if request.ops == ["a"]:
+            if moment == "while it leads":
+                committer._take(request)
+                request.is_writing = True
+            raise KeyboardInterrupt
+        lead(request)
+
+    leader = None
+    with busy(committer, writer):
+        leader, follower = gather(committer, ["a"], ["b"])
+        monkeypatch.setattr(committer, "_make_up_for", struck_again)
+        if moment == "as it hands over":
+            writer.refused["a"] = KeyboardInterrupt()
+        else:
+            monkeypatch.setattr(committer, "_lead", lead_and_be_struck)
+
+    assert isinstance(leader.result(WEDGED), KeyboardInterrupt)
+    told = follower.result(WEDGED)
+    assert told == ["b done"] if moment == "before it leads" else isinstance(told, StoreError)
+    assert Caller(committer, "c").result(WEDGED) == ["c done"]

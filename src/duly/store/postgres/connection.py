@@ -60,7 +60,8 @@ SELECT set_config(name, setting, true)
 """
 _SET_BEFORE_SETTLING = """
 SELECT set_config('synchronous_commit', %(durable)s, true),
-       set_config('idle_in_transaction_session_timeout', %(frozen)s, true)
+       set_config('idle_in_transaction_session_timeout', %(frozen)s, true),
+       pg_current_xact_id()::text
 """
 _END_SESSION = """
 SELECT pg_terminate_backend(pid, %(milliseconds)s)
@@ -79,8 +80,6 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
     pid = 0
     started: str = ""
     """With the pid, tells this backend from every other one, before or after."""
-    is_lent = False
-    """Whether it is in the hands of a body, whose writes end with its run."""
     _settings: Mapping[str, str] = {}
     _readable: select.poll
     _lone: Prepared
@@ -120,24 +119,6 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
             names, values = texts(self._settings), texts(self._settings.values())
             self.tell(_SET_LOCAL, {"names": names, "values": values})
 
-    def commit(self) -> None:
-        """Commit, unless a body asks: its writes end with its run."""
-        if self.is_lent:
-            raise StoreError(
-                "a body cannot commit by itself: what it writes is committed with its run; "
-                "for a savepoint use connection.transaction()"
-            )
-        super().commit()
-
-    def rollback(self) -> None:
-        """Roll back, unless a body asks: it could then commit other things before its run ends."""
-        if self.is_lent:
-            raise StoreError(
-                "a body cannot roll back by itself: raise an exception, which undoes all that it "
-                "wrote; for a part of it use connection.transaction()"
-            )
-        super().rollback()
-
     def forget(self) -> None:
         """Undo what a body has set, locked, listens to or keeps: it is not the next one's."""
         if not self.pooled:
@@ -153,10 +134,21 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         """Run a statement whose answer nobody needs."""
         self._deaf.execute(sql, parameters)
 
-    def prepare_to_settle(self) -> None:
-        """Make the open transaction's commit durable, and end it if it never comes."""
+    def begin_to_lend(self) -> str:
+        """Open a transaction for a body; return its number, by which it is known again."""
+        cursor = self.execute("BEGIN; SELECT pg_current_xact_id()::text")
+        cursor.nextset()
+        ((number,),) = cursor.fetchall()
+        return str(number)
+
+    def prepare_to_settle(self) -> str:
+        """Make the open transaction's commit durable, and end it if it never comes.
+
+        Return the number of the transaction that is open.
+        """
         settings = {"durable": self._settings["synchronous_commit"], "frozen": FROZEN}
-        self.execute(_SET_BEFORE_SETTLING, settings)
+        ((_, _, number),) = self.execute(_SET_BEFORE_SETTLING, settings).fetchall()
+        return str(number)
 
     def execute_alone(self, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Run one statement as a transaction of its own, in one round trip."""

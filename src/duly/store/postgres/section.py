@@ -3,25 +3,35 @@
 import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
+from sys import getrefcount
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg.rows import tuple_row
+from psycopg.pq import PipelineStatus, TransactionStatus
 
 from duly import faultpoints
-from duly.errors import StoreError, StoreUnavailable, TransactionTooLong
+from duly.errors import StoreError, StoreUnavailable, TransactionEnded, TransactionTooLong
 from duly.limits import POSTGRES_SECTION_SECONDS
 from duly.shield import shielded
+from duly.store.lent import IS_OVER
 from duly.store.ops import Settle, Settled
 from duly.store.postgres.address import Address
 from duly.store.postgres.connection import Session, connect, end_session
 from duly.store.postgres.failures import is_fatal, translated
 from duly.store.postgres.lending import Sessions
+from duly.store.postgres.lent import ENDED_BY_ITS_BODY, LentConnection
 from duly.store.postgres.settle import SQL, is_recorded, place_of, settle
 from duly.store.postgres.steps import end, has_ended
 from duly.store.step_ops import EndStep
 
 T = TypeVar("T")
+
+_OPEN = {TransactionStatus.INTRANS, TransactionStatus.INERROR}
+_HALF_DONE = (
+    "a statement, a stream of rows, a COPY or a pipeline of this run's connection was still under "
+    "way when its body ended, so nothing was committed; end them, and the threads that use them, "
+    "before the body ends"
+)
 
 
 class PostgresSection:
@@ -31,7 +41,7 @@ class PostgresSection:
         self._address = address
         self._sessions = sessions
         self._seconds = POSTGRES_SECTION_SECONDS if seconds is None else seconds
-        self._session: Session | None = None
+        self._open: _Open | None = None
         self._timer: threading.Timer | None = None
         self._ending = threading.Lock()
         """Held by whoever ends it: the body's thread or the timer's."""
@@ -39,42 +49,12 @@ class PostgresSection:
         """Why it was rolled back, if it was for that."""
 
     @property
-    def connection(self) -> Session:
+    def connection(self) -> LentConnection:
         """The connection whose writes commit with the run, or not at all."""
-        if self.too_long is not None:
-            raise self.too_long
-        if self._session is None:
-            with shielded():
-                self._open()
-        assert self._session is not None  # noqa: S101 - for the type checker
-        return self._session
-
-    def _open(self) -> None:
-        session = self._sessions.borrow()
-        try:
-            session.autocommit = False
-            # Begun here, lest a `connection.transaction()` of the body begin it and commit.
-            session.execute("SELECT 1")
-        except BaseException as error:
-            # A timeout may strike here too; what was borrowed goes back whatever happens.
-            session.close()
-            self._sessions.give_back(session)
-            if isinstance(error, psycopg.Error):
-                raise translated(error, self._address) from error
-            raise
-        session.is_lent = True
-        self._session = session
-        self._timer = threading.Timer(self._seconds, self._expire)
-        self._timer.daemon = True
-        self._timer.start()
+        return self._opened().lent
 
     def settle_and_commit(self, op: Settle) -> Settled:
         """Write the completion, fenced, and commit all; a lost claim rolls all back."""
-
-        def write(session: Session) -> Settled:
-            session.prepare_to_settle()
-            (answer,) = settle(session, [op])
-            return answer
 
         def was_written(session: Session) -> bool:
             rows: list[tuple[Any, ...]] = session.execute(
@@ -82,7 +62,9 @@ class PostgresSection:
             ).fetchall()
             return is_recorded(op, rows[0])
 
-        return self._commit_with(write, _is_settled, op.run_id, was_written)
+        return self._commit_with(
+            lambda session: settle(session, [op])[0], _is_settled, op.run_id, was_written
+        )
 
     def record_and_commit(self, op: EndStep) -> bool:
         """Write down what a step came to, and end the transaction with it."""
@@ -95,11 +77,54 @@ class PostgresSection:
 
     def record(self, op: EndStep) -> bool:
         """Write down what a step came to, as a part of the transaction."""
-        session = self.connection
+        opened = self._opened()
         try:
-            return end(session, op)
+            with opened.lent.lent_back():
+                return end(opened.session, op)
         except psycopg.Error as error:
             raise self._worded(error) from error
+
+    def rollback(self) -> None:
+        """Undo what is not committed and give the connection back."""
+        with shielded():
+            self._take_back()
+            with self._ending:
+                self._close()
+
+    def _opened(self) -> "_Open":
+        if self.too_long is not None:
+            raise self.too_long
+        if self._open is None:
+            with shielded():
+                self._open = self._begin()
+                self._timer = threading.Timer(self._seconds, self._expire)
+                self._timer.daemon = True
+                self._timer.start()
+        return self._open
+
+    def _begin(self) -> "_Open":
+        session = self._sessions.borrow()
+        try:
+            references = getrefcount(session.pgconn)
+            # Begun here, lest a `connection.transaction()` of the body begin it and commit.
+            number = session.begin_to_lend()
+            return _Open(session, LentConnection(session), number, references)
+        except BaseException as error:
+            # A timeout may strike here too; what was borrowed goes back whatever happens.
+            session.close()
+            self._sessions.give_back(session)
+            if isinstance(error, psycopg.Error):
+                raise translated(error, self._address) from error
+            raise
+
+    def _take_back(self) -> None:
+        """Have the connection for this thread alone; a call that is under way ends first.
+
+        Nobody waits for that with `_ending` in hand, since it may be the timer that ends the call.
+        """
+        opened = self._open
+        if opened is not None:
+            opened.lent.retire(TransactionEnded(IS_OVER))
 
     def _commit_with(
         self,
@@ -108,39 +133,39 @@ class PostgresSection:
         run_id: str,
         was_written: Callable[[Session], bool],
     ) -> T:
-        with shielded(), self._ending:
-            try:
-                session = self.connection
-                faultpoints.hit("transaction.before_settle")
-                session.is_lent = False
-                _restore(session)
-                answer = write(session)
-                if is_done(answer):
-                    faultpoints.hit("transaction.before_commit")
-                    self._commit(session, run_id, was_written)
-                    faultpoints.hit("transaction.after_commit")
-            except psycopg.Error as error:
-                raise self._worded(error) from error
-            finally:
-                self._close()
+        with shielded():
+            self._take_back()
+            with self._ending:
+                try:
+                    opened = self._opened()
+                    session = opened.session
+                    faultpoints.hit("transaction.before_settle")
+                    opened.check()
+                    answer = write(session)
+                    if is_done(answer):
+                        faultpoints.hit("transaction.before_commit")
+                        self._commit(session, run_id, was_written)
+                        opened.is_committed = True
+                        faultpoints.hit("transaction.after_commit")
+                except psycopg.Error as error:
+                    raise self._worded(error) from error
+                finally:
+                    self._close()
         return answer
-
-    def rollback(self) -> None:
-        """Undo what is not committed and give the connection back."""
-        with shielded(), self._ending:
-            self._close()
 
     def _expire(self) -> None:
         """End the backend in the midst of the body, from the timer's thread."""
         with self._ending:
-            session = self._session
-            if session is None:
+            opened = self._open
+            if opened is None:
                 return
+            session = opened.session
             self.too_long = TransactionTooLong(
                 f"a transaction on {self._address.shown_url} was open for longer than "
                 f"{self._seconds:g} s and was rolled back; do what takes time before it, or set "
                 f"transaction_limit="
             )
+            opened.lent.condemn(self.too_long)
             with suppress(StoreError, psycopg.Error):
                 if session.pooled:
                     # The backend may by now serve others; the rollback comes with the body's end.
@@ -150,18 +175,18 @@ class PostgresSection:
                     end_session(other, session, self._address)
 
     def _close(self) -> None:
-        session, self._session = self._session, None
-        if session is None:
+        opened, self._open = self._open, None
+        if opened is None:
             return
         if self._timer is not None:
             self._timer.cancel()
-        session.is_lent = False
+        session = opened.session
         try:
-            if not session.closed:
+            if opened.is_whole:
                 session.rollback()
-                session.autocommit = True
-                _restore(session)
                 session.forget()
+            else:
+                session.close()
         except psycopg.Error:
             session.close()
         finally:
@@ -197,10 +222,40 @@ class PostgresSection:
         return translated(error, self._address)
 
 
-def _restore(session: Session) -> None:
-    """Undo what the body may have set for its own convenience."""
-    session.row_factory = tuple_row
-    session.cursor_factory = psycopg.Cursor
+class _Open:
+    """A transaction that is lent to a body."""
+
+    def __init__(
+        self, session: Session, lent: LentConnection, number: str, references: int
+    ) -> None:
+        self.session = session
+        self.lent = lent
+        self._number = number
+        self._references = references
+        self.is_committed = False
+
+    def check(self) -> None:
+        """Refuse to end any other transaction than the one that was lent, or one half way."""
+        status = self.session.info.transaction_status
+        is_piping = self.session.pgconn.pipeline_status != PipelineStatus.OFF
+        if status == TransactionStatus.ACTIVE or is_piping:
+            raise TransactionEnded(_HALF_DONE)
+        # A broken connection is a matter of the driver's, which says so.
+        is_gone = status == TransactionStatus.IDLE
+        if is_gone or self.session.prepare_to_settle() != self._number:
+            self.session.close()
+            raise TransactionEnded(ENDED_BY_ITS_BODY)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the connection can serve others: it is as it should be, and nobody has a hold.
+
+        A cursor, or libpq's own connection, that outlives the body could write into the
+        transaction of another run.
+        """
+        status = self.session.info.transaction_status
+        wanted = {TransactionStatus.IDLE} if self.is_committed else _OPEN
+        return status in wanted and getrefcount(self.session.pgconn) <= self._references
 
 
 def _is_settled(answer: Settled) -> bool:

@@ -13,7 +13,8 @@ from contextlib import suppress
 from typing import Any
 from weakref import ref
 
-from duly.errors import BadOption, TransactionTooLong
+from duly.errors import BadOption, TransactionEnded, TransactionTooLong
+from duly.store.lent import ENDS_WITH_ITS_RUN, IS_OVER
 
 _PATIENCE = 0.002
 _TRIES = 1_000
@@ -29,7 +30,10 @@ class LentCursor(sqlite3.Cursor):
         """Execute a statement."""
         with self.connection.using:
             self.connection.check()
-            super().execute(sql, parameters)
+            try:
+                super().execute(sql, parameters)
+            except sqlite3.DatabaseError as error:
+                raise self.connection.refusal_of(error) from error.__cause__
             return self
 
     def executemany(self, sql: str, rows: Iterable[Any], /) -> "LentCursor":
@@ -41,7 +45,7 @@ class LentCursor(sqlite3.Cursor):
 
     def executescript(self, _script: str, /) -> "LentCursor":
         """Refuse: it commits first."""
-        raise BadOption(_ENDS_WITH_ITS_RUN)
+        raise BadOption(ENDS_WITH_ITS_RUN)
 
     def fetchone(self) -> Any:  # noqa: ANN401 - a row
         """Return the next row."""
@@ -83,22 +87,33 @@ class LentConnection(sqlite3.Connection):
         """Why it can no longer be used."""
         self._ender: int | None = None
         self._has_ended = False
+        self._is_closed = False
+        self._refused = False
+        """Whether the guard has just refused a statement."""
         self._cursors: list[ref[LentCursor]] = []
         """Plain references: a callback of theirs could swallow an exception that strikes there."""
         self.set_authorizer(self._guard)
 
     def check(self) -> None:
-        """Say that it was taken away, if so."""
+        """Say that it was taken away, or that its transaction has ended, if so."""
         if self.taken_away is not None and self._ender != threading.get_ident():
             raise self.taken_away
+        if self._is_closed:
+            raise TransactionEnded(IS_OVER)
 
     def check_time(self) -> None:
         """Say that its time is over, if so, to whoever asks."""
         if self.taken_away is not None:
             raise self.taken_away
 
+    def refusal_of(self, error: sqlite3.Error) -> Exception:
+        """Return what to raise for an error: our own, if it is the guard that refused."""
+        refused, self._refused = self._refused, False
+        return BadOption(ENDS_WITH_ITS_RUN) if refused else error
+
     def cursor(self, factory: Any = LentCursor) -> Any:  # noqa: ANN401 - as the driver has it
         """Return a cursor."""
+        self.check()
         cursor = super().cursor(factory)
         if isinstance(cursor, LentCursor):
             if len(self._cursors) > _KNOWN_CURSORS:
@@ -120,19 +135,19 @@ class LentConnection(sqlite3.Connection):
 
     def executescript(self, _script: str, /) -> LentCursor:
         """Refuse: it commits first."""
-        raise BadOption(_ENDS_WITH_ITS_RUN)
+        raise BadOption(ENDS_WITH_ITS_RUN)
 
     def commit(self) -> None:
         """Refuse."""
-        raise BadOption(_ENDS_WITH_ITS_RUN)
+        raise BadOption(ENDS_WITH_ITS_RUN)
 
     def rollback(self) -> None:
         """Refuse."""
-        raise BadOption(_ENDS_WITH_ITS_RUN)
+        raise BadOption(ENDS_WITH_ITS_RUN)
 
     def close(self) -> None:
         """Refuse."""
-        raise BadOption(_ENDS_WITH_ITS_RUN)
+        raise BadOption(ENDS_WITH_ITS_RUN)
 
     # -- for who lends it --
 
@@ -177,16 +192,12 @@ class LentConnection(sqlite3.Connection):
                 break
             with suppress(sqlite3.OperationalError):
                 self.execute("ROLLBACK")
+        self._is_closed = True
         super().close()
 
     def _guard(self, action: int, *_what: str | None) -> int:
         """Refuse the body a COMMIT or ROLLBACK of its own."""
         if action != sqlite3.SQLITE_TRANSACTION or self._ender == threading.get_ident():
             return sqlite3.SQLITE_OK
+        self._refused = True
         return sqlite3.SQLITE_DENY
-
-
-_ENDS_WITH_ITS_RUN = (
-    "this connection's transaction ends with its run: neither commit it, nor roll it back, nor "
-    "close it; raise an exception to undo what it wrote"
-)
