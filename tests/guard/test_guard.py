@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import gc
 import threading
+from collections.abc import Callable
 from contextlib import closing
 
 import pytest
@@ -316,7 +317,7 @@ class TestAsync:
     def test_of_many_coroutines_one_runs_the_body(self, guard):
         ran = []
 
-        @guard.idempotent(wait=20)
+        @guard.idempotent(name="charge", wait=20)
         async def charge(order_id: int) -> str:
             ran.append(order_id)
             await asyncio.sleep(0.1)
@@ -342,7 +343,7 @@ class TestIdempotent:
     def test_equal_calls_run_once_and_give_one_result(self, guard):
         ran = []
 
-        @guard.idempotent
+        @guard.idempotent(name="charge")
         def charge(order_id: int, currency: str = "EUR") -> Receipt:
             ran.append(order_id)
             return Receipt(f"ch_{order_id}")
@@ -353,7 +354,7 @@ class TestIdempotent:
         assert ran == [1, 2]
 
     def test_a_key_of_ones_own_and_other_arguments_is_a_conflict(self, guard):
-        @guard.idempotent(key=lambda order_id, **_: f"order:{order_id}")
+        @guard.idempotent(name="charge", key=lambda order_id, **_: f"order:{order_id}")
         def charge(order_id: int, *, cents: int) -> int:
             return cents
 
@@ -374,18 +375,18 @@ class TestIdempotent:
         assert (one(1), other(1)) == ("one", "other")
 
     def test_two_functions_with_one_key_do_not_meet(self, guard):
-        @guard.idempotent(key=lambda order_id: f"order:{order_id}")
+        @guard.idempotent(name="charge", key=lambda order_id: f"order:{order_id}")
         def charge(order_id: int) -> str:
             return "charged"
 
-        @guard.idempotent(key=lambda order_id: f"order:{order_id}")
+        @guard.idempotent(name="ship", key=lambda order_id: f"order:{order_id}")
         def ship(order_id: int) -> str:
             return "shipped"
 
         assert (charge(1), ship(1)) == ("charged", "shipped")
 
     def test_arguments_that_cannot_be_stored_do_with_a_key(self, guard):
-        @guard.idempotent(key=lambda order_id, _: str(order_id))
+        @guard.idempotent(name="charge", key=lambda order_id, _: str(order_id))
         def charge(order_id: int, session: object) -> int:
             return order_id
 
@@ -394,7 +395,7 @@ class TestIdempotent:
     def test_one_that_fails_may_be_called_again(self, guard):
         tries = []
 
-        @guard.idempotent
+        @guard.idempotent(name="charge")
         def charge(order_id: int) -> str:
             tries.append(order_id)
             if len(tries) == 1:
@@ -408,7 +409,7 @@ class TestIdempotent:
     def test_a_call_can_be_made_to_run_again(self, guard):
         ran = []
 
-        @guard.idempotent
+        @guard.idempotent(name="charge")
         def charge(order_id: int) -> None:
             ran.append(order_id)
 
@@ -425,6 +426,21 @@ class TestIdempotent:
 
         with pytest.raises(BadOption, match="generator"):
             guard.idempotent(numbers)
+
+    def test_functions_that_share_a_name_by_birth_need_one_of_their_own(self, guard):
+        def make(currency: str) -> Callable[[int], str]:
+            def charge(order_id: int) -> str:
+                return f"{order_id} {currency}"
+
+            return charge
+
+        for function in (make("EUR"), lambda order_id: order_id):
+            with pytest.raises(BadOption, match="name="):
+                guard.idempotent(function)
+        euros = guard.idempotent(name="euros")(make("EUR"))
+        dollars = guard.idempotent(name="dollars")(make("USD"))
+
+        assert (euros(1), dollars(1)) == ("1 EUR", "1 USD")
 
 
 class TestOperating:
