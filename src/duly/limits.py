@@ -52,6 +52,10 @@ GUARD_KEY_BYTES = 512
 HTTP_KEY_CHARACTERS = 255
 HTTP_BODY_BYTES = 1024 * 1024
 LETTER_TTL_SECONDS = 30 * 86_400
+LETTER_LEASE_SECONDS = 60.0
+"""How long a letter stays with somebody who died while sending it again."""
+REPLAY_FAILURES = 3
+"""After so many letters in a row that the engine did not take, it is taken to be away."""
 RESERVATION_SECONDS = 3600.0
 FORGET_BATCH = 4
 """How many keys whose time is over go with each that ends, so that they cannot pile up."""

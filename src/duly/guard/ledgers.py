@@ -6,12 +6,15 @@ from duly.errors import StoreRefused
 from duly.store.opening import open_store
 from duly.store.protocol import Ledger
 
-_REDIS = ("redis", "rediss", "unix")
+
+def is_redis(url: str) -> bool:
+    """Say whether an address is that of a Redis, which has keys and letters and no runs."""
+    return url.partition("://")[0] in {"redis", "rediss", "unix"}
 
 
 def open_ledger(url: str) -> Ledger:
     """Open the ledger at an address: a store, or a Redis."""
-    if url.partition("://")[0] not in _REDIS:
+    if not is_redis(url):
         return open_store(url)
     if util.find_spec("redis") is None:
         raise StoreRefused("Redis needs redis-py; install it with: pip install 'duly[redis]'")

@@ -10,8 +10,8 @@ from duly.core.payload import CallCodec
 from duly.errors import BadArguments, DulyError, PayloadError
 from duly.guard.claim import GuardClaim
 from duly.guard.letters import Draft
-from duly.integrations.celery.app import ENGINE
-from duly.runtime.attempt import error_text
+from duly.integrations.celery.app import ENGINE, name_of
+from duly.runtime.attempt import error_text, fingerprint
 
 if TYPE_CHECKING:
     from duly.integrations.celery.task import IdempotentTask
@@ -65,8 +65,10 @@ def send_to_dlq(payload: object = None) -> str:  # noqa: ARG001 - the message it
     return execution.letter_id
 
 
-def keep(execution: Execution, cause: str, error: BaseException | None) -> str:
-    """Write the dead letter of a body that ran or was about to."""
+def keep(
+    execution: Execution, cause: str, error: BaseException | None, *, began: bool = True
+) -> str:
+    """Write the dead letter of a body that ran, or was not begun once more."""
     task, claim = execution.task, execution.claim
     return write(
         task,
@@ -75,7 +77,7 @@ def keep(execution: Execution, cause: str, error: BaseException | None) -> str:
         cause=cause,
         error=error,
         key=claim.key,
-        attempts=claim.attempts,
+        attempts=claim.attempts if began else claim.attempts - 1,
     )
 
 
@@ -106,6 +108,8 @@ def write(
         key=key,
         queue=route.get("routing_key"),
         options=json.dumps(options),
+        application=name_of(task.app),
+        fingerprint=fingerprint(cause, "") if text is None else text.fingerprint,
     )
     return task.used_guard.letters.put(draft)
 
