@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from duly import BadOption, PayloadError, StoreUnavailable, faultpoints
-from duly.errors import StoreFull
+from duly.errors import StoreFull, StoreRefused
 from duly.guard import Busy, ClaimLost, Guard, KeyConflict
 from tests.servers.processes import wait_until
 
@@ -141,16 +141,6 @@ class TestOnce:
                 claim.fail()
         with guard.once("invoice:42") as claim, pytest.raises(RuntimeError, match="another"):
             claim.done()
-
-    def test_what_was_entered_before_can_be_entered_again_as_by_another(self, guard):
-        once = guard.once("invoice:42")
-        with once as claim:
-            assert claim.first
-            with pytest.raises(Busy):
-                once.__enter__()
-
-        with once as claim:
-            assert not claim.first
 
 
 class TestLease:
@@ -452,6 +442,31 @@ class TestOperating:
             assert guard.look("invoice:42").state == "held"
         assert guard.look("invoice:42").state == "done"
 
+    def test_one_entry_belongs_to_one_thread_and_one_coroutine_at_a_time(self, guard):
+        entry = guard.once("invoice:42")
+
+        async def enter() -> None:
+            async with entry:
+                pass
+
+        with entry as claim:
+            with pytest.raises(RuntimeError, match="entered already"), entry:
+                pass
+            with pytest.raises(RuntimeError, match="entered already"):
+                asyncio.run(enter())
+            assert claim.is_held
+        asyncio.run(enter())
+        with entry as claim:
+            assert not claim.first
+
+    def test_one_entry_may_be_tried_again_after_busy(self, guard, other):
+        entry = other.once("invoice:42")
+
+        with guard.once("invoice:42"), pytest.raises(Busy), entry:
+            pass
+        with entry as claim:
+            assert not claim.first
+
     def test_a_key_that_is_held_cannot_be_reset(self, guard):
         with guard.once("invoice:42"), pytest.raises(Busy):
             guard.reset("invoice:42")
@@ -466,6 +481,11 @@ class TestOperating:
     def test_times_that_cannot_be_kept_are_refused(self, store_url, options):
         with pytest.raises(BadOption):
             Guard(store_url, **options)
+
+    @pytest.mark.parametrize("url", ["mysql://localhost/x", "guard.db"])
+    def test_an_address_of_no_ledger_is_told_which_there_are(self, url):
+        with pytest.raises(StoreRefused, match=r"sqlite:///.* postgresql://.* redis://"):
+            Guard(url).look("k")
 
     def test_a_namespace_cannot_look_like_another(self, store_url):
         with pytest.raises(BadOption, match="'/'"):
