@@ -54,6 +54,8 @@ HTTP_BODY_BYTES = 1024 * 1024
 LETTER_TTL_SECONDS = 30 * 86_400
 LETTER_LEASE_SECONDS = 60.0
 """How long a letter stays with somebody who died while sending it again."""
+LETTER_PATIENCE_SECONDS = 10.0
+"""For how long it is tried to write a letter that nobody else can write."""
 REPLAY_FAILURES = 3
 """After so many letters in a row that the engine did not take, it is taken to be away."""
 RESERVATION_SECONDS = 3600.0

@@ -109,15 +109,22 @@ class Letters:
         """Say how letters of an application of an engine are given to it again."""
         self._senders.setdefault((engine, application), set()).add(send)
 
-    def put(self, draft: Draft) -> str:
-        """Keep a letter, for thirty days unless it is ended before; return its id."""
+    def put(self, draft: Draft, letter_id: str | None = None) -> str:
+        """Keep a letter, for thirty days unless it is ended before; return its id.
+
+        Said twice with one id, it is kept once.
+        """
         ttl = round(LETTER_TTL_SECONDS * MICROSECONDS)
         bounded = draft._replace(
             error=draft.error[:ERROR_CHARACTERS],
             traceback=draft.traceback and draft.traceback[-TRACEBACK_CHARACTERS:],
         )
-        namespace = self._namespace or ""
-        op = PutLetter(id=new_id(), ttl=ttl, namespace=namespace, **bounded._asdict())
+        op = PutLetter(
+            id=letter_id or new_id(),
+            ttl=ttl,
+            namespace=self._namespace or "",
+            **bounded._asdict(),
+        )
         self._ledger().apply([op])
         return op.id
 

@@ -4,14 +4,14 @@ from contextlib import closing
 
 import celery
 import pytest
-from celery.exceptions import Ignore
+from celery.exceptions import Ignore, TimeLimitExceeded
 from celery.states import FAILURE, RETRY, SUCCESS
 
-from duly.errors import DulyError
+from duly.errors import DulyError, StoreUnavailable
 from duly.guard import Guard
-from duly.guard.letters import LetterNotSent
-from duly.integrations.celery import AlreadyQueued, Celery
-from duly.integrations.celery.dead import write
+from duly.guard.letters import Draft, LetterNotSent, Letters
+from duly.integrations.celery import AlreadyQueued, Celery, dead
+from duly.integrations.celery.dead import keep_timed_out, write
 from duly.store.protocol import LetterFilter
 from tests.servers.processes import wait_until
 
@@ -150,6 +150,49 @@ def test_time_limits_end_as_letters(shop):
     causes = {letter.task.rpartition(".")[2]: letter.cause for letter in letters}
     assert causes == {"endless": "timeout", "slow": "permanent"}
     assert [letter.queue for letter in letters] == ["celery", "celery"]
+
+
+@pytest.fixture
+def timed_out(shop):
+    """Notes a hard time limit of a task as a worker's main process does."""
+
+    def note(task: celery.Task) -> None:
+        keep_timed_out(task, (1,), {}, TimeLimitExceeded(1))
+
+    return note
+
+
+def test_the_letter_of_a_time_limit_waits_for_a_ledger_that_comes_back(
+    shop, timed_out, monkeypatch
+):
+    put, failures = Letters.put, [StoreUnavailable("away"), StoreUnavailable("away")]
+
+    def put_later(self, draft, letter_id):
+        put(self, draft, letter_id)  # Its answer is lost, too.
+        if failures:
+            raise failures.pop()
+
+    monkeypatch.setattr(Letters, "put", put_later)
+    timed_out(shop.tasks.endless)
+
+    (letter,) = shop.guard.letters.list()
+    assert (letter.cause, failures) == ("timeout", [])
+
+
+def test_the_letter_of_a_time_limit_that_cannot_be_written_is_logged_whole(
+    shop, timed_out, monkeypatch, caplog
+):
+    monkeypatch.setattr(dead, "LETTER_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(shop.tasks.endless, "guard", Guard("redis://127.0.0.1:1/0"))
+
+    timed_out(shop.tasks.endless)
+
+    (line,) = caplog.records
+    assert (line.name, line.levelname) == ("duly", "CRITICAL")
+    _, _, said = line.message.partition("guard.letters.put(")
+    draft = eval(said.removesuffix(")"), {"Draft": Draft})  # noqa: S307 - as a person would
+    letter = shop.guard.letters.get(shop.guard.letters.put(draft))
+    assert (letter.task, letter.arguments) == (shop.tasks.endless.name, '[[],{"order_id":1}]')
 
 
 def test_a_call_can_be_refused_while_an_equal_one_is_queued_or_running(shop):

@@ -9,7 +9,7 @@ from inspect import signature
 from typing import Any
 
 import celery
-from celery.exceptions import Ignore, MaxRetriesExceededError, Reject, Retry, TimeLimitExceeded
+from celery.exceptions import Ignore, MaxRetriesExceededError, Reject, Retry
 from celery.result import EagerResult
 from celery.states import REJECTED
 from celery.utils import uuid
@@ -54,7 +54,7 @@ class IdempotentTask(celery.Task):
     """A task whose body is done once per key, however often its message is delivered."""
 
     abstract = True
-    Request = "duly.integrations.celery.request:RoutedRequest"
+    Request = "duly.integrations.celery.request:TimeLimitedRequest"
     acks_late = True
     reject_on_worker_lost = True
 
@@ -234,22 +234,6 @@ class IdempotentTask(celery.Task):
         except ClaimLost as lost:
             # Somebody else runs it now. Were this message acknowledged, that could be the only one.
             raise Reject(lost, requeue=True) from lost
-
-    def on_failure(
-        self,
-        exc: BaseException,
-        task_id: str,
-        args: Sequence[Any],
-        kwargs: dict[str, Any],
-        einfo: object,
-    ) -> None:
-        """Keep the letter of a task that its time limit killed: it could not do so itself."""
-        super().on_failure(exc, task_id, args, kwargs, einfo)
-        if isinstance(exc, TimeLimitExceeded):
-            key = self.key_for(args, kwargs)
-            found = self.used_guard.look(key)
-            attempts = 1 if found is None else found.attempts
-            write(self, tuple(args), kwargs, cause="timeout", error=exc, key=key, attempts=attempts)
 
     def _cause_of(self, error: Exception) -> str:
         retries = self.request.retries
