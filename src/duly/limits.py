@@ -79,3 +79,5 @@ LOOK_SECONDS = 0.5
 RECHECK_SECONDS = 30.0
 """How long a run may wait for what is there, if who brought it died before saying so."""
 KEY_TTL_SECONDS = 24 * 3600
+RETENTION_SECONDS = 7 * 86_400.0
+DEAD_RETENTION_SECONDS = 30 * 86_400.0

@@ -163,7 +163,8 @@ class Prune(NamedTuple):
     """Delete finished runs and expired keys older than so many microseconds. Answer: int."""
 
     older_than: int
-    limit: int
+    limit: int  # of dead letters and of other runs each
+    dead_older_than: int | None = None  # where dead letters are kept for another time
 
 
 # -- ops of the journal --------------------------------------------------------------------------
