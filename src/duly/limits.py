@@ -52,6 +52,12 @@ GUARD_KEY_BYTES = 512
 HTTP_KEY_CHARACTERS = 255
 HTTP_BODY_BYTES = 1024 * 1024
 LETTER_TTL_SECONDS = 30 * 86_400
+LETTER_LEASE_SECONDS = 60.0
+"""How long a letter stays with somebody who died while sending it again."""
+LETTER_PATIENCE_SECONDS = 10.0
+"""For how long it is tried to write a letter that nobody else can write."""
+REPLAY_FAILURES = 3
+"""After so many letters in a row that the engine did not take, it is taken to be away."""
 RESERVATION_SECONDS = 3600.0
 FORGET_BATCH = 4
 """How many keys whose time is over go with each that ends, so that they cannot pile up."""
@@ -73,3 +79,5 @@ LOOK_SECONDS = 0.5
 RECHECK_SECONDS = 30.0
 """How long a run may wait for what is there, if who brought it died before saying so."""
 KEY_TTL_SECONDS = 24 * 3600
+RETENTION_SECONDS = 7 * 86_400.0
+DEAD_RETENTION_SECONDS = 30 * 86_400.0

@@ -7,11 +7,13 @@ from duly.errors import BadOption
 from duly.limits import (
     BEAT_SECONDS,
     CLAIM_BATCH,
+    DEAD_RETENTION_SECONDS,
     GRACE_SECONDS,
     LEASE_MARGIN_SECONDS,
     LEASE_SECONDS,
     LOOK_SECONDS,
     RECHECK_SECONDS,
+    RETENTION_SECONDS,
 )
 
 DEFAULT_URL = "sqlite:///duly.db"
@@ -33,7 +35,9 @@ class WorkerSettings:
     lease: float = LEASE_SECONDS
     beat: float = BEAT_SECONDS
     grace: float = GRACE_SECONDS
-    retention: float = 7 * 86_400.0
+    retention: float = RETENTION_SECONDS
+    dead_retention: float = DEAD_RETENTION_SECONDS
+    """How long dead letters are kept: there is still something to be done about them."""
     recheck: float = RECHECK_SECONDS
     """How often to look at what runs wait for, lest a lost wake-up stay lost."""
     carries: bool = False

@@ -31,6 +31,7 @@ ONE_DIALECT = {
             "prune.drop_run",
             "prune.drop_steps",
             "prune.drop_tags",
+            "prune.old_dead",
             "prune.old_runs",
             "settle.drop_set_aside",
             "settle.leave",

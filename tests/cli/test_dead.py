@@ -70,7 +70,7 @@ def test_retry_by_id(app, cli, dead):
 def test_retry_by_filter(app, cli, dead):
     result = cli("dead", "retry", "--task", "orders:send", "--yes", "--json", "--rate", "1000")
 
-    assert answer(result) == {"retried": 3, "skipped": 0, "dry_run": False}
+    assert answer(result) == {"retried": 3, "skipped": 0, "left": 0, "dry_run": False}
     assert states(app, dead) == ["queued"] * 3
 
 
@@ -80,11 +80,23 @@ def test_a_filter_that_matches_nothing_names_the_task_that_may_be_meant(app, cli
     listed = cli("dead", "list", "--task", task)
     counted = cli("dead", "discard", "--task", task, "--dry-run")
 
-    assert (acted.exit_code, acted.stdout) == (0, "retried 0, skipped 0\n")
+    assert [each.exit_code for each in (acted, listed, counted)] == [3, 0, 3]
+    assert acted.stdout == ""
     for result in (acted, listed, counted):
         assert "No dead letter matches." in result.stderr
         assert "dead letters of orders:send." in result.stderr
     assert "orders:send" not in cli("dead", "retry", "--task", "quite-another").stderr
+
+
+@pytest.mark.parametrize("has_app", [True, False])
+def test_a_task_without_dead_letters_is_no_mistake(app, cli, run_of, monkeypatch, has_app):
+    if not has_app:
+        monkeypatch.delenv("DULY_APP")
+        run_of("add", 1)
+
+    result = cli("dead", "retry", "--task", "orders:add", "--yes")
+
+    assert (result.exit_code, result.stdout) == (0, "retried 0, skipped 0\n")
 
 
 def test_retry_without_a_filter_needs_all(app, cli, dead):
@@ -163,7 +175,7 @@ def test_a_yes_on_the_prompt_goes_on(app, cli, dead):
 def test_discard_ends_them_as_cancelled(app, cli, dead):
     result = cli("dead", "discard", "--queue", "mail", "--reason", "a test", "--yes", "--json")
 
-    assert answer(result) == {"discarded": 3, "skipped": 0, "dry_run": False}
+    assert answer(result) == {"discarded": 3, "skipped": 0, "left": 0, "dry_run": False}
     assert states(app, dead) == ["cancelled"] * 3
     assert [app.runs.get(run_id).cause for run_id in dead] == ["discarded"] * 3
 

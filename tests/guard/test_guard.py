@@ -4,12 +4,13 @@ import asyncio
 import dataclasses
 import gc
 import threading
+from collections.abc import Callable
 from contextlib import closing
 
 import pytest
 
 from duly import BadOption, PayloadError, StoreUnavailable, faultpoints
-from duly.errors import StoreFull
+from duly.errors import StoreFull, StoreRefused
 from duly.guard import Busy, ClaimLost, Guard, KeyConflict
 from tests.servers.processes import wait_until
 
@@ -140,16 +141,6 @@ class TestOnce:
                 claim.fail()
         with guard.once("invoice:42") as claim, pytest.raises(RuntimeError, match="another"):
             claim.done()
-
-    def test_what_was_entered_before_can_be_entered_again_as_by_another(self, guard):
-        once = guard.once("invoice:42")
-        with once as claim:
-            assert claim.first
-            with pytest.raises(Busy):
-                once.__enter__()
-
-        with once as claim:
-            assert not claim.first
 
 
 class TestLease:
@@ -316,7 +307,7 @@ class TestAsync:
     def test_of_many_coroutines_one_runs_the_body(self, guard):
         ran = []
 
-        @guard.idempotent(wait=20)
+        @guard.idempotent(name="charge", wait=20)
         async def charge(order_id: int) -> str:
             ran.append(order_id)
             await asyncio.sleep(0.1)
@@ -342,7 +333,7 @@ class TestIdempotent:
     def test_equal_calls_run_once_and_give_one_result(self, guard):
         ran = []
 
-        @guard.idempotent
+        @guard.idempotent(name="charge")
         def charge(order_id: int, currency: str = "EUR") -> Receipt:
             ran.append(order_id)
             return Receipt(f"ch_{order_id}")
@@ -353,7 +344,7 @@ class TestIdempotent:
         assert ran == [1, 2]
 
     def test_a_key_of_ones_own_and_other_arguments_is_a_conflict(self, guard):
-        @guard.idempotent(key=lambda order_id, **_: f"order:{order_id}")
+        @guard.idempotent(name="charge", key=lambda order_id, **_: f"order:{order_id}")
         def charge(order_id: int, *, cents: int) -> int:
             return cents
 
@@ -374,18 +365,18 @@ class TestIdempotent:
         assert (one(1), other(1)) == ("one", "other")
 
     def test_two_functions_with_one_key_do_not_meet(self, guard):
-        @guard.idempotent(key=lambda order_id: f"order:{order_id}")
+        @guard.idempotent(name="charge", key=lambda order_id: f"order:{order_id}")
         def charge(order_id: int) -> str:
             return "charged"
 
-        @guard.idempotent(key=lambda order_id: f"order:{order_id}")
+        @guard.idempotent(name="ship", key=lambda order_id: f"order:{order_id}")
         def ship(order_id: int) -> str:
             return "shipped"
 
         assert (charge(1), ship(1)) == ("charged", "shipped")
 
     def test_arguments_that_cannot_be_stored_do_with_a_key(self, guard):
-        @guard.idempotent(key=lambda order_id, _: str(order_id))
+        @guard.idempotent(name="charge", key=lambda order_id, _: str(order_id))
         def charge(order_id: int, session: object) -> int:
             return order_id
 
@@ -394,7 +385,7 @@ class TestIdempotent:
     def test_one_that_fails_may_be_called_again(self, guard):
         tries = []
 
-        @guard.idempotent
+        @guard.idempotent(name="charge")
         def charge(order_id: int) -> str:
             tries.append(order_id)
             if len(tries) == 1:
@@ -408,7 +399,7 @@ class TestIdempotent:
     def test_a_call_can_be_made_to_run_again(self, guard):
         ran = []
 
-        @guard.idempotent
+        @guard.idempotent(name="charge")
         def charge(order_id: int) -> None:
             ran.append(order_id)
 
@@ -426,6 +417,21 @@ class TestIdempotent:
         with pytest.raises(BadOption, match="generator"):
             guard.idempotent(numbers)
 
+    def test_functions_that_share_a_name_by_birth_need_one_of_their_own(self, guard):
+        def make(currency: str) -> Callable[[int], str]:
+            def charge(order_id: int) -> str:
+                return f"{order_id} {currency}"
+
+            return charge
+
+        for function in (make("EUR"), lambda order_id: order_id):
+            with pytest.raises(BadOption, match="name="):
+                guard.idempotent(function)
+        euros = guard.idempotent(name="euros")(make("EUR"))
+        dollars = guard.idempotent(name="dollars")(make("USD"))
+
+        assert (euros(1), dollars(1)) == ("1 EUR", "1 USD")
+
 
 class TestOperating:
     """Looking, resetting, and what is refused."""
@@ -435,6 +441,31 @@ class TestOperating:
         with guard.once("invoice:42"):
             assert guard.look("invoice:42").state == "held"
         assert guard.look("invoice:42").state == "done"
+
+    def test_one_entry_belongs_to_one_thread_and_one_coroutine_at_a_time(self, guard):
+        entry = guard.once("invoice:42")
+
+        async def enter() -> None:
+            async with entry:
+                pass
+
+        with entry as claim:
+            with pytest.raises(RuntimeError, match="entered already"), entry:
+                pass
+            with pytest.raises(RuntimeError, match="entered already"):
+                asyncio.run(enter())
+            assert claim.is_held
+        asyncio.run(enter())
+        with entry as claim:
+            assert not claim.first
+
+    def test_one_entry_may_be_tried_again_after_busy(self, guard, other):
+        entry = other.once("invoice:42")
+
+        with guard.once("invoice:42"), pytest.raises(Busy), entry:
+            pass
+        with entry as claim:
+            assert not claim.first
 
     def test_a_key_that_is_held_cannot_be_reset(self, guard):
         with guard.once("invoice:42"), pytest.raises(Busy):
@@ -450,6 +481,11 @@ class TestOperating:
     def test_times_that_cannot_be_kept_are_refused(self, store_url, options):
         with pytest.raises(BadOption):
             Guard(store_url, **options)
+
+    @pytest.mark.parametrize("url", ["mysql://localhost/x", "guard.db"])
+    def test_an_address_of_no_ledger_is_told_which_there_are(self, url):
+        with pytest.raises(StoreRefused, match=r"sqlite:///.* postgresql://.* redis://"):
+            Guard(url).look("k")
 
     def test_a_namespace_cannot_look_like_another(self, store_url):
         with pytest.raises(BadOption, match="'/'"):

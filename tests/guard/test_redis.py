@@ -29,7 +29,7 @@ class TestRunningOnce:
     """A guard works on a Redis as on a store."""
 
     def test_a_body_runs_once_and_later_callers_get_its_result(self, guard):
-        @guard.idempotent
+        @guard.idempotent(name="charge")
         def charge(order: int) -> dict[str, int]:
             bodies.append(order)
             return {"order": order}

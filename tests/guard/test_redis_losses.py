@@ -178,6 +178,17 @@ class TestNotices:
 
         assert words in notice
 
+    def test_guards_say_once_in_a_process_what_their_ledger_may_forget(self, private_redis, caplog):
+        private_redis.call("CONFIG", "SET", "appendonly", "no")
+
+        for namespace in ("eu", "us"):
+            with closing(Guard(private_redis.url(), namespace=namespace)) as guard:
+                guard.look("k")
+
+        (line,) = caplog.records
+        assert (line.name, line.levelname) == ("duly", "WARNING")
+        assert "set appendonly yes" in line.message
+
     def test_one_that_may_not_be_asked_has_none(self, private_redis):
         private_redis.call("CONFIG", "SET", "appendonly", "no")
         private_redis.call("ACL", "SETUSER", "ann", "on", ">pw", "~*", "+@all", "-info", "-config")

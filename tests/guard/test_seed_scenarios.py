@@ -119,7 +119,7 @@ def test_an_asynchronous_body_is_done_when_it_was_awaited(store_url):
     ran = []
     with closing(Guard(store_url)) as guard:
 
-        @guard.idempotent
+        @guard.idempotent(name="charge")
         async def charge(order_id: int) -> str:
             await asyncio.sleep(0.05)
             assert guard.look(charge.key_for(order_id)).state == "held"

@@ -143,6 +143,29 @@ def test_the_same_key_for_another_request_is_422(guard):
     assert len(shop.calls) == 1
 
 
+def test_two_virtual_hosts_do_not_get_each_others_responses(guard):
+    shop = Shop()
+    client = serve(guard, shop)
+    client.post(headers=[("host", "a.example")])
+
+    same = [client.post(headers=[("host", host)]) for host in ("A.example", "a.example:443")]
+    other = client.post(headers=[("host", "b.example")])
+
+    assert [answer.is_replay for answer in same] == [True, True]
+    assert (other.status, other.code) == (422, "key-reused")
+    assert len(shop.calls) == 1
+
+
+def test_virtual_hosts_may_be_given_keys_of_their_own(guard):
+    shop = Shop()
+    client = serve(guard, shop, scope=lambda request: request.headers["host"])
+
+    answers = [client.post(headers=[("host", host)]) for host in ("a.example", "b.example")]
+
+    assert [answer.is_replay for answer in answers] == [False, False]
+    assert len(shop.calls) == 2
+
+
 def test_a_repeat_while_the_first_runs_is_409(guard):
     shop = Shop()
 

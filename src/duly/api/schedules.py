@@ -132,11 +132,13 @@ class Schedules:
         name: str,
         task: Task[..., Any],
         trigger: Trigger,
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
         **rules: Unpack[ScheduleOptions],
     ) -> None:
         """Define a schedule in code; workers make it known when they start."""
         definition = task.definition
-        arguments = definition.codec.encode((), {})
+        arguments = definition.codec.encode(tuple(args), kwargs or {})
         op = _put(
             name, task, trigger, arguments=arguments, source="code", place=definition.place, **rules
         )
@@ -354,4 +356,5 @@ def _check(op: PutSchedule, put: Put) -> None:
 
 
 def _module_of(task: str) -> str:
-    return task.rpartition(":")[0]
+    # Django's tasks are named by dotted paths.
+    return task.rpartition(":" if ":" in task else ".")[0]

@@ -36,6 +36,8 @@ class Chosen:
             raise click.UsageError(message)
         filters.check()
         desk = desk_of(session)
+        if filters.task is not None:
+            desk.check_task(filters.task)
         self._desk = desk
         self._filters = filters
         self._replay = replay
@@ -51,7 +53,7 @@ class Chosen:
         else:
             which_letters = filters.letters(desk.clock)
             self.which = filters.resolve(desk.clock)
-        self.letters = ChosenLetters(desk, named, which_letters)
+        self.letters = ChosenLetters(desk.letters, named, which_letters)
         if replay:
             self.letters.check_replay()
 

@@ -7,16 +7,15 @@ from typing import Any, NamedTuple
 import click
 from rich.progress import Progress as ProgressBar
 
-from duly.api.dead import Bulk, Progress
+from duly.api.dead import Bulk
 from duly.cli.arguments import ArgumentView
 from duly.cli.chosen import Chosen
-from duly.cli.desk import Desk, desk_of, no_match
+from duly.cli.desk import Desk, desk_of
 from duly.cli.documents import document, letter_document, run_document
-from duly.cli.failures import NotConfirmed
+from duly.cli.failures import FAILURE, NotConfirmed
 from duly.cli.filters import LIMIT, Filters, dead_filters, group_filters, page_options
-from duly.cli.letters import print_letter, print_letters
+from duly.cli.letters import note_unsent, print_letter, print_letters
 from duly.cli.listing import print_cursor, print_run_table
-from duly.cli.loading import app_of
 from duly.cli.output import (
     Column,
     print_json,
@@ -28,12 +27,9 @@ from duly.cli.output import (
 from duly.cli.runs import show_args
 from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.times import relative
-from duly.core.record import (
-    RunRecord,
-)
+from duly.core.record import DeadGroup, RunRecord
 from duly.errors import BadOption, LetterNotFound
-from duly.guard.letters import Ended
-from duly.limits import PAGE
+from duly.guard.letters import Ended, Progress
 from duly.store.guard_ops import Letter
 
 _GROUP_COLUMNS = (
@@ -43,6 +39,7 @@ _GROUP_COLUMNS = (
     Column("LAST", from_width=80, whole=True),
     Column("FIRST", from_width=120, whole=True),
     Column("FINGERPRINT", from_width=60, whole=True),
+    Column("ENGINE", from_width=100, whole=True),
     Column("SAMPLE", from_width=160, whole=True),
 )
 
@@ -112,20 +109,20 @@ def show_letter(session: Session, /, *, letter_id: str, show_args: bool) -> None
 @shared_options
 @pass_session
 def list_groups(session: Session, /, *, limit: int, **filters: Any) -> None:  # noqa: ANN401 - Filters
-    """Group dead letters by task and error, the largest group first."""
-    app = app_of(session)
+    """Group dead letters by task and error, the largest group first: runs, and letters."""
     given = Filters(**filters)
-    which = given.resolve(app.store)
-    groups = app.dead.groups(task=which.task, queue=which.queue, since=which.since, limit=limit)
+    given.check()
+    desk = desk_of(session)
+    groups = _groups(desk, given, limit)
     if session.as_json:
         print_json({"groups": [document(group) for group in groups]})
     elif session.quiet:
         for group in groups:
             print_line(group.fingerprint)
     elif not groups:
-        print_note(no_match(given.task, (group.task for group in app.dead.groups(limit=PAGE))))
+        print_note(desk.nothing(given.task))
     else:
-        now = app.store.now()
+        now = desk.clock.now()
         rows = [
             (
                 str(group.count),
@@ -134,6 +131,7 @@ def list_groups(session: Session, /, *, limit: int, **filters: Any) -> None:  # 
                 relative(group.last_at, now),
                 relative(group.first_at, now),
                 group.fingerprint,
+                group.engine or "",
                 group.sample_id,
             )
             for group in groups
@@ -147,7 +145,7 @@ def list_groups(session: Session, /, *, limit: int, **filters: Any) -> None:  # 
 @click.option("--all", "everything", is_flag=True, help="All dead letters, without a filter.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many a second.")
 @click.option("--dry-run", is_flag=True, help="Only say how many would be retried.")
-@click.option("--reason", default="", help="Kept with each run.")
+@click.option("--reason", default="", help="Kept with each.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @shared_options
 @pass_session
@@ -165,19 +163,19 @@ def retry_dead(
 ) -> None:
     """Queue dead letters again, by id or by filter.
 
-    A run is queued once, however many do this at a time; a letter may be sent by each, and its
-    key sees to it that it is carried out once.
+    A run is queued once, and a letter sent once, however many do this at a time.
 
     Letters of another engine are sent again by its application: --app proj.celery:app.
     """
     chosen = Chosen(session, ids, Filters(**filters), everything=everything, replay=True)
 
-    def act(progress: Progress) -> Bulk:
+    def act(progress: Progress) -> Ended:
         app, run_ids, which = chosen.app, chosen.run_ids, chosen.which
-        runs = Bulk(0, 0)
+        runs, show = Bulk(0, 0), _of_runs(progress)
         if app is not None:
-            runs = app.dead.retry(run_ids, which=which, rate=rate, reason=reason, progress=progress)
-        return _sum(runs, chosen.letters.replay(rate=rate, progress=_behind(runs, progress)))
+            runs = app.dead.retry(run_ids, which=which, rate=rate, reason=reason, progress=show)
+        behind = _behind(runs, progress)
+        return _sum(runs, chosen.letters.replay(rate=rate, reason=reason, progress=behind))
 
     _bulk(session, chosen, act, done="retried", verb="Retry", dry_run=dry_run, yes=yes)
 
@@ -187,7 +185,7 @@ def retry_dead(
 @dead_filters
 @click.option("--all", "everything", is_flag=True, help="All dead letters, without a filter.")
 @click.option("--dry-run", is_flag=True, help="Only say how many would be discarded.")
-@click.option("--reason", default="", help="Kept with each run; needed.")
+@click.option("--reason", default="", help="Kept with each; needed.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @shared_options
 @pass_session
@@ -204,16 +202,17 @@ def discard_dead(
 ) -> None:
     """End dead letters, runs as cancelled, by id or by filter, with a reason."""
     if not reason and not dry_run:
-        message = "discarding needs a --reason; it is kept with each run"
+        message = "discarding needs a --reason; it is kept with each"
         raise click.UsageError(message)
     chosen = Chosen(session, ids, Filters(**filters), everything=everything, replay=False)
 
-    def act(progress: Progress) -> Bulk:
+    def act(progress: Progress) -> Ended:
         app, run_ids, which = chosen.app, chosen.run_ids, chosen.which
-        runs = Bulk(0, 0)
+        runs, show = Bulk(0, 0), _of_runs(progress)
         if app is not None:
-            runs = app.dead.discard(run_ids, which=which, reason=reason, progress=progress)
-        return _sum(runs, chosen.letters.discard(progress=_behind(runs, progress)))
+            runs = app.dead.discard(run_ids, which=which, reason=reason, progress=show)
+        behind = _behind(runs, progress)
+        return _sum(runs, chosen.letters.discard(reason=reason, progress=behind))
 
     _bulk(session, chosen, act, done="discarded", verb="Discard", dry_run=dry_run, yes=yes)
 
@@ -221,7 +220,7 @@ def discard_dead(
 def _bulk(
     session: Session,
     chosen: Chosen,
-    act: Callable[[Progress], Bulk],
+    act: Callable[[Progress], Ended],
     *,
     done: str,
     verb: str,
@@ -236,12 +235,17 @@ def _bulk(
     with ExitStack() as stack:
         result = act(_progress_bar(session, stack, verb, chosen))
     if session.as_json:
-        print_json({done: result.done, "skipped": result.skipped, "dry_run": False})
+        counts = {done: result.done, "skipped": result.skipped, "left": len(result.unsent)}
+        print_json(counts | {"dry_run": False})
     elif not session.quiet:
-        print_line(f"{done} {result.done:,}, skipped {result.skipped:,}")
+        left = f", left {len(result.unsent):,}" if result.unsent else ""
+        print_line(f"{done} {result.done:,}, skipped {result.skipped:,}{left}")
+        note_unsent(result)
         chosen.note_left()
-        if sum(result) == 0:
+        if result == (0, 0, ()):
             print_note(chosen.none())
+    if any(not each.elsewhere for each in result.unsent):
+        click.get_current_context().exit(FAILURE)
 
 
 def _confirm(session: Session, verb: str, matching: int) -> None:
@@ -280,18 +284,32 @@ def _progress_bar(session: Session, stack: ExitStack, verb: str, chosen: Chosen)
     bar = stack.enter_context(ProgressBar(console=console, transient=True))
     task = bar.add_task(verb, total=chosen.count())
 
-    def show(result: Bulk) -> None:
-        bar.update(task, completed=sum(result))
-
-    return show
+    return lambda looked_at: bar.update(task, completed=looked_at)
 
 
-def _behind(runs: Bulk, progress: Progress) -> Callable[[Ended], None]:
-    return lambda letters: progress(_sum(runs, letters))
+def _of_runs(progress: Progress) -> Callable[[Bulk], None]:
+    return lambda runs: progress(sum(runs))
 
 
-def _sum(runs: Bulk, letters: Ended) -> Bulk:
-    return Bulk(runs.done + letters.done, runs.skipped + letters.skipped)
+def _behind(runs: Bulk, progress: Progress) -> Progress:
+    return lambda letters: progress(sum(runs) + letters)
+
+
+def _sum(runs: Bulk, letters: Ended) -> Ended:
+    return Ended(runs.done + letters.done, runs.skipped + letters.skipped, letters.unsent)
+
+
+def _groups(desk: Desk, given: Filters, limit: int) -> list[DeadGroup]:
+    found: list[DeadGroup] = []
+    if desk.app is not None and given.engine is None:
+        which = given.resolve(desk.clock)
+        found += desk.app.dead.groups(
+            task=which.task, queue=which.queue, since=which.since, limit=limit
+        )
+    letters = given.letters(desk.clock)
+    if letters is not None:
+        found += desk.letters.groups(letters._replace(limit=limit))
+    return sorted(found, key=lambda group: (-group.count, group.task))[:limit]
 
 
 class _Page(NamedTuple):
@@ -317,7 +335,7 @@ def _page(desk: Desk, given: Filters, limit: int, cursor: str | None) -> _Page:
     letters: list[Letter] = []
     which_letters = given.letters(desk.clock)
     if which_letters is not None:
-        letters = desk.ledger.list_letters(which_letters._replace(before=before, limit=limit))
+        letters = list(desk.letters.page(which_letters._replace(before=before, limit=limit)))
     both = _Page(runs, letters)
     if len(both.ids) < limit:
         return both
@@ -345,5 +363,5 @@ def _print_page(desk: Desk, session: Session, page: _Page, *, show_args: bool) -
     if page.runs and page.letters:
         print_line("")
     if page.letters:
-        print_letters(page.letters, now)
+        print_letters(page.letters, now, show_args=show_args)
     print_cursor(page.cursor)

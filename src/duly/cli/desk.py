@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from duly.app import Duly
+from duly.cli.failures import TaskNotFound
 from duly.cli.hints import similar
-from duly.cli.loading import app_of, open_guard
+from duly.cli.loading import app_of, open_guard, redis_guard
 from duly.cli.session import Session
 from duly.cli.values import Clock
 from duly.clock import SystemClock
@@ -14,18 +15,15 @@ from duly.errors import LetterNotFound, RunNotFound
 from duly.guard.letters import Letters
 from duly.limits import PAGE
 from duly.store.guard_ops import Letter
-from duly.store.protocol import Ledger, LetterFilter
+from duly.store.protocol import LetterFilter
 
 
 class Desk(NamedTuple):
     """Where the dead letters are that a command is about."""
 
     app: Duly | None
-    """Whose runs; None for a Celery application, which has none."""
-    ledger: Ledger
+    """Whose runs; None for a Celery application or a Redis, which have none."""
     letters: Letters
-    engine: str | None = None
-    """Whose letters can be replayed here."""
 
     @property
     def clock(self) -> Clock:
@@ -39,25 +37,35 @@ class Desk(NamedTuple):
         except (LetterNotFound, RunNotFound):
             return None
 
+    def check_task(self, task: str) -> None:
+        """Refuse a task that is not defined, and of which there was never a run or a letter."""
+        app = self.app
+        if app is not None and (app.registry.find(task) or app.runs.list(task=task, limit=1)):
+            return
+        if not self.letters.list(state=None, task=task, limit=1):
+            raise TaskNotFound(task, self.nothing(task))
+
     def nothing(self, task: str | None) -> str:
         """Say that nothing matches, and which task may have been meant."""
         groups = [] if self.app is None else self.app.dead.groups(limit=PAGE)
-        letters = self.ledger.list_letters(LetterFilter(limit=PAGE))
-        tasks = {group.task for group in groups} | {letter.task for letter in letters}
-        return no_match(task, tasks)
+        letters = self.letters.groups(LetterFilter(limit=PAGE))
+        return _no_match(task, {group.task for group in (*groups, *letters)})
 
 
 def desk_of(session: Session) -> Desk:
     """Return where the session's dead letters are."""
     guard = open_guard(session)
     if guard is not None:
-        return Desk(None, guard.ledger, guard.letters, "celery")
+        return Desk(None, guard.letters)
+    guard = redis_guard(session)
+    if guard is not None:
+        ledger = guard.ledger
+        return Desk(None, Letters(lambda: ledger))
     app = app_of(session)
-    return Desk(app, app.store, Letters(lambda: app.store))
+    return Desk(app, Letters(lambda: app.store))
 
 
-def no_match(task: str | None, known: Iterable[str]) -> str:
-    """Say that nothing matches, and which of the known tasks may have been meant."""
+def _no_match(task: str | None, known: Iterable[str]) -> str:
     meant = [] if task is None else similar(task, known)
     hint = f" --task takes a full name: there are dead letters of {', '.join(meant)}."
     return "No dead letter matches." + (hint if meant else "")

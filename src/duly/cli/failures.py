@@ -30,6 +30,18 @@ TEMPORARY = 75
 INTERRUPTED = 130
 """What shells say of a program that SIGINT ended."""
 
+
+class NotConfirmed(DulyError):
+    """Someone was asked and did not say yes."""
+
+
+class TaskNotFound(DulyError):
+    """A command names a task of which nothing is known here."""
+
+    def __init__(self, task: str, meant: str) -> None:
+        super().__init__(f"nothing is known here of a task {task!r}: {meant}")
+
+
 _STATUS: dict[type[DulyError], int] = {
     BadArguments: USAGE,
     BadOption: USAGE,
@@ -37,14 +49,11 @@ _STATUS: dict[type[DulyError], int] = {
     LetterNotFound: NOT_FOUND,
     RunNotFound: NOT_FOUND,
     ScheduleNotFound: NOT_FOUND,
+    TaskNotFound: NOT_FOUND,
     TaskNotRegistered: NOT_FOUND,
     WorkerTimeout: TIMEOUT,
     StoreUnavailable: TEMPORARY,
 }
-
-
-class NotConfirmed(DulyError):
-    """Someone was asked and did not say yes."""
 
 
 def status_of(error: DulyError) -> int:

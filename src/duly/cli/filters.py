@@ -43,24 +43,27 @@ class Filters(NamedTuple):
         """Return which letters of other engines they select; None if they are about runs alone."""
         if self._is_about_runs:
             return None
-        for what, text in (("task", self.task), ("engine", self.engine)):
+        for what in ("task", "engine", "fingerprint"):
+            text = getattr(self, what)
             if text is not None:
                 check_storable(what, text)
         since = instant_since(clock, self.since)
         made_since = None if since is None else instant("since", since)
-        return LetterFilter(engine=self.engine, task=self.task, since=made_since)
+        return LetterFilter(
+            engine=self.engine, task=self.task, since=made_since, fingerprint=self.fingerprint
+        )
 
     def check(self) -> None:
         """Refuse what nothing can fit."""
         if self.engine is not None and self._is_about_runs:
             raise click.UsageError(
-                "--engine is about letters of other engines; --state, --queue, --tag and "
-                "--fingerprint are about runs"
+                "--engine is about letters of other engines; --state, --queue and --tag are "
+                "about runs"
             )
 
     @property
     def _is_about_runs(self) -> bool:
-        return bool(self.state or self.queue or self.tag or self.fingerprint)
+        return bool(self.state or self.queue or self.tag)
 
 
 def run_filters(function: F) -> F:
@@ -76,7 +79,7 @@ def dead_filters(function: F) -> F:
 
 def group_filters(function: F) -> F:
     """Add the filters on groups of dead letters."""
-    return _add(function, _TASK, _QUEUE, _SINCE)
+    return _add(function, _TASK, _QUEUE, _SINCE, _ENGINE)
 
 
 def page_options(function: F) -> F:

@@ -9,7 +9,9 @@ from duly.cli.places import missing_file
 from duly.cli.session import Session
 from duly.errors import StoreRefused
 from duly.guard import Guard
+from duly.guard.ledgers import is_redis
 from duly.runtime.loading import is_celery, load, locate
+from duly.settings import store_url
 
 
 def app_of(session: Session, *, creates: bool = False) -> Duly:
@@ -61,6 +63,18 @@ def open_guard(session: Session) -> Guard | None:
     if guard is not None:
         _refuse_missing(guard.url)
         click.get_current_context().call_on_close(guard.close)
+    return guard
+
+
+def redis_guard(session: Session) -> Guard | None:
+    """Return a guard on the Redis that the session's address names, None if it names a store."""
+    url = session.url
+    if url is None and session.app_reference is None:
+        url = store_url(None)
+    if url is None or not is_redis(url):
+        return None
+    guard = Guard(url)
+    click.get_current_context().call_on_close(guard.close)
     return guard
 
 

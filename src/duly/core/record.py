@@ -153,6 +153,8 @@ class DeadGroup(NamedTuple):
     first_at: int
     last_at: int
     sample_id: str
+    engine: str | None = None
+    """Whose messages they are letters of; None for runs."""
 
 
 class StepRecord(NamedTuple):

@@ -55,7 +55,7 @@ class Guard:
         self.lease = float(lease)
         self.ttl = check_ttl(ttl)
         self._open: PerProcess[_Open] = PerProcess(self._open_ledger)
-        self.letters = Letters(lambda: self.ledger)
+        self.letters = Letters(lambda: self.ledger, self.namespace)
 
     def once(
         self,

@@ -53,7 +53,7 @@ class Idempotent:
             raise BadOption(f"{function.__qualname__} is a generator, which has no one result")
         self.guard = guard
         self.function = function
-        self.name = check_name("name", name or task_name(function))
+        self.name = check_name("name", name or _own_name(function))
         self._codec = CallCodec(function)
         self._key = key
         self._ttl = ttl
@@ -83,6 +83,18 @@ class Idempotent:
             return self._codec.fingerprint(args, kwargs)
         except PayloadError:
             return None  # What cannot be stored cannot be compared; the key alone decides.
+
+
+def _own_name(function: Callable[..., Any]) -> str:
+    """Return where a function is defined, unless others are defined there too."""
+    # Each call of the outer function makes another one, and every lambda has the same name: they
+    # would be given each other's results.
+    if "<" in function.__qualname__:
+        raise BadOption(
+            f"{task_name(function)} may be the name of several functions, which would share keys "
+            f"and results; give this one its own: name=…"
+        )
+    return task_name(function)
 
 
 def guarded(call: Idempotent) -> Any:  # noqa: ANN401 - as the function was

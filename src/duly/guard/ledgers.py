@@ -3,16 +3,35 @@
 from importlib import util
 
 from duly.errors import StoreRefused
-from duly.store.opening import open_store
+from duly.observe.logs import log_notice
+from duly.store.opening import STORES, open_store
 from duly.store.protocol import Ledger
 
-_REDIS = ("redis", "rediss", "unix")
+
+def is_redis(url: str) -> bool:
+    """Say whether an address is that of a Redis, which has keys and letters and no runs."""
+    return url.partition("://")[0] in {"redis", "rediss", "unix"}
 
 
 def open_ledger(url: str) -> Ledger:
     """Open the ledger at an address: a store, or a Redis."""
-    if url.partition("://")[0] not in _REDIS:
-        return open_store(url)
+    ledger = _open_redis(url) if is_redis(url) else _open_store(url)
+    for notice in ledger.notices:
+        log_notice(notice)
+    return ledger
+
+
+def _open_store(url: str) -> Ledger:
+    scheme = url.partition("://")[0]
+    if scheme not in STORES:
+        raise StoreRefused(
+            f"{scheme or url!r} is no ledger duly knows; use sqlite:///file.db, "
+            f"postgresql://user@host/database or redis://host:port/number"
+        )
+    return open_store(url)
+
+
+def _open_redis(url: str) -> Ledger:
     if util.find_spec("redis") is None:
         raise StoreRefused("Redis needs redis-py; install it with: pip install 'duly[redis]'")
     from duly.guard.redis import RedisLedger  # noqa: PLC0415 - an optional extra

@@ -1,9 +1,10 @@
 """Entering a key: as its first caller, or after it is done."""
 
 import asyncio
+import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from duly.apart import apart
 from duly.clock import MICROSECONDS, jitter, monotonic, new_id
@@ -25,33 +26,59 @@ class Once:
         self._key = key
         self._attempt = attempt
         self._wait = wait
+        self._turn = threading.Lock()
         self._claims: list[GuardClaim] = []
+        """Of who is inside: one at most."""
 
     def __enter__(self) -> GuardClaim:
         owner, until, pause = new_id(), monotonic() + self._wait, _SHORTEST_PAUSE
-        while not isinstance(found := self._attempt(owner), GuardClaim):
-            pause = self._pause(pause, until, found)
-            time.sleep(pause)
-        self._claims.append(found)
-        return found
+        with self._entering():
+            while not isinstance(found := self._attempt(owner), GuardClaim):
+                pause = self._pause(pause, until, found)
+                time.sleep(pause)
+            self._claims.append(found)
+            return found
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        _leave(self._claims.pop(), error)
+        with self._leaving() as claim:
+            _leave(claim, error)
 
     async def __aenter__(self) -> GuardClaim:
         owner, until, pause = new_id(), monotonic() + self._wait, _SHORTEST_PAUSE
-        while not isinstance(
-            found := await apart(lambda: self._attempt(owner), undo=_give_back), GuardClaim
-        ):
-            pause = self._pause(pause, until, found)
-            await asyncio.sleep(pause)
-        self._claims.append(found)
-        return found
+        with self._entering():
+            while not isinstance(
+                found := await apart(lambda: self._attempt(owner), undo=_give_back), GuardClaim
+            ):
+                pause = self._pause(pause, until, found)
+                await asyncio.sleep(pause)
+            self._claims.append(found)
+            return found
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        claim = self._claims.pop()
-        if claim.is_open:
-            await apart(lambda: _leave(claim, error))
+        with self._leaving() as claim:
+            if claim.is_open:
+                await apart(lambda: _leave(claim, error))
+
+    @contextmanager
+    def _entering(self) -> Iterator[None]:
+        """Refuse a second one: who leaves could not be told from who stays."""
+        if not self._turn.acquire(blocking=False):
+            raise RuntimeError(
+                f"this guard.once({self._key!r}) is entered already; each thread and each "
+                f"coroutine has to call guard.once for itself"
+            )
+        try:
+            yield
+        except BaseException:
+            self._turn.release()
+            raise
+
+    @contextmanager
+    def _leaving(self) -> Iterator[GuardClaim]:
+        try:
+            yield self._claims.pop()
+        finally:
+            self._turn.release()
 
     def _pause(self, pause: float, until: float, found: Guarded) -> float:
         """Return how long to wait before the next try, or say that there is no use or no time."""

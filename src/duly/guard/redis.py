@@ -19,6 +19,7 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.retry import Retry
 
 from duly.clock import MICROSECONDS
+from duly.core.record import DeadGroup
 from duly.errors import (
     StoreError,
     StoreFull,
@@ -51,7 +52,7 @@ _ROOM = round(REDIS_ROOM_SECONDS * MICROSECONDS)
 _MASK = "***"
 _LETTER_TEXTS = (
     "engine", "task", "arguments", "key", "cause", "error", "traceback", "attempts", "queue",
-    "options",
+    "options", "namespace", "application", "fingerprint",
 )  # fmt: skip
 
 Call = tuple[str, list[str], list[str | int]]
@@ -114,6 +115,18 @@ class RedisLedger:
                 if len(found) >= which.limit:
                     break
         return found[: which.limit]
+
+    def list_letter_groups(self, which: LetterFilter) -> list[DeadGroup]:
+        """Return letters grouped by engine, task and fingerprint, the largest first."""
+        groups: dict[tuple[str, ...], DeadGroup] = {}
+        with shielded(), self._failures():
+            for ids in self._letter_ids(which):
+                for letter in self._letters(ids):
+                    if _fits(letter, which):
+                        place = (letter.engine, letter.task, letter.fingerprint)
+                        groups[place] = _counted(groups.get(place), letter)
+        largest = sorted(groups.values(), key=lambda group: (-group.count, group.task))
+        return largest[: which.limit]
 
     def close(self) -> None:
         """Hang up."""
@@ -283,8 +296,8 @@ def _call(op: GuardOp) -> Call:
             keys = [_name("letter", letter_id), _LETTERS, _LETTER_ENDS]
             what = _pairs({name: getattr(op, name) for name in _LETTER_TEXTS})
             return "put_letter", keys, [letter_id, _or(op.ttl), FORGET_BATCH, *what]
-        case EndLetter(letter_id, state, actor):
-            return "end_letter", [_name("letter", letter_id)], [state, actor]
+        case EndLetter(letter_id, state, actor, reason):
+            return "end_letter", [_name("letter", letter_id)], [state, actor, reason]
         case _:
             assert_never(op)
 
@@ -317,11 +330,30 @@ def _letter(row: dict[str, str]) -> Letter:
     fields: dict[str, Any] = {name: row.get(name) for name in Letter._fields}
     for name in ("attempts", "created_at", "ended_at"):
         fields[name] = _number(fields[name])
+    for name in ("namespace", "application", "fingerprint"):
+        fields[name] = fields[name] or ""
     return Letter(**fields)
 
 
+def _counted(group: DeadGroup | None, letter: Letter) -> DeadGroup:
+    """Return a group with one letter more; letters come newest first."""
+    at = letter.created_at
+    if group is None:
+        return DeadGroup(
+            letter.task, letter.fingerprint, 1, letter.error, at, at, letter.id, letter.engine
+        )
+    return group._replace(
+        count=group.count + 1, error=max(group.error or "", letter.error), first_at=at
+    )
+
+
 def _fits(letter: Letter, which: LetterFilter) -> bool:
-    wanted = (which.state, which.engine, which.task, which.cause)
-    said = (letter.state, letter.engine, letter.task, letter.cause)
+    wanted = (
+        which.state, which.engine, which.task, which.cause, which.namespace, which.fingerprint
+    )  # fmt: skip
+    said = (
+        letter.state, letter.engine, letter.task, letter.cause, letter.namespace,
+        letter.fingerprint,
+    )  # fmt: skip
     is_recent = which.since is None or letter.created_at >= which.since
     return is_recent and all(want in {None, have} for want, have in zip(wanted, said, strict=True))

@@ -5,15 +5,19 @@ from contextlib import ExitStack
 from contextvars import ContextVar
 from typing import Any
 
-from dramatiq import Actor, Broker
-from dramatiq.broker import MessageProxy
-from dramatiq.middleware import Middleware, MiddlewareError, SkipMessage
-
 from duly.errors import Busy, ClaimLost, DulyError
 from duly.guard import Guard
 from duly.guard.guard import check_ttl
 from duly.guard.idempotent import Idempotent
+from duly.integrations.extras import missing
 from duly.limits import CRASH_LIMIT
+
+try:
+    from dramatiq import Actor, Broker
+    from dramatiq.broker import MessageProxy
+    from dramatiq.middleware import Middleware, MiddlewareError, SkipMessage
+except ModuleNotFoundError as error:
+    raise missing(error, "dramatiq") from error
 
 _WAIT_SECONDS = 1.0
 """The result of a short body is worth waiting for, where putting off costs a lease."""

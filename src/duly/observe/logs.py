@@ -1,6 +1,7 @@
 """Events as log lines, under the logger `duly`."""
 
 import logging
+from functools import cache
 from typing import assert_never
 
 from duly.core.states import State
@@ -57,6 +58,23 @@ def log_event(event: Event) -> None:
             )
         case _:
             assert_never(event)
+
+
+@cache
+def log_notice(notice: str) -> None:
+    """Say once in each process what people should know about a database that it relies on."""
+    logger.warning("%s", notice)
+
+
+def log_lost_letter(task: str, draft: str, error: Exception) -> None:
+    """Say all of a dead letter that could not be written: nobody else knows of it."""
+    logger.critical(
+        "the dead letter of a call of %s could not be written: %s; write it by hand, with Draft "
+        "from duly.guard.letters: guard.letters.put(%s)",
+        task,
+        error,
+        draft,
+    )
 
 
 def _left(count: int) -> str:

@@ -16,6 +16,7 @@ from duly.runtime.runners.event_loop import EventLoopRunner
 from duly.runtime.runners.thread import ThreadRunner
 from duly.runtime.settler import Settler
 from duly.runtime.slots import Slots
+from duly.settings import WorkerSettings
 from duly.store.carry_ops import Relane
 from duly.store.ops import FireSchedules, Prune, Tick, Ticked
 from duly.store.protocol import Store
@@ -252,15 +253,19 @@ class Registrar:
 
 
 class Pruner:
-    """Deletes finished runs that are older than the retention."""
+    """Deletes finished runs after their time, which is longer for dead letters."""
 
     name = "prune"
 
-    def __init__(self, store: Store, retention_seconds: float) -> None:
+    def __init__(self, store: Store, settings: WorkerSettings) -> None:
         self._store = store
-        self._older_than = int(retention_seconds * 1e6)
+        self._op = Prune(
+            older_than=round(settings.retention * MICROSECONDS),
+            dead_older_than=round(settings.dead_retention * MICROSECONDS),
+            limit=TICK_BATCH,
+        )
 
     def tick(self) -> float:
         """Delete one bounded piece."""
-        (pruned,) = self._store.apply([Prune(self._older_than, TICK_BATCH)])
-        return 0.1 if pruned == TICK_BATCH else _PRUNE_PAUSE
+        (pruned,) = self._store.apply([self._op])
+        return 0.1 if pruned >= TICK_BATCH else _PRUNE_PAUSE

@@ -286,7 +286,7 @@ class Worker:
             lease=self._settings.lease,
             pause=self._settings.beat,
         )
-        pruner = Pruner(self._store, self._settings.retention)
+        pruner = Pruner(self._store, self._settings)
         reconciler = Reconciler(self._claimer, self._bus)
         return [
             self._promoter,

@@ -51,6 +51,14 @@ class Letter(NamedTuple):
     actor: str | None
     """Who ended it."""
     ended_at: int | None
+    namespace: str = ""
+    """That of the guard that keeps it."""
+    application: str = ""
+    """Which application of the engine sent its message, by name."""
+    fingerprint: str = ""
+    """Equal for letters of one error."""
+    reason: str | None = None
+    """Why it was ended, in the words of who did."""
 
 
 class AcquireKey(NamedTuple):
@@ -161,6 +169,9 @@ class PutLetter(NamedTuple):
     options: str | None
     """What else the engine needs to send the message again, as JSON."""
     ttl: int | None
+    namespace: str = ""
+    application: str = ""
+    fingerprint: str = ""
 
 
 class EndLetter(NamedTuple):
@@ -169,6 +180,7 @@ class EndLetter(NamedTuple):
     letter_id: str
     state: str
     actor: str
+    reason: str = ""
 
 
 GuardOp = AcquireKey | RenewKey | FinishKey | FailKey | ForgetKey | PutLetter | EndLetter

@@ -11,6 +11,9 @@ from duly.errors import StoreRefused
 from duly.store import migrator
 from duly.store.protocol import Store
 
+STORES = ("sqlite", "postgresql", "postgres")
+"""How the addresses of stores begin."""
+
 
 def open_store(url: str, *, clock: Clock | None = None, migrate: bool = True) -> Store:
     """Open the store at an address; an empty one is set up, an unfit one is refused."""

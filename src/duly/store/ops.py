@@ -1,8 +1,7 @@
 """The verbs of a store as values, and their answers.
 
-`Store.apply` takes a few of them, writes them in one transaction (together with whatever other
-callers ask for at the same moment) and returns one answer per op. Refusals that can be expected
-are answers; an exception means that nothing of that op was written.
+`Store.apply` writes a few of them in one transaction (with whatever others ask for at that moment)
+and answers each. Expected refusals are answers; after an exception nothing of that op is written.
 """
 
 from collections.abc import Callable
@@ -164,7 +163,8 @@ class Prune(NamedTuple):
     """Delete finished runs and expired keys older than so many microseconds. Answer: int."""
 
     older_than: int
-    limit: int
+    limit: int  # of dead letters and of other runs each
+    dead_older_than: int | None = None  # where dead letters are kept for another time
 
 
 # -- ops of the journal --------------------------------------------------------------------------

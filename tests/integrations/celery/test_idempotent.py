@@ -2,13 +2,17 @@
 
 from contextlib import closing
 
+import celery
 import pytest
-from celery.exceptions import Ignore
+from celery.exceptions import Ignore, TimeLimitExceeded
 from celery.states import FAILURE, RETRY, SUCCESS
 
-from duly.errors import DulyError
+from duly.errors import DulyError, StoreUnavailable
 from duly.guard import Guard
-from duly.integrations.celery import AlreadyQueued
+from duly.guard.letters import Draft, LetterNotSent, Letters
+from duly.integrations.celery import AlreadyQueued, Celery, dead
+from duly.integrations.celery.dead import keep_timed_out, write
+from duly.store.protocol import LetterFilter
 from tests.servers.processes import wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.stores("sqlite")]
@@ -89,9 +93,9 @@ def test_a_permanent_error_ends_as_a_letter_whose_replay_really_runs(shop):
     second, first = shop.guard.letters.list(cause="permanent")
     shop.mend()
 
-    assert shop.guard.letters.replay(first.id) == (1, 0)
-    assert shop.guard.letters.replay(first.id) == (0, 1), "it was replayed already"
-    assert shop.guard.letters.discard(second.id, actor="ann") == (1, 0)
+    assert shop.guard.letters.replay(first.id) == (1, 0, ())
+    assert shop.guard.letters.replay(first.id) == (0, 1, ()), "it was replayed already"
+    assert shop.guard.letters.discard(second.id, actor="ann") == (1, 0, ())
 
     shop.wait_for("tried", 3)
     wait_until(lambda: shop.guard.look(first.key).state == "done", seconds=WAIT, what="it is done")
@@ -125,7 +129,7 @@ def test_a_task_that_kills_its_process_ends_as_a_letter_and_the_pool_lives_on(sh
 
     assert shop.count("tried") == 2
     (letter,) = shop.guard.letters.list(cause="crashed")
-    assert letter.attempts == 3
+    assert letter.attempts == 2, "it was not tried a third time"
     assert worker.is_alive()
     # What is replayed really runs, and has all its chances again.
     shop.guard.letters.replay(letter.id)
@@ -146,6 +150,49 @@ def test_time_limits_end_as_letters(shop):
     causes = {letter.task.rpartition(".")[2]: letter.cause for letter in letters}
     assert causes == {"endless": "timeout", "slow": "permanent"}
     assert [letter.queue for letter in letters] == ["celery", "celery"]
+
+
+@pytest.fixture
+def timed_out(shop):
+    """Notes a hard time limit of a task as a worker's main process does."""
+
+    def note(task: celery.Task) -> None:
+        keep_timed_out(task, (1,), {}, TimeLimitExceeded(1))
+
+    return note
+
+
+def test_the_letter_of_a_time_limit_waits_for_a_ledger_that_comes_back(
+    shop, timed_out, monkeypatch
+):
+    put, failures = Letters.put, [StoreUnavailable("away"), StoreUnavailable("away")]
+
+    def put_later(self, draft, letter_id):
+        put(self, draft, letter_id)  # Its answer is lost, too.
+        if failures:
+            raise failures.pop()
+
+    monkeypatch.setattr(Letters, "put", put_later)
+    timed_out(shop.tasks.endless)
+
+    (letter,) = shop.guard.letters.list()
+    assert (letter.cause, failures) == ("timeout", [])
+
+
+def test_the_letter_of_a_time_limit_that_cannot_be_written_is_logged_whole(
+    shop, timed_out, monkeypatch, caplog
+):
+    monkeypatch.setattr(dead, "LETTER_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(shop.tasks.endless, "guard", Guard("redis://127.0.0.1:1/0"))
+
+    timed_out(shop.tasks.endless)
+
+    (line,) = caplog.records
+    assert (line.name, line.levelname) == ("duly", "CRITICAL")
+    _, _, said = line.message.partition("guard.letters.put(")
+    draft = eval(said.removesuffix(")"), {"Draft": Draft})  # noqa: S307 - as a person would
+    letter = shop.guard.letters.get(shop.guard.letters.put(draft))
+    assert (letter.task, letter.arguments) == (shop.tasks.endless.name, '[[],{"order_id":1}]')
 
 
 def test_a_call_can_be_refused_while_an_equal_one_is_queued_or_running(shop):
@@ -183,10 +230,45 @@ def test_letters_of_a_task_with_a_guard_of_its_own_can_be_replayed(shop, store_u
         (letter,) = guard.letters.list()
         shop.tasks.app.conf.task_always_eager = True
         try:
-            assert guard.letters.replay(letter.id) == (1, 0)
+            assert guard.letters.replay(letter.id) == (1, 0, ())
         finally:
             shop.tasks.app.conf.task_always_eager = False
     assert shop.count("tried") == 2
+
+
+@pytest.mark.parametrize("name", ["graceful", "unique"])
+def test_a_replay_that_a_task_refuses_leaves_its_letter_open(shop, name):
+    task, letters = getattr(shop.tasks, name), shop.guard.letters
+    first, second = (
+        write(task, (1,), {}, cause="sent", error=None, key=None, attempts=1) for _ in range(2)
+    )
+
+    assert letters.replay(first).done == 1
+    with pytest.raises(LetterNotSent, match="an equal call of"):
+        letters.replay(second)
+
+    assert letters.get(second).state == "open"
+
+
+def test_one_guard_of_two_applications_sends_each_letter_by_its_own(store_url):
+    ran = []
+
+    def open_one(name: str, guard: Guard) -> celery.Task:
+        app = Celery(name, guard=guard)
+        app.conf.task_always_eager = True
+
+        def pay(order_id: int) -> None:
+            ran.append((name, order_id))
+
+        return app.task(pay, name="pay", shared=False)
+
+    with closing(Guard(store_url)) as guard:
+        for number, task in enumerate([open_one("shop", guard), open_one("bank", guard)]):
+            write(task, (number,), {}, cause="sent", error=None, key=None, attempts=1)
+
+        assert guard.letters.replay(which=LetterFilter()).done == 2
+
+    assert sorted(ran) == [("bank", 1), ("shop", 0)]
 
 
 def test_while_the_ledger_is_away_messages_are_put_off_and_nothing_runs(open_shop, private_redis):

@@ -8,17 +8,13 @@ import pytest
 
 from duly.store.guard_ops import (
     AcquireKey,
-    EndLetter,
     FailKey,
     FinishKey,
     ForgetKey,
     Guarded,
     GuardedKey,
-    Letter,
-    PutLetter,
     RenewKey,
 )
-from duly.store.protocol import LetterFilter
 from tests.store.conformance.verbs import SECOND
 
 pytestmark = pytest.mark.redis
@@ -297,67 +293,3 @@ class TestLooking:
             kept_until=began_at + 5 * SECOND + TTL,
             result='"ok"',
         )
-
-
-def put(store: Any, letter_id: str, *, ttl: int | None = TTL, **changes: Any) -> bool:
-    op = PutLetter(
-        letter_id, "celery", "shop.charge", "[[42],{}]", "invoice:42", "exhausted",
-        "ValueError: no", "Traceback…", 4, "mail", '{"priority":3}', ttl,
-    )  # fmt: skip
-    return store.apply([op._replace(**changes)])[0]
-
-
-class TestLetters:
-    """Dead letters of other engines."""
-
-    def test_a_letter_is_kept_once_with_all_it_says(self, store, clock):
-        now = clock.now()
-
-        assert put(store, "1")
-        assert not put(store, "1", task="another")
-
-        assert store.list_letters(LetterFilter()) == [
-            Letter(
-                "1", "celery", "shop.charge", "[[42],{}]", "invoice:42", "exhausted",
-                "ValueError: no", "Traceback…", 4, "mail", '{"priority":3}', "open", now, None,
-                None,
-            )
-        ]  # fmt: skip
-
-    def test_letters_are_found_by_what_they_say_newest_first(self, store, clock):
-        put(store, "1")
-        clock.advance(10)
-        since = clock.now()
-        put(store, "2", task="shop.mail", cause="permanent")
-        put(store, "3", engine="rq")
-
-        def ids(**which: Any) -> list[str]:
-            return [letter.id for letter in store.list_letters(LetterFilter(**which))]
-
-        assert ids() == ["3", "2", "1"]
-        assert ids(id="2") == ["2"]
-        assert ids(task="shop.charge") == ["3", "1"]
-        assert ids(cause="permanent") == ["2"]
-        assert ids(engine="celery") == ["2", "1"]
-        assert ids(since=since) == ["3", "2"]
-        assert ids(before="3", limit=1) == ["2"]
-
-    def test_a_letter_is_ended_once_and_by_somebody(self, store, clock):
-        put(store, "1")
-
-        assert store.apply([EndLetter("1", "replayed", "ann")]) == [True]
-        assert store.apply([EndLetter("1", "discarded", "bob")]) == [False]
-        assert store.apply([EndLetter("2", "discarded", "bob")]) == [False]
-
-        assert store.list_letters(LetterFilter()) == []
-        (ended,) = store.list_letters(LetterFilter(state="replayed"))
-        assert (ended.actor, ended.ended_at) == ("ann", clock.now())
-
-    def test_old_letters_go_when_new_ones_come(self, store, clock):
-        put(store, "1", ttl=SECOND)
-        put(store, "2", ttl=None)
-        clock.advance(86_400 * 365)
-
-        put(store, "3")
-
-        assert [letter.id for letter in store.list_letters(LetterFilter())] == ["3", "2"]

@@ -1,5 +1,9 @@
 """Old history is forgotten in bounded pieces, with all that hangs on it and nothing else."""
 
+from duly.core.states import State
+from duly.core.verdict import Finish
+from duly.runtime.upkeep import Pruner
+from duly.settings import WorkerSettings
 from duly.store.ops import AddLogs, Prune
 from tests.store.conformance.verbs import (
     DAY_SECONDS,
@@ -13,6 +17,8 @@ from tests.store.conformance.verbs import (
     enqueue_one,
     listed_ids,
     retry_now,
+    settle,
+    settle_op,
     succeed,
     tick,
 )
@@ -39,6 +45,24 @@ def test_what_ended_just_that_long_ago_is_kept(store, worker, clock):
 
     assert prune(store, HOUR_SECONDS) == 0
     assert listed_ids(store) == [kept]
+
+
+def test_workers_keep_dead_letters_for_longer_than_other_runs(store, worker, clock):
+    pruner = Pruner(store, WorkerSettings())
+    enqueue_and_succeed(store)
+    cancel(store, enqueue_one(store))
+    failed, held = enqueue_and_fail(store), enqueue_and_claim(store)
+    settle(store, settle_op(held, "lost", Finish(State.INTERRUPTED, "crashed")))
+
+    def left_after(days):
+        clock.advance(days * DAY_SECONDS)
+        pruner.tick()
+        return set(listed_ids(store))
+
+    assert len(left_after(7)) == 4
+    assert left_after(1) == {failed, held.run_id}
+    assert left_after(22) == {failed, held.run_id}
+    assert left_after(1) == set()
 
 
 def test_a_live_run_is_never_forgotten(store, worker, clock):
@@ -96,6 +120,14 @@ def test_what_hangs_on_other_runs_stays(store, worker, clock):
 def test_pruning_is_bounded(store, worker, clock):
     for _ in range(5):
         enqueue_and_succeed(store)
+    clock.advance(1)
+
+    assert [prune(store, 0, limit=2) for _ in range(4)] == [2, 2, 1, 0]
+
+
+def test_pruning_dead_letters_is_bounded_too(store, worker, clock):
+    for _ in range(5):
+        enqueue_and_fail(store)
     clock.advance(1)
 
     assert [prune(store, 0, limit=2) for _ in range(4)] == [2, 2, 1, 0]

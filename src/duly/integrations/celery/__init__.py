@@ -1,10 +1,15 @@
 """Celery tasks that run once per payload, survive kill -9, and end as dead letters, not nowhere."""
 
-from duly.integrations.celery.app import Celery, guard_of, use_guard
-from duly.integrations.celery.carrier import CeleryCarrier
-from duly.integrations.celery.dead import DeadLettered, WorkerLostTooOften, send_to_dlq
-from duly.integrations.celery.queued import AlreadyQueued
-from duly.integrations.celery.task import IdempotentTask
+from duly.integrations.extras import missing
+
+try:
+    from duly.integrations.celery.app import Celery, guard_of, use_guard
+    from duly.integrations.celery.carrier import CeleryCarrier
+    from duly.integrations.celery.dead import DeadLettered, WorkerLostTooOften, send_to_dlq
+    from duly.integrations.celery.queued import AlreadyQueued
+    from duly.integrations.celery.task import IdempotentTask
+except ModuleNotFoundError as error:
+    raise missing(error, "celery") from error
 
 __all__ = [
     "AlreadyQueued",

@@ -1,18 +1,31 @@
 """The Celery application, and the guard that belongs to it."""
 
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 import celery
 
-from duly.errors import BadOption, TaskNotRegistered
+from duly.errors import BadOption, DulyError
 from duly.guard import Guard
+from duly.registry import main_module_name
 from duly.store.guard_ops import Letter
 
 ENGINE = "celery"
 
 _ATTRIBUTE = "duly_guard"
 _turn = threading.Lock()
+
+
+class TaskUnknown(DulyError):
+    """A letter's task is not among those of its application."""
+
+    def __init__(self, letter: Letter) -> None:
+        super().__init__(
+            f"letter {letter.id} is of task {letter.task!r}, which the application "
+            f"{letter.application!r} does not have; import the module that defines it, as by "
+            f"Celery(include=[…]), or give the task that name again: @app.task(name=…)"
+        )
 
 
 class Celery(celery.Celery):
@@ -42,8 +55,15 @@ def use_guard(app: celery.Celery, guard: Guard | str) -> Guard:
 
 
 def send_letters_of(guard: Guard, app: celery.Celery) -> None:
-    """Say whose application the letters of a guard are replayed by."""
-    guard.letters.send_with(ENGINE, lambda letter: _send_again(app, letter))
+    """Have the letters that an application's tasks leave with a guard be replayed by it."""
+    guard.letters.send_with(ENGINE, _SendAgain(app), application=name_of(app))
+
+
+def name_of(app: celery.Celery) -> str:
+    """Return the name of an application, by which its letters are told from another's."""
+    name: str | None = app.main
+    # As a worker knows it that imports the program which is running here.
+    return (main_module_name() if name == "__main__" else name) or ""
 
 
 def guard_of(app: celery.Celery) -> Guard:
@@ -58,16 +78,24 @@ def guard_of(app: celery.Celery) -> Guard:
     return found
 
 
-def _send_again(app: celery.Celery, letter: Letter) -> None:
-    app.finalize()
-    task = app.tasks.get(letter.task)
-    if task is None:
-        app.loader.import_default_modules()
+@dataclass(frozen=True)
+class _SendAgain:
+    """Sends letters again; two of one application are equal."""
+
+    app: celery.Celery
+
+    def __call__(self, letter: Letter) -> None:
+        app = self.app
+        app.finalize()
         task = app.tasks.get(letter.task)
-    if task is None:
-        raise TaskNotRegistered(letter.task)
-    if not hasattr(task, "replay"):
-        raise BadOption(
-            f"{letter.task} is no IdempotentTask any more, so letter {letter.id} cannot be replayed"
-        )
-    task.replay(letter)
+        if task is None:
+            app.loader.import_default_modules()
+            task = app.tasks.get(letter.task)
+        if task is None:
+            raise TaskUnknown(letter)
+        if not hasattr(task, "replay"):
+            raise BadOption(
+                f"{letter.task} is no IdempotentTask any more, so letter {letter.id} cannot be "
+                f"replayed"
+            )
+        task.replay(letter)

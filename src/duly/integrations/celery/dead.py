@@ -2,19 +2,25 @@
 
 import json
 import sys
+import time
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from duly.clock import monotonic, new_id
 from duly.core.payload import CallCodec
-from duly.errors import BadArguments, DulyError, PayloadError
+from duly.errors import OUTAGES, BadArguments, DulyError, PayloadError, StoreError
 from duly.guard.claim import GuardClaim
 from duly.guard.letters import Draft
-from duly.integrations.celery.app import ENGINE
-from duly.runtime.attempt import error_text
+from duly.integrations.celery.app import ENGINE, name_of
+from duly.limits import LETTER_PATIENCE_SECONDS
+from duly.observe.logs import log_lost_letter
+from duly.runtime.attempt import error_text, fingerprint
 
 if TYPE_CHECKING:
     from duly.integrations.celery.task import IdempotentTask
+
+_RETRY_SECONDS = 0.25
 
 
 class WorkerLostTooOften(DulyError):
@@ -65,8 +71,10 @@ def send_to_dlq(payload: object = None) -> str:  # noqa: ARG001 - the message it
     return execution.letter_id
 
 
-def keep(execution: Execution, cause: str, error: BaseException | None) -> str:
-    """Write the dead letter of a body that ran or was about to."""
+def keep(
+    execution: Execution, cause: str, error: BaseException | None, *, began: bool = True
+) -> str:
+    """Write the dead letter of a body that ran, or was not begun once more."""
     task, claim = execution.task, execution.claim
     return write(
         task,
@@ -75,7 +83,7 @@ def keep(execution: Execution, cause: str, error: BaseException | None) -> str:
         cause=cause,
         error=error,
         key=claim.key,
-        attempts=claim.attempts,
+        attempts=claim.attempts if began else claim.attempts - 1,
     )
 
 
@@ -90,12 +98,50 @@ def write(
     attempts: int,
 ) -> str:
     """Write a dead letter with all it takes to send its message again."""
+    draft = _draft(task, args, kwargs, cause=cause, error=error, key=key, attempts=attempts)
+    return task.used_guard.letters.put(draft)
+
+
+def keep_timed_out(
+    task: "IdempotentTask", args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> None:
+    """Write the letter of a body that is being killed, for as long as the worker can wait.
+
+    Its message will not come again: what cannot be written is logged with all that is in it.
+    """
+    guard, letter_id = task.used_guard, new_id()
+    key = task.key_for(args, kwargs)
+    draft = _draft(task, args, kwargs, cause="timeout", error=error, key=key, attempts=1)
+    until = monotonic() + LETTER_PATIENCE_SECONDS
+    while True:
+        try:
+            found = guard.look(key)
+            attempts = 1 if found is None else found.attempts
+            guard.letters.put(draft._replace(attempts=attempts), letter_id)
+        except StoreError as failure:
+            if isinstance(failure, OUTAGES) and monotonic() < until:
+                time.sleep(_RETRY_SECONDS)
+                continue
+            log_lost_letter(task.name, repr(draft), failure)
+        return
+
+
+def _draft(
+    task: "IdempotentTask",
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    cause: str,
+    error: BaseException | None,
+    key: str | None,
+    attempts: int,
+) -> Draft:
     route = task.request.delivery_info or {}
     text = None if error is None else error_text(error)
     options = {
         name: route[name] for name in ("exchange", "routing_key", "priority") if route.get(name)
     }
-    draft = Draft(
+    return Draft(
         engine=ENGINE,
         task=task.name,
         arguments=_arguments(task.codec, args, kwargs),
@@ -106,8 +152,9 @@ def write(
         key=key,
         queue=route.get("routing_key"),
         options=json.dumps(options),
+        application=name_of(task.app),
+        fingerprint=fingerprint(cause, "") if text is None else text.fingerprint,
     )
-    return task.used_guard.letters.put(draft)
 
 
 def _arguments(codec: CallCodec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from inspect import signature
 from typing import Any
 
 import celery
-from celery.exceptions import Ignore, MaxRetriesExceededError, Reject, Retry, TimeLimitExceeded
+from celery.exceptions import Ignore, MaxRetriesExceededError, Reject, Retry
 from celery.result import EagerResult
 from celery.states import REJECTED
 from celery.utils import uuid
@@ -54,7 +54,7 @@ class IdempotentTask(celery.Task):
     """A task whose body is done once per key, however often its message is delivered."""
 
     abstract = True
-    Request = "duly.integrations.celery.request:RoutedRequest"
+    Request = "duly.integrations.celery.request:TimeLimitedRequest"
     acks_late = True
     reject_on_worker_lost = True
 
@@ -129,22 +129,14 @@ class IdempotentTask(celery.Task):
         if not (self.raise_on_duplicate or self.graceful) or _again.get():
             return super().apply_async(args, kwargs, task_id=task_id, **options)
         task_id = task_id or uuid()
-        key = self.key_for(args or (), kwargs or {})
-        reservation = self._reservation(key, task_id)
-        left = reservation.take()
-        running = self.used_guard.look(key)
-        if left is None and running is not None and running.state == "held":
-            reservation.give_back()
-            left = running.left / MICROSECONDS
-        if left is not None:
-            if self.graceful:
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self._reserved(args or (), kwargs or {}, task_id))
+            except AlreadyQueued:
+                if not self.graceful:
+                    raise
                 return EagerResult(None, None, REJECTED)
-            raise AlreadyQueued(self.name, left)
-        try:
             return super().apply_async(args, kwargs, task_id=task_id, **options)
-        except BaseException:
-            reservation.give_back()
-            raise
 
     def retry(self, *args: Any, throw: bool = True, **options: Any) -> Any:  # noqa: ANN401 - Celery's own
         """As Celery's; a body that goes on after it is not taken for done."""
@@ -162,12 +154,15 @@ class IdempotentTask(celery.Task):
             return super().retry(*args, throw=throw, **options)
 
     def replay(self, letter: Letter) -> None:
-        """Send the message of a dead letter again."""
+        """Send the message of a dead letter again; AlreadyQueued if an equal one is not to be."""
         args, kwargs = self.codec.decode(letter.arguments)
         route = json.loads(letter.options or "{}")
         if not route.get("exchange") and "routing_key" in route:
             route["queue"] = route.pop("routing_key")
-        self.apply_async(args, kwargs, **route)
+        task_id = uuid()
+        # Graceful tasks say nothing of a call that they leave out; a letter must not end by that.
+        with self._reserved(args, kwargs, task_id), _sent_again():
+            self.apply_async(args, kwargs, task_id=task_id, **route)
 
     # -- running --
 
@@ -198,7 +193,7 @@ class IdempotentTask(celery.Task):
         execution = Execution(self, claim, args, kwargs)
         if claim.losses >= self.crash_limit:
             error = WorkerLostTooOften(self.name, claim.losses)
-            self._give_up(execution, "crashed", error)
+            self._give_up(execution, "crashed", error, began=False)
             raise error
         token = executing.set(execution)
         try:
@@ -218,12 +213,14 @@ class IdempotentTask(celery.Task):
                 claim.fail() if execution.is_retried else claim.done(result)
         return result
 
-    def _give_up(self, execution: Execution, cause: str, error: Exception) -> None:
+    def _give_up(
+        self, execution: Execution, cause: str, error: Exception, *, began: bool = True
+    ) -> None:
         """Let go of the key and keep the letter, unless somebody else runs the body by now."""
         with self._ledger(execution.args, execution.kwargs):
             if execution.claim.is_open:
                 execution.claim.fail()
-            keep(execution, cause, error)
+            keep(execution, cause, error, began=began)
 
     @contextmanager
     def _ledger(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
@@ -237,22 +234,6 @@ class IdempotentTask(celery.Task):
         except ClaimLost as lost:
             # Somebody else runs it now. Were this message acknowledged, that could be the only one.
             raise Reject(lost, requeue=True) from lost
-
-    def on_failure(
-        self,
-        exc: BaseException,
-        task_id: str,
-        args: Sequence[Any],
-        kwargs: dict[str, Any],
-        einfo: object,
-    ) -> None:
-        """Keep the letter of a task that its time limit killed: it could not do so itself."""
-        super().on_failure(exc, task_id, args, kwargs, einfo)
-        if isinstance(exc, TimeLimitExceeded):
-            key = self.key_for(args, kwargs)
-            found = self.used_guard.look(key)
-            attempts = 1 if found is None else found.attempts
-            write(self, tuple(args), kwargs, cause="timeout", error=exc, key=key, attempts=attempts)
 
     def _cause_of(self, error: Exception) -> str:
         retries = self.request.retries
@@ -279,6 +260,29 @@ class IdempotentTask(celery.Task):
             # The message stays with the broker, which delivers it again.
             return Reject(error, requeue=True)
         return Retry(exc=why, when=countdown, sig=again)
+
+    @contextmanager
+    def _reserved(
+        self, args: Sequence[Any], kwargs: dict[str, Any], task_id: str
+    ) -> Iterator[None]:
+        """Take a call's place in the queue; AlreadyQueued if an equal one has it, or runs."""
+        if not (self.raise_on_duplicate or self.graceful):
+            yield
+            return
+        key = self.key_for(args, kwargs)
+        reservation = self._reservation(key, task_id)
+        left = reservation.take()
+        running = self.used_guard.look(key)
+        if left is None and running is not None and running.state == "held":
+            reservation.give_back()
+            left = running.left / MICROSECONDS
+        if left is not None:
+            raise AlreadyQueued(self.name, left)
+        try:
+            yield
+        except BaseException:
+            reservation.give_back()
+            raise
 
     def _reservation(self, key: str, task_id: str) -> Reservation:
         expiry = RESERVATION_SECONDS if self.lock_expiry is None else self.lock_expiry

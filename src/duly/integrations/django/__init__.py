@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from duly.integrations.django.backend import DulyBackend
     from duly.integrations.django.options import duly_options
+    from duly.integrations.django.scheduled import scheduled_task
 
-__all__ = ["DulyBackend", "duly_options"]
+__all__ = ["DulyBackend", "duly_options", "scheduled_task"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - one of the above
@@ -19,4 +20,8 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - one of the above
         from duly.integrations.django.options import duly_options  # noqa: PLC0415
 
         return duly_options
+    if name == "scheduled_task":
+        from duly.integrations.django.scheduled import scheduled_task  # noqa: PLC0415
+
+        return scheduled_task
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -78,9 +78,25 @@ def scoped_key(key: str, scope: str) -> str:
 
 
 def fingerprint(request: Request, body: bytes) -> str:
-    """Return a hash that is equal for requests that ask for the same."""
-    said = (request.method, request.path, request.query, request.headers.get("content-type", ""))
+    """Return a hash that is equal for requests that ask for the same.
+
+    The host is a part of what is asked, as of every target URI, and not of who asks: were it in the
+    scope, a retry that reaches us by another name would be carried out a second time.
+    """
+    said = (
+        request.method,
+        _host(request),
+        request.path,
+        request.query,
+        request.headers.get("content-type", ""),
+    )
     return _digest([*(part.encode(errors="surrogatepass") for part in said), body])
+
+
+def _host(request: Request) -> str:
+    """Return the host that was asked, in one spelling."""
+    host = request.headers.get("host", "").lower()
+    return re.sub(r":(80|443)?$", "", host)
 
 
 def _digest(parts: Iterable[bytes]) -> str:

@@ -1,6 +1,11 @@
 """RQ jobs that run once per key, and a fleet of RQ workers that runs tasks of ours."""
 
-from duly.integrations.rq.carrier import RQCarrier, carry
-from duly.integrations.rq.idempotent import idempotent
+from duly.integrations.extras import missing
+
+try:
+    from duly.integrations.rq.carrier import RQCarrier, carry
+    from duly.integrations.rq.idempotent import idempotent
+except ModuleNotFoundError as error:
+    raise missing(error, "rq") from error
 
 __all__ = ["RQCarrier", "carry", "idempotent"]

@@ -138,6 +138,11 @@ class PostgresInspector:
         rows = self._query(GUARD["letters"], which._asdict(), prepare=False)
         return [Letter._make(row) for row in rows]
 
+    def list_letter_groups(self, which: LetterFilter) -> list[DeadGroup]:
+        """Return letters grouped by engine, task and fingerprint, the largest first."""
+        rows = self._query(GUARD["letter_groups"], which._asdict(), prepare=False)
+        return [DeadGroup._make(row) for row in rows]
+
     def now(self) -> int:
         """Return the wall time of this store, which is the server's."""
         return int(self._query(SQL["now"], {})[0][0])

@@ -111,7 +111,11 @@ def tick(session: Session, op: Tick) -> Tended:
 
 def prune(session: Session, op: Prune) -> int:
     """Delete old finished runs and expired keys, a bounded number of each."""
-    place = {"older_than": op.older_than, "limit": min(op.limit, TICK_BATCH)}
+    place = {
+        "older_than": op.older_than,
+        "dead_older_than": op.older_than if op.dead_older_than is None else op.dead_older_than,
+        "limit": min(op.limit, TICK_BATCH),
+    }
     with session.pipeline():
         dropped = session.execute(PRUNE["drop_runs"], place)
         session.execute(PRUNE["drop_keys"], place)

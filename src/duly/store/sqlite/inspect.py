@@ -129,6 +129,11 @@ class SqliteInspector:
         """Return dead letters of other engines, newest first."""
         return [Letter._make(row) for row in self._query(GUARD["letters"], which._asdict())]
 
+    def list_letter_groups(self, which: LetterFilter) -> list[DeadGroup]:
+        """Return letters grouped by engine, task and fingerprint, the largest first."""
+        rows = self._query(GUARD["letter_groups"], which._asdict())
+        return [DeadGroup._make(row) for row in rows]
+
     def now(self) -> int:
         """Return the wall time of the store."""
         raise NotImplementedError

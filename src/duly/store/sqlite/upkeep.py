@@ -129,7 +129,9 @@ def prune(cursor: sqlite3.Cursor, op: Prune, now: int) -> int:
     """Delete old finished runs and expired keys, a bounded number of each."""
     before = now - op.older_than
     limit = min(op.limit, TICK_BATCH)
+    died_before = before if op.dead_older_than is None else now - op.dead_older_than
     rows = cursor.execute(PRUNE["old_runs"], {"before": before, "limit": limit}).fetchall()
+    rows += cursor.execute(PRUNE["old_dead"], {"before": died_before, "limit": limit}).fetchall()
     for (run_id,) in rows:
         for name in ("drop_run", "drop_attempts", "drop_logs", "drop_tags", "drop_steps"):
             cursor.execute(PRUNE[name], {"run_id": run_id})

@@ -82,14 +82,16 @@ SELECT key, state, holder, fence, attempts, losses,
 -- :name put_letter
 INSERT INTO duly_letters
        (id, engine, task, arguments, key, cause, error, traceback, attempts, queue, options,
-        created_at, kept_until)
+        namespace, application, fingerprint, created_at, kept_until)
 VALUES (%(id)s, %(engine)s, %(task)s, %(arguments)s, %(key)s, %(cause)s, %(error)s,
-        %(traceback)s, %(attempts)s, %(queue)s, %(options)s, duly_now(),
+        %(traceback)s, %(attempts)s, %(queue)s, %(options)s, %(namespace)s,
+        %(application)s, %(fingerprint)s, duly_now(),
         duly_now() + %(ttl)s::bigint * interval '1 microsecond')
     ON CONFLICT (id) DO NOTHING
 
 -- :name end_letter
-UPDATE duly_letters SET state = %(state)s, actor = %(actor)s, ended_at = duly_now()
+UPDATE duly_letters
+   SET state = %(state)s, actor = %(actor)s, reason = %(reason)s, ended_at = duly_now()
  WHERE id = %(letter_id)s AND state = 'open'
 
 -- :name drop_letters
@@ -100,12 +102,27 @@ DELETE FROM duly_letters
 
 -- :name letters
 SELECT id, engine, task, arguments, key, cause, error, traceback, attempts, queue, options, state,
-       duly_microseconds(created_at), actor, duly_microseconds(ended_at)
+       duly_microseconds(created_at), actor, duly_microseconds(ended_at), namespace, application,
+       fingerprint, reason
   FROM duly_letters
  WHERE (%(id)s::text IS NULL OR id = %(id)s) AND (%(state)s::text IS NULL OR state = %(state)s)
    AND (%(engine)s::text IS NULL OR engine = %(engine)s)
    AND (%(task)s::text IS NULL OR task = %(task)s)
    AND (%(cause)s::text IS NULL OR cause = %(cause)s)
+   AND (%(namespace)s::text IS NULL OR namespace = %(namespace)s)
+   AND (%(fingerprint)s::text IS NULL OR fingerprint = %(fingerprint)s)
    AND (%(since)s::bigint IS NULL OR duly_microseconds(created_at) >= %(since)s)
    AND (%(before)s::text IS NULL OR id < %(before)s)
  ORDER BY id DESC LIMIT %(limit)s
+
+-- :name letter_groups
+SELECT task, fingerprint, count(*), max(error COLLATE "C"), duly_microseconds(min(created_at)),
+       duly_microseconds(max(created_at)), max(id), engine
+  FROM duly_letters
+ WHERE state = %(state)s AND (%(engine)s::text IS NULL OR engine = %(engine)s)
+   AND (%(task)s::text IS NULL OR task = %(task)s)
+   AND (%(namespace)s::text IS NULL OR namespace = %(namespace)s)
+   AND (%(since)s::bigint IS NULL OR duly_microseconds(created_at) >= %(since)s)
+ GROUP BY engine, task, fingerprint
+ ORDER BY count(*) DESC, task
+ LIMIT %(limit)s

@@ -3,13 +3,21 @@
 -- :name drop_runs
 -- One statement, where SQLite deletes run by run. The oldest are found by the block ranges of
 -- duly_history_finished, so a prune that finds nothing reads next to nothing.
-WITH old AS MATERIALIZED (
+WITH ended AS MATERIALIZED (
     SELECT id FROM duly_history
      WHERE finished_at < duly_now() - %(older_than)s::bigint * interval '1 microsecond'
+       AND state NOT IN ('failed', 'interrupted')
+     LIMIT %(limit)s
+       FOR UPDATE SKIP LOCKED
+), dead AS MATERIALIZED (
+    SELECT id FROM duly_history
+     WHERE finished_at < duly_now() - %(dead_older_than)s::bigint * interval '1 microsecond'
+       AND state IN ('failed', 'interrupted')
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 ), runs AS (
-    DELETE FROM duly_history USING old WHERE duly_history.id = old.id
+    DELETE FROM duly_history USING (TABLE ended UNION ALL TABLE dead) AS old
+     WHERE duly_history.id = old.id
     RETURNING duly_history.id
 ), attempts AS (
     DELETE FROM duly_attempts USING runs WHERE duly_attempts.run_id = runs.id

@@ -77,13 +77,13 @@ SELECT key, state, holder, fence, attempts, losses,
 -- :name put_letter
 INSERT INTO duly_letters
        (id, engine, task, arguments, key, cause, error, traceback, attempts, queue, options,
-        created_at, kept_until)
+        namespace, application, fingerprint, created_at, kept_until)
 VALUES (:id, :engine, :task, :arguments, :key, :cause, :error, :traceback, :attempts, :queue,
-        :options, :now, :now + :ttl)
+        :options, :namespace, :application, :fingerprint, :now, :now + :ttl)
     ON CONFLICT (id) DO NOTHING
 
 -- :name end_letter
-UPDATE duly_letters SET state = :state, actor = :actor, ended_at = :now
+UPDATE duly_letters SET state = :state, actor = :actor, reason = :reason, ended_at = :now
  WHERE id = :letter_id AND state = 'open'
 
 -- :name drop_letters
@@ -93,10 +93,22 @@ DELETE FROM duly_letters
 
 -- :name letters
 SELECT id, engine, task, arguments, key, cause, error, traceback, attempts, queue, options, state,
-       created_at, actor, ended_at
+       created_at, actor, ended_at, namespace, application, fingerprint, reason
   FROM duly_letters
  WHERE (:id IS NULL OR id = :id) AND (:state IS NULL OR state = :state)
    AND (:engine IS NULL OR engine = :engine) AND (:task IS NULL OR task = :task)
    AND (:cause IS NULL OR cause = :cause) AND (:since IS NULL OR created_at >= :since)
+   AND (:namespace IS NULL OR namespace = :namespace)
+   AND (:fingerprint IS NULL OR fingerprint = :fingerprint)
    AND (:before IS NULL OR id < :before)
  ORDER BY id DESC LIMIT :limit
+
+-- :name letter_groups
+SELECT task, fingerprint, count(*), max(error), min(created_at), max(created_at), max(id), engine
+  FROM duly_letters
+ WHERE state = :state AND (:engine IS NULL OR engine = :engine)
+   AND (:task IS NULL OR task = :task) AND (:namespace IS NULL OR namespace = :namespace)
+   AND (:since IS NULL OR created_at >= :since)
+ GROUP BY engine, task, fingerprint
+ ORDER BY count(*) DESC, task
+ LIMIT :limit

@@ -1,7 +1,14 @@
 -- prune: forget finished runs and keys whose time is over.
 
 -- :name old_runs
-SELECT id FROM duly_history WHERE finished_at < :before ORDER BY finished_at LIMIT :limit
+SELECT id FROM duly_history
+ WHERE finished_at < :before AND state NOT IN ('failed', 'interrupted')
+ ORDER BY finished_at LIMIT :limit
+
+-- :name old_dead
+SELECT id FROM duly_history
+ WHERE finished_at < :before AND state IN ('failed', 'interrupted')
+ ORDER BY finished_at LIMIT :limit
 
 -- :name drop_run
 DELETE FROM duly_history WHERE id = :run_id

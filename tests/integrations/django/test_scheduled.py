@@ -1,0 +1,54 @@
+"""`@scheduled_task`: one run per due instant, of a task of Django's."""
+
+import pytest
+
+from duly import BadOption
+from duly.errors import BadSchedule
+from duly.integrations.django import scheduled_task
+from tests.integrations.django import tasks
+from tests.servers.processes import wait_until
+
+SOON = 20.0
+
+
+@pytest.fixture
+def backend(backend):
+    """Without the schedules that other tests define."""
+    schedules = backend.app.schedules
+    before, schedules._defined = schedules._defined, {}
+    yield backend
+    schedules._defined = before
+
+
+def test_a_schedule_fires_its_task_with_its_arguments(backend):
+    fired = scheduled_task(cron="* * * * * *", args=[41], name="every-second", queue_name="mail")
+    assert fired(tasks.add) is tasks.add
+    with backend.app.worker():
+        assert first_run(backend).result(timeout=SOON) == 42
+    record = first_run(backend).record
+    assert (record.task, record.queue) == ("tests.integrations.django.tasks.add", "mail")
+    assert [firing.run_id for firing in backend.app.schedules.firings("every-second")]
+
+
+def first_run(backend):
+    wait_until(lambda: bool(backend.app.runs.list()), seconds=SOON, what="it fires")
+    return backend.app.runs.list()[-1]
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_it_is_named_as_its_task_unless_that_is_said(backend):
+    scheduled_task(cron="0 2 * * *", timezone="Europe/Paris")(tasks.ask_the_database)
+    backend.app.schedules.sync()
+    (schedule,) = backend.app.schedules.list()
+    assert schedule.name == "tests.integrations.django.tasks.ask_the_database"
+    assert schedule.tz == "Europe/Paris"
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_what_is_wrong_is_told_at_import(backend):
+    with pytest.raises(BadOption, match="above @task"):
+        scheduled_task(cron="0 2 * * *")(lambda: None)
+    with pytest.raises(BadSchedule):
+        scheduled_task(cron="every day")(tasks.add)
+    with pytest.raises(TypeError):
+        scheduled_task(cron="0 2 * * *", args=[object()])(tasks.add)
