@@ -26,3 +26,4 @@ def backend(project: str):
     found = task_backends["default"]
     with closing(found.app):
         yield found
+    found.app.runs_tasks = False

@@ -30,6 +30,8 @@ def set_up() -> None:
 
 def database_at(url: str) -> dict[str, Any]:
     """Return an address as Django's settings name it."""
+    if url == ":memory:":
+        return {"ENGINE": "django.db.backends.sqlite3", "NAME": url}
     if url.startswith("sqlite"):
         name = url.removeprefix("sqlite:///")
         options = {"transaction_mode": "IMMEDIATE"}

@@ -64,3 +64,14 @@ def ask_the_database() -> int:
 @task()
 def tell_process() -> int:
     return os.getpid()
+
+
+@task()
+def enqueue_another() -> None:
+    add.enqueue(1)
+
+
+@task()
+def say(word: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO said VALUES (%s)", [word])

@@ -13,6 +13,7 @@ from django_tasks.signals import task_enqueued, task_finished, task_started
 
 from duly import KeyConflict
 from tests.integrations.django import tasks
+from tests.servers.processes import wait_until
 
 SOON = 20.0
 
@@ -49,7 +50,7 @@ def test_what_was_rolled_back_never_existed(backend):
         transaction.set_rollback(True)
     with transaction.atomic():
         kept = tasks.add.enqueue(2)
-        assert backend.app.runs.list() == []
+        assert kept.task.get_result(kept.id).status == TaskResultStatus.READY
     assert [run.id for run in backend.app.runs.list()] == [kept.id]
 
 
@@ -154,6 +155,7 @@ def test_django_is_told_of_beginning_and_end(backend):
     ):
         good, bad = tasks.add.enqueue(1), tasks.divide.enqueue(1, 0)
         drain(backend)
+        wait_until(lambda: len(finished) == 2, seconds=SOON, what="Django is told")
     assert [one[1:] for one in enqueued] == [(good.id, "READY"), (bad.id, "READY")]
     assert {one[1:] for one in started} == {(good.id, "RUNNING"), (bad.id, "RUNNING")}
     assert {one[1:] for one in finished} == {(good.id, "SUCCESSFUL"), (bad.id, "FAILED")}

@@ -1,23 +1,35 @@
 """The `Duly` behind a task backend of Django's: one per alias, whichever thread asks."""
 
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections
 
 from duly.app import Duly
 from duly.errors import SchemaMismatch
-from duly.integrations.django.databases import url_of
+from duly.integrations.django.databases import borrowed_store, url_of
 from duly.store.migrator import newest
 from duly.store.opening import open_store
 from duly.store.protocol import Store
 
+if TYPE_CHECKING:
+    from duly.runtime.embedded import EmbeddedWorker
+
 
 class DjangoDuly(Duly):
-    """A `Duly` whose tables are made by `manage.py migrate`, in a database of Django's."""
+    """A `Duly` in a database of Django's: on Django's own connections, unless it runs tasks.
+
+    So a program that only enqueues and looks opens no connection beside Django's, sees what its
+    open transaction wrote, and works on databases that only Django can reach, as in tests.
+    """
 
     def __init__(self, database: str) -> None:
         # Which database that is is known when Django is set up, and another one while tests run.
         super().__init__("sqlite:///")
         self.database = database
+        self.runs_tasks = False
+        """Whether this process has a worker, which needs connections of its own."""
+        self._borrowed: tuple[str, Store] | None = None
 
     @property
     def url(self) -> str:
@@ -27,22 +39,44 @@ class DjangoDuly(Duly):
     @property
     def store(self) -> Store:
         """The store in the database that Django uses now."""
+        if not self.runs_tasks:
+            return self._on_djangos_connection()
         if self._url != self.url:
             self.use_url(self.url)
         return super().store
 
+    def worker(self, **settings: Any) -> "EmbeddedWorker":  # noqa: ANN401 - those of Duly's
+        """Return a worker for this process; see `Duly.worker`."""
+        self.runs_tasks = True
+        return super().worker(**settings)
+
     def _open_store(self) -> Store:
         store = open_store(self._url, migrate=False)
-        schema = store.read_schema()
-        package = "duly.store.sqlite" if self._url.startswith("sqlite") else "duly.store.postgres"
-        if schema.version < newest(package) or schema.oldest_code > newest(package):
+        try:
+            self._check(store)
+        except BaseException:
             store.close()
+            raise
+        return store
+
+    def _on_djangos_connection(self) -> Store:
+        name = str(connections.settings[self.database]["NAME"])
+        if self._borrowed is None or self._borrowed[0] != name:
+            store = borrowed_store(self.database)
+            self._check(store)
+            self._borrowed = name, store
+        return self._borrowed[1]
+
+    def _check(self, store: Store) -> None:
+        schema = store.read_schema()
+        is_sqlite = connections[self.database].vendor == "sqlite"
+        needed = newest("duly.store.sqlite" if is_sqlite else "duly.store.postgres")
+        if schema.version < needed or schema.oldest_code > needed:
             raise SchemaMismatch(
                 f"the tables of duly in the database {self.database!r} are of version "
-                f"{schema.version}, and this code needs {newest(package)}: run "
+                f"{schema.version}, and this code needs {needed}: run "
                 f"`python manage.py migrate --database {self.database}`"
             )
-        return store
 
 
 _apps: dict[str, tuple[dict[str, Any], Duly]] = {}

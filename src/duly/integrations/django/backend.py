@@ -1,21 +1,27 @@
 """The backend of `django.tasks` that keeps its runs in a database of Django's own."""
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
+from weakref import WeakSet
 
 from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections
+from django.db import close_old_connections, connections
 from django.utils import timezone
 
 from duly.app import Duly
 from duly.core.verdict import Finish
 from duly.defining import define
 from duly.errors import RunNotFound
-from duly.events import AttemptEnded, Event
+from duly.events import AttemptEnded, EngineFailed, Event
 from duly.integrations.django.app import DjangoDuly, app_for
-from duly.integrations.django.bodies import body_of, task_of
+from duly.integrations.django.bodies import (
+    ON_CALLERS_CONNECTION,
+    body_of,
+    task_of,
+)
 from duly.integrations.django.codec import GivenArguments
 from duly.integrations.django.compat import (
     BaseTaskBackend,
@@ -34,6 +40,9 @@ from duly.run import Run
 from duly.task import Task as EngineTask
 
 _OPTIONS = frozenset({"database", "url"})
+_receivers = ThreadPoolExecutor(1, thread_name_prefix="duly-signals")
+_telling: "WeakSet[Duly]" = WeakSet()
+"""The applications whose ends Django is told of; there is a backend per thread for each."""
 
 
 class DulyBackend(BaseTaskBackend):
@@ -136,13 +145,30 @@ class DulyBackend(BaseTaskBackend):
         return result
 
     def tell_ends(self) -> None:
-        """Send Django's signal for every run that ends in this process."""
-        self.app.bus.subscribe(self._ended)
+        """Send Django's signal for every run that ends in this process; once is enough."""
+        if self.app not in _telling:
+            _telling.add(self.app)
+            self.app.bus.subscribe(self._ended)
 
     def _ended(self, event: Event) -> None:
-        if isinstance(event, AttemptEnded) and isinstance(event.verdict, Finish):
-            result = self._seen(self.app.runs.get(event.claim.run_id))
-            task_finished.send(type(self), task_result=result)
+        if not isinstance(event, AttemptEnded) or not isinstance(event.verdict, Finish):
+            return
+        if ON_CALLERS_CONNECTION.get():
+            self._finished(event.claim.run_id)
+        else:
+            # Receivers may use the database, and this may be the thread of an event loop.
+            _receivers.submit(self._finished_apart, event.claim.run_id)
+
+    def _finished_apart(self, run_id: str) -> None:
+        try:
+            self._finished(run_id)
+        except Exception as error:  # noqa: BLE001 - a receiver's own; nobody else would tell of it
+            self.app.bus.emit(EngineFailed("a receiver of task_finished", repr(error)))
+        finally:
+            close_old_connections()
+
+    def _finished(self, run_id: str) -> None:
+        task_finished.send(type(self), task_result=self._seen(self.app.runs.get(run_id)))
 
     def check(self, **_options: Any) -> Iterable[CheckMessage]:  # noqa: ANN401 - Django's
         """Return what is wrong with the settings."""
@@ -159,11 +185,11 @@ def backends() -> list[DulyBackend]:
     return [backend for backend in found if isinstance(backend, DulyBackend)]
 
 
-def app_of(alias: str) -> Duly:
-    """Return the application behind a backend."""
+def backend_of(alias: str) -> DulyBackend:
+    """Return the backend of an alias, which must be duly's."""
     for backend in backends():
         if backend.alias == alias:
-            return backend.app
+            return backend
     raise ImproperlyConfigured(
         f"TASKS has no {alias!r} whose BACKEND is duly.integrations.django.DulyBackend"
     )

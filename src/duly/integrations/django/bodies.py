@@ -3,6 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -14,6 +15,15 @@ from duly.registry import Definition
 
 Begun = Callable[[str], TaskResult]
 """Tells Django that a run has begun, and returns it as Django sees it."""
+
+
+ON_CALLERS_CONNECTION: ContextVar[bool] = ContextVar("on_callers_connection", default=False)
+"""Whether bodies run on the connection of whoever has them run, who may be in a transaction."""
+
+
+def _tidy() -> None:
+    if not ON_CALLERS_CONNECTION.get():
+        close_old_connections()
 
 
 def body_of(task: Task, begun: Begun) -> Callable[..., Any]:
@@ -35,22 +45,22 @@ def body_of(task: Task, begun: Begun) -> Callable[..., Any]:
         @functools.wraps(function)
         async def body(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's own
             # The connections of async code are those of the thread that Django's own calls use.
-            await sync_to_async(close_old_connections)()
+            await sync_to_async(_tidy)()
             try:
                 first = await sync_to_async(context)()
                 return normalize_json(await function(*first, *args, **kwargs))
             finally:
-                await sync_to_async(close_old_connections)()
+                await sync_to_async(_tidy)()
 
     else:
 
         @functools.wraps(function)
         def body(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's own
-            close_old_connections()
+            _tidy()
             try:
                 return normalize_json(function(*context(), *args, **kwargs))
             finally:
-                close_old_connections()
+                _tidy()
 
     body.__signature__ = signature  # type: ignore[attr-defined]
     body.task = task  # type: ignore[attr-defined]

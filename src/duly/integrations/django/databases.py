@@ -1,11 +1,16 @@
 """The address of a store that lies in one of Django's databases."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections
+from django.db import connections, transaction
+
+from duly.store.opening import sqlite_path
+from duly.store.protocol import Store
 
 _OF_DJANGO = frozenset(
     {"assume_role", "isolation_level", "pool", "server_side_binding", "cursor_factory", "context"}
@@ -20,7 +25,7 @@ def url_of(alias: str) -> str:
     settings: dict[str, Any] = connections.settings[alias]
     if connection.vendor == "sqlite":
         name = str(settings["NAME"])
-        if name == ":memory:" or "mode=memory" in name:
+        if is_in_memory(alias):
             raise ImproperlyConfigured(
                 f"the database {alias!r} lies in memory, where no worker could see its runs"
             )
@@ -46,3 +51,44 @@ def _postgresql(settings: dict[str, Any]) -> str:
         name: str(value) for name, value in (given | options).items() if value not in {"", None}
     }
     return f"postgresql://?{urlencode(found, quote_via=quote)}"
+
+
+class DjangoConnection:
+    """Lends the connection that Django uses in this thread."""
+
+    def __init__(self, alias: str) -> None:
+        self._alias = alias
+
+    @contextmanager
+    def reading(self) -> Iterator[Any]:
+        """Lend it as it is."""
+        connection = connections[self._alias]
+        connection.ensure_connection()
+        yield connection.connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Any]:
+        """Lend it with a transaction or a savepoint of Django's open on it."""
+        with transaction.atomic(using=self._alias):
+            yield connections[self._alias].connection
+
+
+def borrowed_store(alias: str) -> Store:
+    """Return a store on whichever connection Django uses at the time."""
+    lender, vendor = DjangoConnection(alias), connections[alias].vendor
+    if vendor == "postgresql":
+        from duly.store.postgres.borrowed import BorrowedPostgresStore  # noqa: PLC0415 - one driver
+
+        return BorrowedPostgresStore(lender, url_of(alias))
+    if vendor != "sqlite":
+        url_of(alias)  # Says what is wrong.
+    from duly.store.sqlite.borrowed import BorrowedSqliteStore  # noqa: PLC0415 - one driver only
+
+    path = None if is_in_memory(alias) else sqlite_path(url_of(alias))
+    return BorrowedSqliteStore(lender, path)
+
+
+def is_in_memory(alias: str) -> bool:
+    """Say whether a database is SQLite's in memory, as those of tests are."""
+    name = str(connections.settings[alias]["NAME"])
+    return name == ":memory:" or "mode=memory" in name

@@ -10,12 +10,15 @@ from duly.app import Duly
 
 def _ready() -> None:
     django.setup()
-    from duly.integrations.django.backend import backends  # noqa: PLC0415 - reads settings
+    from duly.integrations.django.app import DjangoDuly  # noqa: PLC0415 - reads settings
+    from duly.integrations.django.backend import backends  # noqa: PLC0415 - as above
     from duly.integrations.django.loading import load_tasks  # noqa: PLC0415 - as above
 
     load_tasks()
     for backend in backends():
         backend.tell_ends()
+        if isinstance(backend.app, DjangoDuly):
+            backend.app.runs_tasks = True
 
 
 _ready()
@@ -24,6 +27,6 @@ _ready()
 def __getattr__(alias: str) -> Duly:
     if alias.startswith("__"):
         raise AttributeError(alias)
-    from duly.integrations.django.backend import app_of  # noqa: PLC0415 - as above
+    from duly.integrations.django.backend import backend_of  # noqa: PLC0415 - as above
 
-    return app_of(alias)
+    return backend_of(alias).app

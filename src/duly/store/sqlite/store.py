@@ -114,15 +114,7 @@ class SqliteStore(SqliteInspector):
     def _write(self, ops: list[Op]) -> list[Any]:
         if len(ops) == 1 and enqueue.is_plain(ops[0]):
             return [self._enqueue_one(ops[0])]
-        places: dict[type, list[int]] = {}
-        for place, kind in enumerate(map(type, ops)):
-            if kind in places:
-                places[kind].append(place)
-            else:
-                places[kind] = [place]
-        order = list(places)
-        if len(order) > 1:
-            order.sort(key=ORDER.index)
+        places, order = grouped(ops)
         answers: list[Any] = [None] * len(ops)
         here = self._here()
         with driver_errors(self.path), here.lock.mutex:
@@ -315,3 +307,17 @@ class SqliteStore(SqliteInspector):
                 f"program writes {self.path} too; use SQLite 3.51.3 or newer, or "
                 f"PRAGMA journal_mode = DELETE"
             )
+
+
+def grouped(ops: list[Op]) -> tuple[dict[type, list[int]], list[type]]:
+    """Return where the ops of each kind are, and the order in which the kinds are written."""
+    places: dict[type, list[int]] = {}
+    for place, kind in enumerate(map(type, ops)):
+        if kind in places:
+            places[kind].append(place)
+        else:
+            places[kind] = [place]
+    order = list(places)
+    if len(order) > 1:
+        order.sort(key=ORDER.index)
+    return places, order

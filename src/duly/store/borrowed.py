@@ -1,0 +1,55 @@
+"""What a store on a connection of somebody else's does without: other processes see none of it."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from duly.errors import StoreRefused
+from duly.store.ops import Op
+
+
+class Lender(Protocol):
+    """Lends the driver's own connection for a moment."""
+
+    def reading(self) -> AbstractContextManager[Any]:
+        """Lend it as it is."""
+        ...
+
+    def writing(self) -> AbstractContextManager[Any]:
+        """Lend it with a transaction open on it, or a savepoint in one that was open before."""
+        ...
+
+
+class Alone:
+    """The part of a store that is about other threads and processes, where there are none."""
+
+    def apply(self, ops: Sequence[Op]) -> list[Any]:
+        """Write the ops and return their answers, in order."""
+        raise NotImplementedError
+
+    def submit(self, ops: Sequence[Op], done: Callable[[list[Any] | BaseException], None]) -> None:
+        """Write the ops here and now."""
+        try:
+            answers = self.apply(ops)
+        except BaseException as error:  # noqa: BLE001 - handed to the caller
+            done(error)
+        else:
+            done(answers)
+
+    def can_write_now(self) -> bool:
+        """Say yes: nobody else writes."""
+        return True
+
+    def section(self, seconds: float | None = None) -> Any:  # noqa: ANN401, ARG002 - as a store's
+        """Refuse: the connection has its transaction already."""
+        raise StoreRefused("transaction=True needs a store with connections of its own")
+
+    def wake(self) -> None:
+        """Tell nobody."""
+
+    def hears_hints(self) -> bool:
+        """Say yes: there are none to be missed."""
+        return True
+
+    def close(self) -> None:
+        """Leave the connection to whoever opened it."""

@@ -1,0 +1,55 @@
+"""A store on an SQLite connection that somebody else opened, such as one to a file in memory."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from duly.clock import Clock, SystemClock
+from duly.core.record import WorkerRecord
+from duly.store.borrowed import Alone, Lender
+from duly.store.ops import Accepted, Enqueue, Op
+from duly.store.protocol import Dialogue
+from duly.store.sqlite.connection import driver_errors
+from duly.store.sqlite.inspect import SqliteInspector
+from duly.store.sqlite.store import SqliteStore, grouped
+
+
+class BorrowedSqliteStore(Alone, SqliteStore):
+    """Writes in whichever transaction is open there."""
+
+    def __init__(self, lender: Lender, path: Path | None, *, clock: Clock | None = None) -> None:
+        self._lender = lender
+        self._clock = clock or SystemClock()
+        self._is_in_memory = path is None
+        self.path = path or Path(":memory:")
+        self.url = f"sqlite:///{self.path}"
+        self.shown_url = str(self.path)
+        self.notices: list[str] = []
+        self._last_claimed_at = 0
+
+    def apply(self, ops: Sequence[Op]) -> list[Any]:
+        """Write the ops and return their answers, in order."""
+        written = list(ops)
+        places, order = grouped(written)
+        answers: list[Any] = [None] * len(written)
+        with driver_errors(self.path), self._lender.writing() as connection:
+            cursor = connection.cursor()
+            for kind in order:
+                self._write_kind(cursor, kind, written, places[kind], answers)
+        return answers
+
+    def enqueue_elsewhere(self, op: Enqueue) -> Dialogue[Accepted]:
+        """Accept a run on a connection; to a file in memory there is none but the one lent."""
+        if not self._is_in_memory:
+            return (yield from super().enqueue_elsewhere(op))
+        accepted: Accepted = self.apply([op])[0]
+        return accepted
+
+    def _query(self, sql: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+        with driver_errors(self.path), self._lender.reading() as connection:
+            found: list[tuple[Any, ...]] = connection.execute(sql, parameters).fetchall()
+            return found
+
+    def list_workers(self) -> list[WorkerRecord]:
+        """Return workers, newest first, as their rows have them."""
+        return SqliteInspector.list_workers(self)
