@@ -44,7 +44,10 @@ def deploy(store_url) -> Iterator:
             def pay() -> str:
                 return "paid"
 
-            return SimpleNamespace(app=app, pay=pay)
+            @app.task(name="ours")
+            def ours() -> None: ...
+
+            return SimpleNamespace(app=app, pay=pay, ours=ours)
 
         yield deploy_one
 
@@ -88,6 +91,18 @@ def test_runs_of_a_task_that_gained_a_carrier_are_handed_over(deploy, carries):
     assert {run.refresh().state for run in runs} == {"succeeded" if carries else "queued"}
 
 
+def test_what_the_engines_workers_cannot_run_is_parked_and_not_in_the_way(deploy, monkeypatch):
+    monkeypatch.setattr(upkeep, "TICK_BATCH", 2)
+    before, fleet = deploy(), Fleet()
+    ours = [before.ours.enqueue() for _ in range(5)]
+    run = before.pay.enqueue()
+
+    with deploy(fleet).app.worker(carries=True):
+        wait_until(lambda: fleet.got(run), seconds=WAIT, what="it is handed over")
+
+    assert {run.refresh().record.parked for run in ours} == {"unregistered"}
+
+
 def test_old_and_new_workers_side_by_side_run_what_each_was_given(deploy):
     fleet = Fleet()
     old, new = deploy(), deploy(fleet)
@@ -123,6 +138,17 @@ class Looked:
         self.written.clear()
         self.promoter.tick()
         return any(isinstance(op, Relane) for op in self.written)
+
+
+def test_what_is_not_to_be_handed_over_now_is_parked_lest_it_is_asked_for_again_and_again(deploy):
+    deployed = deploy(Fleet())
+    run = deployed.pay.enqueue()
+    deployed.app.queues.pause("default")
+
+    Looked(deployed).promoter.tick()
+
+    assert run.refresh().record.parked == "paused"
+    assert not deployed.app.store.peek(("pay",)).carried
 
 
 def test_it_costs_nothing_where_no_run_can_have_strayed(deploy):

@@ -147,6 +147,8 @@ def test_a_worker_that_was_declared_dead_meanwhile_records_nothing(bench, monkey
 
     assert bench.states(taken) == ["running"] * 2
     assert bench.hand.is_empty()
+    told = [event for event in bench.events if isinstance(event, ClaimWasLost)]
+    assert told == [ClaimWasLost(held.claim.run_id, 1) for held in taken]
 
 
 def test_while_the_lease_is_over_nothing_is_written_until_it_is_renewed(bench, monkeypatch):

@@ -110,8 +110,7 @@ class Claimer:
                         found_some = found_some or bool(claims)
                         more = more or _is_filled(ask.wants, claims)
                     left_some = left_some or ask.leaves_some
-            # One who never asks has not found that there is nothing.
-            self.found_nothing = not found_some and not self._carries
+            self.found_nothing = not found_some
             self.left_some = left_some or more
         # With one writer room comes with a settle, and the next claim with it.
         return 0.0 if more and not self._store.has_one_writer else _BUSY_PAUSE

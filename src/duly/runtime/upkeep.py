@@ -1,6 +1,5 @@
 """The small services of a worker: promote, cancel, enforce timeouts, hand back, prune."""
 
-import math
 from collections.abc import Callable
 
 from duly.clock import MICROSECONDS, monotonic
@@ -59,7 +58,7 @@ class Promoter:
         self._fire = fire
         self._hand_over = hand_over
         self._parked_looked_at = 0.0
-        self._strays_looked_at = -math.inf
+        self._relane_at = 0.0
         self._recheck_seconds = recheck_seconds
         self._recheck_at = 0.0
         self._recheck_from = ""
@@ -72,7 +71,8 @@ class Promoter:
         now = monotonic()
         due = peek.next_due_in is not None and peek.next_due_in <= 0
         stuck = peek.ready and self._claimer.found_nothing
-        parked = peek.parked and now - self._parked_looked_at >= _PARKED_PAUSE
+        # What waits to be handed over for long may be of a paused queue.
+        parked = (peek.parked or peek.carried) and now - self._parked_looked_at >= _PARKED_PAUSE
         next_due_in = peek.next_due_in
         next_fire_in = peek.next_fire_in
         if next_fire_in is not None and next_fire_in <= 0:
@@ -92,7 +92,7 @@ class Promoter:
                 return 0.0
         # Lanes of our own do not tell whose runs are in them: some may be another engine's by now.
         strays = peek.strayed or (bool(carried) and (peek.ready or peek.suspect))
-        if strays and now - self._strays_looked_at >= _STRAYS_PAUSE and self._relane(now):
+        if strays and now >= self._relane_at and self._relane(now):
             return 0.0
         if peek.awaits and now >= self._recheck_at and self._recheck(now):
             return 0.0
@@ -120,7 +120,9 @@ class Promoter:
             self._look_for_runs()
             self._hand_over()
         is_full: bool = moved >= TICK_BATCH
-        self._strays_looked_at = -math.inf if is_full else now
+        if not is_full:
+            # Where some had strayed, more will, as long as old programs enqueue.
+            self._relane_at = now + (POLL_SECONDS if moved else _STRAYS_PAUSE)
         return is_full
 
     def _recheck(self, now: float) -> bool:

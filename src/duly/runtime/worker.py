@@ -299,14 +299,17 @@ class Worker:
         ]
 
     def _register(self) -> None:
+        # What a worker that only carries cannot run is none of its tasks: without others, who can,
+        # it is parked.
+        lanes = self._registry.lanes_seen_to(only_carried=self._settings.carries)
         registration = RegisterWorker(
             self.worker_id,
             platform.node(),
             os.getpid(),
             self._settings.lease,
             json.dumps([name for name, _ in self._settings.queues]),
-            json.dumps(self._registry.names()),
-            json.dumps(self._registry.lanes_seen_to(only_carried=self._settings.carries)),
+            json.dumps(list(lanes)),
+            json.dumps(lanes),
         )
         self._store.apply([registration])
 
