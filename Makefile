@@ -41,6 +41,7 @@ demo: $(RUN_STAMPS)
 	$(BIN)/duly demo $(DEMO_ARGS)
 
 prove: setup
+	$(BIN)/python -m pytest -m long
 	$(BIN)/python -m tests.prove $(PROVE_ARGS)
 
 bench: setup

@@ -5,12 +5,13 @@ they break is the same on every database.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from duly.prove import workload
 from duly.prove.checker import check
@@ -186,13 +187,31 @@ ZOO: dict[str, tuple[Callable[[Trial], None], set[str]]] = {
 }
 
 
+FEW = {
+    "commits_twice",
+    "fires_what_has_fired",
+    "keeps_what_it_finished",
+    "loses_what_it_recovers",
+    "reruns_held_runs",
+    "settles_without_a_fence",
+}
+"""Those that `make test` hunts; the others take as long, and `make prove` hunts them all."""
+
+
+def hunted(mutants: Iterable[str]) -> list[ParameterSet]:
+    """Return the mutants, most of them left to `make prove`."""
+    return [
+        pytest.param(mutant, marks=() if mutant in FEW else pytest.mark.long) for mutant in mutants
+    ]
+
+
 SCHEDULE_ZOO: dict[str, Callable[[Trial], None]] = {
     "fires_what_has_fired": fire_every_second,
     "moves_before_it_fires": fire_and_die,
 }
 
 
-@pytest.mark.parametrize("mutant", ZOO)
+@pytest.mark.parametrize("mutant", hunted(ZOO))
 def test_a_mutant_is_caught(mutant: str, trial: Trial):
     strike, invariants = ZOO[mutant]
     mutate(trial, mutant)
@@ -202,7 +221,7 @@ def test_a_mutant_is_caught(mutant: str, trial: Trial):
     assert invariants <= caught(trial)
 
 
-@pytest.mark.parametrize("mutant", SCHEDULE_ZOO)
+@pytest.mark.parametrize("mutant", hunted(SCHEDULE_ZOO))
 def test_a_mutant_that_fires_is_caught(mutant: str, trial: Trial):
     mutate(trial, mutant)
 
@@ -218,6 +237,7 @@ def test_without_a_mutant_schedules_fire_once(act: Callable[[Trial], None], tria
     assert judged(trial, DRAIN_SECONDS) == set()
 
 
+@pytest.mark.long
 def test_the_fence_alone_refuses_late_results(trial: Trial):
     mutate(trial, "deaf")
 
