@@ -26,6 +26,10 @@ def package_of(url: str) -> str:
     return "duly.store.sqlite" if url.startswith("sqlite") else "duly.store.postgres"
 
 
+def known(url: str) -> list[int]:
+    return [step.version for step in migrations(package_of(url))]
+
+
 def versions(url: str) -> list[int]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT version FROM duly_schema ORDER BY version")
@@ -34,8 +38,7 @@ def versions(url: str) -> list[int]:
 
 def test_migrate_makes_the_tables_that_the_store_asks_for(project):
     call_command("migrate", verbosity=0)
-    known = [step.version for step in migrations(package_of(project))]
-    assert versions(project) == known
+    assert versions(project) == known(project)
     with closing(open_store(project, migrate=False)) as store:
         assert migrate(store, package_of(project)) == []
         assert store.list_workers() == []
@@ -44,23 +47,22 @@ def test_migrate_makes_the_tables_that_the_store_asks_for(project):
 def test_migrate_takes_tables_over_that_duly_made(project):
     open_store(project).close()
     call_command("migrate", verbosity=0)
-    known = [step.version for step in migrations(package_of(project))]
-    assert versions(project) == known
+    assert versions(project) == known(project)
 
 
 def test_tables_half_made_by_django_are_finished_by_duly(project):
     call_command("migrate", "duly", "0003", verbosity=0)
     with closing(open_store(project, migrate=False)) as store:
-        assert len(migrate(store, package_of(project))) == 6
+        assert len(migrate(store, package_of(project))) == len(known(project)) - 3
     call_command("migrate", verbosity=0)
-    assert versions(project) == list(range(1, 10))
+    assert versions(project) == known(project)
 
 
 def test_undoing_them_leaves_the_runs_where_they_are(project):
     call_command("migrate", verbosity=0)
     call_command("migrate", "duly", "zero", verbosity=0)
     call_command("migrate", verbosity=0)
-    assert versions(project) == list(range(1, 10))
+    assert versions(project) == known(project)
 
 
 @pytest.mark.stores("sqlite-wal")
