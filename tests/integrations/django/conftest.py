@@ -20,7 +20,7 @@ def project(store_url: str) -> Iterator[str]:
 @pytest.fixture
 def backend(project: str):
     """The backend of duly in that project."""
-    from django_tasks import task_backends  # noqa: PLC0415 - needs settings
+    from tests.integrations.django.api import task_backends  # noqa: PLC0415 - needs settings
 
     set_up()
     found = task_backends["default"]

@@ -18,7 +18,7 @@ def set_up() -> None:
     settings.configure(
         DATABASES={},
         DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
-        INSTALLED_APPS=["django_tasks", "duly.integrations.django"],
+        INSTALLED_APPS=[*backport(), "duly.integrations.django"],
         SECRET_KEY="of tests",  # noqa: S106 - guards nothing
         TASKS={
             "default": {"BACKEND": "duly.integrations.django.DulyBackend", "QUEUES": []},
@@ -26,6 +26,11 @@ def set_up() -> None:
         USE_TZ=True,
     )
     django.setup()
+
+
+def backport() -> list[str]:
+    """Return the application of the backport, where Django has no tasks of its own."""
+    return [] if django.VERSION >= (6,) else ["django_tasks"]
 
 
 def database_at(url: str) -> dict[str, Any]:

@@ -3,10 +3,10 @@
 import os
 
 from django.db import connection
-from django_tasks import TaskContext, task
 
 from duly import Retry
 from duly.integrations.django import duly_options
+from tests.integrations.django.api import TaskContext, task
 from tests.integrations.django.project import set_up
 
 set_up()

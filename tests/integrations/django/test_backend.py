@@ -7,12 +7,18 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.db import transaction
 from django.utils import timezone
-from django_tasks import TaskResultStatus
-from django_tasks.exceptions import InvalidTaskError, TaskResultDoesNotExist, TaskResultMismatch
-from django_tasks.signals import task_enqueued, task_finished, task_started
 
 from duly import KeyConflict
 from tests.integrations.django import tasks
+from tests.integrations.django.api import (
+    InvalidTask,
+    TaskResultDoesNotExist,
+    TaskResultMismatch,
+    TaskResultStatus,
+    task_enqueued,
+    task_finished,
+    task_started,
+)
 from tests.servers.processes import wait_until
 
 SOON = 20.0
@@ -116,7 +122,7 @@ def test_a_task_waits_until_run_after(backend):
     drain(backend)
     later.refresh()
     assert later.status == TaskResultStatus.READY
-    with pytest.raises(InvalidTaskError):
+    with pytest.raises(InvalidTask):
         tasks.add.using(run_after=timezone.make_naive(timezone.now()))
 
 

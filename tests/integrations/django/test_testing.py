@@ -7,10 +7,10 @@ import pytest
 from django.core.management import call_command
 from django.db import connection, transaction
 from django.test import TestCase
-from django_tasks import TaskResultStatus, task_backends
 
 from duly.integrations.django.testing import drain
 from tests.integrations.django import tasks
+from tests.integrations.django.api import TaskResultStatus, task_backends
 from tests.integrations.django.project import using
 
 
