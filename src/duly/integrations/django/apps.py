@@ -14,6 +14,10 @@ class DulyConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the checks."""
-        from duly.integrations.django.checks import check_apps  # noqa: PLC0415 - reads settings
+        from duly.integrations.django.checks import (  # noqa: PLC0415 - reads settings
+            check_apps,
+            check_workers,
+        )
 
         checks.register(check_apps, checks.Tags.compatibility)
+        checks.register(check_workers, checks.Tags.database)

@@ -1,6 +1,6 @@
 """System checks: what is wrong with a project's settings, each with its remedy."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import util
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +9,8 @@ from django.core import checks
 from django.core.checks import CheckMessage, Error
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
+
+from duly.errors import SchemaMismatch
 
 if TYPE_CHECKING:
     from duly.integrations.django.backend import DulyBackend
@@ -77,3 +79,32 @@ def check_apps(**_options: Any) -> Iterable[CheckMessage]:  # noqa: ANN401 - Dja
             )
         ]
     return []
+
+
+def check_workers(
+    databases: Sequence[str] | None = None,
+    **_options: Any,  # noqa: ANN401 - Django's
+) -> Iterable[CheckMessage]:
+    """Check, if a database may be asked (`check --database default`), that somebody runs tasks."""
+    from duly.integrations.django.app import DjangoDuly  # noqa: PLC0415 - reads settings
+    from duly.integrations.django.backend import backends  # noqa: PLC0415 - as above
+
+    for backend in backends():
+        app = backend.app
+        if not isinstance(app, DjangoDuly) or app.database not in (databases or ()):
+            continue
+        try:
+            workers = app.workers.list()
+        except SchemaMismatch as error:
+            yield checks.Warning(str(error), id="duly.W003")
+            continue
+        if not any(worker.state == "live" for worker in workers):
+            yield checks.Warning(
+                f"no worker runs the tasks of TASKS[{backend.alias!r}]",
+                hint=f"python manage.py duly{_named(backend.alias)} worker",
+                id="duly.W004",
+            )
+
+
+def _named(alias: str) -> str:
+    return "" if alias == "default" else f" --backend {alias}"
