@@ -2,7 +2,6 @@
 
 import ctypes
 import dis
-import random
 import sys
 import threading
 import time
@@ -91,13 +90,6 @@ def striker() -> Iterator[Striker]:
         found.close()
 
 
-def delays(count: int, longest: float, seed: int) -> Iterator[float]:
-    """Yield so many delays, short ones more often than long ones; the same for every seed."""
-    draw = random.Random(seed)  # noqa: S311 - repeatable, not secret
-    for _ in range(count):
-        yield longest * draw.random() ** 2
-
-
 class Strike:
     """Throws at the n-th instruction of some files at which the interpreter looks for exceptions.
 
@@ -105,9 +97,10 @@ class Strike:
     does an exception from outside strike. So a test that goes through all of them misses none.
     """
 
-    def __init__(self, number: int, *files: str) -> None:
+    def __init__(self, number: int, *files: str, error: type[BaseException] = Struck) -> None:
         self._left = number
         self._files = files
+        self._error = error
         self.has_struck = False
 
     def call(self, act: Callable[[], object]) -> None:
@@ -115,7 +108,7 @@ class Strike:
         sys.settrace(self._enter)
         try:
             act()
-        except Struck:
+        except self._error:
             pass
         finally:
             sys.settrace(None)
@@ -136,7 +129,7 @@ class Strike:
         self._left -= 1
         if self._left < 0:
             self.has_struck = True
-            raise Struck
+            raise self._error
 
 
 @cache

@@ -14,8 +14,8 @@ T = TypeVar("T")
 async def apart(act: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
     """Do something in a thread of its own, to its end whatever becomes of us.
 
-    If we are cancelled meanwhile, what was done is undone there. The loop's own threads may all be
-    busy, or end with it.
+    If we are cancelled or struck meanwhile, what was done is undone there. The loop's own threads
+    may all be busy, or end with it.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
@@ -51,7 +51,7 @@ async def apart(act: Callable[[], T], undo: Callable[[T], object] | None = None)
     threading.Thread(target=work, name="duly-apart", daemon=True).start()
     try:
         return await asyncio.shield(answer)
-    except asyncio.CancelledError:
+    except BaseException:
         with mutex:
             abandoned = True
             left = tuple(done)

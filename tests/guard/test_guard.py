@@ -177,7 +177,7 @@ class TestLease:
                 assert hold.lost.wait(10)
                 with pytest.raises(ClaimLost):
                     lost.check()
-            lost._hold.has_ended = True
+            lost._hold.end_once()
 
     def test_one_that_was_replaced_cannot_let_the_other_fail(self, guard, other):
         with pytest.raises(ZeroDivisionError), guard.once("invoice:42") as lost:  # noqa: PT012
@@ -233,14 +233,14 @@ class TestLease:
         with other.once("invoice:42", wait=20) as claim:
             assert (claim.first, claim.losses) == (True, 1)
 
-    def test_a_claim_that_nobody_has_any_more_is_not_renewed(self, guard, other):
+    def test_a_claim_that_nobody_has_any_more_is_let_go(self, guard, other):
         once = guard.once("invoice:42")
         once.__enter__()
         del once
         gc.collect()
 
         with other.once("invoice:42", wait=20) as claim:
-            assert (claim.first, claim.losses) == (True, 1)
+            assert (claim.first, claim.losses) == (True, 0)
 
 
 class TestAsync:
@@ -504,7 +504,15 @@ class TestOperating:
             with other.once("invoice:42", ttl=0.001, wait=20) as claim:
                 assert claim.losses == losses
                 freeze(claim)
-                claim._hold.has_ended = True
+                claim._hold.end_once()
+
+    def test_a_body_may_outlive_its_guard(self, guard):
+        with guard.once("invoice:42") as claim:
+            guard.close()
+            claim.done("paid")
+
+        with guard.once("invoice:42") as claim:
+            assert claim.result == "paid"
 
     def test_a_closed_guard_opens_again_when_it_is_used(self, guard):
         with guard.once("invoice:42"):

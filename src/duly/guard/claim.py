@@ -4,13 +4,15 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from contextlib import suppress
+from typing import Any, Protocol, Self
+from weakref import ref
 
 from duly.apart import apart
 from duly.clock import MICROSECONDS, monotonic
 from duly.core.payload import decode_value, encode_value
-from duly.errors import OUTAGES, ClaimLost, PayloadError
-from duly.shield import shielded
+from duly.errors import OUTAGES, ClaimLost, DulyError, PayloadError
+from duly.guard.clerk import Clerk
 from duly.store.guard_ops import FailKey, FinishKey, Guarded
 from duly.store.protocol import Ledger
 
@@ -46,7 +48,9 @@ class GuardClaim:
         *,
         results: ResultCodec,
         hold: "Hold | None" = None,
+        clerk: Clerk | None = None,
     ) -> None:
+        """Tell of a key; who is to run the body has its hold, and a clerk to say how it ended."""
         self.key = key
         self.first = hold is not None
         """Whether this caller is to run the body."""
@@ -59,6 +63,7 @@ class GuardClaim:
         self._found = found
         self._results = results
         self._hold = hold
+        self._clerk = clerk
 
     @property
     def result(self) -> Any:  # noqa: ANN401 - any result
@@ -79,6 +84,11 @@ class GuardClaim:
         """Whether it is still to be said how the body ended."""
         return self._hold is not None and not self._hold.has_ended
 
+    @property
+    def is_done(self) -> bool:
+        """Whether it is on record that the body is done."""
+        return self._found.state == "done" if self._hold is None else self._hold.is_done
+
     def check(self) -> None:
         """Raise ClaimLost unless the key is surely held."""
         if not self.is_held:
@@ -88,9 +98,10 @@ class GuardClaim:
         """Record that the body is done, and what it came to; durable on return.
 
         A result that cannot be stored does not undo what the body did: the key is done without it,
-        and those who ask for it later are told why it is missing.
+        and those who ask for it later are told why it is missing. An exception that is thrown into
+        this thread meanwhile comes out when it is recorded.
         """
-        self._finish(self._ending(), result)
+        self._say(lambda: self._finish(self._ending(), result))
 
     async def adone(self, result: object = None) -> None:
         """As `done`, without blocking the event loop."""
@@ -100,7 +111,7 @@ class GuardClaim:
 
     def fail(self) -> None:
         """Let go of the key: the body failed, and may be tried again."""
-        self._fail(self._ending())
+        self._say(lambda: self._fail(self._ending()))
 
     async def afail(self) -> None:
         """As `fail`, without blocking the event loop."""
@@ -111,12 +122,18 @@ class GuardClaim:
         what = "first" if self.first else self._found.state
         return f"<claim of {self.key!r}, {what}, fence {self.fence}>"
 
+    def _say(self, how: Callable[[], None]) -> None:
+        """Say how the body ended, where nothing strikes."""
+        if self._clerk is None:
+            how()
+        else:
+            self._clerk.do(how)
+
     def _ending(self) -> "Hold":
         """Return the hold, of which how it ends is said once: now."""
-        if not self.is_open or self._hold is None:
+        if self._hold is None or not self._hold.end_once():
             what = "it has ended" if self.first else "another caller has run the body"
             raise RuntimeError(f"there is nothing to say about key {self.key!r}: {what}")
-        self._hold.has_ended = True
         return self._hold
 
     def _finish(self, hold: "Hold", result: object) -> None:
@@ -160,14 +177,26 @@ class Hold:
         self.owner = owner
         self.fence = fence
         self.result: object = None
-        self.has_ended = False
+        self.is_done = False
         self.lost = threading.Event()
+        self.tie: Tie | None = None
+        """On the claim of whoever has it."""
+        self._ending = threading.Lock()
         self._ledger = ledger
         self._ttl = None if ttl is None else round(ttl * MICROSECONDS)
         self._deadline = deadline
         self._patience = patience
         self._ended = ended
         self._pid = os.getpid()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was said how the body ended, or is being said."""
+        return self._ending.locked()
+
+    def end_once(self) -> bool:
+        """Begin to say how the body ended; say whether nobody has."""
+        return self._ending.acquire(blocking=False)
 
     @property
     def is_held(self) -> bool:
@@ -185,7 +214,8 @@ class Hold:
         It has had its effect: were this given up at once, it would run again.
         """
         op = FinishKey(self.key, self.owner, self.fence, self._ttl, result, problem)
-        return self._end(op, self._patience)
+        self.is_done = self._end(op, self._patience)
+        return self.is_done
 
     def fail(self) -> bool:
         """Record that the body failed; where that cannot be said, the lease's end says it."""
@@ -196,15 +226,41 @@ class Hold:
             return False
         until = monotonic() + patience
         try:
-            with shielded():
-                while True:
-                    try:
-                        (was_ours,) = self._ledger().apply([op])
-                    except OUTAGES:
-                        if monotonic() >= until:
-                            raise
-                        time.sleep(_RETRY_SECONDS)
-                    else:
-                        return bool(was_ours)
+            while True:
+                try:
+                    (was_ours,) = self._ledger().apply([op])
+                except OUTAGES:
+                    if monotonic() >= until:
+                        raise
+                    time.sleep(_RETRY_SECONDS)
+                else:
+                    return bool(was_ours)
         finally:
+            self.tie = None
             self._ended(self)
+
+
+class Tie(ref[GuardClaim]):
+    """Lets go of a key when nobody has its claim any more.
+
+    Whoever was to say how the body ended was struck before it could. When the claim goes, this is
+    put into the clerk's inbox, which no instruction of Python's is part of either.
+    """
+
+    __slots__ = ("_hold",)
+    _hold: Hold
+
+    def __new__(cls, claim: GuardClaim, hold: Hold, clerk: Clerk) -> Self:
+        """Tie a hold to the claim of whoever has it."""
+        tie = super().__new__(cls, claim, clerk.inbox.put)
+        tie._hold = hold
+        return tie
+
+    def __init__(self, *_what: object) -> None: ...
+
+    def run(self) -> None:
+        """Let go of the key."""
+        if self._hold.end_once():
+            # Nobody is left to be told; what cannot be said now is over with its lease.
+            with suppress(DulyError, OSError):
+                self._hold.fail()

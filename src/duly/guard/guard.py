@@ -7,7 +7,9 @@ from duly.actor import acting
 from duly.clock import MICROSECONDS, monotonic
 from duly.core.payload import fingerprint_of
 from duly.errors import BadOption, Busy
-from duly.guard.claim import GuardClaim, Hold, PlainResults, ResultCodec
+from duly.guard.asked import AskedLedger
+from duly.guard.claim import GuardClaim, Hold, PlainResults, ResultCodec, Tie
+from duly.guard.clerk import Clerk
 from duly.guard.idempotent import Idempotent, IdempotentFunction, guarded
 from duly.guard.keys import check_namespace, stored_key
 from duly.guard.ledgers import open_ledger
@@ -16,13 +18,13 @@ from duly.guard.once import Once
 from duly.guard.renewing import Renewer
 from duly.limits import DELAY_SECONDS, GUARD_LEASE_SECONDS, GUARD_TTL_SECONDS, LOCK_SECONDS
 from duly.settings import store_url
-from duly.shield import shielded
 from duly.store.guard_ops import AcquireKey, ForgetKey, Guarded, GuardedKey
 from duly.store.owning import PerProcess
 from duly.store.protocol import Ledger
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 _NOTHING: Any = object()
 _PLAIN = PlainResults()
@@ -55,7 +57,8 @@ class Guard:
         self.lease = float(lease)
         self.ttl = check_ttl(ttl)
         self._open: PerProcess[_Open] = PerProcess(self._open_ledger)
-        self.letters = Letters(lambda: self.ledger, self.namespace)
+        self._clerk = Clerk()
+        self.letters = Letters(lambda: AskedLedger(self.ask), self.namespace)
 
     def once(
         self,
@@ -89,7 +92,7 @@ class Guard:
         def attempt(owner: str) -> GuardClaim | Guarded:
             return self._try(key, place, owner, ttl, fingerprint, results)
 
-        return Once(key, attempt, wait)
+        return Once(key, attempt, wait, self._clerk)
 
     @overload
     def idempotent(self, function: Callable[P, R]) -> IdempotentFunction[P, R]: ...
@@ -126,7 +129,8 @@ class Guard:
 
     def look(self, key: str) -> GuardedKey | None:
         """Return how a key stands; None if it is not known, or was forgotten."""
-        found = self.ledger.get_key(stored_key(self.namespace, key))
+        place = stored_key(self.namespace, key)
+        found = self.ask(lambda ledger: ledger.get_key(place))
         return None if found is None else found._replace(key=key)
 
     def reset(self, key: str) -> bool:
@@ -134,16 +138,23 @@ class Guard:
 
         One that somebody holds cannot be forgotten: that is Busy.
         """
-        (was_known,) = self.ledger.apply([ForgetKey(stored_key(self.namespace, key))])
+        op = ForgetKey(stored_key(self.namespace, key))
+        (was_known,) = self.ask(lambda ledger: ledger.apply([op]))
         if was_known is None:
             found = self.look(key)
             holder, left = ("somebody", 0) if found is None else (found.holder, found.left)
             raise Busy(key, holder, left / MICROSECONDS)
         return bool(was_known)
 
+    def ask(self, act: Callable[[Ledger], T]) -> T:
+        """Do something with the ledger, to its end even if this thread is struck meanwhile."""
+        return self._clerk.do(lambda: act(self.ledger))
+
     def close(self) -> None:
-        """End the thread that renews, and hang up; the next use begins anew."""
+        """End the threads, and hang up; the next use begins anew."""
+        clerk, self._clerk = self._clerk, Clerk()
         self._open.close()
+        clerk.close()
 
     @property
     def url(self) -> str:
@@ -167,29 +178,32 @@ class Guard:
         fingerprint: str | None,
         results: ResultCodec,
     ) -> GuardClaim | Guarded:
+        """Try to take a key, on a thread into which nobody throws."""
         opened = self._open.get()
         # While it is held: how often it was lost must outlive a result that is kept for a moment.
         kept = None if ttl is None else round(max(ttl, GUARD_TTL_SECONDS) * MICROSECONDS)
         lease = round(self.lease * MICROSECONDS)
         op = AcquireKey(place, owner, acting(None), fingerprint, lease, kept)
-        # Were a timeout to strike in here, a key that nobody knows of would be renewed for ever.
-        with shielded():
-            sent_at = monotonic()
-            found: Guarded
-            (found,) = opened.ledger.apply([op])
-            if found.is_ours:
-                hold = Hold(
-                    lambda: self.ledger,
-                    key=place,
-                    owner=owner,
-                    fence=found.fence,
-                    ttl=ttl,
-                    deadline=sent_at + self.lease - opened.margin,
-                    patience=self.lease,
-                    ended=opened.renewer.drop,
-                )
-                opened.renewer.add(hold)
-                return GuardClaim(key, found, results=results, hold=hold)
+        sent_at = monotonic()
+        found: Guarded
+        (found,) = opened.ledger.apply([op])
+        if found.is_ours:
+            hold = Hold(
+                lambda: self.ledger,
+                key=place,
+                owner=owner,
+                fence=found.fence,
+                ttl=ttl,
+                deadline=sent_at + self.lease - opened.margin,
+                patience=self.lease,
+                ended=opened.renewer.drop,
+            )
+            clerk = self._clerk
+            clerk.attend()
+            claim = GuardClaim(key, found, results=results, hold=hold, clerk=clerk)
+            hold.tie = Tie(claim, hold, clerk)
+            opened.renewer.add(hold)
+            return claim
         if found.state == "done" and not found.conflict:
             return GuardClaim(key, found, results=results)
         return found

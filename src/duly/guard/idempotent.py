@@ -3,11 +3,14 @@
 import functools
 import inspect
 from collections.abc import Callable
+from functools import partial
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from duly.core.key import check_name
 from duly.core.payload import CallCodec
 from duly.errors import BadOption, PayloadError
+from duly.guard.claim import GuardClaim
 from duly.guard.keys import key_of
 from duly.guard.once import Once
 from duly.registry import task_name
@@ -97,6 +100,23 @@ def _own_name(function: Callable[..., Any]) -> str:
     return task_name(function)
 
 
+def carry_out(claim: GuardClaim, body: Callable[[], R_co], end: Callable[[R_co], object]) -> R_co:
+    """Run a body and say how it ended: whatever is thrown at it once it has returned is too late.
+
+    An iterator of the interpreter's own calls it, so that what it returns is kept before the next
+    instruction, where an exception from outside strikes.
+    """
+    returned: list[R_co] = []
+    try:
+        returned.extend(starmap(body, ((),)))
+        end(returned[0])
+    except BaseException:
+        if returned and claim.is_open:
+            end(returned[0])
+        raise
+    return returned[0]
+
+
 def guarded(call: Idempotent) -> Any:  # noqa: ANN401 - as the function was
     """Return the function with the guard around it."""
     if inspect.iscoroutinefunction(call.function):
@@ -115,7 +135,7 @@ def guarded(call: Idempotent) -> Any:  # noqa: ANN401 - as the function was
         def run_sync(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
             with call.once(args, kwargs) as claim:
                 if claim.first:
-                    claim.done(call.function(*args, **kwargs))
+                    return carry_out(claim, partial(call.function, *args, **kwargs), claim.done)
                 return claim.result
 
         run = run_sync

@@ -10,6 +10,7 @@ from duly.clock import MICROSECONDS, new_id
 from duly.core.key import check_words
 from duly.core.record import DeadGroup
 from duly.errors import BadOption, DulyError, LetterNotFound, StoreError
+from duly.guard.asked import LetterLedger
 from duly.limits import (
     ERROR_CHARACTERS,
     LETTER_LEASE_SECONDS,
@@ -21,7 +22,7 @@ from duly.limits import (
     TRACEBACK_CHARACTERS,
 )
 from duly.store.guard_ops import AcquireKey, EndLetter, FailKey, Guarded, Letter, PutLetter
-from duly.store.protocol import Ledger, LetterFilter
+from duly.store.protocol import LetterFilter
 
 Send = Callable[[Letter], object]
 """Gives a letter's message to its engine again, so that it really runs. Two of one application are
@@ -97,7 +98,7 @@ class Draft(NamedTuple):
 class Letters:
     """The dead letters of one guard."""
 
-    def __init__(self, ledger: Callable[[], Ledger], namespace: str | None = None) -> None:
+    def __init__(self, ledger: Callable[[], LetterLedger], namespace: str | None = None) -> None:
         """Keep letters of a namespace in a ledger; None looks at those of all namespaces."""
         self._ledger = ledger
         self._namespace = namespace

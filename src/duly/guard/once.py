@@ -5,11 +5,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
 from duly.apart import apart
 from duly.clock import MICROSECONDS, jitter, monotonic, new_id
 from duly.errors import Busy, ClaimLost, KeyConflict, StoreError
 from duly.guard.claim import GuardClaim
+from duly.guard.clerk import Clerk, Errand
 from duly.store.guard_ops import Guarded
 
 _SHORTEST_PAUSE = 0.01
@@ -20,39 +22,66 @@ class Once:
     """What `guard.once` returns: `with` it, or `async with` it."""
 
     def __init__(
-        self, key: str, attempt: Callable[[str], GuardClaim | Guarded], wait: float
+        self, key: str, attempt: Callable[[str], GuardClaim | Guarded], wait: float, clerk: Clerk
     ) -> None:
         """Name it; `attempt` tries to take it for an owner, again and again for `wait` seconds."""
         self._key = key
         self._attempt = attempt
         self._wait = wait
+        self._clerk = clerk
         self._turn = threading.Lock()
         self._claims: list[GuardClaim] = []
         """Of who is inside: one at most."""
+        self.claim: GuardClaim | None = None
+        """What it was entered with, last."""
+        self.refusal: BaseException | None = None
+        """Why it could not be entered: what is raised inside of it may look alike."""
 
     def __enter__(self) -> GuardClaim:
-        owner, until, pause = new_id(), monotonic() + self._wait, _SHORTEST_PAUSE
-        with self._entering():
-            while not isinstance(found := self._attempt(owner), GuardClaim):
-                pause = self._pause(pause, until, found)
-                time.sleep(pause)
-            self._claims.append(found)
-            return found
+        errand: Errand | None = None
+        try:
+            with self._entering():
+                owner, until, pause = new_id(), monotonic() + self._wait, _SHORTEST_PAUSE
+                while True:
+                    errand = Errand(partial(self._attempt, owner))
+                    self._clerk.give(errand)
+                    found = errand.result()
+                    if isinstance(found, GuardClaim):
+                        break
+                    pause = self._pause(pause, until, found)
+                    time.sleep(pause)
+                self._claims.append(found)
+            self.claim = found
+        except BaseException as error:
+            self.refusal = error
+            # Thrown into this thread, it may come before the errand was given, or when it is done.
+            if errand is not None and not isinstance(errand.answer, Guarded):
+                self._clerk.do(partial(_take_back, errand))
+            raise
+        return found
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         with self._leaving() as claim:
             _leave(claim, error)
 
     async def __aenter__(self) -> GuardClaim:
+        try:
+            with self._entering():
+                self._claims.append(found := await self._wait_for())
+            self.claim = found
+        except BaseException as error:
+            self.refusal = error
+            raise
+        return found
+
+    async def _wait_for(self) -> GuardClaim:
         owner, until, pause = new_id(), monotonic() + self._wait, _SHORTEST_PAUSE
-        with self._entering():
-            while not isinstance(
-                found := await apart(lambda: self._attempt(owner), undo=_give_back), GuardClaim
-            ):
-                pause = self._pause(pause, until, found)
-                await asyncio.sleep(pause)
-            self._claims.append(found)
-            return found
+        while not isinstance(
+            found := await apart(lambda: self._attempt(owner), undo=_give_back), GuardClaim
+        ):
+            pause = self._pause(pause, until, found)
+            await asyncio.sleep(pause)
+        return found
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         with self._leaving() as claim:
@@ -80,6 +109,11 @@ class Once:
         finally:
             self._turn.release()
 
+    @property
+    def is_done(self) -> bool:
+        """Whether it was entered, and the body is on record as done."""
+        return self.claim is not None and self.claim.is_done
+
     def _pause(self, pause: float, until: float, found: Guarded) -> float:
         """Return how long to wait before the next try, or say that there is no use or no time."""
         if found.conflict:
@@ -103,6 +137,15 @@ def _leave(claim: GuardClaim, error: BaseException | None) -> None:
         claim.fail()
 
 
-def _give_back(tried: GuardClaim | Guarded) -> None:
+def _take_back(errand: Errand) -> None:
+    """Let go of a key that was taken for nobody, or see to it that it is not taken."""
+    if errand.withdraw():
+        return
+    errand.wait()
+    with suppress(StoreError, ClaimLost):
+        _give_back(errand.answer)
+
+
+def _give_back(tried: GuardClaim | Guarded | None) -> None:
     if isinstance(tried, GuardClaim) and tried.is_open:
         tried.fail()

@@ -28,7 +28,6 @@ from duly.errors import (
     StoreUnavailable,
 )
 from duly.limits import FORGET_BATCH, PAGE, REDIS_ROOM_SECONDS, REDIS_SECONDS
-from duly.shield import shielded
 from duly.store.guard_ops import (
     AcquireKey,
     EndLetter,
@@ -89,14 +88,13 @@ class RedisLedger:
     def apply(self, ops: Sequence[GuardOp]) -> list[Any]:
         """Write the ops, each whole or not at all, and return their answers, in order."""
         calls = [_call(op) for op in ops]
-        # Were a timeout to strike in here, the answer would be left in the connection.
-        with shielded(), self._failures():
+        with self._failures():
             answers = [self._run(calls[0])] if len(calls) == 1 else self._run_all(calls)
         return [_answer(op, answer) for op, answer in zip(ops, answers, strict=True)]
 
     def get_key(self, key: str) -> GuardedKey | None:
         """Return how a key stands."""
-        with shielded(), self._failures():
+        with self._failures():
             found = self._run(("look", [_name("key", key)], []))
         if found is None:
             return None
@@ -109,7 +107,7 @@ class RedisLedger:
     def list_letters(self, which: LetterFilter) -> list[Letter]:
         """Return the letters that fit, newest first, as they are while page after page is read."""
         found: list[Letter] = []
-        with shielded(), self._failures():
+        with self._failures():
             for ids in self._letter_ids(which):
                 found += [letter for letter in self._letters(ids) if _fits(letter, which)]
                 if len(found) >= which.limit:
@@ -119,7 +117,7 @@ class RedisLedger:
     def list_letter_groups(self, which: LetterFilter) -> list[DeadGroup]:
         """Return letters grouped by engine, task and fingerprint, the largest first."""
         groups: dict[tuple[str, ...], DeadGroup] = {}
-        with shielded(), self._failures():
+        with self._failures():
             for ids in self._letter_ids(which):
                 for letter in self._letters(ids):
                     if _fits(letter, which):

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Mapping
-from weakref import WeakValueDictionary
 
 from duly.clock import MICROSECONDS
 from duly.guard.claim import Hold
@@ -17,9 +16,7 @@ class Renewer:
     def __init__(self, ledger: Ledger, *, lease: float, margin: float) -> None:
         self._ledger = ledger
         self._lease = round(lease * MICROSECONDS)
-        self._holds: WeakValueDictionary[str, Hold] = WeakValueDictionary()
-        """Weak, so that a key whose claim nobody has any more is not renewed for ever: an exception
-        from outside, such as a time limit, may strike before its caller has got it."""
+        self._holds: dict[str, Hold] = {}
         self._turn = threading.Lock()
         self._is_beating = False
         self._keepalive = Keepalive(

@@ -1,21 +1,21 @@
 """Dramatiq actors whose messages are carried out once per key."""
 
 import functools
-from contextlib import ExitStack
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 from duly.errors import Busy, ClaimLost, DulyError
 from duly.guard import Guard
 from duly.guard.guard import check_ttl
-from duly.guard.idempotent import Idempotent
+from duly.guard.idempotent import Idempotent, carry_out
 from duly.integrations.extras import missing
 from duly.limits import CRASH_LIMIT
 
 try:
     from dramatiq import Actor, Broker
     from dramatiq.broker import MessageProxy
-    from dramatiq.middleware import Middleware, MiddlewareError, SkipMessage
+    from dramatiq.middleware import Middleware, MiddlewareError, SkipMessage, TimeLimitExceeded
 except ModuleNotFoundError as error:
     raise missing(error, "dramatiq") from error
 
@@ -116,24 +116,32 @@ class IdempotentMiddleware(Middleware):
             if message is None or message.actor_name != actor.actor_name:
                 return function(*args, **kwargs)  # Nobody's message: it is the plain function.
             self._message.set(None)
-            with ExitStack() as stack:
-                try:
-                    claim = stack.enter_context(call.once(args, kwargs))
-                except Busy as busy:
-                    raise _put_off(broker, message, busy.retry_after) from busy
-                if not claim.first:
-                    return claim.result
-                if claim.losses >= crash_limit:
-                    message.fail()
-                    raise WorkerLostTooOften(actor.actor_name, claim.losses)
-                result = function(*args, **kwargs)
-                try:
-                    claim.done(result)
-                except ClaimLost as lost:
-                    # Somebody else runs it now. Were this message the only one, and that one dies,
-                    # nobody would.
-                    raise _put_off(broker, message, self.guard.lease) from lost
-                return result
+            once = call.once(args, kwargs)
+            try:
+                with once as claim:
+                    if not claim.first:
+                        return claim.result
+                    if claim.losses >= crash_limit:
+                        message.fail()
+                        raise WorkerLostTooOften(actor.actor_name, claim.losses)
+
+                    def end(result: object) -> None:
+                        try:
+                            claim.done(result)
+                        except ClaimLost as lost:
+                            # Somebody else runs it now. Were this message the only one, and that
+                            # one dies, nobody would.
+                            raise _put_off(broker, message, self.guard.lease) from lost
+
+                    return carry_out(claim, partial(function, *args, **kwargs), end)
+            except Busy as busy:
+                if busy is not once.refusal:
+                    raise
+                raise _put_off(broker, message, busy.retry_after) from busy
+            except TimeLimitExceeded:
+                if once.claim is None or not once.is_done:
+                    raise
+                return once.claim.result  # The limit came too late: it was done in time.
 
         run.key_for = lambda *args, **kwargs: call.key_for(args, kwargs)  # type: ignore[attr-defined] # as the guard's own
         return run

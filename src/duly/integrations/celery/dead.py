@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from duly.clock import monotonic, new_id
@@ -46,11 +46,17 @@ class Execution:
     """One body that runs just now, and what it has said about itself."""
 
     task: "IdempotentTask"
-    claim: GuardClaim
+    key: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    claim: GuardClaim | None = None
+    """None until its key is entered."""
     is_retried: bool = False
+    has_returned: bool = False
     letter_id: str | None = None
+    """Of the letter that it has become."""
+    next_letter_id: str = field(default_factory=new_id)
+    """Of the one that it may become, which is then kept once, however often that is said."""
 
 
 executing: ContextVar[Execution | None] = ContextVar("duly_celery_executing", default=None)
@@ -74,16 +80,18 @@ def send_to_dlq(payload: object = None) -> str:  # noqa: ARG001 - the message it
 def keep(
     execution: Execution, cause: str, error: BaseException | None, *, began: bool = True
 ) -> str:
-    """Write the dead letter of a body that ran, or was not begun once more."""
-    task, claim = execution.task, execution.claim
+    """Write the dead letter of a body that ran, or was not begun, or not once more."""
+    claim = execution.claim
+    attempts = 1 if claim is None else claim.attempts if began else claim.attempts - 1
     return write(
-        task,
+        execution.task,
         execution.args,
         execution.kwargs,
         cause=cause,
         error=error,
-        key=claim.key,
-        attempts=claim.attempts if began else claim.attempts - 1,
+        key=execution.key,
+        attempts=attempts,
+        letter_id=execution.next_letter_id,
     )
 
 
@@ -96,10 +104,11 @@ def write(
     error: BaseException | None,
     key: str | None,
     attempts: int,
+    letter_id: str | None = None,
 ) -> str:
     """Write a dead letter with all it takes to send its message again."""
     draft = _draft(task, args, kwargs, cause=cause, error=error, key=key, attempts=attempts)
-    return task.used_guard.letters.put(draft)
+    return task.used_guard.letters.put(draft, letter_id)
 
 
 def keep_timed_out(

@@ -49,10 +49,10 @@ class Reservation:
         found = self._ask()
         if found.is_ours:
             op = FailKey(self._op.key, self._op.owner, found.fence, self._op.ttl)
-            self._guard.ledger.apply([op])
+            self._guard.ask(lambda ledger: ledger.apply([op]))
 
     def _ask(self) -> Guarded:
         answer: Any
-        (answer,) = self._guard.ledger.apply([self._op])
+        (answer,) = self._guard.ask(lambda ledger: ledger.apply([self._op]))
         found: Guarded = answer
         return found

@@ -4,12 +4,18 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from functools import cached_property
+from functools import cached_property, partial
 from inspect import signature
 from typing import Any
 
 import celery
-from celery.exceptions import Ignore, MaxRetriesExceededError, Reject, Retry
+from celery.exceptions import (
+    Ignore,
+    MaxRetriesExceededError,
+    Reject,
+    Retry,
+    SoftTimeLimitExceeded,
+)
 from celery.result import EagerResult
 from celery.states import REJECTED
 from celery.utils import uuid
@@ -19,6 +25,7 @@ from duly.core.payload import CallCodec, fingerprint_of
 from duly.errors import OUTAGES, BadOption, Busy, ClaimLost, DulyError
 from duly.guard import Guard, GuardClaim
 from duly.guard.guard import check_ttl
+from duly.guard.idempotent import carry_out
 from duly.guard.keys import key_of
 from duly.integrations.celery.app import guard_of, send_letters_of
 from duly.integrations.celery.dead import (
@@ -112,9 +119,10 @@ class IdempotentTask(celery.Task):
     def claim(self) -> GuardClaim:
         """The claim of the body that runs just now: its `fence`, its `key`, `check()`."""
         execution = executing.get()
-        if execution is None or execution.task is not self:
+        claim = None if execution is None or execution.task is not self else execution.claim
+        if claim is None:
             raise DulyError(f"{self.name} has no claim outside of its body in a worker")
-        return execution.claim
+        return claim
 
     # -- sending --
 
@@ -143,13 +151,13 @@ class IdempotentTask(celery.Task):
         execution = executing.get()
         if execution is not None and execution.task is self:
             execution.is_retried = True
-            if throw and execution.claim.is_open:
+            if throw and self.claim.is_open:
                 # The message may be delivered before this returns, and must find the key free.
                 with self._ledger(execution.args, execution.kwargs):
-                    execution.claim.fail()
+                    self.claim.fail()
             if self.raise_on_duplicate or self.graceful:
                 with self._ledger(execution.args, execution.kwargs):
-                    self._reservation(execution.claim.key, self.request.id).take()
+                    self._reservation(execution.key, self.request.id).take()
         with _sent_again():
             return super().retry(*args, throw=throw, **options)
 
@@ -170,57 +178,93 @@ class IdempotentTask(celery.Task):
         """Run the body under its key; called by anybody but a worker, it is the plain function."""
         if self.request.called_directly:
             return super().__call__(*args, **kwargs)
-        key = self._key_or_letter(args, kwargs)
-        once = self.used_guard.enter(key, ttl=check_ttl(self.key_ttl), fingerprint=None)
-        with ExitStack() as stack:
-            with self._ledger(args, kwargs):
-                claim = stack.enter_context(once)
+        execution = None
+        try:
+            execution = Execution(self, self._key_or_letter(args, kwargs), args, kwargs)
+            # Not returned from here: the limit may strike when it is there, still inside.
+            result = self._enter_and_run(execution)
+        except SoftTimeLimitExceeded as limit:
+            # It strikes once, wherever that was; so nothing strikes here.
+            known = execution or Execution(self, self.key_for(args, kwargs), args, kwargs)
+            result = self._after_limit(known, limit)
+        return result
+
+    def _enter_and_run(self, execution: Execution) -> Any:  # noqa: ANN401 - as the function
+        args, kwargs = execution.args, execution.kwargs
+        once = self.used_guard.enter(execution.key, ttl=check_ttl(self.key_ttl), fingerprint=None)
+        try:
+            with once as claim:
+                execution.claim = claim
                 if self.raise_on_duplicate or self.graceful:
                     # From here on the key itself says that it is running, or done.
-                    self._reservation(key, self.request.id).give_back()
-            return self._run(claim, args, kwargs) if claim.first else claim.result
+                    with self._ledger(args, kwargs):
+                        self._reservation(execution.key, self.request.id).give_back()
+                return self._run(claim, execution) if claim.first else claim.result
+        except DulyError as error:
+            if error is not once.refusal:
+                raise
+            with self._ledger(args, kwargs):
+                raise
 
     def _key_or_letter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return the key of a call; one that can have none fails for good, and is kept."""
         try:
             return self.key_for(args, kwargs)
+        except SoftTimeLimitExceeded:
+            raise
         except Exception as error:
             with self._ledger(args, kwargs):
                 write(self, args, kwargs, cause="permanent", error=error, key=None, attempts=1)
             raise
 
-    def _run(self, claim: GuardClaim, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
-        execution = Execution(self, claim, args, kwargs)
+    def _run(self, claim: GuardClaim, execution: Execution) -> Any:  # noqa: ANN401 - as the function
         if claim.losses >= self.crash_limit:
-            error = WorkerLostTooOften(self.name, claim.losses)
-            self._give_up(execution, "crashed", error, began=False)
-            raise error
+            lost = WorkerLostTooOften(self.name, claim.losses)
+            self._give_up(execution, "crashed", lost, began=False)
+            raise lost
         token = executing.set(execution)
+        body = partial(self.run, *execution.args, **execution.kwargs)
         try:
-            result = self.run(*args, **kwargs)
+            return carry_out(claim, body, partial(self._end, execution))
         except (Retry, Ignore, Reject):
             raise
         except Exception as error:
-            if execution.letter_id is None:
+            if execution.letter_id is None and not execution.has_returned:
                 self._give_up(execution, self._cause_of(error), error)
             raise
         finally:
             executing.reset(token)
+
+    def _end(self, execution: Execution, result: object) -> None:
+        """Say how a body ended that has returned."""
+        execution.has_returned = True
         if execution.letter_id is not None:
             raise DeadLettered(self.name, execution.letter_id)
-        with self._ledger(args, kwargs):
-            if claim.is_open:
+        with self._ledger(execution.args, execution.kwargs):
+            claim = execution.claim
+            if claim is not None and claim.is_open:
                 claim.fail() if execution.is_retried else claim.done(result)
-        return result
+
+    def _after_limit(self, execution: Execution, limit: SoftTimeLimitExceeded) -> Any:  # noqa: ANN401
+        """Say what becomes of a task whose soft time limit was not caught by its body."""
+        claim = execution.claim
+        if claim is not None and claim.is_done:
+            return claim.result  # The limit came too late: it was done in time.
+        if execution.has_returned and not execution.is_retried and execution.letter_id is None:
+            # The ledger has not answered yet; whoever comes later finds what it was told.
+            raise self._later(execution.args, execution.kwargs, limit, _OUTAGE_SECONDS) from limit
+        if execution.letter_id is None:
+            self._give_up(execution, self._cause_of(limit), limit)
+        raise limit
 
     def _give_up(
         self, execution: Execution, cause: str, error: Exception, *, began: bool = True
     ) -> None:
         """Let go of the key and keep the letter, unless somebody else runs the body by now."""
         with self._ledger(execution.args, execution.kwargs):
-            if execution.claim.is_open:
+            if execution.claim is not None and execution.claim.is_open:
                 execution.claim.fail()
-            keep(execution, cause, error, began=began)
+            execution.letter_id = keep(execution, cause, error, began=began)
 
     @contextmanager
     def _ledger(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
@@ -241,7 +285,7 @@ class IdempotentTask(celery.Task):
         return "exhausted" if is_over or isinstance(error, MaxRetriesExceededError) else "permanent"
 
     def _later(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], why: DulyError, seconds: float
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], why: Exception, seconds: float
     ) -> Exception:
         """Send the message again for when there may be an answer; that is no retry of its own.
 

@@ -5,17 +5,18 @@ import inspect
 import math
 import sys
 from collections.abc import Callable
-from contextlib import AsyncExitStack, ExitStack
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, ParamSpec, TypeVar, cast
 
 import rq
 from rq.job import Job
+from rq.timeouts import JobTimeoutException
 
 from duly.errors import BadOption, Busy, ClaimLost
-from duly.guard import Guard
+from duly.guard import Guard, GuardClaim
 from duly.guard.guard import check_ttl
-from duly.guard.idempotent import Idempotent, IdempotentFunction
+from duly.guard.idempotent import Idempotent, IdempotentFunction, carry_out
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,23 +63,27 @@ def _sync(call: Idempotent) -> Any:  # noqa: ANN401 - as the function was
     @functools.wraps(call.function)
     def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
         job = _job_of(call.function)
-        with ExitStack() as stack:
-            try:
-                claim = stack.enter_context(call.once(args, kwargs))
-            except Busy as busy:
-                return _later(job, busy, busy.retry_after)
-            if not claim.first:
-                return claim.result
-            token = _is_inside.set(True)
-            try:
-                result = call.function(*args, **kwargs)
-            finally:
-                _is_inside.reset(token)
-            try:
-                claim.fail() if _asks_again(result) else claim.done(result)
-            except ClaimLost as lost:
-                return _later(job, lost, call.guard.lease)
-            return result
+        once = call.once(args, kwargs)
+        lost: list[ClaimLost] = []
+        try:
+            with once as claim:
+                if not claim.first:
+                    return claim.result
+                token = _is_inside.set(True)
+                try:
+                    body = partial(call.function, *args, **kwargs)
+                    result = carry_out(claim, body, partial(_end, claim, lost))
+                finally:
+                    _is_inside.reset(token)
+                return _later(job, lost[0], call.guard.lease) if lost else result
+        except Busy as busy:
+            if busy is not once.refusal:
+                raise
+            return _later(job, busy, busy.retry_after)
+        except JobTimeoutException:
+            if once.claim is None or not once.is_done:
+                raise
+            return once.claim.result  # The limit came too late: it was done in time.
 
     return run
 
@@ -87,25 +92,35 @@ def _async(call: Idempotent) -> Any:  # noqa: ANN401 - as the function was
     @functools.wraps(call.function)
     async def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
         job = _job_of(call.function)
-        async with AsyncExitStack() as stack:
-            try:
-                claim = await stack.enter_async_context(call.once(args, kwargs))
-            except Busy as busy:
-                return _later(job, busy, busy.retry_after)
-            if not claim.first:
-                return claim.result
-            token = _is_inside.set(True)
-            try:
-                result = await call.function(*args, **kwargs)
-            finally:
-                _is_inside.reset(token)
-            try:
-                await (claim.afail() if _asks_again(result) else claim.adone(result))
-            except ClaimLost as lost:
-                return _later(job, lost, call.guard.lease)
-            return result
+        once = call.once(args, kwargs)
+        try:
+            async with once as claim:
+                if not claim.first:
+                    return claim.result
+                token = _is_inside.set(True)
+                try:
+                    result = await call.function(*args, **kwargs)
+                finally:
+                    _is_inside.reset(token)
+                try:
+                    await (claim.afail() if _asks_again(result) else claim.adone(result))
+                except ClaimLost as lost:
+                    return _later(job, lost, call.guard.lease)
+                return result
+        except Busy as busy:
+            if busy is not once.refusal:
+                raise
+            return _later(job, busy, busy.retry_after)
 
     return run
+
+
+def _end(claim: GuardClaim, lost: list[ClaimLost], result: object) -> None:
+    """Say how a body ended that has returned; note if that was for somebody else to say."""
+    try:
+        claim.fail() if _asks_again(result) else claim.done(result)
+    except ClaimLost as error:
+        lost.append(error)
 
 
 def _job_of(function: Callable[..., Any]) -> Job | None:

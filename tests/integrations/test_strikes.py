@@ -1,0 +1,121 @@
+"""Time limits of other engines that strike in our own instructions, at each of them in turn."""
+
+import itertools
+from collections.abc import Iterator
+from contextlib import closing
+
+import celery
+import pytest
+from celery.exceptions import SoftTimeLimitExceeded
+from rq.timeouts import JobTimeoutException
+
+from duly.guard import Guard
+from duly.integrations.celery import IdempotentTask
+from duly.integrations.rq import idempotent
+from tests.striking import Strike
+
+GUARD = tuple(
+    f"duly/guard/{name}.py" for name in ("once", "claim", "clerk", "guard", "idempotent", "letters")
+)
+CELERY = (*GUARD, "integrations/celery/task.py", "integrations/celery/dead.py")
+RQ = (*GUARD, "integrations/rq/idempotent.py")
+BEFORE_IT_BEGINS = 4
+"""How often Celery's limit may strike before there is anything to keep a letter of."""
+
+
+@pytest.fixture
+def guard(tmp_path) -> Iterator[Guard]:
+    """A guard on SQLite, which differs from others only below what is struck here."""
+    with closing(Guard(f"sqlite:///{tmp_path / 'guard.db'}", lease=60)) as guard:
+        guard.look("anything")
+        yield guard
+
+
+@pytest.fixture
+def pay(guard):
+    """A Celery task that notes what it did; it fails for negative numbers."""
+    app = celery.Celery("strikes", broker="memory://", backend="cache+memory://")
+    effects: list[int] = []
+
+    @app.task(base=IdempotentTask, guard=guard, name="pay")
+    def pay(number: int) -> int:
+        if number < 0:
+            raise ValueError(number)
+        effects.append(number)
+        return number
+
+    pay.effects = effects
+    return pay
+
+
+def letters_of(guard: Guard, number: int) -> int:
+    """Count the letters of a call."""
+    said = f'"number":{number}}}'
+    return sum(said in letter.arguments for letter in guard.letters.list(limit=200))
+
+
+def struck(number: int, *files: str, error: type[BaseException], act) -> bool:
+    """Strike once; say whether there was such an instruction."""
+    strike = Strike(number, *files, error=error)
+    strike.call(act)
+    return strike.has_struck
+
+
+def test_a_celery_task_succeeds_or_becomes_one_letter(guard, pay):
+    states: list[str] = []
+    unkept = 0
+    for number in itertools.count():
+        found = []
+        has_struck = struck(
+            number,
+            *CELERY,
+            error=SoftTimeLimitExceeded,
+            act=lambda number=number, found=found: found.append(pay.apply((number,))),
+        )
+        states.append(found[0].state)
+        if found[0].successful():
+            assert pay.effects.count(number) == 1
+        else:
+            assert pay.effects.count(number) == 0
+            unkept += letters_of(guard, number) == 0
+            assert letters_of(guard, number) <= 1
+        assert pay.apply((number,)).get() == number
+        assert pay.effects.count(number) == 1
+        if not has_struck:
+            break
+
+    assert {"SUCCESS", "FAILURE"} <= set(states)
+    assert unkept <= BEFORE_IT_BEGINS
+
+
+def test_a_celery_task_that_fails_becomes_one_letter(guard, pay):
+    unkept = 0
+    for number in itertools.count():
+        has_struck = struck(
+            number,
+            *CELERY,
+            error=SoftTimeLimitExceeded,
+            act=lambda number=number: pay.apply((-1 - number,)),
+        )
+        kept = letters_of(guard, -1 - number)
+        unkept += kept == 0
+        assert kept <= 1
+        with guard.once(pay.key_for((-1 - number,), {}), wait=5) as claim:
+            assert claim.first
+            claim.fail()
+        if not has_struck:
+            break
+
+    assert unkept <= BEFORE_IT_BEGINS
+
+
+def test_a_function_of_rq_has_its_effect_once(guard):
+    effects: list[str] = []
+    body = idempotent(guard, key=str, name="body", wait=5)(effects.append)
+    for number in itertools.count():
+        key = f"key {number}"
+        has_struck = struck(number, *RQ, error=JobTimeoutException, act=lambda key=key: body(key))
+        body(key)
+        assert effects.count(key) == 1
+        if not has_struck:
+            break
