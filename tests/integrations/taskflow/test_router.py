@@ -7,7 +7,7 @@ import pytest
 from fastapi import FastAPI, Header, HTTPException
 from fastapi.testclient import TestClient
 
-from duly import BadOption
+from duly import BadOption, current
 from duly.integrations.taskflow import QueueConfig, TaskAdmin, TaskAuthBackend, task_log
 from tests.integrations.taskflow.conftest import adding
 from tests.servers.processes import wait_until
@@ -189,7 +189,7 @@ def test_a_cancelled_pending_task_never_runs_and_a_running_one_is_stopped(manage
     def endless() -> None:
         begun.set()
         while True:
-            threading.Event().wait(0.01)
+            current().check_cancelled()
 
     with client_of(manager) as client:
         manager.duly.queues.pause("mail")

@@ -124,10 +124,13 @@ class Desk:
     def cancel(self, task_id: str, actor: object) -> dict[str, Any]:
         """Cancel a task that waits; ask one that runs to stop."""
         try:
-            answer = self._duly.runs.cancel(task_id, actor=_named(actor))
+            run = self._duly.runs.get(task_id)
+            # Of one that was cancelled before it would say the same as of one that is so now.
+            answer = run.state if run.is_final else run.cancel(actor=_named(actor))
+            is_late = run.is_final
         except RunNotFound:
             raise TaskNotFound(task_id) from None
-        if answer not in {"cancelled", "requested"}:
+        if is_late or answer not in {"cancelled", "requested"}:
             raise CannotCancel(
                 f"only pending and running tasks can be cancelled; this one is {STATUSES[answer]}"
             )
