@@ -1,8 +1,10 @@
 """What a restart leaves, in one process: whom a run belongs to is told here by hand."""
 
+import asyncio
 import json
 import os
 import threading
+from datetime import UTC, datetime
 
 import pytest
 
@@ -61,6 +63,49 @@ def test_what_was_not_persisted_ends_with_the_process_that_accepted_it(
             assert run.cause == "not_persisted"
             assert run.retry().result(timeout=SOON) is None
     assert len(ran) == 1
+
+
+@pytest.mark.parametrize("how", ["added", "once"])
+def test_what_was_broken_off_is_not_begun_again_though_its_process_lives(manager_of, how):
+    """A sibling's deploy ends a body in the midst of it, and this process would have it next."""
+    manager = manager_of(process_shutdown_timeout=0.05)
+    begun = threading.Event()
+    tries = []
+
+    @manager.task(retries=2)
+    async def sleep() -> None:
+        tries.append(1)
+        begun.set()
+        await asyncio.sleep(60 if len(tries) == 1 else 0)
+
+    client = serving(manager)
+    with client:
+        if how == "added":
+            adding(manager).add_task(sleep)
+        else:
+            now = datetime.now(UTC)
+            asyncio.run(manager.schedule_once(sleep, run_at=now, run_key="sleep"))
+        assert begun.wait(SOON)
+    (run,) = manager.duly.runs.list()
+    assert run.state == "queued"
+    with client:
+        wait_until(lambda: run.refresh().is_final, seconds=SOON, what="it ends")
+        assert (run.state, run.cause, len(tries)) == ("interrupted", "not_persisted", 1)
+        run.retry().result(timeout=SOON)
+
+
+def test_one_time_tasks_that_wait_do_not_fill_a_queue(manager_of):
+    manager = manager_of(max_size=2)
+
+    @manager.task()
+    def one() -> None: ...
+
+    later = datetime(2040, 1, 1, tzinfo=UTC)
+    with serving(manager):
+        for number in range(3):
+            asyncio.run(manager.schedule_once(one, run_at=later, run_key=str(number)))
+        task_id = adding(manager).add_task(one)
+        manager.duly.runs.get(task_id).result(timeout=SOON)
 
 
 @pytest.mark.stores("postgres")

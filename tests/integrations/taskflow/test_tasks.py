@@ -25,6 +25,7 @@ from duly.integrations.taskflow import (
     get_task_context,
     task_log,
 )
+from duly.store.ops import Prune
 from tests.integrations.taskflow.conftest import adding, serving
 
 SOON = 20.0
@@ -242,6 +243,18 @@ def test_a_key_makes_one_task_and_a_failed_one_runs_again_under_its_id(manager):
         first.result(timeout=SOON)
         assert add(1) == add(2) == first.id
     assert ran == [1, 1]
+
+
+def test_a_key_outlives_the_record_of_its_task(manager):
+    @manager.task()
+    def charge() -> None: ...
+
+    with serving(manager):
+        task_id = adding(manager).add_task(charge, idempotency_key="k")
+        manager.duly.runs.get(task_id).result(timeout=SOON)
+        assert manager.duly.store.apply([Prune(0, 10)]) == [1]
+        assert adding(manager).add_task(charge, idempotency_key="k") == task_id
+    assert manager.duly.runs.list() == []
 
 
 def test_a_task_knows_itself_and_keeps_lines(manager, caplog):

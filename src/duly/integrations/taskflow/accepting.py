@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from duly.app import Duly
 from duly.core.states import DEAD
-from duly.errors import KeyConflict, LifespanNotStarted, RunNotFinal
+from duly.errors import KeyConflict, LifespanNotStarted, RunNotFinal, RunNotFound
 from duly.run import Run
 from duly.store.ops import Enqueue
 from duly.task import Bound, Call, accept
@@ -53,10 +53,12 @@ def accepted(
         if conflict.run_id is None:
             raise
         run = Run(duly, conflict.run_id, new=False)
-    if not run.new and run.refresh().state in DEAD:
-        # Of those who do so at once one succeeds; the others find it queued again.
-        with suppress(RunNotFinal):
-            run.retry(reason="added again with its key", arguments=(args, kwargs))
+    if not run.new:
+        # A key outlives the record of its run. Of those who retry it at once one succeeds, and the
+        # others find it queued again.
+        with suppress(RunNotFound, RunNotFinal):
+            if run.refresh().state in DEAD:
+                run.retry(reason="added again with its key", arguments=(args, kwargs))
     return run
 
 

@@ -9,6 +9,7 @@ has been replaced by a newer one ends as cancelled, should its replacer have die
 import json
 import os
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,8 +40,7 @@ class Accepter(NamedTuple):
     @classmethod
     def here(cls, worker_id: str) -> "Accepter":
         """Return this process."""
-        pid = os.getpid()
-        return cls(_place(), pid, _started(pid), worker_id)
+        return cls(*_this_process(os.getpid()), worker_id)
 
     @classmethod
     def read(cls, text: str) -> "Accepter":
@@ -53,7 +53,7 @@ class Accepter(NamedTuple):
 
     def is_gone(self, store: Store) -> bool:
         """Say whether it is: for certain on its own machine, elsewhere once its lease is over."""
-        if self.place and self.place == _place():
+        if self.place and self.place == _this_process(os.getpid())[0]:
             return _started(self.pid) != self.started
         return store.pulse().read().get(self.worker_id) is None
 
@@ -106,6 +106,12 @@ def _superseded(claim: Claim, run_key: str, store: Store) -> Outcome | None:
     if not newest or newest[0].id == claim.run_id or store.list_attempts(claim.run_id):
         return None  # What has begun before goes on, whatever was scheduled since.
     return Cancelled("superseded", f"run {newest[0].id} was scheduled in its place")
+
+
+@lru_cache(maxsize=1)
+def _this_process(pid: int) -> tuple[str, int, str]:
+    """Return its place, its number and when it was started; a forked one is another."""
+    return _place(), pid, _started(pid)
 
 
 def _place() -> str:

@@ -84,7 +84,7 @@ class QueueLimits:
         if config is None or config.max_size is None:
             return
         found = next((each for each in store.list_queues() if each.name == name), None)
-        if found is not None and found.ready + found.waiting >= config.max_size:
+        if found is not None and _pending(found) >= config.max_size:
             self._rejected[name] += 1
             raise QueueFullError(name, config.max_size)
 
@@ -106,10 +106,15 @@ class QueueLimits:
                 "name": name,
                 "concurrency": config.concurrency,
                 "max_size": config.max_size,
-                "pending": (found := waiting.get(name, nothing)).ready + found.waiting,
+                "pending": _pending(found := waiting.get(name, nothing)),
                 "running": found.running,
                 "finished": finished.get(name, 0),
                 "rejected": self._rejected[name],
             }
             for name, config in sorted(self._configs.items())
         ]
+
+
+def _pending(queue: QueueRecord) -> int:
+    """Return how many could run if there were room; retries and one-time tasks wait for a time."""
+    return queue.ready + queue.waiting if queue.paused else queue.ready
