@@ -22,6 +22,8 @@ class Dispatcher:
     def dispatch(self, taken: list[Held]) -> None:
         """Begin what was claimed; never called on the loop of an application."""
         taken = self._admitted(taken)
+        if not taken:
+            return
         # What may not wait goes first.
         taken.sort(key=lambda held: not held.definition.hold)
         on_loop = [held for held in taken if held.kind == LOOP]

@@ -63,6 +63,23 @@ def test_what_is_requeued_keeps_to_the_limit_of_its_queue(manager_of):
     assert {run.id for run in last.duly.runs.list(state="succeeded", limit=200)} == ids
 
 
+def test_a_queue_that_is_no_longer_named_is_served_like_the_default(manager_of):
+    old = manager_of(queues={"legacy": QueueConfig()}, requeue_pending=True)
+    new = manager_of(queues={"mail": QueueConfig()}, requeue_pending=True)
+
+    @old.task(name="one", queue="legacy")
+    def one() -> int:
+        return 1
+
+    with serving(old):
+        old.duly.queues.pause("legacy")
+        task_id = adding(old).add_task(one)
+    new.task(name="one")(one)
+    new.duly.queues.resume("legacy")
+    with serving(new):
+        assert new.duly.runs.get(task_id).result(timeout=SOON) == 1
+
+
 def test_a_full_queue_accepts_no_more_but_what_is_eager(manager_of):
     manager = manager_of(queues={"mail": QueueConfig(max_size=2)}, max_size=1)
 
@@ -130,11 +147,9 @@ def test_limits_that_cannot_be_meant_are_refused(manager_of):
         QueueConfig(concurrency=0)
     with pytest.raises(BadOption, match="max_size"):
         manager_of(max_size=-1)
-    with (
-        pytest.raises(BadOption, match="process_limit"),
-        serving(manager_of(max_process_workers=0)),
-    ):
-        pass
+    for limit in ("max_process_workers", "max_sync_threads", "max_concurrent_tasks"):
+        with pytest.raises(BadOption, match="at least 1"):
+            manager_of(**{limit: 0})
 
 
 def test_higher_priorities_go_first(manager_of):

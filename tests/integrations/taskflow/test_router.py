@@ -9,6 +9,7 @@ from fastapi.testclient import TestClient
 
 from duly import BadOption, current
 from duly.integrations.taskflow import QueueConfig, TaskAdmin, TaskAuthBackend, task_log
+from tests.integrations.exchanges import Asgi
 from tests.integrations.taskflow.conftest import adding
 from tests.servers.processes import wait_until
 
@@ -35,10 +36,10 @@ FIELDS = {
 
 
 def client_of(manager, **options) -> TestClient:
-    """A client on the same machine."""
+    """A client of an application that serves the manager's routes."""
     app = FastAPI()
     TaskAdmin(app, manager, **options)
-    return TestClient(app, base_url="http://localhost", client=("127.0.0.1", 1))
+    return TestClient(app, base_url="http://localhost")
 
 
 def define(manager):
@@ -222,26 +223,26 @@ def test_limits_change_and_history_goes(manager):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_without_auth_changes_are_for_this_machine_alone(manager):
-    """S4, S5: everybody may look."""
-    app = FastAPI()
+def test_without_auth_everybody_may_look_and_nobody_change(manager):
+    """S4: wherever it seems to come from; a TestClient, in this process, may."""
+    app, open_app = FastAPI(), FastAPI()
     TaskAdmin(app, manager)
-    near, far = ("127.0.0.1", 1), ("192.0.2.1", 1)
-    for base, who, status in (
-        ("http://localhost", near, 404),
-        ("http://127.0.0.1:8000", near, 404),
-        ("http://[::1]:8000", ("::1", 1), 404),
-        # A name of somebody else's that leads here, or a proxy on this machine.
-        ("http://evil.test", near, 403),
-        ("http://localhost", far, 403),
-    ):
-        with TestClient(app, base_url=base, client=who) as client:
-            assert client.get("/tasks").status_code == 200
-            assert client.post("/tasks/nobody/retry").status_code == status
-            for path in ("/tasks/bulk-retry", "/tasks/retry-failed", "/tasks/nobody/cancel"):
-                assert (client.post(path, json={"task_ids": []}).status_code == 403) == (
-                    status == 403
-                )
+    TaskAdmin(open_app, manager, auth=lambda: "anonymous")
+    acts = [
+        ("POST", "/tasks/nobody/retry"),
+        ("POST", "/tasks/nobody/cancel"),
+        ("POST", "/tasks/bulk-retry"),
+        ("POST", "/tasks/retry-failed"),
+        ("PATCH", "/tasks/queues/mail"),
+        ("DELETE", "/tasks/history"),
+    ]
+    with TestClient(app) as client:
+        assert client.post("/tasks/nobody/retry").status_code == 404
+        for method, path in acts:
+            answer = Asgi(app).post(None, path=path, method=method, headers=[("host", "localhost")])
+            assert answer.status == 403
+        assert Asgi(app).post(None, path="/tasks", method="GET").status == 200
+        assert Asgi(open_app).post(None, path="/tasks/nobody/retry").status == 404
 
 
 @pytest.mark.stores("sqlite-wal")

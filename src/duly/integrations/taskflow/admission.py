@@ -115,11 +115,12 @@ def _this_process(pid: int) -> tuple[str, int, str]:
 
 
 def _place() -> str:
+    boot = boot_id()
     try:
         namespace = Path("/proc/self/ns/pid").readlink()
     except OSError:
         return ""
-    return f"{boot_id().hex()}/{namespace}"
+    return f"{boot.hex()}/{namespace}" if any(boot) else ""
 
 
 def _started(pid: int) -> str:

@@ -28,6 +28,7 @@ from duly.integrations.taskflow.queues import QueueConfig, QueueLimits
 from duly.integrations.taskflow.records import MANUAL_TAG, TaskRecord, TaskStore
 from duly.integrations.taskflow.tasks import ManagedBackgroundTasks
 from duly.limits import DELAY_SECONDS
+from duly.settings import WorkerSettings
 from duly.task import Task
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -83,12 +84,12 @@ class TaskManager:
         )
         self._worker: dict[str, Any] = {
             "process_limit": max_process_workers,
-            "queues": self._queues.for_worker(),
             "grace": process_shutdown_timeout,
-            **({"concurrency": max_sync_threads} if max_sync_threads else {}),
-            **({"async_limit": max_concurrent_tasks} if max_concurrent_tasks else {}),
+            **({} if max_sync_threads is None else {"concurrency": max_sync_threads}),
+            **({} if max_concurrent_tasks is None else {"async_limit": max_concurrent_tasks}),
         }
         self.keep_history(retention_days)
+        WorkerSettings(**self._worker)  # Refuses now what could not work later.
         observers = list(loggers or [])
         if log_file is not None:
             size, count, mode = log_file_max_bytes, log_file_backup_count, log_file_mode
@@ -239,7 +240,6 @@ class TaskManager:
     ) -> dict[str, Any]:
         """Change the limits of a queue, of this process and until it ends."""
         self._queues.change(name, concurrency=concurrency, max_size=max_size)
-        self._worker["queues"] = self._queues.for_worker()
         if self._serving is not None and self._serving.worker is not None:
             self._serving.worker.limit_queue(name, concurrency)
         return next(each for each in self.queue_stats() if each["name"] == name)
@@ -290,7 +290,9 @@ class TaskManager:
             if self._observing is not None:
                 await self._observing.start()
                 self._stack.push_async_callback(self._observing.stop)
-            self._serving = await self._stack.enter_async_context(serve(self.duly, self._worker))
+            live = await asyncio.to_thread(self.duly.queues.list)
+            settings = self._worker | {"queues": self._queues.for_worker(live)}
+            self._serving = await self._stack.enter_async_context(serve(self.duly, settings))
             await asyncio.to_thread(self._periodic.run_on_startup)
         except BaseException:
             await self.shutdown()

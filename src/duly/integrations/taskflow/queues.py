@@ -1,6 +1,7 @@
 """Named queues: how many of each run at once, and how many may wait."""
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,13 +58,19 @@ class QueueLimits:
             self._configs.setdefault(DEFAULT, others)
         self._rejected = dict.fromkeys(self._configs, 0)
 
-    def for_worker(self) -> str | None:
-        """Return the queues as `app.worker` takes them."""
-        shown = (
+    def for_worker(self, live: Sequence[QueueRecord]) -> str | None:
+        """Return the queues as `app.worker` takes them.
+
+        Those that an earlier version named, and left something in, are served like the default.
+        """
+        if not self._configs:
+            return None
+        others = {queue.name for queue in live} - self._configs.keys()
+        configs = self._configs | dict.fromkeys(sorted(others), self._configs[DEFAULT])
+        return ",".join(
             name if config.concurrency is None else f"{name}:{config.concurrency}"
-            for name, config in self._configs.items()
+            for name, config in configs.items()
         )
-        return ",".join(shown) or None
 
     def resolve(self, name: str | None) -> str:
         """Return the queue of that name, or "default" with a warning if there is none."""
@@ -97,7 +104,7 @@ class QueueLimits:
         self._configs[name] = changed
         return changed
 
-    def stats(self, live: list[QueueRecord], finished: dict[str, int]) -> list[dict[str, Any]]:
+    def stats(self, live: Sequence[QueueRecord], finished: dict[str, int]) -> list[dict[str, Any]]:
         """Return how each queue stands, by name."""
         waiting = {queue.name: queue for queue in live}
         nothing = QueueRecord("", paused=False, ready=0, waiting=0, running=0)
