@@ -5,7 +5,6 @@ from abc import ABC, abstractmethod
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from fastapi import HTTPException, Request
 from starlette.concurrency import run_in_threadpool
@@ -15,7 +14,6 @@ from duly.errors import BadOption
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _IN_PROCESS = "http.response.debug"
 """Said by Starlette's TestClient alone, in whose process we are; no request can say it."""
-_OWN_SITE = frozenset({"same-origin", "none"})
 
 Pair = tuple[str, str]
 Dependency = Callable[..., Any]
@@ -69,17 +67,6 @@ def guard(
         "auth must be a (user, password), a list of them, a TaskAuthBackend or a dependency of "
         f"FastAPI, not {type(auth).__name__}"
     )
-
-
-def refuse_other_sites(request: Request) -> None:
-    """Refuse changes that a page of another site has a browser ask for."""
-    if request.method in _SAFE:
-        return
-    site = request.headers.get("sec-fetch-site")
-    origin = request.headers.get("origin")
-    is_foreign = origin is not None and urlsplit(origin).netloc != request.headers.get("host")
-    if is_foreign or (site is not None and site not in _OWN_SITE):
-        raise HTTPException(403, "tasks can be changed from pages of this site only")
 
 
 def _anybody(request: Request) -> str:

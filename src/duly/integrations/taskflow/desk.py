@@ -1,7 +1,7 @@
 """What the routes do: look at tasks, and act on them in somebody's name."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -22,19 +22,8 @@ _WINDOW = re.compile(r"([1-9][0-9]{0,5})([hd])")
 _ACTIONS = {"redrive": "retry", "edit and redrive": "retry"}
 
 
-class TaskNotFound(DulyError, LookupError):
-    """No task has this id."""
-
-    def __init__(self, task_id: str) -> None:
-        super().__init__(f"there is no task {task_id!r:.80}")
-
-
-class CannotCancel(DulyError):
-    """A task has come to its end."""
-
-
-class CannotRetry(DulyError):
-    """A task has not failed, or is unknown here."""
+class NotPossible(DulyError):
+    """A task is not in a status that allows what was asked for."""
 
 
 class Desk:
@@ -51,7 +40,7 @@ class Desk:
         """Return one task."""
         found = self._tasks.get(task_id, arguments=self._shows_arguments)
         if found is None:
-            raise TaskNotFound(task_id)
+            raise RunNotFound(task_id)
         return found.to_dict()
 
     def page(
@@ -123,55 +112,51 @@ class Desk:
 
     def cancel(self, task_id: str, actor: object) -> dict[str, Any]:
         """Cancel a task that waits; ask one that runs to stop."""
-        try:
-            run = self._duly.runs.get(task_id)
-            # Of one that was cancelled before it would say the same as of one that is so now.
-            answer = run.state if run.is_final else run.cancel(actor=_named(actor))
-            is_late = run.is_final
-        except RunNotFound:
-            raise TaskNotFound(task_id) from None
-        if is_late or answer not in {"cancelled", "requested"}:
-            raise CannotCancel(
-                f"only pending and running tasks can be cancelled; this one is {STATUSES[answer]}"
+        run = self._duly.runs.get(task_id)
+        # Asked of one that was cancelled before, it would answer as of one that is so now.
+        answer = None if run.is_final else run.cancel(actor=_named(actor))
+        if answer not in {"cancelled", "requested"}:
+            status = STATUSES[answer or run.state]
+            raise NotPossible(
+                f"only pending and running tasks can be cancelled; this one is {status}"
             )
         return {"task_id": task_id, "task": self.get(task_id)}
 
     def retry(self, task_id: str, actor: object) -> dict[str, Any]:
         """Queue a task again, under its own id."""
+        run = self._duly.runs.get(task_id)
+        if run.state not in DEAD:
+            status = STATUSES[run.state]
+            raise NotPossible(
+                f"only failed and interrupted tasks can be retried; this one is {status}"
+            )
         try:
-            run = self._duly.runs.get(task_id)
-            if run.state not in DEAD:
-                raise CannotRetry(
-                    f"only failed and interrupted tasks can be retried; this one is "
-                    f"{STATUSES[run.state]}"
-                )
             run.retry(actor=_named(actor))
-        except RunNotFound:
-            raise TaskNotFound(task_id) from None
         except RunNotFinal:
-            raise CannotRetry("somebody else has just retried it") from None
+            raise NotPossible("somebody else has just retried it") from None
         return {"task_id": task_id, "task": self.get(task_id)}
 
-    def retry_all(self, task_ids: Sequence[str], actor: object) -> dict[str, Any]:
+    def retry_all(self, task_ids: Iterable[str], actor: object) -> dict[str, Any]:
         """Retry those that can be, and say which."""
         results = []
+        skipped = 0
         for task_id in task_ids:
             try:
                 self.retry(task_id, actor)
-            except (TaskNotFound, CannotRetry):
-                continue
-            results.append({"original_task_id": task_id, "new_task_id": task_id})
-        skipped = len(task_ids) - len(results)
+            except (RunNotFound, NotPossible):
+                skipped += 1
+            else:
+                results.append({"original_task_id": task_id, "new_task_id": task_id})
         return {"dispatched": len(results), "skipped": skipped, "results": results}
 
     def retry_failed(self, since: str, func_name: str | None, actor: object) -> dict[str, Any]:
         """Retry all that failed or were interrupted and were added since then."""
         after = self._after(since)
-        task_ids = [
-            run.id
+        task_ids = (
+            task_id
             for task in self._tasks_named(func_name)
-            for run in self._dead(Filter(sorted(DEAD), task, since=after))
-        ]
+            for task_id in self._dead(Filter(sorted(DEAD), task, since=after))
+        )
         return self.retry_all(task_ids, actor)
 
     def forget(self, value: int, unit: str) -> dict[str, int]:
@@ -184,15 +169,14 @@ class Desk:
             if pruned < TICK_BATCH:
                 return {"deleted": deleted, "store": 0, "backend": deleted}
 
-    def _dead(self, which: Filter) -> list[Run[Any]]:
-        found: list[Run[Any]] = []
+    def _dead(self, which: Filter) -> Iterator[str]:
         cursor = None
         while True:
             page = self._duly.runs.page(which, limit=PAGE, cursor=cursor)
-            found += page
+            yield from (run.id for run in page)
             cursor = page.cursor
             if cursor is None:
-                return found
+                return
 
     def _tasks_named(self, func_name: str | None) -> list[str | None]:
         """Return the tasks whose functions have a name; None is any task."""

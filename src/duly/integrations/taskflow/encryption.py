@@ -4,6 +4,7 @@
 
 import hmac
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from duly.core.codec import Codec
@@ -55,6 +56,12 @@ class EncryptedCodec:
     def decode(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments; those that were stored before there was a key are plain."""
         return self._inner.decode(self._opened("stored arguments", text))
+
+    def from_json(
+        self, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the values that JSON arguments stand for."""
+        return self._inner.from_json(args, kwargs)
 
     def redacted(self, text: str) -> str:
         """Return what may be shown."""

@@ -315,7 +315,8 @@ class TaskManager:
             raise BadOption("retention_days cannot change while the TaskManager is running")
         if days is not None and not days > 0:
             raise BadOption(f"retention_days must be above 0, not {days!r}")
-        self._worker["retention"] = DELAY_SECONDS if days is None else days * _DAY
+        seconds = DELAY_SECONDS if days is None else days * _DAY
+        self._worker |= {"retention": seconds, "dead_retention": seconds}
 
     def _worker_id(self) -> str:
         serving = self._serving

@@ -10,19 +10,20 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Response
 from pydantic import BaseModel, Field, PositiveInt
 
 from duly.errors import BadOption
+from duly.integrations.fastapi.refusing import Route, own_origin_only
 from duly.integrations.taskflow.auth import (
     Dependency,
     Pair,
     TaskAuthBackend,
     guard,
-    refuse_other_sites,
 )
-from duly.integrations.taskflow.desk import CannotCancel, CannotRetry, Desk, TaskNotFound
+from duly.integrations.taskflow.desk import Desk, NotPossible
 from duly.integrations.taskflow.manager import TaskManager
 from duly.integrations.taskflow.records import TaskStatus
 from duly.limits import PAGE, PAGE_DEFAULT
 
 _LONGEST = 1_000
+_MOST_UNITS = 100_000
 NEXT = "X-Next-Cursor"
 """The header of a page of tasks that another one follows on."""
 
@@ -50,18 +51,18 @@ def task_router(
 ) -> APIRouter:
     """Return the routes of a manager."""
     desk = Desk(manager, shows_arguments=shows_arguments)
-    check = guard(auth, realm)
+    who = guard(auth, realm)
     router = APIRouter(
-        prefix=prefix, tags=["tasks"], dependencies=[Depends(refuse_other_sites), Depends(check)]
+        prefix=prefix, route_class=Route, tags=["tasks"], dependencies=[Depends(who)]
     )
-    _add_reads(router, desk, manager)
-    _add_acts(router, desk, manager, check)
-    # Behind the others, which its pattern would match, too.
-    _add_one(router, desk, check)
+    _add_looking(router, desk, manager)
+    acting = APIRouter(route_class=Route, dependencies=[Depends(own_origin_only(frozenset()))])
+    _add_acting(acting, desk, manager, who)
+    router.include_router(acting)
     return router
 
 
-def _add_reads(router: APIRouter, desk: Desk, manager: TaskManager) -> None:
+def _add_looking(router: APIRouter, desk: Desk, manager: TaskManager) -> None:
     @router.get("", summary="List tasks, newest first")
     def list_tasks(
         response: Response,
@@ -97,9 +98,14 @@ def _add_reads(router: APIRouter, desk: Desk, manager: TaskManager) -> None:
     ) -> list[dict[str, Any]]:
         return desk.audit(limit)
 
+    # Behind the others, which its pattern would match, too.
+    @router.get("/{task_id}", summary="Show one task, with its log")
+    def get_task(task_id: str) -> dict[str, Any]:
+        return desk.get(task_id)
 
-def _add_acts(router: APIRouter, desk: Desk, manager: TaskManager, check: Dependency) -> None:
-    who = Depends(check)
+
+def _add_acting(router: APIRouter, desk: Desk, manager: TaskManager, who: Dependency) -> None:
+    Actor = Annotated[object, Depends(who)]  # noqa: N806 - a type
 
     @router.patch("/queues/{queue_name}", summary="Change the limits of a queue in this process")
     def update_queue(queue_name: str, body: QueueLimitsBody) -> dict[str, Any]:
@@ -109,14 +115,14 @@ def _add_acts(router: APIRouter, desk: Desk, manager: TaskManager, check: Depend
             raise HTTPException(404, str(unknown.args[0])) from None
 
     @router.post("/bulk-retry", summary="Retry tasks that failed or were interrupted")
-    def bulk_retry(body: BulkRetry, actor: Any = who) -> dict[str, Any]:  # noqa: ANN401
+    def bulk_retry(body: BulkRetry, actor: Actor) -> dict[str, Any]:
         return desk.retry_all(body.task_ids, actor)
 
     @router.post("/retry-failed", summary="Retry all that failed within a time")
     def retry_failed(
+        actor: Actor,
         since: Annotated[str, Query(description="<N>h, <N>d or all")] = "6h",
         func_name: str | None = None,
-        actor: Any = who,  # noqa: ANN401 - whatever the dependency returns
     ) -> dict[str, Any]:
         try:
             return desk.retry_failed(since, func_name, actor)
@@ -125,31 +131,21 @@ def _add_acts(router: APIRouter, desk: Desk, manager: TaskManager, check: Depend
 
     @router.delete("/history", summary="Forget tasks that ended before a time")
     def delete_history(
-        value: Annotated[int, Query(gt=0)], unit: Literal["min", "hour", "day"]
+        value: Annotated[int, Query(gt=0, le=_MOST_UNITS)], unit: Literal["min", "hour", "day"]
     ) -> dict[str, int]:
         return desk.forget(value, unit)
 
-
-def _add_one(router: APIRouter, desk: Desk, check: Dependency) -> None:
-    who = Depends(check)
-
-    @router.get("/{task_id}", summary="Show one task, with its log")
-    def get_task(task_id: str) -> dict[str, Any]:
-        return _answered(lambda: desk.get(task_id))
-
     @router.post("/{task_id}/cancel", summary="Cancel a task that waits or runs")
-    def cancel_task(task_id: str, actor: Any = who) -> dict[str, Any]:  # noqa: ANN401
+    def cancel_task(task_id: str, actor: Actor) -> dict[str, Any]:
         return _answered(lambda: desk.cancel(task_id, actor))
 
     @router.post("/{task_id}/retry", summary="Retry a task that failed or was interrupted")
-    def retry_task(task_id: str, actor: Any = who) -> dict[str, Any]:  # noqa: ANN401
+    def retry_task(task_id: str, actor: Actor) -> dict[str, Any]:
         return _answered(lambda: desk.retry(task_id, actor))
 
 
 def _answered(act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
         return act()
-    except TaskNotFound as unknown:
-        raise HTTPException(404, str(unknown)) from None
-    except (CannotCancel, CannotRetry) as refused:
+    except NotPossible as refused:
         raise HTTPException(400, str(refused)) from None
