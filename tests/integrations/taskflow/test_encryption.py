@@ -6,7 +6,7 @@ import sys
 import pytest
 from cryptography.fernet import Fernet
 
-from duly import BadOption, RunFailed
+from duly import BadOption, Duly, RunFailed
 from duly.core.display import display
 from duly.integrations.taskflow import TaskManager
 from tests.integrations.taskflow.conftest import adding, serving
@@ -108,14 +108,15 @@ def test_the_file_holds_no_trace_of_a_secret(manager_of, tmp_path):
         run = manager.duly.runs.get(adding(manager).add_task(login, SECRET, idempotency_key="k"))
         run.result(timeout=SOON)
         wait_until(lambda: run.refresh().is_final, seconds=SOON, what="it ends")
-    plain = define(TaskManager(duly=type(manager.duly)("sqlite://")))
-    assert plain is not None
+    plain = TaskManager(duly=Duly("sqlite://"))
+    task, _ = plain._definer.get(define(plain))
     manager.duly.close()
     with sqlite3.connect(tmp_path / "duly.db") as connection:
         dump = "\n".join(connection.iterdump())
     connection.close()
     assert SECRET not in dump
     assert SECRET[::-1] not in dump
+    assert task.definition.codec.fingerprint((SECRET,), {}) not in dump
 
 
 @pytest.mark.stores("sqlite-wal")

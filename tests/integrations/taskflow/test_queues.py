@@ -187,7 +187,7 @@ def test_tasks_in_processes_keep_to_their_limit_and_their_lines(monkeypatch, sto
 
 
 def test_a_client_can_be_used_again_after_a_restart_in_one_process(manager):
-    """T19 begins here: a lifespan that ends and begins anew serves the same manager."""
+    """As test suites do, and servers that reload."""
     ran = []
 
     @manager.task()

@@ -10,6 +10,7 @@ import pytest
 
 from duly.core.states import State
 from duly.errors import StoreUnavailable
+from duly.integrations.taskflow import admission
 from duly.integrations.taskflow.admission import ACCEPTER_TAG, Accepter
 from tests.integrations.taskflow.conftest import adding, serving
 from tests.servers.processes import wait_until
@@ -63,6 +64,22 @@ def test_what_was_not_persisted_ends_with_the_process_that_accepted_it(
             assert run.cause == "not_persisted"
             assert run.retry().result(timeout=SOON) is None
     assert len(ran) == 1
+
+
+def test_where_the_kernel_tells_nothing_a_process_knows_its_own(manager, monkeypatch):
+    """Not every system has /proc."""
+    monkeypatch.setattr(admission, "_place", lambda: "")
+    monkeypatch.setattr(admission, "_started", lambda _pid: "")
+    admission._this_process.cache_clear()
+
+    @manager.task()
+    def one() -> int:
+        return 1
+
+    with serving(manager):
+        run = manager.duly.runs.get(adding(manager).add_task(one))
+        assert run.result(timeout=SOON) == 1
+    admission._this_process.cache_clear()
 
 
 @pytest.mark.parametrize("how", ["added", "once"])

@@ -196,14 +196,16 @@ def test_two_functions_of_one_name_are_two_tasks_and_of_one_identity_an_error(ma
         def another() -> None: ...
 
 
-def test_arguments_keep_their_types(manager):
+def test_arguments_keep_their_types_over_a_restart(manager_of):
     """T7: and what cannot is refused when it is added."""
+    before, after = manager_of(requeue_pending=True), manager_of(requeue_pending=True)
     got = []
 
-    @manager.task()
     def keep(*values) -> None:
         got.extend(values)
 
+    for manager in (before, after):
+        manager.task(name="keep")(keep)
     values = [
         date(2026, 1, 2),
         datetime(2026, 1, 2, tzinfo=UTC),
@@ -212,12 +214,16 @@ def test_arguments_keep_their_types(manager):
         b"\x00\xff",
         (1, 2),
     ]
-    with serving(manager):
-        manager.duly.runs.get(adding(manager).add_task(keep, *values)).result(timeout=SOON)
+    with serving(before):
+        before.duly.queues.pause("default")
+        task_id = adding(before).add_task(keep, *values)
         with pytest.raises(PayloadError):
-            adding(manager).add_task(keep, object())
+            adding(before).add_task(keep, object())
         with pytest.raises(PayloadError, match="make all keys str"):
-            adding(manager).add_task(keep, {1: "one"})
+            adding(before).add_task(keep, {1: "one"})
+    after.duly.queues.resume("default")
+    with serving(after):
+        after.duly.runs.get(task_id).result(timeout=SOON)
     assert got == values
     assert [type(each) for each in got] == [type(each) for each in values]
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from duly.clock import boot_id
+from duly.clock import boot_id, new_id
 from duly.core.outcome import Cancelled, Outcome, Refused
 from duly.core.record import Claim
 from duly.core.states import RESERVED_TAGS
@@ -35,6 +35,7 @@ class Accepter(NamedTuple):
     """The boot and the pid namespace within which its pid names it; nothing if not known."""
     pid: int
     started: str
+    """When, as the kernel counts, or else a name of its own."""
     worker_id: str
 
     @classmethod
@@ -53,7 +54,10 @@ class Accepter(NamedTuple):
 
     def is_gone(self, store: Store) -> bool:
         """Say whether it is: for certain on its own machine, elsewhere once its lease is over."""
-        if self.place and self.place == _this_process(os.getpid())[0]:
+        here = _this_process(os.getpid())
+        if self[:3] == here:
+            return False
+        if self.place and self.place == here[0]:
             return _started(self.pid) != self.started
         return store.pulse().read().get(self.worker_id) is None
 
@@ -111,7 +115,8 @@ def _superseded(claim: Claim, run_key: str, store: Store) -> Outcome | None:
 @lru_cache(maxsize=1)
 def _this_process(pid: int) -> tuple[str, int, str]:
     """Return its place, its number and when it was started; a forked one is another."""
-    return _place(), pid, _started(pid)
+    # Where the kernel does not tell, any name will do by which it knows itself.
+    return _place(), pid, _started(pid) or new_id()
 
 
 def _place() -> str:
