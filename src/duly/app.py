@@ -262,6 +262,7 @@ class Duly:
         *,
         concurrency: int = 10,
         async_limit: int = 200,
+        process_limit: int | None = None,
         queues: str | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
         **settings: float,
@@ -274,6 +275,7 @@ class Duly:
         chosen = WorkerSettings(
             concurrency=concurrency,
             async_limit=async_limit,
+            process_limit=process_limit,
             queues=parse_queues(queues),
             **settings,  # type: ignore[arg-type]  # checked by the dataclass itself
         )

@@ -28,6 +28,8 @@ RELAY_BATCH = 500
 RELAY_STALE_SECONDS = 60
 RELAY_LONGEST_SECONDS = 3600
 """How long a run that was handed over and not claimed waits to be so again: at first, at most."""
+SUMMARY_RUNS = 10_000
+"""Of how many finished runs, the newest, a summary tells."""
 PAGE = 200
 PAGE_DEFAULT = 50
 

@@ -1,12 +1,15 @@
 """The tasks this process knows: the only way from a stored name to a function."""
 
+import inspect
 import os.path
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from duly.core.payload import CallCodec
+from duly.core.codec import Codec
+from duly.core.outcome import Outcome
+from duly.core.record import Claim
 from duly.core.retry import Retry
 from duly.core.states import lane_for
 from duly.core.verdict import Policy
@@ -22,7 +25,7 @@ class Definition:
 
     name: str
     function: Callable[..., Any]
-    codec: CallCodec
+    codec: Codec
     retry: Retry
     timeout: float | None
     queue: str
@@ -41,6 +44,8 @@ class Definition:
     carrier: "Carrier | None" = None
     connection: str | None = None
     """The parameter that is given the connection of the run's transaction."""
+    admit: Callable[[Claim], Outcome | None] | None = None
+    """Asked before a claimed run begins, off every event loop: an outcome ends it instead."""
 
     @property
     def lane(self) -> str:
@@ -55,7 +60,7 @@ class Definition:
     @property
     def place(self) -> str:
         """Where the function is written, for messages."""
-        code = getattr(self.function, "__code__", None)
+        code = getattr(inspect.unwrap(self.function), "__code__", None)
         return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(self.function)
 
 

@@ -30,6 +30,8 @@ class WorkerSettings:
 
     concurrency: int = 10
     async_limit: int = 200
+    process_limit: int | None = None
+    """Of the bodies that `concurrency` allows, how many may run in processes; all, if None."""
     queues: tuple[tuple[str, int | None], ...] = ()
     """Which queues, each with its limit per worker; none named means every queue."""
     lease: float = LEASE_SECONDS
@@ -51,6 +53,9 @@ class WorkerSettings:
             if getattr(self, name) < 1:
                 message = f"{name} must be at least 1, not {getattr(self, name)}"
                 raise BadOption(message)
+        if self.process_limit is not None and self.process_limit < 1:
+            message = f"process_limit must be at least 1, or None, not {self.process_limit}"
+            raise BadOption(message)
         # Three times 0.2 is more than 0.6 in binary.
         if self.beat <= 0 or self.beat * 3 > self.lease * (1 + 1e-9):
             message = (

@@ -13,6 +13,7 @@ from duly.core.outcome import (
     HandedBack,
     Lost,
     Raised,
+    Refused,
     Returned,
     Snoozed,
     Stopped,
@@ -71,6 +72,7 @@ RAISED = Ends(State.FAILED, "raised")
 TIMED_OUT = Ends(State.FAILED, "timed_out")
 HELD_LATE = Ends(State.INTERRUPTED, "timed_out")
 HELD_CRASHED = Ends(State.INTERRUPTED, "crashed")
+REFUSED = Ends(State.INTERRUPTED, "not_persisted")
 HELD_STOPPED = Ends(State.INTERRUPTED, "stopped")
 RETRIED = Goes(after=10.0, attempts=1, retries=1)
 RETRIED_IN_7 = Goes(after=7.0, attempts=1, retries=1)
@@ -92,6 +94,7 @@ OUTCOMES = {
     "snoozed for 30 s": Snoozed(30.0),
     "waits for a step": Suspended(60.0, "paid"),
     "a step vanished": Vanished("charge"),
+    "was not begun": Refused("not_persisted", "its process is gone"),
     "gave in to a cancel": Cancelled("requested"),
     "discarded itself": Cancelled("discarded", "no such user any more"),
     "was stopped by us": Stopped(),
@@ -118,6 +121,7 @@ TABLE = [
     ("snoozed for 30 s",             SNOOZED,      CANCELLED,    SNOOZED,      CANCELLED),
     ("waits for a step",             SUSPENDED,    CANCELLED,    SUSPENDED,    CANCELLED),
     ("a step vanished",              HELD_CRASHED, HELD_CRASHED, HELD_CRASHED, HELD_CRASHED),
+    ("was not begun",                REFUSED,      CANCELLED,    REFUSED,      CANCELLED),
     ("gave in to a cancel",          CANCELLED,    CANCELLED,    CANCELLED,    CANCELLED),
     ("discarded itself",             DISCARDED,    DISCARDED,    DISCARDED,    DISCARDED),
     ("was stopped by us",            STOPPED,      CANCELLED,    HELD_STOPPED, HELD_STOPPED),
@@ -289,6 +293,7 @@ outcomes = st.one_of(
     st.builds(Snoozed, st.floats(0, 100)),
     st.builds(Suspended, st.floats(0, 100), st.just("paid")),
     st.builds(Vanished, st.just("charge")),
+    st.builds(Refused, st.just("not_persisted"), st.just("its process is gone")),
     st.builds(Cancelled, st.just("requested")),
     st.just(Stopped()),
     st.just(HandedBack()),
@@ -353,6 +358,7 @@ def test_a_hold_run_goes_back_only_if_nothing_can_have_happened_or_its_code_aske
         ("gave in to a cancel", None),
         ("discarded itself", "Discard: no such user any more"),
         ("was stopped by us", "Stopped: it was still running at the end of the grace"),
+        ("was not begun", "Refused: its process is gone"),
         ("was handed back", None),
         ("lost before its start", None),
         ("lost, alone", "Lost: its worker process died or was fenced off"),

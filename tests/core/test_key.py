@@ -87,6 +87,7 @@ def test_as_many_tags_as_allowed_are_kept():
         ({17: "value"}, "not 17"),
         ({"name": NUL}, "NUL"),
         ({LONE_SURROGATE: "value"}, "lone surrogate"),
+        ({"duly.parent": "value"}, "are duly's own"),
     ],
 )
 def test_tags_that_cannot_be_kept_are_refused(tags, why):

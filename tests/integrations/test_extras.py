@@ -2,14 +2,15 @@
 
 import subprocess
 import sys
+from itertools import chain
 
 import pytest
 
-ENGINES = ("celery", "rq", "dramatiq", "fastapi")
+ENGINES = {name: name for name in ("celery", "rq", "dramatiq", "fastapi")} | {"taskflow": "fastapi"}
 PROGRAM = """
 import importlib, sys
-for name in sys.argv[1:]:
-    sys.modules[name] = None
+for name, engine in zip(sys.argv[1::2], sys.argv[2::2]):
+    sys.modules[engine] = None
     try:
         importlib.import_module(f"duly.integrations.{name}")
     except ImportError as error:
@@ -21,7 +22,7 @@ importlib.import_module("duly.integrations.http_idempotency")
 @pytest.mark.process
 def test_an_engine_that_is_not_installed_is_named_with_its_extra():
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *ENGINES],
+        [sys.executable, "-c", PROGRAM, *chain.from_iterable(ENGINES.items())],
         check=True,
         capture_output=True,
         text=True,
@@ -29,6 +30,6 @@ def test_an_engine_that_is_not_installed_is_named_with_its_extra():
     )
 
     lines = done.stdout.splitlines()
-    for line, name in zip(lines, ENGINES, strict=True):
-        assert line.startswith("ImportError ")
-        assert f"pip install 'duly[{name}]'" in line
+    for line, (name, engine) in zip(lines, ENGINES.items(), strict=True):
+        assert line.startswith(f"ImportError duly.integrations.{name} needs {engine}")
+        assert f"pip install 'duly[{engine}]'" in line

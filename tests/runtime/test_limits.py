@@ -93,6 +93,26 @@ def test_a_limited_queue_never_exceeds_its_limit_and_others_go_on(app, gauge):
     assert other.most > 2
 
 
+def test_the_limit_of_a_queue_can_change_while_its_worker_runs(app, gauge):
+    opened = threading.Event()
+
+    @app.task(queue="mail")
+    def mail() -> None:
+        with gauge:
+            opened.wait(20)
+
+    app.enqueue_many(mail.call() for _ in range(6))
+    with app.worker(concurrency=8, queues="mail:1") as worker:
+        wait_until(lambda: gauge.inside == 1, seconds=20, what="one runs")
+        worker.limit_queue("mail", 3)
+        wait_until(lambda: gauge.inside == 3, seconds=20, what="three run")
+        with pytest.raises(BadOption, match="does not name queue"):
+            worker.limit_queue("post", 3)
+        opened.set()
+        wait_until(lambda: gauge.total == 6, seconds=20, what="all run")
+    assert gauge.most == 3
+
+
 def test_a_limited_queue_keeps_its_limit_over_tasks_of_every_kind(app, gauge):
     @app.task(queue="mail")
     def on_threads() -> None:
@@ -347,6 +367,35 @@ def test_a_claimer_that_has_left_nothing_has_left_nothing(app, kinds, tmp_path):
         taken.clear()
 
     assert [run.state for run in app.runs.list()] == ["succeeded"] * 6
+    slots.close()
+
+
+def test_no_more_is_claimed_for_processes_than_asked_for(app, tmp_path):
+    slots = Slots(tmp_path / "slots", create=100)
+    slots.deadline = monotonic() + 60
+    hand = Hand(slots, {LOOP: 10, THREAD: 10}, CLAIM_BATCH)
+    worker_id = new_id()
+    app.store.apply([RegisterWorker(worker_id, "here", 1, 15.0, "[]", "[]")])
+    apart = app.task(executor="process", name="apart")(nothing)
+    held_apart = app.task(executor="process", name="held", on_crash="hold")(nothing)
+    app.enqueue_many(task.call() for _ in range(5) for task in (apart, held_apart))
+    taken: list[Held] = []
+    claimer = Claimer(
+        app.store,
+        app.registry,
+        hand,
+        slots,
+        taken.extend,
+        worker_id=worker_id,
+        queues=(),
+        process_limit=3,
+        one_slot=False,
+        takes_suspects=False,
+    )
+    for _ in range(4):
+        claimer.tick()
+
+    assert len(taken) == 3
     slots.close()
 
 

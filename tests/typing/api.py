@@ -15,6 +15,7 @@ from duly.core.record import (
 from duly.core.states import State
 from duly.guard import Guard, GuardClaim, make_key
 from duly.guard.letters import Ended
+from duly.integrations.taskflow import ManagedBackgroundTasks, TaskManager
 from duly.runtime.embedded import EmbeddedWorker
 from duly.store.guard_ops import GuardedKey, Letter
 
@@ -223,3 +224,26 @@ assert_type(guard.letters.discard("id", actor="ann"), Ended)
 guard.once(7)  # type: ignore[arg-type]
 guard.once("key", 60)  # type: ignore[call-arg]
 Guard(lease="5")  # type: ignore[arg-type]
+
+# -- fastapi-taskflow's shape --
+
+manager = TaskManager(snapshot_db="tasks.db", max_sync_threads=4)
+
+
+@manager.task(retries=3, persist=True)
+def managed(order_id: int) -> str:
+    return str(order_id)
+
+
+@manager.schedule(every=60)
+async def periodic() -> None: ...
+
+
+async def adds(tasks: ManagedBackgroundTasks) -> None:
+    assert_type(managed(1), str)
+    assert_type(tasks.add_task(managed, 1, tags={"tenant": "x"}), str)
+    assert_type(await tasks.aadd_task(managed, order_id=1), str)
+    managed("1")  # type: ignore[arg-type]
+
+
+manager.task(retry=3)  # type: ignore[call-arg]

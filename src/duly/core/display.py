@@ -68,6 +68,8 @@ class _Room(NamedTuple):
                 return _escape(text if zone is None else f"{text}[{zone}]")
             case "$timedelta", [days, seconds, microseconds]:
                 return str(timedelta(days, seconds, microseconds))
+            case "$encrypted", str():
+                return "(encrypted)"
             case "$bytes", str():
                 return f"<{len(a2b_base64(data))} bytes>"
             case "$tuple", [item]:

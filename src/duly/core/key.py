@@ -2,6 +2,7 @@
 
 import re
 
+from duly.core.states import RESERVED_TAGS
 from duly.errors import BadOption, RunNotFound
 from duly.limits import KEY_BYTES, NAME_BYTES, TAG_CHARACTERS, TAGS
 
@@ -43,6 +44,9 @@ def check_tags(tags: dict[str, str]) -> dict[str, str]:
             check_storable("tag", text)
         if not name:
             message = "a tag needs a name"
+            raise BadOption(message)
+        if name.startswith(RESERVED_TAGS):
+            message = f"tag {name!r}: names that begin with {RESERVED_TAGS!r} are duly's own"
             raise BadOption(message)
     return tags
 

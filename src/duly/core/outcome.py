@@ -58,6 +58,13 @@ class Vanished(NamedTuple):
     step: str
 
 
+class Refused(NamedTuple):
+    """The body was not begun, for what had become of the run before: a person has to decide."""
+
+    cause: str
+    why: str
+
+
 class Cancelled(NamedTuple):
     """The body gave in to a cancel request, or discarded itself."""
 
@@ -91,6 +98,7 @@ Outcome = (
     | Snoozed
     | Suspended
     | Vanished
+    | Refused
     | Cancelled
     | Stopped
     | HandedBack
@@ -104,6 +112,7 @@ OUTCOME_NAMES: dict[type, str] = {
     Snoozed: "snoozed",
     Suspended: "suspended",
     Vanished: "vanished",
+    Refused: "refused",
     Cancelled: "cancelled",
     Stopped: "stopped",
     HandedBack: "handed_back",

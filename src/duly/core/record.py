@@ -157,6 +157,18 @@ class DeadGroup(NamedTuple):
     """Whose messages they are letters of; None for runs."""
 
 
+class Summary(NamedTuple):
+    """Finished runs of one queue that came to one end, among the newest of all."""
+
+    queue: str
+    state: str
+    runs: int
+    begun: int
+    """How many of them had begun."""
+    elapsed: int
+    """How long the last attempts of those took, all together, in microseconds."""
+
+
 class StepRecord(NamedTuple):
     """A step of a run, or something that it waits for."""
 

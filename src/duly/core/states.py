@@ -103,5 +103,7 @@ def agreed_lanes(seen_to: Iterable[tuple[str, str]]) -> Agreed:
     return agreed
 
 
-PARENT_TAG = "duly.parent"
+RESERVED_TAGS = "duly."
+"""So begin the names of tags that duly puts on runs; callers cannot, and bodies do not see them."""
+PARENT_TAG = f"{RESERVED_TAGS}parent"
 """The tag of a child run that names the run which waits for it."""

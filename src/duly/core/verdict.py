@@ -9,6 +9,7 @@ from duly.core.outcome import (
     Lost,
     Outcome,
     Raised,
+    Refused,
     Returned,
     Snoozed,
     Stopped,
@@ -85,6 +86,8 @@ def decide(run: Standing, outcome: Outcome, policy: Policy, *, jitter: float) ->
             return Finish(State.INTERRUPTED, "stopped")
         case _ if run.cancel_requested:
             return Finish(State.CANCELLED, "requested")
+        case Refused(cause):
+            return Finish(State.INTERRUPTED, cause)
         case HandedBack() | Lost(started=False):
             return _again(run, run.lane)
         case Stopped():
@@ -149,6 +152,8 @@ def describe(outcome: Outcome) -> ErrorText | None:
                 f"find out what became of it, then `duly runs resolve ID --done` or `--rerun`"
             )
             return ErrorText("StepVanished", message, "", f"vanished {step}"[:64])
+        case Refused(cause, why):
+            return ErrorText("Refused", why, "", cause)
         case Lost(started=True):
             return ErrorText("Lost", "its worker process died or was fenced off", "", "lost")
         case Stopped(why):

@@ -52,15 +52,21 @@ def duly_lifespan(
     async def lifespan(api: Any) -> AsyncIterator[Mapping[str, Any]]:  # noqa: ANN401 - Starlette's
         async with AsyncExitStack() as stack:
             state = await stack.enter_async_context(inner(api)) if inner is not None else None
-            serving = await stack.enter_async_context(_serve(app, settings if worker else None))
-            others = (state or {}).get(_STATE, ())
-            yield {**(state or {}), _STATE: (*others, serving)}
+            serving = await stack.enter_async_context(serve(app, settings if worker else None))
+            yield announced(state, serving)
 
     return lifespan
 
 
+def announced(state: Mapping[str, Any] | None, serving: Serving) -> Mapping[str, Any]:
+    """Return the state of a lifespan, with what is served from now on added to it."""
+    others = (state or {}).get(_STATE, ())
+    return {**(state or {}), _STATE: (*others, serving)}
+
+
 @asynccontextmanager
-async def _serve(app: Duly, settings: dict[str, Any] | None) -> AsyncIterator[Serving]:
+async def serve(app: Duly, settings: dict[str, Any] | None) -> AsyncIterator[Serving]:
+    """Open the store and, if there are settings for one, run a worker on this event loop."""
     # Opening a store reads files and waits for servers, and a worker's end waits for bodies that
     # run on this very loop: neither may stand in its way.
     if settings is None:

@@ -11,6 +11,7 @@ from duly.context import CONNECTION
 from duly.core.outcome import (
     Cancelled,
     ErrorText,
+    HandedBack,
     Outcome,
     Raised,
     Returned,
@@ -19,6 +20,7 @@ from duly.core.outcome import (
     TimedOut,
     Vanished,
 )
+from duly.core.record import Claim
 from duly.errors import (
     AttemptTimedOut,
     BadOption,
@@ -28,10 +30,23 @@ from duly.errors import (
     RetryAfter,
     Snooze,
     StepVanished,
+    StoreError,
     Suspend,
 )
 from duly.limits import DELAY_SECONDS, ERROR_CHARACTERS, TRACEBACK_CHARACTERS
 from duly.registry import Definition
+
+
+def turned_away(definition: Definition, claim: Claim) -> Outcome | None:
+    """Return how a run ends that its task does not let begin; None if it may begin."""
+    if definition.admit is None:
+        return None
+    try:
+        return definition.admit(claim)
+    except StoreError:
+        return HandedBack()  # Nobody can tell just now.
+    except Exception as error:  # noqa: BLE001 - as of a body: no such code may end the worker
+        return outcome_of(error, definition)
 
 
 def call_body(definition: Definition, arguments: str) -> Outcome:

@@ -56,6 +56,7 @@ class Claimer:
         *,
         worker_id: str,
         queues: tuple[QueueLimit, ...],
+        process_limit: int | None = None,
         one_slot: bool,
         takes_suspects: bool,
         carries: bool = False,
@@ -66,7 +67,9 @@ class Claimer:
         self._slots = slots
         self._dispatch = dispatch
         self._worker_id = worker_id
-        self._queues = queues
+        self.queues = queues
+        """May be set anew, of the same names, at any time."""
+        self._process_limit = process_limit
         self._one_slot = one_slot
         self._takes_suspects = takes_suspects
         self._carries = carries
@@ -180,11 +183,12 @@ class Claimer:
         return found
 
     def _in_turn(self) -> Iterator[QueueLimit | None]:
-        if not self._queues:
+        queues = self.queues
+        if not queues:
             yield None
             return
-        self._turn = (self._turn + 1) % len(self._queues)
-        yield from self._queues[self._turn :] + self._queues[: self._turn]
+        self._turn = (self._turn + 1) % len(queues)
+        yield from queues[self._turn :] + queues[: self._turn]
 
     def _lanes_in_turn(self, queue: QueueLimit | None) -> Iterator[frozenset[Lane]]:
         if queue is None or queue.limit is None:
@@ -228,11 +232,15 @@ class Claimer:
             return _Ask((Want(name, Lane.SUSPECT, 1),) if alone else (), not alone)
         wants = []
         leaves_some = False
+        processes = self._room_for_processes()
         for lane, kind in _KINDS:
             if lane not in lanes:
                 continue
             # A hold run starts at once or is not claimed: it gets free slots, nothing ahead.
             room = min(self._hand.room(kind, ahead=lane in _AHEAD_LANES), ceiling)
+            if lane in _PROCESS_LANES:
+                room = min(room, processes)
+                processes -= room if lane in self._registry.lanes else 0
             if room > 0:
                 wants.append(Want(name, lane, room))
             else:
@@ -243,6 +251,10 @@ class Claimer:
             else:
                 leaves_some = True
         return _Ask(tuple(wants), leaves_some)
+
+    def _room_for_processes(self) -> int:
+        limit = self._process_limit
+        return CLAIM_BATCH if limit is None else limit - self._hand.count_in_processes()
 
     def _op(self, wants: tuple[Want, ...]) -> ClaimRuns:
         # A run of a task that another engine carries is to be handed over, whatever its lane.
@@ -294,5 +306,6 @@ _KINDS = (
     (Lane.THREAD, THREAD),
     (Lane.PROCESS, THREAD),
 )
+_PROCESS_LANES = frozenset({Lane.PROCESS_HOLD, Lane.PROCESS})
 _AHEAD_LANES = frozenset({Lane.LOOP, Lane.THREAD})
 _ONE_BY_ONE = tuple(frozenset({lane}) for lane in Lane if lane in OWN_LANES)

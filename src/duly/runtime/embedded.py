@@ -8,12 +8,13 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from duly.clock import monotonic, new_id
-from duly.errors import StoreError, WorkerTimeout
+from duly.errors import BadOption, StoreError, WorkerTimeout
 from duly.events import Bus
 from duly.keepalive import Keepalive
 from duly.registry import Registry
@@ -103,6 +104,24 @@ class EmbeddedWorker:
         worker, slots = self._worker, self._slots
         is_working = worker is not None and not self._stopping and not worker.is_disowned
         return is_working and slots is not None and monotonic() < slots.deadline
+
+    @property
+    def worker_id(self) -> str | None:
+        """The identity under which it works just now; None if it does not."""
+        worker = self._worker
+        return None if worker is None else worker.worker_id
+
+    def limit_queue(self, name: str, limit: int | None) -> None:
+        """Run at most so many of a queue at once from now on; what runs goes on."""
+        queues = self._settings.queues
+        if name not in dict(queues):
+            raise BadOption(f"this worker does not name queue {name!r}, so it has no limit for it")
+        changed = tuple((each, limit if each == name else old) for each, old in queues)
+        with self._lock:
+            self._settings = replace(self._settings, queues=changed)
+            worker = self._worker
+        if worker is not None:
+            worker.limit_queues(changed)
 
     def carry(self, run_id: str, claim_number: int) -> bool:
         """Run what another engine's worker was brought; say whether it was to be had."""

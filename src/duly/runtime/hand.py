@@ -191,6 +191,11 @@ class Hand:
         with self._lock:
             return sum(held.claim.queue == queue for held in self._held.values())
 
+    def count_in_processes(self) -> int:
+        """Return how many claims in hand are for bodies that run in processes of their own."""
+        with self._lock:
+            return sum(held.definition.executor == "process" for held in self._held.values())
+
     def is_empty(self) -> bool:
         """Say whether nothing is in hand."""
         return not self._held

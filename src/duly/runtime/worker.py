@@ -21,7 +21,8 @@ from duly.events import Bus, ClaimsHandedBack, WorkerStarted
 from duly.limits import CLAIM_BATCH, TICK_BATCH
 from duly.registry import Registry
 from duly.runtime.claimer import Claimer, QueueLimit
-from duly.runtime.hand import LOOP, THREAD, Hand, Held
+from duly.runtime.dispatch import Dispatcher
+from duly.runtime.hand import LOOP, THREAD, Hand
 from duly.runtime.journal import Journal
 from duly.runtime.recovery import Recoverer
 from duly.runtime.relay import Relay
@@ -87,6 +88,9 @@ class Worker:
             run_in_process=self._processes.run,
             conclude=sections.conclude,
         )
+        self._dispatch = Dispatcher(
+            self.hand, self._settler, self._loop_runner, self._thread_runner
+        ).dispatch
         self._claimer = Claimer(
             store,
             registry,
@@ -95,6 +99,7 @@ class Worker:
             self._dispatch,
             worker_id=worker_id,
             queues=tuple(QueueLimit(*queue) for queue in settings.queues),
+            process_limit=settings.process_limit,
             one_slot=settings.one_slot,
             takes_suspects=takes_suspects,
             carries=settings.carries,
@@ -235,6 +240,11 @@ class Worker:
         """How many claims this worker has ever got."""
         return self._claimer.claims_made
 
+    def limit_queues(self, queues: tuple[tuple[str, int | None], ...]) -> None:
+        """Set how many of each queue are run at once, from the next claim on."""
+        self._claimer.queues = tuple(QueueLimit(*queue) for queue in queues)
+        self._look_for_runs()
+
     def carry(self, run_id: str, claim_number: int) -> bool:
         """Run what another engine's worker was brought, to its end; say whether it was to be had.
 
@@ -322,17 +332,6 @@ class Worker:
         if not self._is_handing and self._registry.carriers():
             self._is_handing = True
             self._handing.start()
-
-    def _dispatch(self, taken: list[Held]) -> None:
-        # What may not wait goes first.
-        taken.sort(key=lambda held: not held.definition.hold)
-        on_loop = [held for held in taken if held.kind == LOOP]
-        if len(on_loop) == len(taken):
-            self._loop_runner.submit(taken)
-            return
-        if on_loop:
-            self._loop_runner.submit(on_loop)
-        self._thread_runner.submit([held for held in taken if held.kind == THREAD])
 
     def _report(self, ended: list[Ended], *, is_free: bool = False) -> None:
         # Together with the claim that rides along, this is what brings new work.

@@ -214,6 +214,23 @@ def test_dead_groups_are_filtered_too(store, worker):
     assert counted(queue="mail") == ["print-2"]
 
 
+def test_a_summary_counts_ends_by_queue(store, worker):
+    enqueue_and_succeed(store)
+    enqueue_and_succeed(store)
+    enqueue_and_fail(store, queue="mail")
+    enqueue_one(store)
+    cancel(store, enqueue_one(store))
+
+    found = {(row.queue, row.state): row for row in store.summarise()}
+
+    assert {which: (row.runs, row.begun) for which, row in found.items()} == {
+        ("default", "succeeded"): (2, 2),
+        ("default", "cancelled"): (1, 0),
+        ("mail", "failed"): (1, 1),
+    }
+    assert all(row.elapsed >= 0 for row in found.values())
+
+
 def test_a_redriven_run_is_no_dead_letter(store, worker):
     redrive(store, enqueue_and_fail(store))
 

@@ -14,7 +14,7 @@ from duly.context import RunContext, Transactions, enter
 from duly.core.outcome import Cancelled, Outcome, Raised, Returned, Snoozed, TimedOut
 from duly.core.record import Claim
 from duly.errors import ClaimLost
-from duly.registry import Definition
+from duly.registry import Definition, Registry
 from duly.runtime.attempt import await_body, call_body
 from duly.runtime.dying import die_with_parent
 
@@ -100,7 +100,7 @@ def _describe(outcome: Outcome) -> dict[str, Any]:
 
 
 def _definitions(home: str) -> dict[str, Definition]:
-    """Import the module and return the tasks found in it and in what it imported, by name."""
+    """Import the module and return, by name, the tasks found in it, and those of applications."""
     name, _, file = home.partition("=")
     if file:
         spec = importlib.util.spec_from_file_location(name, file)
@@ -112,7 +112,12 @@ def _definitions(home: str) -> dict[str, Definition]:
         spec.loader.exec_module(module)
     else:
         module = importlib.import_module(name)
-    found = {}
+    found: dict[str, Definition] = {}
+    for value in list(vars(module).values()):
+        # A task may be a plain function that only its application knows.
+        registry = getattr(value, "registry", None)
+        if isinstance(registry, Registry):
+            found |= {known.name: known for known in registry.definitions()}
     for value in list(vars(module).values()):
         definition = getattr(value, "definition", None)
         if isinstance(definition, Definition):

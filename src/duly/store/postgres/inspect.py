@@ -14,9 +14,11 @@ from duly.core.record import (
     RunRecord,
     ScheduleRecord,
     StepRecord,
+    Summary,
     WorkerRecord,
 )
 from duly.core.states import DEAD
+from duly.limits import SUMMARY_RUNS
 from duly.store.guard_ops import GuardedKey, Letter
 from duly.store.postgres.columns import is_run_id, texts
 from duly.store.postgres.guard import SQL as GUARD
@@ -103,6 +105,10 @@ class PostgresInspector:
         """Return dead letters grouped by task and fingerprint, the largest first."""
         rows = self._query(SQL["dead_groups"], _filter(which), prepare=False)
         return [DeadGroup(*row) for row in rows]
+
+    def summarise(self) -> list[Summary]:
+        """Return what became of the newest finished runs, by queue and state."""
+        return [Summary(*row) for row in self._query(SQL["summary"], {"limit": SUMMARY_RUNS})]
 
     def list_cancel_requests(self, worker_id: str) -> list[str]:
         """Return the runs of a worker that someone asked to cancel."""

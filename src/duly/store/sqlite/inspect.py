@@ -17,9 +17,11 @@ from duly.core.record import (
     RunRecord,
     ScheduleRecord,
     StepRecord,
+    Summary,
     WorkerRecord,
 )
 from duly.core.states import DEAD
+from duly.limits import SUMMARY_RUNS
 from duly.store.guard_ops import GuardedKey, Letter
 from duly.store.protocol import LetterFilter, Peek, RunFilter, ScheduleFilter
 from duly.store.sqlite.guard import SQL as GUARD
@@ -88,6 +90,10 @@ class SqliteInspector:
     def list_dead_groups(self, which: RunFilter) -> list[DeadGroup]:
         """Return dead letters grouped by task and fingerprint, the largest first."""
         return [DeadGroup(*row) for row in self._query(SQL["dead_groups"], _filter(which))]
+
+    def summarise(self) -> list[Summary]:
+        """Return what became of the newest finished runs, by queue and state."""
+        return [Summary(*row) for row in self._query(SQL["summary"], {"limit": SUMMARY_RUNS})]
 
     def list_cancel_requests(self, worker_id: str) -> list[str]:
         """Return the runs of a worker that someone asked to cancel."""

@@ -70,6 +70,17 @@ SELECT task, coalesce(fingerprint, ''), count(*), max(error COLLATE "C"),
  ORDER BY count(*) DESC, task
  LIMIT %(limit)s
 
+-- :name summary
+-- Of a bounded number, so that it costs the same whatever the history holds.
+SELECT queue, state, count(*), count(started_at),
+       coalesce(sum(duly_microseconds(finished_at) - duly_microseconds(started_at)), 0)::bigint
+  FROM (SELECT queue, state, started_at, finished_at
+          FROM duly_history
+         ORDER BY id DESC
+         LIMIT %(limit)s) AS newest
+ GROUP BY queue, state
+ ORDER BY queue, state
+
 -- :name attempts
 SELECT run_id::text, claim_number, generation, attempt, outcome, worker_id,
        duly_microseconds(started_at), duly_microseconds(finished_at), error, traceback

@@ -53,6 +53,16 @@ SELECT task, coalesce(fingerprint, ''), count(*), max(error), min(finished_at), 
  ORDER BY count(*) DESC, task
  LIMIT :limit
 
+-- :name summary
+-- Of a bounded number, so that it costs the same whatever the history holds.
+SELECT queue, state, count(*), count(started_at), coalesce(sum(finished_at - started_at), 0)
+  FROM (SELECT queue, state, started_at, finished_at
+          FROM duly_history
+         ORDER BY id DESC
+         LIMIT :limit)
+ GROUP BY queue, state
+ ORDER BY queue, state
+
 -- :name attempts
 SELECT run_id, claim_number, generation, attempt, outcome, worker_id, started_at, finished_at,
        error, traceback

@@ -1,0 +1,70 @@
+"""From a call of `add_task` to a run that is durable."""
+
+import json
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from duly.app import Duly
+from duly.core.states import DEAD
+from duly.errors import KeyConflict, LifespanNotStarted, RunNotFinal, RunNotFound
+from duly.run import Run
+from duly.store.ops import Enqueue
+from duly.task import Bound, Call, accept
+
+
+class ManagerNotStarted(LifespanNotStarted):
+    """A task was added before its manager had started, or after it had stopped."""
+
+    def __init__(self) -> None:
+        super(LifespanNotStarted, self).__init__(
+            "this TaskManager has not started: give it its application with TaskAdmin(app, "
+            "task_manager) or task_manager.init_app(app), on the outermost application if that is "
+            "mounted in another, or await task_manager.startup(); in tests enter the lifespan by "
+            "`with TestClient(app) as client:`"
+        )
+
+
+class Wish(NamedTuple):
+    """What a call wants besides its arguments; None leaves it to the task."""
+
+    idempotency_key: str | None = None
+    tags: dict[str, str] | None = None
+    eager: bool | None = None
+    priority: int | None = None
+    queue: str | None = None
+
+
+def accepted(
+    duly: Duly,
+    bound: Bound[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    reserved: dict[str, str],
+) -> Run[Any]:
+    """Accept a run, or return the one that has its key: that runs again if it had failed."""
+    call: Call[Any] = bound.call(*args, **kwargs)
+    op = with_reserved(call.op, reserved)
+    run: Run[Any]
+    try:
+        (run,) = accept(duly, [Call[Any](op)])
+    except KeyConflict as conflict:
+        # Whoever names a key says that it is the same task, whatever its arguments are.
+        if conflict.run_id is None:
+            raise
+        run = Run(duly, conflict.run_id, new=False)
+    if not run.new:
+        # A key outlives the record of its run. Of those who retry it at once one succeeds, and the
+        # others find it queued again.
+        with suppress(RunNotFound, RunNotFinal):
+            if run.refresh().state in DEAD:
+                run.retry(reason="added again with its key", arguments=(args, kwargs))
+    return run
+
+
+def with_reserved(op: Enqueue, reserved: dict[str, str]) -> Enqueue:
+    """Return the op with tags that callers cannot give."""
+    if not reserved:
+        return op
+    tags = json.loads(op.tags) if op.tags else {}
+    return op._replace(tags=json.dumps(tags | reserved))

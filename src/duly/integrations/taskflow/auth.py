@@ -1,0 +1,105 @@
+"""Who may look at tasks over HTTP, and who may change them."""
+
+import hmac
+from abc import ABC, abstractmethod
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from fastapi import HTTPException, Request
+from starlette.concurrency import run_in_threadpool
+
+from duly.errors import BadOption
+
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_IN_PROCESS = "http.response.debug"
+"""Said by Starlette's TestClient alone, in whose process we are; no request can say it."""
+
+Pair = tuple[str, str]
+Dependency = Callable[..., Any]
+
+
+class TaskAuthBackend(ABC):
+    """To be derived from: says whether a name and a password belong together."""
+
+    @abstractmethod
+    def authenticate_user(self, username: str, password: str) -> bool:
+        """Say whether they do."""
+
+
+class _Pairs(TaskAuthBackend):
+    def __init__(self, pairs: Sequence[Pair]) -> None:
+        if not pairs or not all(
+            isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(p, str) for p in pair)  # noqa: PLR2004
+            for pair in pairs
+        ):
+            raise BadOption("auth must name pairs of a user and a password, as texts")
+        self._pairs = [(user.encode(), password.encode()) for user, password in pairs]
+
+    def authenticate_user(self, username: str, password: str) -> bool:
+        # All are compared, whichever matches: how long it takes tells nothing.
+        matches = [
+            hmac.compare_digest(user, username.encode())
+            & hmac.compare_digest(known, password.encode())
+            for user, known in self._pairs
+        ]
+        return any(matches)
+
+
+def guard(
+    auth: "Pair | Sequence[Pair] | TaskAuthBackend | Dependency | None", realm: str
+) -> Dependency:
+    """Return the dependency that lets requests pass, and returns who it is that asks.
+
+    Without `auth` everybody may look, and nobody may change anything.
+    """
+    if auth is None:
+        return _anybody
+    if isinstance(auth, tuple):
+        return _basic(_Pairs([auth]), realm)
+    if isinstance(auth, list):
+        return _basic(_Pairs(auth), realm)
+    if isinstance(auth, TaskAuthBackend):
+        return _basic(auth, realm)
+    if callable(auth):
+        return auth
+    raise BadOption(
+        "auth must be a (user, password), a list of them, a TaskAuthBackend or a dependency of "
+        f"FastAPI, not {type(auth).__name__}"
+    )
+
+
+def _anybody(request: Request) -> str:
+    # Where a request comes from says nothing: behind most proxies all of them come from this
+    # machine, and some let their clients say what they like.
+    if request.method not in _SAFE and _IN_PROCESS not in request.scope.get("extensions", {}):
+        raise HTTPException(
+            403,
+            "without TaskAdmin(auth=…) tasks can be looked at, not changed; where something in "
+            "front of this decides who may come, say so with auth=lambda: 'anonymous'",
+        )
+    return "anonymous"
+
+
+def _basic(backend: TaskAuthBackend, realm: str) -> Callable[[Request], Awaitable[str]]:
+    async def user(request: Request) -> str:
+        pair = _credentials(request.headers.get("authorization", ""))
+        # Off the loop: a backend of the user's own may ask a database.
+        if pair is None or not await run_in_threadpool(backend.authenticate_user, *pair):
+            shown = realm.encode("ascii", "replace").decode().replace('"', "'")
+            headers = {"WWW-Authenticate": f'Basic realm="{shown}", charset="UTF-8"'}
+            raise HTTPException(401, "a user and a password are needed", headers)
+        return pair[0]
+
+    return user
+
+
+def _credentials(header: str) -> Pair | None:
+    scheme, _, text = header.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        user, colon, password = b64decode(text, validate=True).decode().partition(":")
+    except ValueError:
+        return None
+    return (user, password) if colon else None

@@ -1,0 +1,326 @@
+"""The manager: tasks, schedules and queues in the shape of fastapi-taskflow, kept by duly."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from datetime import datetime
+from os import PathLike
+from typing import Any, Literal, TypeVar
+from weakref import WeakSet
+
+from fastapi import BackgroundTasks, FastAPI
+
+from duly.actor import acting
+from duly.app import Duly
+from duly.errors import BadOption
+from duly.integrations.starlette import Serving, announced, serve
+from duly.integrations.taskflow.accepting import ManagerNotStarted, Wish, accepted
+from duly.integrations.taskflow.admission import ACCEPTER_TAG, Accepter
+from duly.integrations.taskflow.backends import SnapshotBackend, address
+from duly.integrations.taskflow.definitions import Definer, Executor, Policy
+from duly.integrations.taskflow.encryption import fernet_of
+from duly.integrations.taskflow.injection import inject
+from duly.integrations.taskflow.loggers import FileLogger, LoggerChain, TaskObserver
+from duly.integrations.taskflow.observing import Observing
+from duly.integrations.taskflow.once import OneTime, ScheduledOnce
+from duly.integrations.taskflow.periodic import Periodic
+from duly.integrations.taskflow.queues import QueueConfig, QueueLimits
+from duly.integrations.taskflow.records import MANUAL_TAG, TaskRecord, TaskStore
+from duly.integrations.taskflow.tasks import ManagedBackgroundTasks
+from duly.limits import DELAY_SECONDS
+from duly.settings import WorkerSettings
+from duly.task import Task
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_DAY = 86_400.0
+
+
+class TaskManager:
+    """Holds tasks and runs them inside the application that it is given to."""
+
+    def __init__(
+        self,
+        *,
+        snapshot_db: str | PathLike[str] | None = None,
+        snapshot_backend: SnapshotBackend | None = None,
+        snapshot_interval: float = 60.0,  # noqa: ARG002 - there is nothing to write now and then
+        requeue_pending: bool = False,
+        merged_list_ttl: float = 5.0,  # noqa: ARG002 - lists are read from the store
+        loggers: Sequence[TaskObserver] | None = None,
+        log_file: str | None = None,
+        log_file_max_bytes: int = 10 * 1024 * 1024,
+        log_file_backup_count: int = 5,
+        log_file_mode: Literal["rotate", "watched"] = "rotate",
+        log_lifecycle: bool = False,
+        encrypt_args_key: str | bytes | None = None,
+        max_concurrent_tasks: int | None = None,
+        max_sync_threads: int | None = None,
+        max_process_workers: int | None = None,
+        process_shutdown_timeout: float = 30.0,
+        retention_days: float | None = None,
+        queues: dict[str, QueueConfig] | None = None,
+        max_size: int | None = None,
+        retry_replaces_original: bool = True,  # noqa: ARG002 - a retry keeps the id and the record
+        instance_url: str | None = None,  # noqa: ARG002 - instances share the store
+        instance_tasks_prefix: str = "",  # noqa: ARG002 - as instance_url
+        registry_ttl: int = 90,  # noqa: ARG002 - as instance_url
+        registry_heartbeat: int = 30,  # noqa: ARG002 - as instance_url
+        duly: Duly | None = None,
+    ) -> None:
+        """Check the options; docs/taskflow.md says what became of each."""
+        self._served: WeakSet[FastAPI] = WeakSet()
+        self._starts: list[asyncio.AbstractEventLoop] = []
+        self._stack: AsyncExitStack | None = None
+        self._serving: Serving | None = None
+        url = address(snapshot_db, snapshot_backend)
+        if duly is not None and url is not None:
+            raise BadOption("a TaskManager has either a duly= of its own or a snapshot_…, not both")
+        self.duly = duly or Duly(url)
+        self.registry = self.duly.registry
+        self.fernet = None if encrypt_args_key is None else fernet_of(encrypt_args_key)
+        self._queues = QueueLimits(
+            queues, max_size=max_size, max_concurrent_tasks=max_concurrent_tasks
+        )
+        self._worker: dict[str, Any] = {
+            "process_limit": max_process_workers,
+            "grace": process_shutdown_timeout,
+            **({} if max_sync_threads is None else {"concurrency": max_sync_threads}),
+            **({} if max_concurrent_tasks is None else {"async_limit": max_concurrent_tasks}),
+        }
+        self.keep_history(retention_days)
+        WorkerSettings(**self._worker)  # Refuses now what could not work later.
+        observers = list(loggers or [])
+        if log_file is not None:
+            size, count, mode = log_file_max_bytes, log_file_backup_count, log_file_mode
+            observers.append(FileLogger(log_file, size, count, mode, log_lifecycle=log_lifecycle))
+        self.logger = LoggerChain(observers) if observers else None
+        self._observing = Observing(self.duly, self.logger) if self.logger else None
+        self._definer = Definer(
+            self,
+            requeue_pending=requeue_pending,
+            encryption=(self.fernet, encrypt_args_key),
+            observed=self._observing.observed if self._observing else None,
+            queue_named=self._queues.resolve,
+        )
+        self._periodic = Periodic(self.duly)
+        self._once = OneTime(self.duly, lambda: acting(None))
+        self.store = TaskStore(self.duly, self._periodic.names)
+
+    # -- defining --
+
+    def task(
+        self,
+        *,
+        executor: Executor | None = None,
+        retries: int = 0,
+        delay: float = 0.0,
+        backoff: float = 1.0,
+        persist: bool = False,
+        name: str | None = None,
+        requeue_on_interrupt: bool = False,
+        eager: bool = False,
+        priority: int | None = None,
+        queue: str | None = None,
+    ) -> Callable[[F], F]:
+        """Make a function a task; it is returned as it is."""
+        policy = Policy(
+            name, executor, retries, delay, backoff, queue, priority, persist, requeue_on_interrupt
+        )
+
+        def decorate(function: F) -> F:
+            self._definer.define(function, policy, eager=eager)
+            return function
+
+        return decorate
+
+    def schedule(
+        self,
+        *,
+        every: float | None = None,
+        cron: str | None = None,
+        retries: int = 0,
+        delay: float = 0.0,
+        backoff: float = 1.0,
+        name: str | None = None,
+        run_on_startup: bool = False,
+        timezone: str = "UTC",
+        executor: Executor | None = None,
+        queue: str | None = None,
+    ) -> Callable[[F], F]:
+        """Make a function a task that runs again and again; it is returned as it is."""
+        policy = Policy(name, executor, retries, delay, backoff, queue)
+        trigger = self._periodic.trigger(every=every, cron=cron, timezone=timezone)
+
+        def decorate(function: F) -> F:
+            task = self._definer.define(function, policy)
+            self._periodic.add(task, trigger, run_on_startup=run_on_startup)
+            return function
+
+        return decorate
+
+    # -- adding --
+
+    def add(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        wish: Wish,
+    ) -> str:
+        """Accept a call of a task and return its id; it is durable then."""
+        worker_id = self._worker_id()
+        task, is_eager = self._definer.get(function)
+        queue = self._queues.resolve(wish.queue or task.definition.queue)
+        if not (is_eager if wish.eager is None else wish.eager):
+            self._queues.check_room(queue, self.duly.store)
+        reserved = {}
+        if not self._definer.is_persisted(task):
+            reserved[ACCEPTER_TAG] = str(Accepter.here(worker_id))
+        if task.name in self._periodic.names:
+            reserved[MANUAL_TAG] = "1"
+        bound = task.using(
+            key=wish.idempotency_key, queue=queue, priority=wish.priority, tags=wish.tags
+        )
+        return accepted(self.duly, bound, args, kwargs, reserved=reserved).id
+
+    def get_tasks(self, background_tasks: BackgroundTasks) -> ManagedBackgroundTasks:
+        """Give an endpoint what it adds tasks with: `Depends(task_manager.get_tasks)`."""
+        return ManagedBackgroundTasks(self, background_tasks)
+
+    @property
+    def background_tasks(self) -> Callable[[BackgroundTasks], ManagedBackgroundTasks]:
+        """Another name for `get_tasks`."""
+        return self.get_tasks
+
+    async def schedule_once(
+        self,
+        func: Callable[..., Any],
+        *args: Any,  # noqa: ANN401 - those of the task
+        run_at: datetime,
+        run_key: str,
+        idempotency_key: str | None = None,
+        tags: dict[str, str] | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        **kwargs: Any,  # noqa: ANN401 - those of the task
+    ) -> None:
+        """Let a task run once at that time, in place of what waits under the same `run_key`.
+
+        A time without a zone is UTC; one that has passed is now.
+        """
+        task: Task[..., Any]
+        task, _is_eager = self._definer.get(func)
+        named = self._queues.resolve(queue or task.definition.queue)
+        wish = Wish(idempotency_key, tags, None, priority, named)
+        await asyncio.to_thread(
+            self._once.schedule, task, args, kwargs, wish, run_at=run_at, run_key=run_key
+        )
+
+    async def cancel_scheduled(self, run_key: str) -> bool:
+        """Let what waits under a key not run; say whether there was anything."""
+        return await asyncio.to_thread(self._once.cancel, run_key)
+
+    async def list_scheduled(self, before: datetime | None = None) -> list[ScheduledOnce]:
+        """Return what waits for its time, by when it comes; within a year, if not said."""
+        return await asyncio.to_thread(self._once.due, before)
+
+    # -- looking --
+
+    def queue_stats(self) -> list[dict[str, Any]]:
+        """Return how the named queues stand; finished ones are counted among the newest."""
+        store = self.duly.store
+        finished: dict[str, int] = {}
+        for row in store.summarise():
+            finished[row.queue] = finished.get(row.queue, 0) + row.runs
+        return self._queues.stats(store.list_queues(), finished)
+
+    def update_queue_config(
+        self, name: str, concurrency: int | None, max_size: int | None
+    ) -> dict[str, Any]:
+        """Change the limits of a queue, of this process and until it ends."""
+        self._queues.change(name, concurrency=concurrency, max_size=max_size)
+        if self._serving is not None and self._serving.worker is not None:
+            self._serving.worker.limit_queue(name, concurrency)
+        return next(each for each in self.queue_stats() if each["name"] == name)
+
+    async def merged_list(self) -> list[TaskRecord]:
+        """Return the newest tasks of all processes."""
+        return await asyncio.to_thread(self.store.list)
+
+    # -- living --
+
+    def init_app(self, app: FastAPI) -> None:
+        """Start with an application and stop with it, whatever lifespan it has of its own."""
+        if app in self._served:
+            return
+        self._served.add(app)
+        inner = app.router.lifespan_context
+        app.router.lifespan_context = lambda api: self._lifespan(inner, api)
+
+    def install(self, app: FastAPI) -> None:
+        """Give endpoints that ask for `BackgroundTasks` a ManagedBackgroundTasks instead."""
+        self.init_app(app)
+        inject(app, lambda: ManagedBackgroundTasks(self))
+
+    @asynccontextmanager
+    async def _lifespan(
+        self,
+        inner: Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any] | None]],
+        api: Any,  # noqa: ANN401 - the application
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        async with inner(api) as state:
+            await self.startup()
+            try:
+                assert self._serving is not None  # noqa: S101 - for the type checker
+                yield announced(state, self._serving)
+            finally:
+                await self.shutdown()
+
+    async def startup(self) -> None:
+        """Begin to run tasks on this event loop, until `shutdown` was called as often as this."""
+        loop = asyncio.get_running_loop()
+        if self._starts and self._starts[0] is not loop:
+            raise BadOption("this TaskManager has started already, on another event loop")
+        self._starts.append(loop)
+        if self._stack is not None:
+            return
+        self._stack = AsyncExitStack()
+        try:
+            if self._observing is not None:
+                await self._observing.start()
+                self._stack.push_async_callback(self._observing.stop)
+            live = await asyncio.to_thread(self.duly.queues.list)
+            settings = self._worker | {"queues": self._queues.for_worker(live)}
+            self._serving = await self._stack.enter_async_context(serve(self.duly, settings))
+            await asyncio.to_thread(self._periodic.run_on_startup)
+        except BaseException:
+            await self.shutdown()
+            raise
+
+    async def shutdown(self) -> None:
+        """Claim nothing more, give what runs the grace, and leave the rest to the next start."""
+        if self._starts:
+            self._starts.pop()
+        if self._stack is not None and not self._starts:
+            stack, self._stack = self._stack, None
+            try:
+                await stack.aclose()
+            finally:
+                self._serving = None  # Only now: what runs until the end may still add tasks.
+
+    def keep_history(self, days: float | None) -> None:
+        """Forget what ended so many days ago; None keeps all of it (for ten years)."""
+        if self._serving is not None:
+            raise BadOption("retention_days cannot change while the TaskManager is running")
+        if days is not None and not days > 0:
+            raise BadOption(f"retention_days must be above 0, not {days!r}")
+        seconds = DELAY_SECONDS if days is None else days * _DAY
+        self._worker |= {"retention": seconds, "dead_retention": seconds}
+
+    def _worker_id(self) -> str:
+        serving = self._serving
+        if serving is None or serving.worker is None:
+            raise ManagerNotStarted
+        # For a moment there is none, when it has to go on under a new identity.
+        return serving.worker.worker_id or ""

@@ -1,0 +1,152 @@
+"""Brings events to observers, in order, on the application's event loop.
+
+Tasks speak on threads and on the loop, and ends are recorded on the engine's threads; one task of
+the loop hears all of it, so that observers need not be fast nor fit for threads.
+"""
+
+import asyncio
+import functools
+import inspect
+import json
+from collections.abc import Callable
+from typing import Any
+
+from duly.api.schedule_views import moment
+from duly.app import Duly
+from duly.clock import SystemClock
+from duly.core.record import Claim
+from duly.core.verdict import Finish
+from duly.errors import StoreError
+from duly.events import AttemptEnded, Event
+from duly.integrations.taskflow.context import (
+    TaskContext,
+    func_name,
+    get_task_context,
+    hearing,
+    plain_tags,
+)
+from duly.integrations.taskflow.loggers import LifecycleEvent, LogEvent, TaskObserver
+from duly.integrations.taskflow.records import STATUSES, TaskStatus
+
+_CLOCK = SystemClock()
+_MOST_WAITING = 10_000
+
+
+class Observing:
+    """Between the start and the end of a manager; events from outside of that are not heard."""
+
+    def __init__(self, duly: Duly, observer: TaskObserver) -> None:
+        self._duly = duly
+        self._observer = observer
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: asyncio.Queue[LogEvent | LifecycleEvent | None] = asyncio.Queue()
+        self._telling: asyncio.Task[None] | None = None
+        duly.bus.subscribe(self._on_event)
+
+    async def start(self) -> None:
+        """Hear from now on."""
+        await self._observer.startup()
+        self._loop = asyncio.get_running_loop()
+        self._waiting = asyncio.Queue(_MOST_WAITING)
+        self._telling = asyncio.create_task(self._tell(), name="duly-taskflow-observers")
+
+    async def stop(self) -> None:
+        """Tell what has been heard, and let the observers close."""
+        self._loop = None
+        if self._telling is not None:
+            await self._waiting.put(None)
+            await self._telling
+            self._telling = None
+        await self._observer.close()
+
+    def observed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function, so wrapped that its beginning and its lines are heard of."""
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def awaited(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's own
+                self._begin()
+                return await function(*args, **kwargs)
+
+            return awaited
+
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's own
+            self._begin()
+            return function(*args, **kwargs)
+
+        return called
+
+    def _begin(self) -> None:
+        hearing.set(self._on_line)
+        context = get_task_context()
+        if context is not None:
+            event = LifecycleEvent(
+                context.task_id,
+                context.func_name,
+                TaskStatus.RUNNING,
+                moment(_CLOCK.now()),
+                context.attempt,
+                context.attempt,
+                tags=context.tags,
+            )
+            self._hear(event)
+
+    def _on_line(
+        self, context: TaskContext, message: str, level: str, extra: dict[str, Any]
+    ) -> None:
+        event = LogEvent(
+            context.task_id,
+            context.func_name,
+            message,
+            level,
+            moment(_CLOCK.now()),
+            context.attempt,
+            context.tags,
+            extra,
+        )
+        self._hear(event)
+
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, AttemptEnded) and isinstance(event.verdict, Finish):
+            self._hear(_ended(event.claim, event.verdict, event))
+
+    def _hear(self, event: LogEvent | LifecycleEvent) -> None:
+        loop = self._loop
+        if loop is not None:
+            loop.call_soon_threadsafe(self._put, event)
+
+    def _put(self, event: LogEvent | LifecycleEvent) -> None:
+        # Observers that cannot keep up miss lines; the run's own record has them all.
+        if not self._waiting.full():
+            self._waiting.put_nowait(event)
+
+    async def _tell(self) -> None:
+        while (event := await self._waiting.get()) is not None:
+            if isinstance(event, LogEvent):
+                await self._observer.on_log(event)
+                continue
+            if event.status is TaskStatus.FAILED:
+                event.stacktrace = await asyncio.to_thread(self._stacktrace, event.task_id)
+            await self._observer.on_lifecycle(event)
+
+    def _stacktrace(self, task_id: str) -> str | None:
+        try:
+            run = self._duly.store.get_run(task_id)
+        except StoreError:
+            return None
+        return None if run is None else run.traceback
+
+
+def _ended(claim: Claim, verdict: Finish, event: AttemptEnded) -> LifecycleEvent:
+    return LifecycleEvent(
+        claim.run_id,
+        func_name(claim.task),
+        STATUSES[verdict.state],
+        moment(_CLOCK.now()),
+        claim.attempt - 1,
+        claim.retries_used,
+        event.elapsed / 1e6,
+        event.error,
+        tags=plain_tags(json.loads(claim.tags)) if claim.tags else {},
+    )

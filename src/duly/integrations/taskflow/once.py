@@ -1,0 +1,138 @@
+"""Tasks that run once, at a time that was found out while the program ran."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from duly.api.schedule_views import moment
+from duly.app import Duly
+from duly.core.key import check_key
+from duly.core.record import RunRecord
+from duly.core.states import RESERVED_TAGS
+from duly.errors import PayloadError
+from duly.integrations.taskflow.accepting import Wish, accepted
+from duly.integrations.taskflow.admission import RUN_KEY_TAG
+from duly.integrations.taskflow.context import func_name, plain_tags
+from duly.limits import PAGE, TAG_CHARACTERS
+from duly.store.ops import Cancel, ResetKey
+from duly.store.protocol import RunFilter
+from duly.task import Task
+
+_ONCE_TAG = f"{RESERVED_TAGS}once"
+_ONCE = (_ONCE_TAG, "1")
+_YEAR = timedelta(days=365)
+
+
+@dataclass
+class ScheduledOnce:
+    """A task that waits for its time."""
+
+    run_key: str
+    func_name: str
+    fire_at: datetime
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    queue: str = "default"
+    priority: int | None = None
+    idempotency_key: str | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+    created_at: datetime | None = None
+    task_id: str = ""
+    """It has one already, unlike in fastapi-taskflow: it is a run that waits."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON data, without its arguments."""
+        return {
+            "run_key": self.run_key,
+            "func_name": self.func_name,
+            "fire_at": self.fire_at.isoformat(),
+            "queue": self.queue,
+            "priority": self.priority,
+            "tags": dict(self.tags),
+            "created_at": None if self.created_at is None else self.created_at.isoformat(),
+        }
+
+
+class OneTime:
+    """The one-time tasks of a manager, by run key; of several with one key the newest counts."""
+
+    def __init__(self, duly: Duly, actor: Callable[[], str]) -> None:
+        self._duly = duly
+        self._actor = actor
+
+    def schedule(
+        self,
+        task: Task[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        wish: Wish,
+        *,
+        run_at: datetime,
+        run_key: str,
+    ) -> None:
+        """Let a task run at that time, in place of what waits under the same key."""
+        check_key(run_key, "run_key", TAG_CHARACTERS)
+        at = run_at.replace(tzinfo=UTC) if run_at.tzinfo is None else run_at
+        before = list(self._waiting((RUN_KEY_TAG, run_key)))
+        key = wish.idempotency_key
+        if key is not None and any(run.key == key for run in before):
+            # Otherwise the key would lead to the very run that is to be replaced.
+            self._duly.store.apply([ResetKey(task.name, key, self._actor())])
+        bound = task.using(at=at, key=key, tags=wish.tags, priority=wish.priority, queue=wish.queue)
+        reserved = {RUN_KEY_TAG: run_key, _ONCE_TAG: "1"}
+        new = accepted(self._duly, bound, args, kwargs, reserved=reserved)
+        # Should this process die here, those before still find that they have been replaced.
+        self._cancel([run for run in before if run.id != new.id], "scheduled anew")
+
+    def cancel(self, run_key: str) -> bool:
+        """Let what waits under a key not run; say whether there was anything."""
+        check_key(run_key, "run_key", TAG_CHARACTERS)
+        return self._cancel(list(self._waiting((RUN_KEY_TAG, run_key))), "cancelled by its key")
+
+    def due(self, before: datetime | None) -> list[ScheduledOnce]:
+        """Return what waits and is due by then, the first to come first."""
+        until = moment(self._duly.store.now()) + _YEAR if before is None else before
+        found = [self._shown(run) for run in self._waiting(_ONCE)]
+        return sorted(
+            (each for each in found if each.fire_at <= until), key=lambda each: each.fire_at
+        )
+
+    def _waiting(self, tag: tuple[str, str]) -> Iterator[RunRecord]:
+        which = RunFilter(states=("queued",), tag=tag, limit=PAGE)
+        while page := self._duly.store.list_runs(which):
+            # One that was claimed has begun, and waits for another try if it is queued again.
+            yield from (run for run in page if run.claim_number == 0)
+            which = which._replace(before=page[-1].id)
+
+    def _cancel(self, runs: list[RunRecord], reason: str) -> bool:
+        ops = [Cancel(run.id, self._actor(), reason) for run in runs]
+        answers = self._duly.store.apply(ops) if ops else []
+        return any(answer in {"cancelled", "requested"} for answer in answers)
+
+    def _shown(self, run: RunRecord) -> ScheduledOnce:
+        tags = json.loads(run.tags) if run.tags else {}
+        args, kwargs = self._arguments(run)
+        return ScheduledOnce(
+            tags[RUN_KEY_TAG],
+            func_name(run.task),
+            moment(run.due_at),
+            args,
+            kwargs,
+            run.queue,
+            run.priority,
+            run.key,
+            plain_tags(tags),
+            moment(run.created_at),
+            run.id,
+        )
+
+    def _arguments(self, run: RunRecord) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        definition = self._duly.registry.find(run.task)
+        if definition is None:
+            return (), {}
+        try:
+            return definition.codec.decode(run.arguments)
+        except PayloadError:
+            return (), {}

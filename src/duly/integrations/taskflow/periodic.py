@@ -1,0 +1,52 @@
+"""Tasks that run again and again."""
+
+from typing import Any, NamedTuple
+
+from duly.api.schedules import trigger_of
+from duly.app import Duly
+from duly.core.schedule import Every, Trigger
+from duly.errors import BadOption
+from duly.store.ops import Key
+from duly.task import Call, Task, accept
+
+_STARTUP_KEY = "duly.startup"
+_CRON_SECONDS = 60.0
+
+
+class _OnStartup(NamedTuple):
+    task: Task[..., Any]
+    apart: float
+    """Seconds within which several processes that start are one start."""
+
+
+class Periodic:
+    """The schedules of one manager."""
+
+    def __init__(self, duly: Duly) -> None:
+        self._duly = duly
+        self._on_startup: list[_OnStartup] = []
+        self.names: set[str] = set()
+        """The names of tasks that have schedules."""
+
+    @staticmethod
+    def trigger(*, every: float | None, cron: str | None, timezone: str) -> Trigger:
+        """Return what was asked for, or say what is wrong with it."""
+        if (every is None) == (cron is None):
+            raise BadOption("say when it runs by exactly one of every= (seconds) and cron=")
+        return trigger_of(every=every, cron=cron, tz=timezone)
+
+    def add(self, task: Task[..., Any], trigger: Trigger, *, run_on_startup: bool) -> None:
+        """Let a task run by a trigger; one run per instant, also beside one that still runs."""
+        self._duly.schedules.define(task.name, task, trigger, overlap="allow")
+        self.names.add(task.name)
+        if run_on_startup:
+            is_interval = isinstance(trigger, Every)
+            seconds = trigger.interval / 1e6 if is_interval else _CRON_SECONDS  # type: ignore[union-attr]
+            self._on_startup.append(_OnStartup(task, seconds))
+
+    def run_on_startup(self) -> None:
+        """Run what is to run at the start, once for all processes that start together."""
+        for task, apart in self._on_startup:
+            op = task.using(key=_STARTUP_KEY).call().op
+            key = op.key or Key(_STARTUP_KEY, "", None, active_only=False)
+            accept(self._duly, [Call[Any](op._replace(key=key._replace(ttl=int(apart * 1e6))))])

@@ -1,0 +1,127 @@
+"""Named queues: how many of each run at once, and how many may wait."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from duly.core.key import check_name
+from duly.core.record import QueueRecord
+from duly.errors import BadOption, DulyError
+from duly.store.protocol import Store
+
+DEFAULT = "default"
+
+
+@dataclass
+class QueueConfig:
+    """The limits of one queue; None is no limit."""
+
+    concurrency: int | None = None
+    """How many of its tasks run at once in each process."""
+    max_size: int | None = None
+    """How many of its tasks may wait, over all processes."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        for what in ("concurrency", "max_size"):
+            value = getattr(self, what)
+            if value is not None and (type(value) is not int or value < 1):
+                raise BadOption(f"{what} must be a whole number from 1 on, or None, not {value!r}")
+
+
+class QueueFullError(DulyError, RuntimeError):
+    """As many tasks wait in a queue as may; nothing was accepted."""
+
+    def __init__(self, queue: str, max_size: int) -> None:
+        super().__init__(
+            f"{max_size} tasks wait in queue {queue!r}, and max_size allows no more; try again "
+            f"later, or raise max_size"
+        )
+        self.queue = queue
+        self.max_size = max_size
+
+
+class QueueLimits:
+    """The queues of one manager; none named means that every name is one, without limits."""
+
+    def __init__(
+        self,
+        queues: dict[str, QueueConfig] | None,
+        *,
+        max_size: int | None,
+        max_concurrent_tasks: int | None,
+    ) -> None:
+        self._configs = {check_name("queue", name): given for name, given in (queues or {}).items()}
+        if queues is not None or max_size is not None:
+            others = QueueConfig(max_concurrent_tasks, max_size)
+            self._configs.setdefault(DEFAULT, others)
+        self._rejected = dict.fromkeys(self._configs, 0)
+
+    def for_worker(self, live: Sequence[QueueRecord]) -> str | None:
+        """Return the queues as `app.worker` takes them.
+
+        Those that an earlier version named, and left something in, are served like the default.
+        """
+        if not self._configs:
+            return None
+        others = {queue.name for queue in live} - self._configs.keys()
+        configs = self._configs | dict.fromkeys(sorted(others), self._configs[DEFAULT])
+        return ",".join(
+            name if config.concurrency is None else f"{name}:{config.concurrency}"
+            for name, config in configs.items()
+        )
+
+    def resolve(self, name: str | None) -> str:
+        """Return the queue of that name, or "default" with a warning if there is none."""
+        name = name or DEFAULT
+        if self._configs and name not in self._configs:
+            known = ", ".join(sorted(self._configs))
+            warnings.warn(
+                f'there is no queue {name!r}, so "default" is used; there are {known}',
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return DEFAULT
+        return name
+
+    def check_room(self, name: str, store: Store) -> None:
+        """Raise if a queue is full, by what waits in it now: others may add at the same time."""
+        config = self._configs.get(name)
+        if config is None or config.max_size is None:
+            return
+        found = next((each for each in store.list_queues() if each.name == name), None)
+        if found is not None and _pending(found) >= config.max_size:
+            self._rejected[name] += 1
+            raise QueueFullError(name, config.max_size)
+
+    def change(self, name: str, *, concurrency: int | None, max_size: int | None) -> QueueConfig:
+        """Set the limits of a queue, and return them."""
+        if name not in self._configs:
+            known = ", ".join(sorted(self._configs)) or "none; name them with queues={…}"
+            raise KeyError(f"there is no queue {name!r}; there are {known}")
+        changed = replace(self._configs[name], concurrency=concurrency, max_size=max_size)
+        self._configs[name] = changed
+        return changed
+
+    def stats(self, live: Sequence[QueueRecord], finished: dict[str, int]) -> list[dict[str, Any]]:
+        """Return how each queue stands, by name."""
+        waiting = {queue.name: queue for queue in live}
+        nothing = QueueRecord("", paused=False, ready=0, waiting=0, running=0)
+        return [
+            {
+                "name": name,
+                "concurrency": config.concurrency,
+                "max_size": config.max_size,
+                "pending": _pending(found := waiting.get(name, nothing)),
+                "running": found.running,
+                "finished": finished.get(name, 0),
+                "rejected": self._rejected[name],
+            }
+            for name, config in sorted(self._configs.items())
+        ]
+
+
+def _pending(queue: QueueRecord) -> int:
+    """Return how many could run if there were room; retries and one-time tasks wait for a time."""
+    return queue.ready + queue.waiting if queue.paused else queue.ready

@@ -1,0 +1,151 @@
+"""The routes: tasks as JSON, and what an operator may do with them.
+
+Endpoints are plain functions, so FastAPI runs them on threads: they wait for the store.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, HTTPException, Query, Response
+from pydantic import BaseModel, Field, PositiveInt
+
+from duly.errors import BadOption
+from duly.integrations.fastapi.refusing import Route, own_origin_only
+from duly.integrations.taskflow.auth import (
+    Dependency,
+    Pair,
+    TaskAuthBackend,
+    guard,
+)
+from duly.integrations.taskflow.desk import Desk, NotPossible
+from duly.integrations.taskflow.manager import TaskManager
+from duly.integrations.taskflow.records import TaskStatus
+from duly.limits import PAGE, PAGE_DEFAULT
+
+_LONGEST = 1_000
+_MOST_UNITS = 100_000
+NEXT = "X-Next-Cursor"
+"""The header of a page of tasks that another one follows on."""
+
+
+class BulkRetry(BaseModel):
+    """Which tasks to retry."""
+
+    task_ids: Annotated[list[str], Field(max_length=_LONGEST)]
+
+
+class QueueLimitsBody(BaseModel):
+    """The limits that a queue is to have; null is none."""
+
+    concurrency: PositiveInt | None = None
+    max_size: PositiveInt | None = None
+
+
+def task_router(
+    manager: TaskManager,
+    prefix: str,
+    *,
+    auth: Pair | Sequence[Pair] | TaskAuthBackend | Dependency | None,
+    realm: str,
+    shows_arguments: bool,
+) -> APIRouter:
+    """Return the routes of a manager."""
+    desk = Desk(manager, shows_arguments=shows_arguments)
+    who = guard(auth, realm)
+    router = APIRouter(
+        prefix=prefix, route_class=Route, tags=["tasks"], dependencies=[Depends(who)]
+    )
+    _add_looking(router, desk, manager)
+    acting = APIRouter(route_class=Route, dependencies=[Depends(own_origin_only(frozenset()))])
+    _add_acting(acting, desk, manager, who)
+    router.include_router(acting)
+    return router
+
+
+def _add_looking(router: APIRouter, desk: Desk, manager: TaskManager) -> None:
+    @router.get("", summary="List tasks, newest first")
+    def list_tasks(
+        response: Response,
+        status: TaskStatus | None = None,
+        func_name: str | None = None,
+        queue: str | None = None,
+        tag: Annotated[str | None, Query(description="name=value")] = None,
+        since: Annotated[str, Query(description="<N>h, <N>d or all")] = "all",
+        limit: Annotated[int, Query(ge=1, le=PAGE)] = PAGE_DEFAULT,
+        cursor: Annotated[str | None, Query(description=f"as {NEXT} of the page before")] = None,
+    ) -> list[dict[str, Any]]:
+        try:
+            page, following = desk.page(
+                status, func_name, queue=queue, tag=tag, since=since, limit=limit, cursor=cursor
+            )
+        except BadOption as refused:
+            raise HTTPException(400, str(refused)) from None
+        if following is not None:
+            response.headers[NEXT] = following
+        return page
+
+    @router.get("/metrics", summary="Count tasks by status")
+    def get_metrics() -> dict[str, Any]:
+        return desk.metrics()
+
+    @router.get("/queues", summary="Show the named queues")
+    def list_queues() -> list[dict[str, Any]]:
+        return manager.queue_stats()
+
+    @router.get("/audit", summary="Show what operators did, newest first")
+    def get_audit(
+        limit: Annotated[int, Query(ge=1, le=_LONGEST)] = PAGE_DEFAULT,
+    ) -> list[dict[str, Any]]:
+        return desk.audit(limit)
+
+    # Behind the others, which its pattern would match, too.
+    @router.get("/{task_id}", summary="Show one task, with its log")
+    def get_task(task_id: str) -> dict[str, Any]:
+        return desk.get(task_id)
+
+
+def _add_acting(router: APIRouter, desk: Desk, manager: TaskManager, who: Dependency) -> None:
+    Actor = Annotated[object, Depends(who)]  # noqa: N806 - a type
+
+    @router.patch("/queues/{queue_name}", summary="Change the limits of a queue in this process")
+    def update_queue(queue_name: str, body: QueueLimitsBody) -> dict[str, Any]:
+        try:
+            return manager.update_queue_config(queue_name, body.concurrency, body.max_size)
+        except KeyError as unknown:
+            raise HTTPException(404, str(unknown.args[0])) from None
+
+    @router.post("/bulk-retry", summary="Retry tasks that failed or were interrupted")
+    def bulk_retry(body: BulkRetry, actor: Actor) -> dict[str, Any]:
+        return desk.retry_all(body.task_ids, actor)
+
+    @router.post("/retry-failed", summary="Retry all that failed within a time")
+    def retry_failed(
+        actor: Actor,
+        since: Annotated[str, Query(description="<N>h, <N>d or all")] = "6h",
+        func_name: str | None = None,
+    ) -> dict[str, Any]:
+        try:
+            return desk.retry_failed(since, func_name, actor)
+        except BadOption as refused:
+            raise HTTPException(400, str(refused)) from None
+
+    @router.delete("/history", summary="Forget tasks that ended before a time")
+    def delete_history(
+        value: Annotated[int, Query(gt=0, le=_MOST_UNITS)], unit: Literal["min", "hour", "day"]
+    ) -> dict[str, int]:
+        return desk.forget(value, unit)
+
+    @router.post("/{task_id}/cancel", summary="Cancel a task that waits or runs")
+    def cancel_task(task_id: str, actor: Actor) -> dict[str, Any]:
+        return _answered(lambda: desk.cancel(task_id, actor))
+
+    @router.post("/{task_id}/retry", summary="Retry a task that failed or was interrupted")
+    def retry_task(task_id: str, actor: Actor) -> dict[str, Any]:
+        return _answered(lambda: desk.retry(task_id, actor))
+
+
+def _answered(act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return act()
+    except NotPossible as refused:
+        raise HTTPException(400, str(refused)) from None

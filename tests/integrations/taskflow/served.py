@@ -1,0 +1,72 @@
+"""An application with one task for each kind of persistence, to be stopped and killed."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import Depends, FastAPI
+
+from duly import Duly
+from duly.integrations.taskflow import ManagedBackgroundTasks, QueueConfig, TaskAdmin, TaskManager
+
+KINDS = {
+    "requeued": {"persist": True, "requeue_on_interrupt": True},
+    "persisted": {"persist": True},
+    "plain": {},
+}
+"""The rows of the table of what happens at a shutdown, by their options."""
+
+
+def build(url: str, log: Path, *, hangs: bool) -> tuple[FastAPI, TaskManager]:
+    """Make the application; each kind of task has a queue in which one runs and others wait."""
+    manager = TaskManager(
+        duly=Duly(url),
+        queues={
+            f"{kind}-{where}": QueueConfig(concurrency=1)
+            for kind in KINDS
+            for where in ("loop", "thread")
+        },
+        process_shutdown_timeout=0.2,
+    )
+    # So that who recovers on another connection need not wait for long.
+    manager._worker |= {"lease": 0.9, "beat": 0.3}
+
+    def note(line: str) -> None:
+        with log.open("a") as file:
+            file.write(f"{line}\n")
+
+    for kind, options in KINDS.items():
+
+        def begin(which: str, kind: str = kind) -> None:
+            note(f"{kind} {which}")
+            if hangs:
+                time.sleep(60)
+
+        async def abegin(which: str, kind: str = kind) -> None:
+            note(f"{kind} {which}")
+            if hangs:
+                await asyncio.sleep(60)
+
+        manager.task(name=f"{kind}-thread", queue=f"{kind}-thread", **options)(begin)
+        manager.task(name=f"{kind}-loop", queue=f"{kind}-loop", **options)(abegin)
+        functions[f"{kind}-thread"] = begin
+        functions[f"{kind}-loop"] = abegin
+
+    app = FastAPI()
+    TaskAdmin(app, manager)
+
+    Tasks = Annotated[ManagedBackgroundTasks, Depends(manager.get_tasks)]  # noqa: N806
+
+    @app.post("/add/{kind}/{which}")
+    def add(kind: str, which: str, tasks: Tasks) -> str:
+        return tasks.add_task(functions[kind], which, tags={"which": which}, priority=3)
+
+    return app, manager
+
+
+functions = {}
+
+if "SERVED_LOG" in os.environ:
+    app, _ = build(os.environ["DULY_URL"], Path(os.environ["SERVED_LOG"]), hangs=True)

@@ -1,0 +1,117 @@
+"""Observers hear of lines and of lives, in order, and harm nothing."""
+
+import pytest
+
+from duly import BadOption
+from duly.integrations.taskflow import (
+    FileLogger,
+    InMemoryLogger,
+    LoggerChain,
+    StdoutLogger,
+    TaskManager,
+    TaskObserver,
+    task_log,
+)
+from tests.integrations.taskflow.conftest import adding, serving
+
+SOON = 20.0
+
+
+def test_observers_hear_of_lines_and_lives(manager_of):
+    """On threads and on the loop, of tries that fail and of the last one."""
+
+    class Broken(TaskObserver):
+        async def on_lifecycle(self, event):
+            raise RuntimeError(event.status)
+
+    memory = InMemoryLogger()
+    manager = manager_of(loggers=[Broken(), memory])
+    tries = []
+
+    @manager.task(retries=1)
+    def flaky(number: int) -> None:
+        tries.append(number)
+        task_log(f"try {len(tries)}", level="debug", number=number)
+        raise ValueError(f"no {len(tries)}")
+
+    @manager.task()
+    async def fine() -> int:
+        task_log("fine")
+        return 1
+
+    with serving(manager):
+        failed = adding(manager).add_task(flaky, 7, tags={"tenant": "a"})
+        with pytest.raises(Exception, match="no 2"):
+            manager.duly.runs.get(failed).result(timeout=SOON)
+        good = adding(manager).add_task(fine)
+        assert manager.duly.runs.get(good).result(timeout=SOON) == 1
+
+    assert [(event.task_id, event.status.value) for event in memory.lifecycle_events] == [
+        (failed, "running"),
+        (failed, "running"),
+        (failed, "failed"),
+        (good, "running"),
+        (good, "success"),
+    ]
+    end = memory.lifecycle_events[2]
+    assert (end.error, end.retries_used, end.tags) == ("ValueError: no 2", 1, {"tenant": "a"})
+    assert "raise ValueError" in end.stacktrace
+    assert [
+        (event.func_name, event.message, event.attempt, event.extra) for event in memory.log_events
+    ] == [
+        ("flaky", "try 1", 0, {"number": 7}),
+        ("flaky", "try 2", 1, {"number": 7}),
+        ("fine", "fine", 0, {}),
+    ]
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_a_log_file_has_a_line_for_each(manager_of, tmp_path, capsys):
+    file = tmp_path / "tasks.log"
+    manager = manager_of(
+        log_file=str(file), log_file_mode="watched", log_lifecycle=True, loggers=[StdoutLogger()]
+    )
+
+    @manager.task()
+    def greet() -> None:
+        task_log("hello\n[fake] line")
+        task_log("too quiet", level="debug")
+
+    with serving(manager):
+        task_id = adding(manager).add_task(greet)
+        manager.duly.runs.get(task_id).result(timeout=SOON)
+    lines = file.read_text().splitlines()
+    short = task_id[:8]
+    assert lines[1] == rf"[{short}] [greet] hello\n[fake] line"
+    assert [line.rpartition(" ")[2] for line in (lines[0], lines[2])] == ["RUNNING", "SUCCESS"]
+    assert capsys.readouterr().out.splitlines() == lines
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_what_an_observer_cannot_be_is_refused(manager_of):
+    with pytest.raises(BadOption, match="min_level"):
+        TaskObserver("loud")
+    with pytest.raises(BadOption, match="mode"):
+        FileLogger("tasks.log", mode="thrown away")
+    assert isinstance(manager_of(loggers=[InMemoryLogger()]).logger, LoggerChain)
+    assert manager_of().logger is None
+    assert isinstance(manager_of(), TaskManager)
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_two_functions_of_one_identity_are_told_apart_when_observed_too(manager_of):
+    """T6: they are wrapped, and the wrapper has but one place."""
+    from duly.errors import DuplicateTask  # noqa: PLC0415
+
+    manager = manager_of(loggers=[InMemoryLogger()])
+
+    @manager.task(name="process")
+    def process() -> None: ...
+
+    first = process
+    with pytest.raises(DuplicateTask):
+
+        @manager.task(name="process")
+        def process() -> None: ...
+
+    assert first is not None

@@ -1,0 +1,263 @@
+"""What a restart leaves, in one process: whom a run belongs to is told here by hand."""
+
+import asyncio
+import json
+import os
+import threading
+from datetime import UTC, datetime
+
+import pytest
+
+from duly.core.states import State
+from duly.errors import StoreUnavailable
+from duly.integrations.taskflow import admission
+from duly.integrations.taskflow.admission import ACCEPTER_TAG, Accepter
+from tests.integrations.taskflow.conftest import adding, serving
+from tests.servers.processes import wait_until
+
+SOON = 20.0
+
+
+def accepters(manager) -> list[str]:
+    return [json.loads(run.record.tags)[ACCEPTER_TAG] for run in manager.duly.runs.list()]
+
+
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """Has runs be accepted by whoever a test says."""
+
+    def accept_as(**changes):
+        here = Accepter.here
+
+        def fake(worker_id: str) -> Accepter:
+            return here(worker_id)._replace(**changes)
+
+        monkeypatch.setattr(Accepter, "here", fake)
+
+    return accept_as
+
+
+@pytest.mark.parametrize(
+    ("changes", "state"),
+    [
+        ({}, "succeeded"),
+        # Its number may be another process's by now.
+        ({"started": "1"}, "interrupted"),
+        ({"pid": 2**22 + 1}, "interrupted"),
+    ],
+)
+def test_what_was_not_persisted_ends_with_the_process_that_accepted_it(
+    manager, elsewhere, changes, state
+):
+    ran = []
+
+    @manager.task()
+    def one() -> None:
+        ran.append(1)
+
+    elsewhere(**changes)
+    with serving(manager):
+        run = manager.duly.runs.get(adding(manager).add_task(one))
+        wait_until(lambda: run.refresh().is_final, seconds=SOON, what="it ends")
+        assert (run.state, len(ran)) == (state, int(state == "succeeded"))
+        if state == "interrupted":
+            assert run.cause == "not_persisted"
+            assert run.retry().result(timeout=SOON) is None
+    assert len(ran) == 1
+
+
+def test_where_the_kernel_tells_nothing_a_process_knows_its_own(manager, monkeypatch):
+    """Not every system has /proc."""
+    monkeypatch.setattr(admission, "_place", lambda: "")
+    monkeypatch.setattr(admission, "_started", lambda _pid: "")
+    admission._this_process.cache_clear()
+
+    @manager.task()
+    def one() -> int:
+        return 1
+
+    with serving(manager):
+        run = manager.duly.runs.get(adding(manager).add_task(one))
+        assert run.result(timeout=SOON) == 1
+    admission._this_process.cache_clear()
+
+
+@pytest.mark.parametrize("how", ["added", "once"])
+def test_what_was_broken_off_is_not_begun_again_though_its_process_lives(manager_of, how):
+    """A sibling's deploy ends a body in the midst of it, and this process would have it next."""
+    manager = manager_of(process_shutdown_timeout=0.05)
+    begun = threading.Event()
+    tries = []
+
+    @manager.task(retries=2)
+    async def sleep() -> None:
+        tries.append(1)
+        begun.set()
+        await asyncio.sleep(60 if len(tries) == 1 else 0)
+
+    client = serving(manager)
+    with client:
+        if how == "added":
+            adding(manager).add_task(sleep)
+        else:
+            now = datetime.now(UTC)
+            asyncio.run(manager.schedule_once(sleep, run_at=now, run_key="sleep"))
+        assert begun.wait(SOON)
+    (run,) = manager.duly.runs.list()
+    assert run.state == "queued"
+    with client:
+        wait_until(lambda: run.refresh().is_final, seconds=SOON, what="it ends")
+        assert (run.state, run.cause, len(tries)) == ("interrupted", "not_persisted", 1)
+        run.retry().result(timeout=SOON)
+
+
+def test_one_time_tasks_that_wait_do_not_fill_a_queue(manager_of):
+    manager = manager_of(max_size=2)
+
+    @manager.task()
+    def one() -> None: ...
+
+    later = datetime(2040, 1, 1, tzinfo=UTC)
+    with serving(manager):
+        for number in range(3):
+            asyncio.run(manager.schedule_once(one, run_at=later, run_key=str(number)))
+        task_id = adding(manager).add_task(one)
+        manager.duly.runs.get(task_id).result(timeout=SOON)
+
+
+@pytest.mark.stores("postgres")
+@pytest.mark.parametrize("is_live", [True, False])
+def test_of_a_process_on_another_machine_its_worker_tells(manager, elsewhere, is_live):
+    """On SQLite all are on one machine, and a worker there cannot be asked by its own process."""
+
+    @manager.task()
+    def one() -> None: ...
+
+    elsewhere(place="other-boot/pid:[1]", pid=1, **({} if is_live else {"worker_id": "gone"}))
+    with serving(manager):
+        run = manager.duly.runs.get(adding(manager).add_task(one))
+        wait_until(lambda: run.refresh().is_final, seconds=SOON, what="it ends")
+    assert run.state == ("succeeded" if is_live else "interrupted")
+
+
+def test_its_tag_is_not_for_others_to_see(manager):
+    @manager.task()
+    def one() -> None: ...
+
+    with serving(manager):
+        task_id = adding(manager).add_task(one)
+        assert accepters(manager) == [str(Accepter.here(manager._worker_id()))]
+    assert manager.store.get(task_id).tags == {}
+    assert Accepter.read(accepters(manager)[0]).pid == os.getpid()
+
+
+def test_a_task_that_is_no_longer_known_waits_until_it_is(manager_of):
+    """T4."""
+    old, new, newest = (manager_of(requeue_pending=True) for _ in range(3))
+
+    @old.task(name="renamed")
+    def before() -> str:
+        return "ran"
+
+    with serving(old):
+        old.duly.queues.pause("default")
+        task_id = adding(old).add_task(before)
+    new.duly.queues.resume("default")
+    with serving(new):
+        wait_until(
+            lambda: new.duly.runs.get(task_id).record.parked == "unregistered",
+            seconds=SOON,
+            what="it is set aside",
+        )
+    newest.task(name="renamed")(before)
+    with serving(newest):
+        assert newest.duly.runs.get(task_id).result(timeout=SOON) == "ran"
+
+
+def test_a_retry_that_waits_goes_on_after_a_restart_where_it_was(manager_of):
+    """T19: the try is not forgotten, nor begun at once."""
+    tries = []
+    first, second = manager_of(requeue_pending=True), manager_of(requeue_pending=True)
+
+    def flaky() -> int:
+        tries.append(1)
+        if len(tries) < 3:
+            raise ValueError("not yet")
+        return len(tries)
+
+    for manager in (first, second):
+        manager.task(name="flaky", retries=3, delay=0.4, backoff=1.0)(flaky)
+
+    with serving(first):
+        run = first.duly.runs.get(adding(first).add_task(flaky))
+        wait_until(lambda: run.refresh().record.retries_used == 1, seconds=SOON, what="it failed")
+    assert run.refresh().state is State.QUEUED
+    with serving(second):
+        assert run.result(timeout=SOON) == 3
+    assert (run.refresh().record.retries_used, len(tries)) == (2, 3)
+
+
+def test_a_failure_is_durable_when_it_is_seen(manager_of):
+    """T13: another process sees it, with its traceback."""
+    manager, other = manager_of(), manager_of()
+
+    @manager.task()
+    def broken() -> None:
+        raise ValueError("boom")
+
+    with serving(manager):
+        task_id = adding(manager).add_task(broken)
+        wait_until(
+            lambda: other.store.get(task_id).status == "failed", seconds=SOON, what="it fails"
+        )
+        assert "boom" in other.store.get(task_id).stacktrace
+
+
+def test_one_key_is_one_run_whoever_adds_it(manager_of):
+    """T10."""
+    ran, managers = [], [manager_of(requeue_pending=True) for _ in range(4)]
+    functions = []
+    for manager in managers:
+
+        @manager.task(name="charge")
+        def charge() -> None:
+            ran.append(1)
+
+        functions.append(charge)
+    ids = set()
+
+    def add(manager, function) -> None:
+        with serving(manager):
+            ids.update(
+                adding(manager).add_task(function, idempotency_key="order-1") for _ in range(5)
+            )
+            run = manager.duly.runs.get(next(iter(ids)))
+            wait_until(lambda: run.refresh().is_final, seconds=SOON, what="it ends")
+
+    threads = [
+        threading.Thread(target=add, args=each) for each in zip(managers, functions, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(ids), len(ran)) == (1, 1)
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_a_store_that_is_away_is_an_error_and_no_duplicate(manager, monkeypatch):
+    """T10."""
+
+    @manager.task()
+    def one() -> None: ...
+
+    with serving(manager):
+
+        def away(_ops):
+            raise StoreUnavailable("away")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(manager.duly.store, "apply", away)
+            with pytest.raises(StoreUnavailable):
+                adding(manager).add_task(one, idempotency_key="k")
+    assert manager.duly.runs.list() == []
