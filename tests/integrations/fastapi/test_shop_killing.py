@@ -1,0 +1,91 @@
+"""The example shop under load: killed, restarted one by one, and with a cron of every second."""
+
+import os
+import time
+from contextlib import closing
+
+import pytest
+
+from duly import Duly
+from tests.integrations.fastapi.judging import Judgement
+from tests.integrations.fastapi.killing import open_shop
+from tests.integrations.proving import KILLS_VARIABLE, keep
+
+IS_PROOF = KILLS_VARIABLE in os.environ
+PROCESSES = 4 if IS_PROOF else 2
+KILLS = 200 if IS_PROOF else 5
+"""On each database, so that both together are a twentieth."""
+RESTARTS = 20 if IS_PROOF else 1
+CRON_SECONDS = 60 if IS_PROOF else 3
+PAUSE = 0.2
+BOTH_OR_ONE = pytest.mark.stores(*(("sqlite", "postgres") if IS_PROOF else ("sqlite",)))
+SECONDS = 60 + 5 * KILLS
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(2 * SECONDS)]
+
+
+@pytest.fixture
+def options():
+    """What uvicorn is told besides."""
+    return []
+
+
+@pytest.fixture
+def shop(store_url, counter, tmp_path, options):
+    """The open shop; in `make test` it is quicker to call a process dead."""
+    variables = {} if IS_PROOF else {"SHOP_LEASE": "3"}
+    with (
+        closing(Duly(store_url)) as duly,
+        open_shop(
+            duly,
+            counter,
+            tmp_path,
+            processes=PROCESSES,
+            pause=PAUSE,
+            options=options,
+            **variables,
+        ) as shop,
+    ):
+        yield shop
+
+
+def check(scenario: str, where: str, told: Judgement) -> None:
+    """Keep what came of a scenario, and look at it."""
+    told.processes = PROCESSES
+    keep(scenario, where, told.document(), "fastapi", "uvicorn", "sqlalchemy")
+    assert told.broken == []
+    assert told.accepted > 0
+    assert told.instants > 0
+
+
+def test_killed_processes_lose_no_order_and_no_instant(shop, store_kind):
+    kills = shop.kill(KILLS, seconds=SECONDS)
+    told = shop.close(seconds=SECONDS)
+
+    told.kills = kills
+    check("fastapi-kills", store_kind, told)
+    assert kills == KILLS
+    assert told.attempts_lost > 0 or not IS_PROOF
+
+
+@BOTH_OR_ONE
+# On a busy machine a new process may need longer than uvicorn would wait before it gives up.
+@pytest.mark.parametrize("options", [["--timeout-worker-healthcheck", "60"]], ids=["patient"])
+def test_rolling_restarts_lose_nothing_and_do_nothing_twice(shop, store_kind):
+    for _ in range(RESTARTS):
+        shop.restart()
+    told = shop.close(seconds=SECONDS)
+
+    told.restarts = RESTARTS
+    check("fastapi-restarts", store_kind, told)
+    assert told.attempts_lost == 0
+    assert told.unanswered == 0
+
+
+@pytest.mark.skipif(not IS_PROOF, reason="the tests above look at instants, too; make prove waits")
+def test_a_cron_of_every_second_runs_once_per_instant(shop, store_kind):
+    time.sleep(CRON_SECONDS)
+    told = shop.close(seconds=SECONDS)
+
+    check("fastapi-cron", store_kind, told)
+    assert told.instants >= CRON_SECONDS
