@@ -1,7 +1,7 @@
 """`make prove`: the scenarios in full, on SQLite and on every PostgreSQL that can be started here.
 
 Arguments are those of `python -m duly.prove`; with --url or --sqlite among them nothing is started.
-Without any, workers of other engines are killed too; with --engines alone, nothing but those.
+Without any, other engines and web servers are killed too; with --engines alone, nothing but those.
 """
 
 import os
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
 
 
 def prove_with_engines(arguments: list[str]) -> int:
-    """Kill workers of other engines, as their tests do, a hundred times each."""
+    """Kill workers of other engines and of web servers, as their tests do, in full."""
     if arguments and "--engines" not in arguments:
         return 0
     folder = ROOT / "docs" / "evidence"

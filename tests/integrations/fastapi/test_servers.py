@@ -47,8 +47,8 @@ def add(server: Server, folder: Path, number: int) -> str:
 
 
 def test_of_forty_runs_of_stopped_processes_none_is_lost(duly: Duly, tmp_path):
-    command = [*UVICORN, "--workers", "2"]
-    with Server(command, tmp_path / "log", duly, workers=2) as server:
+    command = [*UVICORN, "--workers", "4"]
+    with Server(command, tmp_path / "log", duly, workers=4) as server:
         server.wait_until_all_serve()
         runs = [duly.runs.get(add(server, tmp_path, number)) for number in range(40)]
         wait_until_begun(tmp_path, 40)
