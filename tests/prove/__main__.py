@@ -39,7 +39,9 @@ def prove_with_engines(arguments: list[str]) -> int:
     folder = ROOT / "docs" / "evidence"
     environment = os.environ | {KILLS_VARIABLE: str(ENGINE_KILLS), FOLDER_VARIABLE: str(folder)}
     tests = sorted((ROOT / "tests" / "integrations").rglob("test_*killing.py"))
-    command = [sys.executable, "-m", "pytest", "-p", "no:randomly", *map(str, tests)]
+    command = [sys.executable, "-m", "pytest", "-p", "no:randomly"]
+    # Each of them has a deadline of its own, longer than what a test of the suite may take.
+    command += ["-o", "faulthandler_timeout=0", *map(str, tests)]
     return subprocess.run(command, env=environment, cwd=ROOT, check=False).returncode
 
 

@@ -15,7 +15,7 @@ from tests.integrations.fleet import ROOT, FleetWorker
 from tests.servers.processes import free_port, is_running, wait_until
 
 STARTED = "Application startup complete"
-_LONGEST_SECONDS = 60.0
+_LONGEST_SECONDS = 120.0
 
 
 class Server(FleetWorker):
