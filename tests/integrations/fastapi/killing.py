@@ -15,6 +15,8 @@ from tests.integrations.fastapi.serving import Customers, Server
 
 _SHOP = "tests.integrations.fastapi.shop:app"
 _CUSTOMERS = 2
+_PAUSE_SECONDS = 0.2
+"""After each order of each customer."""
 
 
 class Shop:
@@ -61,11 +63,10 @@ def open_shop(
     folder: Path,
     *,
     processes: int,
-    pause: float,
     options: Sequence[str] = (),
     **variables: str,
 ) -> Iterator[Shop]:
-    """Serve the shop from so many processes; each customer pauses after each order."""
+    """Serve the shop from so many processes."""
     command = ["uvicorn", _SHOP, "--port", "PORT", "--workers", str(processes), "--no-access-log"]
     command += options
     with (
@@ -78,7 +79,7 @@ def open_shop(
             SHOP_TALLY="* * * * * *",
             **variables,
         ) as server,
-        Customers(server, count=_CUSTOMERS, pause=pause) as customers,
+        Customers(server, count=_CUSTOMERS, pause=_PAUSE_SECONDS) as customers,
     ):
         server.wait_until_all_serve()
         yield Shop(server, customers, Books(duly, counter))

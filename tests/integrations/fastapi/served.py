@@ -23,7 +23,8 @@ async def wait(number: int, folder: str) -> int:
 
 
 GRACE = float(os.environ.get("SERVED_GRACE", "0.2"))
-app = FastAPI(lifespan=duly_lifespan(duly, grace=GRACE, lease=3, beat=1))
+LEASE = float(os.environ.get("SERVED_LEASE", "15"))
+app = FastAPI(lifespan=duly_lifespan(duly, grace=GRACE, lease=LEASE, beat=LEASE / 3))
 
 
 @app.post("/runs/{number}")

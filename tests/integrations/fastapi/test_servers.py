@@ -68,7 +68,8 @@ def test_a_preloaded_application_that_has_opened_its_store_serves(duly: Duly, tm
     command = ["gunicorn", "--preload", "-k", "uvicorn_worker.UvicornWorker", "-w", "2"]
     command += ["-b", "127.0.0.1:PORT", "--worker-tmp-dir", str(tmp_path), SERVED]
     log = tmp_path / "log"
-    with Server(command, log, duly, workers=2, SERVED_OPENS="yes") as server:
+    variables = {"SERVED_OPENS": "yes", "SERVED_LEASE": "3"}
+    with Server(command, log, duly, workers=2, **variables) as server:
         server.wait_until_all_serve()
         runs = [duly.runs.get(add(server, tmp_path, number)) for number in range(20)]
         wait_until_begun(tmp_path, 20)

@@ -17,36 +17,15 @@ KILLS = 200 if IS_PROOF else 5
 """On each database, so that both together are a twentieth."""
 RESTARTS = 20 if IS_PROOF else 1
 CRON_SECONDS = 60
-PAUSE = 0.2
-BOTH_OR_ONE = pytest.mark.stores(*(("sqlite", "postgres") if IS_PROOF else ("sqlite",)))
 SECONDS = 60 + 5 * KILLS
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(2 * SECONDS)]
 
 
 @pytest.fixture
-def options():
-    """What uvicorn is told besides."""
-    return []
-
-
-@pytest.fixture
-def shop(store_url, counter, tmp_path, options):
-    """The open shop; in `make test` it is quicker to call a process dead."""
-    variables = {} if IS_PROOF else {"SHOP_LEASE": "3"}
-    with (
-        closing(Duly(store_url)) as duly,
-        open_shop(
-            duly,
-            counter,
-            tmp_path,
-            processes=PROCESSES,
-            pause=PAUSE,
-            options=options,
-            **variables,
-        ) as shop,
-    ):
-        yield shop
+def duly(store_url):
+    with closing(Duly(store_url)) as duly:
+        yield duly
 
 
 def check(scenario: str, where: str, told: Judgement) -> None:
@@ -58,9 +37,12 @@ def check(scenario: str, where: str, told: Judgement) -> None:
     assert told.instants > 0
 
 
-def test_killed_processes_lose_no_order_and_no_instant(shop, store_kind):
-    kills = shop.kill(KILLS, seconds=SECONDS)
-    told = shop.close(seconds=SECONDS)
+def test_killed_processes_lose_no_order_and_no_instant(duly, counter, store_kind, tmp_path):
+    # In `make test` nobody has time to wait for a whole lease.
+    lease = {} if IS_PROOF else {"SHOP_LEASE": "3"}
+    with open_shop(duly, counter, tmp_path, processes=PROCESSES, **lease) as shop:
+        kills = shop.kill(KILLS, seconds=SECONDS)
+        told = shop.close(seconds=SECONDS)
 
     told.kills = kills
     check("fastapi-kills", store_kind, told)
@@ -68,13 +50,14 @@ def test_killed_processes_lose_no_order_and_no_instant(shop, store_kind):
     assert told.attempts_lost > 0 or not IS_PROOF
 
 
-@BOTH_OR_ONE
-# On a busy machine a new process may need longer than uvicorn would wait before it gives up.
-@pytest.mark.parametrize("options", [["--timeout-worker-healthcheck", "60"]], ids=["patient"])
-def test_rolling_restarts_lose_nothing_and_do_nothing_twice(shop, store_kind):
-    for _ in range(RESTARTS):
-        shop.restart()
-    told = shop.close(seconds=SECONDS)
+@pytest.mark.stores("sqlite", "postgres" if IS_PROOF else "sqlite")
+def test_rolling_restarts_lose_nothing_and_do_nothing_twice(duly, counter, store_kind, tmp_path):
+    # On a busy machine a new process may need longer than uvicorn would wait before it gives up.
+    patience = ["--timeout-worker-healthcheck", "60"]
+    with open_shop(duly, counter, tmp_path, processes=PROCESSES, options=patience) as shop:
+        for _ in range(RESTARTS):
+            shop.restart()
+        told = shop.close(seconds=SECONDS)
 
     told.restarts = RESTARTS
     check("fastapi-restarts", store_kind, told)
@@ -84,9 +67,10 @@ def test_rolling_restarts_lose_nothing_and_do_nothing_twice(shop, store_kind):
 
 if IS_PROOF:  # The tests above look at instants, too, but not for a minute.
 
-    def test_a_cron_of_every_second_runs_once_per_instant(shop, store_kind):
-        time.sleep(CRON_SECONDS)
-        told = shop.close(seconds=SECONDS)
+    def test_a_cron_of_every_second_runs_once_per_instant(duly, counter, store_kind, tmp_path):
+        with open_shop(duly, counter, tmp_path, processes=PROCESSES) as shop:
+            time.sleep(CRON_SECONDS)
+            told = shop.close(seconds=SECONDS)
 
         check("fastapi-cron", store_kind, told)
         assert told.instants >= CRON_SECONDS
