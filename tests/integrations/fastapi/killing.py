@@ -15,6 +15,8 @@ from tests.integrations.fastapi.serving import Customers, Server
 
 _SHOP = "tests.integrations.fastapi.shop:app"
 _CUSTOMERS = 2
+_ORDERS_PER_KILL = 2
+"""Each order makes three runs."""
 _PAUSE_SECONDS = 0.2
 """After each order of each customer."""
 
@@ -26,15 +28,21 @@ class Shop:
         self.server = server
         self.customers = customers
         self._books = books
+        self._half = len(server.serving()) // 2
 
     def kill(self, kills: int, *, seconds: float) -> int:
-        """Kill processes that serve, one after the other, at random moments; return how many."""
+        """Kill processes that serve, one after the other, at random moments; return how many.
+
+        Half of them serve, and have taken orders since the last one died: where processes die as
+        they start, a run that each of them takes first is right to be given up as what kills them.
+        """
         chance = random.Random(1)  # noqa: S311 - repeatable
         killed: set[int] = set()
         deadline = time.monotonic() + seconds
         while len(killed) < kills and time.monotonic() < deadline:
             found = sorted(self.server.serving() - killed)
-            if found:
+            orders_due = len(killed) * _ORDERS_PER_KILL
+            if len(found) >= self._half and len(self.customers.answers) >= orders_due:
                 victim = chance.choice(found)
                 with suppress(ProcessLookupError):
                     os.kill(victim, signal.SIGKILL)
