@@ -19,7 +19,7 @@ from duly.core.retry import Retry
 from duly.defining import define
 from duly.errors import BadOption
 from duly.events import Bus
-from duly.observe.logs import log_event, logger
+from duly.observe.logs import log_event, log_notice, logger
 from duly.registry import Registry
 from duly.run import Run
 from duly.settings import WorkerSettings, parse_queues, store_url
@@ -280,6 +280,8 @@ class Duly:
             **settings,  # type: ignore[arg-type]  # checked by the dataclass itself
         )
         store = self.store
+        for notice in store.notices:
+            log_notice(notice)
         return EmbeddedWorker(
             store,
             self.registry,

@@ -1,7 +1,7 @@
 """`make prove`: the scenarios in full, on SQLite and on every PostgreSQL that can be started here.
 
 Arguments are those of `python -m duly.prove`; with --url or --sqlite among them nothing is started.
-Without any, workers of other engines are killed too; with --engines alone, nothing but those.
+Without any, other engines and web servers are killed too; with --engines alone, nothing but those.
 """
 
 import os
@@ -33,13 +33,15 @@ def main(arguments: list[str]) -> int:
 
 
 def prove_with_engines(arguments: list[str]) -> int:
-    """Kill workers of other engines, as their tests do, a hundred times each."""
+    """Kill workers of other engines and of web servers, as their tests do, in full."""
     if arguments and "--engines" not in arguments:
         return 0
     folder = ROOT / "docs" / "evidence"
     environment = os.environ | {KILLS_VARIABLE: str(ENGINE_KILLS), FOLDER_VARIABLE: str(folder)}
     tests = sorted((ROOT / "tests" / "integrations").rglob("test_*killing.py"))
-    command = [sys.executable, "-m", "pytest", "-p", "no:randomly", *map(str, tests)]
+    command = [sys.executable, "-m", "pytest", "-p", "no:randomly"]
+    # Each of them has a deadline of its own, longer than what a test of the suite may take.
+    command += ["-o", "faulthandler_timeout=0", *map(str, tests)]
     return subprocess.run(command, env=environment, cwd=ROOT, check=False).returncode
 
 

@@ -29,6 +29,16 @@ def test_a_worker_that_ends_says_what_it_left(caplog, reason, run_ids, line):
     assert caplog.messages == [line]
 
 
+@pytest.mark.stores("sqlite-wal")
+def test_a_worker_in_a_program_says_what_is_to_be_known_of_its_store(caplog, app):
+    app.store.notices.append("this file may lose commits")
+
+    for _ in range(2):
+        app.worker().drain(timeout=20)
+
+    assert caplog.messages == ["this file may lose commits"]
+
+
 def test_a_run_that_waits_says_so_and_warns_nobody(caplog, app):
     @app.task
     def order() -> None:

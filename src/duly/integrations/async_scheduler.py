@@ -182,14 +182,15 @@ class AsyncScheduler:
         self.running = True
         loop = asyncio.get_running_loop()
         self._worker = self.duly.worker(loop=loop)
-        await asyncio.to_thread(self._worker.start)
+        await apart(self._worker.start, undo=lambda started: started.stop(grace=0.0))
 
     async def stop(self) -> None:
         """Stop claiming, let what runs end within the grace, hand back the rest."""
         if not self.running or self._worker is None:
             return
         self.running = False
-        await asyncio.to_thread(self._worker.stop)
+        # Not on a thread of the loop's own: tasks may keep those busy for as long as they run.
+        await apart(self._worker.stop)
 
     async def list_task_logs(
         self,

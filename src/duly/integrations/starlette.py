@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.requests import HTTPConnection
 
+from duly.apart import apart
 from duly.app import Duly
 from duly.errors import BadOption, LifespanNotStarted
 
@@ -68,17 +69,25 @@ def announced(state: Mapping[str, Any] | None, serving: Serving) -> Mapping[str,
 async def serve(app: Duly, settings: dict[str, Any] | None) -> AsyncIterator[Serving]:
     """Open the store and, if there are settings for one, run a worker on this event loop."""
     # Opening a store reads files and waits for servers, and a worker's end waits for bodies that
-    # run on this very loop: neither may stand in its way.
+    # run on this very loop: neither may stand in its way. Nor may either wait for a thread of the
+    # loop's own, which bodies may keep busy.
     if settings is None:
-        await asyncio.to_thread(lambda: app.store)
+        await apart(lambda: app.store)
         yield Serving(app, None)
         return
     loop = asyncio.get_running_loop()
-    worker = await asyncio.to_thread(lambda: app.worker(loop=loop, **settings).start())
+    worker = await apart(
+        lambda: app.worker(loop=loop, **settings).start(),
+        undo=lambda started: started.stop(grace=0.0),
+    )
+    grace = None
     try:
         yield Serving(app, worker)
+    except asyncio.CancelledError:
+        grace = 0.0  # The server is made to exit at once, and takes the loop with it.
+        raise
     finally:
-        await asyncio.to_thread(worker.stop)
+        await apart(lambda: worker.stop(grace=grace))
 
 
 def serving(connection: HTTPConnection) -> tuple[Serving, ...]:

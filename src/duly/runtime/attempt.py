@@ -85,6 +85,8 @@ async def await_body(definition: Definition, arguments: str) -> Outcome:
     except TimeoutError as error:
         expired = limit is not None and limit.expired()
         return timed_out(definition) if expired else outcome_of(error, definition)
+    except GeneratorExit:
+        raise  # It did not end: its loop did, and the coroutine that was left there is removed.
     except BaseException as error:  # noqa: BLE001 - every way a body can end is an outcome
         return outcome_of(error, definition)
     return returned(value, definition)

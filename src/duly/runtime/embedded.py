@@ -19,6 +19,7 @@ from duly.events import Bus
 from duly.keepalive import Keepalive
 from duly.registry import Registry
 from duly.runtime.recovery import recover_worker
+from duly.runtime.runners.lookout import Lookout
 from duly.runtime.slots import Slots, slots_path
 from duly.runtime.worker import Worker
 from duly.settings import WorkerSettings
@@ -49,6 +50,8 @@ class EmbeddedWorker:
         self._slots_folder = slots_folder
         self._loop = loop
         self._lock = threading.Lock()
+        self._ending = threading.Lock()
+        """Held by who ends the worker: its owner, or the end of its loop."""
         self._worker: Worker | None = None
         self._slots: Slots | None = None
         self._stopping = False
@@ -63,15 +66,17 @@ class EmbeddedWorker:
         self._keepalive.start()
         return self
 
-    def stop(self) -> None:
+    def stop(self, *, grace: float | None = None) -> None:
         """Stop claiming, give the bodies the grace, hand back the rest."""
         with self._lock:
             self._stopping = True
-            worker = self._worker
-        if worker is None:
-            return
+        with self._ending:
+            if self._worker is not None:
+                self._end(self._worker, self._settings.grace if grace is None else grace)
+
+    def _end(self, worker: Worker, grace: float) -> None:
         worker.stop_claiming()
-        if not worker.wait_until_empty(self._settings.grace):
+        if not worker.wait_until_empty(grace):
             worker.cancel_bodies("stopped")
             worker.wait_until_empty(1.0)
         worker.stop()
@@ -168,7 +173,7 @@ class EmbeddedWorker:
             worker_id=worker_id,
             takes_suspects=True,
             beats_since=lambda: self._keepalive.beats_succeeded_since,
-            loop=self._loop,
+            lookout=self._new_lookout(),
         )
         try:
             worker.start()
@@ -178,6 +183,9 @@ class EmbeddedWorker:
             raise
         with self._lock:
             self._worker, self._slots = worker, slots
+
+    def _new_lookout(self) -> Lookout | None:
+        return None if self._loop is None else Lookout(self._loop, self._on_loop_end)
 
     def _new_keepalive(self) -> Keepalive:
         return Keepalive(
@@ -217,6 +225,17 @@ class EmbeddedWorker:
         worker.disown()
         worker.stop()
         self._keepalive.hurry()
+
+    def _on_loop_end(self) -> None:
+        """End what has outlived its loop: it could begin nothing more there."""
+        with self._lock:
+            if self._stopping:
+                return
+            self._stopping = True
+        # On a thread of its own: whoever told us of it is one of those that are to end.
+        threading.Thread(
+            target=self.stop, kwargs={"grace": 0.0}, name="duly-stop", daemon=True
+        ).start()
 
     def _reborn(self) -> tuple[Worker | None, Slots | None]:
         try:

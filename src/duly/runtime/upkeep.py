@@ -175,6 +175,7 @@ class Warden:
 
     def tick(self) -> float:
         """Look at every body once."""
+        self._loop_runner.look()
         started = self._hand.started()
         now = monotonic()
         for held in started:

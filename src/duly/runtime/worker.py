@@ -5,7 +5,6 @@ and the store's listener. Liveness is not its business: whoever owns it (a keepe
 keepalive thread of an embedded worker) beats, and publishes the deadline in the slots.
 """
 
-import asyncio
 import json
 import os
 import platform
@@ -28,6 +27,7 @@ from duly.runtime.recovery import Recoverer
 from duly.runtime.relay import Relay
 from duly.runtime.report import Ended
 from duly.runtime.runners.event_loop import EventLoopRunner
+from duly.runtime.runners.lookout import Lookout
 from duly.runtime.runners.process import ProcessPool
 from duly.runtime.runners.thread import ThreadRunner
 from duly.runtime.sections import Sections
@@ -60,7 +60,7 @@ class Worker:
         worker_id: str,
         takes_suspects: bool,
         beats_since: Callable[[], float | None],
-        loop: asyncio.AbstractEventLoop | None = None,
+        lookout: Lookout | None = None,
     ) -> None:
         self._store = store
         self._registry = registry
@@ -77,7 +77,7 @@ class Worker:
         sections = Sections(store, self.hand, self._settler, bus, self._may_write)
         self._journal.sections = sections
         self._loop_runner = EventLoopRunner(
-            self.hand, self._report, self._journal, limit=settings.async_limit, loop=loop
+            self.hand, self._report, self._journal, limit=settings.async_limit, lookout=lookout
         )
         self._processes = ProcessPool(self._journal)
         self._thread_runner = ThreadRunner(
@@ -192,6 +192,7 @@ class Worker:
                 self._handing.stop()
             self._thread_runner.stop()
             self._processes.stop()
+            self._loop_runner.look()
         self.has_stopped = True
         if self.hand.is_empty():
             self._settler.stop()

@@ -11,16 +11,19 @@ from typing import Any
 
 from duly.clock import monotonic
 from duly.context import Port, RunContext, enter, warn_of_unused_steps
-from duly.core.outcome import Cancelled, Outcome, Returned
+from duly.core.outcome import Cancelled, Outcome, Returned, Stopped
 from duly.core.record import from_fields
 from duly.runtime.attempt import await_body
 from duly.runtime.hand import LOOP, Hand, Held
 from duly.runtime.report import Ended, Report, seen_from_outside
+from duly.runtime.runners.lookout import Lookout
 
 _SLICE_SECONDS = 0.002
 """How long bodies may begin one after the other before the loop turns to something else."""
 _FLUSH_SECONDS = 0.01
 """How long an end may wait for others while bodies end one after the other."""
+
+_LOOP_ENDED = Stopped("the event loop that it ran on was ended")
 
 _ended = from_fields(Ended)
 _Body = Coroutine[Any, Any, None]
@@ -37,8 +40,9 @@ class EventLoopRunner:
         port: Port,
         *,
         limit: int,
-        loop: asyncio.AbstractEventLoop | None = None,
+        lookout: Lookout | None = None,
     ) -> None:
+        """Make a runner on a loop of its own, or on the application's with a `lookout` there."""
         self._hand = hand
         self._report = report
         self._port = port
@@ -56,13 +60,16 @@ class EventLoopRunner:
         """When the last body ended that did not have to wait, as a clock that costs nothing."""
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop
-        if loop is not None:
-            self._loop = loop
-        self._is_ours = loop is None
+        if lookout is not None:
+            self._loop = lookout.loop
+        self._is_ours = lookout is None
+        self._lookout = lookout
 
     def start(self) -> None:
         """Start the loop's thread, if it is our own."""
-        if self._is_ours:
+        if self._lookout is not None:
+            self._lookout.begin()
+        else:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(
                 target=self._serve, args=(self._loop,), name="duly-loop", daemon=True
@@ -71,15 +78,37 @@ class EventLoopRunner:
 
     def submit(self, batch: Sequence[Held]) -> None:
         """Hand over a batch; one hop for all of it."""
-        self._loop.call_soon_threadsafe(self._accept, batch)
+        with suppress(RuntimeError):  # It is closed; the worker hands back what did not start.
+            self._loop.call_soon_threadsafe(self._accept, batch)
 
     def cancel(self, held: Held, why: str) -> None:
         """End a body from outside, at its next await."""
         held.cancel = why
-        self._loop.call_soon_threadsafe(self._cancel, held.claim.run_id)
+        with suppress(RuntimeError):  # It is closed; a look tells of what stands still there.
+            self._loop.call_soon_threadsafe(self._cancel, held.claim.run_id)
+
+    def look(self) -> None:
+        """Look whether the application has ended its loop; tell of it, and of what it left."""
+        if self._lookout is not None and self._lookout.sees_the_end():
+            if self._loop.is_closed():
+                self._give_up()
+            self._lookout.ended()
+
+    def _give_up(self) -> None:
+        """Tell of the bodies that stand still on a closed loop: nobody can go on with them."""
+        ended, self._ended = self._ended, []
+        tasks, self._tasks = self._tasks, {}
+        for held in filter(None, map(self._hand.get, tasks)):
+            seconds = monotonic() - (held.started_at or monotonic())
+            self._hand.mark_end(held)
+            ended.append(Ended(held, _LOOP_ENDED, seconds))
+            self._seconds += seconds
+        self._tell(ended)
 
     def stop(self) -> None:
         """End the loop's thread, if it is our own; the bodies have ended before."""
+        if self._lookout is not None:
+            self._lookout.end()
         if self._thread is not None:
             with suppress(RuntimeError):  # It is closed: somebody else has ended it meanwhile.
                 self._loop.call_soon_threadsafe(self._loop.stop)
@@ -95,12 +124,16 @@ class EventLoopRunner:
         finally:
             loop.close()
 
+    def _is_over(self) -> bool:
+        return self._lookout is not None and self._lookout.sees_the_end()
+
     def _accept(self, batch: Sequence[Held]) -> None:
         self._waiting.extend(batch)
         self._fill()
 
     def _fill(self) -> None:
-        if self._waiting and self._beginner is None and len(self._tasks) < self._limit:
+        has_room = self._beginner is None and len(self._tasks) < self._limit
+        if self._waiting and has_room and not self._is_over():
             context = self._context.copy()
             self._beginner = self._loop.create_task(self._begin_bodies(), context=context)
             # Somebody may cancel it before its first step.
@@ -132,7 +165,7 @@ class EventLoopRunner:
             try:
                 await _rest(body, context, awaited)
             finally:
-                del self._tasks[run_id]
+                self._tasks.pop(run_id, None)
                 self._fill()
 
     def _begin_until_one_waits(self, task: asyncio.Task[None]) -> _Waiting | None:
@@ -172,12 +205,18 @@ class EventLoopRunner:
         seconds = self._ended_at - started_at
         self._hand.mark_end(held)
         if held.cancel is not None or type(outcome) is not Returned:
-            outcome = seen_from_outside(held, outcome)
+            outcome = self._seen_from_outside(held, outcome)
         self._ended.append(_ended((held, outcome, seconds)))
         self._seconds += seconds
         if len(self._ended) == 1:
             self._flush_by = self._ended_at + _FLUSH_SECONDS
             self._loop.call_soon(self._flush, context=self._context)
+
+    def _seen_from_outside(self, held: Held, outcome: Outcome) -> Outcome:
+        is_cancelled = isinstance(outcome, Cancelled) and outcome.cause == "requested"
+        if is_cancelled and held.cancel is None and self._is_over():
+            return _LOOP_ENDED
+        return seen_from_outside(held, outcome)
 
     def _flush(self) -> None:
         if self._waiting and not self._tasks and monotonic() < self._flush_by:
@@ -185,10 +224,14 @@ class EventLoopRunner:
             self._loop.call_soon(self._flush, context=self._context)
             return
         ended, self._ended = self._ended, []
-        self._hand.make_room(LOOP, len(ended), self._seconds)
-        self._seconds = 0.0
         is_free = self._is_ours and not self._waiting and not asyncio.all_tasks(self._loop)
-        self._report(ended, is_free=is_free)
+        self._tell(ended, is_free=is_free)
+
+    def _tell(self, ended: list[Ended], *, is_free: bool = False) -> None:
+        if ended:
+            self._hand.make_room(LOOP, len(ended), self._seconds)
+            self._seconds = 0.0
+            self._report(ended, is_free=is_free)
 
 
 @types.coroutine

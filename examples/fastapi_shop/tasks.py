@@ -1,0 +1,48 @@
+"""What the shop does after it has answered."""
+
+import os
+
+from sqlalchemy import func, select
+
+from duly import current
+from duly.integrations.sqlalchemy import run_session
+from examples.fastapi_shop import outside
+from examples.fastapi_shop.database import Charge, Order, Tally, duly
+
+
+@duly.task(transaction=True, retries=3)
+def charge(order_id: int) -> None:
+    """Exactly once: the rows, what is enqueued, and the end of this run are one transaction."""
+    with run_session() as session:
+        order = session.get_one(Order, order_id)
+        order.is_paid = True
+        session.add(Charge(order_id=order.id, cents=order.cents))
+    send_receipt.enqueue(order_id)
+    book_courier.enqueue(order_id)
+
+
+@duly.task(retries=5)
+async def send_receipt(order_id: int) -> None:
+    """At least once: if this process dies in here, another one sends it again, same key."""
+    await outside.send_mail(order_id, current().effect_key())
+
+
+@duly.task(on_crash="hold")
+async def book_courier(order_id: int) -> None:
+    """At most once: if this process dies in here, the run ends as interrupted, for a person."""
+    await outside.call_courier(order_id)
+
+
+@duly.cron(
+    os.environ.get("SHOP_TALLY", "* * * * *"),
+    name="tally",
+    transaction=True,
+    misfire="all",
+    overlap="allow",
+)
+def tally() -> None:
+    """Once per minute, however many processes there are, and for minutes when there were none."""
+    with run_session() as session:
+        found = session.execute(select(func.count(), func.coalesce(func.sum(Charge.cents), 0)))
+        orders, cents = found.one()
+        session.add(Tally(run_id=current().run_id, orders=orders, cents=cents))

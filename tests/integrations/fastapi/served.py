@@ -1,0 +1,41 @@
+"""A small application for tests of servers: its task waits until somebody opens the gate."""
+
+import asyncio
+import os
+from pathlib import Path
+
+from fastapi import FastAPI
+
+from duly import Duly
+from duly.integrations.fastapi import DulyTasks, duly_lifespan
+
+duly = Duly()
+
+
+@duly.task(name="wait")
+async def wait(number: int, folder: str) -> int:
+    """Note that it has begun, and wait; each note is a line of one write."""
+    with (Path(folder) / "begun").open("a") as begun:
+        begun.write(f"{number} {os.getpid()}\n")
+    while not (Path(folder) / "gate").exists():  # noqa: ASYNC110 - another process opens it
+        await asyncio.sleep(0.02)
+    return number
+
+
+GRACE = float(os.environ.get("SERVED_GRACE", "0.2"))
+LEASE = float(os.environ.get("SERVED_LEASE", "15"))
+app = FastAPI(lifespan=duly_lifespan(duly, grace=GRACE, lease=LEASE, beat=LEASE / 3))
+
+
+@app.post("/runs/{number}")
+async def add(number: int, folder: str, tasks: DulyTasks) -> str:
+    return (await tasks.aadd_task(wait, number, folder)).id
+
+
+@app.post("/hang")
+async def hang() -> None:
+    await asyncio.sleep(600)
+
+
+if "SERVED_OPENS" in os.environ:
+    duly.runs.list()  # As a module does that reads its settings from the database.

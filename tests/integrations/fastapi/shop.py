@@ -1,0 +1,38 @@
+"""The example shop as tests serve it: what it does outside is counted by a process apart."""
+
+import asyncio
+import os
+
+from duly.integrations.fastapi import duly_lifespan
+from examples.fastapi_shop import outside
+from tests.integrations.counter import tell
+
+PORT = int(os.environ["COUNTER_PORT"])
+SECONDS = float(os.environ.get("OUTSIDE_SECONDS", "0.05"))
+
+
+async def send_mail(order_id: int, _key: str) -> None:
+    await _take_part("mail", order_id)
+
+
+async def call_courier(order_id: int) -> None:
+    await _take_part("courier", order_id)
+
+
+async def _take_part(what: str, order_id: int) -> None:
+    await asyncio.to_thread(tell, PORT, f"{what}-begun", order_id)
+    await asyncio.sleep(SECONDS)
+    await asyncio.to_thread(tell, PORT, f"{what}-ended", order_id)
+
+
+outside.send_mail, outside.call_courier = send_mail, call_courier
+
+from examples.fastapi_shop import main  # noqa: E402 - it is to find what is outside replaced
+
+app = main.app
+if "SHOP_LEASE" in os.environ:
+    # What a killed process held goes on sooner; nothing else of the example is changed.
+    lease = float(os.environ["SHOP_LEASE"])
+    app.router.lifespan_context = duly_lifespan(
+        main.duly, inner=main.lifespan, grace=10, lease=lease, beat=lease / 3
+    )

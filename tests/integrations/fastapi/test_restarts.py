@@ -1,0 +1,136 @@
+"""What is queued or running when an application ends, and what the next start makes of it."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from uuid import UUID
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from duly import Duly
+from duly.integrations.fastapi import duly_lifespan
+from tests.servers.processes import wait_until
+
+SOON = 20.0
+
+
+@dataclass(frozen=True)
+class Money:
+    """A type of the application's own."""
+
+    amount: Decimal
+    currency: str
+
+
+TYPED = (
+    UUID("12345678-1234-5678-1234-567812345678"),
+    date(2025, 3, 30),
+    datetime(2025, 3, 30, 1, 30, tzinfo=UTC),
+    timedelta(seconds=1.5),
+    Decimal("0.10"),
+    b"\x00\xff",
+)
+
+
+@pytest.fixture
+def duly(store_url) -> Iterator[Duly]:
+    with closing(Duly(store_url)) as duly:
+        yield duly
+
+
+def test_no_more_run_at_once_after_a_restart_than_the_limit_says(duly: Duly):
+    """In full: 500 that a stop has put back, of which a process then runs four at once."""
+    goes_on = threading.Event()
+    inside, most = 0, 0
+
+    @duly.task(name="visit")
+    async def visit() -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        try:
+            while not goes_on.is_set():  # noqa: ASYNC110 - the test's own thread sets it
+                await asyncio.sleep(0.005)
+        finally:
+            inside -= 1
+
+    runs = duly.enqueue_many(visit.call() for _ in range(500))
+    with TestClient(FastAPI(lifespan=duly_lifespan(duly, async_limit=500, grace=0))):
+        wait_until(lambda: inside == 500, seconds=SOON, what="all are inside")
+    assert {run.refresh().state for run in runs} == {"queued"}
+    most = 0
+    with TestClient(FastAPI(lifespan=duly_lifespan(duly, async_limit=4))):
+        wait_until(lambda: inside == 4, seconds=SOON, what="four are inside again")
+        goes_on.set()
+        wait_until(
+            lambda: not duly.runs.list(state=("queued", "running"), limit=1),
+            seconds=SOON,
+            what="all have been inside",
+        )
+
+    assert most == 4
+    assert {run.refresh().state for run in runs} == {"succeeded"}
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_arguments_are_of_the_same_types_after_a_restart(store_url):
+    def define(duly: Duly):
+        @duly.task(name="take")
+        def take(
+            number: UUID,
+            day: date,
+            moment: datetime,
+            pause: timedelta,
+            price: Decimal,
+            raw: bytes,
+            *,
+            paid: Money,
+        ) -> None:
+            taken.append((number, day, moment, pause, price, raw, paid))
+
+        return take
+
+    taken: list[tuple[object, ...]] = []
+    paid = Money(Decimal("19.90"), "EUR")
+    with closing(Duly(store_url)) as before:
+        define(before).enqueue(*TYPED, paid=paid)
+    with closing(Duly(store_url)) as after:
+        define(after)
+        with TestClient(FastAPI(lifespan=duly_lifespan(after))):
+            wait_until(lambda: bool(taken), seconds=SOON, what="it has run")
+
+    assert taken == [(*TYPED, paid)]
+    assert [type(each) for each in taken[0]] == [type(each) for each in (*TYPED, paid)]
+
+
+def test_a_run_that_was_cancelled_before_the_start_never_runs(duly: Duly):
+    ran = []
+
+    @duly.task(name="one")
+    def one(number: int) -> None:
+        ran.append(number)
+
+    cancelled, other = one.enqueue(1), one.enqueue(2)
+    assert cancelled.cancel() == "cancelled"
+    with TestClient(FastAPI(lifespan=duly_lifespan(duly))):
+        other.result(timeout=SOON)
+
+    assert ran == [2]
+    assert cancelled.refresh().state == "cancelled"
+
+
+def test_an_application_can_be_started_again_and_again(duly: Duly):
+    @duly.task(name="one")
+    async def one() -> int:
+        return 1
+
+    api = FastAPI(lifespan=duly_lifespan(duly))
+    for _ in range(3):
+        with TestClient(api):
+            assert one.enqueue().result(timeout=SOON) == 1

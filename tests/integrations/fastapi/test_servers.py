@@ -1,0 +1,140 @@
+"""`duly_lifespan` under uvicorn and gunicorn: stopped, reloaded, preloaded and made to exit."""
+
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from duly import Duly
+from tests.integrations.fastapi import served
+from tests.integrations.fastapi.serving import Server
+from tests.servers.processes import wait_until
+
+pytestmark = pytest.mark.process
+
+ON_ONE = pytest.mark.stores("sqlite")
+"""What is about the servers, not about the store."""
+SOON = 30.0
+SERVED = "tests.integrations.fastapi.served:app"
+UVICORN = ["uvicorn", SERVED, "--port", "PORT"]
+
+
+@pytest.fixture
+def duly(store_url):
+    served.duly.use_url(store_url)
+    with closing(served.duly):
+        yield served.duly
+
+
+def begun(folder: Path) -> list[tuple[int, int]]:
+    """Return what has begun: the number of the run, and the process."""
+    place = folder / "begun"
+    lines = place.read_text().splitlines() if place.exists() else []
+    return [(int(number), int(pid)) for number, pid in map(str.split, lines)]
+
+
+def wait_until_begun(folder: Path, count: int) -> None:
+    wait_until(lambda: len(begun(folder)) >= count, seconds=SOON, what=f"{count} bodies have begun")
+
+
+def add(server: Server, folder: Path, number: int) -> str:
+    return server.post(f"/runs/{number}?folder={folder}")
+
+
+def test_of_forty_runs_of_stopped_processes_none_is_lost(duly: Duly, tmp_path):
+    command = [*UVICORN, "--workers", "4"]
+    with Server(command, tmp_path / "log", duly, workers=4) as server:
+        server.wait_until_all_serve()
+        runs = [duly.runs.get(add(server, tmp_path, number)) for number in range(40)]
+        wait_until_begun(tmp_path, 40)
+        server.stop()
+    states = Counter(run.refresh().state for run in runs)
+    (tmp_path / "gate").touch()
+    duly.worker().drain(timeout=SOON)
+
+    assert states == {"queued": 40}
+    assert [run.result(timeout=SOON) for run in runs] == list(range(40))
+    assert dict.fromkeys(range(40), 2) == Counter(number for number, _ in begun(tmp_path))
+    outcomes = [[each.outcome for each in run.refresh().attempts()] for run in runs]
+    assert outcomes == [["stopped", "returned"]] * 40
+
+
+def test_a_preloaded_application_that_has_opened_its_store_serves(duly: Duly, tmp_path):
+    command = ["gunicorn", "--preload", "-k", "uvicorn_worker.UvicornWorker", "-w", "2"]
+    command += ["-b", "127.0.0.1:PORT", "--worker-tmp-dir", str(tmp_path), SERVED]
+    log = tmp_path / "log"
+    variables = {"SERVED_OPENS": "yes", "SERVED_LEASE": "3"}
+    with Server(command, log, duly, workers=2, **variables) as server:
+        server.wait_until_all_serve()
+        runs = [duly.runs.get(add(server, tmp_path, number)) for number in range(20)]
+        wait_until_begun(tmp_path, 20)
+        # One of the two dies with what it holds; the other must not notice.
+        victim = min(server.serving())
+        os.kill(victim, signal.SIGKILL)
+        server.wait_until_all_serve(but=frozenset({victim}))
+        (tmp_path / "gate").touch()
+        assert [run.result(timeout=SOON) for run in runs] == list(range(20))
+        server.stop()
+
+    outcomes = Counter(each.outcome for run in runs for each in run.refresh().attempts())
+    assert outcomes["returned"] == 20
+    assert outcomes.keys() <= {"returned", "lost"}
+    assert "Traceback" not in log.read_text()
+
+
+@ON_ONE
+def test_what_a_reloaded_application_held_goes_on_in_the_new_one(duly: Duly, tmp_path):
+    source = tmp_path / "sources" / "reloaded.py"
+    source.parent.mkdir()
+    source.write_text(f"from {SERVED.partition(':')[0]} import app\n")
+    command = ["uvicorn", "reloaded:app", "--port", "PORT", "--reload"]
+    command += ["--reload-dir", str(source.parent), "--app-dir", str(source.parent)]
+    with Server(command, tmp_path / "log", duly) as server:
+        server.wait_until_all_serve()
+        (before,) = server.serving()
+        run = duly.runs.get(add(server, tmp_path, 1))
+        wait_until_begun(tmp_path, 1)
+        source.write_text(source.read_text() + "# changed\n")
+        wait_until_begun(tmp_path, 2)
+        (tmp_path / "gate").touch()
+        assert run.result(timeout=SOON) == 1
+        (after,) = server.serving()
+        server.stop()
+
+    assert before != after
+    assert begun(tmp_path) == [(1, before), (1, after)]
+
+
+@ON_ONE
+def test_a_server_that_is_made_to_exit_leaves_its_runs_to_others(duly: Duly, tmp_path):
+    log = tmp_path / "log"
+    with Server(UVICORN, log, duly, SERVED_GRACE="600") as server:
+        run = duly.runs.get(add(server, tmp_path, 1))
+        wait_until_begun(tmp_path, 1)
+        # While a request is open, a second SIGINT has uvicorn skip the lifespan's end.
+        client = threading.Thread(target=server.post, args=("/hang",))
+        client.start()
+        pid = server.supervisor()
+        for _ in range(2):
+            os.kill(pid, signal.SIGINT)
+            wait_until(
+                lambda: "Waiting for connections to close" in log.read_text(),
+                seconds=SOON,
+                what="it waits for the request",
+            )
+        before = time.monotonic()
+        server.wait_until_gone()
+        took = time.monotonic() - before
+        client.join()
+    (tmp_path / "gate").touch()
+    state = run.refresh().state
+    duly.worker().drain(timeout=SOON)
+
+    assert took < SOON
+    assert state == "queued"
+    assert [each.outcome for each in run.refresh().attempts()] == ["stopped", "returned"]
