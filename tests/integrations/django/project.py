@@ -22,6 +22,7 @@ def set_up() -> None:
         SECRET_KEY="of tests",  # noqa: S106 - guards nothing
         TASKS={
             "default": {"BACKEND": "duly.integrations.django.DulyBackend", "QUEUES": []},
+            "other": {"BACKEND": "tests.integrations.django.other.OtherBackend", "QUEUES": []},
         },
         USE_TZ=True,
     )

@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from duly.integrations.django.backend import DulyBackend
+    from duly.integrations.django.executions import exactly_once
     from duly.integrations.django.options import duly_options
     from duly.integrations.django.scheduled import scheduled_task
 
-__all__ = ["DulyBackend", "duly_options", "scheduled_task"]
+__all__ = ["DulyBackend", "duly_options", "exactly_once", "scheduled_task"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - one of the above
@@ -20,6 +21,10 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - one of the above
         from duly.integrations.django.options import duly_options  # noqa: PLC0415
 
         return duly_options
+    if name == "exactly_once":
+        from duly.integrations.django.executions import exactly_once  # noqa: PLC0415
+
+        return exactly_once
     if name == "scheduled_task":
         from duly.integrations.django.scheduled import scheduled_task  # noqa: PLC0415
 

@@ -33,6 +33,7 @@ from duly.integrations.django.compat import (
     task_finished,
     task_started,
 )
+from duly.integrations.django.executions import plain
 from duly.integrations.django.loading import load_tasks
 from duly.integrations.django.options import CALLING, DEFINING, DulyTask, options_of
 from duly.integrations.django.results import new_result, result_of
@@ -76,12 +77,13 @@ class DulyBackend(BaseTaskBackend):
             self._register(task)
 
     def _register(self, task: Task) -> None:
+        once = {} if plain(task.func) is None else {"on_crash": "hold"}
         definition = define(
             body_of(task, self._begun),
             name=task.module_path,
             queue=task.queue_name,
             priority=task.priority,
-            **options_of(task, DEFINING),
+            **{**once, **options_of(task, DEFINING)},
         )
         codec = GivenArguments(definition.function, redact=definition.redact)
         self.app.registry.add(replace(definition, codec=codec))

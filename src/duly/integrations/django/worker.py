@@ -1,6 +1,6 @@
 """What worker processes import: `duly worker duly.integrations.django.worker:default`.
 
-Its attributes are the aliases of TASKS.
+Its attributes are the aliases of TASKS, and the application that fires what others carry.
 """
 
 import django
@@ -13,12 +13,16 @@ def _ready() -> None:
     from duly.integrations.django.app import DjangoDuly  # noqa: PLC0415 - reads settings
     from duly.integrations.django.backend import backends  # noqa: PLC0415 - as above
     from duly.integrations.django.loading import load_tasks  # noqa: PLC0415 - as above
+    from duly.integrations.django.scheduled import scheduler_app  # noqa: PLC0415 - as above
 
     load_tasks()
+    apps = [scheduler_app()]
     for backend in backends():
         backend.tell_ends()
-        if isinstance(backend.app, DjangoDuly):
-            backend.app.runs_tasks = True
+        apps.append(backend.app)
+    for app in apps:
+        if isinstance(app, DjangoDuly):
+            app.runs_tasks = True
 
 
 _ready()
@@ -27,6 +31,10 @@ _ready()
 def __getattr__(alias: str) -> Duly:
     if alias.startswith("__"):
         raise AttributeError(alias)
+    if alias == "scheduler_app":
+        from duly.integrations.django.scheduled import scheduler_app  # noqa: PLC0415 - as above
+
+        return scheduler_app()
     from duly.integrations.django.backend import backend_of  # noqa: PLC0415 - as above
 
     return backend_of(alias).app

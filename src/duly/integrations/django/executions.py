@@ -1,0 +1,124 @@
+"""`@exactly_once`: each execution that a schedule asks for begins at most once, whoever carries it.
+
+The tick that finds an instant due makes a run of it, in the database. If another backend carries
+the task, the run is handed to that after the commit, and again while nobody has begun it. A message
+names the run and how often that was claimed: whoever comes second claims nothing. A body whose
+process was lost does not begin again: the run ends `interrupted`, for a person to look at.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from asgiref.sync import sync_to_async
+from django.db import close_old_connections
+
+from duly.app import Duly
+from duly.carrier import Message
+from duly.core.states import State
+from duly.errors import BadOption, RunFailed, RunNotFound
+from duly.integrations.carrying import Carrying
+from duly.integrations.django.compat import Task
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+EXECUTION = "_periodic_tasks_execution_id"
+"""The argument that names an execution, as users of django-periodic-tasks know it."""
+_PLAIN = "_duly_exactly_once"
+
+
+def exactly_once(function: F) -> F:
+    """Let each scheduled execution of a task begin at most once; it goes below `@task()`.
+
+    Called or enqueued by hand, without an execution, the function simply runs.
+    """
+    if isinstance(function, Task):
+        raise BadOption("@exactly_once goes below @task(), next to the function")
+
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's own
+            execution = kwargs.pop(EXECUTION, None)
+            if execution is None:
+                return await function(*args, **kwargs)
+            return await sync_to_async(_carry, thread_sensitive=False)(call, execution)
+
+    else:
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's own
+            execution = kwargs.pop(EXECUTION, None)
+            if execution is None:
+                return function(*args, **kwargs)
+            return _carry(call, execution)
+
+    setattr(call, _PLAIN, function)
+    return call  # type: ignore[return-value]
+
+
+def plain(function: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Return the function below `@exactly_once`, None if that is not there."""
+    found: Callable[..., Any] | None = getattr(function, _PLAIN, None)
+    return found
+
+
+class DjangoCarrier:
+    """Hands runs to the other backends of a project."""
+
+    def __init__(self) -> None:
+        self._app: Duly | None = None
+        self._tasks: dict[str, Task] = {}
+
+    def attach(self, app: Duly) -> None:
+        """Get to know the application whose tasks name this carrier."""
+        self._app = app
+
+    def carries(self, task: Task) -> None:
+        """Remember which task a name stands for."""
+        self._tasks[task.module_path] = task
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Enqueue the tasks on their own backends, each with the name of its execution."""
+        try:
+            for message in messages:
+                task = self._tasks[message.task].using(queue_name=message.queue)
+                task.enqueue(**{EXECUTION: f"{message.run_id}:{message.claim_number}"})
+        finally:
+            close_old_connections()
+
+    def run(self, task: str, execution: str) -> Any:  # noqa: ANN401 - what the task returns
+        """Run one attempt to its end, if it is still to be had; return what came of it."""
+        run_id, _, claim_number = execution.partition(":")
+        assert self._app is not None  # noqa: S101 - it was attached when the task was defined
+        if not self._is_to_be_had(run_id, int(claim_number)):
+            return None
+        carrying = Carrying()
+        carrying.attach(self._app)
+        try:
+            if not carrying.run(run_id, int(claim_number), task):
+                return None
+        finally:
+            carrying.stop()
+        run = self._app.runs.get(run_id)
+        if run.state is State.FAILED:
+            raise RunFailed(run.id, run.cause, run.record.error)
+        return run.result() if run.state is State.SUCCEEDED else None
+
+    def _is_to_be_had(self, run_id: str, claim_number: int) -> bool:
+        """Say whether it is worth trying: a look is cheaper than a worker, and most are doubled."""
+        assert self._app is not None  # noqa: S101 - as above
+        try:
+            record = self._app.runs.get(run_id).record
+        except RunNotFound:
+            return False
+        return record.state == State.QUEUED and record.claim_number == claim_number
+
+
+def _carry(function: Callable[..., Any], execution: str) -> Any:  # noqa: ANN401 - as above
+    path = f"{function.__module__}.{function.__qualname__}"
+    return CARRIER.run(path, execution)
+
+
+CARRIER = DjangoCarrier()

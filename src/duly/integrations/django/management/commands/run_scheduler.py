@@ -1,0 +1,28 @@
+"""`manage.py run_scheduler`: fires scheduled tasks that backends other than duly's carry."""
+
+import os
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandParser
+
+from duly.cli import commands
+
+_APP = "duly.integrations.django.worker:scheduler_app"
+
+
+class Command(BaseCommand):
+    """Runs until it is stopped; any number of them may run at once."""
+
+    help = "Fire scheduled tasks, once for each due instant however many schedulers run."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take what users of django-periodic-tasks know."""
+        parser.add_argument(
+            "--interval", type=int, help="Not needed: schedules are fired when they are due."
+        )
+
+    def handle(self, *_args: Any, **_options: Any) -> None:  # noqa: ANN401 - Django's
+        """Run a worker that has nothing to do but to fire and to hand over."""
+        os.environ.setdefault("DJANGO_SETTINGS_MODULE", settings.SETTINGS_MODULE)
+        commands.main(["worker", _APP], prog_name="manage.py run_scheduler")

@@ -1,0 +1,26 @@
+"""A backend that is not duly's: it keeps what is enqueued until a test delivers it."""
+
+from typing import Any
+
+from duly.integrations.django.compat import BaseTaskBackend, Task, TaskResult
+from duly.integrations.django.results import new_result
+
+Delivery = tuple[Task, list[Any], dict[str, Any]]
+waiting: list[Delivery] = []
+
+
+class OtherBackend(BaseTaskBackend):
+    """Delivers as often as it is asked to."""
+
+    supports_async_task = True
+
+    def enqueue(self, task: Task, args: list[Any], kwargs: dict[str, Any]) -> TaskResult:
+        self.validate_task(task)
+        waiting.append((task, list(args), dict(kwargs)))
+        return new_result(task, f"other-{len(waiting)}", args, kwargs, self.alias)
+
+
+def deliver(delivery: Delivery) -> Any:
+    """Call the task, as a worker of this backend would."""
+    task, args, kwargs = delivery
+    return task.call(*args, **kwargs)

@@ -1,0 +1,109 @@
+"""`@exactly_once`: executions of scheduled tasks that begin once, whichever backend brings them."""
+
+import threading
+from contextlib import closing
+
+import pytest
+
+from duly import BadOption
+from duly.errors import RunFailed
+from duly.integrations.django import exactly_once, scheduled_task
+from duly.integrations.django.scheduled import scheduler_app
+from tests.integrations.django import other, tasks
+from tests.integrations.django.api import task
+from tests.servers.processes import wait_until
+
+SOON = 20.0
+calls: list[object] = []
+
+
+@task(backend="other")
+@exactly_once
+def bill(customer: int) -> str:
+    calls.append(customer)
+    if customer < 0:
+        raise ValueError("no such customer")
+    return f"billed {customer}"
+
+
+@task(backend="other")
+@exactly_once
+async def bill_on_a_loop(customer: int) -> str:
+    calls.append(customer)
+    return f"billed {customer}"
+
+
+@task(backend="other")
+def remind(customer: int) -> None:
+    calls.append(customer)
+
+
+@pytest.fixture
+def scheduler(project):
+    calls.clear()
+    other.waiting.clear()
+    app = scheduler_app()
+    before, app.schedules._defined = app.schedules._defined, {}
+    with closing(app):
+        yield app
+    app.schedules._defined = before
+    app.runs_tasks = False
+
+
+def fired(app, chosen, customer) -> other.Delivery:
+    """Have a schedule fire once, and return what the other backend was given."""
+    scheduled_task(cron="0 0 1 1 *", name="yearly", args=[customer])(chosen)
+    with app.worker():
+        app.schedules.run_now("yearly")
+        wait_until(lambda: bool(other.waiting), seconds=SOON, what="it is handed over")
+    return other.waiting[0]
+
+
+@pytest.mark.parametrize("chosen", [bill, bill_on_a_loop], ids=["def", "async def"])
+def test_an_execution_that_is_delivered_twice_happens_once(scheduler, chosen):
+    delivery = fired(scheduler, chosen, 42)
+    assert other.deliver(delivery) == "billed 42"
+    assert other.deliver(delivery) is None
+    assert calls == [42]
+    (run,) = scheduler.runs.list()
+    assert run.state == "succeeded"
+
+
+def test_of_two_deliveries_at_once_one_runs(scheduler):
+    delivery = fired(scheduler, bill, 42)
+    threads = [threading.Thread(target=other.deliver, args=(delivery,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SOON)
+    assert calls == [42]
+
+
+def test_what_failed_is_told_and_a_delivery_does_not_repeat_it(scheduler):
+    delivery = fired(scheduler, bill, -1)
+    with pytest.raises(RunFailed, match="no such customer"):
+        other.deliver(delivery)
+    assert other.deliver(delivery) is None
+    assert calls == [-1]
+    (run,) = scheduler.dead.list()
+    scheduler.dead.retry(run.id, actor="ada")
+    assert run.refresh().state == "queued"
+
+
+def test_without_an_execution_the_function_simply_runs(scheduler):
+    assert bill.call(1) == "billed 1"
+    bill.enqueue(2)
+    assert other.deliver(other.waiting[0]) == "billed 2"
+    assert calls == [1, 2]
+    assert scheduler.runs.list() == []
+
+
+def test_a_task_without_it_is_handed_over_at_least_once(scheduler):
+    delivery = fired(scheduler, remind, 42)
+    assert delivery[1:] == ([42], {})
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_the_wrong_order_of_decorators_is_an_error_at_import(scheduler):
+    with pytest.raises(BadOption, match="below @task"):
+        exactly_once(tasks.add)
