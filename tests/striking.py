@@ -11,7 +11,8 @@ from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
-_throw = ctypes.pythonapi.PyThreadState_SetAsyncExc
+# By its name, since what is declared of the attribute holds for all others in this process too.
+_throw = ctypes.pythonapi["PyThreadState_SetAsyncExc"]
 _throw.argtypes = (ctypes.c_ulong, ctypes.py_object)
 
 

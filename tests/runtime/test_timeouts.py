@@ -1,6 +1,7 @@
 """Timeouts end what can be ended, and a claim is released only when its body has ended."""
 
 import asyncio
+import ctypes
 import threading
 import time
 from pathlib import Path
@@ -95,6 +96,17 @@ def test_a_body_that_ends_just_at_its_timeout_disturbs_nobody(app):
             assert run.result() == number
         else:
             assert run.cause == "timed_out"
+
+
+def test_what_others_declare_of_the_interpreters_functions_harms_no_body(app, monkeypatch):
+    # All who use `ctypes.pythonapi` share its attributes, and so what is declared of their types.
+    shared = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    monkeypatch.setattr(shared, "argtypes", (ctypes.c_ulong, ctypes.py_object))
+    run = app.task(lambda: 42, name="answer").enqueue()
+
+    app.worker().drain(timeout=5)
+
+    assert run.result(timeout=1) == 42
 
 
 def test_a_timeout_uses_a_retry(app):

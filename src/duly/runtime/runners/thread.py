@@ -152,5 +152,10 @@ class _Body:
         cover()
 
 
+# By its name, it is an object of our own: the attribute of that name is everybody's, and types that
+# others declare of it would make an exception of None.
+_set_async_exc = ctypes.pythonapi["PyThreadState_SetAsyncExc"]
+
+
 def _strike(thread: int, error: Any) -> None:  # noqa: ANN401 - an exception class, or nothing
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), error)
+    _set_async_exc(ctypes.c_ulong(thread), error)
