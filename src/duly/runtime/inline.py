@@ -11,21 +11,21 @@ from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from typing import Any
 
-from duly.clock import jitter, monotonic, new_id
+from duly.clock import monotonic, new_id
 from duly.context import RunContext, enter
-from duly.core.outcome import OUTCOME_NAMES, Outcome
+from duly.core.outcome import Outcome
 from duly.core.record import Claim
 from duly.core.states import OWN_LANES
-from duly.core.verdict import Standing, decide, describe
-from duly.events import AttemptEnded, Bus
+from duly.events import Bus, ClaimWasLost
 from duly.limits import LEASE_SECONDS, TICK_BATCH
 from duly.registry import Definition, Registry
-from duly.runtime.attempt import await_body, call_body
+from duly.runtime.attempt import await_body, call_body, turned_away
 from duly.runtime.hand import Held
 from duly.runtime.journal import Journal
 from duly.runtime.recovery import judge_unknown
-from duly.runtime.report import seen_from_outside
-from duly.store.ops import ClaimRuns, Recover, RegisterWorker, Settle, Tick, Want
+from duly.runtime.report import Ended, seen_from_outside
+from duly.runtime.settler import ended_event, settle_op, wake_parents_op
+from duly.store.ops import ClaimRuns, Recover, RegisterWorker, Settled, Tick, Want
 from duly.store.protocol import Store
 
 Await = Callable[[Callable[..., Coroutine[Any, Any, Outcome]]], Callable[..., Outcome]]
@@ -94,24 +94,29 @@ class InlineWorker:
     def _run(self, claim: Claim) -> None:
         definition = self._registry.get(claim.task)
         began = monotonic()
-        outcome = copy_context().run(self._outcome, definition, claim)
-        outcome = seen_from_outside(Held(claim, definition, began), outcome)
-        standing = Standing(claim.attempt, claim.retries_used, claim.crashes, claim.lane)
-        op = Settle(
-            claim.run_id,
-            claim.claim_number,
-            OUTCOME_NAMES[type(outcome)],
-            decide(standing, outcome, definition.policy, jitter=jitter()),
-            int((monotonic() - began) * 1e6),
-            describe(outcome),
-            claim.keyed,
-        )
-        self._store.apply([*self._journal.flush_run(claim.run_id), op])
-        error = None if op.error is None else str(op.error)
-        self._bus.emit(AttemptEnded(claim, op.outcome, op.verdict, op.elapsed, error))
+        outcome = turned_away(definition, claim)
+        if outcome is None:
+            outcome = copy_context().run(self._outcome, definition, claim)
+        held = Held(claim, definition, began)
+        self._settle(Ended(held, seen_from_outside(held, outcome), monotonic() - began))
 
     def _outcome(self, definition: Definition, claim: Claim) -> Outcome:
         enter(RunContext(claim, self._journal, None))
         if definition.executor == "loop":
             return self._await(await_body)(definition, claim.arguments)
         return call_body(definition, claim.arguments)
+
+    def _settle(self, item: Ended) -> None:
+        claim = item.held.claim
+        op = settle_op(item)
+        *_, answer = self._store.apply([*self._journal.flush_run(claim.run_id), op])
+        if answer is Settled.CANCEL_REQUESTED:
+            op = settle_op(item, cancelled=True)
+            (answer,) = self._store.apply([op])
+        if answer is Settled.CLAIM_LOST:
+            self._bus.emit(ClaimWasLost(claim.run_id, claim.claim_number))
+            return
+        waking = wake_parents_op([claim.tags])
+        if waking is not None:
+            self._store.apply([waking])
+        self._bus.emit(ended_event(claim, op))

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 from duly.core.outcome import Outcome, Returned, Stopped
 from duly.core.record import Claim
 from duly.errors import OUTAGES, BadOption
-from duly.events import AttemptEnded, Bus, ClaimWasLost
+from duly.events import Bus, ClaimWasLost
 from duly.runtime.attempt import outcome_of
 from duly.runtime.hand import Hand, Held
-from duly.runtime.settler import Settler
+from duly.runtime.report import Ended
+from duly.runtime.settler import Settler, ended_event, settle_op
 from duly.store.ops import Settled
 from duly.store.protocol import Section, Store
 from duly.store.step_ops import EndStep
@@ -97,7 +98,7 @@ class Sections:
         if not self._may_write():
             section.rollback()
             return Stopped("its lease was over before its transaction could commit")
-        op = self._settler.op(held, outcome, seconds)
+        op = settle_op(Ended(held, outcome, seconds))
         try:
             answer = section.settle_and_commit(op)
         except OUTAGES:
@@ -108,7 +109,7 @@ class Sections:
         claim = held.claim
         if answer is Settled.DONE:
             self._settler.wake_parents([claim.tags])
-            self._bus.emit(AttemptEnded(claim, op.outcome, op.verdict, op.elapsed, None))
+            self._bus.emit(ended_event(claim, op))
         else:
             self._bus.emit(ClaimWasLost(claim.run_id, claim.claim_number))
         return None

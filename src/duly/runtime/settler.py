@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from duly.clock import jitter, monotonic
-from duly.core.outcome import OUTCOME_NAMES, ErrorText, Outcome, Returned
+from duly.core.outcome import OUTCOME_NAMES, ErrorText, Returned
 from duly.core.record import Claim, from_fields
 from duly.core.states import PARENT_TAG, State
 from duly.core.verdict import Finish, Standing, decide, describe
@@ -114,7 +114,7 @@ class Settler:
 
     def settle(self, batch: list[Ended]) -> None:
         """Record the batch; claims that were lost are dropped with an event."""
-        ops = [self._op(item) for item in batch]
+        ops = [settle_op(item) for item in batch]
         while batch:
             answers = self._apply(batch, ops)
             if answers is None:
@@ -124,7 +124,7 @@ class Settler:
                 self._hand.release([item.held for item in batch])
                 return
             batch = self._conclude(batch, ops, answers)
-            ops = [self._op(item, cancelled=True) for item in batch]
+            ops = [settle_op(item, cancelled=True) for item in batch]
 
     def settle_here(self, batch: list[Ended]) -> None:
         """Record the batch in the calling thread, which has nothing else to do just now.
@@ -135,7 +135,7 @@ class Settler:
         self._is_settling_here = True
         try:
             if self._may_write() and self._journal.is_quiet():
-                ops = [self._op(item) for item in batch]
+                ops = [settle_op(item) for item in batch]
                 batch = self._conclude(batch, ops, self._write(ops))
         except OUTAGES:
             pass  # The settler's own thread tries again, with pauses, and tells of it.
@@ -146,33 +146,6 @@ class Settler:
                 self._queue.put(batch)
             self._is_settling_here = False
             self.rests()
-
-    def op(self, held: Held, outcome: Outcome, seconds: float) -> Settle:
-        """Build the op that records one end; used by transactional attempts too."""
-        return self._op(Ended(held, outcome, seconds))
-
-    def _op(self, item: Ended, *, cancelled: bool = False) -> Settle:
-        held, outcome, seconds = item
-        claim = held.claim
-        elapsed = int(seconds * 1e6)
-        if type(outcome) is Returned:
-            result = outcome.result
-            verdict: Any = _DONE if result is None else Finish(State.SUCCEEDED, None, result)
-            return _settle(
-                (claim.run_id, claim.claim_number, "returned", verdict, elapsed, None, claim.keyed)
-            )
-        cancelled = cancelled or held.cancel == "requested"
-        standing = Standing(claim.attempt, claim.retries_used, claim.crashes, claim.lane, cancelled)
-        verdict = decide(standing, outcome, held.definition.policy, jitter=jitter())
-        return Settle(
-            claim.run_id,
-            claim.claim_number,
-            OUTCOME_NAMES[type(outcome)],
-            verdict,
-            elapsed,
-            describe(outcome),
-            claim.keyed,
-        )
 
     def _may_write(self) -> bool:
         return not self._gone() and monotonic() < self._slots.deadline
@@ -251,10 +224,9 @@ class Settler:
 
         Should this be lost, a look at all that wait makes up for it.
         """
-        found = [json.loads(text) for text in tags if text is not None and PARENT_TAG in text]
-        parents = {str(each[PARENT_TAG]) for each in found if PARENT_TAG in each}
-        if parents:
-            self._store.submit([WakeRuns(tuple(parents))], lambda _answers: None)
+        op = wake_parents_op(tags)
+        if op is not None:
+            self._store.submit([op], lambda _answers: None)
 
     def _tell(self, claim: Claim, op: Settle, answer: Settled) -> None:
         if answer is Settled.CLAIM_LOST:
@@ -262,8 +234,45 @@ class Settler:
             return
         if not isinstance(op.verdict, Finish):
             self.requeued(op.verdict.after)
-        error = None if op.error is None else str(op.error)
-        self._bus.emit(AttemptEnded(claim, op.outcome, op.verdict, op.elapsed, error))
+        self._bus.emit(ended_event(claim, op))
+
+
+def settle_op(item: Ended, *, cancelled: bool = False) -> Settle:
+    """Decide what follows from one end; `cancelled` once the store has said that this was asked."""
+    held, outcome, seconds = item
+    claim = held.claim
+    elapsed = int(seconds * 1e6)
+    if type(outcome) is Returned:
+        result = outcome.result
+        verdict: Any = _DONE if result is None else Finish(State.SUCCEEDED, None, result)
+        return _settle(
+            (claim.run_id, claim.claim_number, "returned", verdict, elapsed, None, claim.keyed)
+        )
+    cancelled = cancelled or held.cancel == "requested"
+    standing = Standing(claim.attempt, claim.retries_used, claim.crashes, claim.lane, cancelled)
+    verdict = decide(standing, outcome, held.definition.policy, jitter=jitter())
+    return Settle(
+        claim.run_id,
+        claim.claim_number,
+        OUTCOME_NAMES[type(outcome)],
+        verdict,
+        elapsed,
+        describe(outcome),
+        claim.keyed,
+    )
+
+
+def ended_event(claim: Claim, op: Settle) -> AttemptEnded:
+    """Return what is told of an end that is recorded."""
+    error = None if op.error is None else str(op.error)
+    return AttemptEnded(claim, op.outcome, op.verdict, op.elapsed, error)
+
+
+def wake_parents_op(tags: Iterable[str | None]) -> WakeRuns | None:
+    """Return what wakes those who wait for runs that have ended, whose tags these are."""
+    found = [json.loads(text) for text in tags if text is not None and PARENT_TAG in text]
+    parents = {str(each[PARENT_TAG]) for each in found if PARENT_TAG in each}
+    return WakeRuns(tuple(parents)) if parents else None
 
 
 _settle = from_fields(Settle)
