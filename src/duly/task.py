@@ -12,6 +12,7 @@ from typing import Any, Generic, Never, ParamSpec, TypeVar
 from duly.callers import Connection, aconverse, converse
 from duly.clock import new_id
 from duly.context import joined
+from duly.core.instants import microseconds_of
 from duly.core.key import check_key, check_name, check_tags
 from duly.core.record import from_fields
 from duly.errors import BadOption, KeyConflict
@@ -308,9 +309,6 @@ def microseconds(what: str, value: float | timedelta) -> int:
     return int(seconds * 1_000_000)
 
 
-_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
-
-
 def instant(what: str, value: datetime) -> int:
     """Return an aware datetime in microseconds, or say why it cannot be one."""
     if not isinstance(value, datetime):
@@ -322,7 +320,7 @@ def instant(what: str, value: datetime) -> int:
             f"use an aware datetime, e.g. datetime.now(timezone.utc) + timedelta(hours=1)"
         )
         raise BadOption(message)
-    return (value - _EPOCH) // timedelta(microseconds=1)
+    return microseconds_of(value)
 
 
 def check_priority(value: int) -> int:

@@ -2,14 +2,13 @@
 
 import json
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 from duly.core.cron import Cron
+from duly.core.instants import moment
 from duly.core.record import FiringRecord, ScheduleRecord
 from duly.core.schedule import read_rules, read_trigger
 from duly.errors import BadSchedule
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +54,6 @@ class FiredAt:
     instants: int = 1
     """More than one for a long row of them that were skipped for one reason."""
     last_instant: datetime | None = None
-
-
-def moment(micros: int) -> datetime:
-    """Return an instant as a datetime."""
-    return _EPOCH + timedelta(microseconds=micros)
 
 
 def shown(schedule: ScheduleRecord, tasks: frozenset[str]) -> Schedule:

@@ -7,8 +7,9 @@ from itertools import islice, takewhile
 from typing import Any, TypedDict, Unpack
 
 from duly.actor import acting
-from duly.api.schedule_views import FiredAt, Schedule, fired, moment, shown
+from duly.api.schedule_views import FiredAt, Schedule, fired, shown
 from duly.core.cron import Cron
+from duly.core.instants import moment
 from duly.core.key import check_name
 from duly.core.record import ScheduleRecord
 from duly.core.retry import Retry

@@ -22,7 +22,8 @@ from duly.cli.output import (
 )
 from duly.cli.runs import show_args
 from duly.cli.session import Session, pass_session, shared_options
-from duly.cli.times import EPOCH, iso, relative
+from duly.cli.times import iso, relative
+from duly.core.instants import microseconds_of
 
 _COLUMNS = (
     Column("SCHEDULE"),
@@ -265,6 +266,4 @@ def _instant(at: datetime) -> str:
 
 
 def _micros(at: datetime | None) -> int | None:
-    if at is None:
-        return None
-    return int((at - EPOCH).total_seconds()) * 1_000_000 + at.microsecond
+    return None if at is None else microseconds_of(at)

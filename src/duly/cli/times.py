@@ -1,9 +1,6 @@
 """Instants of the store, for machines (ISO 8601, UTC) and for people ("3 s ago")."""
 
-from datetime import UTC, datetime, timedelta
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST = datetime.max.replace(tzinfo=UTC)
+from duly.core.instants import moment
 
 _STEPS = ((60, 1, "s"), (3_600, 60, "min"), (86_400, 3_600, "h"))
 
@@ -12,11 +9,7 @@ def iso(microseconds: int | None) -> str | None:
     """Return `2030-01-31T08:00:00.000000Z`."""
     if microseconds is None:
         return None
-    try:
-        found = EPOCH + timedelta(microseconds=microseconds)
-    except OverflowError:
-        found = _LAST
-    return found.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    return moment(microseconds).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def relative(microseconds: int | None, now: int) -> str:

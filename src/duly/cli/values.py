@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import click
 
-from duly.cli.times import EPOCH
+from duly.core.instants import moment
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)", re.ASCII)
@@ -87,7 +87,7 @@ def instant_since(clock: Clock, given: datetime | timedelta | None) -> datetime 
     """Return the instant that `--since` names; "1h" counts back on the clock of the store."""
     if not isinstance(given, timedelta):
         return given
-    now = EPOCH + timedelta(microseconds=clock.now())
+    now = moment(clock.now())
     try:
         return now - given
     except OverflowError:

@@ -16,9 +16,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from duly.apart import apart
-from duly.api.schedule_views import moment
 from duly.app import Duly
 from duly.clock import MICROSECONDS, new_id
+from duly.core.instants import moment
 from duly.core.states import FINAL, State
 from duly.errors import LockBusy
 from duly.limits import TICK_BATCH

@@ -1,18 +1,18 @@
 """A run as Django sees it: a `TaskResult`."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
 from django.utils import timezone
 
+from duly.core.instants import moment
 from duly.core.record import AttemptRecord, RunRecord
 from duly.core.states import State
 from duly.integrations.django.compat import Task, TaskError, TaskResult, TaskResultStatus
 from duly.registry import Definition
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STATUS = {
     State.QUEUED: TaskResultStatus.READY,
     State.RUNNING: TaskResultStatus.RUNNING,
@@ -108,5 +108,5 @@ def _class_path(error: str) -> str:
 
 
 def _moment(microseconds: int) -> datetime:
-    found = _EPOCH + timedelta(microseconds=microseconds)
+    found = moment(microseconds)
     return found if settings.USE_TZ else timezone.make_naive(found)

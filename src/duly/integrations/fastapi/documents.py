@@ -2,18 +2,17 @@
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from duly.api.schedule_views import FiredAt, Schedule
+from duly.core.instants import moment
 from duly.core.record import AttemptRecord, LogLine, RunRecord, StepRecord
 from duly.limits import REASON_CHARACTERS
 from duly.registry import Registry
 from duly.run import Run
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Arguments(BaseModel):
@@ -208,22 +207,15 @@ def _step(record: StepRecord) -> Step:
 
 
 def _log(line: LogLine) -> Log:
-    return Log(at=_moment(line.at), level=line.level, message=line.message)
+    return Log(at=moment(line.at), level=line.level, message=line.message)
 
 
 def _instants(fields: dict[str, Any]) -> dict[str, datetime]:
     return {
-        name: _moment(value)
+        name: moment(value)
         for name, value in fields.items()
         if name.endswith("_at") and value is not None
     }
-
-
-def _moment(microseconds: int) -> datetime:
-    try:
-        return _EPOCH + timedelta(microseconds=microseconds)
-    except OverflowError:
-        return datetime.max.replace(tzinfo=UTC)
 
 
 def _call(text: str) -> Arguments | None:

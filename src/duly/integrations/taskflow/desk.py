@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from duly.api.runs import Filter
-from duly.api.schedule_views import moment
 from duly.clock import MICROSECONDS
+from duly.core.instants import moment
 from duly.core.states import DEAD
 from duly.errors import BadOption, DulyError, RunNotFinal, RunNotFound
 from duly.integrations.taskflow.context import func_name as name_shown

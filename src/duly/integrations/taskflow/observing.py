@@ -11,9 +11,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from duly.api.schedule_views import moment
 from duly.app import Duly
 from duly.clock import SystemClock
+from duly.core.instants import moment
 from duly.core.record import Claim
 from duly.core.verdict import Finish
 from duly.errors import StoreError

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from duly.api.schedule_views import moment
 from duly.app import Duly
+from duly.core.instants import moment
 from duly.core.key import check_key
 from duly.core.record import RunRecord
 from duly.core.states import RESERVED_TAGS

@@ -7,9 +7,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from duly.api.schedule_views import moment
 from duly.app import Duly
 from duly.core.display import display
+from duly.core.instants import moment
 from duly.core.record import LogLine, RunRecord
 from duly.core.states import RESERVED_TAGS
 from duly.errors import RunNotFound
