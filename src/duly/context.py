@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from duly.core.record import Claim, StepRecord
-from duly.core.states import RESERVED_TAGS
+from duly.core.states import plain_tags
 from duly.errors import BadOption, CancelRequested, NoCurrentRun
 from duly.store.protocol import Store
 from duly.store.step_ops import EndStep
@@ -91,8 +91,7 @@ class RunContext:
     @property
     def tags(self) -> dict[str, str]:
         """The tags the run was enqueued with."""
-        found: dict[str, str] = json.loads(self._claim.tags) if self._claim.tags else {}
-        return {name: value for name, value in found.items() if not name.startswith(RESERVED_TAGS)}
+        return plain_tags(json.loads(self._claim.tags)) if self._claim.tags else {}
 
     @property
     def log(self) -> "RunLogger":

@@ -107,3 +107,8 @@ RESERVED_TAGS = "duly."
 """So begin the names of tags that duly puts on runs; callers cannot, and bodies do not see them."""
 PARENT_TAG = f"{RESERVED_TAGS}parent"
 """The tag of a child run that names the run which waits for it."""
+
+
+def plain_tags(tags: dict[str, str]) -> dict[str, str]:
+    """Return the tags without those that are duly's own."""
+    return {name: value for name, value in tags.items() if not name.startswith(RESERVED_TAGS)}

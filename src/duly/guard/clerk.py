@@ -26,8 +26,8 @@ _LINGER_SECONDS = 5.0
 _LOOK_SECONDS = 0.001
 
 
-class Runs(Protocol):
-    """What a clerk takes in hand."""
+class Doable(Protocol):
+    """What a clerk takes in hand: an errand, or the tie of a claim that is gone."""
 
     def run(self) -> None: ...
 
@@ -68,6 +68,8 @@ class Errand:
 
     def linger(self, seconds: float) -> None:
         """Wait for its end, but not for ever."""
+        # Looks instead of taking the lock for a time: whoever is struck between taking it and
+        # giving it back would leave the others waiting.
         until = monotonic() + seconds
         while not self.has_ended and monotonic() < until:
             time.sleep(_LOOK_SECONDS)
@@ -91,7 +93,7 @@ class Clerk:
 
     def begin_anew(self) -> None:
         """Forget all threads, as a forked child does, which has none of them."""
-        self.inbox: SimpleQueue[Runs | None] = SimpleQueue()
+        self.inbox: SimpleQueue[Doable | None] = SimpleQueue()
         self._mutex = threading.Lock()
         self._threads = 0
         self._idle = 0
@@ -111,7 +113,7 @@ class Clerk:
             raise
         return result
 
-    def give(self, errand: Runs) -> None:
+    def give(self, errand: Doable) -> None:
         """Have an errand done."""
         if not self.attend():
             errand.run()

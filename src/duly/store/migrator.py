@@ -18,6 +18,11 @@ def migrations(package: str) -> list[Migration]:
     return [Migration(int(item.name[:4]), item.name[:-4], item.read_text()) for item in files]
 
 
+def record_of(step: Migration) -> dict[str, int | str]:
+    """Return what the table of versions is told of a migration that has run."""
+    return {"version": step.version, "oldest_code": OLDEST_CODE, "name": step.name}
+
+
 def newest(package: str) -> int:
     """Return the schema version this code needs."""
     return migrations(package)[-1].version

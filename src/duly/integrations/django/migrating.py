@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from duly.store.migrator import migrations
+from duly.store.migrator import migrations, record_of
 
 
 def forwards(version: int) -> Callable[[Any, Any], None]:
@@ -40,4 +40,4 @@ def _migrate(cursor: Any, version: int, package: str, migrating: Any) -> None:  
     (step,) = [step for step in migrations(package) if step.version == version]
     for statement in migrating.statements(step):
         cursor.execute(statement)
-    cursor.execute(migrating.RAN, migrating.parameters(step))
+    cursor.execute(migrating.RAN, record_of(step))

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from duly.context import current
-from duly.core.states import RESERVED_TAGS
 from duly.errors import NoCurrentRun
 
 _LEVELS = {
@@ -65,8 +64,3 @@ def func_name(task: str) -> str:
     """Return the function's own name of `module:qualname`, or the explicit name."""
     module, colon, name = task.rpartition(":")
     return name.rpartition(".")[2] if colon and module else task
-
-
-def plain_tags(tags: dict[str, str]) -> dict[str, str]:
-    """Return the tags without those that are duly's own."""
-    return {name: value for name, value in tags.items() if not name.startswith(RESERVED_TAGS)}

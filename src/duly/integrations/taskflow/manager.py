@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from os import PathLike
 from typing import Any, Literal, TypeVar
@@ -10,10 +10,9 @@ from weakref import WeakSet
 
 from fastapi import BackgroundTasks, FastAPI
 
-from duly.actor import acting
 from duly.app import Duly
 from duly.errors import BadOption
-from duly.integrations.starlette import Serving, announced, serve
+from duly.integrations.starlette import Lifespan, Serving, announced, serve
 from duly.integrations.taskflow.accepting import ManagerNotStarted, Wish, accepted
 from duly.integrations.taskflow.admission import ACCEPTER_TAG, Accepter
 from duly.integrations.taskflow.backends import SnapshotBackend, address
@@ -104,7 +103,7 @@ class TaskManager:
             queue_named=self._queues.resolve,
         )
         self._periodic = Periodic(self.duly)
-        self._once = OneTime(self.duly, lambda: acting(None))
+        self._once = OneTime(self.duly)
         self.store = TaskStore(self.duly, self._periodic.names)
 
     # -- defining --
@@ -266,7 +265,7 @@ class TaskManager:
     @asynccontextmanager
     async def _lifespan(
         self,
-        inner: Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any] | None]],
+        inner: Lifespan,
         api: Any,  # noqa: ANN401 - the application
     ) -> AsyncIterator[Mapping[str, Any]]:
         async with inner(api) as state:

@@ -15,6 +15,7 @@ from duly.app import Duly
 from duly.clock import SystemClock
 from duly.core.instants import moment
 from duly.core.record import Claim
+from duly.core.states import plain_tags
 from duly.core.verdict import Finish
 from duly.errors import StoreError
 from duly.events import AttemptEnded, Event
@@ -23,7 +24,6 @@ from duly.integrations.taskflow.context import (
     func_name,
     get_task_context,
     hearing,
-    plain_tags,
 )
 from duly.integrations.taskflow.loggers import LifecycleEvent, LogEvent, TaskObserver
 from duly.integrations.taskflow.records import STATUSES, TaskStatus

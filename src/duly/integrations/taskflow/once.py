@@ -1,20 +1,21 @@
 """Tasks that run once, at a time that was found out while the program ran."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from duly.actor import acting
 from duly.app import Duly
 from duly.core.instants import moment
 from duly.core.key import check_key
 from duly.core.record import RunRecord
-from duly.core.states import RESERVED_TAGS
+from duly.core.states import RESERVED_TAGS, plain_tags
 from duly.errors import PayloadError
 from duly.integrations.taskflow.accepting import Wish, accepted
 from duly.integrations.taskflow.admission import RUN_KEY_TAG
-from duly.integrations.taskflow.context import func_name, plain_tags
+from duly.integrations.taskflow.context import func_name
 from duly.limits import PAGE, TAG_CHARACTERS
 from duly.store.ops import Cancel, ResetKey
 from duly.store.protocol import RunFilter
@@ -58,9 +59,8 @@ class ScheduledOnce:
 class OneTime:
     """The one-time tasks of a manager, by run key; of several with one key the newest counts."""
 
-    def __init__(self, duly: Duly, actor: Callable[[], str]) -> None:
+    def __init__(self, duly: Duly) -> None:
         self._duly = duly
-        self._actor = actor
 
     def schedule(
         self,
@@ -79,7 +79,7 @@ class OneTime:
         key = wish.idempotency_key
         if key is not None and any(run.key == key for run in before):
             # Otherwise the key would lead to the very run that is to be replaced.
-            self._duly.store.apply([ResetKey(task.name, key, self._actor())])
+            self._duly.store.apply([ResetKey(task.name, key, acting(None))])
         bound = task.using(at=at, key=key, tags=wish.tags, priority=wish.priority, queue=wish.queue)
         reserved = {RUN_KEY_TAG: run_key, _ONCE_TAG: "1"}
         new = accepted(self._duly, bound, args, kwargs, reserved=reserved)
@@ -107,7 +107,7 @@ class OneTime:
             which = which._replace(before=page[-1].id)
 
     def _cancel(self, runs: list[RunRecord], reason: str) -> bool:
-        ops = [Cancel(run.id, self._actor(), reason) for run in runs]
+        ops = [Cancel(run.id, acting(None), reason) for run in runs]
         answers = self._duly.store.apply(ops) if ops else []
         return any(answer in {"cancelled", "requested"} for answer in answers)
 

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from duly.api.schedules import trigger_of
 from duly.app import Duly
+from duly.clock import MICROSECONDS
 from duly.core.schedule import Every, Trigger
 from duly.errors import BadOption
 from duly.store.ops import Key
@@ -40,13 +41,13 @@ class Periodic:
         self._duly.schedules.define(task.name, task, trigger, overlap="allow")
         self.names.add(task.name)
         if run_on_startup:
-            is_interval = isinstance(trigger, Every)
-            seconds = trigger.interval / 1e6 if is_interval else _CRON_SECONDS  # type: ignore[union-attr]
+            seconds = _CRON_SECONDS
+            if isinstance(trigger, Every):
+                seconds = trigger.interval / MICROSECONDS
             self._on_startup.append(_OnStartup(task, seconds))
 
     def run_on_startup(self) -> None:
         """Run what is to run at the start, once for all processes that start together."""
         for task, apart in self._on_startup:
-            op = task.using(key=_STARTUP_KEY).call().op
-            key = op.key or Key(_STARTUP_KEY, "", None, active_only=False)
-            accept(self._duly, [Call[Any](op._replace(key=key._replace(ttl=int(apart * 1e6))))])
+            key = Key(_STARTUP_KEY, "", int(apart * MICROSECONDS), active_only=False)
+            accept(self._duly, [Call[Any](task.call().op._replace(key=key))])

@@ -11,10 +11,10 @@ from duly.app import Duly
 from duly.core.display import display
 from duly.core.instants import moment
 from duly.core.record import LogLine, RunRecord
-from duly.core.states import RESERVED_TAGS
+from duly.core.states import RESERVED_TAGS, plain_tags
 from duly.errors import RunNotFound
 from duly.integrations.taskflow.admission import RUN_KEY_TAG
-from duly.integrations.taskflow.context import func_name, plain_tags
+from duly.integrations.taskflow.context import func_name
 from duly.limits import PAGE
 
 MANUAL_TAG = f"{RESERVED_TAGS}manual"

@@ -1,6 +1,5 @@
 """The statements that bring a database's tables to a version."""
 
-from duly.store.migrator import OLDEST_CODE
 from duly.store.schema import Migration
 
 LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('duly migrations', 1685417081))"
@@ -15,8 +14,3 @@ VERSION = "SELECT coalesce(max(version), 0), coalesce(max(oldest_code), 0) FROM 
 def statements(step: Migration) -> list[str]:
     """Return a migration's statements."""
     return [step.sql]
-
-
-def parameters(step: Migration) -> dict[str, int | str]:
-    """Return what `RAN` says of a migration."""
-    return {"version": step.version, "oldest_code": OLDEST_CODE, "name": step.name}

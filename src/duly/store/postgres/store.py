@@ -13,6 +13,7 @@ from duly.clock import Clock
 from duly.errors import StoreError
 from duly.shield import shielded
 from duly.store.committer import Done
+from duly.store.migrator import record_of
 from duly.store.ops import Accepted, Enqueue, Op
 from duly.store.postgres import enqueue, migrating, steps
 from duly.store.postgres.address import Address
@@ -155,12 +156,12 @@ class PostgresStore(PostgresInspector):
         with self._session() as session, session.transaction():
             session.execute(migrating.LOCK)
             session.execute(migrating.CREATE)
-            plans = plan(Schema(*session.execute(migrating.VERSION).fetchall()[0]))
-            for step in plans:
+            missing = plan(Schema(*session.execute(migrating.VERSION).fetchall()[0]))
+            for step in missing:
                 for statement in migrating.statements(step):
                     session.execute(statement, prepare=False)
-                session.execute(migrating.RAN, migrating.parameters(step))
-        return [step.name for step in plans]
+                session.execute(migrating.RAN, record_of(step))
+        return [step.name for step in missing]
 
     @contextmanager
     def _session(self) -> Iterator[Session]:

@@ -2,7 +2,6 @@
 
 import sqlite3
 
-from duly.store.migrator import OLDEST_CODE
 from duly.store.schema import Migration
 
 CREATE = """
@@ -26,8 +25,3 @@ def statements(step: Migration) -> list[str]:
             found.append(current)
             current = ""
     return found
-
-
-def parameters(step: Migration) -> dict[str, int | str]:
-    """Return what `RAN` says of a migration."""
-    return {"version": step.version, "oldest_code": OLDEST_CODE, "name": step.name}

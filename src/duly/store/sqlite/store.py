@@ -12,6 +12,7 @@ from duly.core.record import WorkerRecord
 from duly.errors import StoreError
 from duly.shield import shielded
 from duly.store.committer import Done
+from duly.store.migrator import record_of
 from duly.store.ops import Accepted, Enqueue, Op, Settle
 from duly.store.protocol import Dialogue
 from duly.store.schema import Migration, Schema
@@ -281,16 +282,16 @@ class SqliteStore(SqliteInspector):
             here.writer.execute("BEGIN IMMEDIATE")
             try:
                 here.writer.execute(migrating.CREATE)
-                plans = plan(Schema(*here.writer.execute(migrating.VERSION).fetchone()))
-                for step in plans:
+                missing = plan(Schema(*here.writer.execute(migrating.VERSION).fetchone()))
+                for step in missing:
                     for statement in migrating.statements(step):
                         here.writer.execute(statement)
-                    here.writer.execute(migrating.RAN, migrating.parameters(step))
+                    here.writer.execute(migrating.RAN, record_of(step))
                 here.writer.execute("COMMIT")
             except BaseException:
                 here.writer.rollback()
                 raise
-        return [step.name for step in plans]
+        return [step.name for step in missing]
 
     def _choose_journal(self, writer: sqlite3.Connection) -> None:
         """Use WAL in a file of duly's own; leave the application's file as it is."""
