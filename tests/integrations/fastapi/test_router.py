@@ -216,6 +216,13 @@ def test_auth_guards_every_route_and_says_who_acts(duly):
 
 
 @ON_ONE
+def test_auth_that_says_no_instead_of_raising_lets_nobody_in(duly):
+    client = client_of(duly, auth=lambda: False)
+    assert client.get("/duly/runs").status_code == 403
+    assert client.post("/duly/runs/nosuch/cancel", json={}).status_code == 403
+
+
+@ON_ONE
 @pytest.mark.parametrize(
     ("headers", "status"),
     [

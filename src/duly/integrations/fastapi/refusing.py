@@ -1,9 +1,9 @@
 """What the router refuses: errors as HTTP answers, and requests that other sites forged."""
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import HTTPException, Request, Response
+from fastapi import Depends, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
@@ -63,6 +63,21 @@ def _sayable(error: dict[str, Any]) -> dict[str, Any]:
     """
     where = [ascii(part)[1:-1] if isinstance(part, str) else part for part in error["loc"]]
     return {"type": error["type"], "loc": where, "msg": error["msg"]}
+
+
+def let_in(auth: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a dependency that returns what `auth` does, and takes its False for a refusal.
+
+    A dependency of FastAPI's refuses by raising; whoever writes one that answers yes or no must not
+    find out that all are let in.
+    """
+
+    def check(found: Annotated[Any, Depends(auth)]) -> Any:  # noqa: ANN401 - the user's own
+        if found is False:
+            raise HTTPException(403, "you may not use this")
+        return found
+
+    return check
 
 
 def own_origin_only(allowed: frozenset[str]) -> Callable[[Request], None]:
