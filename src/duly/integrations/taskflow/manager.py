@@ -2,7 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    suppress,
+)
 from datetime import datetime
 from os import PathLike
 from typing import Any, Literal, TypeVar
@@ -12,9 +17,9 @@ from fastapi import BackgroundTasks, FastAPI
 
 from duly.actor import acting
 from duly.app import Duly
-from duly.errors import BadOption
+from duly.errors import BadOption, RunNotFinal, RunNotFound
 from duly.integrations.starlette import Serving, announced, serve
-from duly.integrations.taskflow.accepting import ManagerNotStarted, Wish, accepted
+from duly.integrations.taskflow.accepting import ManagerNotStarted, Wish, accepted, is_dead
 from duly.integrations.taskflow.admission import ACCEPTER_TAG, Accepter
 from duly.integrations.taskflow.backends import SnapshotBackend, address
 from duly.integrations.taskflow.definitions import Definer, Executor, Policy
@@ -182,7 +187,12 @@ class TaskManager:
         bound = task.using(
             key=wish.idempotency_key, queue=queue, priority=wish.priority, tags=wish.tags
         )
-        return accepted(self.duly, bound, args, kwargs, reserved=reserved).id
+        run = accepted(self.duly, bound, args, kwargs, reserved=reserved)
+        if is_dead(run):
+            # Of those who retry it at once one succeeds, and the others find it queued again.
+            with suppress(RunNotFound, RunNotFinal):
+                run.retry(reason="added again with its key", arguments=(args, kwargs))
+        return run.id
 
     def get_tasks(self, background_tasks: BackgroundTasks) -> ManagedBackgroundTasks:
         """Give an endpoint what it adds tasks with: `Depends(task_manager.get_tasks)`."""
