@@ -73,6 +73,7 @@ async def await_body(definition: Definition, arguments: str) -> Outcome:
     except BaseException as error:  # noqa: BLE001 - classes of the user's own are built there
         return _undecodable(error, definition)
     limit: asyncio.Timeout | None = None
+    loop = asyncio.get_running_loop()
     try:
         faultpoints.hit("attempt.before_body")
         if definition.timeout is None:
@@ -85,8 +86,10 @@ async def await_body(definition: Definition, arguments: str) -> Outcome:
     except TimeoutError as error:
         expired = limit is not None and limit.expired()
         return timed_out(definition) if expired else outcome_of(error, definition)
-    except GeneratorExit:
-        raise  # It did not end: its loop did, and the coroutine that was left there is removed.
+    except GeneratorExit as error:
+        if not loop.is_running():
+            raise  # It did not end: its loop did, and the coroutine left there is removed.
+        return outcome_of(error, definition)
     except BaseException as error:  # noqa: BLE001 - every way a body can end is an outcome
         return outcome_of(error, definition)
     return returned(value, definition)

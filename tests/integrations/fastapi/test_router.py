@@ -156,6 +156,25 @@ def test_what_cannot_be_is_refused_with_a_sentence(duly, method, path, body, sta
 
 
 @ON_ONE
+@pytest.mark.parametrize(
+    "body",
+    [
+        r'{"reason": "\ud800"}',
+        r'{"\ud800": 1}',
+        r'{"reason": NaN}',
+        r'{"reason": [1e999]}',
+        r'{"reason": {"card": "4111"}}',
+    ],
+)
+def test_what_is_refused_is_not_sent_back(duly, body):
+    """It may be secret, and not every value that JSON can spell can be written as JSON again."""
+    answer = client_of(duly).post("/duly/runs/nosuch/cancel", content=body)
+    assert answer.status_code == 422
+    assert [set(error) for error in answer.json()["detail"]] == [{"type", "loc", "msg"}]
+    assert "4111" not in answer.text
+
+
+@ON_ONE
 def test_arguments_that_do_not_fit_are_refused(duly):
     run = enqueued(duly, "divide", 1, by=0)
     duly.worker().drain(timeout=SOON)
@@ -197,6 +216,13 @@ def test_auth_guards_every_route_and_says_who_acts(duly):
 
 
 @ON_ONE
+def test_auth_that_says_no_instead_of_raising_lets_nobody_in(duly):
+    client = client_of(duly, auth=lambda: False)
+    assert client.get("/duly/runs").status_code == 403
+    assert client.post("/duly/runs/nosuch/cancel", json={}).status_code == 403
+
+
+@ON_ONE
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -205,6 +231,8 @@ def test_auth_guards_every_route_and_says_who_acts(duly):
         ({"Origin": "https://front.example"}, 200),
         ({"Origin": "https://evil.example"}, 403),
         ({"Origin": "null"}, 403),
+        ({"Origin": "null", "Host": ""}, 403),
+        ({"Origin": "http://["}, 403),
         ({"Sec-Fetch-Site": "cross-site"}, 403),
         ({"Sec-Fetch-Site": "same-origin"}, 200),
     ],

@@ -145,8 +145,12 @@ def test_a_limit_that_is_changed_holds_at_once(manager_of):
 def test_limits_that_cannot_be_meant_are_refused(manager_of):
     with pytest.raises(BadOption, match="concurrency"):
         QueueConfig(concurrency=0)
-    with pytest.raises(BadOption, match="max_size"):
-        manager_of(max_size=-1)
+    for size in (-1, 10_001):
+        with pytest.raises(BadOption, match="max_size"):
+            manager_of(max_size=size)
+    for queues in ({"mail": 5}, {"mail:5": QueueConfig()}, ["mail"]):
+        with pytest.raises(BadOption, match="queue"):
+            manager_of(queues=queues)
     for limit in ("max_process_workers", "max_sync_threads", "max_concurrent_tasks"):
         with pytest.raises(BadOption, match="at least 1"):
             manager_of(**{limit: 0})

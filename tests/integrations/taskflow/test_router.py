@@ -132,7 +132,7 @@ def test_tasks_are_listed_by_page_and_filter(manager):
         assert listed(func_name="nothing") == []
         assert listed(tag="n=3") == [ids[3]]
         assert listed(queue="default") == [one]
-        assert len(listed(since="1h")) == 7
+        assert len(listed(since="1h")) == len(listed(since="999999d")) == 7
         assert listed(status="rejected") == []
         assert client.get("/tasks", params={"since": "soon"}).status_code == 400
         assert client.get("/tasks", params={"limit": 1000}).status_code == 422
@@ -266,7 +266,7 @@ def test_pages_of_other_sites_change_nothing(manager, headers):
 
 
 @pytest.mark.stores("sqlite-wal")
-@pytest.mark.parametrize("kind", ["pair", "pairs", "backend"])
+@pytest.mark.parametrize("kind", ["pair", "pairs", "backend", "async backend"])
 def test_with_auth_everything_needs_a_user(manager_of, kind):
     """T20: no session, so nothing that another worker process would not know."""
 
@@ -274,7 +274,12 @@ def test_with_auth_everything_needs_a_user(manager_of, kind):
         def authenticate_user(self, username: str, password: str) -> bool:
             return (username, password) == ("zoë", "s:cret")
 
+    class AsyncBackend(TaskAuthBackend):
+        async def authenticate_user(self, username: str, password: str) -> bool:
+            return (username, password) == ("zoë", "s:cret")
+
     auth = {
+        "async backend": AsyncBackend(),
         "pair": ("zoë", "s:cret"),
         "pairs": [("bob", "x"), ("zoë", "s:cret")],
         "backend": Backend(),
@@ -315,10 +320,23 @@ def test_a_dependency_of_ones_own_decides(manager):
 
 
 @pytest.mark.stores("sqlite-wal")
+def test_a_dependency_that_says_no_instead_of_raising_lets_nobody_in(manager):
+    with client_of(manager, auth=lambda: False) as client:
+        assert client.get("/tasks").status_code == 403
+        assert client.post("/tasks/nobody/retry").status_code == 403
+
+
+@pytest.mark.stores("sqlite-wal")
 def test_options_of_the_admin_that_cannot_be_kept_are_refused(manager):
-    for wrong in ({"auth": 1}, {"auth": []}, {"auth": ("a",)}, {"poll_interval": 5.0}):
-        with pytest.raises(BadOption):
-            TaskAdmin(FastAPI(), manager, **wrong)
+    class Backend(TaskAuthBackend):
+        def authenticate_user(self, username: str, password: str) -> bool:
+            return (username, password) == ("zoë", "s:cret")
+
+    for wrong in (1, [], ("a",), ("admin", ""), [("a", "b"), ("", "x")], Backend):
+        with pytest.raises(BadOption, match="auth must"):
+            TaskAdmin(FastAPI(), manager, auth=wrong)
+    with pytest.raises(BadOption):
+        TaskAdmin(FastAPI(), manager, poll_interval=5.0)
     TaskAdmin(FastAPI(), manager, retention_days=3)
     assert manager._worker["retention"] == 3 * 86_400
 

@@ -136,7 +136,38 @@ def test_scheduling_again_moves_the_time_and_cancelling_ends_it(manager):
     assert (moved.idempotency_key, moved.priority) == ("k", 4)
     assert asyncio.run(manager.cancel_scheduled("close")) is True
     assert asyncio.run(manager.cancel_scheduled("close")) is False
-    assert [each.run_key for each in asyncio.run(manager.list_scheduled(LATER))] == ["other"]
+    left = asyncio.run(manager.list_scheduled(LATER.replace(tzinfo=None)))
+    assert [each.run_key for each in left] == ["other"]
+
+
+def test_a_key_whose_task_has_failed_is_scheduled_for_its_time_and_not_run_at_once(manager):
+    ran = []
+
+    @manager.task()
+    def close(listing: int) -> None:
+        ran.append(listing)
+        raise ValueError
+
+    with serving(manager):
+        task_id = adding(manager).add_task(close, 1, idempotency_key="k")
+        run = manager.duly.runs.get(task_id)
+        wait_until(lambda: run.refresh().is_final, seconds=SOON, what="it fails")
+    asyncio.run(manager.schedule_once(close, 2, run_at=LATER, run_key="close", idempotency_key="k"))
+    (waiting,) = asyncio.run(manager.list_scheduled(LATER))
+    run_all(manager)
+
+    assert (waiting.run_key, waiting.kwargs) == ("close", {"listing": 2})
+    assert (ran, run.refresh().state) == ([1], "failed")
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_a_time_that_is_none_is_refused(manager):
+    @manager.task()
+    def close() -> None: ...
+
+    for wrong in ("2040-01-01", None, LATER.date()):
+        with pytest.raises(BadOption, match="run_at"):
+            asyncio.run(manager.schedule_once(close, run_at=wrong, run_key="close"))
 
 
 def test_of_two_with_one_key_the_newer_runs_even_if_its_maker_died_midway(manager, monkeypatch):

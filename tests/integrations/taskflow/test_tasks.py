@@ -318,6 +318,9 @@ def test_options_that_cannot_be_kept_are_refused(manager, tmp_path):
         TaskManager(snapshot_backend=object())
     with pytest.raises(BadOption, match="executor"):
         manager.task(executor="gpu")(lambda: None)
+    for wrong in ({"backoff": 0.5}, {"delay": -1}, {"retries": False}):
+        with pytest.raises(BadOption, match=r"retries|Retry"):
+            manager.task(**wrong)(lambda: None)
     with pytest.raises(BadOption, match="does not fit"):
         manager.task(executor="async")(lambda: None)
     with pytest.raises(BadOption, match="top of that module"):

@@ -21,14 +21,14 @@ from duly.integrations.fastapi.documents import (
     schedule_of,
     summary_of,
 )
-from duly.integrations.fastapi.refusing import Route, own_origin_only
+from duly.integrations.fastapi.refusing import Route, let_in, own_origin_only
 from duly.limits import PAGE, PAGE_DEFAULT
 
 _UPCOMING = 5
 _RECENT = 20
 
 Auth = Callable[..., Any]
-"""A dependency that lets a request through or raises; a text it returns names who acts."""
+"""A dependency that refuses by raising, or by False; a text it returns names who acts."""
 
 
 def duly_router(
@@ -45,7 +45,7 @@ def duly_router(
     results are left out unless `show_arguments`, and then those a task redacts still are. Pages of
     `allowed_origins` may act, beside those of the application's own origin.
     """
-    who = auth or _anybody
+    who = _anybody if auth is None else let_in(auth)
     router = APIRouter(route_class=Route, tags=["duly"], dependencies=[Depends(who)])
     _add_looking(router, app, show_arguments=show_arguments)
     if write:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from duly.app import Duly
 from duly.core.states import DEAD
-from duly.errors import KeyConflict, LifespanNotStarted, RunNotFinal, RunNotFound
+from duly.errors import KeyConflict, LifespanNotStarted, RunNotFound
 from duly.run import Run
 from duly.store.ops import Enqueue
 from duly.task import Bound, Call, accept
@@ -42,24 +42,25 @@ def accepted(
     *,
     reserved: dict[str, str],
 ) -> Run[Any]:
-    """Accept a run, or return the one that has its key: that runs again if it had failed."""
+    """Accept a run, or return the one that has its key."""
     call: Call[Any] = bound.call(*args, **kwargs)
     op = with_reserved(call.op, reserved)
-    run: Run[Any]
     try:
+        run: Run[Any]
         (run,) = accept(duly, [Call[Any](op)])
     except KeyConflict as conflict:
         # Whoever names a key says that it is the same task, whatever its arguments are.
         if conflict.run_id is None:
             raise
-        run = Run(duly, conflict.run_id, new=False)
-    if not run.new:
-        # A key outlives the record of its run. Of those who retry it at once one succeeds, and the
-        # others find it queued again.
-        with suppress(RunNotFound, RunNotFinal):
-            if run.refresh().state in DEAD:
-                run.retry(reason="added again with its key", arguments=(args, kwargs))
+        return Run(duly, conflict.run_id, new=False)
     return run
+
+
+def is_dead(run: Run[Any]) -> bool:
+    """Say whether a run that was there before has failed or was interrupted."""
+    with suppress(RunNotFound):  # A key outlives the record of its run.
+        return not run.new and run.refresh().state in DEAD
+    return False
 
 
 def with_reserved(op: Enqueue, reserved: dict[str, str]) -> Enqueue:

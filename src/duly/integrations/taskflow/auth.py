@@ -1,6 +1,7 @@
 """Who may look at tasks over HTTP, and who may change them."""
 
 import hmac
+import inspect
 from abc import ABC, abstractmethod
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Sequence
@@ -10,6 +11,7 @@ from fastapi import HTTPException, Request
 from starlette.concurrency import run_in_threadpool
 
 from duly.errors import BadOption
+from duly.integrations.fastapi.refusing import let_in
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _IN_PROCESS = "http.response.debug"
@@ -24,16 +26,18 @@ class TaskAuthBackend(ABC):
 
     @abstractmethod
     def authenticate_user(self, username: str, password: str) -> bool:
-        """Say whether they do."""
+        """Say whether they do; it may be a coroutine."""
 
 
 class _Pairs(TaskAuthBackend):
     def __init__(self, pairs: Sequence[Pair]) -> None:
         if not pairs or not all(
-            isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(p, str) for p in pair)  # noqa: PLR2004
+            isinstance(pair, tuple) and len(pair) == 2 and all(p and type(p) is str for p in pair)  # noqa: PLR2004
             for pair in pairs
         ):
-            raise BadOption("auth must name pairs of a user and a password, as texts")
+            raise BadOption(
+                "auth must name pairs of a user and a password, as texts that are not empty"
+            )
         self._pairs = [(user.encode(), password.encode()) for user, password in pairs]
 
     def authenticate_user(self, username: str, password: str) -> bool:
@@ -61,11 +65,12 @@ def guard(
         return _basic(_Pairs(auth), realm)
     if isinstance(auth, TaskAuthBackend):
         return _basic(auth, realm)
-    if callable(auth):
-        return auth
+    is_backend_class = isinstance(auth, type) and issubclass(auth, TaskAuthBackend)
+    if callable(auth) and not is_backend_class:
+        return let_in(auth)
     raise BadOption(
         "auth must be a (user, password), a list of them, a TaskAuthBackend or a dependency of "
-        f"FastAPI, not {type(auth).__name__}"
+        f"FastAPI, not {'a class of backends' if is_backend_class else type(auth).__name__}"
     )
 
 
@@ -84,14 +89,20 @@ def _anybody(request: Request) -> str:
 def _basic(backend: TaskAuthBackend, realm: str) -> Callable[[Request], Awaitable[str]]:
     async def user(request: Request) -> str:
         pair = _credentials(request.headers.get("authorization", ""))
-        # Off the loop: a backend of the user's own may ask a database.
-        if pair is None or not await run_in_threadpool(backend.authenticate_user, *pair):
+        if pair is None or not await _is_known(backend, pair):
             shown = realm.encode("ascii", "replace").decode().replace('"', "'")
             headers = {"WWW-Authenticate": f'Basic realm="{shown}", charset="UTF-8"'}
             raise HTTPException(401, "a user and a password are needed", headers)
         return pair[0]
 
     return user
+
+
+async def _is_known(backend: TaskAuthBackend, pair: Pair) -> bool:
+    # Off the loop: a backend of the user's own may ask a database.
+    answer: Any = await run_in_threadpool(backend.authenticate_user, *pair)
+    # Of one that is a coroutine the answer is still to come; taken as it is, it would be a yes.
+    return bool(await answer if inspect.isawaitable(answer) else answer)
 
 
 def _credentials(header: str) -> Pair | None:

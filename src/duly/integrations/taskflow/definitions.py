@@ -66,19 +66,13 @@ class Definer:
         self._check_executor(function, policy.executor)
         persisted = policy.persist or self._requeue_pending
         hold = persisted and not policy.requeue_on_interrupt
-        retry = NO_RETRIES
-        if policy.retries:
-            retry = Retry(
-                policy.retries,
-                policy.delay,
-                policy.backoff,
-                max_delay=DELAY_SECONDS,
-                jitter=False,
-            )
+        retry = Retry(
+            policy.retries, policy.delay, policy.backoff, max_delay=DELAY_SECONDS, jitter=False
+        )
         definition = define(
             function if self._observed is None else self._observed(function),
             name=policy.name,
-            retries=retry,
+            retries=retry if policy.retries else NO_RETRIES,
             # A try that raised has ended by itself, so that another one is no second beginning.
             retry_on=(Exception,) if hold and policy.retries else (),
             on_crash="hold" if hold else "rerun",

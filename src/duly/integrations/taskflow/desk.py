@@ -193,7 +193,10 @@ class Desk:
             raise BadOption(f"since must read <N>h, <N>d or all, not {since!r:.80}")
         amount = int(match[1])
         ago = timedelta(hours=amount) if match[2] == "h" else timedelta(days=amount)
-        return moment(self._duly.store.now()) - ago
+        try:
+            return moment(self._duly.store.now()) - ago
+        except OverflowError:
+            return None  # Before any date there is: all.
 
 
 def _named(actor: object) -> str:

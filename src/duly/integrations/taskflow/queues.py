@@ -12,6 +12,9 @@ from duly.store.protocol import Store
 
 DEFAULT = "default"
 
+_MOST_COUNTED = 10_000
+"""What waits is counted no further, so that a queue is never found to hold more."""
+
 
 @dataclass
 class QueueConfig:
@@ -28,6 +31,10 @@ class QueueConfig:
             value = getattr(self, what)
             if value is not None and (type(value) is not int or value < 1):
                 raise BadOption(f"{what} must be a whole number from 1 on, or None, not {value!r}")
+        if self.max_size is not None and self.max_size > _MOST_COUNTED:
+            raise BadOption(
+                f"max_size must be at most {_MOST_COUNTED:,}, since no more are counted, or None"
+            )
 
 
 class QueueFullError(DulyError, RuntimeError):
@@ -52,7 +59,7 @@ class QueueLimits:
         max_size: int | None,
         max_concurrent_tasks: int | None,
     ) -> None:
-        self._configs = {check_name("queue", name): given for name, given in (queues or {}).items()}
+        self._configs = _checked(queues or {})
         if queues is not None or max_size is not None:
             others = QueueConfig(max_concurrent_tasks, max_size)
             self._configs.setdefault(DEFAULT, others)
@@ -120,6 +127,18 @@ class QueueLimits:
             }
             for name, config in sorted(self._configs.items())
         ]
+
+
+def _checked(queues: dict[str, QueueConfig]) -> dict[str, QueueConfig]:
+    if not isinstance(queues, dict):
+        raise BadOption(f"queues must be a dict of QueueConfigs by name, not {queues!r:.80}")
+    for name, config in queues.items():
+        # A worker reads name:limit, and would serve another queue.
+        if ":" in check_name("queue", name):
+            raise BadOption(f"queue {name!r}: a name must not contain a colon")
+        if not isinstance(config, QueueConfig):
+            raise BadOption(f"queue {name!r} needs a QueueConfig, not {config!r:.80}")
+    return dict(queues)
 
 
 def _pending(queue: QueueRecord) -> int:
