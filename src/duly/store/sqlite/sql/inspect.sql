@@ -9,7 +9,7 @@ SELECT id, state FROM duly_every_run WHERE id IN (SELECT value FROM json_each(:r
 -- :name runs
 SELECT *
   FROM duly_every_run AS run
- WHERE (:before IS NULL OR id < :before)
+ WHERE id < coalesce(:before, '~')  -- No id is beyond that; so worded it is found by the key.
    AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
    AND (:task IS NULL OR task = :task)
    AND (:queue IS NULL OR queue = :queue)
@@ -26,10 +26,10 @@ SELECT *
 SELECT *
   FROM duly_every_run
  WHERE id IN (
-       SELECT id FROM duly_history
+       SELECT id FROM duly_history INDEXED BY duly_history_died
         WHERE state IN ('failed', 'interrupted')
           AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
-          AND (:before IS NULL OR id < :before)
+          AND id < coalesce(:before, '~')
           AND (:task IS NULL OR task = :task)
           AND (:queue IS NULL OR queue = :queue)
           AND (:fingerprint IS NULL OR fingerprint = :fingerprint)

@@ -1,0 +1,1 @@
+-- On SQLite the columns of duly_every_run get one type in all parts; here they have had it all along.

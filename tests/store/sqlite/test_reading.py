@@ -1,0 +1,70 @@
+"""What a read costs on SQLite, whose planner looks through the view of all runs or walks it all.
+
+PostgreSQL's knows better, whatever the view is like.
+"""
+
+import json
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from duly.store.protocol import RunFilter
+from duly.store.sqlite.inspect import SQL, _filter
+from tests.store.conformance.verbs import enqueue_and_succeed, register
+
+FEW, MANY = 100, 5_000
+STEPS = 20
+"""How many instructions of SQLite's are one step here."""
+
+
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("runs", _filter(RunFilter(limit=10))),
+        ("runs", _filter(RunFilter(limit=10, before="01900000-0000-7000-8000-000000000030"))),
+        ("dead_runs", _filter(RunFilter(states=("failed",), limit=10))),
+        ("states", {"run_ids": json.dumps(["01900000-0000-7000-8000-000000000030"])}),
+    ],
+)
+def test_a_page_costs_the_same_whatever_the_history_holds(store, path, name, parameters):
+    """T20 of the seeds' weaknesses: a million finished runs are no reason to wait."""
+    register(store)
+    enqueue_and_succeed(store)
+    with closing(sqlite3.connect(path)) as connection:
+        costs = []
+        for rows in (FEW, MANY):
+            fill(connection, rows)
+            costs.append(cost(connection, SQL[name], parameters))
+
+    assert costs[1] <= 1.5 * costs[0]
+
+
+def fill(connection, rows) -> None:
+    """Let the history have so many copies of the run in it."""
+    columns = [column for _, column, *_ in connection.execute("PRAGMA table_info(duly_history)")]
+    copied = ", ".join(
+        "printf('01900000-0000-7000-8000-%012x', number)" if column == "id" else column
+        for column in columns
+    )
+    connection.execute(
+        f"WITH RECURSIVE count (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM count "  # noqa: S608
+        f"WHERE number < {rows}) INSERT OR IGNORE INTO duly_history ({', '.join(columns)}) "
+        f"SELECT {copied} FROM count, (SELECT * FROM duly_history LIMIT 1)"
+    )
+
+
+def cost(connection, sql, parameters) -> int:
+    """Count the steps of a statement."""
+    steps = 0
+
+    def step() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    connection.set_progress_handler(step, STEPS)
+    connection.execute(sql, parameters).fetchall()
+    connection.set_progress_handler(None, 0)
+    return steps
