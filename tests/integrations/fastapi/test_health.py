@@ -1,5 +1,7 @@
 """`/livez` and `/readyz`."""
 
+import asyncio
+import threading
 from contextlib import closing
 
 import pytest
@@ -7,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from duly import Duly, StoreUnavailable
-from duly.integrations.fastapi import duly_lifespan, health_router
+from duly.integrations.fastapi import duly_lifespan, health, health_router
 from tests.servers.processes import wait_until
 
 SOON = 20.0
@@ -56,6 +58,41 @@ def test_a_store_that_does_not_answer_is_told_without_its_address(duly, monkeypa
         assert client.get("/livez").status_code == 200
     assert answer.status_code == 503
     assert answer.json()["problems"] == ["the store cannot be used (StoreUnavailable)"]
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_whoever_keeps_the_threads_of_the_loop_busy_does_not_make_it_unready(duly):
+    goes_on = threading.Event()
+    api = served(duly, worker=False)
+
+    @api.get("/busy")
+    async def busy() -> None:
+        for _ in range(50):
+            asyncio.get_running_loop().run_in_executor(None, goes_on.wait, SOON)
+
+    with TestClient(api) as client:
+        client.get("/busy").raise_for_status()
+        try:
+            assert is_ready(client)
+        finally:
+            goes_on.set()
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_a_store_that_hangs_is_asked_by_few(duly, monkeypatch):
+    """Probes come for as long as it does, and each would leave a thread behind."""
+    goes_on = threading.Event()
+    asked = []
+    monkeypatch.setattr(health, "_PATIENCE_SECONDS", 0.01)
+    with TestClient(served(duly, worker=False)) as client:
+        monkeypatch.setattr(
+            duly.store, "read_schema", lambda: (asked.append(1), goes_on.wait(SOON))
+        )
+        answers = [client.get("/readyz").status_code for _ in range(20)]
+        goes_on.set()
+        wait_until(lambda: is_ready(client), seconds=SOON, what="it is ready again")
+    assert set(answers) == {503}
+    assert 1 <= len(asked) < 10
 
 
 @pytest.mark.stores("sqlite-wal")

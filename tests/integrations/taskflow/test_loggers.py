@@ -1,5 +1,8 @@
 """Observers hear of lines and of lives, in order, and harm nothing."""
 
+import asyncio
+import threading
+
 import pytest
 
 from duly import BadOption
@@ -115,3 +118,29 @@ def test_two_functions_of_one_identity_are_told_apart_when_observed_too(manager_
         def process() -> None: ...
 
     assert first is not None
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_a_loop_that_is_gone_with_its_observers_harms_no_task(manager_of):
+    """As after a second Ctrl-C, which no shutdown follows: a thread is still inside its body."""
+    manager = manager_of(loggers=[InMemoryLogger()], process_shutdown_timeout=SOON)
+    has_begun, goes_on = threading.Event(), threading.Event()
+
+    @manager.task()
+    def work() -> str:
+        has_begun.set()
+        assert goes_on.wait(SOON)
+        task_log("still here")
+        return "done"
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(manager.startup())
+    task_id = adding(manager).add_task(work)
+    assert has_begun.wait(SOON)
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    goes_on.set()
+
+    assert manager.duly.runs.get(task_id).result(timeout=SOON) == "done"

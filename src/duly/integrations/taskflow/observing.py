@@ -9,6 +9,7 @@ import functools
 import inspect
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from duly.app import Duly
@@ -114,7 +115,9 @@ class Observing:
     def _hear(self, event: LogEvent | LifecycleEvent) -> None:
         loop = self._loop
         if loop is not None:
-            loop.call_soon_threadsafe(self._put, event)
+            # Closed without a word, as by a forced exit: nobody is left to hear it.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._put, event)
 
     def _put(self, event: LogEvent | LifecycleEvent) -> None:
         # Observers that cannot keep up miss lines; the run's own record has them all.
