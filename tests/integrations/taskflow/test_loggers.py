@@ -16,6 +16,7 @@ from duly.integrations.taskflow import (
     task_log,
 )
 from tests.integrations.taskflow.conftest import adding, serving
+from tests.servers.processes import wait_until
 
 SOON = 20.0
 
@@ -144,3 +145,5 @@ def test_a_loop_that_is_gone_with_its_observers_harms_no_task(manager_of):
     goes_on.set()
 
     assert manager.duly.runs.get(task_id).result(timeout=SOON) == "done"
+    worker = manager._serving.worker
+    wait_until(lambda: worker.worker_id is None, seconds=SOON, what="the worker stops itself")
