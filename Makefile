@@ -38,13 +38,14 @@ lint: .venv/dev.stamp
 # tests live in memory where there is such a place. make prove and make bench use the real disk.
 MEMORY := $(shell test -d /dev/shm -a -w /dev/shm && echo /dev/shm || echo $${TMPDIR:-/tmp})
 
-# Tests start some thousand processes, and each would compile duly anew where the environment says
+# Most tests wait for processes, leases and servers, so twice as many run at once as there are cores
+# on a small machine. They start some thousand processes, and each would compile duly anew where the environment says
 # that no byte code may be written.
 test: setup lint
-	TMPDIR=$(MEMORY) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+	TMPDIR=$(MEMORY) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 $(PYTEST_ARGS)
 ifneq ($(NEWER_PYTHON),)
 	TMPDIR=$(MEMORY) PYTHONDONTWRITEBYTECODE= PYTHONPATH=src SUMMARY=.test-summary-django6.json \
-	.venv-django6/bin/python -m pytest -n 2 -p no:cacheprovider tests/integrations/django
+	.venv-django6/bin/python -m pytest -n 4 -p no:cacheprovider tests/integrations/django
 else
 	@echo "No Python of 3.12 or newer was found: tests of Django ran on Django 5.2 alone."
 endif
