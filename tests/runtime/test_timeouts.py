@@ -12,6 +12,7 @@ from duly import Duly, Retry, RunInterrupted, current
 from duly.events import Overdue
 from tests.runtime import shop as shop_module
 from tests.servers.processes import is_running, wait_until
+from tests.striking import Strike
 
 
 def outcomes(run) -> list[str]:
@@ -107,6 +108,25 @@ def test_what_others_declare_of_the_interpreters_functions_harms_no_body(app, mo
     app.worker().drain(timeout=5)
 
     assert run.result(timeout=1) == 42
+
+
+@pytest.mark.parametrize("timeout", [None, 0.1])
+def test_the_interpreter_looks_for_no_exception_after_a_body_has_ended(app, timeout):
+    # As long as it does, every call in the process costs more, and it hangs where a trace raises.
+    @app.task(name="spin", timeout=timeout)
+    def spin() -> None:
+        while timeout is not None:
+            pass
+
+    spin.enqueue()
+    app.worker().drain(timeout=20)
+
+    strike = Strike(0, __file__)
+    struck = threading.Thread(target=strike.call, args=(lambda: outcomes(None),), daemon=True)
+    struck.start()
+    struck.join(5)
+    assert not struck.is_alive()
+    assert strike.has_struck
 
 
 def test_a_timeout_uses_a_retry(app):

@@ -6,7 +6,6 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from typing import Any
 
 from duly.clock import monotonic
 from duly.context import Port, RunContext, enter, warn_of_unused_steps
@@ -129,6 +128,7 @@ class _Body:
         self._thread = threading.get_ident()
         self._shield = expose()
         self._running = True
+        self._is_struck = False
         self._struck_at = -_AGAIN_SECONDS
 
     def interrupt(self, error: type[BaseException]) -> None:
@@ -139,8 +139,8 @@ class _Body:
             now = monotonic()
             # A destructor may have swallowed the first one.
             if self._running and now - self._struck_at >= _AGAIN_SECONDS:
-                self._struck_at = now
-                _strike(self._thread, ctypes.py_object(error))
+                self._is_struck, self._struck_at = True, now
+                _strike(self._thread, error)
         finally:
             self._shield.release()
 
@@ -148,14 +148,22 @@ class _Body:
         """Let nothing strike any more; what is on its way is taken back."""
         with self._shield:
             self._running = False
-            _strike(self._thread, None)
+            if self._is_struck:
+                # Nothing in its place would be quicker, but until 3.13 the interpreter would then
+                # look for it for ever: every call in the process costs more, and tracing hangs.
+                with contextlib.suppress(_TakenBack):
+                    _strike(self._thread, _TakenBack)
         cover()
 
 
-# By its name, it is an object of our own: the attribute of that name is everybody's, and types that
-# others declare of it would make an exception of None.
+class _TakenBack(BaseException):
+    """Takes the place of what is on its way to a body that has ended, and strikes at once."""
+
+
+# By its name, it is an object of our own: the attribute of that name is everybody's, and what is
+# declared of its types holds for all.
 _set_async_exc = ctypes.pythonapi["PyThreadState_SetAsyncExc"]
 
 
-def _strike(thread: int, error: Any) -> None:  # noqa: ANN401 - an exception class, or nothing
-    _set_async_exc(ctypes.c_ulong(thread), error)
+def _strike(thread: int, error: type[BaseException]) -> None:
+    _set_async_exc(ctypes.c_ulong(thread), ctypes.py_object(error))
