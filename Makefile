@@ -42,7 +42,7 @@ MEMORY := $(shell test -d /dev/shm -a -w /dev/shm && echo /dev/shm || echo $${TM
 # on a small machine. They start some thousand processes, and each would compile duly anew where the environment says
 # that no byte code may be written.
 test: setup lint
-	TMPDIR=$(MEMORY) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 $(PYTEST_ARGS)
+	TMPDIR=$(MEMORY) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist worksteal $(PYTEST_ARGS)
 ifneq ($(NEWER_PYTHON),)
 	TMPDIR=$(MEMORY) PYTHONDONTWRITEBYTECODE= PYTHONPATH=src SUMMARY=.test-summary-django6.json \
 	.venv-django6/bin/python -m pytest -n 4 -p no:cacheprovider tests/integrations/django

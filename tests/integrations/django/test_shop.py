@@ -84,12 +84,6 @@ def test_what_a_killed_worker_process_had_in_hand_is_done_by_the_next(shop, stor
         assert {run.state for run in seen.runs.list()} == {"succeeded"}
         assert len(seen.runs.list()) == 12
         assert len(seen.workers.list()) > 1
+    assert "shop.tasks.confirm" in shop.manage("duly", "runs", "list", "--limit", "1")
     confirmed = "from shop.models import *; print(Order.objects.filter(confirmations=0).count())"
     assert shop.manage("shell", "--command", confirmed).split()[-1] == "0"
-
-
-@pytest.mark.stores("sqlite-wal")
-def test_the_commands_of_duly_know_the_project(shop):
-    shop.manage("place_orders", "1")
-    assert "shop.tasks.confirm" in shop.manage("duly", "runs", "list")
-    assert "duly.db" in shop.manage("duly", "db", "status")
