@@ -51,9 +51,10 @@ def test_while_the_store_does_not_answer_the_run_waits(app):
     task, ran = define(app, admit)
     run = task.enqueue(1)
 
-    app.worker().drain(timeout=30)
+    with app.worker():  # Not `drain`, which does not wait for what is put off.
+        run.result(timeout=30)
 
-    assert (run.refresh().state, run.record.attempt, ran) == ("succeeded", 1, [1])
+    assert (run.record.attempt, ran) == (1, [1])
 
 
 def test_an_error_of_the_asking_itself_fails_the_run(app):
