@@ -37,7 +37,7 @@ def pay(guard):
     app = celery.Celery("strikes", broker="memory://", backend="cache+memory://")
     effects: list[int] = []
 
-    @app.task(base=IdempotentTask, guard=guard, name="pay")
+    @app.task(base=IdempotentTask, guard=guard, name="pay", shared=False)
     def pay(number: int) -> int:
         if number < 0:
             raise ValueError(number)
