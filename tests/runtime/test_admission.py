@@ -1,5 +1,6 @@
 """A task may turn runs away before they begin; they end as it says, beside those that run."""
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from duly import Duly, RunFailed, RunInterrupted
 from duly.core.outcome import Refused
 from duly.errors import StoreUnavailable
+from duly.store.ops import Settle
 from duly.task import Task
 
 
@@ -51,10 +53,32 @@ def test_while_the_store_does_not_answer_the_run_waits(app):
     task, ran = define(app, admit)
     run = task.enqueue(1)
 
-    with app.worker():  # Not `drain`, which does not wait for what is put off.
-        run.result(timeout=30)
+    app.worker().drain(timeout=30)
 
-    assert (run.record.attempt, ran) == (1, [1])
+    assert (run.refresh().state, run.record.attempt, ran) == ("succeeded", 1, [1])
+
+
+def test_a_worker_has_not_drained_while_it_hands_back(app, monkeypatch):
+    failures = [StoreUnavailable("no answer") for _ in range(3)]
+    apply = app.store.apply
+
+    def apply_late(ops):
+        if any(isinstance(op, Settle) for op in ops):
+            threading.Event().wait(0.2)
+        return apply(ops)
+
+    monkeypatch.setattr(app.store, "apply", apply_late)
+
+    def admit(_claim):
+        if failures:
+            raise failures.pop()
+
+    task, ran = define(app, admit)
+    task.enqueue(1)
+
+    app.worker().drain(timeout=30)
+
+    assert ran == [1]
 
 
 def test_an_error_of_the_asking_itself_fails_the_run(app):

@@ -275,7 +275,8 @@ class Claimer:
             return False
         try:
             took_all = self.found_nothing or not self.left_some
-            return took_all and self._hand.is_empty() and not self._in_doubt and not self.is_awaited
+            is_waiting = self._in_doubt or self.is_awaited
+            return took_all and self._hand.has_let_go() and not is_waiting
         finally:
             self._claiming.release()
 

@@ -60,6 +60,8 @@ class Hand:
         self._batch = batch
         self._lock = threading.Lock()
         self._held: dict[str, Held] = {}
+        self._leaving: dict[str, Held] = {}
+        """Withdrawn, but to the store they are ours until that is recorded."""
         self._free_slots = list(range(slots.count - 1, -1, -1))
         self._busy = dict.fromkeys(limits, 0)
         self._mean_seconds = dict.fromkeys(limits, 1.0)
@@ -134,6 +136,8 @@ class Hand:
                 run_id = held.claim.run_id
                 if in_hand.get(run_id) is held:
                     del in_hand[run_id]
+                elif self._leaving.get(run_id) is held:
+                    del self._leaving[run_id]
                 if held.slot >= 0:
                     self._slots.clear(held.slot)
                     self._free_slots.append(held.slot)
@@ -148,7 +152,7 @@ class Hand:
             # One that has a slot is about to start.
             found = [h for h in self._held.values() if h.slot < 0 and which(h)]
             for held in found:
-                del self._held[held.claim.run_id]
+                self._leaving[held.claim.run_id] = self._held.pop(held.claim.run_id)
                 self._busy[held.kind] -= 1
                 if held.released is not None:
                     held.released.set()
@@ -177,9 +181,9 @@ class Hand:
         return self._held.get(run_id)
 
     def run_ids(self) -> frozenset[str]:
-        """Return all runs in hand."""
+        """Return all runs in hand, those on their way out included."""
         with self._lock:
-            return frozenset(self._held)
+            return frozenset(self._held) | frozenset(self._leaving)
 
     def started(self) -> list[Held]:
         """Return the claims whose body has begun, ended ones that are not recorded included."""
@@ -199,6 +203,10 @@ class Hand:
     def is_empty(self) -> bool:
         """Say whether nothing is in hand."""
         return not self._held
+
+    def has_let_go(self) -> bool:
+        """Say whether nothing is in hand, nor on its way out of it."""
+        return not self._held and not self._leaving
 
     def __len__(self) -> int:
         return len(self._held)
