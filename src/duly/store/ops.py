@@ -123,10 +123,7 @@ class RecoverOrphans(NamedTuple):
 
 
 class HandBackUnknown(NamedTuple):
-    """Give back runs the store says this worker holds and it does not know of.
-
-    Answer: list of run ids.
-    """
+    """Give back runs the store says this worker holds and it knows not of. Answer: their ids."""
 
     worker_id: str
     held: frozenset[str]
@@ -244,6 +241,7 @@ class ResetKey(NamedTuple):
     task: str
     key: str
     actor: str
+    run_id: str | None = None  # Only if it is still that run's.
 
 
 # -- ops of schedules ----------------------------------------------------------------------------

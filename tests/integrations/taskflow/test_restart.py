@@ -66,6 +66,25 @@ def test_what_was_not_persisted_ends_with_the_process_that_accepted_it(
     assert len(ran) == 1
 
 
+def test_one_that_failed_and_is_added_again_belongs_to_who_adds_it(manager, elsewhere):
+    """Otherwise it would run at the next start, after its process had died."""
+    ran = []
+
+    @manager.task()
+    def fail() -> None:
+        ran.append(1)
+        raise ValueError
+
+    with serving(manager):
+        first = manager.duly.runs.get(adding(manager).add_task(fail, idempotency_key="k"))
+        wait_until(lambda: first.refresh().is_final, seconds=SOON, what="it fails")
+        elsewhere(started="1")
+        again = manager.duly.runs.get(adding(manager).add_task(fail, idempotency_key="k"))
+        wait_until(lambda: again.refresh().is_final, seconds=SOON, what="it ends")
+    assert (again.state, again.cause) == ("interrupted", "not_persisted")
+    assert (first.refresh().state, len(ran)) == ("failed", 1)
+
+
 def test_where_the_kernel_tells_nothing_a_process_knows_its_own(manager, monkeypatch):
     """Not every system has /proc."""
     monkeypatch.setattr(admission, "_place", lambda: "")

@@ -333,6 +333,17 @@ def test_a_key_can_be_reset(store, worker):
     assert [(act.act, act.actor) for act in store.list_acts(None, 10)] == [("reset key", ACTOR)]
 
 
+def test_a_key_is_reset_only_while_it_is_that_runs(store, worker):
+    before = enqueue_one(store, key="k")
+    store.apply([ResetKey(TASK, "k", ACTOR, before)])
+    after = enqueue_one(store, key="k")
+
+    answers = store.apply([ResetKey(TASK, "k", ACTOR, before)])
+
+    assert answers == [False]
+    assert accept(store, key="k").run_id == after
+
+
 def test_a_settle_that_knows_of_no_key_may_say_so(store, worker):
     found = enqueue_and_claim(store)
 

@@ -4,11 +4,12 @@ import json
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from duly.actor import acting
 from duly.app import Duly
 from duly.core.states import DEAD
 from duly.errors import KeyConflict, LifespanNotStarted, RunNotFound
 from duly.run import Run
-from duly.store.ops import Enqueue
+from duly.store.ops import Enqueue, ResetKey
 from duly.task import Bound, Call, accept
 
 
@@ -42,9 +43,18 @@ def accepted(
     *,
     reserved: dict[str, str],
 ) -> Run[Any]:
-    """Accept a run, or return the one that has its key."""
+    """Accept a run, or return the one that has its key and has not failed."""
     call: Call[Any] = bound.call(*args, **kwargs)
     op = with_reserved(call.op, reserved)
+    while True:
+        run = _accepted(duly, op)
+        if run.new or op.key is None or not _is_dead(run):
+            return run
+        # Of those who do this at once one has the key forgotten, and the others find what it made.
+        duly.store.apply([ResetKey(op.task, op.key.text, acting(None), run.id)])
+
+
+def _accepted(duly: Duly, op: Enqueue) -> Run[Any]:
     try:
         run: Run[Any]
         (run,) = accept(duly, [Call[Any](op)])
@@ -56,10 +66,9 @@ def accepted(
     return run
 
 
-def is_dead(run: Run[Any]) -> bool:
-    """Say whether a run that was there before has failed or was interrupted."""
+def _is_dead(run: Run[Any]) -> bool:
     with suppress(RunNotFound):  # A key outlives the record of its run.
-        return not run.new and run.refresh().state in DEAD
+        return run.refresh().state in DEAD
     return False
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from os import PathLike
 from typing import Any, Literal, TypeVar
@@ -11,9 +11,9 @@ from weakref import WeakSet
 from fastapi import BackgroundTasks, FastAPI
 
 from duly.app import Duly
-from duly.errors import BadOption, RunNotFinal, RunNotFound
+from duly.errors import BadOption
 from duly.integrations.starlette import Lifespan, Serving, announced, serve
-from duly.integrations.taskflow.accepting import ManagerNotStarted, Wish, accepted, is_dead
+from duly.integrations.taskflow.accepting import ManagerNotStarted, Wish, accepted
 from duly.integrations.taskflow.admission import ACCEPTER_TAG, Accepter
 from duly.integrations.taskflow.backends import SnapshotBackend, address
 from duly.integrations.taskflow.definitions import Definer, Executor, Policy
@@ -181,12 +181,7 @@ class TaskManager:
         bound = task.using(
             key=wish.idempotency_key, queue=queue, priority=wish.priority, tags=wish.tags
         )
-        run = accepted(self.duly, bound, args, kwargs, reserved=reserved)
-        if is_dead(run):
-            # Of those who retry it at once one succeeds, and the others find it queued again.
-            with suppress(RunNotFound, RunNotFinal):
-                run.retry(reason="added again with its key", arguments=(args, kwargs))
-        return run.id
+        return accepted(self.duly, bound, args, kwargs, reserved=reserved).id
 
     def get_tasks(self, background_tasks: BackgroundTasks) -> ManagedBackgroundTasks:
         """Give an endpoint what it adds tasks with: `Depends(task_manager.get_tasks)`."""

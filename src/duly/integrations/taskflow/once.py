@@ -13,7 +13,7 @@ from duly.core.key import check_key
 from duly.core.record import RunRecord
 from duly.core.states import RESERVED_TAGS, plain_tags
 from duly.errors import BadOption, PayloadError
-from duly.integrations.taskflow.accepting import Wish, accepted, is_dead
+from duly.integrations.taskflow.accepting import Wish, accepted
 from duly.integrations.taskflow.admission import RUN_KEY_TAG
 from duly.integrations.taskflow.context import func_name
 from duly.limits import PAGE, TAG_CHARACTERS
@@ -78,18 +78,15 @@ class OneTime:
             raise BadOption(f"run_at must be a datetime, not {run_at!r:.80}")
         before = list(self._waiting((RUN_KEY_TAG, run_key)))
         key = wish.idempotency_key
-        if key is not None and any(run.key == key for run in before):
-            # Otherwise the key would lead to the very run that is to be replaced.
-            self._forget(task, key)
+        for run in before:
+            if key is not None and run.key == key:
+                # Otherwise the key would lead to the very run that is to be replaced.
+                self._duly.store.apply([ResetKey(task.name, key, acting(None), run.id)])
         bound = task.using(
             at=_zoned(run_at), key=key, tags=wish.tags, priority=wish.priority, queue=wish.queue
         )
         reserved = {RUN_KEY_TAG: run_key, _ONCE_TAG: "1"}
         new = accepted(self._duly, bound, args, kwargs, reserved=reserved)
-        if key is not None and is_dead(new):
-            # One that failed does not count; to retry it would be to run it now.
-            self._forget(task, key)
-            new = accepted(self._duly, bound, args, kwargs, reserved=reserved)
         # Should this process die here, those before still find that they have been replaced.
         self._cancel([run for run in before if run.id != new.id], "scheduled anew")
 
@@ -112,9 +109,6 @@ class OneTime:
             # One that was claimed has begun, and waits for another try if it is queued again.
             yield from (run for run in page if run.claim_number == 0)
             which = which._replace(before=page[-1].id)
-
-    def _forget(self, task: Task[..., Any], key: str) -> None:
-        self._duly.store.apply([ResetKey(task.name, key, acting(None))])
 
     def _cancel(self, runs: list[RunRecord], reason: str) -> bool:
         ops = [Cancel(run.id, acting(None), reason) for run in runs]

@@ -93,7 +93,7 @@ def pause_queue(session: Session, op: PauseQueue) -> None:
 
 def reset_key(session: Session, op: ResetKey) -> bool:
     """Forget a key."""
-    gone = session.execute(SQL["reset_key"], {"task": op.task, "key": op.key}).rowcount
+    gone = session.execute(SQL["reset_key"], op._asdict()).rowcount
     if gone:
         record_act(session, op.actor, "reset key", f"{op.task} {op.key}", "")
     return bool(gone)

@@ -104,7 +104,7 @@ def pause_queue(cursor: sqlite3.Cursor, op: PauseQueue, now: int) -> None:
 
 def reset_key(cursor: sqlite3.Cursor, op: ResetKey, now: int) -> bool:
     """Forget a key."""
-    gone = cursor.execute(SQL["reset_key"], {"task": op.task, "key": op.key}).rowcount
+    gone = cursor.execute(SQL["reset_key"], op._asdict()).rowcount
     if gone:
         record_act(cursor, op.actor, "reset key", f"{op.task} {op.key}", "", now)
     return bool(gone)

@@ -94,4 +94,6 @@ INSERT INTO duly_queues (name, paused) VALUES (%(queue)s, %(paused)s)
     ON CONFLICT (name) DO UPDATE SET paused = excluded.paused
 
 -- :name reset_key
-DELETE FROM duly_keys WHERE task = %(task)s AND key = %(key)s
+DELETE FROM duly_keys
+ WHERE task = %(task)s AND key = %(key)s
+   AND (%(run_id)s::uuid IS NULL OR run_id = %(run_id)s::uuid)

@@ -86,4 +86,5 @@ INSERT INTO duly_queues (name, paused) VALUES (:queue, :paused)
     ON CONFLICT (name) DO UPDATE SET paused = excluded.paused
 
 -- :name reset_key
-DELETE FROM duly_keys WHERE task = :task AND key = :key
+DELETE FROM duly_keys
+ WHERE task = :task AND key = :key AND (:run_id IS NULL OR run_id = :run_id)
