@@ -209,8 +209,18 @@ def test_what_was_withdrawn_does_not_start(hand):
 
     assert withdrawn == [waiting]
     assert not hand.begin(waiting)
-    assert hand.run_ids() == {started.claim.run_id}
     assert hand.room(THREAD, ahead=False) == 3
+
+
+def test_what_was_withdrawn_is_ours_until_that_is_recorded(hand):
+    (waiting,) = take(hand, 1)
+
+    hand.withdraw(lambda _held: True)
+    before = hand.run_ids(), hand.has_let_go()
+    hand.release([waiting])
+
+    assert before == ({waiting.claim.run_id}, False)
+    assert (hand.run_ids(), hand.has_let_go()) == (frozenset(), True)
 
 
 def test_a_run_that_was_handed_back_and_claimed_again_starts_once(hand, slots):
