@@ -4,9 +4,6 @@ The store may lie on the very connection that the caller uses, and nothing of it
 """
 
 import asyncio
-import json
-import os
-import platform
 from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from typing import Any
@@ -23,9 +20,10 @@ from duly.runtime.attempt import await_body, call_body, turned_away
 from duly.runtime.hand import Held
 from duly.runtime.journal import Journal
 from duly.runtime.recovery import judge_unknown
+from duly.runtime.registration import registration
 from duly.runtime.report import Ended, seen_from_outside
 from duly.runtime.settler import ended_event, settle_op, wake_parents_op
-from duly.store.ops import ClaimRuns, Recover, RegisterWorker, Settled, Tick, Want
+from duly.store.ops import ClaimRuns, Recover, Settled, Tick, Want
 from duly.store.protocol import Store
 
 Await = Callable[[Callable[..., Coroutine[Any, Any, Outcome]]], Callable[..., Outcome]]
@@ -56,21 +54,9 @@ class InlineWorker:
 
     def drain(self) -> int:
         """Run until nothing is ready; return how many attempts that took."""
-        names = self._registry.names()
-        lanes = json.dumps(self._registry.lanes_seen_to(only_carried=False))
-        self._store.apply(
-            [
-                RegisterWorker(
-                    self.worker_id,
-                    platform.node(),
-                    os.getpid(),
-                    LEASE_SECONDS,
-                    "[]",
-                    json.dumps(names),
-                    lanes,
-                )
-            ]
-        )
+        lanes = self._registry.lanes_seen_to(only_carried=False)
+        self._store.apply([registration(self.worker_id, LEASE_SECONDS, (), lanes)])
+        names = self._registry.own_names()
         attempts = 0
         try:
             while claims := self._claim(names):

@@ -5,9 +5,6 @@ and the store's listener. Liveness is not its business: whoever owns it (a keepe
 keepalive thread of an embedded worker) beats, and publishes the deadline in the slots.
 """
 
-import json
-import os
-import platform
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +21,7 @@ from duly.runtime.dispatch import Dispatcher
 from duly.runtime.hand import LOOP, THREAD, Hand
 from duly.runtime.journal import Journal
 from duly.runtime.recovery import Recoverer
+from duly.runtime.registration import registration
 from duly.runtime.relay import Relay
 from duly.runtime.report import Ended
 from duly.runtime.runners.event_loop import EventLoopRunner
@@ -37,7 +35,7 @@ from duly.runtime.slots import Slots
 from duly.runtime.upkeep import Promoter, Pruner, Reconciler, Registrar, Scheduler, Warden
 from duly.settings import WorkerSettings
 from duly.store.carry_ops import Relane
-from duly.store.ops import RegisterWorker, Tick
+from duly.store.ops import Tick
 from duly.store.protocol import Peek, Store
 
 _LOOK_SECONDS = 0.02
@@ -313,16 +311,8 @@ class Worker:
         # What a worker that only carries cannot run is none of its tasks: without others, who can,
         # it is parked.
         lanes = self._registry.lanes_seen_to(only_carried=self._settings.carries)
-        registration = RegisterWorker(
-            self.worker_id,
-            platform.node(),
-            os.getpid(),
-            self._settings.lease,
-            json.dumps([name for name, _ in self._settings.queues]),
-            json.dumps(list(lanes)),
-            json.dumps(lanes),
-        )
-        self._store.apply([registration])
+        queues = [name for name, _ in self._settings.queues]
+        self._store.apply([registration(self.worker_id, self._settings.lease, queues, lanes)])
 
     def _tell_of_tasks(self) -> None:
         """Register again: there are tasks that were defined since."""

@@ -20,14 +20,16 @@ class Lender(Protocol):
         ...
 
 
+class _Writer(Protocol):
+    def apply(self, ops: Sequence[Op]) -> list[Any]: ...
+
+
 class Alone:
     """The part of a store that is about other threads and processes, where there are none."""
 
-    def apply(self, ops: Sequence[Op]) -> list[Any]:
-        """Write the ops and return their answers, in order."""
-        raise NotImplementedError
-
-    def submit(self, ops: Sequence[Op], done: Callable[[list[Any] | BaseException], None]) -> None:
+    def submit(
+        self: _Writer, ops: Sequence[Op], done: Callable[[list[Any] | BaseException], None]
+    ) -> None:
         """Write the ops here and now."""
         try:
             answers = self.apply(ops)

@@ -1,7 +1,7 @@
 """Brings the tables to the version this code needs: numbered SQL files, forward only."""
 
 from duly.errors import SchemaMismatch
-from duly.store.schema import MigratableStore, Migration
+from duly.store.schema import MigratableStore, Migration, Schema
 from duly.store.statements import folder_of
 
 OLDEST_CODE = 1
@@ -30,15 +30,20 @@ def newest(package: str) -> int:
 
 def ensure(store: MigratableStore, package: str, shown_url: str) -> None:
     """Set up an empty database; refuse one that this code does not fit."""
-    needed = newest(package)
     schema = store.read_schema()
     if schema.version == 0:
         store.run_migrations(lambda now: [] if now.version else migrations(package))
         schema = store.read_schema()
+    check(schema, package, shown_url, migrate="`duly db migrate`")
+
+
+def check(schema: Schema, package: str, shown_url: str, *, migrate: str) -> None:
+    """Refuse a database that this code does not fit; `migrate` is the command that helps."""
+    needed = newest(package)
     if schema.version < needed:
         message = (
             f"{shown_url} has schema version {schema.version}, this code needs {needed}; "
-            f"run `duly db migrate` once, then start again"
+            f"run {migrate} once, then start again"
         )
         raise SchemaMismatch(message)
     if schema.oldest_code > needed:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 
 from duly.app import Duly
-from duly.errors import SchemaMismatch
-from duly.integrations.django.databases import borrowed_store, url_of
-from duly.store.migrator import newest
+from duly.integrations.django.databases import borrowed_store, is_in_memory, url_of
+from duly.store.migrator import check
 from duly.store.opening import open_store
 from duly.store.protocol import Store
 
 if TYPE_CHECKING:
+    from duly.locks import Lock
     from duly.runtime.embedded import EmbeddedWorker
 
 
@@ -30,6 +30,7 @@ class DjangoDuly(Duly):
         self.runs_tasks = False
         """Whether this process has a worker, which needs connections of its own."""
         self._borrowed: tuple[str, Store] | None = None
+        self._apart: DjangoDuly | None = None
 
     @property
     def url(self) -> str:
@@ -50,6 +51,25 @@ class DjangoDuly(Duly):
         self.runs_tasks = True
         return super().worker(**settings)
 
+    def lock(self, name: str, **options: Any) -> "Lock":  # noqa: ANN401 - those of Duly's
+        """Return a lock; see `Duly.lock`.
+
+        It is taken on a connection of duly's own: in a transaction of Django's that is still open
+        nobody else would see that it is held.
+        """
+        if self.runs_tasks or self._is_alone():
+            return super().lock(name, **options)
+        if self._apart is None:
+            self._apart = DjangoDuly(self.database)
+            self._apart.runs_tasks = True
+        return self._apart.lock(name, **options)
+
+    def close(self) -> None:
+        """Close the store; the next use opens it again."""
+        super().close()
+        if self._apart is not None:
+            self._apart.close()
+
     def _open_store(self) -> Store:
         store = open_store(self._url, migrate=False)
         try:
@@ -68,15 +88,19 @@ class DjangoDuly(Duly):
         return self._borrowed[1]
 
     def _check(self, store: Store) -> None:
-        schema = store.read_schema()
         is_sqlite = connections[self.database].vendor == "sqlite"
-        needed = newest("duly.store.sqlite" if is_sqlite else "duly.store.postgres")
-        if schema.version < needed or schema.oldest_code > needed:
-            raise SchemaMismatch(
-                f"the tables of duly in the database {self.database!r} are of version "
-                f"{schema.version}, and this code needs {needed}: run "
-                f"`python manage.py migrate --database {self.database}`"
-            )
+        check(
+            store.read_schema(),
+            "duly.store.sqlite" if is_sqlite else "duly.store.postgres",
+            f"the database {self.database!r}",
+            migrate=f"`python manage.py migrate --database {self.database}`",
+        )
+
+    def _is_alone(self) -> bool:
+        """Say whether only Django's connection can write now: nobody else could hold a lock."""
+        connection = connections[self.database]
+        is_sqlite: bool = connection.vendor == "sqlite"
+        return is_sqlite and (connection.in_atomic_block or is_in_memory(self.database))
 
 
 _apps: dict[str, tuple[dict[str, Any], Duly]] = {}

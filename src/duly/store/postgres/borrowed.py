@@ -1,7 +1,8 @@
 """A store on a PostgreSQL connection that somebody else opened, such as one of a test's."""
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -13,10 +14,9 @@ from duly.store.postgres.claim import Claimer
 from duly.store.postgres.connection import HOT, Line, Session
 from duly.store.postgres.failures import translated
 from duly.store.postgres.inspect import SQL as INSPECT
-from duly.store.postgres.prepared import Prepared
 from duly.store.postgres.store import PostgresStore
 from duly.store.postgres.sweep import Sweeper
-from duly.store.postgres.wakeup import Hints
+from duly.store.postgres.wakeup import Hints, notify
 from duly.store.postgres.writers import Writers
 from duly.store.schema import Schema
 
@@ -41,12 +41,12 @@ class BorrowedPostgresStore(Alone, PostgresStore):
         """Write the ops and return their answers, in order."""
         return self._writers.apply(ops)
 
+    def wake(self) -> None:
+        """Hint to all workers when the transaction that is open commits."""
+        self._writers.hints.send()
+
     def _query(
-        self,
-        sql: str,
-        parameters: Mapping[str, Any],
-        *,
-        prepare: bool | None = None,
+        self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None = None
     ) -> list[tuple[Any, ...]]:
         return self._line.read(
             lambda session: session.execute(sql, parameters, prepare=prepare).fetchall()
@@ -59,13 +59,44 @@ class BorrowedPostgresStore(Alone, PostgresStore):
         return Schema(*self._query(INSPECT["schema"], {})[0])
 
 
+class BorrowedSession(Session):
+    """Another object on the socket of a connection: the caller's own has other ideas of rows.
+
+    What opens and ends transactions is the caller's object, and the backend is shared with whoever
+    else borrows it; so nothing is begun here, and nothing is prepared under a name.
+    """
+
+    def __init__(self, lender: psycopg.Connection[Any]) -> None:
+        raw = lender.pgconn
+        handlers = raw.notice_handler, raw.notify_handler
+        super().__init__(raw)
+        raw.notice_handler, raw.notify_handler = handlers
+        self._autocommit = True
+        self.prepare_threshold = None
+        self._deaf = self.cursor()
+
+    def __del__(self, *_warn: object) -> None:
+        """Leave the connection to whoever opened it."""
+
+    def begin(self) -> None:
+        """Do nothing: a transaction is open."""
+
+    def commit_now(self) -> None:
+        """Do nothing: it ends elsewhere."""
+
+    def execute_alone(self, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """Run one statement in the transaction that is open."""
+        cursor = self.execute(sql, parameters)
+        return cursor.fetchall() if cursor.description is not None else []
+
+
 class BorrowedLine(Line):
-    """The connection that was lent, as the engine's own look."""
+    """The connection that was lent, as the engine's own look: in each thread that thread's."""
 
     def __init__(self, lender: Lender, address: Address) -> None:
         super().__init__(address, HOT)
         self._lender = lender
-        self._known: Session | None = None
+        self._known = threading.local()
 
     def read(self, work: Callable[[Session], T]) -> T:
         """Do some work that only reads."""
@@ -90,26 +121,25 @@ class BorrowedLine(Line):
         return self.run(lambda session, _lost: work(session))
 
     def _session_on(self, connection: psycopg.Connection[Any]) -> Session:
-        if self._known is None or self._known.pgconn is not connection.pgconn:
-            # Another object on the same socket: the caller's own has other ideas of rows.
-            session = Session(connection.pgconn)
-            session._lone = Prepared(session)  # noqa: SLF001 - what `greet` does for our own
-            session._deaf = session.cursor()  # noqa: SLF001
-            # What opens and ends transactions is the caller's object, and so is the connection.
-            session._autocommit = True  # noqa: SLF001
-            session._pool = cast("Any", self)  # noqa: SLF001 - it may go without being closed
-            self._known = session
-        return self._known
+        session: Session | None = getattr(self._known, "session", None)
+        if session is None or session.pgconn is not connection.pgconn:
+            session = self._known.session = BorrowedSession(connection)
+        return session
 
 
-class _Silence(Hints):
-    """Tells nobody: whoever else looks at the database sees nothing of this yet."""
+class BorrowedHints(Hints):
+    """Hints that go out when the transaction that is open commits."""
+
+    def __init__(self, line: BorrowedLine) -> None:
+        super().__init__(line.address)
+        self._line = line
 
     def send(self) -> None:
-        """Send nothing."""
+        """Hint to all other processes; who listens in this one hears it from the server too."""
+        self._line.run(lambda session, _lost: notify(session, self.sender))
 
     def may_ride(self) -> bool:
-        """Say no."""
+        """Say no: whatever is sent here rides."""
         return False
 
 
@@ -121,12 +151,16 @@ class _NoSweeper(Sweeper):
 
 
 class BorrowedWriters(Writers):
-    """All that is written goes over one line."""
+    """All that is written goes over one line, in the thread of whoever writes it."""
 
     def __init__(self, line: BorrowedLine, address: Address) -> None:
         super().__init__(address)
         self._lines = dict.fromkeys(self._lines, line)
         self._patient = line
         self._claimer = Claimer(line)
-        self.hints = _Silence(address)
+        self.hints = BorrowedHints(line)
         self._sweeper = _NoSweeper(address)
+
+    def _write(self, committer: str, ops: Sequence[Op]) -> list[Any]:
+        # Not together with those of other threads: each thread has a transaction of its own.
+        return self._writes[committer](list(ops))

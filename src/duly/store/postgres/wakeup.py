@@ -33,6 +33,11 @@ _LONGEST_PAUSE_SECONDS = 5.0
 _NOTIFY = "SELECT pg_notify(%(channel)s, %(sender)s)"
 
 
+def notify(session: Session, sender: str) -> None:
+    """Hint to all who listen, and say who does."""
+    session.execute_alone(_NOTIFY, {"channel": session.channel(), "sender": sender})
+
+
 class Hints:
     """Sends and receives hints for one store."""
 
@@ -137,14 +142,11 @@ class _Notifier:
             if self._ending.is_set():
                 self._poked.set()
             try:
-                self._line.run(self._notify)
+                self._line.run(lambda session, _lost: notify(session, self._sender))
             except StoreError:
                 self._ending.wait(_LONGEST_PAUSE_SECONDS)
             else:
                 self._ending.wait(_BETWEEN_SECONDS)
-
-    def _notify(self, session: Session, lost: bool) -> None:  # noqa: ARG002, FBT001 - for `run`
-        session.execute_alone(_NOTIFY, {"channel": session.channel(), "sender": self._sender})
 
 
 class _Listener:

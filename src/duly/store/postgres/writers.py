@@ -125,7 +125,7 @@ class Writers:
         self._lines = {name: Line(address, HOT) for name in names}
         self._lines["operate"] = Line(address, UPKEEP)
         self._claimer = Claimer(self._lines["claim"])
-        writes = {
+        self._writes = {
             "enqueue": self._enqueue,
             "keyed": self._enqueue_keyed,
             "claim": self._claim,
@@ -133,7 +133,7 @@ class Writers:
             "operate": self._operate,
         }
         self._committers = {
-            name: Committer(write, name=f"duly-{name}") for name, write in writes.items()
+            name: Committer(write, name=f"duly-{name}") for name, write in self._writes.items()
         }
         self._patient = Line(address, HOT)
         self._patience = threading.Lock()
@@ -162,9 +162,12 @@ class Writers:
 
     def _apply(self, committer: str, ops: Sequence[Op]) -> list[Any]:
         try:
-            return self._committers[committer].apply(ops)
+            return self._write(committer, ops)
         except KeyHeld as held:
             return self._wait_for_keys(ops, held)
+
+    def _write(self, committer: str, ops: Sequence[Op]) -> list[Any]:
+        return self._committers[committer].apply(ops)
 
     def _submit(self, parts: list[_Part], answers: list[Any], done: Done) -> None:
         if not parts:

@@ -1,0 +1,23 @@
+"""How a worker makes itself known."""
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+
+from duly.store.ops import RegisterWorker
+
+
+def registration(
+    worker_id: str, lease: float, queues: Sequence[str], lanes: Mapping[str, str]
+) -> RegisterWorker:
+    """Return the op for a worker of this process; `lanes` are those of the tasks it sees to."""
+    return RegisterWorker(
+        worker_id,
+        platform.node(),
+        os.getpid(),
+        lease,
+        json.dumps(list(queues)),
+        json.dumps(list(lanes)),
+        json.dumps(dict(lanes)),
+    )
