@@ -1,6 +1,7 @@
 """A lifespan for Starlette and FastAPI applications: duly opens, works and drains with them."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from starlette.requests import HTTPConnection
 from duly.apart import apart
 from duly.app import Duly
 from duly.errors import BadOption, LifespanNotStarted
+from duly.observe.logs import log_notice
 
 if TYPE_CHECKING:
     from duly.runtime.embedded import EmbeddedWorker
@@ -20,6 +22,12 @@ Lifespan = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any] | None]
 
 _STATE = "duly"
 """Where a request finds what its application serves; mounted applications find it there, too."""
+
+_NOT_STARTED = (
+    "tasks are used in an application whose lifespan has not started: they are kept, but nothing here "
+    "runs them; use `with TestClient(api)`, and something that runs lifespans around httpx's "
+    "ASGITransport"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +57,30 @@ def duly_lifespan(
             f"{', '.join(sorted(settings))} would set up a worker, and worker=False asks for none"
         )
 
+    has_started = False
+
+    def look() -> None:
+        if not has_started and _is_in_an_application():
+            log_notice(_NOT_STARTED)
+
+    app.before_opening.append(look)
+
     @asynccontextmanager
     async def lifespan(api: Any) -> AsyncIterator[Mapping[str, Any]]:  # noqa: ANN401 - Starlette's
+        nonlocal has_started
+        has_started = True
         async with AsyncExitStack() as stack:
             state = await stack.enter_async_context(inner(api)) if inner is not None else None
             serving = await stack.enter_async_context(serve(app, settings if worker else None))
             yield announced(state, serving)
 
     return lifespan
+
+
+def _is_in_an_application() -> bool:
+    """Say whether an event loop runs this, or one of the threads that endpoints have."""
+    name = threading.current_thread().name
+    return asyncio._get_running_loop() is not None or name.startswith("AnyIO")  # noqa: SLF001
 
 
 def announced(state: Mapping[str, Any] | None, serving: Serving) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 from duly import BadOption, Duly
 from duly.errors import LifespanNotStarted, StoreRefused
 from duly.integrations.fastapi import DulyTasks, duly_lifespan
+from duly.observe.logs import log_notice
 from tests.servers.processes import wait_until
 
 SOON = 20.0
@@ -160,6 +161,43 @@ def test_without_a_started_lifespan_adding_a_task_is_an_error(duly):
     with TestClient(outside) as client, pytest.raises(LifespanNotStarted, match="outermost"):
         client.post("/inside/")
     assert duly.runs.list() == []
+
+
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.parametrize("path", ["/plain", "/async"])
+def test_a_task_enqueued_by_itself_without_a_started_lifespan_is_kept_and_told_of(
+    duly, caplog, path
+):
+    @duly.task(name="one")
+    def one() -> int:
+        return 1
+
+    api = FastAPI(lifespan=duly_lifespan(duly))
+
+    @api.post("/plain")
+    def enqueue() -> None:
+        one.enqueue()
+
+    @api.post("/async")
+    async def aenqueue() -> None:
+        await one.aenqueue()
+
+    log_notice.cache_clear()
+    TestClient(api).post(path)
+    assert "lifespan has not started" in caplog.text
+    assert [run.state for run in duly.runs.list()] == ["queued"]
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_what_a_script_enqueues_needs_no_lifespan(duly, caplog):
+    @duly.task(name="one")
+    def one() -> int:
+        return 1
+
+    duly_lifespan(duly)
+    log_notice.cache_clear()
+    one.enqueue()
+    assert caplog.text == ""
 
 
 @pytest.mark.stores("sqlite-wal")
