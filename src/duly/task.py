@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
@@ -21,6 +22,8 @@ from duly.limits import DELAY_SECONDS, ENQUEUE_BATCH, KEY_TTL_SECONDS, PRIORITY
 from duly.registry import Definition
 from duly.run import Run
 from duly.store.ops import Accepted, Enqueue, Key
+
+_YIELD_SECONDS = 0.0002
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -222,14 +225,16 @@ def accept_many(host: Host, calls: Iterable[Call[R]]) -> list[Run[R]]:
     written: _Written[R] | None = None
     try:
         for batch in _batches(calls):
-            if written is not None:
-                before, written = written, None
-                runs += before.runs()
+            before, written = written, None
+            if before is not None:
+                before.wait()
             is_apart = joined(host.store) is None and not host.store.has_one_writer
-            if len(batch) < ENQUEUE_BATCH or not is_apart:
-                runs += accept(host, batch)
-            else:
+            if len(batch) == ENQUEUE_BATCH and is_apart:
                 written = _Written(host, batch)
+            if before is not None:
+                runs += before.runs()
+            if written is None:
+                runs += accept(host, batch)
     except Exception:
         if written is not None:
             # The caller learns of a wrong call when all before it are durable, or of why not.
@@ -246,6 +251,13 @@ class _Written(Generic[R]):
         self._calls = calls
         self._answers: Future[list[Any]] = Future()
         host.store.submit([call.op for call in calls], self._done)
+        # The other thread would have to wait for this one to be switched off before it can send
+        # anything, with nothing for the server to do meanwhile.
+        time.sleep(_YIELD_SECONDS)
+
+    def wait(self) -> None:
+        """Wait until it is durable, or say why it is not."""
+        self._answers.result()
 
     def runs(self) -> list[Run[R]]:
         """Wait, and return the runs."""
