@@ -24,8 +24,8 @@ _STATE = "duly"
 """Where a request finds what its application serves; mounted applications find it there, too."""
 
 _NOT_STARTED = (
-    "tasks are used in an application whose lifespan has not started: they are kept, but nothing here "
-    "runs them; use `with TestClient(api)`, and something that runs lifespans around httpx's "
+    "tasks are used in an application whose lifespan has not started: they are kept, but nothing "
+    "here runs them; use `with TestClient(api)`, and something that runs lifespans around httpx's "
     "ASGITransport"
 )
 
