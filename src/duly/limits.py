@@ -30,6 +30,8 @@ RELAY_LONGEST_SECONDS = 3600
 """How long a run that was handed over and not claimed waits to be so again: at first, at most."""
 SUMMARY_RUNS = 10_000
 """Of how many finished runs, the newest, a summary tells."""
+FEW_TAGGED = 200
+"""Up to so many runs of one tag are looked up one by one; of more there are some on every page."""
 PAGE = 200
 PAGE_DEFAULT = 50
 

@@ -115,7 +115,10 @@ def test_runs_are_listed_by_task_and_queue(store, worker):
     assert listed_ids(store, task="nothing:such") == []
 
 
-def test_runs_are_listed_by_tag_wherever_they_are(store, worker):
+@pytest.mark.parametrize("few", [200, 2])
+def test_runs_are_listed_by_tag_wherever_they_are(store, worker, few, monkeypatch):
+    monkeypatch.setattr("duly.store.sqlite.inspect.FEW_TAGGED", few)
+    monkeypatch.setattr("duly.store.postgres.inspect.FEW_TAGGED", few)
     done = enqueue_and_succeed(store, tags={"customer": "17", "kind": "mail"})
     failed = enqueue_and_fail(store, tags={"customer": "17"})
     waiting = enqueue_one(store, tags={"customer": "17"}, delay_seconds=60)

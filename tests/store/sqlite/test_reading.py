@@ -11,7 +11,7 @@ import pytest
 
 from duly.store.protocol import RunFilter
 from duly.store.sqlite.inspect import SQL, _filter
-from tests.store.conformance.verbs import enqueue_and_succeed, register
+from tests.store.conformance.verbs import enqueue_and_succeed, enqueue_one, register
 
 FEW, MANY = 100, 5_000
 STEPS = 20
@@ -37,6 +37,29 @@ def test_a_page_costs_the_same_whatever_the_history_holds(store, path, name, par
         for rows in (FEW, MANY):
             fill(connection, rows)
             costs.append(cost(connection, SQL[name], parameters))
+
+    assert costs[1] <= 1.5 * costs[0]
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_runs_of_a_rare_tag_are_found_without_walking_the_history(store, path, monkeypatch):
+    register(store)
+    enqueue_and_succeed(store)
+    wanted = enqueue_one(store, tags={"order": "1"}, delay_seconds=60)
+    with closing(sqlite3.connect(path)) as connection:
+
+        def query(sql, parameters):
+            costs[-1] += cost(connection, sql, parameters)
+            return connection.execute(sql, parameters).fetchall()
+
+        monkeypatch.setattr(store, "_query", query)
+        costs = []
+        for rows in (FEW, MANY):
+            fill(connection, rows)
+            costs.append(0)
+            found = store.list_runs(RunFilter(states=("queued",), tag=("order", "1")))
+            assert [run.id for run in found] == [wanted]
+            assert store.list_runs(RunFilter(tag=("order", "2"))) == []
 
     assert costs[1] <= 1.5 * costs[0]
 

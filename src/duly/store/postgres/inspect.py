@@ -18,7 +18,7 @@ from duly.core.record import (
     WorkerRecord,
 )
 from duly.core.states import DEAD
-from duly.limits import SUMMARY_RUNS
+from duly.limits import FEW_TAGGED, SUMMARY_RUNS
 from duly.store.guard_ops import GuardedKey, Letter
 from duly.store.postgres.columns import is_run_id, texts
 from duly.store.postgres.guard import SQL as GUARD
@@ -64,9 +64,15 @@ class PostgresInspector:
         if which.before is not None and not is_run_id(which.before):
             return []
         only_dead = bool(which.states) and DEAD.issuperset(which.states)
-        name = "dead_runs" if only_dead else "runs"
+        name, parameters = "dead_runs" if only_dead else "runs", _filter(which)
         # Unprepared, so that every plan knows which filters are given.
-        rows = self._query(SQL[name], _filter(which), prepare=False)
+        if which.tag is not None:
+            known = parameters | {"most": FEW_TAGGED + 1}
+            tagged = self._query(SQL["tagged"], known, prepare=False)
+            if len(tagged) <= FEW_TAGGED:
+                name = "few_runs"
+                parameters["run_ids"] = texts([row[0] for row in tagged])
+        rows = self._query(SQL[name], parameters, prepare=False)
         return [RunRecord(*row) for row in rows]
 
     def list_attempts(self, run_id: str) -> list[AttemptRecord]:

@@ -21,7 +21,7 @@ from duly.core.record import (
     WorkerRecord,
 )
 from duly.core.states import DEAD
-from duly.limits import SUMMARY_RUNS
+from duly.limits import FEW_TAGGED, SUMMARY_RUNS
 from duly.store.guard_ops import GuardedKey, Letter
 from duly.store.protocol import LetterFilter, Peek, RunFilter, ScheduleFilter
 from duly.store.sqlite.guard import SQL as GUARD
@@ -55,8 +55,13 @@ class SqliteInspector:
     def list_runs(self, which: RunFilter) -> list[RunRecord]:
         """Return runs, newest first."""
         only_dead = bool(which.states) and DEAD.issuperset(which.states)
-        name = "dead_runs" if only_dead else "runs"
-        return [_run(row) for row in self._query(SQL[name], _filter(which))]
+        name, parameters = "dead_runs" if only_dead else "runs", _filter(which)
+        if which.tag is not None:
+            tagged = self._query(SQL["tagged"], parameters | {"most": FEW_TAGGED + 1})
+            if len(tagged) <= FEW_TAGGED:
+                name = "few_runs"
+                parameters["run_ids"] = json.dumps([row[0] for row in tagged])
+        return [_run(row) for row in self._query(SQL[name], parameters)]
 
     def list_attempts(self, run_id: str) -> list[AttemptRecord]:
         """Return the ended attempts of a run, oldest first."""

@@ -31,6 +31,31 @@ SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_nu
  ORDER BY run.id DESC
  LIMIT %(limit)s
 
+-- :name tagged
+SELECT run_id::text
+  FROM duly_tags
+ WHERE name = %(tag_name)s::text AND value = %(tag_value)s::text
+   AND (%(before)s::uuid IS NULL OR run_id < %(before)s::uuid)
+ ORDER BY duly_tags.run_id DESC
+ LIMIT %(most)s
+
+-- :name few_runs
+-- The same filters over runs that are known, lest all be walked for the few that have a tag.
+SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
+       retries_used, crashes, duly_microseconds(created_at), duly_microseconds(due_at),
+       duly_microseconds(expires_at), duly_microseconds(claimed_at),
+       duly_microseconds(finished_at), worker_id, cancel_requested, parked, key, tags, arguments,
+       result, error, traceback, fingerprint, progress, progress_text
+  FROM duly_every_run AS run
+ WHERE id = ANY (%(run_ids)s::uuid[])
+   AND (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
+   AND (%(task)s::text IS NULL OR task = %(task)s::text)
+   AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
+   AND (%(fingerprint)s::text IS NULL OR fingerprint = %(fingerprint)s::text)
+   AND (%(since)s::bigint IS NULL OR created_at >= duly_time(%(since)s::bigint))
+ ORDER BY run.id DESC
+ LIMIT %(limit)s
+
 -- :name dead_runs
 -- The same filters over dead letters alone, by their own index.
 SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_number, attempt,

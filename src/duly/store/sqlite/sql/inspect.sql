@@ -21,6 +21,26 @@ SELECT *
  ORDER BY id DESC
  LIMIT :limit
 
+-- :name tagged
+SELECT run_id
+  FROM duly_tags
+ WHERE name = :tag_name AND value = :tag_value AND run_id < coalesce(:before, '~')
+ ORDER BY run_id DESC
+ LIMIT :most
+
+-- :name few_runs
+-- The same filters over runs that are known, lest all be walked for the few that have a tag.
+SELECT *
+  FROM duly_every_run
+ WHERE id IN (SELECT value FROM json_each(:run_ids))
+   AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
+   AND (:task IS NULL OR task = :task)
+   AND (:queue IS NULL OR queue = :queue)
+   AND (:fingerprint IS NULL OR fingerprint = :fingerprint)
+   AND (:since IS NULL OR created_at >= :since)
+ ORDER BY id DESC
+ LIMIT :limit
+
 -- :name dead_runs
 -- The same filters over dead letters alone, by their own index.
 SELECT *
