@@ -74,10 +74,13 @@ async def astep(
     function: Callable[..., Awaitable[R] | R],
     /,
     *args: Any,  # noqa: ANN401 - as the function takes them
+    transaction: bool = False,
     on_crash: str = "rerun",
     **kwargs: Any,  # noqa: ANN401
 ) -> R:
-    """As `step`, in an `async def` task."""
+    """As `step`, in an `async def` task, which can have no transaction."""
+    if transaction:
+        raise BadOption("a step with a transaction needs a plain def task, which runs on a thread")
     found = _Step(current(), name, transaction=False, on_crash=on_crash)
     if await asyncio.to_thread(found.begin):
         return found.result()  # type: ignore[no-any-return]

@@ -163,6 +163,18 @@ class TestOnce:
         assert run.state == "failed"
         assert "on record as a step" in (run.record.error or "")
 
+    def test_in_coroutines_a_step_has_no_transaction_and_says_so(self, app):
+        began = []
+
+        @app.task
+        async def pay() -> None:
+            await duly.astep("charge", lambda **given: began.append(given), transaction=True)
+
+        run = drained(app, pay.enqueue())
+
+        assert "plain def task" in (run.record.error or "")
+        assert began == []
+
     def test_a_coroutine_needs_to_be_awaited(self, app):
         @app.task
         def order() -> None:
