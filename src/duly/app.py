@@ -22,7 +22,7 @@ from duly.events import Bus
 from duly.observe.logs import log_event, log_notice, logger
 from duly.registry import Registry
 from duly.run import Run
-from duly.settings import WorkerSettings, parse_queues, store_url
+from duly.settings import store_url, worker_settings
 from duly.store.ops import ResetKey
 from duly.store.owning import PerProcess
 from duly.store.protocol import Store
@@ -279,12 +279,12 @@ class Duly:
         from duly.runtime.embedded import EmbeddedWorker  # noqa: PLC0415
         from duly.store.opening import runtime_folder  # noqa: PLC0415
 
-        chosen = WorkerSettings(
+        chosen = worker_settings(
             concurrency=concurrency,
             async_limit=async_limit,
             process_limit=process_limit,
-            queues=parse_queues(queues),
-            **settings,  # type: ignore[arg-type]  # checked by the dataclass itself
+            queues=queues,
+            **settings,
         )
         store = self.store
         for notice in store.notices:

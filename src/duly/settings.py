@@ -1,7 +1,9 @@
 """What can be set, where it comes from, and what is refused."""
 
+import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from duly.errors import BadOption
 from duly.limits import (
@@ -49,13 +51,12 @@ class WorkerSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
-        for name in ("concurrency", "async_limit"):
-            if getattr(self, name) < 1:
-                message = f"{name} must be at least 1, not {getattr(self, name)}"
-                raise BadOption(message)
-        if self.process_limit is not None and self.process_limit < 1:
-            message = f"process_limit must be at least 1, or None, not {self.process_limit}"
-            raise BadOption(message)
+        check_count("concurrency", self.concurrency)
+        check_count("async_limit", self.async_limit)
+        if self.process_limit is not None:
+            check_count("process_limit", self.process_limit)
+        for name in ("lease", "beat", "grace", "retention", "dead_retention", "recheck"):
+            check_seconds(name, getattr(self, name))
         # Three times 0.2 is more than 0.6 in binary.
         if self.beat <= 0 or self.beat * 3 > self.lease * (1 + 1e-9):
             message = (
@@ -82,8 +83,35 @@ class WorkerSettings:
         return self.concurrency + self.async_limit + 4 * CLAIM_BATCH
 
 
+def worker_settings(*, queues: str | None = None, **chosen: Any) -> WorkerSettings:  # noqa: ANN401
+    """Return the settings that were chosen by name, or say which of them there is not."""
+    known = [each.name for each in fields(WorkerSettings)]
+    for name in chosen:
+        if name not in known:
+            message = f"a worker has no setting {name!r}; it has {', '.join(known)}"
+            raise BadOption(message)
+    return WorkerSettings(queues=parse_queues(queues), **chosen)
+
+
+def check_count(what: str, value: object) -> None:
+    """Refuse what is no whole number, or no thing at all."""
+    if type(value) is not int or value < 1:
+        message = f"{what} must be a whole number, at least 1, not {value!r:.80}"
+        raise BadOption(message)
+
+
+def check_seconds(what: str, value: object) -> None:
+    """Refuse what is no length of time."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        message = f"{what} must be a number of seconds, not {value!r:.80}"
+        raise BadOption(message)
+
+
 def parse_queues(text: str | None) -> tuple[tuple[str, int | None], ...]:
     """Read `mail:20,default`."""
+    if text is not None and not isinstance(text, str):
+        message = f'queues must be a text such as "mail:20,default", not {text!r:.80}'
+        raise BadOption(message)
     found = []
     for item in filter(None, (text or "").split(",")):
         name, colon, limit = item.strip().rpartition(":")

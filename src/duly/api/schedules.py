@@ -144,7 +144,8 @@ class Schedules:
             name, task, trigger, arguments=arguments, source="code", place=definition.place, **rules
         )
         known = self._defined.get(name)
-        if known is not None and known.place != op.place:
+        # A module that is met twice says the same again; two schedules of one function do not.
+        if known is not None and (known.place, known.trigger) != (op.place, op.trigger):
             raise ScheduleExists(name, f"in code, {op.place}", f"in code, {known.place}")
         self._defined[name] = op
 

@@ -26,7 +26,10 @@ class Retry:
         if type(self.limit) is not int or self.limit < 0:
             message = f"retries must be a whole number from 0 on, not {self.limit!r}"
             raise BadOption(message)
-        meant = self.base >= 0 and self.factor >= 1 and 0 <= self.max_delay < math.inf
+        numbers = (self.base, self.factor, self.max_delay)
+        meant = all(isinstance(each, int | float) for each in numbers) and (
+            self.base >= 0 and self.factor >= 1 and 0 <= self.max_delay < math.inf
+        )
         if not meant:  # So worded, NaN is refused too: it compares with nothing.
             message = "Retry needs base >= 0, factor >= 1 and a finite max_delay >= 0"
             raise BadOption(message)

@@ -109,14 +109,14 @@ class GuardClaim:
         hold = self._ending()
         await apart(lambda: self._finish(hold, result))
 
-    def fail(self) -> None:
-        """Let go of the key: the body failed, and may be tried again."""
-        self._say(lambda: self._fail(self._ending()))
+    def fail(self, *, began: bool = True) -> None:
+        """Let go of the key: the body failed, or was not begun, and may be tried again."""
+        self._say(lambda: self._fail(self._ending(), began=began))
 
-    async def afail(self) -> None:
+    async def afail(self, *, began: bool = True) -> None:
         """As `fail`, without blocking the event loop."""
         hold = self._ending()
-        await apart(lambda: self._fail(hold))
+        await apart(lambda: self._fail(hold, began=began))
 
     def __repr__(self) -> str:
         what = "first" if self.first else self._found.state
@@ -146,8 +146,8 @@ class GuardClaim:
         if not hold.finish(text, problem):
             raise self._lost()
 
-    def _fail(self, hold: "Hold") -> None:
-        if not hold.fail():
+    def _fail(self, hold: "Hold", *, began: bool) -> None:
+        if not hold.fail(began=began):
             raise self._lost()
 
     def _lost(self) -> ClaimLost:
@@ -217,9 +217,9 @@ class Hold:
         self.is_done = self._end(op, self._patience)
         return self.is_done
 
-    def fail(self) -> bool:
+    def fail(self, *, began: bool = True) -> bool:
         """Record that the body failed; where that cannot be said, the lease's end says it."""
-        return self._end(FailKey(self.key, self.owner, self.fence, self._ttl), 0.0)
+        return self._end(FailKey(self.key, self.owner, self.fence, self._ttl, began), 0.0)
 
     def _end(self, op: FinishKey | FailKey, patience: float) -> bool:
         if self._pid != os.getpid():

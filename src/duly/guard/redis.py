@@ -285,9 +285,9 @@ def _call(op: GuardOp) -> Call:
             return "renew", [_name("key", key)], [owner, fence, lease, _ROOM]
         case FinishKey(key, owner, fence, ttl, result, problem):
             what = _pairs({"result": result, "problem": problem})
-            return "finish", [_name("key", key)], [owner, fence, "done", _or(ttl), *what]
-        case FailKey(key, owner, fence, ttl):
-            return "finish", [_name("key", key)], [owner, fence, "failed", _or(ttl)]
+            return "finish", [_name("key", key)], [owner, fence, "done", _or(ttl), 1, *what]
+        case FailKey(key, owner, fence, ttl, began):
+            return "finish", [_name("key", key)], [owner, fence, "failed", _or(ttl), int(began)]
         case ForgetKey(key):
             return "forget", [_name("key", key)], []
         case PutLetter(letter_id):

@@ -13,6 +13,7 @@ from duly.apart import apart
 from duly.app import Duly
 from duly.errors import BadOption, LifespanNotStarted
 from duly.observe.logs import log_notice
+from duly.settings import worker_settings
 
 if TYPE_CHECKING:
     from duly.runtime.embedded import EmbeddedWorker
@@ -56,6 +57,7 @@ def duly_lifespan(
         raise BadOption(
             f"{', '.join(sorted(settings))} would set up a worker, and worker=False asks for none"
         )
+    worker_settings(**settings)  # Refuses now what could not work later.
 
     has_started = False
 

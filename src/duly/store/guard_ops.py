@@ -145,6 +145,8 @@ class FailKey(NamedTuple):
     owner: str
     fence: int
     ttl: int | None
+    began: bool = True
+    """Whether the body was begun; otherwise this was no attempt."""
 
 
 class ForgetKey(NamedTuple):

@@ -137,6 +137,8 @@ def test_a_task_that_kills_its_process_ends_as_a_letter_and_the_pool_lives_on(sh
     wait_until(
         lambda: len(shop.guard.letters.list(cause="crashed")) == 1, seconds=WAIT, what="it is back"
     )
+    (again,) = shop.guard.letters.list(cause="crashed")
+    assert (again.attempts, shop.count("tried")) == (4, 4)
     assert shop.tasks.charge.delay(1).get(WAIT)["order"] == 1
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from duly import BadOption
-from duly.errors import BadSchedule
+from duly.errors import BadSchedule, ScheduleExists
 from duly.integrations.django import scheduled_task
 from tests.integrations.django import tasks
 from tests.servers.processes import wait_until
@@ -42,6 +42,20 @@ def test_it_is_named_as_its_task_unless_that_is_said(backend):
     (schedule,) = backend.app.schedules.list()
     assert schedule.name == "tests.integrations.django.tasks.ask_the_database"
     assert schedule.tz == "Europe/Paris"
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_two_schedules_of_one_task_need_two_names(backend):
+    for _ in range(2):  # A module may be met twice.
+        scheduled_task(cron="0 2 * * *", args=[1])(tasks.add)
+    with pytest.raises(ScheduleExists, match="another name"):
+        scheduled_task(cron="0 3 * * *", args=[1])(tasks.add)
+    scheduled_task(cron="0 3 * * *", args=[1], name="later")(tasks.add)
+
+    backend.app.schedules.sync()
+
+    names = {schedule.name for schedule in backend.app.schedules.list()}
+    assert names == {"tests.integrations.django.tasks.add", "later"}
 
 
 @pytest.mark.stores("sqlite-wal")

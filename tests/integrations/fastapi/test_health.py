@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from fastapi import FastAPI
@@ -34,10 +35,29 @@ def is_ready(client: TestClient) -> bool:
 @pytest.mark.parametrize("worker", [True, False])
 def test_an_application_with_its_store_is_live_and_ready(duly, worker):
     with TestClient(served(duly, worker=worker)) as client:
-        for path in ("/livez", "/readyz"):
+        ok = {"status": "ok", "problems": []}
+        for path, told in (("/livez", ok), ("/readyz", ok | {"schedule_lag": 0.0})):
             answer = client.get(path)
             assert answer.status_code == 200
-            assert answer.json() == {"status": "ok", "problems": []}
+            assert answer.json() == told
+
+
+def test_schedules_that_nobody_fires_are_told_and_make_nobody_unready(duly):
+    """T16."""
+
+    @duly.task(name="tick")
+    def tick() -> None: ...
+
+    hour_ago = datetime.now(UTC) - timedelta(hours=1)
+    duly.schedules.add("tick", tick, at=hour_ago)
+    duly.schedules.add("later", tick, cron="0 0 1 1 *")
+    with TestClient(served(duly, worker=False)) as client:
+        behind = client.get("/readyz")
+        duly.worker().drain(timeout=SOON)
+        caught_up = client.get("/readyz")
+    assert behind.status_code == 200
+    assert 3600 <= behind.json()["schedule_lag"] < 3700
+    assert caught_up.json()["schedule_lag"] == 0.0
 
 
 @pytest.mark.stores("sqlite-wal")

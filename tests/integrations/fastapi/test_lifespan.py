@@ -228,6 +228,27 @@ def test_settings_without_a_worker_to_set_up_are_refused(duly):
         duly_lifespan(duly, worker=False, concurrency=3)
 
 
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"concurency": 3},
+        {"loop": None},
+        {"concurrency": "3"},
+        {"async_limit": 0},
+        {"process_limit": 1.5},
+        {"queues": "mail:many"},
+        {"queues": ["mail"]},
+        {"grace": float("nan")},
+        {"grace": "30"},
+    ],
+)
+def test_settings_that_a_worker_cannot_have_are_refused_at_the_call(duly, wrong):
+    (name,) = wrong
+    with pytest.raises(BadOption, match=name if name != "queues" else "queue"):
+        duly_lifespan(duly, **wrong)
+
+
 def test_without_a_worker_tasks_wait_for_one_elsewhere(duly):
     @duly.task(name="one")
     def one() -> int:

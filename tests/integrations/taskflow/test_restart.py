@@ -3,7 +3,10 @@
 import asyncio
 import json
 import os
+import subprocess
+import sys
 import threading
+from contextlib import ExitStack
 from datetime import UTC, datetime
 
 import pytest
@@ -261,6 +264,55 @@ def test_one_key_is_one_run_whoever_adds_it(manager_of):
     for thread in threads:
         thread.join()
     assert (len(ids), len(ran)) == (1, 1)
+
+
+ADDING = """
+import asyncio, sys
+from duly import Duly
+from duly.integrations.taskflow import ManagedBackgroundTasks, TaskManager
+
+manager = TaskManager(duly=Duly(sys.argv[1]), requeue_pending=True)
+
+@manager.task(name="charge")
+def charge():
+    with open(sys.argv[2], "a") as file:
+        file.write("charged\\n")
+
+async def main():
+    await manager.startup()
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    tasks = ManagedBackgroundTasks(manager)
+    task_id = await tasks.aadd_task(charge, idempotency_key="order-1")
+    print(task_id, flush=True)
+    await manager.duly.runs.get(task_id).aresult(timeout=30)
+    await manager.shutdown()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.process
+def test_eight_processes_that_add_one_key_at_once_make_one_run(manager, store_url, tmp_path):
+    """T10."""
+    assert manager.duly.runs.list() == []  # The tables are there: nobody races for them.
+    effects = tmp_path / "effects"
+    command = [sys.executable, "-c", ADDING, store_url, str(effects)]
+    with ExitStack() as stack:
+        processes = []
+        for _ in range(8):
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            processes.append(stack.enter_context(subprocess.Popen(command, **pipes)))
+            stack.callback(processes[-1].kill)
+        assert [process.stdout.readline() for process in processes] == ["ready\n"] * 8
+        for process in processes:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        ids = {process.stdout.readline() for process in processes}
+        assert [process.wait(SOON) for process in processes] == [0] * 8
+
+    assert len(ids) == 1
+    assert effects.read_text() == "charged\n"
 
 
 @pytest.mark.stores("sqlite-wal")

@@ -8,7 +8,13 @@ from fastapi import FastAPI, Header, HTTPException
 from fastapi.testclient import TestClient
 
 from duly import BadOption, current
-from duly.integrations.taskflow import QueueConfig, TaskAdmin, TaskAuthBackend, task_log
+from duly.integrations.taskflow import (
+    QueueConfig,
+    TaskAdmin,
+    TaskAuthBackend,
+    desk,
+    task_log,
+)
 from tests.integrations.exchanges import Asgi
 from tests.integrations.taskflow.conftest import adding
 from tests.servers.processes import wait_until
@@ -206,7 +212,7 @@ def test_a_cancelled_pending_task_never_runs_and_a_running_one_is_stopped(manage
     assert (again.status_code, again.json()["detail"][-9:]) == (400, "cancelled")
 
 
-def test_limits_change_and_history_goes(manager):
+def test_limits_change_and_history_goes_and_who_did_it_is_told(manager, monkeypatch):
     send, _ = define(manager)
     with client_of(manager) as client:
         changed = client.patch("/tasks/queues/mail", json={"concurrency": 5, "max_size": None})
@@ -220,6 +226,20 @@ def test_limits_change_and_history_goes(manager):
         assert (
             client.delete("/tasks/history", params={"value": 0, "unit": "min"}).status_code == 422
         )
+        monkeypatch.setitem(desk._SECONDS, "day", 0)
+        gone = client.delete("/tasks/history", params={"value": 1, "unit": "day"})
+        assert gone.json() == {"deleted": 1, "store": 0, "backend": 1}
+        assert client.get("/tasks").json() == []
+        told = [
+            (act["action"], act["task_id"], act["actor"], act["detail"])
+            for act in client.get("/tasks/audit").json()
+        ]
+    limits = {"reason": "concurrency=5, max_size=None"}
+    assert told == [
+        ("delete_history", "history older than 1 day", "anonymous", {}),
+        ("delete_history", "history older than 1 min", "anonymous", {}),
+        ("update_queue", "queue mail", "anonymous", limits),
+    ]
 
 
 @pytest.mark.stores("sqlite-wal")

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -46,9 +47,32 @@ def test_every_instant_has_one_run_however_many_processes_look(manager_of):
     firings = first.duly.schedules.firings("tick")
     runs = first.duly.runs.list()
     instants = sorted(firing.instant for firing in firings)
-    assert len(set(instants)) == len(instants)
+    assert {later - earlier for earlier, later in pairwise(instants)} == {timedelta(seconds=1)}
     assert {firing.run_id for firing in firings if firing.run_id} == {run.id for run in runs}
     assert {first.store.get(run.id).source for run in runs} == {"scheduled"}
+
+
+def test_two_schedules_of_one_function_both_come(manager):
+    """T15: and a module that is met twice does not make a third of them."""
+    ran = []
+
+    def tick() -> None:
+        ran.append(1)
+
+    for _ in range(2):
+        manager.schedule(every=1, name="tick")(tick)
+        manager.schedule(cron="* * * * * *", name="tick")(tick)
+    with serving(manager):
+        names = {schedule.name for schedule in manager.duly.schedules.list()}
+        for name in names:
+            wait_until(
+                lambda name=name: bool(manager.duly.schedules.firings(name)),
+                seconds=SOON,
+                what=f"{name} comes due",
+            )
+        runs = manager.duly.runs.list()
+    assert names == {"tick", "tick#2"}
+    assert {manager.store.get(run.id).source for run in runs} == {"scheduled"}
 
 
 def test_a_periodic_task_can_be_added_too(manager):

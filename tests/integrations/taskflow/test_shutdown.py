@@ -3,66 +3,23 @@
 One real uvicorn process has a task of every kind running and another one waiting; then it ends.
 """
 
-import json
-import os
 import signal
-import subprocess
-import sys
-import urllib.request
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
-from pathlib import Path
+from contextlib import closing
 
 import pytest
 from fastapi.testclient import TestClient
 
 from duly import Duly
 from duly.integrations.taskflow import TaskStatus
+from tests.integrations.taskflow.running import SOON, ask, uvicorn
 from tests.integrations.taskflow.served import KINDS, build
-from tests.servers.processes import free_port, wait_until
+from tests.servers.processes import wait_until
 
-ROOT = Path(__file__).parents[3]
-SOON = 30.0
+SERVED = "tests.integrations.taskflow.served:app"
 TASKS = [f"{kind}-{where}" for kind in KINDS for where in ("loop", "thread")]
 
 pytestmark = pytest.mark.process
-
-
-@contextmanager
-def uvicorn(url: str, log: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Serve the application from a process of its own."""
-    port = free_port()
-    command = ["uvicorn", "tests.integrations.taskflow.served:app", "--log-level", "critical"]
-    environment = os.environ | {
-        "DULY_URL": url,
-        "SERVED_LOG": str(log),
-        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
-    }
-    server = subprocess.Popen(
-        [sys.executable, "-m", *command, "--port", str(port)],
-        env=environment,
-        cwd=log.parent,
-        start_new_session=True,
-    )
-    try:
-        yield server, port
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
-
-
-def is_answered(port: int) -> bool:
-    with suppress(OSError):
-        return urllib.request.urlopen(f"http://127.0.0.1:{port}/tasks/metrics").status == 200
-    return False
-
-
-def post(port: int, path: str) -> str:
-    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method="POST")
-    with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310
-        return json.load(answer)
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
@@ -73,15 +30,15 @@ def test_the_shutdown_table_holds(how, store_url, tmp_path):
     ids = {}
 
     # Given: of every kind one that has begun, and one that waits behind it.
-    with uvicorn(store_url, log) as (server, port):
-        wait_until(lambda: is_answered(port), seconds=SOON, what="the application answers")
+    variables = {"DULY_URL": store_url, "SERVED_LOG": str(log)}
+    with uvicorn(SERVED, tmp_path, **variables) as (server, port):
         for task in TASKS:
-            ids[task, "first"] = post(port, f"/add/{task}/first")
+            ids[task, "first"] = ask(port, f"/add/{task}/first", "POST")
         wait_until(
             lambda: len(log.read_text().splitlines()) == len(TASKS), seconds=SOON, what="all begin"
         )
         for task in TASKS:
-            ids[task, "second"] = post(port, f"/add/{task}/second")
+            ids[task, "second"] = ask(port, f"/add/{task}/second", "POST")
 
         # When: its process ends, and the application starts anew.
         server.send_signal(how)

@@ -45,8 +45,8 @@ def finish(
     return store.apply([FinishKey("invoice:42", owner, taken.fence, ttl, result)])[0]
 
 
-def fail(store: Any, taken: Guarded, owner: str = "a") -> bool:
-    return store.apply([FailKey("invoice:42", owner, taken.fence, TTL)])[0]
+def fail(store: Any, taken: Guarded, owner: str = "a", *, began: bool = True) -> bool:
+    return store.apply([FailKey("invoice:42", owner, taken.fence, TTL, began)])[0]
 
 
 class TestHolding:
@@ -174,6 +174,15 @@ class TestEnding:
         found = acquire(store, "b")
 
         assert (found.is_ours, found.attempts, found.losses) == (True, 2, 0)
+
+    def test_a_body_that_was_not_begun_was_no_attempt_however_often_that_is_said(self, store):
+        fail(store, acquire(store))
+        taken = acquire(store, "b")
+
+        assert fail(store, taken, "b", began=False)
+        assert fail(store, taken, "b", began=False)
+
+        assert acquire(store, "c").attempts == 2
 
     def test_what_is_done_is_forgotten_after_its_time_and_not_before(self, store, clock):
         finish(store, acquire(store))

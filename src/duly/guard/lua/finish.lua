@@ -1,6 +1,7 @@
 -- finish: record how a body ended, as done or as failed, and what it returned.
 -- Guard: only the holder, by its fence; also when its lease is over, as long as nobody took it.
--- KEYS: the key. ARGV: now, owner, fence, state, ttl or '', then names and values to keep.
+-- KEYS: the key. ARGV: now, owner, fence, state, ttl or '', 1 if the body was begun or else 0, then
+-- names and values to keep.
 local state, ttl = ARGV[4], tonumber(ARGV[5])
 
 local found = read(KEYS[1])
@@ -14,9 +15,9 @@ end
 -- It comes first because a Redis that is full allows it, and then the rest of the script: the body
 -- has had its effect, and would run again.
 keep(KEYS[1], ttl and now + ttl)
-redis.call('HSET', KEYS[1], 'state', state, 'ended_at', now, unpack(ARGV, 6))
+redis.call('HSET', KEYS[1], 'state', state, 'ended_at', now, unpack(ARGV, 7))
 if state == 'failed' then
-  redis.call('HSET', KEYS[1], 'losses', 0)
+  redis.call('HSET', KEYS[1], 'losses', 0, 'attempts', found.attempts - 1 + ARGV[6])
 end
 if ttl then
   redis.call('HSET', KEYS[1], 'kept_until', now + ttl)

@@ -263,7 +263,7 @@ class IdempotentTask(celery.Task):
         """Let go of the key and keep the letter, unless somebody else runs the body by now."""
         with self._ledger(execution.args, execution.kwargs):
             if execution.claim is not None and execution.claim.is_open:
-                execution.claim.fail()
+                execution.claim.fail(began=began)
             execution.letter_id = keep(execution, cause, error, began=began)
 
     @contextmanager

@@ -2,12 +2,13 @@
 
 import asyncio
 import threading
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from duly.apart import apart
+from duly.clock import MICROSECONDS
 from duly.errors import DulyError
 from duly.integrations.starlette import Serving, serving
 
@@ -23,6 +24,13 @@ class Health(BaseModel):
     problems: list[str] = []
 
 
+class Readiness(Health):
+    """And how far behind things are."""
+
+    schedule_lag: float = 0.0
+    """For how many seconds the schedule that is due for longest waits to be fired."""
+
+
 def health_router() -> APIRouter:
     """Return the two probes; they say nothing that a stranger must not know."""
     router = APIRouter(tags=["health"])
@@ -33,39 +41,53 @@ def health_router() -> APIRouter:
         """Answer while the event loop turns: whoever gets no answer should restart the process."""
         return Health(status="ok")
 
-    @router.get("/readyz", responses={503: {"model": Health}})
-    async def readyz(request: Request, response: Response) -> Health:
-        """Say whether the store answers and the worker beside the application works."""
+    @router.get("/readyz", responses={503: {"model": Readiness}})
+    async def readyz(request: Request, response: Response) -> Readiness:
+        """Say whether the store answers and the worker beside the application works.
+
+        Schedules that are late are told, and make no process unready: it could be any other's task.
+        """
         try:
-            looks = [_problem(each, room) for each in serving(request)]
+            looks = [_look(each, room) for each in serving(request)]
         except DulyError:
-            problems = ["duly was not started with this application"]
+            found = [_Found("duly was not started with this application")]
         else:
-            problems = [found for found in await asyncio.gather(*looks) if found is not None]
+            found = await asyncio.gather(*looks)
+        problems = [each.problem for each in found if each.problem is not None]
         if problems:
             response.status_code = 503
-        return Health(status="unavailable" if problems else "ok", problems=problems)
+        lag = max(each.lag for each in found)
+        status: Literal["ok", "unavailable"] = "unavailable" if problems else "ok"
+        return Readiness(status=status, problems=problems, schedule_lag=lag)
 
     return router
 
 
-async def _problem(found: Serving, room: threading.Semaphore) -> str | None:
-    def ask() -> None:
+class _Found(NamedTuple):
+    problem: str | None
+    lag: float = 0.0
+
+
+async def _look(served: Serving, room: threading.Semaphore) -> _Found:
+    def ask() -> float:
         try:
-            found.app.store.read_schema()
+            served.app.store.read_schema()
+            left = served.app.store.peek().next_fire_in
         finally:
             room.release()
+        return 0.0 if left is None else max(0.0, -left / MICROSECONDS)
 
     if not room.acquire(blocking=False):
-        return "the store has not answered those who asked before"
+        return _Found("the store has not answered those who asked before")
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
-            await apart(ask)  # The loop's own threads may be busy with other things.
+            lag = await apart(ask)  # The loop's own threads may be busy with other things.
     except TimeoutError:
-        return f"the store did not answer within {_PATIENCE_SECONDS:g} s"
+        return _Found(f"the store did not answer within {_PATIENCE_SECONDS:g} s")
     except DulyError as error:
         # Its words may name hosts and files.
-        return f"the store cannot be used ({type(error).__name__})"
-    if found.worker is not None and not found.worker.is_live:
-        return "the worker does not work: it is stopping, or its beats do not reach the store"
-    return None
+        return _Found(f"the store cannot be used ({type(error).__name__})")
+    if served.worker is not None and not served.worker.is_live:
+        problem = "the worker does not work: it is stopping, or its beats do not reach the store"
+        return _Found(problem, lag)
+    return _Found(None, lag)

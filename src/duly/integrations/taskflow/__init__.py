@@ -1,8 +1,11 @@
 """fastapi-taskflow's shape over duly: its users change the import, and lose no task."""
 
+from typing import TYPE_CHECKING, Never
+
 from duly.integrations.extras import missing
 
 try:
+    from duly.errors import PayloadError as TaskArgumentError
     from duly.integrations.taskflow.accepting import ManagerNotStarted
     from duly.integrations.taskflow.admin import TaskAdmin
     from duly.integrations.taskflow.auth import TaskAuthBackend
@@ -49,6 +52,7 @@ __all__ = [
     "SqliteBackend",
     "StdoutLogger",
     "TaskAdmin",
+    "TaskArgumentError",
     "TaskAuthBackend",
     "TaskContext",
     "TaskManager",
@@ -58,3 +62,18 @@ __all__ = [
     "get_task_context",
     "task_log",
 ]
+
+_NOT_NEEDED = {
+    "SnapshotScheduler": "every task is in the store when add_task returns, and nothing is flushed",
+    "TaskConfig": "a task's options are those of @task_manager.task(…)",
+    "TaskExecutionContext": "get_task_context() returns a TaskContext, in processes too",
+}
+
+if not TYPE_CHECKING:  # Type checkers would take it for a module with any name in it.
+
+    def __getattr__(name: str) -> Never:
+        """Say what became of a name, to who imports it."""
+        if name in _NOT_NEEDED:
+            # An AttributeError would become an ImportError without the sentence.
+            raise ImportError(f"there is no {name} in {__name__}: {_NOT_NEEDED[name]}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,6 +5,8 @@ from typing import Any, Never
 
 from duly.errors import BadOption
 
+_POSTGRES = ("postgresql", "postgres")
+
 
 class SnapshotBackend:
     """What `TaskManager(snapshot_backend=…)` takes; backends of one's own cannot be."""
@@ -22,6 +24,8 @@ class SqliteBackend(SnapshotBackend):
     """A SQLite file."""
 
     def __init__(self, db_path: str | PathLike[str] = "tasks.db") -> None:
+        if not isinstance(db_path, str | PathLike) or not fspath(db_path):
+            raise BadOption(f"the path of a SQLite file must be a text or a Path, not {db_path!r}")
         self.url = f"sqlite:///{fspath(db_path)}"
 
 
@@ -29,6 +33,8 @@ class PostgresBackend(SnapshotBackend):
     """A PostgreSQL database, by its URL; duly opens connections of its own."""
 
     def __init__(self, url: str) -> None:
+        if not isinstance(url, str) or url.partition("://")[0] not in _POSTGRES:
+            raise BadOption("PostgresBackend needs a URL: postgresql://user:password@host/database")
         self.url = url
 
 

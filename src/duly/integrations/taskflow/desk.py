@@ -15,11 +15,19 @@ from duly.integrations.taskflow.manager import TaskManager
 from duly.integrations.taskflow.records import STATES, STATUSES, TaskStatus
 from duly.limits import NAME_BYTES, PAGE, TICK_BATCH
 from duly.run import Run
+from duly.store.act_ops import RecordAct
 from duly.store.ops import Prune
 
 _SECONDS = {"min": 60, "hour": 3_600, "day": 86_400}
 _WINDOW = re.compile(r"([1-9][0-9]{0,5})([hd])")
-_ACTIONS = {"redrive": "retry", "edit and redrive": "retry"}
+_LIMIT, _FORGET = "limit queue", "delete history"
+_ACTIONS = {
+    "redrive": "retry",
+    "edit and redrive": "retry",
+    _LIMIT: "update_queue",
+    _FORGET: "delete_history",
+}
+"""Acts as fastapi-taskflow calls them."""
 
 
 class NotPossible(DulyError):
@@ -30,6 +38,7 @@ class Desk:
     """The tasks of a manager, as one who answers requests needs them."""
 
     def __init__(self, manager: TaskManager, *, shows_arguments: bool) -> None:
+        self._manager = manager
         self._duly = manager.duly
         self._tasks = manager.store
         self._shows_arguments = shows_arguments
@@ -159,15 +168,25 @@ class Desk:
         )
         return self.retry_all(task_ids, actor)
 
-    def forget(self, value: int, unit: str) -> dict[str, int]:
+    def limit_queue(
+        self, name: str, concurrency: int | None, max_size: int | None, actor: object
+    ) -> dict[str, Any]:
+        """Change the limits of a queue in this process; KeyError if there is no such queue."""
+        changed = self._manager.update_queue_config(name, concurrency, max_size)
+        limits = f"concurrency={concurrency}, max_size={max_size}"
+        self._duly.store.apply([RecordAct(_named(actor), _LIMIT, f"queue {name}", limits)])
+        return changed
+
+    def forget(self, value: int, unit: str, actor: object) -> dict[str, int]:
         """Forget tasks that ended so long ago, and say how many."""
         op = Prune(value * _SECONDS[unit] * MICROSECONDS, TICK_BATCH)
-        deleted = 0
-        while True:
+        act = RecordAct(_named(actor), _FORGET, f"history older than {value} {unit}")
+        _, deleted = self._duly.store.apply([act, op])
+        pruned = deleted
+        while pruned >= TICK_BATCH:
             (pruned,) = self._duly.store.apply([op])
             deleted += pruned
-            if pruned < TICK_BATCH:
-                return {"deleted": deleted, "store": 0, "backend": deleted}
+        return {"deleted": deleted, "store": 0, "backend": deleted}
 
     def _dead(self, which: Filter) -> Iterator[str]:
         cursor = None

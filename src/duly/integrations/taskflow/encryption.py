@@ -27,7 +27,7 @@ def fernet_of(key: str | bytes) -> "Fernet":
         ) from error
     try:
         return Fernet(key)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise BadOption(
             "encrypt_args_key must be a key as cryptography.fernet.Fernet.generate_key() makes it"
         ) from error
@@ -65,7 +65,7 @@ class EncryptedCodec:
 
     def redacted(self, text: str) -> str:
         """Return what may be shown."""
-        return json.dumps({_TOKEN: REDACTED}) if _token(text) else self._inner.redacted(text)
+        return json.dumps({_TOKEN: REDACTED}) if token_of(text) else self._inner.redacted(text)
 
     def encode_result(self, value: object) -> str | None:
         """Return the token of a result."""
@@ -84,7 +84,7 @@ class EncryptedCodec:
     def _opened(self, what: str, text: str) -> str:
         from cryptography.fernet import InvalidToken  # noqa: PLC0415 - of an extra
 
-        token = _token(text)
+        token = token_of(text)
         if token is None:
             return text
         try:
@@ -105,7 +105,8 @@ def _text_of_nothing(inner: Codec) -> str | None:
         return None
 
 
-def _token(text: str) -> str | None:
+def token_of(text: str) -> str | None:
+    """Return the token that stored arguments are; None if they are plain."""
     if not text.startswith(f'{{"{_TOKEN}"'):
         return None
     found = json.loads(text)[_TOKEN]

@@ -78,6 +78,9 @@ class LoggerChain(TaskObserver):
     def __init__(self, loggers: Sequence[TaskObserver]) -> None:
         super().__init__("debug")
         self._loggers = list(loggers)
+        for each in self._loggers:
+            if not isinstance(each, TaskObserver):
+                raise BadOption(f"an observer must be a TaskObserver, not {each!r:.80}")
 
     async def on_log(self, event: LogEvent) -> None:
         for each in self._loggers:
@@ -174,6 +177,9 @@ class FileLogger(_LineLogger):
         super().__init__(log_lifecycle=log_lifecycle, min_level=min_level)
         if mode not in {"rotate", "watched"}:
             raise BadOption(f'mode must be "rotate" or "watched", not {mode!r}')
+        for what, value in (("max_bytes", max_bytes), ("backup_count", backup_count)):
+            if type(value) is not int or value < 0:
+                raise BadOption(f"{what} must be a whole number from 0 on, not {value!r:.80}")
         # They open the file with the first line, and so in the process that writes it.
         self._handler: logging.Handler = (
             WatchedFileHandler(path, encoding="utf-8", delay=True)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from os import PathLike
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Never, TypeVar
 from weakref import WeakSet
 
 from fastapi import BackgroundTasks, FastAPI
@@ -27,7 +27,7 @@ from duly.integrations.taskflow.queues import QueueConfig, QueueLimits
 from duly.integrations.taskflow.records import MANUAL_TAG, TaskRecord, TaskStore
 from duly.integrations.taskflow.tasks import ManagedBackgroundTasks
 from duly.limits import DELAY_SECONDS
-from duly.settings import WorkerSettings
+from duly.settings import WorkerSettings, check_count, check_seconds
 from duly.task import Task
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -75,18 +75,17 @@ class TaskManager:
         url = address(snapshot_db, snapshot_backend)
         if duly is not None and url is not None:
             raise BadOption("a TaskManager has either a duly= of its own or a snapshot_…, not both")
+        if duly is not None and not isinstance(duly, Duly):
+            raise BadOption(f"duly must be a Duly, not {duly!r:.80}")
         self.duly = duly or Duly(url)
         self.registry = self.duly.registry
         self.fernet = None if encrypt_args_key is None else fernet_of(encrypt_args_key)
         self._queues = QueueLimits(
             queues, max_size=max_size, max_concurrent_tasks=max_concurrent_tasks
         )
-        self._worker: dict[str, Any] = {
-            "process_limit": max_process_workers,
-            "grace": process_shutdown_timeout,
-            **({} if max_sync_threads is None else {"concurrency": max_sync_threads}),
-            **({} if max_concurrent_tasks is None else {"async_limit": max_concurrent_tasks}),
-        }
+        self._worker = _chosen(
+            max_concurrent_tasks, max_sync_threads, max_process_workers, process_shutdown_timeout
+        )
         self.keep_history(retention_days)
         WorkerSettings(**self._worker)  # Refuses now what could not work later.
         observers = list(loggers or [])
@@ -224,6 +223,10 @@ class TaskManager:
         """Return what waits for its time, by when it comes; within a year, if not said."""
         return await asyncio.to_thread(self._once.due, before)
 
+    def enqueue_priority(self, *_args: Any, **_options: Any) -> Never:  # noqa: ANN401
+        """Refused: a task with a priority is added like any other."""
+        raise BadOption("a task with a priority is added by add_task(func, …, priority=…)")
+
     # -- looking --
 
     def queue_stats(self) -> list[dict[str, Any]]:
@@ -312,9 +315,9 @@ class TaskManager:
         """Forget what ended so many days ago; None keeps all of it (for ten years)."""
         if self._serving is not None:
             raise BadOption("retention_days cannot change while the TaskManager is running")
-        if days is not None and not days > 0:
-            raise BadOption(f"retention_days must be above 0, not {days!r}")
-        seconds = DELAY_SECONDS if days is None else days * _DAY
+        if days is not None and not (isinstance(days, int | float) and days > 0):
+            raise BadOption(f"retention_days must be a number above 0, not {days!r:.80}")
+        seconds = DELAY_SECONDS if days is None else min(days * _DAY, DELAY_SECONDS)
         self._worker |= {"retention": seconds, "dead_retention": seconds}
 
     def _worker_id(self) -> str:
@@ -323,3 +326,24 @@ class TaskManager:
             raise ManagerNotStarted
         # For a moment there is none, when it has to go on under a new identity.
         return serving.worker.worker_id or ""
+
+
+def _chosen(
+    max_concurrent_tasks: int | None,
+    max_sync_threads: int | None,
+    max_process_workers: int | None,
+    process_shutdown_timeout: float,
+) -> dict[str, Any]:
+    """Return limits as the settings of a worker, or say by their own names what is wrong."""
+    limits = {
+        "async_limit": ("max_concurrent_tasks", max_concurrent_tasks),
+        "concurrency": ("max_sync_threads", max_sync_threads),
+        "process_limit": ("max_process_workers", max_process_workers),
+    }
+    check_seconds("process_shutdown_timeout", process_shutdown_timeout)
+    chosen: dict[str, Any] = {"grace": process_shutdown_timeout}
+    for setting, (option, limit) in limits.items():
+        if limit is not None:
+            check_count(option, limit)
+            chosen[setting] = limit
+    return chosen

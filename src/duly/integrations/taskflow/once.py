@@ -12,10 +12,11 @@ from duly.core.instants import moment
 from duly.core.key import check_key
 from duly.core.record import RunRecord
 from duly.core.states import RESERVED_TAGS, plain_tags
-from duly.errors import BadOption, PayloadError
+from duly.errors import BadOption
 from duly.integrations.taskflow.accepting import Wish, accepted
 from duly.integrations.taskflow.admission import RUN_KEY_TAG
 from duly.integrations.taskflow.context import func_name
+from duly.integrations.taskflow.records import arguments_of
 from duly.limits import PAGE, TAG_CHARACTERS
 from duly.store.ops import Cancel, ResetKey
 from duly.store.protocol import RunFilter
@@ -117,7 +118,7 @@ class OneTime:
 
     def _shown(self, run: RunRecord) -> ScheduledOnce:
         tags = json.loads(run.tags) if run.tags else {}
-        args, kwargs = self._arguments(run)
+        args, kwargs = arguments_of(self._duly, run)
         return ScheduledOnce(
             tags[RUN_KEY_TAG],
             func_name(run.task),
@@ -131,15 +132,6 @@ class OneTime:
             moment(run.created_at),
             run.id,
         )
-
-    def _arguments(self, run: RunRecord) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        definition = self._duly.registry.find(run.task)
-        if definition is None:
-            return (), {}
-        try:
-            return definition.codec.decode(run.arguments)
-        except PayloadError:
-            return (), {}
 
 
 def _zoned(time: datetime) -> datetime:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from duly.api.schedules import trigger_of
 from duly.app import Duly
 from duly.clock import MICROSECONDS
-from duly.core.schedule import Every, Trigger
+from duly.core.schedule import Every, Trigger, trigger_text
 from duly.errors import BadOption
 from duly.store.ops import Key
 from duly.task import Call, Task, accept
@@ -26,6 +26,8 @@ class Periodic:
     def __init__(self, duly: Duly) -> None:
         self._duly = duly
         self._on_startup: list[_OnStartup] = []
+        self._triggers: dict[str, list[str]] = {}
+        """As they are stored, by task."""
         self.names: set[str] = set()
         """The names of tasks that have schedules."""
 
@@ -38,9 +40,16 @@ class Periodic:
 
     def add(self, task: Task[..., Any], trigger: Trigger, *, run_on_startup: bool) -> None:
         """Let a task run by a trigger; one run per instant, also beside one that still runs."""
-        self._duly.schedules.define(task.name, task, trigger, overlap="allow")
+        triggers = self._triggers.setdefault(task.name, [])
+        text = trigger_text(trigger)
+        is_new = text not in triggers  # Otherwise the function's module was met twice.
+        if is_new:
+            triggers.append(text)
+        place = triggers.index(text) + 1
+        name = task.name if place == 1 else f"{task.name}#{place}"
+        self._duly.schedules.define(name, task, trigger, overlap="allow")
         self.names.add(task.name)
-        if run_on_startup:
+        if run_on_startup and is_new:
             seconds = _CRON_SECONDS
             if isinstance(trigger, Every):
                 seconds = trigger.interval / MICROSECONDS

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -12,9 +12,10 @@ from duly.core.display import display
 from duly.core.instants import moment
 from duly.core.record import LogLine, RunRecord
 from duly.core.states import RESERVED_TAGS, plain_tags
-from duly.errors import RunNotFound
+from duly.errors import PayloadError, RunNotFound
 from duly.integrations.taskflow.admission import RUN_KEY_TAG
 from duly.integrations.taskflow.context import func_name
+from duly.integrations.taskflow.encryption import token_of
 from duly.limits import PAGE
 
 MANUAL_TAG = f"{RESERVED_TAGS}manual"
@@ -57,6 +58,12 @@ class TaskRecord:
     func_name: str
     status: TaskStatus
     created_at: datetime
+    args: tuple[Any, ...] = field(default=(), repr=False)
+    """What has no name; none if they are encrypted, or their task is unknown here."""
+    kwargs: dict[str, Any] = field(default_factory=dict, repr=False)
+    """What has a name, also if it was given by its place."""
+    encrypted_payload: bytes | None = field(default=None, repr=False)
+    """The token that the arguments are stored as, under `encrypt_args_key`."""
     start_time: datetime | None = None
     end_time: datetime | None = None
     retries_used: int = 0
@@ -119,11 +126,12 @@ class TaskStore:
             run = self._duly.runs.get(task_id)
         except RunNotFound:
             return None
-        return self.record(run.record, run.logs(), arguments=arguments)
+        found = self.record(run.record, run.logs(), arguments=arguments)
+        return self._with_arguments(found, run.record)
 
     def list(self, limit: int = _LONGEST_LIST) -> "list[TaskRecord]":
         """Return the newest, without their lines."""
-        return [self.record(found) for found in self._newest(limit)]
+        return [self._with_arguments(self.record(run), run) for run in self._newest(limit)]
 
     def _newest(self, limit: int) -> Iterator[RunRecord]:
         cursor = None
@@ -161,8 +169,26 @@ class TaskStore:
             arguments=self._shown(run) if arguments else None,
         )
 
+    def _with_arguments(self, found: TaskRecord, run: RunRecord) -> TaskRecord:
+        token = token_of(run.arguments)
+        if token is not None:
+            return replace(found, encrypted_payload=token.encode())
+        args, kwargs = arguments_of(self._duly, run)
+        return replace(found, args=args, kwargs=kwargs)
+
     def _shown(self, run: RunRecord) -> str:
         definition = self._duly.registry.find(run.task)
         if definition is None:
             return "(unknown here: its task is not registered, nor what of it is secret)"
         return display(definition.codec.redacted(run.arguments))
+
+
+def arguments_of(duly: Duly, run: RunRecord) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a run; none where nobody can read them."""
+    definition = duly.registry.find(run.task)
+    if definition is None:
+        return (), {}
+    try:
+        return definition.codec.decode(run.arguments)
+    except PayloadError:
+        return (), {}

@@ -57,7 +57,7 @@ def task_router(
     )
     _add_looking(router, desk, manager)
     acting = APIRouter(route_class=Route, dependencies=[Depends(own_origin_only(frozenset()))])
-    _add_acting(acting, desk, manager, who)
+    _add_acting(acting, desk, who)
     router.include_router(acting)
     return router
 
@@ -104,13 +104,13 @@ def _add_looking(router: APIRouter, desk: Desk, manager: TaskManager) -> None:
         return desk.get(task_id)
 
 
-def _add_acting(router: APIRouter, desk: Desk, manager: TaskManager, who: Dependency) -> None:
+def _add_acting(router: APIRouter, desk: Desk, who: Dependency) -> None:
     Actor = Annotated[object, Depends(who)]  # noqa: N806 - a type
 
     @router.patch("/queues/{queue_name}", summary="Change the limits of a queue in this process")
-    def update_queue(queue_name: str, body: QueueLimitsBody) -> dict[str, Any]:
+    def update_queue(queue_name: str, body: QueueLimitsBody, actor: Actor) -> dict[str, Any]:
         try:
-            return manager.update_queue_config(queue_name, body.concurrency, body.max_size)
+            return desk.limit_queue(queue_name, body.concurrency, body.max_size, actor)
         except KeyError as unknown:
             raise HTTPException(404, str(unknown.args[0])) from None
 
@@ -131,9 +131,11 @@ def _add_acting(router: APIRouter, desk: Desk, manager: TaskManager, who: Depend
 
     @router.delete("/history", summary="Forget tasks that ended before a time")
     def delete_history(
-        value: Annotated[int, Query(gt=0, le=_MOST_UNITS)], unit: Literal["min", "hour", "day"]
+        actor: Actor,
+        value: Annotated[int, Query(gt=0, le=_MOST_UNITS)],
+        unit: Literal["min", "hour", "day"],
     ) -> dict[str, int]:
-        return desk.forget(value, unit)
+        return desk.forget(value, unit, actor)
 
     @router.post("/{task_id}/cancel", summary="Cancel a task that waits or runs")
     def cancel_task(task_id: str, actor: Actor) -> dict[str, Any]:

@@ -37,9 +37,9 @@ class ManagedBackgroundTasks(BackgroundTasks):
     ) -> str:
         """Accept a task and return its id; on an event loop prefer `aadd_task`: it takes a commit.
 
-        With an `idempotency_key` that a task of this function has, that one's id is returned; it is
-        queued again if it had failed. Tasks begin as soon as there is room, `eager` or not; an
-        eager one is accepted by a full queue, too.
+        With an `idempotency_key` that a task of this function has, that one's id is returned,
+        unless it has failed. Tasks begin as soon as there is room, `eager` or not; an eager one is
+        accepted by a full queue, too.
         """
         wish = Wish(idempotency_key, tags, eager, priority, queue)
         return self._manager.add(func, args, kwargs, wish)

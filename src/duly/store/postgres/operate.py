@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from duly.core.states import State
 from duly.errors import StoreUnavailable
+from duly.store.act_ops import RecordAct
 from duly.store.ops import (
     AddLogs,
     Cancel,
@@ -97,6 +98,11 @@ def reset_key(session: Session, op: ResetKey) -> bool:
     if gone:
         record_act(session, op.actor, "reset key", f"{op.task} {op.key}", "")
     return bool(gone)
+
+
+def record(session: Session, op: RecordAct) -> None:
+    """Write down what an operator did elsewhere."""
+    record_act(session, *op)
 
 
 def set_progress(session: Session, op: SetProgress) -> bool:

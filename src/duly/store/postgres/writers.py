@@ -13,7 +13,7 @@ from duly import faultpoints
 from duly.clock import jitter, monotonic
 from duly.core.verdict import Finish
 from duly.errors import StoreUnavailable
-from duly.store import carry_ops, guard_ops, ops, step_ops
+from duly.store import act_ops, carry_ops, guard_ops, ops, step_ops
 from duly.store.committer import Committer, Done
 from duly.store.ops import Op
 from duly.store.postgres import carry, guard, locks, operate, schedules, steps, upkeep
@@ -41,6 +41,7 @@ _OPERATIONS: dict[type, tuple[str, _Verb]] = {
     ops.DiscardDead: ("operate", operate.discard_dead),
     ops.PauseQueue: ("operate", operate.pause_queue),
     ops.ResetKey: ("operate", operate.reset_key),
+    act_ops.RecordAct: ("operate", operate.record),
     ops.Recover: ("recover", upkeep.recover),
     ops.RecoverOrphans: ("recover", upkeep.recover_orphans),
     ops.PutSchedule: ("operate", schedules.put),

@@ -4,6 +4,7 @@ import json
 import sqlite3
 
 from duly.core.states import State
+from duly.store.act_ops import RecordAct
 from duly.store.ops import (
     AddLogs,
     Cancel,
@@ -108,6 +109,11 @@ def reset_key(cursor: sqlite3.Cursor, op: ResetKey, now: int) -> bool:
     if gone:
         record_act(cursor, op.actor, "reset key", f"{op.task} {op.key}", "", now)
     return bool(gone)
+
+
+def record(cursor: sqlite3.Cursor, op: RecordAct, now: int) -> None:
+    """Write down what an operator did elsewhere."""
+    record_act(cursor, *op, now)
 
 
 def set_progress(cursor: sqlite3.Cursor, op: SetProgress, now: int) -> bool:  # noqa: ARG001

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from duly.core.verdict import Requeue
-from duly.store import carry_ops, guard_ops, ops, step_ops
+from duly.store import act_ops, carry_ops, guard_ops, ops, step_ops
 from duly.store.ops import Enqueue, Op, Settle
 from duly.store.sqlite import (
     carry,
@@ -35,6 +35,7 @@ SINGLE: dict[type, tuple[str, Verb]] = {
     ops.DiscardDead: ("operate", operate.discard_dead),
     ops.PauseQueue: ("operate", operate.pause_queue),
     ops.ResetKey: ("operate", operate.reset_key),
+    act_ops.RecordAct: ("operate", operate.record),
     ops.Recover: ("recover", upkeep.recover),
     ops.RecoverOrphans: ("recover", upkeep.recover_orphans),
     ops.HandBackUnknown: ("recover", upkeep.hand_back_unknown),
@@ -86,6 +87,7 @@ ORDER = [
     ops.DiscardDead,
     ops.PauseQueue,
     ops.ResetKey,
+    act_ops.RecordAct,
     ops.Recover,
     ops.RecoverOrphans,
     ops.HandBackUnknown,

@@ -48,6 +48,7 @@ UPDATE duly_guarded
 -- Guard: as above.
 UPDATE duly_guarded
    SET state = 'failed', losses = 0, ended_at = duly_now(),
+       attempts = attempts - CASE WHEN %(began)s::boolean THEN 0 ELSE 1 END,
        kept_until = duly_now() + %(ttl)s::bigint * interval '1 microsecond'
  WHERE key = %(key)s AND owner = %(owner)s AND fence = %(fence)s AND state = 'held'
 

@@ -48,7 +48,9 @@ UPDATE duly_guarded
 
 -- :name fail
 -- Guard: as above.
-UPDATE duly_guarded SET state = 'failed', losses = 0, ended_at = :now, kept_until = :now + :ttl
+UPDATE duly_guarded
+   SET state = 'failed', losses = 0, attempts = attempts - (NOT :began), ended_at = :now,
+       kept_until = :now + :ttl
  WHERE key = :key AND owner = :owner AND fence = :fence AND state = 'held'
 
 -- :name has_ended

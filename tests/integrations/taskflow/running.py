@@ -1,0 +1,53 @@
+"""Applications under uvicorn, each in a process of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from tests.servers.processes import free_port, wait_until
+
+ROOT = Path(__file__).parents[3]
+SOON = 30.0
+
+
+@contextmanager
+def uvicorn(
+    application: str, folder: Path, **variables: str
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Serve an application from that folder until it answers; yield the process and its port."""
+    port = free_port()
+    command = [sys.executable, "-m", "uvicorn", application, "--log-level", "critical"]
+    path = f"{ROOT}{os.pathsep}{ROOT / 'src'}"
+    server = subprocess.Popen(
+        [*command, "--port", str(port)],
+        env=os.environ | variables | {"PYTHONPATH": path},
+        cwd=folder,
+        start_new_session=True,
+    )
+    try:
+        wait_until(lambda: _is_answered(port), seconds=SOON, what="the application answers")
+        yield server, port
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def _is_answered(port: int) -> bool:
+    with suppress(OSError):
+        return urllib.request.urlopen(f"http://127.0.0.1:{port}/tasks/metrics").status == 200
+    return False
+
+
+def ask(port: int, path: str, method: str = "GET") -> Any:
+    """Return the JSON that a path answers with."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method=method)
+    with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310
+        return json.load(answer)
