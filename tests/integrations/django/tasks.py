@@ -5,7 +5,7 @@ import os
 from django.db import connection
 
 from duly import Retry
-from duly.integrations.django import duly_options
+from duly.integrations.django import duly_options, exactly_once
 from tests.integrations.django.api import TaskContext, task
 from tests.integrations.django.project import set_up
 
@@ -75,3 +75,15 @@ def enqueue_another() -> None:
 def say(word: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute("INSERT INTO said VALUES (%s)", [word])
+
+
+@task()
+@duly_options(redact=("password",))
+def log_in(name: str, password: str) -> str:
+    return f"{name} with {len(password)} characters"
+
+
+@task(backend="other")
+@exactly_once
+def remind(customer: int) -> str:
+    return f"reminded {customer}"

@@ -8,6 +8,7 @@ process was lost does not begin again: the run ends `interrupted`, for a person 
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -75,6 +76,10 @@ class DjangoCarrier:
         """Get to know the application whose tasks name this carrier."""
         self._app = app
 
+    def knows(self, task: str) -> bool:
+        """Say whether a task was met in this process."""
+        return task in self._tasks
+
     def carries(self, task: Task) -> None:
         """Remember which task a name stands for."""
         self._tasks[task.module_path] = task
@@ -91,7 +96,7 @@ class DjangoCarrier:
     def run(self, task: str, execution: str) -> Any:  # noqa: ANN401 - what the task returns
         """Run one attempt to its end, if it is still to be had; return what came of it."""
         run_id, _, claim_number = execution.partition(":")
-        assert self._app is not None  # noqa: S101 - it was attached when the task was defined
+        assert self._app is not None  # noqa: S101 - it was attached when the task was met
         if not self._is_to_be_had(run_id, int(claim_number)):
             return None
         carrying = Carrying()
@@ -118,6 +123,11 @@ class DjangoCarrier:
 
 def _carry(function: Callable[..., Any], execution: str) -> Any:  # noqa: ANN401 - as above
     path = f"{function.__module__}.{function.__qualname__}"
+    if not CARRIER.knows(path):
+        # No code schedules it: it was somebody in the admin who did.
+        from duly.integrations.django.scheduled import known_to_duly  # noqa: PLC0415 - needs this
+
+        known_to_duly(getattr(sys.modules[function.__module__], function.__qualname__))
     return CARRIER.run(path, execution)
 
 

@@ -48,7 +48,7 @@ def scheduled_task(
         if not isinstance(task, Task):
             raise BadOption("@scheduled_task(…) goes above @task(), which makes the task it fires")
         carried = task if backend is None else task.using(backend=backend)
-        app, definition = _known_to_duly(carried)
+        app, definition = known_to_duly(carried)
         fired = replace(
             definition,
             queue=task.queue_name if queue_name is None else queue_name,
@@ -72,7 +72,7 @@ def scheduler_app() -> Duly:
     return app_for("duly.scheduler", {"database": getattr(settings, "DULY_DATABASE", "default")})
 
 
-def _known_to_duly(task: Task) -> tuple[Duly, Definition]:
+def known_to_duly(task: Task) -> tuple[Duly, Definition]:
     """Make a task known to who fires it: its own backend, or the scheduler of all others."""
     carrier = task_backends[task.backend]
     if isinstance(carrier, DulyBackend):
