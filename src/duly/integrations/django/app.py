@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
+from duly.api.schedules import Schedules
 from duly.app import Duly
 from duly.integrations.django.databases import borrowed_store, is_in_memory, url_of
 from duly.store.migrator import check
@@ -31,6 +32,7 @@ class DjangoDuly(Duly):
         """Whether this process has a worker, which needs connections of its own."""
         self._borrowed: tuple[str, Store] | None = None
         self._apart: DjangoDuly | None = None
+        self._of_project = SchedulesOfProject(self)
 
     @property
     def url(self) -> str:
@@ -50,6 +52,11 @@ class DjangoDuly(Duly):
         """Return a worker for this process; see `Duly.worker`."""
         self.runs_tasks = True
         return super().worker(**settings)
+
+    @property
+    def schedules(self) -> Schedules:
+        """Cron schedules; see `Duly.schedules`."""
+        return self._of_project
 
     def lock(self, name: str, **options: Any) -> "Lock":  # noqa: ANN401 - those of Duly's
         """Return a lock; see `Duly.lock`.
@@ -101,6 +108,19 @@ class DjangoDuly(Duly):
         connection = connections[self.database]
         is_sqlite: bool = connection.vendor == "sqlite"
         return is_sqlite and (connection.in_atomic_block or is_in_memory(self.database))
+
+
+class SchedulesOfProject(Schedules):
+    """The schedules of one application, among those of a project, whose code may define any.
+
+    Several of them have tasks of the same modules: what one does not define is another's.
+    """
+
+    def is_defined(self, name: str) -> bool:
+        """Say whether the project defines a schedule of that name, for whichever backend."""
+        with _mutex:
+            apps = [app for _, app in _apps.values()]
+        return any(Schedules.is_defined(app.schedules, name) for app in apps)
 
 
 _apps: dict[str, tuple[dict[str, Any], Duly]] = {}
