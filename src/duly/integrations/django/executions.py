@@ -13,14 +13,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.db import close_old_connections
 
 from duly.app import Duly
-from duly.carrier import Message
+from duly.carrier import Message, Pace
 from duly.core.states import State
 from duly.errors import BadOption, RunFailed, RunNotFound
 from duly.integrations.carrying import Carrying
 from duly.integrations.django.compat import Task
+from duly.limits import RELAY_STALE_SECONDS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -71,6 +73,14 @@ class DjangoCarrier:
     def __init__(self) -> None:
         self._app: Duly | None = None
         self._tasks: dict[str, Task] = {}
+
+    @property
+    def pace(self) -> Pace:
+        """How often an execution is handed over that nobody begins."""
+        most = getattr(settings, "PERIODIC_TASKS_MAX_DISPATCH_ATTEMPTS", None)
+        stale = getattr(settings, "PERIODIC_TASKS_REDISPATCH_AFTER", RELAY_STALE_SECONDS)
+        # Once would mean never again, though the one message may have been lost.
+        return Pace(stale, None if most is None else max(most, 2))
 
     def attach(self, app: Duly) -> None:
         """Get to know the application whose tasks name this carrier."""
