@@ -9,6 +9,16 @@ from django.core.management import call_command
 from tests.integrations.django.project import set_up, using
 
 
+@pytest.fixture(autouse=True)
+def _no_schedules_of_other_tests() -> Iterator[None]:
+    set_up()
+    from duly.integrations.django import schedule_registry  # noqa: PLC0415 - needs settings
+
+    before, schedule_registry._entries = schedule_registry._entries, {}
+    yield
+    schedule_registry._entries = before
+
+
 @pytest.fixture
 def project(store_url: str) -> Iterator[str]:
     """A migrated project; yields the address of its database."""

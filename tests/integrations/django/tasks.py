@@ -87,3 +87,8 @@ def log_in(name: str, password: str) -> str:
 @exactly_once
 def remind(customer: int) -> str:
     return f"reminded {customer}"
+
+
+@task(backend="other")
+def remind_plainly(customer: int) -> str:
+    return f"reminded {customer}"

@@ -17,7 +17,7 @@ def _ready() -> None:
 
     # Also those that no code schedules: somebody may, in the admin.
     meet_tasks()
-    apps = [scheduler_app()]
+    apps: list[Duly] = [scheduler_app()]
     for backend in backends():
         backend.tell_ends()
         apps.append(backend.app)
