@@ -4,6 +4,7 @@ import os
 
 from django.db import connection
 
+import duly
 from duly import Retry
 from duly.integrations.django import duly_options, exactly_once
 from tests.integrations.django.api import TaskContext, task
@@ -92,3 +93,17 @@ def remind(customer: int) -> str:
 @task(backend="other")
 def remind_plainly(customer: int) -> str:
     return f"reminded {customer}"
+
+
+class Refused(Exception):
+    """A task's own."""
+
+
+@task()
+@duly_options(transaction=True, retries=Retry(1, base=0.01))
+def say_once(word: str, failures: int = 0) -> str:
+    say.func(word)
+    add.enqueue(1)
+    if duly.current().attempt <= failures:
+        raise Refused(word)
+    return word

@@ -1,13 +1,16 @@
 """The `Duly` behind a task backend of Django's: one per alias, whichever thread asks."""
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
 from duly.api.schedules import Schedules
 from duly.app import Duly
-from duly.integrations.django.databases import borrowed_store, is_in_memory, url_of
+from duly.events import EngineFailed
+from duly.integrations.django.databases import Turn, borrowed_store, is_in_memory, url_of
+from duly.integrations.django.section import DjangoSection
 from duly.store.migrator import check
 from duly.store.opening import open_store
 from duly.store.protocol import Store
@@ -84,7 +87,15 @@ class DjangoDuly(Duly):
         except BaseException:
             store.close()
             raise
+        # The transaction of a body is one of Django's, so that its models write in it.
+        store.section = partial(self._section, store)  # type: ignore[method-assign]
         return store
+
+    def _section(self, store: Store, seconds: float | None = None) -> DjangoSection:
+        return DjangoSection(self.database, seconds, Turn(store), self._complain)
+
+    def _complain(self, error: BaseException) -> None:
+        self.bus.emit(EngineFailed("a callback of transaction.on_commit", repr(error)))
 
     def _on_djangos_connection(self) -> Store:
         name = str(connections.settings[self.database]["NAME"])

@@ -10,7 +10,8 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypeVar, overload
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
@@ -29,15 +30,36 @@ F = TypeVar("F", bound=Callable[..., Any])
 EXECUTION = "_periodic_tasks_execution_id"
 """The argument that names an execution, as users of django-periodic-tasks know it."""
 _PLAIN = "_duly_exactly_once"
+_OPTIONS = "_duly_once_options"
 
 
-def exactly_once(function: F) -> F:
+@overload
+def exactly_once(function: F) -> F: ...
+@overload
+def exactly_once(*, transaction: bool = False) -> Callable[[F], F]: ...
+def exactly_once(
+    function: Callable[..., Any] | None = None, *, transaction: bool = False
+) -> Callable[..., Any]:
     """Let each scheduled execution of a task begin at most once; it goes below `@task()`.
 
+    With `transaction=True` what the function writes by Django's models commits with its
+    completion. What was lost before that has written nothing, and begins again.
     Called or enqueued by hand, without an execution, the function simply runs.
     """
+    if function is None:
+        return partial(_once, options=_TRANSACTION if transaction else _AT_MOST_ONCE)
+    return _once(function, options=_AT_MOST_ONCE)
+
+
+_AT_MOST_ONCE: dict[str, Any] = {"on_crash": "hold"}
+_TRANSACTION: dict[str, Any] = {"transaction": True}
+
+
+def _once(function: Callable[..., Any], *, options: dict[str, Any]) -> Callable[..., Any]:
     if isinstance(function, Task):
         raise BadOption("@exactly_once goes below @task(), next to the function")
+    if "transaction" in options and inspect.iscoroutinefunction(function):
+        raise BadOption("@exactly_once(transaction=True) needs a plain def function")
 
     if inspect.iscoroutinefunction(function):
 
@@ -58,7 +80,13 @@ def exactly_once(function: F) -> F:
             return _carry(call, execution)
 
     setattr(call, _PLAIN, function)
-    return call  # type: ignore[return-value]
+    setattr(call, _OPTIONS, options)
+    return call
+
+
+def once_options(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return what `@exactly_once` asks of the engine; nothing if that is not there."""
+    return dict(getattr(function, _OPTIONS, {}))
 
 
 def plain(function: Callable[..., Any]) -> Callable[..., Any] | None:

@@ -17,9 +17,11 @@ from duly.defining import define
 from duly.errors import BadOption
 from duly.integrations.django.app import DjangoDuly, app_for
 from duly.integrations.django.backend import DulyBackend
+from duly.integrations.django.bodies import tidy
 from duly.integrations.django.codec import GivenArguments
 from duly.integrations.django.compat import Task, normalize_json, task_backends
-from duly.integrations.django.executions import CARRIER, plain
+from duly.integrations.django.executions import CARRIER, once_options, plain
+from duly.integrations.django.section import with_completion
 from duly.registry import Definition
 from duly.task import Task as EngineTask
 
@@ -168,9 +170,10 @@ def known_to_duly(task: Task) -> tuple[Duly, Definition]:
                 f"duly vouches for has none of"
             )
         CARRIER.carries(task)
-        definition = define(
-            _tidied(function), name=task.module_path, carrier=CARRIER, on_crash="hold"
-        )
+        options = once_options(task.func)
+        if options.get("transaction"):
+            function = _with_completion(function, app.database)
+        definition = define(_tidied(function), name=task.module_path, carrier=CARRIER, **options)
         CARRIER.attach(app)
     definition = replace(definition, codec=GivenArguments(definition.function))
     app.registry.add(definition)
@@ -194,6 +197,17 @@ def _handing_over(task: Task) -> Callable[..., None]:
     return hand_over
 
 
+def _with_completion(function: Callable[..., Any], database: str) -> Callable[..., Any]:
+    """Return a function whose writes by Django's models commit with its completion."""
+
+    @functools.wraps(function)
+    def body(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's own
+        with with_completion(database):
+            return function(*args, **kwargs)
+
+    return body
+
+
 def _tidied(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that leaves no connection of Django's behind."""
     if inspect.iscoroutinefunction(function):
@@ -203,7 +217,7 @@ def _tidied(function: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 return await function(*args, **kwargs)
             finally:
-                await sync_to_async(close_old_connections)()
+                await sync_to_async(tidy)()
 
     else:
 
@@ -212,6 +226,6 @@ def _tidied(function: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 return function(*args, **kwargs)
             finally:
-                close_old_connections()
+                tidy()
 
     return body
