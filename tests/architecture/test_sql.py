@@ -86,6 +86,7 @@ ONE_DIALECT = {
             "carry.note",
             "carry.note_again",
             "carry.own_lanes",
+            "carry.put_off",
             "claim.drop_handed",
         ],
         IN_ONE_STATEMENT,

@@ -66,3 +66,13 @@ def test_what_is_wrong_is_told_at_import(backend):
         scheduled_task(cron="every day")(tasks.add)
     with pytest.raises(TypeError):
         scheduled_task(cron="0 2 * * *", args=[object()])(tasks.add)
+
+
+def test_workers_and_schedulers_leave_each_others_schedules_as_they_are(backend, scheduler):
+    scheduled_task(cron="0 2 * * *", name="ours", args=[41])(tasks.add)
+    scheduled_task(cron="0 2 * * *", name="theirs", args=[7])(tasks.remind)
+
+    for app in (backend.app, scheduler, backend.app):
+        app.schedules.sync()
+
+    assert {schedule.name for schedule in backend.app.schedules.list()} == {"ours", "theirs"}
