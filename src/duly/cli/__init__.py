@@ -18,6 +18,7 @@ _COMMANDS = {
     "worker": "Run tasks until told to stop.",
     "enqueue": "Enqueue one run of a task.",
     "runs": "List runs, look at them, wait for, cancel and retry them.",
+    "why": "Say why a run is not running.",
     "dead": "Go through dead letters: list, group, show, retry, discard.",
     "schedules": "List schedules, see what they fired, pause and run them.",
     "queues": "List queues, pause and resume them.",

@@ -26,7 +26,7 @@ from duly.cli.output import (
 )
 from duly.cli.runs import show_args
 from duly.cli.session import Session, pass_session, shared_options
-from duly.cli.times import relative
+from duly.core.instants import relative
 from duly.core.record import DeadGroup, RunRecord
 from duly.errors import BadOption, LetterNotFound
 from duly.guard.letters import Ended, Progress

@@ -101,6 +101,10 @@ class PostgresInspector:
         """Return queues by name."""
         return [QueueRecord(*row) for row in self._query(SQL["queues"], {})]
 
+    def is_paused(self, queue: str) -> bool:
+        """Say whether a queue is paused."""
+        return bool(self._query(SQL["paused"], {"queue": queue}))
+
     def list_dead_groups(self, which: RunFilter) -> list[DeadGroup]:
         """Return dead letters grouped by task and fingerprint, the largest first."""
         rows = self._query(SQL["dead_groups"], _filter(which), prepare=False)

@@ -87,6 +87,10 @@ class SqliteInspector:
             for name, paused, ready, waiting, running in self._query(SQL["queues"], {})
         ]
 
+    def is_paused(self, queue: str) -> bool:
+        """Say whether a queue is paused."""
+        return bool(self._query(SQL["paused"], {"queue": queue}))
+
     def list_dead_groups(self, which: RunFilter) -> list[DeadGroup]:
         """Return dead letters grouped by task and fingerprint, the largest first."""
         return [DeadGroup(*row) for row in self._query(SQL["dead_groups"], _filter(which))]
