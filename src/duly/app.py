@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
@@ -22,7 +23,7 @@ from duly.events import Bus
 from duly.observe.logs import log_event, log_notice, logger
 from duly.registry import Registry
 from duly.run import Run
-from duly.settings import WorkerSettings, parse_queues, store_url
+from duly.settings import Given, load_settings, parse_queues
 from duly.store.ops import ResetKey
 from duly.store.owning import PerProcess
 from duly.store.protocol import Store
@@ -47,8 +48,10 @@ R = TypeVar("R")
 class Duly:
     """An application's tasks and the store they live in."""
 
-    def __init__(self, url: str | None = None) -> None:
-        self._url = store_url(url)
+    def __init__(self, url: str | None = None, **settings: Unpack[Given]) -> None:
+        """Settings that are not given come from DULY_…, or else from [tool.duly] in pyproject."""
+        self.settings = load_settings(url=url or None, **settings)
+        self._url = self.settings.url
         self.registry = Registry()
         self.bus = Bus()
         self.bus.subscribe(log_event, successes=logger.isEnabledFor(logging.DEBUG))
@@ -260,25 +263,29 @@ class Duly:
     def worker(
         self,
         *,
-        concurrency: int = 10,
-        async_limit: int = 200,
+        concurrency: int | None = None,
+        async_limit: int | None = None,
         process_limit: int | None = None,
         queues: str | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
         **settings: float,
     ) -> "EmbeddedWorker":
-        """Return a worker for this process: `with app.worker(): …` or `app.worker().drain()`."""
+        """Return a worker for this process: `with app.worker(): …` or `app.worker().drain()`.
+
+        What is not given here is as the application's settings say.
+        """
         # Programs that only enqueue need not pay for importing the runtime.
         from duly.runtime.embedded import EmbeddedWorker  # noqa: PLC0415
         from duly.store.opening import runtime_folder  # noqa: PLC0415
 
-        chosen = WorkerSettings(
-            concurrency=concurrency,
-            async_limit=async_limit,
-            process_limit=process_limit,
-            queues=parse_queues(queues),
-            **settings,  # type: ignore[arg-type]  # checked by the dataclass itself
-        )
+        given: dict[str, Any] = {
+            "concurrency": concurrency,
+            "async_limit": async_limit,
+            "process_limit": process_limit,
+            "queues": None if queues is None else parse_queues(queues),
+        }
+        given = {name: value for name, value in given.items() if value is not None}
+        chosen = replace(self.settings.worker(), **given | settings)
         store = self.store
         for notice in store.notices:
             log_notice(notice)

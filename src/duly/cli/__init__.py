@@ -25,6 +25,9 @@ _COMMANDS = {
     "workers": "List workers.",
     "locks": "List the locks that are held.",
     "db": "Set up and upgrade the database.",
+    "config": "Show every setting and where it came from.",
+    "health": "Say whether work gets done, for probes.",
+    "doctor": "Look for what is wrong, and say what helps.",
     "demo": "See duly at work.",
 }
 """Each is `command` in the module of its name; said here too, so that help loads none of them."""

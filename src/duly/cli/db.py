@@ -42,7 +42,7 @@ def command() -> None:
 @pass_session
 def migrate(session: Session) -> None:
     """Run the migrations that are missing."""
-    url = _url(session)
+    url = url_of(session)
     package = package_of(url)
     with closing(open_store(url, migrate=False)) as store:
         ran = migrator.migrate(store, package)
@@ -62,7 +62,7 @@ def migrate(session: Session) -> None:
 @pass_session
 def status(session: Session) -> None:
     """Say whether the tables fit this code; status 1 if something is to be done."""
-    url = _url(session)
+    url = url_of(session)
     needed = migrator.newest(package_of(url))
     missing = missing_file(url)
     if missing is not None:
@@ -104,7 +104,7 @@ def status(session: Session) -> None:
 @pass_session
 def sql(session: Session, /, *, after: int) -> None:
     """Print the migrations as SQL, for the database that the URL names, without connecting."""
-    package = package_of(_url(session))
+    package = package_of(url_of(session))
     steps = [step for step in migrator.migrations(package) if step.version > after]
     if session.as_json:
         print_json({"migrations": [step._asdict() for step in steps]})
@@ -134,7 +134,7 @@ def _script(step: Migration) -> str:
     return f"-- {step.name}\n{step.sql.strip()}\nINSERT INTO duly_schema VALUES {row};"
 
 
-def _url(session: Session) -> str:
+def url_of(session: Session) -> str:
     """Return the address without opening it."""
     if session.url is None and session.app_reference is not None:
         guard = celery_guard(session)

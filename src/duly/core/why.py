@@ -68,7 +68,7 @@ def _why_running(run: RunRecord, situation: Situation) -> Reason:
     place = f"worker {run.worker_id}"
     if found:
         place += f" (pid {found[0].pid} on {found[0].host})"
-    if not found or not _is_heard_of(found[0], situation.now):
+    if not found or not found[0].is_heard_of(situation.now):
         return Reason(
             "lost",
             f"{place} claimed it {since} ago and is not live any more; the next worker that is "
@@ -106,7 +106,7 @@ def _why_waiting(step: StepRecord, now: int) -> Reason:
 
 def _why_unclaimed(run: RunRecord, situation: Situation) -> Reason:
     """Say why a run that is due and may run has not been claimed."""
-    heard_of = [worker for worker in situation.workers if _is_heard_of(worker, situation.now)]
+    heard_of = [worker for worker in situation.workers if worker.is_heard_of(situation.now)]
     if not heard_of:
         return _no_worker(situation)
     knowing = [worker for worker in heard_of if run.task in _names(worker.tasks)]
@@ -158,11 +158,6 @@ def _not_registered(task: str, workers: Sequence[WorkerRecord], store: str) -> R
         f"no live worker registers task {task!r} on {store}; {hint}: let the worker import the "
         f"module that defines it, or carry a rename with @app.task(aliases=(…,))",
     )
-
-
-def _is_heard_of(worker: WorkerRecord, now: int) -> bool:
-    """Say whether a worker is live, and not only because nobody was there to call it dead."""
-    return worker.state == "live" and now - worker.seen_at <= worker.lease_seconds * 1_000_000
 
 
 def _names(stored: str) -> list[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+from duly.core.finding import Finding
 from duly.core.record import (
     Act,
     AttemptRecord,
@@ -116,6 +117,18 @@ class Inspector(Protocol):
     def list_workers(self) -> list[WorkerRecord]: ...
     def list_queues(self) -> list[QueueRecord]: ...
     def is_paused(self, queue: str) -> bool: ...
+    def read_backlog(self) -> dict[str, int]:
+        """Return, by queue that is not paused, since when its oldest ready run has been due."""
+        ...
+
+    def list_unregistered(self) -> list[str]:
+        """Return the tasks whose runs are parked because no live worker registers them."""
+        ...
+
+    def diagnose(self) -> list[Finding]:
+        """Say how the engine is and how it is set up."""
+        ...
+
     def list_dead_groups(self, which: RunFilter) -> list[DeadGroup]: ...
     def summarise(self) -> list[Summary]:
         """Return what became of the newest finished runs, by queue and state."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from duly.core.finding import Finding
 from duly.core.record import (
     Act,
     AttemptRecord,
@@ -21,6 +22,8 @@ from duly.core.states import DEAD
 from duly.limits import SUMMARY_RUNS
 from duly.store.guard_ops import GuardedKey, Letter
 from duly.store.postgres.columns import is_run_id, texts
+from duly.store.postgres.diagnose import SQL as DIAGNOSE
+from duly.store.postgres.diagnose import diagnose
 from duly.store.postgres.guard import SQL as GUARD
 from duly.store.postgres.steps import SQL as STEPS
 from duly.store.protocol import LetterFilter, Peek, RunFilter, ScheduleFilter
@@ -104,6 +107,18 @@ class PostgresInspector:
     def is_paused(self, queue: str) -> bool:
         """Say whether a queue is paused."""
         return bool(self._query(SQL["paused"], {"queue": queue}))
+
+    def diagnose(self) -> list[Finding]:
+        """Say how the server is and how it is set up."""
+        return diagnose(self._query)
+
+    def read_backlog(self) -> dict[str, int]:
+        """Return, by queue, since when the oldest ready run has been due."""
+        return dict(self._query(DIAGNOSE["backlog"], {"limit": SUMMARY_RUNS}))
+
+    def list_unregistered(self) -> list[str]:
+        """Return the tasks whose runs are parked because no live worker registers them."""
+        return [row[0] for row in self._query(DIAGNOSE["unregistered"], {})]
 
     def list_dead_groups(self, which: RunFilter) -> list[DeadGroup]:
         """Return dead letters grouped by task and fingerprint, the largest first."""

@@ -24,6 +24,7 @@ from duly.core.states import DEAD
 from duly.limits import SUMMARY_RUNS
 from duly.store.guard_ops import GuardedKey, Letter
 from duly.store.protocol import LetterFilter, Peek, RunFilter, ScheduleFilter
+from duly.store.sqlite.diagnose import SQL as DIAGNOSE
 from duly.store.sqlite.guard import SQL as GUARD
 from duly.store.sqlite.guard import read_times
 from duly.store.sqlite.steps import SQL as STEPS
@@ -90,6 +91,14 @@ class SqliteInspector:
     def is_paused(self, queue: str) -> bool:
         """Say whether a queue is paused."""
         return bool(self._query(SQL["paused"], {"queue": queue}))
+
+    def read_backlog(self) -> dict[str, int]:
+        """Return, by queue, since when the oldest ready run has been due."""
+        return dict(self._query(DIAGNOSE["backlog"], {"limit": SUMMARY_RUNS}))
+
+    def list_unregistered(self) -> list[str]:
+        """Return the tasks whose runs are parked because no live worker registers them."""
+        return [row[0] for row in self._query(DIAGNOSE["unregistered"], {})]
 
     def list_dead_groups(self, which: RunFilter) -> list[DeadGroup]:
         """Return dead letters grouped by task and fingerprint, the largest first."""

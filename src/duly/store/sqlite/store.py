@@ -8,6 +8,7 @@ from typing import Any
 
 from duly import faultpoints
 from duly.clock import Clock, SystemClock
+from duly.core.finding import Finding
 from duly.core.record import WorkerRecord
 from duly.errors import StoreError
 from duly.shield import shielded
@@ -24,6 +25,7 @@ from duly.store.sqlite.connection import (
     driver_errors,
     wal_can_lose_commits,
 )
+from duly.store.sqlite.diagnose import diagnose
 from duly.store.sqlite.guard import Times, read_times
 from duly.store.sqlite.inspect import SQL as INSPECT
 from duly.store.sqlite.inspect import SqliteInspector
@@ -225,6 +227,10 @@ class SqliteStore(SqliteInspector):
             seen_at = self._pulse.seen_at(worker.id) or worker.seen_at
             found.append(worker._replace(seen_at=seen_at))
         return found
+
+    def diagnose(self) -> list[Finding]:
+        """Say how the engine is and how it is set up."""
+        return diagnose(self._query, self.path)
 
     def _live_workers(self) -> list[str]:
         return [row[0] for row in self._query(INSPECT["live_workers"], {})]
