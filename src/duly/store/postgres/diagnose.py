@@ -57,3 +57,17 @@ def diagnose(query: Query) -> list[Finding]:
             remedy="raise max_connections, run fewer worker processes, or put PgBouncer before it",
         ),
     ]
+
+
+def check_integrity(query: Query) -> list[Finding]:
+    """Look for broken indexes, by amcheck where it is installed."""
+    broken = [str(row[0]) for row in query(SQL["broken_indexes"], {})]
+    if broken:
+        remedy = "REINDEX INDEX it; an index is not valid after a failed REINDEX CONCURRENTLY"
+        return [Finding("integrity", "error", f"index {name} is broken", remedy) for name in broken]
+    if not query(SQL["has_amcheck"], {}):
+        remedy = "CREATE EXTENSION amcheck lets this command read the indexes themselves"
+        text = "every index is valid, as far as the catalog says"
+        return [Finding("integrity", "warning", text, remedy)]
+    ((count,),) = query(SQL["check_indexes"], {})
+    return [good("integrity", f"amcheck read {count} indexes and found every row in them")]

@@ -1,10 +1,12 @@
 """What is to be said of SQLite and of how it is set up."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from duly.core.finding import Finding, good, judged
+from duly.errors import StoreRefused
 from duly.store.sqlite.connection import file_system_of, wal_can_lose_commits
 from duly.store.statements import load
 
@@ -46,3 +48,29 @@ def diagnose(query: Query, path: Path) -> list[Finding]:
             remedy=f"others on this machine can read arguments and results: chmod 600 {path}",
         ),
     ]
+
+
+def check_integrity(query: Query) -> list[Finding]:
+    """Have SQLite read all of the file."""
+    problems = [str(row[0]) for row in query("PRAGMA integrity_check", {})]
+    if problems == ["ok"]:
+        return [good("integrity", "every page, row and index entry of the file is sound")]
+    remedy = "stop all workers, copy the file away, and restore a backup: see `duly restore`"
+    return [Finding("integrity", "error", problem, remedy) for problem in problems]
+
+
+def back_up(query: Query, file: Path) -> None:
+    """Write a copy as of one moment, for its owner alone, and make it durable."""
+    if file.exists():
+        raise StoreRefused(f"{file} is there already; name a file that is not")
+    # Made first, since SQLite would make it readable for others; it takes an empty file.
+    os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    try:
+        query("VACUUM INTO :file", {"file": str(file)})
+        for place in (file, file.parent):
+            descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+            os.fsync(descriptor)
+            os.close(descriptor)
+    except BaseException:
+        file.unlink()
+        raise

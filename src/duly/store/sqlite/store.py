@@ -25,7 +25,7 @@ from duly.store.sqlite.connection import (
     driver_errors,
     wal_can_lose_commits,
 )
-from duly.store.sqlite.diagnose import diagnose
+from duly.store.sqlite.diagnose import back_up, check_integrity, diagnose
 from duly.store.sqlite.guard import Times, read_times
 from duly.store.sqlite.inspect import SQL as INSPECT
 from duly.store.sqlite.inspect import SqliteInspector
@@ -231,6 +231,14 @@ class SqliteStore(SqliteInspector):
     def diagnose(self) -> list[Finding]:
         """Say how the engine is and how it is set up."""
         return diagnose(self._query, self.path)
+
+    def check_integrity(self) -> list[Finding]:
+        """Have SQLite check the file."""
+        return check_integrity(self._query)
+
+    def back_up(self, file: Path) -> None:
+        """Write a copy of the file as it stands; workers go on meanwhile."""
+        back_up(self._query, file)
 
     def _live_workers(self) -> list[str]:
         return [row[0] for row in self._query(INSPECT["live_workers"], {})]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from duly.core.verdict import Requeue
-from duly.store import carry_ops, guard_ops, ops, step_ops
+from duly.store import admin_ops, carry_ops, guard_ops, ops, step_ops
 from duly.store.ops import Enqueue, Op, Settle
 from duly.store.sqlite import (
     carry,
@@ -14,6 +14,7 @@ from duly.store.sqlite import (
     guard,
     locks,
     operate,
+    restore,
     schedules,
     settle,
     steps,
@@ -63,6 +64,7 @@ SINGLE: dict[type, tuple[str, Verb]] = {
     carry_ops.Relane: ("operate", carry.relane),
     carry_ops.HandOver: ("operate", carry.hand_over),
     carry_ops.HandAgain: ("operate", carry.hand_again),
+    admin_ops.SetAside: ("operate", restore.set_aside),
     ops.Tick: ("operate", upkeep.tick),
     ops.Prune: ("operate", upkeep.prune),
     ops.ClaimRuns: ("claim", claim.claim),
@@ -104,6 +106,7 @@ ORDER = [
     guard_ops.AcquireKey,
     guard_ops.PutLetter,
     guard_ops.EndLetter,
+    admin_ops.SetAside,
     ops.Tick,
     ops.Prune,
     carry_ops.Relane,

@@ -22,3 +22,20 @@ SELECT queue, duly_microseconds(min(due_at))
 
 -- :name unregistered
 SELECT DISTINCT task FROM duly_parked_lanes WHERE parked = 'unregistered' ORDER BY task
+
+-- :name broken_indexes
+SELECT index.indexrelid::regclass::text
+  FROM pg_index AS index
+  JOIN pg_class AS owner ON owner.oid = index.indrelid
+ WHERE owner.relname LIKE 'duly\_%%' AND NOT (index.indisvalid AND index.indisready)
+
+-- :name has_amcheck
+SELECT 1 FROM pg_extension WHERE extname = 'amcheck'
+
+-- :name check_indexes
+SELECT count(bt_index_check(index.indexrelid, true))
+  FROM pg_index AS index
+  JOIN pg_class AS owner ON owner.oid = index.indrelid
+  JOIN pg_class AS itself ON itself.oid = index.indexrelid
+  JOIN pg_am AS method ON method.oid = itself.relam
+ WHERE owner.relname LIKE 'duly\_%%' AND method.amname = 'btree'
