@@ -13,6 +13,7 @@ from duly.api.dead import Dead
 from duly.api.queues import Queues, Workers
 from duly.api.runs import Runs
 from duly.callers import Connection, aconverse, converse
+from duly.clock import Clock
 from duly.context import joined
 from duly.core.key import check_key, check_name
 from duly.core.payload import encode_value
@@ -52,6 +53,7 @@ class Duly:
         """Settings that are not given come from DULY_…, or else from [tool.duly] in pyproject."""
         self.settings = load_settings(url=url or None, **settings)
         self._url = self.settings.url
+        self._clock: Clock | None = None
         self.registry = Registry()
         self.bus = Bus()
         self.bus.subscribe(log_event, successes=logger.isEnabledFor(logging.DEBUG))
@@ -185,17 +187,20 @@ class Duly:
     def _open_store(self) -> Store:
         from duly.store.opening import open_store  # noqa: PLC0415 - spares importers
 
-        return open_store(self._url)
+        return open_store(self._url, clock=self._clock)
 
     @property
     def url(self) -> str:
         """The address of the store, open or not."""
         return self._url
 
-    def use_url(self, url: str) -> None:
-        """Use another store from now on; for workers and commands that are told where."""
+    def use_url(self, url: str, *, clock: Clock | None = None) -> None:
+        """Use another store from now on; for workers and commands that are told where.
+
+        A store whose time is the host's goes by that clock, in tests.
+        """
         self.close()
-        self._url = url
+        self._url, self._clock = url, clock
 
     def close(self) -> None:
         """Close the store; the next use opens it again."""

@@ -94,6 +94,10 @@ ONE_DIALECT = {
     ),
     "claim.carried": ONE_WRITER,
     **dict.fromkeys(
+        [f"testing.clock_{part}" for part in ("advance", "begins", "function", "table", "time")],
+        "SQLite's time is the host's, which tests replace in Python",
+    ),
+    **dict.fromkeys(
         ["diagnose.broken_indexes", "diagnose.check_indexes", "diagnose.has_amcheck"],
         "SQLite has a pragma for it",
     ),
