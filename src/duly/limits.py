@@ -80,6 +80,8 @@ POLL_SECONDS = 1.0
 LOOK_SECONDS = 0.5
 RECHECK_SECONDS = 30.0
 """How long a run may wait for what is there, if who brought it died before saying so."""
+UNCLAIMED_SECONDS = 5.0
+"""How long who waits for a run waits in silence while nobody claims it."""
 KEY_TTL_SECONDS = 24 * 3600
 RETENTION_SECONDS = 7 * 86_400.0
 DEAD_RETENTION_SECONDS = 30 * 86_400.0

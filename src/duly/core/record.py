@@ -132,6 +132,10 @@ class WorkerRecord(NamedTuple):
     tasks: str
     running: int
 
+    def is_heard_of(self, now: int) -> bool:
+        """Say whether it is live, and not only because nobody was there to call it dead."""
+        return self.state == "live" and now - self.seen_at <= self.lease_seconds * 1_000_000
+
 
 class QueueRecord(NamedTuple):
     """A queue that has live runs or was paused; counts stop at a cap."""

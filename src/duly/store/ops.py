@@ -14,7 +14,7 @@ from duly.core.verdict import Verdict
 from duly.store.step_ops import StepOp
 
 if TYPE_CHECKING:  # Programs that only enqueue need not pay for what few of them use.
-    from duly.store.act_ops import RecordAct
+    from duly.store.admin_ops import AdminOp
     from duly.store.carry_ops import CarryOp
     from duly.store.guard_ops import GuardOp
 
@@ -385,7 +385,6 @@ Op = Union[
     DiscardDead,
     PauseQueue,
     ResetKey,
-    "RecordAct",
     FireSchedules,
     PutSchedule,
     SetSchedule,
@@ -395,6 +394,7 @@ Op = Union[
     RenewLock,
     ReleaseLock,
     StepOp,
+    "AdminOp",
     "GuardOp",
     "CarryOp",
 ]

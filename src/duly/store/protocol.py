@@ -1,8 +1,10 @@
 """What the engine asks of a store: ops that write, queries that read."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+from duly.core.audit import Count, Flaw
+from duly.core.finding import Finding
 from duly.core.record import (
     Act,
     AttemptRecord,
@@ -23,6 +25,8 @@ from duly.store.schema import MigratableStore
 from duly.store.step_ops import EndStep, SendEvent
 
 if TYPE_CHECKING:  # Programs that only enqueue need not pay for what the guard is made of.
+    from pathlib import Path
+
     from duly.store.guard_ops import GuardedKey, GuardOp, Letter
 
 
@@ -115,6 +119,35 @@ class Inspector(Protocol):
     def list_acts(self, subject: str | None, limit: int) -> list[Act]: ...
     def list_workers(self) -> list[WorkerRecord]: ...
     def list_queues(self) -> list[QueueRecord]: ...
+    def is_paused(self, queue: str) -> bool: ...
+    def read_backlog(self) -> dict[str, int]:
+        """Return, by queue that is not paused, since when its oldest ready run has been due."""
+        ...
+
+    def list_unregistered(self) -> list[str]:
+        """Return the tasks whose runs are parked because no live worker registers them."""
+        ...
+
+    def audit(self, limit: int) -> Iterator[Flaw]:
+        """Find what must never be, up to so many of each kind; holds on a live database."""
+        ...
+
+    def count_runs(self) -> Count:
+        """Count all runs, by where they are; reads all of them."""
+        ...
+
+    def check_integrity(self) -> list[Finding]:
+        """Have the engine check its own files, as far as it can."""
+        ...
+
+    def back_up(self, file: "Path") -> None:
+        """Write a copy of the database as it stands to a file that is not there yet."""
+        ...
+
+    def diagnose(self) -> list[Finding]:
+        """Say how the engine is and how it is set up."""
+        ...
+
     def list_dead_groups(self, which: RunFilter) -> list[DeadGroup]: ...
     def summarise(self) -> list[Summary]:
         """Return what became of the newest finished runs, by queue and state."""

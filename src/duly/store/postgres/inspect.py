@@ -1,8 +1,10 @@
 """Reading."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from duly.core.audit import CHECKS, Count, Flaw
+from duly.core.finding import Finding
 from duly.core.record import (
     Act,
     AttemptRecord,
@@ -21,12 +23,15 @@ from duly.core.states import DEAD
 from duly.limits import SUMMARY_RUNS
 from duly.store.guard_ops import GuardedKey, Letter
 from duly.store.postgres.columns import is_run_id, texts
+from duly.store.postgres.diagnose import SQL as DIAGNOSE
+from duly.store.postgres.diagnose import check_integrity, diagnose
 from duly.store.postgres.guard import SQL as GUARD
 from duly.store.postgres.steps import SQL as STEPS
 from duly.store.protocol import LetterFilter, Peek, RunFilter, ScheduleFilter
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "inspect")
+AUDIT = load("duly.store.postgres", "audit")
 LOCKS = load("duly.store.postgres", "locks")
 SCHEDULES = load("duly.store.postgres", "schedules")
 
@@ -100,6 +105,37 @@ class PostgresInspector:
     def list_queues(self) -> list[QueueRecord]:
         """Return queues by name."""
         return [QueueRecord(*row) for row in self._query(SQL["queues"], {})]
+
+    def is_paused(self, queue: str) -> bool:
+        """Say whether a queue is paused."""
+        return bool(self._query(SQL["paused"], {"queue": queue}))
+
+    def diagnose(self) -> list[Finding]:
+        """Say how the server is and how it is set up."""
+        return diagnose(self._query)
+
+    def check_integrity(self) -> list[Finding]:
+        """Look for broken indexes."""
+        return check_integrity(self._query)
+
+    def audit(self, limit: int) -> Iterator[Flaw]:
+        """Find what must never be, up to so many of each kind."""
+        place = {"limit": limit}
+        for check, text in CHECKS.items():
+            for (subject,) in self._query(AUDIT[check], place):
+                yield Flaw(check, subject, text)
+
+    def count_runs(self) -> Count:
+        """Count all runs, by where they are; reads all of them."""
+        return Count(*self._query(AUDIT["count"], {})[0])
+
+    def read_backlog(self) -> dict[str, int]:
+        """Return, by queue, since when the oldest ready run has been due."""
+        return dict(self._query(DIAGNOSE["backlog"], {"limit": SUMMARY_RUNS}))
+
+    def list_unregistered(self) -> list[str]:
+        """Return the tasks whose runs are parked because no live worker registers them."""
+        return [row[0] for row in self._query(DIAGNOSE["unregistered"], {})]
 
     def list_dead_groups(self, which: RunFilter) -> list[DeadGroup]:
         """Return dead letters grouped by task and fingerprint, the largest first."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from duly.core.states import State
 from duly.errors import StoreUnavailable
-from duly.store.act_ops import RecordAct
+from duly.store.admin_ops import RecordAct
 from duly.store.ops import (
     AddLogs,
     Cancel,
@@ -36,9 +36,8 @@ def cancel(session: Session, op: Cancel) -> str | None:
     if not is_run_id(op.run_id):
         return None
     place = {"run_id": op.run_id}
-    ending = place | {"cause": "requested", "error": op.reason or None}
     for _ in range(_LOOKS):
-        if _count(session, SQL["end_queued"], ending):
+        if end_queued(session, op.run_id, cause="requested", error=op.reason or None):
             answer = "cancelled"
         elif session.execute(SQL["ask_cancel"], place).rowcount:
             answer = "requested"
@@ -50,6 +49,19 @@ def cancel(session: Session, op: Cancel) -> str | None:
         record_act(session, op.actor, "cancel", op.run_id, op.reason)
         return answer
     raise StoreUnavailable(f"run {op.run_id} changes too fast to be cancelled now; try again")
+
+
+def end_queued(
+    session: Session,
+    run_id: str,
+    *,
+    cause: str,
+    error: str | None,
+    state: str = State.CANCELLED,
+) -> bool:
+    """Move a run that nobody runs to history; say whether there was one."""
+    ending = {"run_id": run_id, "state": state, "cause": cause, "error": error}
+    return bool(_count(session, SQL["end_queued"], ending))
 
 
 def redrive(session: Session, op: Redrive) -> Redriven:

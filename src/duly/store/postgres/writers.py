@@ -13,10 +13,10 @@ from duly import faultpoints
 from duly.clock import jitter, monotonic
 from duly.core.verdict import Finish
 from duly.errors import StoreUnavailable
-from duly.store import act_ops, carry_ops, guard_ops, ops, step_ops
+from duly.store import admin_ops, carry_ops, guard_ops, ops, step_ops
 from duly.store.committer import Committer, Done
 from duly.store.ops import Op
-from duly.store.postgres import carry, guard, locks, operate, schedules, steps, upkeep
+from duly.store.postgres import carry, guard, locks, operate, restore, schedules, steps, upkeep
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import Claimer
 from duly.store.postgres.connection import HOT, UPKEEP, Line, Session
@@ -41,7 +41,7 @@ _OPERATIONS: dict[type, tuple[str, _Verb]] = {
     ops.DiscardDead: ("operate", operate.discard_dead),
     ops.PauseQueue: ("operate", operate.pause_queue),
     ops.ResetKey: ("operate", operate.reset_key),
-    act_ops.RecordAct: ("operate", operate.record),
+    admin_ops.RecordAct: ("operate", operate.record),
     ops.Recover: ("recover", upkeep.recover),
     ops.RecoverOrphans: ("recover", upkeep.recover_orphans),
     ops.PutSchedule: ("operate", schedules.put),
@@ -66,6 +66,7 @@ _OPERATIONS: dict[type, tuple[str, _Verb]] = {
     carry_ops.Relane: ("operate", carry.relane),
     carry_ops.HandOver: ("operate", carry.hand_over),
     carry_ops.HandAgain: ("operate", carry.hand_again),
+    admin_ops.SetAside: ("operate", restore.set_aside),
     ops.Tick: ("operate", upkeep.tick),
     ops.Prune: ("operate", upkeep.prune),
 }

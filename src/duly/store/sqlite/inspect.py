@@ -2,10 +2,11 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from duly.clock import Clock, boot_id
+from duly.clock import MICROSECONDS, Clock, boot_id
+from duly.core.audit import CHECKS, Count, Flaw
 from duly.core.record import (
     Act,
     AttemptRecord,
@@ -24,6 +25,7 @@ from duly.core.states import DEAD
 from duly.limits import SUMMARY_RUNS
 from duly.store.guard_ops import GuardedKey, Letter
 from duly.store.protocol import LetterFilter, Peek, RunFilter, ScheduleFilter
+from duly.store.sqlite.diagnose import SQL as DIAGNOSE
 from duly.store.sqlite.guard import SQL as GUARD
 from duly.store.sqlite.guard import read_times
 from duly.store.sqlite.steps import SQL as STEPS
@@ -31,6 +33,7 @@ from duly.store.sqlite.steps import as_record
 from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "inspect")
+AUDIT = load("duly.store.sqlite", "audit")
 LOCKS = load("duly.store.sqlite", "locks")
 SCHEDULES = load("duly.store.sqlite", "schedules")
 
@@ -86,6 +89,34 @@ class SqliteInspector:
             QueueRecord(name, bool(paused), ready, waiting, running)
             for name, paused, ready, waiting, running in self._query(SQL["queues"], {})
         ]
+
+    def is_paused(self, queue: str) -> bool:
+        """Say whether a queue is paused."""
+        return bool(self._query(SQL["paused"], {"queue": queue}))
+
+    def audit(self, limit: int) -> Iterator[Flaw]:
+        """Find what must never be, up to so many of each kind."""
+        now = self.now()
+        place = {
+            "limit": limit,
+            "a_while_ago": now - 60 * MICROSECONDS,
+            "a_day_ago": now - 86_400 * MICROSECONDS,
+        }
+        for check, text in CHECKS.items():
+            for (subject,) in self._query(AUDIT[check], place):
+                yield Flaw(check, subject, text)
+
+    def count_runs(self) -> Count:
+        """Count all runs, by where they are; reads all of them."""
+        return Count(*self._query(AUDIT["count"], {})[0])
+
+    def read_backlog(self) -> dict[str, int]:
+        """Return, by queue, since when the oldest ready run has been due."""
+        return dict(self._query(DIAGNOSE["backlog"], {"limit": SUMMARY_RUNS}))
+
+    def list_unregistered(self) -> list[str]:
+        """Return the tasks whose runs are parked because no live worker registers them."""
+        return [row[0] for row in self._query(DIAGNOSE["unregistered"], {})]
 
     def list_dead_groups(self, which: RunFilter) -> list[DeadGroup]:
         """Return dead letters grouped by task and fingerprint, the largest first."""

@@ -4,7 +4,7 @@ import json
 import sqlite3
 
 from duly.core.states import State
-from duly.store.act_ops import RecordAct
+from duly.store.admin_ops import RecordAct
 from duly.store.ops import (
     AddLogs,
     Cancel,
@@ -43,10 +43,16 @@ def cancel(cursor: sqlite3.Cursor, op: Cancel, now: int) -> str | None:
 
 
 def end_queued(
-    cursor: sqlite3.Cursor, run_id: str, *, cause: str, error: str | None, now: int
+    cursor: sqlite3.Cursor,
+    run_id: str,
+    *,
+    cause: str,
+    error: str | None,
+    now: int,
+    state: str = State.CANCELLED,
 ) -> None:
-    """Move a run that nobody runs to history as cancelled."""
-    place = {"run_id": run_id, "cause": cause, "error": error, "now": now}
+    """Move a run that nobody runs to history."""
+    place = {"run_id": run_id, "state": state, "cause": cause, "error": error, "now": now}
     if cursor.execute(SQL["end_ready"], place).rowcount:
         cursor.execute(SQL["drop_ready"], {"run_id": run_id})
     elif cursor.execute(SQL["end_waiting"], place).rowcount:

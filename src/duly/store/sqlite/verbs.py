@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from duly.core.verdict import Requeue
-from duly.store import act_ops, carry_ops, guard_ops, ops, step_ops
+from duly.store import admin_ops, carry_ops, guard_ops, ops, step_ops
 from duly.store.ops import Enqueue, Op, Settle
 from duly.store.sqlite import (
     carry,
@@ -14,6 +14,7 @@ from duly.store.sqlite import (
     guard,
     locks,
     operate,
+    restore,
     schedules,
     settle,
     steps,
@@ -35,7 +36,7 @@ SINGLE: dict[type, tuple[str, Verb]] = {
     ops.DiscardDead: ("operate", operate.discard_dead),
     ops.PauseQueue: ("operate", operate.pause_queue),
     ops.ResetKey: ("operate", operate.reset_key),
-    act_ops.RecordAct: ("operate", operate.record),
+    admin_ops.RecordAct: ("operate", operate.record),
     ops.Recover: ("recover", upkeep.recover),
     ops.RecoverOrphans: ("recover", upkeep.recover_orphans),
     ops.HandBackUnknown: ("recover", upkeep.hand_back_unknown),
@@ -64,6 +65,7 @@ SINGLE: dict[type, tuple[str, Verb]] = {
     carry_ops.Relane: ("operate", carry.relane),
     carry_ops.HandOver: ("operate", carry.hand_over),
     carry_ops.HandAgain: ("operate", carry.hand_again),
+    admin_ops.SetAside: ("operate", restore.set_aside),
     ops.Tick: ("operate", upkeep.tick),
     ops.Prune: ("operate", upkeep.prune),
     ops.ClaimRuns: ("claim", claim.claim),
@@ -87,7 +89,7 @@ ORDER = [
     ops.DiscardDead,
     ops.PauseQueue,
     ops.ResetKey,
-    act_ops.RecordAct,
+    admin_ops.RecordAct,
     ops.Recover,
     ops.RecoverOrphans,
     ops.HandBackUnknown,
@@ -106,6 +108,7 @@ ORDER = [
     guard_ops.AcquireKey,
     guard_ops.PutLetter,
     guard_ops.EndLetter,
+    admin_ops.SetAside,
     ops.Tick,
     ops.Prune,
     carry_ops.Relane,

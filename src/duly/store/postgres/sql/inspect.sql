@@ -112,6 +112,9 @@ SELECT id, state, host, pid, duly_microseconds(started_at), duly_microseconds(se
  ORDER BY duly_workers.started_at DESC, id DESC
  LIMIT 200
 
+-- :name paused
+SELECT 1 FROM duly_queues WHERE name = %(queue)s AND paused
+
 -- :name queues
 -- Counts stop at a cap: an operator needs "10,000 and more", not a walk over all of them. The names
 -- are found by jumping from one to the next in an index, where SQLite reads the tables.

@@ -97,6 +97,9 @@ SELECT id, state, host, pid, started_at, seen_at, stopped_at, lease_seconds, que
 -- :name live_workers
 SELECT id FROM duly_workers WHERE state = 'live'
 
+-- :name paused
+SELECT 1 FROM duly_queues WHERE name = :queue AND paused
+
 -- :name queues
 -- Counts stop at a cap: an operator needs "10,000 and more", not a walk over all of them.
 SELECT name,
