@@ -62,7 +62,7 @@ def starts_without_a_mark() -> None:
 def commits_twice() -> None:
     """The body's writes are committed before the completion, not with it."""
 
-    def settle_and_commit(self, op):
+    def settle_and_commit(self, op, _words=()):
         connection = self.connection
         connection.set_authorizer(None)
         connection.execute("COMMIT")

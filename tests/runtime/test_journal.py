@@ -6,10 +6,11 @@ import threading
 
 import pytest
 
-from duly import BadOption, Duly, Retry, RetryAfter, current
+from duly import BadOption, Duly, Retry, RetryAfter, current, step
 from duly.clock import monotonic
 from duly.limits import LOG_LINES_PER_ATTEMPT, LOG_MESSAGE_CHARACTERS
 from duly.store.ops import AddLogs, SetProgress
+from tests.runtime.ledger import write
 from tests.runtime.waiting import take_over, wait_until_empty
 from tests.servers.processes import wait_until
 
@@ -178,6 +179,54 @@ def test_a_body_that_never_stops_talking_is_bounded(app):
     lines = run.logs(limit=LOG_LINES_PER_ATTEMPT + 1000)
     assert len(lines) == LOG_LINES_PER_ATTEMPT
     assert "the rest is left out" in lines[-1].message
+
+
+@pytest.mark.usefixtures("tables")
+@pytest.mark.parametrize("how", ["transaction", "block", "step"])
+def test_lines_of_a_body_with_a_transaction_are_kept(app, how):
+    """Nobody else can write on SQLite meanwhile, and the run's end must not overtake them."""
+    journals = []
+
+    def talk() -> None:
+        write()
+        current().log.info("inside")
+        journals.append(current()._port)
+        writing = threading.Thread(target=journals[-1].tick)
+        writing.start()
+        writing.join(0.3)
+
+    @app.task(transaction=how == "transaction")
+    def pay() -> None:
+        current().log.info("before")
+        if how == "step":
+            step("talk", talk, transaction=True)
+        elif how == "block":
+            with current().transaction():
+                talk()
+        else:
+            talk()
+        current().log.info("behind")
+
+    run = pay.enqueue()
+    app.worker().drain(timeout=20)
+
+    assert run.result(timeout=5) is None
+    assert [line.message for line in run.logs()] == ["before", "inside", "behind"]
+    assert journals[0].is_quiet()
+
+
+@pytest.mark.usefixtures("tables")
+def test_lines_of_a_transaction_that_was_rolled_back_are_kept_too(app):
+    @app.task(transaction=True)
+    def pay() -> None:
+        write()
+        current().log.info("inside")
+        raise ValueError
+
+    run = pay.enqueue()
+    app.worker().drain(timeout=20)
+
+    assert [line.message for line in run.logs()] == ["inside"]
 
 
 def test_a_zombies_words_are_dropped(app, go_on):

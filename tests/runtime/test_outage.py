@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from datetime import UTC, datetime
 
 import pytest
 
@@ -150,6 +151,9 @@ def test_an_embedded_worker_goes_on_after_the_server_came_back(url, private_post
         await asyncio.to_thread(go_on.wait, 40)
         return "done"
 
+    @app.every(seconds=1)
+    async def tick() -> None: ...
+
     with app.worker(concurrency=2, lease=12.0, beat=1.0):
         first, second = body.enqueue(0), coroutine.enqueue()
         assert entered.wait(20)
@@ -158,10 +162,20 @@ def test_an_embedded_worker_goes_on_after_the_server_came_back(url, private_post
         with pytest.raises(StoreError):
             app.runs.list()
         private_postgres.start()
+        came_back = datetime.now(UTC)
 
         assert first.result(timeout=40) == 0
         assert second.result(timeout=40) == "done"
         assert body.enqueue(1).result(timeout=20) == 1
+        # P9: schedules go on too, and what came due meanwhile is accounted for.
+        wait_until(
+            lambda: any(
+                firing.instant > came_back and firing.run_id
+                for firing in app.schedules.firings(tick.name)
+            ),
+            seconds=20,
+            what="the schedule fires again",
+        )
 
     assert [line.message for line in first.logs()] == ["ending 0"]
     assert (first.record.attempt, first.record.claim_number) == (1, 1)

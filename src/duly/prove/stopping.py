@@ -16,7 +16,7 @@ from duly.app import Duly
 from duly.prove.journals import Journal
 from duly.prove.workload import app as workload
 from duly.prove.workload import journal
-from duly.store.ops import Op, Settle, Settled
+from duly.store.ops import AddLogs, Op, SetProgress, Settle, Settled
 from duly.store.protocol import Section, Store
 
 BEFORE_SETTLE, BEFORE_COMMIT, IN_CLAIM = "settle", "commit", "claim"
@@ -66,9 +66,9 @@ class _StoppingSection:
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the section has
         return getattr(self._section, name)
 
-    def settle_and_commit(self, op: Settle) -> Settled:
+    def settle_and_commit(self, op: Settle, words: Sequence[AddLogs | SetProgress] = ()) -> Settled:
         _stop_if_asked(self._flag, BEFORE_COMMIT)
-        return self._section.settle_and_commit(op)
+        return self._section.settle_and_commit(op, words)
 
 
 def _stop_if_asked(flag: Path | None, where: str) -> None:

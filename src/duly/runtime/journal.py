@@ -35,6 +35,8 @@ class Journal:
         self._progress: dict[str, SetProgress] = {}
         self._lines: dict[str, tuple[Claim, list[tuple[int, str, str]]]] = {}
         self._counts: dict[str, int] = {}
+        self._held_back: set[str] = set()
+        """Runs whose words are written with their transactions."""
 
     def progress(self, claim: Claim, fraction: float | None, text: str | None) -> None:
         """Keep the newest progress of an attempt."""
@@ -67,12 +69,39 @@ class Journal:
             self._counts.pop(run_id, None)
             return self._pop(run_id)
 
+    def hold_back(self, run_id: str) -> None:
+        """Keep the words of a run here from now on: its transaction is about to open.
+
+        Until that ends nobody else may be able to write, and then the run may have ended with it.
+        """
+        with self._lock:
+            self._held_back.add(run_id)
+        with self._writing:  # What is on its way is there before the transaction is.
+            pass
+
+    def let_go(self, run_id: str) -> None:
+        """Write the words of a run as ever: its transaction is over, and the run is not."""
+        with self._lock:
+            self._held_back.discard(run_id)
+
+    def last_words(self, run_id: str) -> list[AddLogs | SetProgress]:
+        """Return what a transaction that ends its run is to write."""
+        with self._lock:
+            self._held_back.discard(run_id)
+            self._counts.pop(run_id, None)
+            return self._pop(run_id)
+
+    def take_back(self, claim: Claim, words: list[AddLogs | SetProgress]) -> None:
+        """Keep what was not written after all."""
+        self._put_back(words, {claim.run_id: claim})
+
     def tick(self) -> float:
         """Write what has gathered."""
         with self._writing:
             with self._lock:
                 claims = [claim for claim, _ in self._lines.values()]
-                ops = [op for run_id in {*self._lines, *self._progress} for op in self._pop(run_id)]
+                run_ids = {*self._lines, *self._progress} - self._held_back
+                ops = [op for run_id in run_ids for op in self._pop(run_id)]
             if ops:
                 try:
                     self.store.apply(ops)

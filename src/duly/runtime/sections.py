@@ -10,6 +10,7 @@ from duly.errors import OUTAGES, BadOption
 from duly.events import Bus, ClaimWasLost
 from duly.runtime.attempt import outcome_of
 from duly.runtime.hand import Held
+from duly.runtime.journal import Journal
 from duly.runtime.report import Ended
 from duly.runtime.settler import ended_event, settle_op
 from duly.store.ops import Settled
@@ -38,11 +39,18 @@ class Sections:
     """At most one per run, opened when its body first asks for it."""
 
     def __init__(
-        self, store: Store, hand: Holding, settler: Waking, bus: Bus, may_write: Callable[[], bool]
+        self,
+        store: Store,
+        hand: Holding,
+        settler: Waking,
+        journal: Journal,
+        bus: Bus,
+        may_write: Callable[[], bool],
     ) -> None:
         self._store = store
         self._hand = hand
         self._settler = settler
+        self._journal = journal
         self._bus = bus
         self._may_write = may_write
         self._open: dict[str, _Open] = {}
@@ -75,7 +83,7 @@ class Sections:
         """Undo what was written so far; the run may open another transaction."""
         found = self._open.pop(claim.run_id, None)
         if found is not None:
-            found.section.rollback()
+            self._rolled_back(claim, found)
 
     def joined(self, claim: Claim, store: object) -> Any:  # noqa: ANN401 - as above
         """Return the connection that a write of this body to that store is a part of, if any."""
@@ -92,7 +100,10 @@ class Sections:
         if not commit:
             return found.section.record(op)
         del self._open[claim.run_id]
-        return found.section.record_and_commit(op)
+        try:
+            return found.section.record_and_commit(op)
+        finally:
+            self._journal.let_go(claim.run_id)
 
     def conclude(self, held: Held, outcome: Outcome, seconds: float) -> Outcome | None:
         """End a body's transaction: commit it with the completion, or roll it back.
@@ -102,23 +113,25 @@ class Sections:
         found = self._open.pop(held.claim.run_id, None)
         if found is None:
             return outcome
-        section = found.section
+        claim, section = held.claim, found.section
         too_long = section.too_long
         if too_long is not None or not isinstance(outcome, Returned):
-            section.rollback()
+            self._rolled_back(claim, found)
             return outcome if too_long is None else outcome_of(too_long, held.definition)
         if not self._may_write():
-            section.rollback()
+            self._rolled_back(claim, found)
             return Stopped("its lease was over before its transaction could commit")
         op = settle_op(Ended(held, outcome, seconds))
+        words = self._journal.last_words(claim.run_id)
         try:
-            answer = section.settle_and_commit(op)
+            answer = section.settle_and_commit(op, words)
         except OUTAGES:
             # All of it was rolled back: the run may start again, at no cost.
+            self._journal.take_back(claim, words)
             return Stopped("the store was away when its transaction was to commit")
         except Exception as error:  # noqa: BLE001 - a deferred constraint, say: the body's failure
+            self._journal.take_back(claim, words)
             return outcome_of(error, held.definition)
-        claim = held.claim
         if answer is Settled.DONE:
             self._settler.wake_parents([claim.tags])
             self._bus.emit(ended_event(claim, op))
@@ -130,6 +143,13 @@ class Sections:
         run_id = held.claim.run_id
         found = self._open.get(run_id)
         if found is None:
+            self._journal.hold_back(run_id)
             section = self._store.section(held.definition.transaction_limit)
             found = self._open[run_id] = _Open(section, threading.get_ident())
         return found.section.connection
+
+    def _rolled_back(self, claim: Claim, found: _Open) -> None:
+        try:
+            found.section.rollback()
+        finally:
+            self._journal.let_go(claim.run_id)

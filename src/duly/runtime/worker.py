@@ -72,7 +72,7 @@ class Worker:
         limits = {LOOP: settings.async_limit, THREAD: settings.concurrency}
         self.hand = Hand(slots, limits, CLAIM_BATCH)
         self._settler = Settler(store, self.hand, slots, self._journal, bus, self._gone.is_set)
-        sections = Sections(store, self.hand, self._settler, bus, self._may_write)
+        sections = Sections(store, self.hand, self._settler, self._journal, bus, self._may_write)
         self._journal.sections = sections
         self._loop_runner = EventLoopRunner(
             self.hand, self._report, self._journal, limit=settings.async_limit, lookout=lookout

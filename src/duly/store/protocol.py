@@ -20,7 +20,7 @@ from duly.core.record import (
     WorkerRecord,
 )
 from duly.errors import TransactionTooLong
-from duly.store.ops import Accepted, Enqueue, Op, Settle, Settled
+from duly.store.ops import Accepted, AddLogs, Enqueue, Op, SetProgress, Settle, Settled
 from duly.store.schema import MigratableStore
 from duly.store.step_ops import EndStep, SendEvent
 
@@ -194,7 +194,10 @@ class Section(Protocol):
 
     @property
     def connection(self) -> Any: ...  # noqa: ANN401 - the driver's own connection, for the user
-    def settle_and_commit(self, op: Settle) -> Settled: ...
+    def settle_and_commit(self, op: Settle, words: Sequence[AddLogs | SetProgress] = ()) -> Settled:
+        """Write what the body has said, and the completion, and commit all of it, or nothing."""
+        ...
+
     def record(self, op: EndStep) -> bool:
         """Write down what a step came to, as a part of the transaction."""
         ...

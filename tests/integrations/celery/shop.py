@@ -61,7 +61,7 @@ def charge(order_id: int, currency: str = "EUR") -> dict:
     return {"order": order_id, "currency": currency}
 
 
-@app.task
+@app.task(max_retries=0)  # Putting a message off is no retry.
 def linger(order_id: int) -> int:
     """Take long."""
     note("began", order_id)

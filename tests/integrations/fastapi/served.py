@@ -22,6 +22,11 @@ async def wait(number: int, folder: str) -> int:
     return number
 
 
+@duly.cron("* * * * * *", name="tick")
+async def tick() -> None:
+    """Come due every second, in as many processes as there are."""
+
+
 GRACE = float(os.environ.get("SERVED_GRACE", "0.2"))
 LEASE = float(os.environ.get("SERVED_LEASE", "15"))
 app = FastAPI(lifespan=duly_lifespan(duly, grace=GRACE, lease=LEASE, beat=LEASE / 3))

@@ -81,6 +81,11 @@ def test_a_preloaded_application_that_has_opened_its_store_serves(duly: Duly, tm
         assert [run.result(timeout=SOON) for run in runs] == list(range(20))
         server.stop()
 
+    # P14: and each instant of a cron comes once, though two processes look, one of which died.
+    fired = [firing for firing in duly.schedules.firings("tick", limit=200) if firing.run_id]
+    ticks = duly.runs.list(task=served.tick, limit=200)
+    assert len(ticks) == len(fired) == len({firing.instant for firing in fired}) > 0
+    assert {run.id for run in ticks} == {firing.run_id for firing in fired}
     outcomes = Counter(each.outcome for run in runs for each in run.refresh().attempts())
     assert outcomes["returned"] == 20
     assert outcomes.keys() <= {"returned", "lost"}

@@ -20,6 +20,7 @@ from duly.errors import (
     StoreFull,
     StoreReadOnly,
     StoreRefused,
+    StoreUnavailable,
     WouldBlockItself,
 )
 from duly.store.opening import open_store
@@ -379,6 +380,16 @@ def test_a_write_of_the_thread_that_holds_the_lock_is_refused_instead_of_blockin
 
     section.rollback()
     assert enqueue_one(store)
+
+
+def test_a_lock_that_the_callers_own_connection_may_hold_is_told_with_the_way_out(store, path):
+    """SQLite does not say whose lock it is, so nobody can be refused before the wait is over."""
+    store._process.writer.execute("PRAGMA busy_timeout = 10")
+    with closing(sqlite3.connect(path, isolation_level=None)) as own:
+        own.execute("BEGIN IMMEDIATE")
+
+        with pytest.raises(StoreUnavailable, match=r"using\(connection=…\)"):
+            enqueue_one(store)
 
 
 def test_settling_many_takes_few_statements(store):

@@ -5,7 +5,7 @@ commit, fenced by the claim; or nothing of it happens.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from duly.errors import StoreUnavailable, TransactionEnded, TransactionTooLong
 from duly.integrations.django.bodies import ON_CALLERS_CONNECTION, tidy
 from duly.integrations.django.databases import Turn, borrowed_store, give_up, section_seconds
 from duly.shield import shielded
-from duly.store.ops import Op, Settle, Settled
+from duly.store.ops import AddLogs, Op, SetProgress, Settle, Settled
 from duly.store.step_ops import EndStep
 
 T = TypeVar("T")
@@ -60,9 +60,9 @@ class DjangoSection:
                 self._open()
         return connections[self._database]
 
-    def settle_and_commit(self, op: Settle) -> Settled:
+    def settle_and_commit(self, op: Settle, words: Sequence[AddLogs | SetProgress] = ()) -> Settled:
         """Write the completion, fenced, and commit all; a lost claim rolls all back."""
-        return self._commit_with(op, lambda answer: answer is Settled.DONE)
+        return self._commit_with(op, lambda answer: answer is Settled.DONE, words)
 
     def record_and_commit(self, op: EndStep) -> bool:
         """Write down what a step came to, and end the transaction with it."""
@@ -104,21 +104,26 @@ class DjangoSection:
     def _note_commit(self) -> None:
         self._is_committed = True
 
-    def _write(self, op: Op) -> Any:  # noqa: ANN401 - the op's answer
+    def _write(self, op: Op, words: Sequence[Op] = ()) -> Any:  # noqa: ANN401 - the op's answer
         if connections[self._database].needs_rollback:
             # A statement would be carried out all the same, and undone without a word.
             raise TransactionEnded(_BROKEN)
         with self._using:
             if self.too_long is not None:
                 raise self.too_long
-            (answer,) = borrowed_store(self._database).apply([op])
+            *_, answer = borrowed_store(self._database).apply([*words, op])
         return answer
 
-    def _commit_with(self, op: Any, is_done: Callable[[Any], bool]) -> Any:  # noqa: ANN401 - as above
+    def _commit_with(
+        self,
+        op: Any,  # noqa: ANN401 - one that names its run
+        is_done: Callable[[Any], bool],
+        words: Sequence[Op] = (),
+    ) -> Any:  # noqa: ANN401 - as above
         with shielded():
             try:
                 faultpoints.hit("transaction.before_settle")
-                answer = self._write(op)
+                answer = self._write(op, words)
                 if is_done(answer):
                     faultpoints.hit("transaction.before_commit")
                     self._commit()

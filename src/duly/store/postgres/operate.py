@@ -134,6 +134,14 @@ def add_logs(session: Session, op: AddLogs) -> bool:
     return True
 
 
+def say(session: Session, word: AddLogs | SetProgress) -> None:
+    """Write what an attempt says about itself, as a part of its own transaction."""
+    if isinstance(word, AddLogs):
+        add_logs(session, word)
+    else:
+        set_progress(session, word)
+
+
 def _state(session: Session, run_id: str) -> str | None:
     row = session.execute(SQL["state"], {"run_id": run_id}).fetchone()
     return None if row is None else str(row[0])

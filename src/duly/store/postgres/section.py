@@ -1,7 +1,7 @@
 """A transaction of the user's in the store's database that ends with its run's completion."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from sys import getrefcount
 from typing import Any, TypeVar
@@ -14,12 +14,13 @@ from duly.errors import StoreError, StoreUnavailable, TransactionEnded, Transact
 from duly.limits import POSTGRES_SECTION_SECONDS
 from duly.shield import shielded
 from duly.store.lent import IS_OVER
-from duly.store.ops import Settle, Settled
+from duly.store.ops import AddLogs, SetProgress, Settle, Settled
 from duly.store.postgres.address import Address
 from duly.store.postgres.connection import Session, connect, end_session
 from duly.store.postgres.failures import is_fatal, translated
 from duly.store.postgres.lending import Sessions
 from duly.store.postgres.lent import ENDED_BY_ITS_BODY, LentConnection
+from duly.store.postgres.operate import say
 from duly.store.postgres.settle import SQL, is_recorded, place_of, settle
 from duly.store.postgres.steps import end, has_ended
 from duly.store.step_ops import EndStep
@@ -53,8 +54,13 @@ class PostgresSection:
         """The connection whose writes commit with the run, or not at all."""
         return self._opened().lent
 
-    def settle_and_commit(self, op: Settle) -> Settled:
+    def settle_and_commit(self, op: Settle, words: Sequence[AddLogs | SetProgress] = ()) -> Settled:
         """Write the completion, fenced, and commit all; a lost claim rolls all back."""
+
+        def write(session: Session) -> Settled:
+            for word in words:
+                say(session, word)
+            return settle(session, [op])[0]
 
         def was_written(session: Session) -> bool:
             rows: list[tuple[Any, ...]] = session.execute(
@@ -62,9 +68,7 @@ class PostgresSection:
             ).fetchall()
             return is_recorded(op, rows[0])
 
-        return self._commit_with(
-            lambda session: settle(session, [op])[0], _is_settled, op.run_id, was_written
-        )
+        return self._commit_with(write, _is_settled, op.run_id, was_written)
 
     def record_and_commit(self, op: EndStep) -> bool:
         """Write down what a step came to, and end the transaction with it."""

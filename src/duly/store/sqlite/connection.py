@@ -136,8 +136,9 @@ def translated(error: sqlite3.Error, path: Path) -> DulyError:
     primary = code & 0xFF if code is not None else None
     if primary in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
         return StoreUnavailable(
-            f"{path} was locked by another program for {BUSY_SECONDS:.0f} s ({error}); "
-            f"find the transaction that is held open there"
+            f"{path} was locked by another connection for {BUSY_SECONDS:.0f} s ({error}); find the "
+            f"transaction that is held open there; if it is the caller's own, enqueue in it with "
+            f"using(connection=…)"
         )
     if primary in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}:
         return StoreReadOnly(f"{path} cannot be written ({error}); check its owner and permissions")

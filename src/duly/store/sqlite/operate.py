@@ -137,6 +137,14 @@ def add_logs(cursor: sqlite3.Cursor, op: AddLogs, now: int) -> bool:  # noqa: AR
     return True
 
 
+def say(cursor: sqlite3.Cursor, word: AddLogs | SetProgress, now: int) -> None:
+    """Write what an attempt says about itself, as a part of its own transaction."""
+    if isinstance(word, AddLogs):
+        add_logs(cursor, word, now)
+    else:
+        set_progress(cursor, word, now)
+
+
 def record_act(
     cursor: sqlite3.Cursor, actor: str, act: str, subject: str, reason: str, now: int
 ) -> None:

@@ -2,16 +2,17 @@
 
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from duly import faultpoints
 from duly.errors import StoreError, TransactionTooLong
 from duly.limits import SQLITE_SECTION_SECONDS
 from duly.shield import shielded
-from duly.store.ops import Settle, Settled
+from duly.store.ops import AddLogs, SetProgress, Settle, Settled
 from duly.store.sqlite.connection import connect, driver_errors
 from duly.store.sqlite.lent import LentConnection
+from duly.store.sqlite.operate import say
 from duly.store.sqlite.settle import settle
 from duly.store.sqlite.steps import end
 from duly.store.step_ops import EndStep
@@ -49,9 +50,15 @@ class SqliteSection:
         assert self._connection is not None  # noqa: S101 - for the type checker
         return self._connection
 
-    def settle_and_commit(self, op: Settle) -> Settled:
+    def settle_and_commit(self, op: Settle, words: Sequence[AddLogs | SetProgress] = ()) -> Settled:
         """Write the completion, fenced, and commit all; a lost claim rolls all back."""
-        return self._commit_with(lambda cursor, now: settle(cursor, [op], now)[0], _is_settled)
+
+        def write(cursor: sqlite3.Cursor, now: int) -> Settled:
+            for word in words:
+                say(cursor, word, now)
+            return settle(cursor, [op], now)[0]
+
+        return self._commit_with(write, _is_settled)
 
     def record_and_commit(self, op: EndStep) -> bool:
         """Write down what a step came to, and end the transaction with it."""
