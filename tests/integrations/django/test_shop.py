@@ -1,11 +1,12 @@
 """`examples/django_shop` in real `manage.py` processes."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,8 @@ pytestmark = [pytest.mark.process, pytest.mark.untouched]
 class Shop:
     """The project on one database."""
 
-    def __init__(self, url: str, log: Path) -> None:
+    def __init__(self, url: str, log: Path, folder: Path = SHOP) -> None:
+        self._folder = folder
         self._environment = os.environ | {
             "SHOP_DATABASE": url,
             "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
@@ -34,7 +36,7 @@ class Shop:
         """Run a command to its end; give what it printed."""
         done = subprocess.run(
             [sys.executable, "manage.py", *arguments],
-            cwd=SHOP,
+            cwd=self._folder,
             env=self._environment,
             check=False,
             capture_output=True,
@@ -44,13 +46,17 @@ class Shop:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    @contextmanager
-    def working(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    def working(self, *arguments: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
         """Run a worker in the meantime."""
+        return self.running("duly", "worker", *arguments)
+
+    @contextmanager
+    def running(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Run a command in the meantime."""
         with self._log.open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "manage.py", "duly", "worker", *arguments],
-                cwd=SHOP,
+                [sys.executable, "manage.py", *arguments],
+                cwd=self._folder,
                 env=self._environment,
                 stdout=log,
                 stderr=log,
@@ -87,3 +93,30 @@ def test_what_a_killed_worker_process_had_in_hand_is_done_by_the_next(shop, stor
     assert "shop.tasks.confirm" in shop.manage("duly", "runs", "list", "--limit", "1")
     confirmed = "from shop.models import *; print(Order.objects.filter(confirmations=0).count())"
     assert shop.manage("shell", "--command", confirmed).split()[-1] == "0"
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_a_worker_in_development_begins_anew_when_the_code_changes(store_url, tmp_path):
+    folder = tmp_path / "django_shop"
+    shutil.copytree(SHOP, folder, ignore=shutil.ignore_patterns("__pycache__", "*.db*"))
+    shop = Shop(store_url, tmp_path / "dev.log", folder)
+    shop.manage("migrate", "--verbosity", "0")
+    tasks = folder / "shop" / "tasks.py"
+    with closing(Duly(store_url)) as seen, shop.running("duly", "dev"):
+
+        def results() -> list[object]:
+            return sorted(run.result() for run in seen.runs.list() if run.state == "succeeded")
+
+        shop.manage("place_orders", "1")
+        wait_until(lambda: len(results()) == 1, seconds=SOON, what="the order is confirmed")
+        tasks.write_text(tasks.read_text().replace("return order.email", 'return "changed"'))
+
+        def has_begun_anew() -> bool:
+            # Django has to have seen the file once before it sees that it changed.
+            os.utime(tasks)
+            return len(seen.workers.list()) > 1
+
+        wait_until(has_begun_anew, seconds=SOON, what="a new worker has begun")
+        shop.manage("place_orders", "1")
+        wait_until(lambda: len(results()) == 2, seconds=SOON, what="the next one is confirmed")
+    assert results() == ["changed", "customer-0@example.com"]
