@@ -35,6 +35,13 @@ def tasks_in(database: str) -> list[str]:
     return sorted({found.name for registry in here for found in registry.definitions()})
 
 
+def apps_of_project() -> dict[str, Duly]:
+    """Return the applications by what they are for; the last fires what other backends carry."""
+    found = {f"TASKS[{backend.alias!r}]": backend.app for backend in backends()}
+    scheduler = scheduler_app()
+    return found | ({"other backends": scheduler} if scheduler.registry.names() else {})
+
+
 def meet_tasks() -> None:
     """Make known every task of the project, those of other backends to who fires schedules."""
     load_tasks()
