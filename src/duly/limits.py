@@ -30,6 +30,14 @@ RELAY_LONGEST_SECONDS = 3600
 """How long a run that was handed over and not claimed waits to be so again: at first, at most."""
 SUMMARY_RUNS = 10_000
 """Of how many finished runs, the newest, a summary tells."""
+FOLD_ROWS = 20_000
+"""How many tallies one prune adds up, of each span."""
+SCAN_RUNS = 10_000
+"""Among how many runs, the newest, a search looks that no index answers."""
+GROUPS = 500
+"""How many groups of dead letters a list of them looks at."""
+COUNT_CAP = 10_000
+"""Nobody counts further; the rest is "10,000+"."""
 PAGE = 200
 PAGE_DEFAULT = 50
 

@@ -12,10 +12,12 @@ from duly.store.ops import (
     Cancel,
     DiscardDead,
     PauseQueue,
+    RecordAct,
     Redrive,
     Redriven,
     ResetKey,
     SetProgress,
+    redrive_in_words,
 )
 from duly.store.postgres.columns import is_run_id, numbers, texts
 from duly.store.postgres.connection import Session
@@ -67,8 +69,9 @@ def redrive(session: Session, op: Redrive) -> Redriven:
         return Redriven(done=False, state=_state(session, op.run_id))
     if op.fresh_effects:
         session.execute(STEPS["next_epoch"], {"run_id": op.run_id})
-    act = "redrive" if op.arguments is None else "edit and redrive"
-    record_act(session, op.actor, act, op.run_id, op.reason)
+    if op.from_step is not None:
+        session.execute(STEPS["forget_from"], {"run_id": op.run_id, "from_step": op.from_step})
+    record_act(session, op.actor, redrive_in_words(op), op.run_id, op.reason)
     return Redriven(done=True, state=State.QUEUED)
 
 
@@ -89,6 +92,11 @@ def pause_queue(session: Session, op: PauseQueue) -> None:
         session.execute(CARRY["resume"], {"queue": op.queue})
     act = "pause" if op.paused else "resume"
     record_act(session, op.actor, act, f"queue {op.queue}", op.reason)
+
+
+def write_down(session: Session, op: RecordAct) -> None:
+    """Write down what somebody did elsewhere."""
+    record_act(session, op.actor, op.act, op.subject, op.reason)
 
 
 def reset_key(session: Session, op: ResetKey) -> bool:

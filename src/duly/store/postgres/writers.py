@@ -13,7 +13,7 @@ from duly import faultpoints
 from duly.clock import jitter, monotonic
 from duly.core.verdict import Finish
 from duly.errors import StoreUnavailable
-from duly.store import carry_ops, guard_ops, ops, step_ops
+from duly.store import carry_ops, guard_ops, lock_ops, ops, step_ops
 from duly.store.committer import Committer, Done
 from duly.store.ops import Op
 from duly.store.postgres import carry, guard, locks, operate, schedules, steps, upkeep
@@ -40,6 +40,7 @@ _OPERATIONS: dict[type, tuple[str, _Verb]] = {
     ops.Redrive: ("operate", operate.redrive),
     ops.DiscardDead: ("operate", operate.discard_dead),
     ops.PauseQueue: ("operate", operate.pause_queue),
+    ops.RecordAct: ("operate", operate.write_down),
     ops.ResetKey: ("operate", operate.reset_key),
     ops.Recover: ("recover", upkeep.recover),
     ops.RecoverOrphans: ("recover", upkeep.recover_orphans),
@@ -48,8 +49,8 @@ _OPERATIONS: dict[type, tuple[str, _Verb]] = {
     ops.RunSchedule: ("operate", schedules.run_now),
     ops.BackfillSchedule: ("operate", schedules.backfill),
     ops.FireSchedules: ("operate", schedules.fire),
-    ops.AcquireLock: ("operate", locks.acquire),
-    ops.ReleaseLock: ("operate", locks.release),
+    lock_ops.AcquireLock: ("operate", locks.acquire),
+    lock_ops.ReleaseLock: ("operate", locks.release),
     guard_ops.FinishKey: ("operate", guard.finish),
     guard_ops.FailKey: ("operate", guard.fail),
     guard_ops.ForgetKey: ("operate", guard.forget),
@@ -70,7 +71,7 @@ _OPERATIONS: dict[type, tuple[str, _Verb]] = {
 }
 """Fault point and verb, in the order in which one commit does them."""
 
-_RENEWALS: dict[type, _Verb] = {ops.RenewLock: locks.renew, guard_ops.RenewKey: guard.renew}
+_RENEWALS: dict[type, _Verb] = {lock_ops.RenewLock: locks.renew, guard_ops.RenewKey: guard.renew}
 """One statement each, and so one transaction each: who is frozen in the middle of renewing what it
 holds must not hold the row too, or nobody could take that over."""
 

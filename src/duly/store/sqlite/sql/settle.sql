@@ -43,16 +43,52 @@ SELECT run.id, run.task, run.queue, run.lane, ending.state, ending.cause, ending
  WHERE true
     ON CONFLICT (id) DO NOTHING
 
+-- :name tally
+-- Count what was written just above, one row for each kind of end; found as in `leave`.
+INSERT INTO duly_tallies (at, span, task, queue, state, took, waited, runs, elapsed, delay)
+SELECT :now, 0, task, queue, state, took, waited, count(*), sum(elapsed), sum(delay)
+  FROM (SELECT task, queue, state, elapsed, delay,
+               (SELECT min(milliseconds) FROM duly_bounds
+                 WHERE milliseconds >= (elapsed + 999) / 1000) AS took,
+               (SELECT min(milliseconds) FROM duly_bounds
+                 WHERE milliseconds >= (delay + 999) / 1000) AS waited
+          FROM (SELECT ended.task, ended.queue, ended.state,
+                       ended.finished_at - ended.started_at AS elapsed,
+                       max(ended.started_at - ended.due_at, 0) AS delay
+                  FROM duly_history AS ended INDEXED BY duly_history_ended
+                 CROSS JOIN duly_runs AS run
+                    ON run.id = ended.id AND run.claim_number = ended.claim_number
+                       AND run.state = 'running'
+                 WHERE ended.finished_at = :now AND ended.state NOT IN ('failed', 'interrupted')
+                UNION ALL
+                SELECT ended.task, ended.queue, ended.state,
+                       ended.finished_at - ended.started_at,
+                       max(ended.started_at - ended.due_at, 0)
+                  FROM duly_history AS ended INDEXED BY duly_history_died
+                 CROSS JOIN duly_runs AS run
+                    ON run.id = ended.id AND run.claim_number = ended.claim_number
+                       AND run.state = 'running'
+                 WHERE ended.finished_at = :now AND ended.state IN ('failed', 'interrupted')))
+ GROUP BY task, queue, state, took, waited
+
 -- :name leave
--- Guard: a history row of this instant with this claim_number is one that was written just above.
+-- Guard: a history row of this instant with this claim_number is one that was written just above. It
+-- is in one of two indexes, by its state; without naming them, all of the history would be walked.
 DELETE FROM duly_runs
  WHERE rowid IN (
        SELECT run.rowid
-         FROM duly_history AS ended
+         FROM duly_history AS ended INDEXED BY duly_history_ended
         CROSS JOIN duly_runs AS run
            ON run.id = ended.id AND run.claim_number = ended.claim_number
               AND run.state = 'running'
-        WHERE ended.finished_at = ?)
+        WHERE ended.finished_at = :now AND ended.state NOT IN ('failed', 'interrupted')
+       UNION ALL
+       SELECT run.rowid
+         FROM duly_history AS ended INDEXED BY duly_history_died
+        CROSS JOIN duly_runs AS run
+           ON run.id = ended.id AND run.claim_number = ended.claim_number
+              AND run.state = 'running'
+        WHERE ended.finished_at = :now AND ended.state IN ('failed', 'interrupted'))
 
 -- :name recorded
 -- What an op that matched no row left behind, if its commit went through and only the reply got lost.
