@@ -4,7 +4,8 @@
 -- changes one, so that settles do not wait for each other; a prune adds those up by minutes, then by
 -- hours, and at last in one row for all that is long ago. A sum over all rows is true at any time.
 
--- Microseconds to the bound, in milliseconds, that they do not exceed. SQLite has these in a table.
+-- Microseconds to the bound, in milliseconds, that they do not exceed. SQLite has no functions of
+-- ours; there they are in the statement.
 CREATE FUNCTION duly_bound(microseconds bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN (ARRAY[5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000, 300000, 900000,

@@ -4,13 +4,6 @@
 -- adds those up by minutes, then by hours, and at last in one row for all that is long ago. A sum over
 -- all rows is true at any time.
 
-CREATE TABLE duly_bounds (
-    milliseconds INTEGER NOT NULL PRIMARY KEY
-);
-INSERT INTO duly_bounds (milliseconds)
-VALUES (5), (10), (25), (50), (100), (250), (500), (1000), (2500), (5000), (10000), (30000), (60000),
-       (300000), (900000), (3600000), (21600000), (86400000), (9000000000000);
-
 CREATE TABLE duly_tallies (
     at INTEGER NOT NULL,
     span INTEGER NOT NULL CHECK (span IN (0, 60, 3600, 86400)),

@@ -48,10 +48,26 @@ SELECT run.id, run.task, run.queue, run.lane, ending.state, ending.cause, ending
 INSERT INTO duly_tallies (at, span, task, queue, state, took, waited, runs, elapsed, delay)
 SELECT :now, 0, task, queue, state, took, waited, count(*), sum(elapsed), sum(delay)
   FROM (SELECT task, queue, state, elapsed, delay,
-               (SELECT min(milliseconds) FROM duly_bounds
-                 WHERE milliseconds >= (elapsed + 999) / 1000) AS took,
-               (SELECT min(milliseconds) FROM duly_bounds
-                 WHERE milliseconds >= (delay + 999) / 1000) AS waited
+               CASE WHEN elapsed <= 5000 THEN 5 WHEN elapsed <= 10000 THEN 10
+                    WHEN elapsed <= 25000 THEN 25 WHEN elapsed <= 50000 THEN 50
+                    WHEN elapsed <= 100000 THEN 100 WHEN elapsed <= 250000 THEN 250
+                    WHEN elapsed <= 500000 THEN 500 WHEN elapsed <= 1000000 THEN 1000
+                    WHEN elapsed <= 2500000 THEN 2500 WHEN elapsed <= 5000000 THEN 5000
+                    WHEN elapsed <= 10000000 THEN 10000 WHEN elapsed <= 30000000 THEN 30000
+                    WHEN elapsed <= 60000000 THEN 60000 WHEN elapsed <= 300000000 THEN 300000
+                    WHEN elapsed <= 900000000 THEN 900000 WHEN elapsed <= 3600000000 THEN 3600000
+                    WHEN elapsed <= 21600000000 THEN 21600000 WHEN elapsed <= 86400000000 THEN 86400000
+                    ELSE 9000000000000 END AS took,
+               CASE WHEN delay <= 5000 THEN 5 WHEN delay <= 10000 THEN 10
+                    WHEN delay <= 25000 THEN 25 WHEN delay <= 50000 THEN 50
+                    WHEN delay <= 100000 THEN 100 WHEN delay <= 250000 THEN 250
+                    WHEN delay <= 500000 THEN 500 WHEN delay <= 1000000 THEN 1000
+                    WHEN delay <= 2500000 THEN 2500 WHEN delay <= 5000000 THEN 5000
+                    WHEN delay <= 10000000 THEN 10000 WHEN delay <= 30000000 THEN 30000
+                    WHEN delay <= 60000000 THEN 60000 WHEN delay <= 300000000 THEN 300000
+                    WHEN delay <= 900000000 THEN 900000 WHEN delay <= 3600000000 THEN 3600000
+                    WHEN delay <= 21600000000 THEN 21600000 WHEN delay <= 86400000000 THEN 86400000
+                    ELSE 9000000000000 END AS waited
           FROM (SELECT ended.task, ended.queue, ended.state,
                        ended.finished_at - ended.started_at AS elapsed,
                        max(ended.started_at - ended.due_at, 0) AS delay
