@@ -91,3 +91,15 @@ RECHECK_SECONDS = 30.0
 KEY_TTL_SECONDS = 24 * 3600
 RETENTION_SECONDS = 7 * 86_400.0
 DEAD_RETENTION_SECONDS = 30 * 86_400.0
+
+TOKEN_CHARACTERS = 22
+"""The shortest token: 128 bits in letters and digits."""
+SESSION_SECONDS = 12 * 3600
+LOGIN_FAILURES = 10
+LOGIN_SECONDS = 60.0
+"""After so many wrong tries within that time, none is looked at."""
+LIVE_STREAMS = 64
+"""How many pages are kept up to date at once; further ones are as old as their last reload."""
+LIVE_SECONDS = 1.0
+BULK_ACTS = 100
+"""How many acts on many runs, the newest, are remembered with their progress."""
