@@ -30,6 +30,14 @@ RELAY_LONGEST_SECONDS = 3600
 """How long a run that was handed over and not claimed waits to be so again: at first, at most."""
 SUMMARY_RUNS = 10_000
 """Of how many finished runs, the newest, a summary tells."""
+FOLD_ROWS = 20_000
+"""How many tallies one prune adds up, of each span."""
+SCAN_RUNS = 10_000
+"""Among how many runs, the newest, a search looks that no index answers."""
+GROUPS = 500
+"""How many groups of dead letters a list of them looks at."""
+COUNT_CAP = 10_000
+"""Nobody counts further; the rest is "10,000+"."""
 PAGE = 200
 PAGE_DEFAULT = 50
 
@@ -85,3 +93,15 @@ UNCLAIMED_SECONDS = 5.0
 KEY_TTL_SECONDS = 24 * 3600
 RETENTION_SECONDS = 7 * 86_400.0
 DEAD_RETENTION_SECONDS = 30 * 86_400.0
+
+TOKEN_CHARACTERS = 22
+"""The shortest token: 128 bits in letters and digits."""
+SESSION_SECONDS = 12 * 3600
+LOGIN_FAILURES = 10
+LOGIN_SECONDS = 60.0
+"""After so many wrong tries within that time, none is looked at."""
+LIVE_STREAMS = 64
+"""How many pages are kept up to date at once; further ones are as old as their last reload."""
+LIVE_SECONDS = 1.0
+BULK_ACTS = 100
+"""How many acts on many runs, the newest, are remembered with their progress."""

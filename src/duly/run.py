@@ -12,6 +12,7 @@ from duly.core.record import AttemptRecord, LogLine, RunRecord, StepRecord
 from duly.core.states import FINAL, State
 from duly.core.why import Reason, Situation, why
 from duly.errors import (
+    BadOption,
     RunCancelled,
     RunFailed,
     RunInterrupted,
@@ -129,13 +130,19 @@ class Run(Generic[R]):
         reason: str = "",
         arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
         fresh_effects: bool = False,
+        from_step: str | None = None,
     ) -> Self:
         """Queue it again after its end: same id, next generation.
 
         Other `arguments` (args, kwargs) are checked against the task's signature. Its steps stay on
-        record, and `effect_key` stays the same unless `fresh_effects` are asked for.
+        record, and `effect_key` stays the same unless `fresh_effects` are asked for. Those that
+        began with `from_step` or after it are forgotten, and run again.
         """
-        op = self._redrive(actor, reason, arguments)._replace(fresh_effects=fresh_effects)
+        if from_step is not None and from_step not in {step.name for step in self.steps()}:
+            raise BadOption(f"run {self.id} has no step {from_step!r} on record to begin from")
+        op = self._redrive(actor, reason, arguments)._replace(
+            fresh_effects=fresh_effects, from_step=from_step
+        )
         return self._redriven(self._host.store.apply([op])[0])
 
     def resolve(

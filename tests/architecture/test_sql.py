@@ -42,6 +42,8 @@ ONE_DIALECT = {
             "settle.standing",
             "settle.start_key_expiry",
             "settle.succeed",
+            "settle.tally",
+            "prune.fold_away",
             "tick.drop_parked",
             "tick.drop_promoted",
             "tick.expired",
@@ -110,6 +112,7 @@ ONE_DIALECT = {
     "recover.beat": "SQLite's workers beat in files, not in rows",
     "recover.beats": "SQLite's workers beat in files, not in rows",
     "recover.condemn": "SQLite's workers beat in files, not in rows",
+    "prune.now": "SQLite's wall time is the host's, not the database's",
     "inspect.now": "SQLite's wall time is the host's, not the database's",
     "inspect.schema": "SQLite reads its schema before it has any statement file",
 }

@@ -25,7 +25,7 @@ class Aside(NamedTuple):
 
 
 class RecordAct(NamedTuple):
-    """Write down what an operator did elsewhere."""
+    """Write down what somebody did that changes nothing here, such as a deployment."""
 
     actor: str
     act: str

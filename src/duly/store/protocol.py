@@ -9,6 +9,8 @@ from duly.core.record import (
     Act,
     AttemptRecord,
     DeadGroup,
+    EndsAt,
+    EndsOf,
     FiringRecord,
     LockRecord,
     LogLine,
@@ -42,6 +44,8 @@ class RunFilter(NamedTuple):
     before: str | None = None
     """Cursor: only runs with a smaller id, that is, older ones."""
     limit: int = 50
+    scan: int | None = None
+    """Look among so many at most, where no index tells which ones fit."""
 
 
 class Peek(NamedTuple):
@@ -116,7 +120,29 @@ class Inspector(Protocol):
     def list_attempts(self, run_id: str) -> list[AttemptRecord]: ...
     def list_steps(self, run_id: str) -> list[StepRecord]: ...
     def list_logs(self, run_id: str, limit: int) -> list[LogLine]: ...
-    def list_acts(self, subject: str | None, limit: int) -> list[Act]: ...
+    def reach_of(self, which: RunFilter) -> str | None:
+        """Return the last run that a list with a `scan` looked at; None if there were fewer."""
+        ...
+
+    def find_by_key(self, key: str) -> list[str]:
+        """Return the runs that have a key, of whichever tasks."""
+        ...
+
+    def list_acts(
+        self, subject: str | None, limit: int, before: int | None = None
+    ) -> list[Act]: ...
+    def count_ends(self, since: int, step: int) -> list[EndsAt]:
+        """Return how many runs ended since then, in pieces of `step` microseconds."""
+        ...
+
+    def count_ends_of_tasks(self, since: int) -> list[EndsOf]:
+        """Return how many runs ended since then, by task, queue and how they did."""
+        ...
+
+    def list_oldest_ready(self) -> list[tuple[str, str]]:
+        """Return queues with the run in each that is to be claimed next, one for each lane."""
+        ...
+
     def list_workers(self) -> list[WorkerRecord]: ...
     def list_queues(self) -> list[QueueRecord]: ...
     def is_paused(self, queue: str) -> bool: ...

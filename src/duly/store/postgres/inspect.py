@@ -9,6 +9,8 @@ from duly.core.record import (
     Act,
     AttemptRecord,
     DeadGroup,
+    EndsAt,
+    EndsOf,
     FiringRecord,
     LockRecord,
     LogLine,
@@ -19,8 +21,8 @@ from duly.core.record import (
     Summary,
     WorkerRecord,
 )
-from duly.core.states import DEAD
-from duly.limits import SUMMARY_RUNS
+from duly.core.states import DEAD, FINAL
+from duly.limits import COUNT_CAP, GROUPS, SUMMARY_RUNS
 from duly.store.guard_ops import GuardedKey, Letter
 from duly.store.postgres.columns import is_run_id, texts
 from duly.store.postgres.diagnose import SQL as DIAGNOSE
@@ -68,11 +70,18 @@ class PostgresInspector:
         """Return runs, newest first."""
         if which.before is not None and not is_run_id(which.before):
             return []
-        only_dead = bool(which.states) and DEAD.issuperset(which.states)
-        name = "dead_runs" if only_dead else "runs"
+        name, _ = _way(which)
         # Unprepared, so that every plan knows which filters are given.
         rows = self._query(SQL[name], _filter(which), prepare=False)
         return [RunRecord(*row) for row in rows]
+
+    def reach_of(self, which: RunFilter) -> str | None:
+        """Return the last run that a list with a `scan` looked at; None if there were fewer."""
+        _, name = _way(which)
+        if name is None:
+            return None
+        rows = self._query(SQL[name], _filter(which), prepare=False)
+        return rows[0][0] if rows else None
 
     def list_attempts(self, run_id: str) -> list[AttemptRecord]:
         """Return the ended attempts of a run, oldest first."""
@@ -93,9 +102,10 @@ class PostgresInspector:
         rows = self._query(SQL["logs"], {"run_id": run_id, "limit": limit})
         return [LogLine(*row) for row in rows]
 
-    def list_acts(self, subject: str | None, limit: int) -> list[Act]:
+    def list_acts(self, subject: str | None, limit: int, before: int | None = None) -> list[Act]:
         """Return operators' acts, newest first."""
-        rows = self._query(SQL["acts"], {"subject": subject, "limit": limit})
+        place = {"subject": subject, "limit": limit, "before": before}
+        rows = self._query(SQL["acts"], place)
         return [Act(*row) for row in rows]
 
     def list_workers(self) -> list[WorkerRecord]:
@@ -145,6 +155,24 @@ class PostgresInspector:
     def summarise(self) -> list[Summary]:
         """Return what became of the newest finished runs, by queue and state."""
         return [Summary(*row) for row in self._query(SQL["summary"], {"limit": SUMMARY_RUNS})]
+
+    def count_ends(self, since: int, step: int) -> list[EndsAt]:
+        """Return how many runs ended since then, in pieces of `step` microseconds."""
+        rows = self._query(SQL["ends_by_time"], {"since": since, "step": step})
+        return [EndsAt._make(row) for row in rows]
+
+    def count_ends_of_tasks(self, since: int) -> list[EndsOf]:
+        """Return how many runs ended since then, by task, queue and how they did."""
+        rows = self._query(SQL["ends_by_task"], {"since": since})
+        return [EndsOf._make(row) for row in rows]
+
+    def list_oldest_ready(self) -> list[tuple[str, str]]:
+        """Return queues with the run in each that is to be claimed next, one for each lane."""
+        return [(queue, run_id) for queue, run_id in self._query(SQL["oldest_ready"], {}) if run_id]
+
+    def find_by_key(self, key: str) -> list[str]:
+        """Return the runs that have a key, of whichever tasks."""
+        return [run_id for (run_id,) in self._query(SQL["runs_of_key"], {"key": key})]
 
     def list_cancel_requests(self, worker_id: str) -> list[str]:
         """Return the runs of a worker that someone asked to cancel."""
@@ -202,4 +230,21 @@ def _filter(which: RunFilter) -> dict[str, Any]:
         "since": which.since,
         "before": which.before,
         "limit": which.limit,
+        "scan": which.scan,
+        "groups": GROUPS,
+        "cap": COUNT_CAP + 1,
     }
+
+
+def _way(which: RunFilter) -> tuple[str, str | None]:
+    """Return the statement that finds runs by the best of indexes, and what tells how far."""
+    if which.states and DEAD.issuperset(which.states):
+        is_group = which.task is not None and which.fingerprint is not None
+        return ("group_runs" if is_group else "dead_runs"), None
+    if which.scan is None:
+        return "runs", None
+    if which.tag is not None:
+        return "tagged_runs", "scanned_tagged"
+    if which.states and FINAL.isdisjoint(which.states):
+        return "live_runs", "scanned_live"
+    return "runs_among", "scanned"

@@ -17,6 +17,7 @@ from duly.store.ops import (
     Redriven,
     ResetKey,
     SetProgress,
+    redrive_in_words,
 )
 from duly.store.postgres.columns import is_run_id, numbers, texts
 from duly.store.postgres.connection import Session
@@ -80,8 +81,9 @@ def redrive(session: Session, op: Redrive) -> Redriven:
         return Redriven(done=False, state=_state(session, op.run_id))
     if op.fresh_effects:
         session.execute(STEPS["next_epoch"], {"run_id": op.run_id})
-    act = "redrive" if op.arguments is None else "edit and redrive"
-    record_act(session, op.actor, act, op.run_id, op.reason)
+    if op.from_step is not None:
+        session.execute(STEPS["forget_from"], {"run_id": op.run_id, "from_step": op.from_step})
+    record_act(session, op.actor, redrive_in_words(op), op.run_id, op.reason)
     return Redriven(done=True, state=State.QUEUED)
 
 
@@ -104,17 +106,17 @@ def pause_queue(session: Session, op: PauseQueue) -> None:
     record_act(session, op.actor, act, f"queue {op.queue}", op.reason)
 
 
+def write_down(session: Session, op: RecordAct) -> None:
+    """Write down what somebody did elsewhere."""
+    record_act(session, op.actor, op.act, op.subject, op.reason)
+
+
 def reset_key(session: Session, op: ResetKey) -> bool:
     """Forget a key."""
     gone = session.execute(SQL["reset_key"], op._asdict()).rowcount
     if gone:
         record_act(session, op.actor, "reset key", f"{op.task} {op.key}", "")
     return bool(gone)
-
-
-def record(session: Session, op: RecordAct) -> None:
-    """Write down what an operator did elsewhere."""
-    record_act(session, *op)
 
 
 def set_progress(session: Session, op: SetProgress) -> bool:

@@ -14,6 +14,7 @@ from duly.store.ops import (
     Redriven,
     ResetKey,
     SetProgress,
+    redrive_in_words,
 )
 from duly.store.sqlite.bulk import execute_rows
 from duly.store.statements import load
@@ -84,8 +85,9 @@ def redrive(cursor: sqlite3.Cursor, op: Redrive, now: int) -> Redriven:
     cursor.execute(SQL["hold_key_again"], place)
     if op.fresh_effects:
         cursor.execute(STEPS["next_epoch"], place | {"now": now})
-    act = "redrive" if op.arguments is None else "edit and redrive"
-    record_act(cursor, op.actor, act, op.run_id, op.reason, now)
+    if op.from_step is not None:
+        cursor.execute(STEPS["forget_from"], place | {"from_step": op.from_step})
+    record_act(cursor, op.actor, redrive_in_words(op), op.run_id, op.reason, now)
     return Redriven(done=True, state=State.QUEUED)
 
 
@@ -109,17 +111,17 @@ def pause_queue(cursor: sqlite3.Cursor, op: PauseQueue, now: int) -> None:
     record_act(cursor, op.actor, act, f"queue {op.queue}", op.reason, now)
 
 
+def write_down(cursor: sqlite3.Cursor, op: RecordAct, now: int) -> None:
+    """Write down what somebody did elsewhere."""
+    record_act(cursor, op.actor, op.act, op.subject, op.reason, now)
+
+
 def reset_key(cursor: sqlite3.Cursor, op: ResetKey, now: int) -> bool:
     """Forget a key."""
     gone = cursor.execute(SQL["reset_key"], op._asdict()).rowcount
     if gone:
         record_act(cursor, op.actor, "reset key", f"{op.task} {op.key}", "", now)
     return bool(gone)
-
-
-def record(cursor: sqlite3.Cursor, op: RecordAct, now: int) -> None:
-    """Write down what an operator did elsewhere."""
-    record_act(cursor, *op, now)
 
 
 def set_progress(cursor: sqlite3.Cursor, op: SetProgress, now: int) -> bool:  # noqa: ARG001

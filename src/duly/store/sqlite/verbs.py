@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from duly.core.verdict import Requeue
-from duly.store import admin_ops, carry_ops, guard_ops, ops, step_ops
+from duly.store import admin_ops, carry_ops, guard_ops, lock_ops, ops, step_ops
 from duly.store.ops import Enqueue, Op, Settle
 from duly.store.sqlite import (
     carry,
@@ -36,7 +36,7 @@ SINGLE: dict[type, tuple[str, Verb]] = {
     ops.DiscardDead: ("operate", operate.discard_dead),
     ops.PauseQueue: ("operate", operate.pause_queue),
     ops.ResetKey: ("operate", operate.reset_key),
-    admin_ops.RecordAct: ("operate", operate.record),
+    admin_ops.RecordAct: ("operate", operate.write_down),
     ops.Recover: ("recover", upkeep.recover),
     ops.RecoverOrphans: ("recover", upkeep.recover_orphans),
     ops.HandBackUnknown: ("recover", upkeep.hand_back_unknown),
@@ -45,9 +45,9 @@ SINGLE: dict[type, tuple[str, Verb]] = {
     ops.RunSchedule: ("operate", schedules.run_now),
     ops.BackfillSchedule: ("operate", schedules.backfill),
     ops.FireSchedules: ("operate", schedules.fire),
-    ops.AcquireLock: ("operate", locks.acquire),
-    ops.RenewLock: ("operate", locks.renew),
-    ops.ReleaseLock: ("operate", locks.release),
+    lock_ops.AcquireLock: ("operate", locks.acquire),
+    lock_ops.RenewLock: ("operate", locks.renew),
+    lock_ops.ReleaseLock: ("operate", locks.release),
     guard_ops.AcquireKey: ("operate", guard.acquire),
     guard_ops.RenewKey: ("operate", guard.renew),
     guard_ops.FinishKey: ("operate", guard.finish),
@@ -98,9 +98,9 @@ ORDER = [
     ops.RunSchedule,
     ops.BackfillSchedule,
     ops.FireSchedules,
-    ops.AcquireLock,
-    ops.RenewLock,
-    ops.ReleaseLock,
+    lock_ops.AcquireLock,
+    lock_ops.RenewLock,
+    lock_ops.ReleaseLock,
     guard_ops.RenewKey,
     guard_ops.FinishKey,
     guard_ops.FailKey,
@@ -130,7 +130,7 @@ WAKING = (
     step_ops.SendEvent,
 )
 CLAIMING = (ops.ClaimRuns, carry_ops.ClaimCarried)
-BY_UPTIME = (ops.AcquireLock, ops.RenewLock, ops.ReleaseLock)
+BY_UPTIME = (lock_ops.AcquireLock, lock_ops.RenewLock, lock_ops.ReleaseLock)
 """What no change of the wall clock may hasten or put off."""
 BY_BOTH_CLOCKS = (
     guard_ops.AcquireKey,
