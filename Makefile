@@ -15,7 +15,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 RUN_STAMPS := .venv/run.stamp $(if $(filter postgres%,$(DULY_URL)),.venv/postgres.stamp)
 
 .DELETE_ON_ERROR:
-.PHONY: help setup lint test demo prove bench clean
+.PHONY: help setup lint test tests demo prove bench clean
 
 help:
 	@echo "make demo    see duly at work (DULY_URL=postgresql://... for PostgreSQL)"
@@ -39,9 +39,16 @@ lint: .venv/dev.stamp
 MEMORY := $(shell test -d /dev/shm -a -w /dev/shm && echo /dev/shm || echo $${TMPDIR:-/tmp})
 
 # Most tests wait for processes, leases and servers, so twice as many run at once as there are cores
-# on a small machine. They start some thousand processes, and each would compile duly anew where the environment says
-# that no byte code may be written.
-test: setup lint
+# on a small machine. They start some thousand processes, and each would compile duly anew where the
+# environment says that no byte code may be written. What lint says comes last, since types are
+# checked on one core, meanwhile.
+test:
+	@$(MAKE) --no-print-directory -j 2 setup
+	@$(MAKE) --no-print-directory lint >.lint.log 2>&1 & lint=$$!; \
+	$(MAKE) --no-print-directory tests; tests=$$?; \
+	wait $$lint; lint=$$?; cat .lint.log; exit $$((tests + lint))
+
+tests:
 	TMPDIR=$(MEMORY) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist worksteal $(PYTEST_ARGS)
 ifneq ($(NEWER_PYTHON),)
 	TMPDIR=$(MEMORY) PYTHONDONTWRITEBYTECODE= PYTHONPATH=src SUMMARY=.test-summary-django6.json \
@@ -62,7 +69,7 @@ bench: setup
 
 clean:
 	rm -rf .venv .venv-django6 build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	rm -f .test-summary.json .test-summary-django6.json
+	rm -f .lint.log .test-summary.json .test-summary-django6.json
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -74,7 +81,7 @@ $(BIN)/python:
 	$(PIP_INSTALL) --no-deps --editable .
 	@touch $@
 
-.venv/postgres.stamp: requirements/postgres.txt | $(BIN)/python
+.venv/postgres.stamp: requirements/postgres.txt | .venv/run.stamp
 	$(PIP_INSTALL) -r requirements/postgres.txt
 	@touch $@
 

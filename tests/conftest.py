@@ -8,6 +8,7 @@ of how a database is set up. A test of the conformance suite that is about the g
 on Redis by `@pytest.mark.redis`.
 """
 
+import gc
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -173,6 +174,12 @@ def pytest_configure(config: pytest.Config) -> None:
     is_worker = hasattr(config, "workerinput")
     if not is_worker:
         config.pluginmanager.register(WhatRan(KINDS, config.rootpath / SUMMARY_FILE))
+
+
+def pytest_collection_finish() -> None:
+    """Keep all that was collected out of the collector's way: it stays until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -5,15 +5,16 @@ import pwd
 
 from duly.core.key import check_words
 from duly.limits import NAME_BYTES
+from duly.settings import load_settings
 
 
 def acting(actor: str | None) -> str:
-    """Return who acts: as given, or DULY_ACTOR, or the user of this process and its host."""
+    """Return who acts: as given, or as the settings say, or this process's user and host."""
     return check_words("actor", actor or _default_actor(), NAME_BYTES)
 
 
 def _default_actor() -> str:
-    named = os.environ.get("DULY_ACTOR")
+    named = load_settings().actor
     if named:
         return named
     try:

@@ -12,6 +12,7 @@ from duly.api.dead import Dead
 from duly.api.queues import Queues, Workers
 from duly.api.runs import Runs
 from duly.callers import Connection, aconverse, converse
+from duly.clock import Clock
 from duly.context import joined
 from duly.core.key import check_key, check_name
 from duly.core.payload import encode_value
@@ -22,7 +23,7 @@ from duly.events import Bus
 from duly.observe.logs import log_event, log_notice, logger
 from duly.registry import Registry
 from duly.run import Run
-from duly.settings import store_url, worker_settings
+from duly.settings import Given, load_settings, worker_settings
 from duly.store.ops import ResetKey
 from duly.store.owning import PerProcess
 from duly.store.protocol import Store
@@ -47,8 +48,11 @@ R = TypeVar("R")
 class Duly:
     """An application's tasks and the store they live in."""
 
-    def __init__(self, url: str | None = None) -> None:
-        self._url = store_url(url)
+    def __init__(self, url: str | None = None, **settings: Unpack[Given]) -> None:
+        """Settings that are not given come from DULY_…, or else from [tool.duly] in pyproject."""
+        self.settings = load_settings(url=url or None, **settings)
+        self._url = self.settings.url
+        self._clock: Clock | None = None
         self.registry = Registry()
         self.bus = Bus()
         self.bus.subscribe(log_event, successes=logger.isEnabledFor(logging.DEBUG))
@@ -189,17 +193,20 @@ class Duly:
     def _open_store(self) -> Store:
         from duly.store.opening import open_store  # noqa: PLC0415 - spares importers
 
-        return open_store(self._url)
+        return open_store(self._url, clock=self._clock)
 
     @property
     def url(self) -> str:
         """The address of the store, open or not."""
         return self._url
 
-    def use_url(self, url: str) -> None:
-        """Use another store from now on; for workers and commands that are told where."""
+    def use_url(self, url: str, *, clock: Clock | None = None) -> None:
+        """Use another store from now on; for workers and commands that are told where.
+
+        A store whose time is the host's goes by that clock, in tests.
+        """
         self.close()
-        self._url = url
+        self._url, self._clock = url, clock
 
     def close(self) -> None:
         """Close the store; the next use opens it again."""
@@ -267,19 +274,23 @@ class Duly:
     def worker(
         self,
         *,
-        concurrency: int = 10,
-        async_limit: int = 200,
+        concurrency: int | None = None,
+        async_limit: int | None = None,
         process_limit: int | None = None,
         queues: str | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
         **settings: float,
     ) -> "EmbeddedWorker":
-        """Return a worker for this process: `with app.worker(): …` or `app.worker().drain()`."""
+        """Return a worker for this process: `with app.worker(): …` or `app.worker().drain()`.
+
+        What is not given here is as the application's settings say.
+        """
         # Programs that only enqueue need not pay for importing the runtime.
         from duly.runtime.embedded import EmbeddedWorker  # noqa: PLC0415
         from duly.store.opening import runtime_folder  # noqa: PLC0415
 
         chosen = worker_settings(
+            self.settings.worker(),
             concurrency=concurrency,
             async_limit=async_limit,
             process_limit=process_limit,

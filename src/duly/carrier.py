@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
+from duly.limits import RELAY_STALE_SECONDS
+
 
 class Message(NamedTuple):
     """Says that an attempt at a run may begin. Lost, it is sent again; doubled, it does nothing."""
@@ -15,8 +17,20 @@ class Message(NamedTuple):
     priority: int
 
 
+class Pace(NamedTuple):
+    """How often a run is handed over that nobody claims."""
+
+    stale_seconds: float = RELAY_STALE_SECONDS
+    """After how long again, for the first time; then twice that, and so on."""
+    most: int | None = None
+    """How often in all, at least twice; without end if None. Then it waits for a person."""
+
+
 class Carrier(Protocol):
     """An engine whose workers run tasks of ours."""
+
+    @property
+    def pace(self) -> Pace: ...
 
     def attach(self, app: Any) -> None:  # noqa: ANN401 - the application, which is a layer above
         """Get to know the application whose tasks name this carrier; said again, do nothing."""

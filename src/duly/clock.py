@@ -89,6 +89,16 @@ def new_id() -> str:
     return run_ids.next()
 
 
+def new_secret() -> str:
+    """Return 256 bits that nobody can guess, as text that fits into headers."""
+    return os.urandom(32).hex()
+
+
+def wall_seconds() -> float:
+    """Return the wall time of this host, for what only this host has to agree on."""
+    return time.time()
+
+
 def jitter() -> float:
     """Return a number from 0 up to 1, for spreading retries and back-offs."""
     return random.random()  # noqa: S311 - spreading load, nothing secret

@@ -16,6 +16,11 @@ Crossing = Callable[[str], AbstractContextManager[None]]
 
 _armed: dict[str, Action] = {}
 
+
+class Died(BaseException):
+    """The process died here, as a test within that process plays it: nobody may outlive this."""
+
+
 NAMES = (
     "enqueue.before_write",
     "enqueue.before_commit",
@@ -59,9 +64,12 @@ def arm(name: str, action: Action) -> None:
     _armed[name] = action
 
 
-def disarm() -> None:
-    """Forget all armed points."""
-    _armed.clear()
+def disarm(name: str | None = None) -> None:
+    """Forget an armed point, or all of them."""
+    if name is None:
+        _armed.clear()
+    else:
+        _armed.pop(name, None)
 
 
 def arm_from_environment() -> None:

@@ -32,6 +32,14 @@ SUMMARY_RUNS = 10_000
 """Of how many finished runs, the newest, a summary tells."""
 FEW_TAGGED = 200
 """Up to so many runs of one tag are looked up one by one; of more there are some on every page."""
+FOLD_ROWS = 20_000
+"""How many tallies one prune adds up, of each span."""
+SCAN_RUNS = 10_000
+"""Among how many runs, the newest, a search looks that no index answers."""
+GROUPS = 500
+"""How many groups of dead letters a list of them looks at."""
+COUNT_CAP = 10_000
+"""Nobody counts further; the rest is "10,000+"."""
 PAGE = 200
 PAGE_DEFAULT = 50
 
@@ -82,6 +90,20 @@ POLL_SECONDS = 1.0
 LOOK_SECONDS = 0.5
 RECHECK_SECONDS = 30.0
 """How long a run may wait for what is there, if who brought it died before saying so."""
+UNCLAIMED_SECONDS = 5.0
+"""How long who waits for a run waits in silence while nobody claims it."""
 KEY_TTL_SECONDS = 24 * 3600
 RETENTION_SECONDS = 7 * 86_400.0
 DEAD_RETENTION_SECONDS = 30 * 86_400.0
+
+TOKEN_CHARACTERS = 22
+"""The shortest token: 128 bits in letters and digits."""
+SESSION_SECONDS = 12 * 3600
+LOGIN_FAILURES = 10
+LOGIN_SECONDS = 60.0
+"""After so many wrong tries within that time, none is looked at."""
+LIVE_STREAMS = 64
+"""How many pages are kept up to date at once; further ones are as old as their last reload."""
+LIVE_SECONDS = 1.0
+BULK_ACTS = 100
+"""How many acts on many runs, the newest, are remembered with their progress."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
 from typing import Any, Generic, Self, TypeVar
 
 from duly.actor import acting
@@ -11,7 +10,9 @@ from duly.core.key import check_run_id, check_words
 from duly.core.payload import decode_value, encode_value
 from duly.core.record import AttemptRecord, LogLine, RunRecord, StepRecord
 from duly.core.states import FINAL, State
+from duly.core.why import Reason, Situation, why
 from duly.errors import (
+    BadOption,
     RunCancelled,
     RunFailed,
     RunInterrupted,
@@ -21,7 +22,8 @@ from duly.errors import (
     WorkerTimeout,
 )
 from duly.host import Host
-from duly.limits import REASON_CHARACTERS
+from duly.limits import REASON_CHARACTERS, UNCLAIMED_SECONDS
+from duly.observe.logs import log_unclaimed
 from duly.store.ops import Cancel, Redrive, Redriven
 from duly.store.step_ops import ResolveStep
 
@@ -29,6 +31,7 @@ R = TypeVar("R")
 
 _FIRST_LOOK = 0.002
 _LONGEST_LOOK = 0.25
+_WAITS = frozenset({"sleep", "wait", "gather"})
 
 
 class Run(Generic[R]):
@@ -77,8 +80,27 @@ class Run(Generic[R]):
         self._record = record
         return self
 
+    def why(self) -> Reason:
+        """Say why it is not running: one word as `cause`, and a sentence."""
+        run, store = self.refresh().record, self._host.store
+        steps = [step for step in store.list_steps(run.id) if step.kind in _WAITS and not step.done]
+        attempts = store.list_attempts(run.id)
+        situation = Situation(
+            now=store.now(),
+            store=store.shown_url,
+            workers=store.list_workers(),
+            is_paused=store.is_paused(run.queue),
+            waits_in=steps[-1] if steps else None,
+            last=attempts[-1] if attempts else None,
+        )
+        return why(run, situation)
+
     def result(self, timeout: float | None = None) -> R:
-        """Wait for its end and return what the task returned, or raise how it ended."""
+        """Wait for its end and return what the task returned, or raise how it ended.
+
+        A run that nobody has claimed for five seconds is logged with the reason, and the error of
+        a wait that took too long says it.
+        """
         for pause in self._looks(timeout):
             threading.Event().wait(pause)
         return self._unpack()
@@ -108,13 +130,19 @@ class Run(Generic[R]):
         reason: str = "",
         arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
         fresh_effects: bool = False,
+        from_step: str | None = None,
     ) -> Self:
         """Queue it again after its end: same id, next generation.
 
         Other `arguments` (args, kwargs) are checked against the task's signature. Its steps stay on
-        record, and `effect_key` stays the same unless `fresh_effects` are asked for.
+        record, and `effect_key` stays the same unless `fresh_effects` are asked for. Those that
+        began with `from_step` or after it are forgotten, and run again.
         """
-        op = self._redrive(actor, reason, arguments)._replace(fresh_effects=fresh_effects)
+        if from_step is not None and from_step not in {step.name for step in self.steps()}:
+            raise BadOption(f"run {self.id} has no step {from_step!r} on record to begin from")
+        op = self._redrive(actor, reason, arguments)._replace(
+            fresh_effects=fresh_effects, from_step=from_step
+        )
         return self._redriven(self._host.store.apply([op])[0])
 
     def resolve(
@@ -174,7 +202,7 @@ class Run(Generic[R]):
         return self._host.store.list_logs(self.id, limit)
 
     def _looks(self, timeout: float | None) -> "_Looks":
-        return _Looks(self.refresh, timeout)
+        return _Looks(self, timeout)
 
     def _unpack(self) -> R:
         record = self.record
@@ -208,28 +236,36 @@ class Run(Generic[R]):
 class _Looks:
     """Iterates over the pauses between looks at a run, until it is final."""
 
-    def __init__(self, refresh: Callable[[], Run[Any]], timeout: float | None) -> None:
-        self._refresh = refresh
+    def __init__(self, run: Run[Any], timeout: float | None) -> None:
+        self._run = run
         self._timeout = timeout
-        self._until = None if timeout is None else monotonic() + timeout
+        self._began = monotonic()
         self._pause = _FIRST_LOOK
+        self._explained = False
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> float:
-        run = self._refresh()
+        run = self._run.refresh()
         if run.is_final:
             raise StopIteration
+        waited = monotonic() - self._began
+        left = None if self._timeout is None else self._timeout - waited
+        if left is not None and left <= 0:
+            message = f"run {run.id} is still {run.state} after {self._timeout:g} s: {run.why()}"
+            raise WorkerTimeout(message)
+        if waited >= UNCLAIMED_SECONDS and not self._explained:
+            self._explain(run)
         pause = self._pause
         self._pause = min(_LONGEST_LOOK, pause * 1.5)
-        if self._until is not None:
-            left = self._until - monotonic()
-            if left <= 0:
-                message = f"run {run.id} is still {run.state} after {self._timeout} s"
-                raise WorkerTimeout(message)
-            pause = min(pause, left)
-        return pause
+        return pause if left is None else min(pause, left)
+
+    def _explain(self, run: Run[Any]) -> None:
+        """Say once, to whoever waits, why nobody has claimed the run."""
+        self._explained = True
+        if run.record.state == State.QUEUED and not run.record.claim_number:
+            log_unclaimed(run.id, run.record.task, str(run.why()))
 
 
 def check_reason(reason: str) -> str:

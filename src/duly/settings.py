@@ -1,10 +1,14 @@
-"""What can be set, where it comes from, and what is refused."""
+"""What can be set, and where it came from: keywords, then DULY_…, then [tool.duly] in pyproject."""
 
 import math
 import os
-from dataclasses import dataclass, fields
-from typing import Any
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from typing import Any, TypedDict
 
+from duly.core.hints import nearest
 from duly.errors import BadOption
 from duly.limits import (
     BEAT_SECONDS,
@@ -18,12 +22,12 @@ from duly.limits import (
     RETENTION_SECONDS,
 )
 
-DEFAULT_URL = "sqlite:///duly.db"
-
-
-def store_url(given: str | None) -> str:
-    """Return the address of the store: as given, or DULY_URL, or a file in this folder."""
-    return given or os.environ.get("DULY_URL") or DEFAULT_URL
+PREFIX = "DULY_"
+_OTHERS = re.compile("DULY_(CHILD$|FAULTPOINTS$|TEST_|PROVE_|BENCHMARK_|EVERY_|SERVICE_|PORT)")
+"""Names in the environment that are no settings: our own machinery's, and those that Kubernetes
+gives to every pod where a service is called "duly"."""
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)", re.ASCII)
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +87,20 @@ class WorkerSettings:
         return self.concurrency + self.async_limit + 4 * CLAIM_BATCH
 
 
-def worker_settings(*, queues: str | None = None, **chosen: Any) -> WorkerSettings:  # noqa: ANN401
-    """Return the settings that were chosen by name, or say which of them there is not."""
+def worker_settings(base: WorkerSettings, **chosen: Any) -> WorkerSettings:  # noqa: ANN401
+    """Return settings with others over them, or say which of those there is not.
+
+    None leaves one as it is; queues are given as text.
+    """
     known = [each.name for each in fields(WorkerSettings)]
     for name in chosen:
         if name not in known:
             message = f"a worker has no setting {name!r}; it has {', '.join(known)}"
             raise BadOption(message)
-    return WorkerSettings(queues=parse_queues(queues), **chosen)
+    given = {name: value for name, value in chosen.items() if value is not None}
+    if "queues" in given:
+        given["queues"] = parse_queues(given["queues"])
+    return replace(base, **given)
 
 
 def check_count(what: str, value: object) -> None:
@@ -122,3 +132,221 @@ def parse_queues(text: str | None) -> tuple[tuple[str, int | None], ...]:
             raise BadOption(message)
         found.append((name, int(limit) if limit else None))
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that can be set from outside, checked as a whole."""
+
+    url: str = "sqlite:///duly.db"
+    """The store."""
+    app: str | None = None
+    """The application that commands deal with, as module:attribute."""
+    actor: str | None = None
+    """Who acts; the user and the host of the process, if nobody says."""
+    concurrency: int = 10
+    """Threads of a worker process for def tasks."""
+    async_limit: int = 200
+    """Coroutines of a worker process at once."""
+    process_limit: int | None = None
+    """Of the bodies that `concurrency` allows, how many may run in processes; all, if None."""
+    processes: int = 1
+    """Worker processes under one keeper."""
+    queues: str = ""
+    """Which queues, each with its limit per worker: mail:20,default; every queue if none."""
+    lease: float = LEASE_SECONDS
+    """Seconds of silence after which others may take over."""
+    beat: float = BEAT_SECONDS
+    """Seconds between signs of life."""
+    grace: float = GRACE_SECONDS
+    """Seconds that bodies have to end after SIGTERM."""
+    retention: float = RETENTION_SECONDS
+    """Seconds that finished runs are kept."""
+    dead_retention: float = DEAD_RETENTION_SECONDS
+    """Seconds that dead letters are kept."""
+    log_level: str = "INFO"
+    """From which level on workers log."""
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """Where each setting that is not at its default came from."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        if self.processes < 1:
+            raise BadOption(f"processes must be at least 1, not {self.processes}")
+        if self.log_level not in _LEVELS:
+            raise BadOption(f"log_level must be one of {', '.join(_LEVELS)}, not {self.log_level}")
+        self.worker()
+
+    def worker(self) -> WorkerSettings:
+        """Return what concerns one worker."""
+        return WorkerSettings(
+            concurrency=self.concurrency,
+            async_limit=self.async_limit,
+            process_limit=self.process_limit,
+            queues=parse_queues(self.queues),
+            lease=self.lease,
+            beat=self.beat,
+            grace=self.grace,
+            retention=self.retention,
+            dead_retention=self.dead_retention,
+        )
+
+    def as_given(self) -> "Sourced":
+        """Return what is not at its default, and where that came from."""
+        return {name: (getattr(self, name), origin) for name, origin in self.origins.items()}
+
+    def over(self, origin: str, **given: object) -> "Settings":
+        """Return these settings with others over them; None leaves one as it is."""
+        chosen = {name: (value, origin) for name, value in given.items() if value is not None}
+        return settled({**self.as_given(), **chosen})
+
+
+Sourced = Mapping[str, tuple[object, str]]
+"""By name: a setting as it was given, and where."""
+
+
+class Given(TypedDict, total=False):
+    """What `Duly(…)` takes beside the address of the store."""
+
+    concurrency: int
+    async_limit: int
+    process_limit: int
+    processes: int
+    queues: str
+    lease: float
+    beat: float
+    grace: float
+    retention: float
+    dead_retention: float
+
+
+def load_settings(**given: object) -> Settings:
+    """Read the settings: keywords over the environment over pyproject.toml over the defaults."""
+    keywords = {name: (value, "keyword") for name, value in given.items() if value is not None}
+    return settled({**_from_project(), **_from_environment(), **keywords})
+
+
+def settled(given: Sourced) -> Settings:
+    """Check what was given, all at once: a lease from here may only fit a beat from there."""
+    chosen = {name: _checked(name, *sourced) for name, sourced in given.items()}
+    origins = {name: origin for name, (_, origin) in given.items()}
+    return Settings(**chosen, origins=origins)  # type: ignore[arg-type]  # as they were checked
+
+
+def store_url(given: str | None) -> str:
+    """Return the address of the store: as given, or as the settings have it."""
+    return given or load_settings().url
+
+
+def seconds_of(text: str) -> float:
+    """Read `90`, `90s`, `15m`, `24h`, `7d`, `2w`; a number alone counts seconds."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise BadOption(f"{text!r} is no duration; write 90s, 15m, 24h or 7d")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+# -- where they come from --
+
+
+def _from_environment() -> Sourced:
+    return {
+        variable.removeprefix(PREFIX).lower(): (text, variable)
+        for variable, text in os.environ.items()
+        if variable.startswith(PREFIX) and text and not _OTHERS.match(variable)
+    }
+
+
+def _from_project() -> Sourced:
+    """Read the nearest pyproject.toml, of this folder or of one above it."""
+    folder = os.getcwd()  # noqa: PTH109 - importing pathlib costs every program that only enqueues
+    while True:
+        file = os.path.join(folder, "pyproject.toml")  # noqa: PTH118 - as above
+        try:
+            changed = os.stat(file).st_mtime_ns  # noqa: PTH116 - as above
+        except OSError:
+            above = os.path.dirname(folder)  # noqa: PTH120 - as above
+            if above == folder:
+                return {}
+            folder = above
+        else:
+            return {name: (value, file) for name, value in _table_of(file, changed).items()}
+
+
+@cache
+def _table_of(file: str, _changed: int) -> dict[str, object]:
+    with open(file, encoding="utf-8") as opened:  # noqa: PTH123 - as above
+        text = opened.read()
+    if "tool.duly" not in text:
+        return {}
+    import tomllib  # noqa: PLC0415 - only where there is something to read
+
+    try:
+        found: object = tomllib.loads(text).get("tool", {}).get("duly", {})
+    except tomllib.TOMLDecodeError as error:
+        raise BadOption(f"{file} cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise BadOption(f"[tool.duly] in {file} must be a table of settings")
+    table = {str(name).replace("-", "_"): value for name, value in found.items()}
+    url = table.get("url")
+    if isinstance(url, str) and re.match("sqlite:///[^/]", url):
+        # So that it is one file, wherever a program is started.
+        folder = os.path.dirname(file)  # noqa: PTH120 - as above
+        table["url"] = f"sqlite:///{folder}/{url.removeprefix('sqlite:///')}"
+    return table
+
+
+# -- what they may be --
+
+
+def _checked(name: str, value: object, origin: str) -> object:
+    """Return a setting as its type has it, or say what is wrong and where that came from."""
+    if name not in _READERS:
+        raise _unknown(name, origin)
+    try:
+        return _READERS[name](value)
+    except (TypeError, ValueError) as error:
+        raise BadOption(f"{name} ({origin}) cannot be {value!r}: {error}") from error
+
+
+def _unknown(name: str, origin: str) -> BadOption:
+    is_variable = origin.startswith(PREFIX)
+    said = origin if is_variable else f"{name!r} ({origin})"
+    meant = nearest(name, _READERS)
+    if meant is None:
+        return BadOption(f"there is no setting {said}; there are {', '.join(_READERS)}")
+    shown = PREFIX + meant.upper() if is_variable else repr(meant)
+    return BadOption(f"there is no setting {said}; did you mean {shown}?")
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("it must be a text")
+    return value
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, str) and value.strip().isdigit():
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError("it must be a whole number")
+    return value
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, str):
+        return seconds_of(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError("it must be seconds, or a text such as 90s, 15m or 7d")
+    return float(value)
+
+
+_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+_OF_TYPE: dict[object, Callable[[object], object]] = {
+    str: _text,
+    str | None: _text,
+    int: _whole,
+    int | None: _whole,
+    float: _seconds,
+}
+_READERS = {each.name: _OF_TYPE[each.type] for each in fields(Settings) if each.name != "origins"}

@@ -256,8 +256,9 @@ class _Written(Generic[R]):
         time.sleep(_YIELD_SECONDS)
 
     def wait(self) -> None:
-        """Wait until it is durable, or say why it is not."""
-        self._answers.result()
+        """Wait until it is durable; say why it is not, or which key belongs to another call."""
+        if any(answer.conflict for answer in self._answers.result()):
+            self.runs()
 
     def runs(self) -> list[Run[R]]:
         """Wait, and return the runs."""

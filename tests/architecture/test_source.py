@@ -58,6 +58,7 @@ FORBIDDEN_MODULES = {"pickle", "marshal", "shelve", "dill", "jsonpickle", "cloud
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
 MAY_IMPORT_BY_NAME = {
     "cli/": "what the user names on the command line, and our own commands",
+    "integrations/django/__init__.py": "our own modules, when one of their names is asked for",
     "integrations/django/loading.py": "what the settings of the user's project name",
     "runtime/loading.py": "what the user names on the command line",
     "runtime/runners/process_child.py": "the module of a registered function, told by its worker",

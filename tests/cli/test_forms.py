@@ -7,8 +7,8 @@ import click
 import pytest
 
 from duly.cli.escape import clean, clean_lines
-from duly.cli.times import iso, relative, shown
 from duly.cli.values import duration, instant, since, tag
+from duly.core.instants import iso, relative, shown
 
 SECOND = 1_000_000
 

@@ -395,3 +395,22 @@ def test_url_wins_over_the_application(app, cli, run_of, tmp_path):
 
     assert "a=7" in result.stdout
     assert "a=1" not in result.stdout
+
+
+# -- why --
+
+
+def test_why_says_the_reason_in_one_sentence(cli, run_of):
+    run = run_of("add", 1, delay=3600)
+
+    said = cli("why", run.id)
+    found = answer(cli("why", run.id, "--json"))
+
+    assert said.stdout.startswith(f"Run {run.id} (orders:add) is queued: it is due at ")
+    assert (found["id"], found["cause"], found["state"]) == (run.id, "later", "queued")
+    assert found["sentence"] in said.stdout
+    assert cli("why", run.id, "-q").stdout == "later\n"
+
+
+def test_why_of_an_unknown_run_is_not_found(app, cli):
+    assert cli("why", "00000000-0000-7000-8000-00000000dead").exit_code == 3

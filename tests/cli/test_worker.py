@@ -59,6 +59,7 @@ def test_the_store_is_named_and_the_application_not_imported(cli, folder, url, k
 
 def test_the_application_can_come_from_the_environment(cli, folder, url, kept, monkeypatch):
     monkeypatch.setenv("DULY_APP", "orders:app")
+    (folder / "other.py").write_text("from duly import Duly\napp = Duly()\n")
 
     cli("worker", "--url", url, "--quiet")
     cli("worker", "--url", url, "--app", "other:app")
@@ -67,7 +68,7 @@ def test_the_application_can_come_from_the_environment(cli, folder, url, kept, m
 
 
 @pytest.mark.parametrize(
-    ("options", "level"), [(("--quiet",), "WARNING"), (("-v",), "DEBUG"), ((), None)]
+    ("options", "level"), [(("--quiet",), "WARNING"), (("-v",), "DEBUG"), ((), "INFO")]
 )
 def test_loudness_reaches_the_children(cli, folder, url, kept, monkeypatch, options, level):
     # Set, so that the value the command sets is undone after the test.
@@ -172,3 +173,15 @@ class TestAnApplicationThatDoesNotLoad:
         assert "no module 'nothing_there'" in missing.stderr.splitlines()[-1]
         assert "has no 'app'" in other.stderr.splitlines()[-1]
         assert "Traceback" not in missing.stderr + other.stderr
+
+
+@pytest.mark.stores("sqlite")
+def test_what_no_option_says_is_as_the_application_and_the_project_say(cli, folder, url, kept):
+    (folder / "other.py").write_text("from duly import Duly\napp = Duly(concurrency=3, grace=9)\n")
+    (folder / "pyproject.toml").write_text("[tool.duly]\nconcurrency = 7\nprocesses = 2\n")
+
+    cli("worker", "other:app", "--url", url, "--grace", "8")
+
+    (call,) = kept
+    settings = call.settings
+    assert (settings.concurrency, settings.grace, call.processes) == (3, 8, 2)

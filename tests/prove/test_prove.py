@@ -13,6 +13,9 @@ SCALE = 1 / 40
 SCALES = {"boundaries": 1 / 100, "locks": 1 / 20}
 """Of the sweep over all statements, tests/runtime/test_every_boundary.py does a twentieth."""
 
+RATE = 40.0
+"""Runs per second. What counts is what is struck; runs beyond that only need the processors."""
+
 STRIKELESS = {"sleepers"}
 """It counts what sleeping costs, and strikes nobody."""
 
@@ -23,7 +26,7 @@ STRIKELESS = {"sleepers"}
 def test_the_invariants_survive(scenario: str, store_url: str, tmp_path: Path):
     seed = int.from_bytes(os.urandom(3))
 
-    with Trial(store_url, tmp_path, seed=seed) as trial:
+    with Trial(store_url, tmp_path, seed=seed, rate=RATE) as trial:
         found = gather(trial, scenario, SCALES.get(scenario, SCALE))
 
     assert found.holds, json.dumps(found.document, indent=1)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from duly import Duly
+from duly.carrier import Pace
 from duly.runtime import upkeep
 from duly.runtime.upkeep import Promoter
 from duly.store.carry_ops import Relane
@@ -17,6 +18,8 @@ WAIT = 20
 
 class Fleet:
     """Another engine, as far as we see it."""
+
+    pace = Pace()
 
     def __init__(self):
         self.sent = []

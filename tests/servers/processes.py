@@ -149,7 +149,7 @@ def kill_with_children(process: subprocess.Popen[bytes], *, seconds: float = 30.
         seconds=seconds,
         what=f"process {process.pid} stops",
     )
-    children = [pid for pid, (parent, _) in _states().items() if parent == process.pid]
+    children = children_of(process.pid)
     for pid in (process.pid, *children):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -159,6 +159,11 @@ def kill_with_children(process: subprocess.Popen[bytes], *, seconds: float = 30.
         seconds=seconds,
         what=f"the children of process {process.pid} end",
     )
+
+
+def children_of(process: int) -> list[int]:
+    """Return the processes that a process has started."""
+    return [pid for pid, (parent, _) in _states().items() if parent == process]
 
 
 def is_running(pid: int) -> bool:

@@ -11,3 +11,13 @@ class Order(models.Model):
 
     def __str__(self) -> str:
         return f"order {self.pk} of {self.email}"
+
+
+class Billing(models.Model):
+    """A night on which all were billed."""
+
+    run_id = models.CharField(max_length=36)
+    pid = models.IntegerField()
+
+    def __str__(self) -> str:
+        return f"billing by run {self.run_id}"

@@ -42,3 +42,13 @@ INSTALLED_APPS = ["duly.integrations.django", "shop"]
 if django.VERSION < (6,):
     INSTALLED_APPS += ["django_tasks"]  # The backport of what Django 6 has itself.
 TASKS = {"default": {"BACKEND": "duly.integrations.django.DulyBackend"}}
+BILLING_CRON = os.environ.get("SHOP_BILLING", "0 2 * * *")
+BILLING_BACKEND = "default"
+
+if "SHOP_REDIS" in os.environ:
+    # RQ carries the billing; every web process and every `manage.py run_scheduler` may fire it.
+    INSTALLED_APPS += ["django_rq"]
+    RQ_QUEUES = {"default": {"URL": os.environ["SHOP_REDIS"]}}
+    TASKS["rq"] = {"BACKEND": "django_tasks_rq.RQBackend", "QUEUES": ["default"]}
+    BILLING_BACKEND = "rq"
+    PERIODIC_TASKS_AUTOSTART = True

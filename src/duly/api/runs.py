@@ -97,11 +97,16 @@ class Runs:
         reason: str = "",
         arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
         fresh_effects: bool = False,
+        from_step: str | None = None,
     ) -> Run[Any]:
         """Queue a final run again, perhaps with other arguments, checked against the signature."""
         run = Run[Any](self._host, run_id)
         return run.retry(
-            actor=actor, reason=reason, arguments=arguments, fresh_effects=fresh_effects
+            actor=actor,
+            reason=reason,
+            arguments=arguments,
+            fresh_effects=fresh_effects,
+            from_step=from_step,
         )
 
 

@@ -159,11 +159,15 @@ class Schedules:
         gone = [
             schedule.name
             for schedule in self._records(ScheduleFilter(source="code", limit=_LONGEST_LIST))
-            if schedule.name not in self._defined and _module_of(schedule.task) in modules
+            if not self.is_defined(schedule.name) and _module_of(schedule.task) in modules
         ]
         if gone:
             who = acting(None)
             self._apply([SetSchedule(name, "removed", who, "gone from the code") for name in gone])
+
+    def is_defined(self, name: str) -> bool:
+        """Say whether code that this process has imported defines a schedule of that name."""
+        return name in self._defined
 
     def pause(self, name: str, *, actor: str | None = None, reason: str = "") -> None:
         """Skip what comes due until it is resumed; deploys and restarts do not end a pause."""

@@ -18,12 +18,20 @@ _COMMANDS = {
     "worker": "Run tasks until told to stop.",
     "enqueue": "Enqueue one run of a task.",
     "runs": "List runs, look at them, wait for, cancel and retry them.",
+    "why": "Say why a run is not running.",
     "dead": "Go through dead letters: list, group, show, retry, discard.",
     "schedules": "List schedules, see what they fired, pause and run them.",
     "queues": "List queues, pause and resume them.",
     "workers": "List workers.",
     "locks": "List the locks that are held.",
-    "db": "Set up and upgrade the database.",
+    "dashboard": "Serve the dashboard.",
+    "deploy-mark": "Mark a deployment, for charts.",
+    "db": "Set up, upgrade, check, prune and back up the database.",
+    "audit": "Prove that no run was lost, doubled or left behind.",
+    "restore": "Park what may have run since a backup was made.",
+    "config": "Show every setting and where it came from.",
+    "health": "Say whether work gets done, for probes.",
+    "doctor": "Look for what is wrong, and say what helps.",
     "demo": "See duly at work.",
 }
 """Each is `command` in the module of its name; said here too, so that help loads none of them."""
@@ -33,12 +41,12 @@ class Commands(click.Group):
     """The root: loads commands late, and words every error of duly in one place."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
-        return [name for name in _COMMANDS if find_spec(f"{__name__}.{name}") is not None]
+        return [name for name in _COMMANDS if find_spec(_module_of(name)) is not None]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        found: click.Command = import_module(f"{__name__}.{cmd_name}").command
+        found: click.Command = import_module(_module_of(cmd_name)).command
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -61,6 +69,10 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's
         invoke = super().invoke
         return _worded(ctx.meta[__name__], lambda: invoke(ctx))
+
+
+def _module_of(name: str) -> str:
+    return f"{__name__}.{name.replace('-', '_')}"
 
 
 def _worded(arguments: tuple[str, ...], act: Callable[[], Any]) -> Any:  # noqa: ANN401 - click's

@@ -1,19 +1,26 @@
-"""`duly db`: migrate, status, sql."""
+"""`duly db`: migrate, status, sql, check, prune, backup."""
 
 from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
 from typing import NamedTuple
 
 import click
 
+from duly.cli.confirming import confirm, yes_option
 from duly.cli.failures import FAILURE
-from duly.cli.loading import celery_guard, load_app
+from duly.cli.loading import app_of, celery_guard, load_app
 from duly.cli.output import print_fields, print_json, print_line, print_note
 from duly.cli.places import missing_file, package_of
 from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.values import duration
+from duly.core.instants import iso
+from duly.limits import TICK_BATCH
 from duly.settings import store_url
 from duly.store import migrator
 from duly.store.migrator import OLDEST_CODE
 from duly.store.opening import open_store
+from duly.store.ops import Prune
 from duly.store.schema import Migration, Schema
 
 _EMPTY = Schema(0, 0)
@@ -34,7 +41,7 @@ class Finding(NamedTuple):
 @click.group("db")
 @shared_options
 def command() -> None:
-    """Set up and upgrade the database."""
+    """Set up, upgrade, check, prune and back up the database."""
 
 
 @command.command("migrate")
@@ -42,7 +49,7 @@ def command() -> None:
 @pass_session
 def migrate(session: Session) -> None:
     """Run the migrations that are missing."""
-    url = _url(session)
+    url = url_of(session)
     package = package_of(url)
     with closing(open_store(url, migrate=False)) as store:
         ran = migrator.migrate(store, package)
@@ -62,7 +69,7 @@ def migrate(session: Session) -> None:
 @pass_session
 def status(session: Session) -> None:
     """Say whether the tables fit this code; status 1 if something is to be done."""
-    url = _url(session)
+    url = url_of(session)
     needed = migrator.newest(package_of(url))
     missing = missing_file(url)
     if missing is not None:
@@ -104,7 +111,7 @@ def status(session: Session) -> None:
 @pass_session
 def sql(session: Session, /, *, after: int) -> None:
     """Print the migrations as SQL, for the database that the URL names, without connecting."""
-    package = package_of(_url(session))
+    package = package_of(url_of(session))
     steps = [step for step in migrator.migrations(package) if step.version > after]
     if session.as_json:
         print_json({"migrations": [step._asdict() for step in steps]})
@@ -112,6 +119,81 @@ def sql(session: Session, /, *, after: int) -> None:
         click.echo("\n\n".join([_VERSIONS, *map(_script, steps)]))
     else:
         print_note(f"There is no migration after version {after}.")
+
+
+@command.command("check")
+@shared_options
+@pass_session
+def check(session: Session) -> None:
+    """Have the database check its own files and indexes; status 1 if something is broken."""
+    store = app_of(session).store
+    findings = store.check_integrity()
+    is_broken = any(finding.level == "error" for finding in findings)
+    if session.as_json:
+        found = [finding._asdict() for finding in findings]
+        print_json({"ok": not is_broken, "store": store.shown_url, "findings": found})
+    elif not session.quiet or is_broken:
+        for finding in findings:
+            print_line(f"{finding.level}: {finding.text}")
+            if finding.remedy:
+                print_line(finding.remedy)
+    if is_broken:
+        raise click.exceptions.Exit(FAILURE)
+
+
+@command.command("prune")
+@click.option("--older-than", type=duration, help="Finished runs that ended so long ago: 7d.")
+@click.option("--dead-older-than", type=duration, help="The same for dead letters: 30d.")
+@yes_option
+@shared_options
+@pass_session
+def prune(
+    session: Session,
+    /,
+    *,
+    older_than: timedelta | None,
+    dead_older_than: timedelta | None,
+    yes: bool,
+) -> None:
+    """Delete finished runs now, in bounded pieces; workers do so by themselves as time passes."""
+    app = app_of(session)
+    ended = _microseconds(older_than, app.settings.retention)
+    died = _microseconds(dead_older_than, app.settings.dead_retention)
+    if not yes:
+        confirm(session, f"Delete finished runs from {app.store.shown_url}?")
+    op = Prune(older_than=ended, dead_older_than=died, limit=TICK_BATCH)
+    total = 0
+    while (pruned := app.store.apply([op])[0]) > 0:
+        total += pruned
+    if session.as_json:
+        print_json({"pruned": total})
+    elif not session.quiet:
+        print_line(f"{total:,} finished runs were deleted.")
+
+
+@command.command("backup")
+@click.argument("file", type=click.Path(path_type=Path))
+@shared_options
+@pass_session
+def backup(session: Session, /, *, file: Path) -> None:
+    """Write a copy of the database as of one moment to FILE; workers go on meanwhile.
+
+    PostgreSQL is backed up by its own tools. After a backup was put back, and before workers
+    start, `duly restore` parks what may have run since.
+    """
+    store = app_of(session).store
+    made_at = iso(store.now())
+    store.back_up(file.absolute())
+    if session.as_json:
+        print_json({"file": str(file.absolute()), "made_at": made_at})
+    elif not session.quiet:
+        print_line(f"{file.absolute()} is {store.shown_url} as of {made_at}.")
+        print_line(f"After it was put back: duly restore --since {made_at}")
+
+
+def _microseconds(given: timedelta | None, usual_seconds: float) -> int:
+    length = timedelta(seconds=usual_seconds) if given is None else given
+    return length // timedelta(microseconds=1)
 
 
 def judge(schema: Schema, needed: int) -> Finding:
@@ -134,7 +216,7 @@ def _script(step: Migration) -> str:
     return f"-- {step.name}\n{step.sql.strip()}\nINSERT INTO duly_schema VALUES {row};"
 
 
-def _url(session: Session) -> str:
+def url_of(session: Session) -> str:
     """Return the address without opening it."""
     if session.url is None and session.app_reference is not None:
         guard = celery_guard(session)

@@ -10,9 +10,10 @@ from rich.progress import Progress as ProgressBar
 from duly.api.dead import Bulk
 from duly.cli.arguments import ArgumentView
 from duly.cli.chosen import Chosen
+from duly.cli.confirming import confirm
 from duly.cli.desk import Desk, desk_of
 from duly.cli.documents import document, letter_document, run_document
-from duly.cli.failures import FAILURE, NotConfirmed
+from duly.cli.failures import FAILURE
 from duly.cli.filters import LIMIT, Filters, dead_filters, group_filters, page_options
 from duly.cli.letters import note_unsent, print_letter, print_letters
 from duly.cli.listing import print_cursor, print_run_table
@@ -26,7 +27,7 @@ from duly.cli.output import (
 )
 from duly.cli.runs import show_args
 from duly.cli.session import Session, pass_session, shared_options
-from duly.cli.times import relative
+from duly.core.instants import relative
 from duly.core.record import DeadGroup, RunRecord
 from duly.errors import BadOption, LetterNotFound
 from duly.guard.letters import Ended, Progress
@@ -249,20 +250,9 @@ def _bulk(
 
 
 def _confirm(session: Session, verb: str, matching: int) -> None:
-    if session.as_json:
-        message = "who asks for JSON cannot be asked back; add --yes"
-        raise click.UsageError(message)
-    if matching == 0:
-        return
-    letters = "dead letter" if matching == 1 else "dead letters"
-    try:
-        confirmed = click.confirm(f"{verb} {matching:,} {letters}?", err=True)
-    except click.Abort:
-        click.echo(err=True)
-        confirmed = False
-    if not confirmed:
-        message = "nothing was done; say yes, or add --yes to go on without being asked"
-        raise NotConfirmed(message)
+    if matching or session.as_json:
+        letters = "dead letter" if matching == 1 else "dead letters"
+        confirm(session, f"{verb} {matching:,} {letters}?")
 
 
 def _print_dry_run(session: Session, chosen: Chosen, done: str) -> None:

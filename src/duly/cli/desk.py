@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from duly.app import Duly
 from duly.cli.failures import TaskNotFound
-from duly.cli.hints import similar
 from duly.cli.loading import app_of, open_guard, redis_guard
 from duly.cli.session import Session
 from duly.cli.values import Clock
 from duly.clock import SystemClock
+from duly.core.hints import similar
 from duly.core.key import check_run_id
 from duly.errors import LetterNotFound, RunNotFound
 from duly.guard.letters import Letters

@@ -3,7 +3,7 @@
 from typing import Any
 
 from duly.cli.arguments import ArgumentView, parsed, parsed_call
-from duly.cli.times import iso
+from duly.core.instants import iso
 from duly.core.record import (
     Act,
     AttemptRecord,

@@ -10,8 +10,8 @@ from duly.cli.output import (
     print_note,
     print_table,
 )
-from duly.cli.times import relative, shown
 from duly.core.display import display, display_call
+from duly.core.instants import relative, shown
 from duly.errors import BadOption
 from duly.guard.letters import Ended, Letters, Progress
 from duly.store.guard_ops import Letter

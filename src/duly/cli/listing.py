@@ -8,7 +8,7 @@ from duly.cli.arguments import ArgumentView
 from duly.cli.documents import run_document
 from duly.cli.output import Column, print_json, print_line, print_note, print_table
 from duly.cli.session import Session
-from duly.cli.times import relative
+from duly.core.instants import relative
 from duly.core.record import RunRecord
 from duly.core.states import FINAL, State
 

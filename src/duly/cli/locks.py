@@ -8,7 +8,7 @@ import click
 from duly.cli.loading import app_of
 from duly.cli.output import Column, print_json, print_line, print_note, print_table
 from duly.cli.session import Session, pass_session, shared_options
-from duly.cli.times import span
+from duly.core.instants import span
 from duly.core.record import LockRecord
 from duly.limits import PAGE
 from duly.store.protocol import Inspector

@@ -1,5 +1,6 @@
 """What can be told of a store by its address alone, without opening it."""
 
+import re
 from pathlib import Path
 
 from duly.errors import StoreRefused
@@ -30,3 +31,11 @@ def missing_file(url: str) -> Path | None:
         return None
     path = sqlite_path(url)
     return None if path.exists() else path
+
+
+def masked(url: str) -> str:
+    """Return an address as it may be shown: an absolute path, or no password."""
+    if url.startswith("sqlite://"):
+        return str(sqlite_path(url))
+    hidden = re.sub(r"(//[^/@]*?):[^/]*@", r"\1:***@", url)
+    return re.sub(r"(?i)(password=)[^&\s]*", r"\1***", hidden)

@@ -5,10 +5,10 @@ import click
 from duly.app import Duly
 from duly.cli.arguments import parsed
 from duly.cli.documents import COUNT_CAP, queue_document
-from duly.cli.hints import similar
 from duly.cli.loading import app_of
 from duly.cli.output import Column, print_json, print_line, print_note, print_table
 from duly.cli.session import Session, pass_session, shared_options
+from duly.core.hints import similar
 
 _COLUMNS = (
     Column("QUEUE"),

@@ -22,9 +22,9 @@ from duly.cli.output import (
     print_note,
 )
 from duly.cli.session import Session, pass_session, shared_options
-from duly.cli.times import iso, shown
 from duly.cli.values import Arguments, duration, json_arguments
 from duly.cli.waiting import result_text, wait_for
+from duly.core.instants import iso, shown
 from duly.core.record import Act, AttemptRecord, LogLine, RunRecord, StepRecord
 from duly.core.states import State
 from duly.limits import LOG_LINES_PER_ATTEMPT, PAGE

@@ -22,8 +22,7 @@ from duly.cli.output import (
 )
 from duly.cli.runs import show_args
 from duly.cli.session import Session, pass_session, shared_options
-from duly.cli.times import iso, relative
-from duly.core.instants import microseconds_of
+from duly.core.instants import iso, microseconds_of, relative
 
 _COLUMNS = (
     Column("SCHEDULE"),

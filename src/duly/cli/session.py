@@ -1,11 +1,12 @@
 """What every command is told: which application, which store, how to answer."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
+
+from duly.settings import load_settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,8 +23,8 @@ class Session:
 
     @property
     def app_reference(self) -> str | None:
-        """The application as given, or as DULY_APP names it."""
-        return self.app or os.environ.get("DULY_APP") or None
+        """The application as given, or as the settings name it."""
+        return self.app or load_settings().app
 
 
 pass_session = click.make_pass_decorator(Session, ensure=True)

@@ -32,9 +32,7 @@ def wait_for(run: Run[Any], session: Session, timeout: float | None) -> DulyErro
             run.result(timeout)
         else:
             _watch(run, console, timeout)
-    except WorkerTimeout:
-        return WorkerTimeout(_still(run.record, timeout))
-    except (RunFailed, RunInterrupted, RunCancelled) as error:
+    except (WorkerTimeout, RunFailed, RunInterrupted, RunCancelled) as error:
         return error
     except PayloadError:
         # It succeeded; only the classes in its result are unknown here, and nobody needs them.
@@ -59,12 +57,8 @@ def _watch(run: Run[Any], console: Console, timeout: float | None) -> None:
                 return
             record = run.record
             if until is not None and monotonic() >= until:
-                raise WorkerTimeout(run.id)
+                message = f"run {run.id} is still {record.state} after {timeout:g} s: {run.why()}"
+                raise WorkerTimeout(message)
             text = clean(" ".join(filter(None, (record.state, record.progress_text))))
             total = None if record.progress is None else 1.0
             progress.update(bar, description=text, total=total, completed=record.progress or 0)
-
-
-def _still(run: RunRecord, timeout: float | None) -> str:
-    why = {"paused": "; its queue is paused", "unregistered": "; no live worker knows its task"}
-    return f"run {run.id} is still {run.state} after {timeout:g} s{why.get(run.parked or '', '')}"

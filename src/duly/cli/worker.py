@@ -3,16 +3,16 @@
 import logging
 import os
 from contextlib import closing
+from typing import Any
 
 import click
 
 from duly.cli.output import print_note
 from duly.cli.session import Session, pass_session, worker_options
 from duly.events import Bus
-from duly.limits import BEAT_SECONDS, GRACE_SECONDS, LEASE_SECONDS
 from duly.observe.logs import log_event
 from duly.runtime.loading import parse_reference
-from duly.settings import WorkerSettings, parse_queues
+from duly.settings import load_settings
 from duly.store.opening import open_store
 
 LOG_LEVEL = "DULY_LOG_LEVEL"
@@ -20,33 +20,13 @@ LOG_LEVEL = "DULY_LOG_LEVEL"
 
 @click.command("worker")
 @click.argument("reference", required=False, metavar="[APP]")
-@click.option(
-    "-c", "--concurrency", type=int, default=10, show_default=True, help="Threads for def tasks."
-)
-@click.option(
-    "--async-limit", type=int, default=200, show_default=True, help="async def tasks at once."
-)
+@click.option("-c", "--concurrency", type=int, help="Threads for def tasks; 10.")
+@click.option("--async-limit", type=int, help="async def tasks at once; 200.")
 @click.option("-q", "--queues", help="Only these, each with its limit: mail:20,default.")
-@click.option(
-    "--processes", type=click.IntRange(1), default=1, show_default=True, help="Worker processes."
-)
-@click.option(
-    "--lease",
-    type=float,
-    default=LEASE_SECONDS,
-    show_default=True,
-    help="Seconds of silence after which others may take over.",
-)
-@click.option(
-    "--beat", type=float, default=BEAT_SECONDS, show_default=True, help="Seconds between beats."
-)
-@click.option(
-    "--grace",
-    type=float,
-    default=GRACE_SECONDS,
-    show_default=True,
-    help="Seconds that bodies have to end after SIGTERM.",
-)
+@click.option("--processes", type=click.IntRange(1), help="Worker processes; 1.")
+@click.option("--lease", type=float, help="Seconds of silence until others may take over; 15.")
+@click.option("--beat", type=float, help="Seconds between beats; 5.")
+@click.option("--grace", type=float, help="Seconds that bodies have to end after SIGTERM; 25.")
 @click.option("--drain", is_flag=True, help="End when nothing is left to do.")
 @worker_options
 @click.option("--quiet", "silent", is_flag=True, help="Print warnings and errors only.")
@@ -56,38 +36,28 @@ def command(
     /,
     *,
     reference: str | None,
-    concurrency: int,
-    async_limit: int,
-    queues: str | None,
-    processes: int,
-    lease: float,
-    beat: float,
-    grace: float,
     drain: bool,
     silent: bool,
+    **options: Any,  # noqa: ANN401 - settings, by their names
 ) -> None:
     """Run the tasks of APP (module:attribute) until SIGTERM or Ctrl-C.
 
-    A second signal ends everything at once.
+    A second signal ends everything at once. What is not given here is as the application, DULY_… or
+    [tool.duly] in pyproject.toml say: `duly config` shows it.
     """
     app = reference or session.app_reference
     if app is None:
         message = "name the application: duly worker module:attribute, or set DULY_APP"
         raise click.UsageError(message)
     parse_reference(app)
-    settings = WorkerSettings(
-        concurrency=concurrency,
-        async_limit=async_limit,
-        queues=parse_queues(queues),
-        lease=lease,
-        beat=beat,
-        grace=grace,
-    )
+    load_settings(**options)  # Refuses at once what could not work.
     from duly.runtime import keeper, probe  # noqa: PLC0415 - help and usage errors need none of it
 
-    url = session.url or probe.find_url(app)
-    if isinstance(url, int):
-        raise click.exceptions.Exit(url)
+    found = probe.find_settings(app)
+    if isinstance(found, int):
+        raise click.exceptions.Exit(found)
+    settings = found.over("option", **options, url=session.url)
+    url = settings.url
     with closing(open_store(url)) as store:
         shown_url = store.shown_url
         notices = store.notices
@@ -96,18 +66,15 @@ def command(
         print_note(f"duly worker: {app} on {shown_url}")
     for notice in notices:
         print_note(f"Warning: {notice}")
-    _set_up_logging("DEBUG" if session.verbose else "WARNING" if quiet else None)
+    _set_up_logging("DEBUG" if session.verbose else "WARNING" if quiet else settings.log_level)
     bus = Bus()
     bus.subscribe(log_event)
     raise click.exceptions.Exit(
-        keeper.run(app, url, settings, processes=processes, drain=drain, bus=bus)
+        keeper.run(app, url, settings.worker(), processes=settings.processes, drain=drain, bus=bus)
     )
 
 
-def _set_up_logging(level: str | None) -> None:
+def _set_up_logging(level: str) -> None:
     """Log as the worker processes do, which read the level from the same variable."""
-    if level is not None:
-        os.environ[LOG_LEVEL] = level
-    logging.basicConfig(
-        level=os.environ.get(LOG_LEVEL, "INFO"), format="%(asctime)s %(levelname)s %(message)s"
-    )
+    os.environ[LOG_LEVEL] = level
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s")

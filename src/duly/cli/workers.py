@@ -7,7 +7,7 @@ from duly.cli.documents import worker_document
 from duly.cli.loading import app_of
 from duly.cli.output import Column, print_json, print_line, print_note, print_table
 from duly.cli.session import Session, pass_session, shared_options
-from duly.cli.times import relative
+from duly.core.instants import relative
 from duly.core.record import WorkerRecord
 
 _COLUMNS = (

@@ -1,10 +1,15 @@
-"""Instants: microseconds since 1970 as they are stored, datetimes as programs have them."""
+"""Instants: microseconds since 1970 as they are stored, datetimes as programs have them.
+
+In texts they are ISO 8601 for machines, and "3 s ago" for people.
+"""
 
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _LAST = datetime.max.replace(tzinfo=UTC)
+
+_STEPS = ((60, 1, "s"), (3_600, 60, "min"), (86_400, 3_600, "h"))
 
 
 def moment(microseconds: int) -> datetime:
@@ -18,3 +23,39 @@ def moment(microseconds: int) -> datetime:
 def microseconds_of(moment: datetime) -> int:
     """Return an aware datetime as it is stored."""
     return (moment - _EPOCH) // _MICROSECOND
+
+
+def iso(microseconds: int | None) -> str | None:
+    """Return `2030-01-31T08:00:00.000000Z`."""
+    if microseconds is None:
+        return None
+    return moment(microseconds).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+def relative(microseconds: int | None, now: int) -> str:
+    """Return `3 s ago`, `in 5 min` or `now`."""
+    if microseconds is None:
+        return ""
+    away = microseconds - now
+    length = span(abs(away))
+    if abs(away) < 1_000_000:  # noqa: PLR2004 - a second
+        return "now"
+    return f"in {length}" if away > 0 else f"{length} ago"
+
+
+def span(microseconds: int) -> str:
+    """Return a length of time in its largest unit, rounded down."""
+    seconds = microseconds // 1_000_000
+    for below, unit, name in _STEPS:
+        if seconds < below:
+            return f"{seconds // unit} {name}"
+    days = seconds // 86_400
+    return f"{days} d"
+
+
+def shown(microseconds: int | None, now: int) -> str:
+    """Return an instant with its distance, to the second."""
+    text = iso(microseconds)
+    if text is None:
+        return ""
+    return f"{text[:19].replace('T', ' ')} UTC ({relative(microseconds, now)})"

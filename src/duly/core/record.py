@@ -115,6 +115,8 @@ class Act(NamedTuple):
     act: str
     subject: str
     reason: str
+    number: int = 0
+    """Grows with every act; continues a list of them."""
 
 
 class WorkerRecord(NamedTuple):
@@ -131,6 +133,10 @@ class WorkerRecord(NamedTuple):
     queues: str
     tasks: str
     running: int
+
+    def is_heard_of(self, now: int) -> bool:
+        """Say whether it is live, and not only because nobody was there to call it dead."""
+        return self.state == "live" and now - self.seen_at <= self.lease_seconds * 1_000_000
 
 
 class QueueRecord(NamedTuple):
@@ -167,6 +173,34 @@ class Summary(NamedTuple):
     """How many of them had begun."""
     elapsed: int
     """How long the last attempts of those took, all together, in microseconds."""
+
+
+class EndsAt(NamedTuple):
+    """How many runs came to one end, in one piece of time."""
+
+    at: int
+    """When that piece began."""
+    state: str
+    runs: int
+    elapsed: int
+    """How long their last attempts took, all together, in microseconds."""
+    delay: int
+    """How long they had been due before that, all together."""
+
+
+class EndsOf(NamedTuple):
+    """How many runs of a task and queue came to one end, about as fast and after such a wait."""
+
+    task: str
+    queue: str
+    state: str
+    took: int
+    """Milliseconds that their last attempts did not exceed; a bound out of a fixed row of them."""
+    waited: int
+    """Milliseconds for which they had been due, likewise."""
+    runs: int
+    elapsed: int
+    delay: int
 
 
 class StepRecord(NamedTuple):

@@ -23,7 +23,8 @@ from duly.core.states import FINAL, State
 from duly.errors import LockBusy
 from duly.limits import TICK_BATCH
 from duly.locks.ownership import Ownership, take
-from duly.store.ops import Locked, Prune
+from duly.store.lock_ops import Locked
+from duly.store.ops import Prune
 from duly.task import Task
 
 if TYPE_CHECKING:

@@ -57,7 +57,7 @@ def duly_lifespan(
         raise BadOption(
             f"{', '.join(sorted(settings))} would set up a worker, and worker=False asks for none"
         )
-    worker_settings(**settings)  # Refuses now what could not work later.
+    worker_settings(app.settings.worker(), **settings)  # Refuses now what could not work later.
 
     has_started = False
 

@@ -19,7 +19,7 @@ from duly.limits import LOCK_SECONDS
 from duly.locks.held import HeldLock
 from duly.locks.ownership import Ownership, take
 from duly.shield import shielded
-from duly.store.ops import Locked
+from duly.store.lock_ops import Locked
 
 _SHORTEST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.25

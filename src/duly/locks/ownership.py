@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from duly.actor import acting
 from duly.clock import MICROSECONDS
-from duly.store.ops import AcquireLock, Locked, ReleaseLock, RenewLock
+from duly.store.lock_ops import AcquireLock, Locked, ReleaseLock, RenewLock
 from duly.store.protocol import Store
 
 

@@ -66,6 +66,11 @@ def log_notice(notice: str) -> None:
     logger.warning("%s", notice)
 
 
+def log_unclaimed(run_id: str, task: str, reason: str) -> None:
+    """Say to who waits for a run why nobody has claimed it."""
+    logger.warning("run %s (%s) has not begun yet: %s", run_id, task, reason)
+
+
 def log_lost_letter(task: str, draft: str, error: Exception) -> None:
     """Say all of a dead letter that could not be written: nobody else knows of it."""
     logger.critical(

@@ -59,9 +59,7 @@ class Feeder:
     processes anew needs the machine more than runs do.
     """
 
-    def __init__(
-        self, app: Duly, mix: Mix, random: Random, *, backlog: int, rate: float = 120.0
-    ) -> None:
+    def __init__(self, app: Duly, mix: Mix, random: Random, *, backlog: int, rate: float) -> None:
         self._app = app
         self._mix = mix
         self._random = random

@@ -9,7 +9,7 @@ from typing import IO, NamedTuple, Self, cast
 from duly.app import Duly
 from duly.clock import MICROSECONDS, new_id
 from duly.runtime.dying import die_with_parent
-from duly.store.ops import AcquireLock
+from duly.store.lock_ops import AcquireLock
 
 TTL_SECONDS = 600
 """Longer than any race, so that whoever comes last still meets who came first."""

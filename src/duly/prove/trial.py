@@ -38,12 +38,14 @@ class Trial:
         seed: int,
         tell: Tell = lambda _what, _done, _all: None,
         records_transitions: bool = True,
+        rate: float = 120.0,
     ) -> None:
         self.url = url
         self.folder = folder
         self.seed = seed
         self.tell = tell
         self._records_transitions = records_transitions
+        self._rate = rate
         self.random = Random(seed)  # noqa: S311 - a seed must repeat what it chose
         self.app = workload.app
         self.app.use_url(url)
@@ -193,7 +195,8 @@ class Trial:
         return sum(name == "ClaimWasLost" for name, *_ in self.journal.read_events())
 
     def _feeder(self, mix: Mix, *, backlog: int) -> Feeder:
-        return Feeder(self.app, mix, Random(self.random.random()), backlog=backlog)  # noqa: S311
+        random = Random(self.random.random())  # noqa: S311 - as above
+        return Feeder(self.app, mix, random, backlog=backlog, rate=self._rate)
 
 
 def is_working(tree: Tree) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 from duly.app import Duly
 from duly.context import RunContext, current
+from duly.core.retry import Retry
 from duly.prove.journals import Journal
 
 QUEUE = "duly-prove"
@@ -100,9 +101,12 @@ async def fragile(number: int) -> int:
     return run.fence
 
 
-@app.task(queue=SETUP_QUEUE, transaction=True)
+@app.task(queue=SETUP_QUEUE, transaction=True, retries=Retry(5, base=0.1))
 def execute(statements: list[str]) -> None:
-    """Run statements in the database itself, as any task may that has a transaction."""
+    """Run statements in the database itself, as any task may that has a transaction.
+
+    Those that change tables may deadlock with the worker's own, and are tried again.
+    """
     for statement in statements:
         current().connection.execute(statement)
 

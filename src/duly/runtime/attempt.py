@@ -61,6 +61,8 @@ def call_body(definition: Definition, arguments: str) -> Outcome:
         faultpoints.hit("attempt.before_body")
         value = definition.function(*args, **kwargs)
         faultpoints.hit("attempt.after_body")
+    except faultpoints.Died:
+        raise
     except BaseException as error:  # noqa: BLE001 - every way a body can end is an outcome
         return outcome_of(error, definition)
     return returned(value, definition)
@@ -83,6 +85,8 @@ async def await_body(definition: Definition, arguments: str) -> Outcome:
             async with limit:
                 value = await definition.function(*args, **kwargs)
         faultpoints.hit("attempt.after_body")
+    except faultpoints.Died:
+        raise
     except TimeoutError as error:
         expired = limit is not None and limit.expired()
         return timed_out(definition) if expired else outcome_of(error, definition)

@@ -4,10 +4,11 @@ The store may lie on the very connection that the caller uses, and nothing of it
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from contextvars import copy_context
 from typing import Any
 
+from duly import faultpoints
 from duly.clock import monotonic, new_id
 from duly.context import RunContext, enter
 from duly.core.outcome import Outcome
@@ -22,6 +23,7 @@ from duly.runtime.journal import Journal
 from duly.runtime.recovery import judge_unknown
 from duly.runtime.registration import registration
 from duly.runtime.report import Ended, seen_from_outside
+from duly.runtime.sections import Sections
 from duly.runtime.settler import ended_event, settle_op, wake_parents_op
 from duly.store.ops import ClaimRuns, Recover, Settled, Tick, Want
 from duly.store.protocol import Store
@@ -50,6 +52,10 @@ class InlineWorker:
         self._bus = bus
         self._await = awaiting
         self._journal = Journal(store, lambda _claim: False)
+        self._sections = Sections(store, self, self, self._journal, bus, lambda: True)
+        self._journal.sections = self._sections
+        self._held: dict[str, Held] = {}
+        """What runs now: one run, or none."""
         self.worker_id = new_id()
 
     def drain(self) -> int:
@@ -63,9 +69,21 @@ class InlineWorker:
                 for claim in claims:
                     self._run(claim)
                 attempts += len(claims)
-        finally:
-            self._store.apply([Recover(self.worker_id, judge_unknown, stopped=True)])
+        except faultpoints.Died:
+            raise  # Without a good-bye.
+        except BaseException:
+            self._part()
+            raise
+        self._part()
         return attempts
+
+    @property
+    def begun(self) -> frozenset[str]:
+        """The runs whose bodies have begun, and whose ends are not recorded."""
+        return frozenset(self._held)
+
+    def _part(self) -> None:
+        self._store.apply([Recover(self.worker_id, judge_unknown, stopped=True)])
 
     def _claim(self, names: tuple[str, ...]) -> list[Claim]:
         self._store.apply([Tick(TICK_BATCH)])
@@ -81,10 +99,25 @@ class InlineWorker:
         definition = self._registry.get(claim.task)
         began = monotonic()
         outcome = turned_away(definition, claim)
-        if outcome is None:
-            outcome = copy_context().run(self._outcome, definition, claim)
         held = Held(claim, definition, began)
-        self._settle(Ended(held, seen_from_outside(held, outcome), monotonic() - began))
+        if outcome is None:
+            self._held[claim.run_id] = held
+            outcome = copy_context().run(self._outcome, definition, claim)
+        seen = seen_from_outside(held, outcome)
+        remaining = self._sections.conclude(held, seen, monotonic() - began)
+        if remaining is not None:
+            self._settle(Ended(held, remaining, monotonic() - began))
+        self._held.pop(claim.run_id, None)
+
+    def get(self, run_id: str) -> Held | None:
+        """Return what runs, for its transaction."""
+        return self._held.get(run_id)
+
+    def wake_parents(self, tags: Iterable[str | None]) -> None:
+        """Let those go on that waited for runs that have ended, whose tags these are."""
+        waking = wake_parents_op(tags)
+        if waking is not None:
+            self._store.apply([waking])
 
     def _outcome(self, definition: Definition, claim: Claim) -> Outcome:
         enter(RunContext(claim, self._journal, None))
@@ -102,7 +135,5 @@ class InlineWorker:
         if answer is Settled.CLAIM_LOST:
             self._bus.emit(ClaimWasLost(claim.run_id, claim.claim_number))
             return
-        waking = wake_parents_op([claim.tags])
-        if waking is not None:
-            self._store.apply([waking])
+        self.wake_parents([claim.tags])
         self._bus.emit(ended_event(claim, op))

@@ -23,7 +23,7 @@ from duly.keepalive import Keepalive
 from duly.limits import SUSPECT_CHILDREN
 from duly.runtime import child as child_program
 from duly.runtime.child import CANNOT_LOAD, ENVIRONMENT, Signals
-from duly.runtime.probe import find_url
+from duly.runtime.probe import find_settings
 from duly.runtime.recovery import recover_worker
 from duly.runtime.service import ServiceLoop
 from duly.runtime.slots import Slots, slots_path
@@ -52,11 +52,13 @@ def run(
 
     Without a `url` the application's own store is used, by keeper and children alike.
     """
-    place = url or find_url(app)
-    if isinstance(place, int):
-        return place
-    store = open_store(place)
-    keeper = Keeper(store, app, place, settings, bus or Bus(), processes=processes, drain=drain)
+    if url is None:
+        found = find_settings(app)
+        if isinstance(found, int):
+            return found
+        url = found.url
+    store = open_store(url)
+    keeper = Keeper(store, app, url, settings, bus or Bus(), processes=processes, drain=drain)
     return keeper.run()
 
 

@@ -1,20 +1,22 @@
-"""Tells which store an application uses: imports it, writes its address to a pipe, and ends.
+"""Tells the settings of an application: imports it, writes them to a pipe, and ends.
 
 A keeper runs no user code, and yet must look after the store that its children will use.
 """
 
+import json
 import os
 import subprocess
 import sys
 
 from duly.errors import BadOption, DulyError
 from duly.runtime.loading import explained, load
+from duly.settings import Settings, settled
 
 _USAGE = 2
 
 
-def find_url(app: str) -> str | int:
-    """Return the address that an application names.
+def find_settings(app: str) -> Settings | int:
+    """Return the settings of an application, with the address of its store.
 
     If it cannot be loaded, that is told, and the exit status that says so is returned.
     """
@@ -26,21 +28,24 @@ def find_url(app: str) -> str | int:
             stdin=subprocess.DEVNULL,
         )
         os.close(writer)
-        url = answer.read()
+        found = answer.read()
     status = process.wait()
-    return url if status == 0 and url else max(1, status)
+    if status or not found:
+        return max(1, status)
+    return settled(json.loads(found))
 
 
 def main() -> None:
     """Answer for the application named on the command line."""
     app, descriptor = sys.argv[1:]
     try:
-        url = load(app).url
+        found = load(app)
     except DulyError as error:
         sys.stderr.write(explained(error))
         sys.exit(_USAGE if isinstance(error, BadOption) else 1)
+    given = {**found.settings.as_given(), "url": (found.url, "application")}
     with os.fdopen(int(descriptor), "w") as answer:
-        answer.write(url)
+        json.dump(given, answer)
 
 
 if __name__ == "__main__":

@@ -166,6 +166,16 @@ def judge_unknown(run: HeldRun) -> tuple[str, Verdict, ErrorText | None]:
     return _verdict(run, Lost(started=True, charged=charged), NO_RETRIES)
 
 
+def judge_alone(begun: frozenset[str]) -> Judge:
+    """Judge what is left of a worker that ran one run at a time; the bodies of these had begun."""
+
+    def judge(run: HeldRun) -> tuple[str, Verdict, ErrorText | None]:
+        has_begun = run.run_id in begun
+        return _verdict(run, Lost(started=has_begun, charged=has_begun), NO_RETRIES)
+
+    return judge
+
+
 def _judge_by_marks(path: Path, *, stopped: bool) -> Judge:
     try:
         slots = Slots(path)

@@ -1,9 +1,9 @@
 """Hands runs to the engines that carry them, after their commit and again when they are stale."""
 
-from duly.carrier import Carrier, Message
+from duly.carrier import Carrier, Message, Pace
 from duly.clock import MICROSECONDS
 from duly.events import Bus, EngineFailed
-from duly.limits import RELAY_BATCH, RELAY_LONGEST_SECONDS, RELAY_STALE_SECONDS
+from duly.limits import RELAY_BATCH, RELAY_LONGEST_SECONDS
 from duly.registry import Registry
 from duly.store.carry_ops import HandAgain, HandOver
 from duly.store.protocol import Store
@@ -29,21 +29,19 @@ class Relay:
     def tick(self) -> float:
         """Hand over one batch; the promoter says when there is something."""
         carriers = self._registry.carriers()
-        op = HandOver(
-            tuple(carriers),
-            stale=RELAY_STALE_SECONDS * MICROSECONDS,
-            longest=RELAY_LONGEST_SECONDS * MICROSECONDS,
-            limit=RELAY_BATCH,
-        )
-        messages: list[Message]
-        (messages,) = self._store.apply([op])
+        paced: dict[Pace, list[str]] = {}
+        for task, carrier in carriers.items():
+            paced.setdefault(carrier.pace, []).append(task)
+        answers = self._store.apply([_hand_over(pace, tasks) for pace, tasks in paced.items()])
+        messages: list[Message] = [message for answer in answers for message in answer]
         parts: dict[int, tuple[Carrier, list[Message]]] = {}
         for message in messages:
             carrier = carriers[message.task]
             parts.setdefault(id(carrier), (carrier, []))[1].append(message)
         for carrier, own in parts.values():
             self._send(carrier, own)
-        return 0.0 if len(messages) == RELAY_BATCH else _WHEN_CALLED
+        is_full = any(len(answer) == RELAY_BATCH for answer in answers)
+        return 0.0 if is_full else _WHEN_CALLED
 
     def _send(self, carrier: Carrier, messages: list[Message]) -> None:
         try:
@@ -53,3 +51,13 @@ class Relay:
             # Some may have arrived; sent again, those claim nothing.
             ids = tuple(message.run_id for message in messages)
             self._store.apply([HandAgain(ids, _FAILED_SECONDS * MICROSECONDS)])
+
+
+def _hand_over(pace: Pace, tasks: list[str]) -> HandOver:
+    return HandOver(
+        tuple(tasks),
+        stale=round(pace.stale_seconds * MICROSECONDS),
+        longest=round(max(pace.stale_seconds, RELAY_LONGEST_SECONDS) * MICROSECONDS),
+        limit=RELAY_BATCH,
+        most=pace.most,
+    )

@@ -1,21 +1,33 @@
 """The transactions of bodies: what they write commits with their completion, or not at all."""
 
 import threading
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol
 
 from duly.core.outcome import Outcome, Returned, Stopped
 from duly.core.record import Claim
 from duly.errors import OUTAGES, BadOption
 from duly.events import Bus, ClaimWasLost
 from duly.runtime.attempt import outcome_of
-from duly.runtime.hand import Hand, Held
+from duly.runtime.hand import Held
 from duly.runtime.journal import Journal
 from duly.runtime.report import Ended
-from duly.runtime.settler import Settler, ended_event, settle_op
+from duly.runtime.settler import ended_event, settle_op
 from duly.store.ops import Settled
 from duly.store.protocol import Section, Store
 from duly.store.step_ops import EndStep
+
+
+class Holding(Protocol):
+    """What has claims in hand."""
+
+    def get(self, run_id: str) -> Held | None: ...
+
+
+class Waking(Protocol):
+    """What lets those go on who wait for runs."""
+
+    def wake_parents(self, tags: Iterable[str | None]) -> None: ...
 
 
 class _Open(NamedTuple):
@@ -29,8 +41,8 @@ class Sections:
     def __init__(
         self,
         store: Store,
-        hand: Hand,
-        settler: Settler,
+        hand: Holding,
+        settler: Waking,
         journal: Journal,
         bus: Bus,
         may_write: Callable[[], bool],

@@ -2,6 +2,9 @@
 
 from typing import NamedTuple
 
+A_DAY = 24 * 3600 * 1_000_000
+"""How long a run that was handed over as often as it may be is left alone before the next look."""
+
 
 class HandOver(NamedTuple):
     """Mark runs as handed over that have not been, or not for too long. Answer: list[Message].
@@ -16,6 +19,8 @@ class HandOver(NamedTuple):
     longest: int
     """The longest that this grows to."""
     limit: int
+    most: int | None = None
+    """How often a run is handed over in all, at least twice: the first sending may have failed."""
 
 
 class HandAgain(NamedTuple):

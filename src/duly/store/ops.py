@@ -14,9 +14,10 @@ from duly.core.verdict import Verdict
 from duly.store.step_ops import StepOp
 
 if TYPE_CHECKING:  # Programs that only enqueue need not pay for what few of them use.
-    from duly.store.act_ops import RecordAct
+    from duly.store.admin_ops import AdminOp
     from duly.store.carry_ops import CarryOp
     from duly.store.guard_ops import GuardOp
+    from duly.store.lock_ops import LockOp
 
 # -- ops of the engine ---------------------------------------------------------------------------
 
@@ -210,6 +211,14 @@ class Redrive(NamedTuple):
     lane: str | None = None
     fresh_effects: bool = False
     """Whether its effects get other keys than before."""
+    from_step: str | None = None
+    """Forget what this step and those that began after it came to, so that they run again."""
+
+
+def redrive_in_words(op: Redrive) -> str:
+    """Name a redrive as an act."""
+    words = "redrive" if op.arguments is None else "edit and redrive"
+    return words if op.from_step is None else f"{words} from step {op.from_step}"
 
 
 class Redriven(NamedTuple):
@@ -326,48 +335,6 @@ class BackfillSchedule(NamedTuple):
     actor: str
 
 
-# -- ops of locks --------------------------------------------------------------------------------
-
-
-class AcquireLock(NamedTuple):
-    """Take a lock for `ttl` microseconds, unless somebody holds it. Answer: Locked.
-
-    `owner` is drawn anew for every try to hold it: said twice, it takes the lock once.
-    """
-
-    name: str
-    owner: str
-    holder: str
-    """Who that is, for people."""
-    ttl: int
-
-
-class Locked(NamedTuple):
-    """Whether the lock is ours now, and who has it for how many more microseconds."""
-
-    is_ours: bool
-    fence: int
-    holder: str
-    left: int
-
-
-class RenewLock(NamedTuple):
-    """Give a lock its whole time again. Answer: whether it is still ours."""
-
-    name: str
-    owner: str
-    fence: int
-    ttl: int
-
-
-class ReleaseLock(NamedTuple):
-    """Let go of a lock. Answer: whether it was still ours."""
-
-    name: str
-    owner: str
-    fence: int
-
-
 Op = Union[
     Enqueue,
     ClaimRuns,
@@ -385,16 +352,14 @@ Op = Union[
     DiscardDead,
     PauseQueue,
     ResetKey,
-    "RecordAct",
     FireSchedules,
     PutSchedule,
     SetSchedule,
     RunSchedule,
     BackfillSchedule,
-    AcquireLock,
-    RenewLock,
-    ReleaseLock,
     StepOp,
+    "AdminOp",
+    "LockOp",
     "GuardOp",
     "CarryOp",
 ]

@@ -1,12 +1,16 @@
 """What the engine asks of a store: ops that write, queries that read."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+from duly.core.audit import Count, Flaw
+from duly.core.finding import Finding
 from duly.core.record import (
     Act,
     AttemptRecord,
     DeadGroup,
+    EndsAt,
+    EndsOf,
     FiringRecord,
     LockRecord,
     LogLine,
@@ -23,6 +27,8 @@ from duly.store.schema import MigratableStore
 from duly.store.step_ops import EndStep, SendEvent
 
 if TYPE_CHECKING:  # Programs that only enqueue need not pay for what the guard is made of.
+    from pathlib import Path
+
     from duly.store.guard_ops import GuardedKey, GuardOp, Letter
 
 
@@ -38,6 +44,8 @@ class RunFilter(NamedTuple):
     before: str | None = None
     """Cursor: only runs with a smaller id, that is, older ones."""
     limit: int = 50
+    scan: int | None = None
+    """Look among so many at most, where no index tells which ones fit."""
 
 
 class Peek(NamedTuple):
@@ -112,9 +120,60 @@ class Inspector(Protocol):
     def list_attempts(self, run_id: str) -> list[AttemptRecord]: ...
     def list_steps(self, run_id: str) -> list[StepRecord]: ...
     def list_logs(self, run_id: str, limit: int) -> list[LogLine]: ...
-    def list_acts(self, subject: str | None, limit: int) -> list[Act]: ...
+    def reach_of(self, which: RunFilter) -> str | None:
+        """Return the last run that a list with a `scan` looked at; None if there were fewer."""
+        ...
+
+    def find_by_key(self, key: str) -> list[str]:
+        """Return the runs that have a key, of whichever tasks."""
+        ...
+
+    def list_acts(
+        self, subject: str | None, limit: int, before: int | None = None
+    ) -> list[Act]: ...
+    def count_ends(self, since: int, step: int) -> list[EndsAt]:
+        """Return how many runs ended since then, in pieces of `step` microseconds."""
+        ...
+
+    def count_ends_of_tasks(self, since: int) -> list[EndsOf]:
+        """Return how many runs ended since then, by task, queue and how they did."""
+        ...
+
+    def list_oldest_ready(self) -> list[tuple[str, str]]:
+        """Return queues with the run in each that is to be claimed next, one for each lane."""
+        ...
+
     def list_workers(self) -> list[WorkerRecord]: ...
     def list_queues(self) -> list[QueueRecord]: ...
+    def is_paused(self, queue: str) -> bool: ...
+    def read_backlog(self) -> dict[str, int]:
+        """Return, by queue that is not paused, since when its oldest ready run has been due."""
+        ...
+
+    def list_unregistered(self) -> list[str]:
+        """Return the tasks whose runs are parked because no live worker registers them."""
+        ...
+
+    def audit(self, limit: int) -> Iterator[Flaw]:
+        """Find what must never be, up to so many of each kind; holds on a live database."""
+        ...
+
+    def count_runs(self) -> Count:
+        """Count all runs, by where they are; reads all of them."""
+        ...
+
+    def check_integrity(self) -> list[Finding]:
+        """Have the engine check its own files, as far as it can."""
+        ...
+
+    def back_up(self, file: "Path") -> None:
+        """Write a copy of the database as it stands to a file that is not there yet."""
+        ...
+
+    def diagnose(self) -> list[Finding]:
+        """Say how the engine is and how it is set up."""
+        ...
+
     def list_dead_groups(self, which: RunFilter) -> list[DeadGroup]: ...
     def summarise(self) -> list[Summary]:
         """Return what became of the newest finished runs, by queue and state."""

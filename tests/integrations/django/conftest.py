@@ -9,11 +9,21 @@ from django.core.management import call_command
 from tests.integrations.django.project import set_up, using
 
 
+@pytest.fixture(autouse=True)
+def _no_schedules_of_other_tests() -> Iterator[None]:
+    set_up()
+    from duly.integrations.django import schedule_registry  # noqa: PLC0415 - needs settings
+
+    before, schedule_registry._entries = schedule_registry._entries, {}
+    yield
+    schedule_registry._entries = before
+
+
 @pytest.fixture
 def project(store_url: str) -> Iterator[str]:
     """A migrated project; yields the address of its database."""
     with using(default=store_url):
-        call_command("migrate", verbosity=0)
+        call_command("migrate", "duly", verbosity=0)
         yield store_url
 
 
@@ -27,3 +37,18 @@ def backend(project: str):
     with closing(found.app):
         yield found
     found.app.runs_tasks = False
+
+
+@pytest.fixture
+def scheduler(project: str):
+    """The application that fires what other backends carry, without schedules of other tests."""
+    from duly.integrations.django.scheduled import scheduler_app  # noqa: PLC0415 - needs settings
+    from tests.integrations.django import other  # noqa: PLC0415 - as above
+
+    other.waiting.clear()
+    app = scheduler_app()
+    before, app.schedules._defined = app.schedules._defined, {}
+    with closing(app):
+        yield app
+    app.schedules._defined = before
+    app.runs_tasks = False

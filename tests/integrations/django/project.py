@@ -10,6 +10,8 @@ from asgiref.local import Local
 from django.conf import settings
 from django.db import ConnectionHandler, connections
 
+ADMIN = [f"django.contrib.{name}" for name in ("admin", "auth", "contenttypes", "messages")]
+
 
 def set_up() -> None:
     """Configure Django; once in a process."""
@@ -18,8 +20,36 @@ def set_up() -> None:
     settings.configure(
         DATABASES={},
         DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
-        INSTALLED_APPS=[*backport(), "duly.integrations.django"],
+        INSTALLED_APPS=[
+            *backport(),
+            *ADMIN,
+            "duly.integrations.django",
+            "tests.integrations.django",
+        ],
+        MIDDLEWARE=[
+            "django.contrib.sessions.middleware.SessionMiddleware",
+            "django.contrib.auth.middleware.AuthenticationMiddleware",
+            "django.contrib.messages.middleware.MessageMiddleware",
+        ],
+        ALLOWED_HOSTS=["testserver"],
+        PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"],
+        ROOT_URLCONF="tests.integrations.django.urls",
+        SESSION_ENGINE="django.contrib.sessions.backends.signed_cookies",
+        STATIC_URL="static/",
         SECRET_KEY="of tests",  # noqa: S106 - guards nothing
+        TEMPLATES=[
+            {
+                "BACKEND": "django.template.backends.django.DjangoTemplates",
+                "APP_DIRS": True,
+                "OPTIONS": {
+                    "context_processors": [
+                        "django.template.context_processors.request",
+                        "django.contrib.auth.context_processors.auth",
+                        "django.contrib.messages.context_processors.messages",
+                    ]
+                },
+            }
+        ],
         TASKS={
             "default": {"BACKEND": "duly.integrations.django.DulyBackend", "QUEUES": []},
             "other": {"BACKEND": "tests.integrations.django.other.OtherBackend", "QUEUES": []},

@@ -4,8 +4,9 @@ import os
 
 from django.db import connection
 
+import duly
 from duly import Retry
-from duly.integrations.django import duly_options
+from duly.integrations.django import duly_options, exactly_once
 from tests.integrations.django.api import TaskContext, task
 from tests.integrations.django.project import set_up
 
@@ -75,3 +76,34 @@ def enqueue_another() -> None:
 def say(word: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute("INSERT INTO said VALUES (%s)", [word])
+
+
+@task()
+@duly_options(redact=("password",))
+def log_in(name: str, password: str) -> str:
+    return f"{name} with {len(password)} characters"
+
+
+@task(backend="other")
+@exactly_once
+def remind(customer: int) -> str:
+    return f"reminded {customer}"
+
+
+@task(backend="other")
+def remind_plainly(customer: int) -> str:
+    return f"reminded {customer}"
+
+
+class Refused(Exception):
+    """A task's own."""
+
+
+@task()
+@duly_options(transaction=True, retries=Retry(1, base=0.01))
+def say_once(word: str, failures: int = 0) -> str:
+    say.func(word)
+    add.enqueue(1)
+    if duly.current().attempt <= failures:
+        raise Refused(word)
+    return word

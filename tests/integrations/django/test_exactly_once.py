@@ -1,14 +1,12 @@
 """`@exactly_once`: executions of scheduled tasks that begin once, whichever backend brings them."""
 
 import threading
-from contextlib import closing
 
 import pytest
 
 from duly import BadOption
 from duly.errors import RunFailed
 from duly.integrations.django import exactly_once, scheduled_task
-from duly.integrations.django.scheduled import scheduler_app
 from tests.integrations.django import other, tasks
 from tests.integrations.django.api import task
 from tests.servers.processes import wait_until
@@ -38,16 +36,9 @@ def remind(customer: int) -> None:
     calls.append(customer)
 
 
-@pytest.fixture
-def scheduler(project):
+@pytest.fixture(autouse=True)
+def _no_calls():
     calls.clear()
-    other.waiting.clear()
-    app = scheduler_app()
-    before, app.schedules._defined = app.schedules._defined, {}
-    with closing(app):
-        yield app
-    app.schedules._defined = before
-    app.runs_tasks = False
 
 
 def fired(app, chosen, customer) -> other.Delivery:

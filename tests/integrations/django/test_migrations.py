@@ -37,7 +37,7 @@ def versions(url: str) -> list[int]:
 
 
 def test_migrate_makes_the_tables_that_the_store_asks_for(project):
-    call_command("migrate", verbosity=0)
+    call_command("migrate", "duly", verbosity=0)
     assert versions(project) == known(project)
     with closing(open_store(project, migrate=False)) as store:
         assert migrate(store, package_of(project)) == []
@@ -46,7 +46,7 @@ def test_migrate_makes_the_tables_that_the_store_asks_for(project):
 
 def test_migrate_takes_tables_over_that_duly_made(project):
     open_store(project).close()
-    call_command("migrate", verbosity=0)
+    call_command("migrate", "duly", verbosity=0)
     assert versions(project) == known(project)
 
 
@@ -54,14 +54,14 @@ def test_tables_half_made_by_django_are_finished_by_duly(project):
     call_command("migrate", "duly", "0003", verbosity=0)
     with closing(open_store(project, migrate=False)) as store:
         assert len(migrate(store, package_of(project))) == len(known(project)) - 3
-    call_command("migrate", verbosity=0)
+    call_command("migrate", "duly", verbosity=0)
     assert versions(project) == known(project)
 
 
 def test_undoing_them_leaves_the_runs_where_they_are(project):
-    call_command("migrate", verbosity=0)
+    call_command("migrate", "duly", verbosity=0)
     call_command("migrate", "duly", "zero", verbosity=0)
-    call_command("migrate", verbosity=0)
+    call_command("migrate", "duly", verbosity=0)
     assert versions(project) == known(project)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from duly import BadOption
-from duly.errors import BadSchedule, ScheduleExists
+from duly.errors import BadSchedule
 from duly.integrations.django import scheduled_task
 from tests.integrations.django import tasks
 from tests.servers.processes import wait_until
@@ -48,7 +48,7 @@ def test_it_is_named_as_its_task_unless_that_is_said(backend):
 def test_two_schedules_of_one_task_need_two_names(backend):
     for _ in range(2):  # A module may be met twice.
         scheduled_task(cron="0 2 * * *", args=[1])(tasks.add)
-    with pytest.raises(ScheduleExists, match="another name"):
+    with pytest.raises(BadOption, match="another name"):
         scheduled_task(cron="0 3 * * *", args=[1])(tasks.add)
     scheduled_task(cron="0 3 * * *", args=[1], name="later")(tasks.add)
 
@@ -66,3 +66,13 @@ def test_what_is_wrong_is_told_at_import(backend):
         scheduled_task(cron="every day")(tasks.add)
     with pytest.raises(TypeError):
         scheduled_task(cron="0 2 * * *", args=[object()])(tasks.add)
+
+
+def test_workers_and_schedulers_leave_each_others_schedules_as_they_are(backend, scheduler):
+    scheduled_task(cron="0 2 * * *", name="ours", args=[41])(tasks.add)
+    scheduled_task(cron="0 2 * * *", name="theirs", args=[7])(tasks.remind)
+
+    for app in (backend.app, scheduler, backend.app):
+        app.schedules.sync()
+
+    assert {schedule.name for schedule in backend.app.schedules.list()} == {"ours", "theirs"}

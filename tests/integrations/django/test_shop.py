@@ -1,65 +1,18 @@
 """`examples/django_shop` in real `manage.py` processes."""
 
 import os
+import shutil
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from pathlib import Path
+import threading
+from contextlib import closing
 
 import pytest
 
 from duly import Duly
-from tests.servers.processes import kill_with_children, wait_until
-
-ROOT = Path(__file__).parents[3]
-SHOP = ROOT / "examples" / "django_shop"
-SOON = 60.0
+from tests.integrations.django.shop import SHOP, SOON, Shop, running_children
+from tests.servers.processes import wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.untouched]
-
-
-class Shop:
-    """The project on one database."""
-
-    def __init__(self, url: str, log: Path) -> None:
-        self._environment = os.environ | {
-            "SHOP_DATABASE": url,
-            "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
-        }
-        self._log = log
-
-    def manage(self, *arguments: str) -> str:
-        """Run a command to its end; give what it printed."""
-        done = subprocess.run(
-            [sys.executable, "manage.py", *arguments],
-            cwd=SHOP,
-            env=self._environment,
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=SOON,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    @contextmanager
-    def working(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-        """Run a worker in the meantime."""
-        with self._log.open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "manage.py", "duly", "worker", *arguments],
-                cwd=SHOP,
-                env=self._environment,
-                stdout=log,
-                stderr=log,
-            )
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                kill_with_children(process)
 
 
 @pytest.fixture
@@ -70,20 +23,75 @@ def shop(store_url, tmp_path):
 
 
 def test_what_a_killed_worker_process_had_in_hand_is_done_by_the_next(shop, store_url):
-    shop.manage("place_orders", "12", "--seconds", "0.3")
+    shop.manage("place_orders", "8", "--seconds", "0.3")
+    shop.manage("place_orders", "4", "--seconds", "0.3", "--once")
     with closing(Duly(store_url)) as seen, shop.working("-c", "4", "--drain") as worker:
-
-        def running() -> list[int]:
-            return [
-                each.pid for each in seen.workers.list() if each.state == "live" and each.running
-            ]
-
-        wait_until(lambda: bool(running()), seconds=SOON, what="a worker runs tasks")
-        os.kill(running()[0], signal.SIGKILL)
+        wait_until(lambda: bool(running_children(seen)), seconds=SOON, what="a worker runs tasks")
+        os.kill(running_children(seen)[0], signal.SIGKILL)
         assert worker.wait(timeout=SOON) == 0
         assert {run.state for run in seen.runs.list()} == {"succeeded"}
         assert len(seen.runs.list()) == 12
         assert len(seen.workers.list()) > 1
     assert "shop.tasks.confirm" in shop.manage("duly", "runs", "list", "--limit", "1")
-    confirmed = "from shop.models import *; print(Order.objects.filter(confirmations=0).count())"
-    assert shop.manage("shell", "--command", confirmed).split()[-1] == "0"
+    counts = "[order.confirmations for order in Order.objects.order_by('pk')]"
+    confirmed = [int(text) for text in shop.ask(counts).strip("[]").split(", ")]
+    assert min(confirmed[:8]) >= 1
+    assert confirmed[8:] == [1, 1, 1, 1]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_kill_9_in_the_midst_of_200_tasks_loses_none(shop, store_url):
+    shop.manage("place_orders", "150", "--seconds", "0.2")
+    shop.manage("place_orders", "50", "--seconds", "0.05", "--once")
+    kills = 0
+    with closing(Duly(store_url)) as seen:
+        is_left = True
+        while is_left:
+            with shop.working("-c", "4", "--processes", "2", "--drain") as worker:
+                # Of every five kills one is of the keeper itself, over the heads of its children.
+                for turn in range(5):
+                    wait_until(
+                        lambda: bool(running_children(seen)) or worker.poll() is not None,
+                        seconds=SOON,
+                        what="a worker runs tasks, or all are done",
+                    )
+                    if worker.poll() is not None:
+                        break
+                    victims = running_children(seen)
+                    os.kill(worker.pid if turn == 4 or not victims else victims[0], signal.SIGKILL)
+                    kills += 1
+                worker.wait(timeout=SOON)
+            is_left = any(not run.is_final for run in seen.runs.list(limit=200))
+        assert {run.state for run in seen.runs.list(limit=200)} == {"succeeded"}
+        assert len(seen.runs.list(limit=200)) == 200
+    assert kills > 5
+    assert shop.ask("Order.objects.filter(confirmations=0).count()") == "0"
+    assert shop.ask("Order.objects.filter(pk__gt=150).exclude(confirmations=1).count()") == "0"
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_a_worker_in_development_begins_anew_when_the_code_changes(store_url, tmp_path):
+    folder = tmp_path / "django_shop"
+    shutil.copytree(SHOP, folder, ignore=shutil.ignore_patterns("__pycache__", "*.db*"))
+    shop = Shop(store_url, tmp_path / "dev.log", folder)
+    shop.manage("migrate", "--verbosity", "0")
+    tasks = folder / "shop" / "tasks.py"
+    with closing(Duly(store_url)) as seen, shop.running("manage.py", "duly", "dev"):
+
+        def results() -> list[object]:
+            return sorted(run.result() for run in seen.runs.list() if run.state == "succeeded")
+
+        shop.manage("place_orders", "1")
+        wait_until(lambda: len(results()) == 1, seconds=SOON, what="the order is confirmed")
+        tasks.write_text(tasks.read_text().replace("return order.email", 'return "changed"'))
+        # Django has to have seen the file once before it sees that it changed.
+        touching = threading.Timer(3.0, os.utime, [tasks])
+        touching.start()
+        wait_until(
+            lambda: len(seen.workers.list()) > 1, seconds=SOON, what="a new worker has begun"
+        )
+        touching.join()
+        shop.manage("place_orders", "1")
+        wait_until(lambda: len(results()) == 2, seconds=SOON, what="the next one is confirmed")
+    assert results() == ["changed", "customer-0@example.com"]

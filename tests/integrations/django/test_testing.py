@@ -17,7 +17,7 @@ from tests.integrations.django.project import using
 @pytest.fixture
 def memory():
     with using(default=":memory:"):
-        call_command("migrate", verbosity=0)
+        call_command("migrate", "duly", verbosity=0)
         yield task_backends["default"]
 
 

@@ -64,6 +64,41 @@ def test_one_that_nobody_claims_is_handed_over_again_ever_more_seldom(store, run
         assert hand_over(store) == [message]
 
 
+def test_one_is_handed_over_no_more_often_than_asked_for(store, run_id, clock):
+    (message,) = hand_over(store, most=2)
+    clock.advance(60)
+    assert hand_over(store, most=2) == [message]
+
+    for _ in range(3):
+        clock.advance(24 * 3600)
+        assert hand_over(store, most=2) == []
+
+    assert store.get_run(run_id).state == "queued"
+    assert take(store, message) is not None  # The message that is still under way counts.
+
+
+def test_a_broker_that_is_away_for_long_does_not_use_up_how_often(store, run_id, clock):
+    for _ in range(5):
+        assert len(hand_over(store, most=2)) == 1
+        store.apply([HandAgain((run_id,), 5 * SECOND)])
+        clock.advance(5)
+    assert len(hand_over(store, most=2)) == 1
+
+
+def test_one_that_was_handed_over_too_often_is_forgotten_when_it_ends(store, run_id, clock):
+    hand_over(store, most=2)
+    for seconds in (60, 120):
+        clock.advance(seconds)
+        hand_over(store, most=2)
+    assert store.peek(MINE).next_stale_in == 24 * 60 * MINUTE
+    store.apply([Cancel(run_id, "ada", "")])
+
+    clock.advance(24 * 3600)
+    assert hand_over(store, most=2) == []
+
+    assert store.peek(MINE).next_stale_in is None
+
+
 def test_one_whose_sending_failed_is_handed_over_soon(store, run_id, clock):
     (message,) = hand_over(store)
 

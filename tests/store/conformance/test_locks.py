@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from duly.core.record import LockRecord
-from duly.store.ops import AcquireLock, Locked, ReleaseLock, RenewLock
+from duly.store.lock_ops import AcquireLock, Locked, ReleaseLock, RenewLock
 from tests.store.conformance.verbs import SECOND
 
 TTL = 30 * SECOND

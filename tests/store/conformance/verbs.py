@@ -266,9 +266,9 @@ def tick(store: Any, limit: int = 1000) -> Ticked:
 # -- carrying --
 
 
-def hand_over(store: Any, *tasks: str, limit: int = 10) -> list[Message]:
+def hand_over(store: Any, *tasks: str, limit: int = 10, most: int | None = None) -> list[Message]:
     """Mark runs of these tasks, or of the usual one, as handed over; return their messages."""
-    op = HandOver(tasks or (TASK,), stale=MINUTE, longest=3 * MINUTE, limit=limit)
+    op = HandOver(tasks or (TASK,), stale=MINUTE, longest=3 * MINUTE, limit=limit, most=most)
     return store.apply([op])[0]
 
 

@@ -4,6 +4,8 @@ from typing import ClassVar
 
 from django.db import migrations, models
 
+_ID = models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")
+
 
 class Migration(migrations.Migration):
     """Makes it."""
@@ -14,7 +16,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             "Order",
             [
-                ("id", models.BigAutoField(primary_key=True)),
+                ("id", _ID),
                 ("email", models.EmailField(max_length=254)),
                 ("confirmations", models.IntegerField(default=0)),
             ],

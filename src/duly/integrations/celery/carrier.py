@@ -9,7 +9,7 @@ import celery
 from celery import signals
 
 from duly.app import Duly
-from duly.carrier import Message
+from duly.carrier import Message, Pace
 from duly.errors import OUTAGES, BadOption
 from duly.integrations.carrying import Carrying
 
@@ -25,6 +25,8 @@ class CeleryCarrier:
     hands runs over, claims by id what it is brought, and settles it: the run, its retries, its
     schedule and its dead letter are ours, the processes are Celery's.
     """
+
+    pace = Pace()
 
     def __init__(
         self,

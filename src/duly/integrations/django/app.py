@@ -1,12 +1,16 @@
 """The `Duly` behind a task backend of Django's: one per alias, whichever thread asks."""
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
+from duly.api.schedules import Schedules
 from duly.app import Duly
-from duly.integrations.django.databases import borrowed_store, is_in_memory, url_of
+from duly.events import EngineFailed
+from duly.integrations.django.databases import Turn, borrowed_store, is_in_memory, url_of
+from duly.integrations.django.section import DjangoSection
 from duly.store.migrator import check
 from duly.store.opening import open_store
 from duly.store.protocol import Store
@@ -31,6 +35,7 @@ class DjangoDuly(Duly):
         """Whether this process has a worker, which needs connections of its own."""
         self._borrowed: tuple[str, Store] | None = None
         self._apart: DjangoDuly | None = None
+        self._of_project = SchedulesOfProject(self)
 
     @property
     def url(self) -> str:
@@ -50,6 +55,11 @@ class DjangoDuly(Duly):
         """Return a worker for this process; see `Duly.worker`."""
         self.runs_tasks = True
         return super().worker(**settings)
+
+    @property
+    def schedules(self) -> Schedules:
+        """Cron schedules; see `Duly.schedules`."""
+        return self._of_project
 
     def lock(self, name: str, **options: Any) -> "Lock":  # noqa: ANN401 - those of Duly's
         """Return a lock; see `Duly.lock`.
@@ -77,7 +87,15 @@ class DjangoDuly(Duly):
         except BaseException:
             store.close()
             raise
+        # The transaction of a body is one of Django's, so that its models write in it.
+        store.section = partial(self._section, store)  # type: ignore[method-assign]
         return store
+
+    def _section(self, store: Store, seconds: float | None = None) -> DjangoSection:
+        return DjangoSection(self.database, seconds, Turn(store), self._complain)
+
+    def _complain(self, error: BaseException) -> None:
+        self.bus.emit(EngineFailed("a callback of transaction.on_commit", repr(error)))
 
     def _on_djangos_connection(self) -> Store:
         name = str(connections.settings[self.database]["NAME"])
@@ -101,6 +119,19 @@ class DjangoDuly(Duly):
         connection = connections[self.database]
         is_sqlite: bool = connection.vendor == "sqlite"
         return is_sqlite and (connection.in_atomic_block or is_in_memory(self.database))
+
+
+class SchedulesOfProject(Schedules):
+    """The schedules of one application, among those of a project, whose code may define any.
+
+    Several of them have tasks of the same modules: what one does not define is another's.
+    """
+
+    def is_defined(self, name: str) -> bool:
+        """Say whether the project defines a schedule of that name, for whichever backend."""
+        with _mutex:
+            apps = [app for _, app in _apps.values()]
+        return any(Schedules.is_defined(app.schedules, name) for app in apps)
 
 
 _apps: dict[str, tuple[dict[str, Any], Duly]] = {}

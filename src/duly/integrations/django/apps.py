@@ -1,7 +1,9 @@
 """The Django application."""
 
 from django.apps import AppConfig
+from django.conf import settings
 from django.core import checks
+from django.core.signals import request_started
 
 
 class DulyConfig(AppConfig):
@@ -13,11 +15,15 @@ class DulyConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Register the checks."""
+        """Register the checks, and what begins with the first request."""
         from duly.integrations.django.checks import (  # noqa: PLC0415 - reads settings
             check_apps,
             check_workers,
         )
 
+        if getattr(settings, "PERIODIC_TASKS_AUTOSTART", False):
+            from duly.integrations.django.periodic import autostart  # noqa: PLC0415 - as above
+
+            request_started.connect(autostart)
         checks.register(check_apps, checks.Tags.compatibility)
         checks.register(check_workers, checks.Tags.database)

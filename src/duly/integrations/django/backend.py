@@ -1,8 +1,10 @@
 """The backend of `django.tasks` that keeps its runs in a database of Django's own."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from weakref import WeakSet
 
@@ -14,7 +16,7 @@ from django.utils import timezone
 from duly.app import Duly
 from duly.core.verdict import Finish
 from duly.defining import define
-from duly.errors import RunNotFound
+from duly.errors import BadOption, RunNotFound
 from duly.events import AttemptEnded, EngineFailed, Event
 from duly.integrations.django.app import DjangoDuly, app_for
 from duly.integrations.django.bodies import (
@@ -33,10 +35,11 @@ from duly.integrations.django.compat import (
     task_finished,
     task_started,
 )
-from duly.integrations.django.executions import plain
+from duly.integrations.django.executions import once_options
 from duly.integrations.django.loading import load_tasks
 from duly.integrations.django.options import CALLING, DEFINING, DulyTask, options_of
 from duly.integrations.django.results import new_result, result_of
+from duly.integrations.django.section import with_completion
 from duly.run import Run
 from duly.task import Task as EngineTask
 
@@ -77,13 +80,21 @@ class DulyBackend(BaseTaskBackend):
             self._register(task)
 
     def _register(self, task: Task) -> None:
-        once = {} if plain(task.func) is None else {"on_crash": "hold"}
+        options = {**once_options(task.func), **options_of(task, DEFINING)}
+        around: Callable[[], AbstractContextManager[None]] = nullcontext
+        if options.get("transaction"):
+            if not isinstance(self.app, DjangoDuly):
+                raise BadOption(
+                    f"{task.module_path} asks for transaction=True, and TASKS[{self.alias!r}] "
+                    f"names a url: Django's models do not write there"
+                )
+            around = partial(with_completion, self.app.database)
         definition = define(
-            body_of(task, self._begun),
+            body_of(task, self._begun, around),
             name=task.module_path,
             queue=task.queue_name,
             priority=task.priority,
-            **{**once, **options_of(task, DEFINING)},
+            **options,
         )
         codec = GivenArguments(definition.function, redact=definition.redact)
         self.app.registry.add(replace(definition, codec=codec))

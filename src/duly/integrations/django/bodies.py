@@ -3,11 +3,12 @@
 import functools
 import inspect
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.db import close_old_connections
+from django.db import connections
 
 from duly.context import current
 from duly.integrations.django.compat import Task, TaskContext, TaskResult, normalize_json
@@ -21,13 +22,22 @@ ON_CALLERS_CONNECTION: ContextVar[bool] = ContextVar("on_callers_connection", de
 """Whether bodies run on the connection of whoever has them run, who may be in a transaction."""
 
 
-def _tidy() -> None:
-    if not ON_CALLERS_CONNECTION.get():
-        close_old_connections()
+def tidy() -> None:
+    """Close connections of this thread that are broken or too old.
+
+    One whose transaction ends with the run is closed then, if need be.
+    """
+    if ON_CALLERS_CONNECTION.get():
+        return
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close_if_unusable_or_obsolete()
 
 
-def body_of(task: Task, begun: Begun) -> Callable[..., Any]:
-    """Return the function that workers run for a task.
+def body_of(
+    task: Task, begun: Begun, around: Callable[[], AbstractContextManager[None]] = nullcontext
+) -> Callable[..., Any]:
+    """Return the function that workers run for a task, with `around` around a plain one.
 
     Connections that the last task left broken or too old are closed before it, and its own after.
     """
@@ -45,22 +55,24 @@ def body_of(task: Task, begun: Begun) -> Callable[..., Any]:
         @functools.wraps(function)
         async def body(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's own
             # The connections of async code are those of the thread that Django's own calls use.
-            await sync_to_async(_tidy)()
+            await sync_to_async(tidy)()
             try:
                 first = await sync_to_async(context)()
                 return normalize_json(await function(*first, *args, **kwargs))
             finally:
-                await sync_to_async(_tidy)()
+                await sync_to_async(tidy)()
 
     else:
 
         @functools.wraps(function)
         def body(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's own
-            _tidy()
+            tidy()
             try:
-                return normalize_json(function(*context(), *args, **kwargs))
+                first = context()
+                with around():
+                    return normalize_json(function(*first, *args, **kwargs))
             finally:
-                _tidy()
+                tidy()
 
     body.__signature__ = signature  # type: ignore[attr-defined]
     body.task = task  # type: ignore[attr-defined]

@@ -1,7 +1,8 @@
 """The address of a store that lies in one of Django's databases."""
 
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -9,6 +10,7 @@ from urllib.parse import quote, urlencode
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
 
+from duly.limits import POSTGRES_SECTION_SECONDS, SQLITE_SECTION_SECONDS
 from duly.store.opening import sqlite_path
 from duly.store.protocol import Store
 
@@ -92,3 +94,42 @@ def is_in_memory(alias: str) -> bool:
     """Say whether a database is SQLite's in memory, as those of tests are."""
     name = str(connections.settings[alias]["NAME"])
     return name == ":memory:" or "mode=memory" in name
+
+
+def section_seconds(alias: str) -> float:
+    """Return how long the transaction of a body may be open: on SQLite everybody waits for it."""
+    is_sqlite = connections[alias].vendor == "sqlite"
+    return SQLITE_SECTION_SECONDS if is_sqlite else POSTGRES_SECTION_SECONDS
+
+
+class Turn:
+    """The lock by which writers of a store in SQLite's file take turns; PostgreSQL has none."""
+
+    def __init__(self, store: Store) -> None:
+        self._lock: Any = getattr(store, "lock", None)
+        self._is_held = False
+        self._mutex = threading.Lock()
+
+    def take(self) -> None:
+        """Wait for it."""
+        if self._lock is not None:
+            self._lock.acquire()
+            self._is_held = True
+
+    def give_back(self) -> None:
+        """Let the next writer go on; said again, do nothing."""
+        with self._mutex:
+            is_held, self._is_held = self._is_held, False
+        if is_held:
+            self._lock.release()
+
+
+def give_up(alias: str, raw: Any, using: AbstractContextManager[Any]) -> None:  # noqa: ANN401 - the driver's own
+    """Roll back the transaction of another thread, which uses the connection under this lock."""
+    with suppress(Exception):  # It ends some way or other; whoever uses it is told why.
+        if connections[alias].vendor == "sqlite":
+            raw.interrupt()
+        else:
+            raw.cancel()
+    with using, suppress(Exception):
+        raw.rollback()

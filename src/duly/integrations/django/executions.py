@@ -8,33 +8,58 @@ process was lost does not begin again: the run ends `interrupted`, for a person 
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypeVar, overload
 
 from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.db import close_old_connections
 
 from duly.app import Duly
-from duly.carrier import Message
+from duly.carrier import Message, Pace
 from duly.core.states import State
 from duly.errors import BadOption, RunFailed, RunNotFound
 from duly.integrations.carrying import Carrying
 from duly.integrations.django.compat import Task
+from duly.limits import RELAY_STALE_SECONDS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 EXECUTION = "_periodic_tasks_execution_id"
 """The argument that names an execution, as users of django-periodic-tasks know it."""
 _PLAIN = "_duly_exactly_once"
+_OPTIONS = "_duly_once_options"
 
 
-def exactly_once(function: F) -> F:
+@overload
+def exactly_once(function: F) -> F: ...
+@overload
+def exactly_once(*, transaction: bool = False) -> Callable[[F], F]: ...
+def exactly_once(
+    function: Callable[..., Any] | None = None, *, transaction: bool = False
+) -> Callable[..., Any]:
     """Let each scheduled execution of a task begin at most once; it goes below `@task()`.
 
+    With `transaction=True` what the function writes by Django's models commits with its
+    completion. What was lost before that has written nothing, and begins again.
     Called or enqueued by hand, without an execution, the function simply runs.
     """
+    if function is None:
+        return partial(_once, options=_TRANSACTION if transaction else _AT_MOST_ONCE)
+    return _once(function, options=_AT_MOST_ONCE)
+
+
+_AT_MOST_ONCE: dict[str, Any] = {"on_crash": "hold"}
+_TRANSACTION: dict[str, Any] = {"transaction": True}
+
+
+def _once(function: Callable[..., Any], *, options: dict[str, Any]) -> Callable[..., Any]:
     if isinstance(function, Task):
         raise BadOption("@exactly_once goes below @task(), next to the function")
+    if "transaction" in options and inspect.iscoroutinefunction(function):
+        raise BadOption("@exactly_once(transaction=True) needs a plain def function")
 
     if inspect.iscoroutinefunction(function):
 
@@ -55,7 +80,13 @@ def exactly_once(function: F) -> F:
             return _carry(call, execution)
 
     setattr(call, _PLAIN, function)
-    return call  # type: ignore[return-value]
+    setattr(call, _OPTIONS, options)
+    return call
+
+
+def once_options(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return what `@exactly_once` asks of the engine; nothing if that is not there."""
+    return dict(getattr(function, _OPTIONS, {}))
 
 
 def plain(function: Callable[..., Any]) -> Callable[..., Any] | None:
@@ -71,9 +102,21 @@ class DjangoCarrier:
         self._app: Duly | None = None
         self._tasks: dict[str, Task] = {}
 
+    @property
+    def pace(self) -> Pace:
+        """How often an execution is handed over that nobody begins."""
+        most = getattr(settings, "PERIODIC_TASKS_MAX_DISPATCH_ATTEMPTS", None)
+        stale = getattr(settings, "PERIODIC_TASKS_REDISPATCH_AFTER", RELAY_STALE_SECONDS)
+        # Once would mean never again, though the one message may have been lost.
+        return Pace(stale, None if most is None else max(most, 2))
+
     def attach(self, app: Duly) -> None:
         """Get to know the application whose tasks name this carrier."""
         self._app = app
+
+    def knows(self, task: str) -> bool:
+        """Say whether a task was met in this process."""
+        return task in self._tasks
 
     def carries(self, task: Task) -> None:
         """Remember which task a name stands for."""
@@ -91,7 +134,7 @@ class DjangoCarrier:
     def run(self, task: str, execution: str) -> Any:  # noqa: ANN401 - what the task returns
         """Run one attempt to its end, if it is still to be had; return what came of it."""
         run_id, _, claim_number = execution.partition(":")
-        assert self._app is not None  # noqa: S101 - it was attached when the task was defined
+        assert self._app is not None  # noqa: S101 - it was attached when the task was met
         if not self._is_to_be_had(run_id, int(claim_number)):
             return None
         carrying = Carrying()
@@ -118,6 +161,11 @@ class DjangoCarrier:
 
 def _carry(function: Callable[..., Any], execution: str) -> Any:  # noqa: ANN401 - as above
     path = f"{function.__module__}.{function.__qualname__}"
+    if not CARRIER.knows(path):
+        # No code schedules it: it was somebody in the admin who did.
+        from duly.integrations.django.scheduled import known_to_duly  # noqa: PLC0415 - needs this
+
+        known_to_duly(getattr(sys.modules[function.__module__], function.__qualname__))
     return CARRIER.run(path, execution)
 
 

@@ -12,8 +12,8 @@ from duly.integrations.django.compat import Task
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS = "_duly_options"
-_NOT_HERE = frozenset({"name", "queue", "priority", "carrier", "transaction", "transaction_limit"})
-"""Django has words of its own for these, or they need another connection than Django's."""
+_NOT_HERE = frozenset({"name", "queue", "priority", "carrier"})
+"""Django has words of its own for these."""
 DEFINING = frozenset(define.__kwdefaults__ or ()) - _NOT_HERE
 CALLING = frozenset({"key", "tags"})
 
@@ -31,6 +31,9 @@ class DulyTask(Task):
     unique: str = "run"
     redact: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
+    transaction: bool = False
+    """Whether what the body writes by Django's models commits with its completion."""
+    transaction_limit: float | None = None
     key: str | Callable[..., str] | None = None
     """The key of a call, or what makes it of the call's arguments."""
     tags: dict[str, str] | None = None

@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, Unpack
 
 from asgiref.sync import sync_to_async
@@ -15,64 +15,142 @@ from duly.app import Duly
 from duly.core.cron import Cron
 from duly.defining import define
 from duly.errors import BadOption
-from duly.integrations.django.app import app_for
+from duly.integrations.django.app import DjangoDuly, app_for
 from duly.integrations.django.backend import DulyBackend
+from duly.integrations.django.bodies import tidy
 from duly.integrations.django.codec import GivenArguments
 from duly.integrations.django.compat import Task, normalize_json, task_backends
-from duly.integrations.django.executions import CARRIER, plain
+from duly.integrations.django.executions import CARRIER, once_options, plain
+from duly.integrations.django.section import with_completion
 from duly.registry import Definition
 from duly.task import Task as EngineTask
 
 T = TypeVar("T", bound=Task)
 
 
+@dataclass(frozen=True)
+class ScheduleEntry:
+    """A schedule that code defines."""
+
+    task: Task
+    cron_expression: str
+    name: str
+    timezone: str = "UTC"
+    args: list[Any] = field(default_factory=list)
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    queue_name: str | None = None
+    """The task's own if None; so are the next two."""
+    priority: int | None = None
+    backend: str | None = None
+    rules: ScheduleOptions = field(default_factory=ScheduleOptions)
+
+    def define(self) -> Duly:
+        """Tell the application that fires it, and return that; workers there make it known."""
+        task = self.task if self.backend is None else self.task.using(backend=self.backend)
+        app, definition = known_to_duly(task)
+        fired = replace(
+            definition,
+            queue=task.queue_name if self.queue_name is None else self.queue_name,
+            priority=task.priority if self.priority is None else self.priority,
+        )
+        app.schedules.define(
+            self.name,
+            EngineTask(app, fired),
+            Cron(self.cron_expression, self.timezone),
+            normalize_json(self.args),
+            normalize_json(self.kwargs),
+            **self.rules,
+        )
+        return app
+
+
+class ScheduleRegistry:
+    """Schedules by name; those of `schedule_registry` are fired, others once they are synced."""
+
+    def __init__(self, *, is_fired: bool = False) -> None:
+        self._is_fired = is_fired
+        self._entries: dict[str, ScheduleEntry] = {}
+
+    def register(
+        self,
+        task: Task,
+        *,
+        cron: str,
+        name: str,
+        timezone: str = "UTC",
+        args: Sequence[Any] | None = None,
+        kwargs: dict[str, Any] | None = None,
+        queue_name: str | None = None,
+        priority: int | None = None,
+        backend: str | None = None,
+        **rules: Unpack[ScheduleOptions],
+    ) -> None:
+        """Add a schedule, or say what is wrong with it."""
+        Cron(cron, timezone)
+        called = list(args or ()), dict(kwargs or {})
+        entry = ScheduleEntry(
+            task, cron, name, timezone, *called, queue_name, priority, backend, rules
+        )
+        if self._entries.get(name, entry) != entry:
+            raise BadOption(
+                f"a schedule {name!r} is registered already; give this one another name"
+            )
+        if self._is_fired:
+            entry.define()
+        self._entries[name] = entry
+
+    def get_entries(self) -> dict[str, ScheduleEntry]:
+        """Return them by name."""
+        return dict(self._entries)
+
+
+schedule_registry = ScheduleRegistry(is_fired=True)
+"""Where `@scheduled_task` puts what it is given."""
+
+
 def scheduled_task(
     *,
     cron: str,
     name: str | None = None,
-    timezone: str = "UTC",
-    args: Sequence[Any] | None = None,
-    kwargs: dict[str, Any] | None = None,
-    queue_name: str | None = None,
-    priority: int | None = None,
-    backend: str | None = None,
-    **rules: Unpack[ScheduleOptions],
+    registry: ScheduleRegistry | None = None,
+    **options: Any,  # noqa: ANN401 - those of `ScheduleRegistry.register`
 ) -> Callable[[T], T]:
     """Run a task at the times of a cron expression, once for each, however many workers look.
 
-    It goes above `@task()`. Without `name` the schedule is named as its task. `rules` say what is
-    done about instants that were missed (`misfire="latest"`) or find the last run still live.
+    It goes above `@task()`. Without `name` the schedule is named as its task. Beside what
+    `ScheduleRegistry.register` names, options say what is done about instants that were missed
+    (`misfire="latest"`) or find the last run still live (`overlap="skip"`).
     """
 
     def decorate(task: T) -> T:
         if not isinstance(task, Task):
             raise BadOption("@scheduled_task(…) goes above @task(), which makes the task it fires")
-        carried = task if backend is None else task.using(backend=backend)
-        app, definition = _known_to_duly(carried)
-        fired = replace(
-            definition,
-            queue=task.queue_name if queue_name is None else queue_name,
-            priority=task.priority if priority is None else priority,
-        )
-        app.schedules.define(
-            name or task.module_path,
-            EngineTask(app, fired),
-            Cron(cron, timezone),
-            normalize_json(list(args or ())),
-            normalize_json(kwargs or {}),
-            **rules,
-        )
+        chosen = schedule_registry if registry is None else registry
+        chosen.register(task, cron=cron, name=name or task.module_path, **options)
         return task
 
     return decorate
 
 
-def scheduler_app() -> Duly:
+def sync_code_schedules(registry: ScheduleRegistry | None = None) -> None:
+    """Make the database agree with the code now, as every worker does when it starts.
+
+    A pause outlives it, and what came due meanwhile is still accounted for.
+    """
+    entries = (schedule_registry if registry is None else registry).get_entries().values()
+    for app in {entry.define() for entry in entries} | {scheduler_app()}:
+        app.schedules.sync()
+
+
+def scheduler_app() -> DjangoDuly:
     """Return the application that fires tasks which other backends carry."""
-    return app_for("duly.scheduler", {"database": getattr(settings, "DULY_DATABASE", "default")})
+    database = getattr(settings, "DULY_DATABASE", "default")
+    found = app_for("duly.scheduler", {"database": database})
+    assert isinstance(found, DjangoDuly)  # noqa: S101 - it lies in a database of Django's
+    return found
 
 
-def _known_to_duly(task: Task) -> tuple[Duly, Definition]:
+def known_to_duly(task: Task) -> tuple[Duly, Definition]:
     """Make a task known to who fires it: its own backend, or the scheduler of all others."""
     carrier = task_backends[task.backend]
     if isinstance(carrier, DulyBackend):
@@ -92,9 +170,10 @@ def _known_to_duly(task: Task) -> tuple[Duly, Definition]:
                 f"duly vouches for has none of"
             )
         CARRIER.carries(task)
-        definition = define(
-            _tidied(function), name=task.module_path, carrier=CARRIER, on_crash="hold"
-        )
+        options = once_options(task.func)
+        if options.get("transaction"):
+            function = _with_completion(function, app.database)
+        definition = define(_tidied(function), name=task.module_path, carrier=CARRIER, **options)
         CARRIER.attach(app)
     definition = replace(definition, codec=GivenArguments(definition.function))
     app.registry.add(definition)
@@ -118,6 +197,17 @@ def _handing_over(task: Task) -> Callable[..., None]:
     return hand_over
 
 
+def _with_completion(function: Callable[..., Any], database: str) -> Callable[..., Any]:
+    """Return a function whose writes by Django's models commit with its completion."""
+
+    @functools.wraps(function)
+    def body(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's own
+        with with_completion(database):
+            return function(*args, **kwargs)
+
+    return body
+
+
 def _tidied(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that leaves no connection of Django's behind."""
     if inspect.iscoroutinefunction(function):
@@ -127,7 +217,7 @@ def _tidied(function: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 return await function(*args, **kwargs)
             finally:
-                await sync_to_async(close_old_connections)()
+                await sync_to_async(tidy)()
 
     else:
 
@@ -136,6 +226,6 @@ def _tidied(function: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 return function(*args, **kwargs)
             finally:
-                close_old_connections()
+                tidy()
 
     return body

@@ -12,11 +12,12 @@ def _ready() -> None:
     django.setup()
     from duly.integrations.django.app import DjangoDuly  # noqa: PLC0415 - reads settings
     from duly.integrations.django.backend import backends  # noqa: PLC0415 - as above
-    from duly.integrations.django.loading import load_tasks  # noqa: PLC0415 - as above
+    from duly.integrations.django.desk import meet_tasks  # noqa: PLC0415 - as above
     from duly.integrations.django.scheduled import scheduler_app  # noqa: PLC0415 - as above
 
-    load_tasks()
-    apps = [scheduler_app()]
+    # Also those that no code schedules: somebody may, in the admin.
+    meet_tasks()
+    apps: list[Duly] = [scheduler_app()]
     for backend in backends():
         backend.tell_ends()
         apps.append(backend.app)

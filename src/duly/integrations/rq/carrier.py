@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import rq
 
 from duly.app import Duly
-from duly.carrier import Message
+from duly.carrier import Message, Pace
 from duly.errors import TaskNotRegistered
 from duly.integrations.carrying import Carrying
 from duly.runtime.loading import load, parse_reference
@@ -23,6 +23,8 @@ class RQCarrier:
     RQ's. Between messages nothing of ours runs there, so somebody else has to hand runs over:
     one `duly worker`, or `with app.worker()` in a program.
     """
+
+    pace = Pace()
 
     def __init__(self, queue: rq.Queue, *, app: str, **settings: float) -> None:
         """Send messages to this queue, for workers that find the application by this name.

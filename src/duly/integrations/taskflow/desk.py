@@ -15,7 +15,7 @@ from duly.integrations.taskflow.manager import TaskManager
 from duly.integrations.taskflow.records import STATES, STATUSES, TaskStatus
 from duly.limits import NAME_BYTES, PAGE, TICK_BATCH
 from duly.run import Run
-from duly.store.act_ops import RecordAct
+from duly.store.admin_ops import RecordAct
 from duly.store.ops import Prune
 
 _SECONDS = {"min": 60, "hour": 3_600, "day": 86_400}

@@ -5,7 +5,8 @@ from duly.prove.trees import pause_for
 from duly.prove.trial import Trial, is_working
 
 KILLS = 1_000
-_TREES = 3
+_TREES, _TREES_FOR_FEW = 3, 2
+_FEW = 50
 _TREE_SHARE = 0.06
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 0.3
 _LOOK_SECONDS = 0.01
@@ -14,7 +15,7 @@ _LOOK_SECONDS = 0.01
 def kills(trial: Trial, scale: float) -> None:
     """Kill until enough kills were seen to strike."""
     wanted = max(1, round(KILLS * scale))
-    for _ in range(_TREES):
+    for _ in range(_TREES_FOR_FEW if wanted < _FEW else _TREES):
         trial.start_tree()
     trial.feeder.start()
     trial.wait_until_working()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from duly.prove.racing import Racers, Try
 from duly.prove.strikes import Strike
 from duly.prove.trial import Trial
-from duly.store.ops import ReleaseLock, RenewLock
+from duly.store.lock_ops import ReleaseLock, RenewLock
 
 RACES = 1_000
 PROCESSES = 8

@@ -4,7 +4,7 @@ from typing import Any
 
 from duly.carrier import Message
 from duly.core.states import agreed_lanes
-from duly.store.carry_ops import HandAgain, HandOver, Relane
+from duly.store.carry_ops import A_DAY, HandAgain, HandOver, Relane
 from duly.store.postgres.columns import texts
 from duly.store.postgres.connection import Session
 from duly.store.statements import load
@@ -14,7 +14,7 @@ SQL = load("duly.store.postgres", "carry")
 
 def hand_over(session: Session, op: HandOver) -> list[Message]:
     """Mark what is to be sent to its engine, for the first time or again."""
-    place = op._asdict() | {"tasks": texts(op.tasks)}
+    place = op._asdict() | {"tasks": texts(op.tasks), "a_day": A_DAY}
     rows = session.execute(SQL["stale"], place).fetchall()
     if len(rows) < op.limit:
         rows += session.execute(SQL["fresh"], place | {"limit": op.limit - len(rows)}).fetchall()
@@ -24,7 +24,7 @@ def hand_over(session: Session, op: HandOver) -> list[Message]:
 def hand_again(session: Session, op: HandAgain) -> int:
     """Hand runs over again a little later."""
     place = {"run_ids": texts(op.run_ids), "after": op.after}
-    return session.execute(SQL["put_off"], place).rowcount
+    return session.execute(SQL["unsent"], place).rowcount
 
 
 def relane(session: Session, op: Relane) -> int:

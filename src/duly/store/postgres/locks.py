@@ -1,6 +1,6 @@
 """Named locks."""
 
-from duly.store.ops import AcquireLock, Locked, ReleaseLock, RenewLock
+from duly.store.lock_ops import AcquireLock, Locked, ReleaseLock, RenewLock
 from duly.store.postgres.connection import Session
 from duly.store.statements import load
 

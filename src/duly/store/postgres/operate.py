@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from duly.core.states import State
 from duly.errors import StoreUnavailable
-from duly.store.act_ops import RecordAct
+from duly.store.admin_ops import RecordAct
 from duly.store.ops import (
     AddLogs,
     Cancel,
@@ -17,6 +17,7 @@ from duly.store.ops import (
     Redriven,
     ResetKey,
     SetProgress,
+    redrive_in_words,
 )
 from duly.store.postgres.columns import is_run_id, numbers, texts
 from duly.store.postgres.connection import Session
@@ -36,9 +37,8 @@ def cancel(session: Session, op: Cancel) -> str | None:
     if not is_run_id(op.run_id):
         return None
     place = {"run_id": op.run_id}
-    ending = place | {"cause": "requested", "error": op.reason or None}
     for _ in range(_LOOKS):
-        if _count(session, SQL["end_queued"], ending):
+        if end_queued(session, op.run_id, cause="requested", error=op.reason or None):
             answer = "cancelled"
         elif session.execute(SQL["ask_cancel"], place).rowcount:
             answer = "requested"
@@ -50,6 +50,19 @@ def cancel(session: Session, op: Cancel) -> str | None:
         record_act(session, op.actor, "cancel", op.run_id, op.reason)
         return answer
     raise StoreUnavailable(f"run {op.run_id} changes too fast to be cancelled now; try again")
+
+
+def end_queued(
+    session: Session,
+    run_id: str,
+    *,
+    cause: str,
+    error: str | None,
+    state: str = State.CANCELLED,
+) -> bool:
+    """Move a run that nobody runs to history; say whether there was one."""
+    ending = {"run_id": run_id, "state": state, "cause": cause, "error": error}
+    return bool(_count(session, SQL["end_queued"], ending))
 
 
 def redrive(session: Session, op: Redrive) -> Redriven:
@@ -68,8 +81,9 @@ def redrive(session: Session, op: Redrive) -> Redriven:
         return Redriven(done=False, state=_state(session, op.run_id))
     if op.fresh_effects:
         session.execute(STEPS["next_epoch"], {"run_id": op.run_id})
-    act = "redrive" if op.arguments is None else "edit and redrive"
-    record_act(session, op.actor, act, op.run_id, op.reason)
+    if op.from_step is not None:
+        session.execute(STEPS["forget_from"], {"run_id": op.run_id, "from_step": op.from_step})
+    record_act(session, op.actor, redrive_in_words(op), op.run_id, op.reason)
     return Redriven(done=True, state=State.QUEUED)
 
 
@@ -92,17 +106,17 @@ def pause_queue(session: Session, op: PauseQueue) -> None:
     record_act(session, op.actor, act, f"queue {op.queue}", op.reason)
 
 
+def write_down(session: Session, op: RecordAct) -> None:
+    """Write down what somebody did elsewhere."""
+    record_act(session, op.actor, op.act, op.subject, op.reason)
+
+
 def reset_key(session: Session, op: ResetKey) -> bool:
     """Forget a key."""
     gone = session.execute(SQL["reset_key"], op._asdict()).rowcount
     if gone:
         record_act(session, op.actor, "reset key", f"{op.task} {op.key}", "")
     return bool(gone)
-
-
-def record(session: Session, op: RecordAct) -> None:
-    """Write down what an operator did elsewhere."""
-    record_act(session, *op)
 
 
 def set_progress(session: Session, op: SetProgress) -> bool:

@@ -5,12 +5,13 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import psycopg
 
 from duly.clock import Clock
-from duly.errors import StoreError
+from duly.errors import StoreError, StoreRefused
 from duly.shield import shielded
 from duly.store.committer import Done
 from duly.store.migrator import record_of
@@ -110,6 +111,13 @@ class PostgresStore(PostgresInspector):
                 if retried or not is_fatal(error):
                     raise translated(error, self._address) from error
                 retried = True
+
+    def back_up(self, file: Path) -> None:
+        """Refuse: PostgreSQL's own tools copy the whole database, with what is not duly's."""
+        raise StoreRefused(
+            f"PostgreSQL is backed up by its own tools, with the rest of the database: "
+            f"pg_dump --format=custom --file={file} {self.shown_url}"
+        )
 
     # -- liveness and hints --
 

@@ -10,6 +10,7 @@ from duly.core.record import HeldRun
 from duly.core.states import State
 from duly.core.verdict import Finish, Requeue
 from duly.limits import TICK_BATCH
+from duly.store.folding import folds
 from duly.store.ops import (
     HandBackUnknown,
     Judge,
@@ -123,5 +124,10 @@ def prune(session: Session, op: Prune) -> int:
         session.execute(PRUNE["drop_events"], place)
         session.execute(PRUNE["drop_marks"], place)
         session.execute(PRUNE["drop_workers"], place)
+        now = session.execute(PRUNE["now"])
+    ((microseconds,),) = now.fetchall()
+    with session.pipeline():
+        for fold in folds(microseconds):
+            session.execute(PRUNE["fold"], fold._asdict())
     ((count,),) = dropped.fetchall()
     return int(count)

@@ -13,10 +13,10 @@ from duly import faultpoints
 from duly.clock import jitter, monotonic
 from duly.core.verdict import Finish
 from duly.errors import StoreUnavailable
-from duly.store import act_ops, carry_ops, guard_ops, ops, step_ops
+from duly.store import admin_ops, carry_ops, guard_ops, lock_ops, ops, step_ops
 from duly.store.committer import Committer, Done
 from duly.store.ops import Op
-from duly.store.postgres import carry, guard, locks, operate, schedules, steps, upkeep
+from duly.store.postgres import carry, guard, locks, operate, restore, schedules, steps, upkeep
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import Claimer
 from duly.store.postgres.connection import HOT, UPKEEP, Line, Session
@@ -41,7 +41,7 @@ _OPERATIONS: dict[type, tuple[str, _Verb]] = {
     ops.DiscardDead: ("operate", operate.discard_dead),
     ops.PauseQueue: ("operate", operate.pause_queue),
     ops.ResetKey: ("operate", operate.reset_key),
-    act_ops.RecordAct: ("operate", operate.record),
+    admin_ops.RecordAct: ("operate", operate.write_down),
     ops.Recover: ("recover", upkeep.recover),
     ops.RecoverOrphans: ("recover", upkeep.recover_orphans),
     ops.PutSchedule: ("operate", schedules.put),
@@ -49,8 +49,8 @@ _OPERATIONS: dict[type, tuple[str, _Verb]] = {
     ops.RunSchedule: ("operate", schedules.run_now),
     ops.BackfillSchedule: ("operate", schedules.backfill),
     ops.FireSchedules: ("operate", schedules.fire),
-    ops.AcquireLock: ("operate", locks.acquire),
-    ops.ReleaseLock: ("operate", locks.release),
+    lock_ops.AcquireLock: ("operate", locks.acquire),
+    lock_ops.ReleaseLock: ("operate", locks.release),
     guard_ops.FinishKey: ("operate", guard.finish),
     guard_ops.FailKey: ("operate", guard.fail),
     guard_ops.ForgetKey: ("operate", guard.forget),
@@ -66,12 +66,13 @@ _OPERATIONS: dict[type, tuple[str, _Verb]] = {
     carry_ops.Relane: ("operate", carry.relane),
     carry_ops.HandOver: ("operate", carry.hand_over),
     carry_ops.HandAgain: ("operate", carry.hand_again),
+    admin_ops.SetAside: ("operate", restore.set_aside),
     ops.Tick: ("operate", upkeep.tick),
     ops.Prune: ("operate", upkeep.prune),
 }
 """Fault point and verb, in the order in which one commit does them."""
 
-_RENEWALS: dict[type, _Verb] = {ops.RenewLock: locks.renew, guard_ops.RenewKey: guard.renew}
+_RENEWALS: dict[type, _Verb] = {lock_ops.RenewLock: locks.renew, guard_ops.RenewKey: guard.renew}
 """One statement each, and so one transaction each: who is frozen in the middle of renewing what it
 holds must not hold the row too, or nobody could take that over."""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from duly.carrier import Message
 from duly.core.states import agreed_lanes
-from duly.store.carry_ops import HandAgain, HandOver, Relane
+from duly.store.carry_ops import A_DAY, HandAgain, HandOver, Relane
 from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "carry")
@@ -32,7 +32,7 @@ def hand_over(cursor: sqlite3.Cursor, op: HandOver, now: int) -> list[Message]:
 def hand_again(cursor: sqlite3.Cursor, op: HandAgain, now: int) -> int:
     """Hand runs over again a little later."""
     return sum(
-        cursor.execute(SQL["put_off"], {"run_id": run_id, "after": op.after, "now": now}).rowcount
+        cursor.execute(SQL["unsent"], {"run_id": run_id, "after": op.after, "now": now}).rowcount
         for run_id in op.run_ids
     )
 
@@ -77,6 +77,9 @@ def _stale(cursor: sqlite3.Cursor, op: HandOver, now: int) -> list[Message]:
             if claim_number is None:
                 # It was claimed, or has ended.
                 cursor.execute(SQL["forget"], {"run_id": run_id})
+                continue
+            if op.most is not None and times >= op.most:
+                cursor.execute(SQL["put_off"], {"run_id": run_id, "now": now, "after": A_DAY})
                 continue
             after = min(op.stale * 2 ** min(times, 30), op.longest)
             cursor.execute(SQL["note_again"], {"run_id": run_id, "now": now, "after": after})

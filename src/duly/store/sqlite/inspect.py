@@ -2,14 +2,17 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from duly.clock import Clock, boot_id
+from duly.clock import MICROSECONDS, Clock, boot_id
+from duly.core.audit import CHECKS, Count, Flaw
 from duly.core.record import (
     Act,
     AttemptRecord,
     DeadGroup,
+    EndsAt,
+    EndsOf,
     FiringRecord,
     LockRecord,
     LogLine,
@@ -20,10 +23,11 @@ from duly.core.record import (
     Summary,
     WorkerRecord,
 )
-from duly.core.states import DEAD
-from duly.limits import FEW_TAGGED, SUMMARY_RUNS
+from duly.core.states import DEAD, FINAL
+from duly.limits import COUNT_CAP, FEW_TAGGED, GROUPS, SUMMARY_RUNS
 from duly.store.guard_ops import GuardedKey, Letter
 from duly.store.protocol import LetterFilter, Peek, RunFilter, ScheduleFilter
+from duly.store.sqlite.diagnose import SQL as DIAGNOSE
 from duly.store.sqlite.guard import SQL as GUARD
 from duly.store.sqlite.guard import read_times
 from duly.store.sqlite.steps import SQL as STEPS
@@ -31,6 +35,7 @@ from duly.store.sqlite.steps import as_record
 from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "inspect")
+AUDIT = load("duly.store.sqlite", "audit")
 LOCKS = load("duly.store.sqlite", "locks")
 SCHEDULES = load("duly.store.sqlite", "schedules")
 
@@ -54,14 +59,21 @@ class SqliteInspector:
 
     def list_runs(self, which: RunFilter) -> list[RunRecord]:
         """Return runs, newest first."""
-        only_dead = bool(which.states) and DEAD.issuperset(which.states)
-        name, parameters = "dead_runs" if only_dead else "runs", _filter(which)
-        if which.tag is not None:
+        (name, _), parameters = _way(which), _filter(which)
+        if name == "runs" and which.tag is not None:
             tagged = self._query(SQL["tagged"], parameters | {"most": FEW_TAGGED + 1})
             if len(tagged) <= FEW_TAGGED:
                 name = "few_runs"
                 parameters["run_ids"] = json.dumps([row[0] for row in tagged])
         return [_run(row) for row in self._query(SQL[name], parameters)]
+
+    def reach_of(self, which: RunFilter) -> str | None:
+        """Return the last run that a list with a `scan` looked at; None if there were fewer."""
+        _, name = _way(which)
+        if name is None:
+            return None
+        rows = self._query(SQL[name], _filter(which))
+        return rows[0][0] if rows else None
 
     def list_attempts(self, run_id: str) -> list[AttemptRecord]:
         """Return the ended attempts of a run, oldest first."""
@@ -76,9 +88,10 @@ class SqliteInspector:
         rows = self._query(SQL["logs"], {"run_id": run_id, "limit": limit})
         return [LogLine(*row) for row in rows]
 
-    def list_acts(self, subject: str | None, limit: int) -> list[Act]:
+    def list_acts(self, subject: str | None, limit: int, before: int | None = None) -> list[Act]:
         """Return operators' acts, newest first."""
-        rows = self._query(SQL["acts"], {"subject": subject, "limit": limit})
+        place = {"subject": subject, "limit": limit, "before": before}
+        rows = self._query(SQL["acts"], place)
         return [Act(*row) for row in rows]
 
     def list_workers(self) -> list[WorkerRecord]:
@@ -92,6 +105,34 @@ class SqliteInspector:
             for name, paused, ready, waiting, running in self._query(SQL["queues"], {})
         ]
 
+    def is_paused(self, queue: str) -> bool:
+        """Say whether a queue is paused."""
+        return bool(self._query(SQL["paused"], {"queue": queue}))
+
+    def audit(self, limit: int) -> Iterator[Flaw]:
+        """Find what must never be, up to so many of each kind."""
+        now = self.now()
+        place = {
+            "limit": limit,
+            "a_while_ago": now - 60 * MICROSECONDS,
+            "a_day_ago": now - 86_400 * MICROSECONDS,
+        }
+        for check, text in CHECKS.items():
+            for (subject,) in self._query(AUDIT[check], place):
+                yield Flaw(check, subject, text)
+
+    def count_runs(self) -> Count:
+        """Count all runs, by where they are; reads all of them."""
+        return Count(*self._query(AUDIT["count"], {})[0])
+
+    def read_backlog(self) -> dict[str, int]:
+        """Return, by queue, since when the oldest ready run has been due."""
+        return dict(self._query(DIAGNOSE["backlog"], {"limit": SUMMARY_RUNS}))
+
+    def list_unregistered(self) -> list[str]:
+        """Return the tasks whose runs are parked because no live worker registers them."""
+        return [row[0] for row in self._query(DIAGNOSE["unregistered"], {})]
+
     def list_dead_groups(self, which: RunFilter) -> list[DeadGroup]:
         """Return dead letters grouped by task and fingerprint, the largest first."""
         return [DeadGroup(*row) for row in self._query(SQL["dead_groups"], _filter(which))]
@@ -99,6 +140,24 @@ class SqliteInspector:
     def summarise(self) -> list[Summary]:
         """Return what became of the newest finished runs, by queue and state."""
         return [Summary(*row) for row in self._query(SQL["summary"], {"limit": SUMMARY_RUNS})]
+
+    def count_ends(self, since: int, step: int) -> list[EndsAt]:
+        """Return how many runs ended since then, in pieces of `step` microseconds."""
+        rows = self._query(SQL["ends_by_time"], {"since": since, "step": step})
+        return [EndsAt._make(row) for row in rows]
+
+    def count_ends_of_tasks(self, since: int) -> list[EndsOf]:
+        """Return how many runs ended since then, by task, queue and how they did."""
+        rows = self._query(SQL["ends_by_task"], {"since": since})
+        return [EndsOf._make(row) for row in rows]
+
+    def list_oldest_ready(self) -> list[tuple[str, str]]:
+        """Return queues with the run in each that is to be claimed next, one for each lane."""
+        return [(queue, run_id) for queue, run_id in self._query(SQL["oldest_ready"], {}) if run_id]
+
+    def find_by_key(self, key: str) -> list[str]:
+        """Return the runs that have a key, of whichever tasks."""
+        return [run_id for (run_id,) in self._query(SQL["runs_of_key"], {"key": key})]
 
     def list_cancel_requests(self, worker_id: str) -> list[str]:
         """Return the runs of a worker that someone asked to cancel."""
@@ -162,7 +221,24 @@ def _filter(which: RunFilter) -> dict[str, Any]:
         "since": which.since,
         "before": which.before,
         "limit": which.limit,
+        "scan": which.scan,
+        "groups": GROUPS,
+        "cap": COUNT_CAP + 1,
     }
+
+
+def _way(which: RunFilter) -> tuple[str, str | None]:
+    """Return the statement that finds runs by the best of indexes, and what tells how far."""
+    if which.states and DEAD.issuperset(which.states):
+        is_group = which.task is not None and which.fingerprint is not None
+        return ("group_runs" if is_group else "dead_runs"), None
+    if which.scan is None:
+        return "runs", None
+    if which.tag is not None:
+        return "tagged_runs", "scanned_tagged"
+    if which.states and FINAL.isdisjoint(which.states):
+        return "live_runs", "scanned_live"
+    return "runs_among", "scanned"
 
 
 def _run(row: tuple[Any, ...] | sqlite3.Row) -> RunRecord:

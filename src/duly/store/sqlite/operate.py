@@ -4,7 +4,7 @@ import json
 import sqlite3
 
 from duly.core.states import State
-from duly.store.act_ops import RecordAct
+from duly.store.admin_ops import RecordAct
 from duly.store.ops import (
     AddLogs,
     Cancel,
@@ -14,6 +14,7 @@ from duly.store.ops import (
     Redriven,
     ResetKey,
     SetProgress,
+    redrive_in_words,
 )
 from duly.store.sqlite.bulk import execute_rows
 from duly.store.statements import load
@@ -43,10 +44,16 @@ def cancel(cursor: sqlite3.Cursor, op: Cancel, now: int) -> str | None:
 
 
 def end_queued(
-    cursor: sqlite3.Cursor, run_id: str, *, cause: str, error: str | None, now: int
+    cursor: sqlite3.Cursor,
+    run_id: str,
+    *,
+    cause: str,
+    error: str | None,
+    now: int,
+    state: str = State.CANCELLED,
 ) -> None:
-    """Move a run that nobody runs to history as cancelled."""
-    place = {"run_id": run_id, "cause": cause, "error": error, "now": now}
+    """Move a run that nobody runs to history."""
+    place = {"run_id": run_id, "state": state, "cause": cause, "error": error, "now": now}
     if cursor.execute(SQL["end_ready"], place).rowcount:
         cursor.execute(SQL["drop_ready"], {"run_id": run_id})
     elif cursor.execute(SQL["end_waiting"], place).rowcount:
@@ -78,8 +85,9 @@ def redrive(cursor: sqlite3.Cursor, op: Redrive, now: int) -> Redriven:
     cursor.execute(SQL["hold_key_again"], place)
     if op.fresh_effects:
         cursor.execute(STEPS["next_epoch"], place | {"now": now})
-    act = "redrive" if op.arguments is None else "edit and redrive"
-    record_act(cursor, op.actor, act, op.run_id, op.reason, now)
+    if op.from_step is not None:
+        cursor.execute(STEPS["forget_from"], place | {"from_step": op.from_step})
+    record_act(cursor, op.actor, redrive_in_words(op), op.run_id, op.reason, now)
     return Redriven(done=True, state=State.QUEUED)
 
 
@@ -103,17 +111,17 @@ def pause_queue(cursor: sqlite3.Cursor, op: PauseQueue, now: int) -> None:
     record_act(cursor, op.actor, act, f"queue {op.queue}", op.reason, now)
 
 
+def write_down(cursor: sqlite3.Cursor, op: RecordAct, now: int) -> None:
+    """Write down what somebody did elsewhere."""
+    record_act(cursor, op.actor, op.act, op.subject, op.reason, now)
+
+
 def reset_key(cursor: sqlite3.Cursor, op: ResetKey, now: int) -> bool:
     """Forget a key."""
     gone = cursor.execute(SQL["reset_key"], op._asdict()).rowcount
     if gone:
         record_act(cursor, op.actor, "reset key", f"{op.task} {op.key}", "", now)
     return bool(gone)
-
-
-def record(cursor: sqlite3.Cursor, op: RecordAct, now: int) -> None:
-    """Write down what an operator did elsewhere."""
-    record_act(cursor, *op, now)
 
 
 def set_progress(cursor: sqlite3.Cursor, op: SetProgress, now: int) -> bool:  # noqa: ARG001

@@ -39,10 +39,12 @@ def _finish(cursor: sqlite3.Cursor, ops: Sequence[Any], now: int) -> int:
         others = [_ending(op) for op in ops if _ends_otherwise(op)]
         moved += execute_rows(cursor, SQL, "finish", others, first=(now,), padded=True)
     if moved:
-        cursor.execute(SQL["leave"], (now,))
+        place = {"now": now}
+        cursor.execute(SQL["tally"], place)
+        cursor.execute(SQL["leave"], place)
     for op in [op for op in ops if op.keyed and type(op.verdict) is Finish]:
-        place = {"run_id": op.run_id, "claim_number": op.claim_number}
-        cursor.execute(SQL["start_key_expiry"], place)
+        claim = {"run_id": op.run_id, "claim_number": op.claim_number}
+        cursor.execute(SQL["start_key_expiry"], claim)
     return moved
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from duly import faultpoints
 from duly.clock import Clock, SystemClock
+from duly.core.finding import Finding
 from duly.core.record import WorkerRecord
 from duly.errors import StoreError
 from duly.shield import shielded
@@ -24,6 +25,7 @@ from duly.store.sqlite.connection import (
     driver_errors,
     wal_can_lose_commits,
 )
+from duly.store.sqlite.diagnose import back_up, check_integrity, diagnose
 from duly.store.sqlite.guard import Times, read_times
 from duly.store.sqlite.inspect import SQL as INSPECT
 from duly.store.sqlite.inspect import SqliteInspector
@@ -225,6 +227,18 @@ class SqliteStore(SqliteInspector):
             seen_at = self._pulse.seen_at(worker.id) or worker.seen_at
             found.append(worker._replace(seen_at=seen_at))
         return found
+
+    def diagnose(self) -> list[Finding]:
+        """Say how the engine is and how it is set up."""
+        return diagnose(self._query, self.path)
+
+    def check_integrity(self) -> list[Finding]:
+        """Have SQLite check the file."""
+        return check_integrity(self._query)
+
+    def back_up(self, file: Path) -> None:
+        """Write a copy of the file as it stands; workers go on meanwhile."""
+        back_up(self._query, file)
 
     def _live_workers(self) -> list[str]:
         return [row[0] for row in self._query(INSPECT["live_workers"], {})]

@@ -7,6 +7,7 @@ from duly.core.record import HeldRun
 from duly.core.states import State
 from duly.core.verdict import Finish, Requeue
 from duly.limits import TICK_BATCH
+from duly.store.folding import folds
 from duly.store.ops import (
     HandBackUnknown,
     Judge,
@@ -140,4 +141,7 @@ def prune(cursor: sqlite3.Cursor, op: Prune, now: int) -> int:
     cursor.execute(PRUNE["drop_events"], {"before": before, "limit": limit})
     cursor.execute(PRUNE["drop_marks"], {"before": before, "limit": limit})
     cursor.execute(PRUNE["drop_workers"], {"before": before})
+    for fold in folds(now):
+        cursor.execute(PRUNE["fold"], fold._asdict())
+        cursor.execute(PRUNE["fold_away"], fold._asdict())
     return len(rows)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from duly.core.verdict import Requeue
-from duly.store import act_ops, carry_ops, guard_ops, ops, step_ops
+from duly.store import admin_ops, carry_ops, guard_ops, lock_ops, ops, step_ops
 from duly.store.ops import Enqueue, Op, Settle
 from duly.store.sqlite import (
     carry,
@@ -14,6 +14,7 @@ from duly.store.sqlite import (
     guard,
     locks,
     operate,
+    restore,
     schedules,
     settle,
     steps,
@@ -35,7 +36,7 @@ SINGLE: dict[type, tuple[str, Verb]] = {
     ops.DiscardDead: ("operate", operate.discard_dead),
     ops.PauseQueue: ("operate", operate.pause_queue),
     ops.ResetKey: ("operate", operate.reset_key),
-    act_ops.RecordAct: ("operate", operate.record),
+    admin_ops.RecordAct: ("operate", operate.write_down),
     ops.Recover: ("recover", upkeep.recover),
     ops.RecoverOrphans: ("recover", upkeep.recover_orphans),
     ops.HandBackUnknown: ("recover", upkeep.hand_back_unknown),
@@ -44,9 +45,9 @@ SINGLE: dict[type, tuple[str, Verb]] = {
     ops.RunSchedule: ("operate", schedules.run_now),
     ops.BackfillSchedule: ("operate", schedules.backfill),
     ops.FireSchedules: ("operate", schedules.fire),
-    ops.AcquireLock: ("operate", locks.acquire),
-    ops.RenewLock: ("operate", locks.renew),
-    ops.ReleaseLock: ("operate", locks.release),
+    lock_ops.AcquireLock: ("operate", locks.acquire),
+    lock_ops.RenewLock: ("operate", locks.renew),
+    lock_ops.ReleaseLock: ("operate", locks.release),
     guard_ops.AcquireKey: ("operate", guard.acquire),
     guard_ops.RenewKey: ("operate", guard.renew),
     guard_ops.FinishKey: ("operate", guard.finish),
@@ -64,6 +65,7 @@ SINGLE: dict[type, tuple[str, Verb]] = {
     carry_ops.Relane: ("operate", carry.relane),
     carry_ops.HandOver: ("operate", carry.hand_over),
     carry_ops.HandAgain: ("operate", carry.hand_again),
+    admin_ops.SetAside: ("operate", restore.set_aside),
     ops.Tick: ("operate", upkeep.tick),
     ops.Prune: ("operate", upkeep.prune),
     ops.ClaimRuns: ("claim", claim.claim),
@@ -87,7 +89,7 @@ ORDER = [
     ops.DiscardDead,
     ops.PauseQueue,
     ops.ResetKey,
-    act_ops.RecordAct,
+    admin_ops.RecordAct,
     ops.Recover,
     ops.RecoverOrphans,
     ops.HandBackUnknown,
@@ -96,9 +98,9 @@ ORDER = [
     ops.RunSchedule,
     ops.BackfillSchedule,
     ops.FireSchedules,
-    ops.AcquireLock,
-    ops.RenewLock,
-    ops.ReleaseLock,
+    lock_ops.AcquireLock,
+    lock_ops.RenewLock,
+    lock_ops.ReleaseLock,
     guard_ops.RenewKey,
     guard_ops.FinishKey,
     guard_ops.FailKey,
@@ -106,6 +108,7 @@ ORDER = [
     guard_ops.AcquireKey,
     guard_ops.PutLetter,
     guard_ops.EndLetter,
+    admin_ops.SetAside,
     ops.Tick,
     ops.Prune,
     carry_ops.Relane,
@@ -127,7 +130,7 @@ WAKING = (
     step_ops.SendEvent,
 )
 CLAIMING = (ops.ClaimRuns, carry_ops.ClaimCarried)
-BY_UPTIME = (ops.AcquireLock, ops.RenewLock, ops.ReleaseLock)
+BY_UPTIME = (lock_ops.AcquireLock, lock_ops.RenewLock, lock_ops.ReleaseLock)
 """What no change of the wall clock may hasten or put off."""
 BY_BOTH_CLOCKS = (
     guard_ops.AcquireKey,

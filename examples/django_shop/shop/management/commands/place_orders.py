@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import transaction
 
 from shop.models import Order
-from shop.tasks import confirm
+from shop.tasks import confirm, confirm_once
 
 
 class Command(BaseCommand):
@@ -18,11 +18,13 @@ class Command(BaseCommand):
         """Take how many, and how long each takes to confirm."""
         parser.add_argument("count", type=int)
         parser.add_argument("--seconds", type=float, default=0)
+        parser.add_argument("--once", action="store_true", help="Confirm in one commit each.")
 
     @transaction.atomic
     def handle(self, *_args: object, **options: Any) -> None:  # noqa: ANN401 - Django's
         """Place them."""
         for number in range(options["count"]):
             order = Order.objects.create(email=f"customer-{number}@example.com")
-            confirm.enqueue(order.pk, options["seconds"])
+            task = confirm_once if options["once"] else confirm
+            task.enqueue(order.pk, options["seconds"])
         self.stdout.write(f"{options['count']} orders are placed")

@@ -31,7 +31,7 @@ WITH picked AS MATERIALIZED (
 SELECT id::text, claim_number, task, queue, priority FROM moved
 
 -- :name stale
--- One statement for SQLite's stale, note_again and forget.
+-- One statement for SQLite's stale, note_again, put_off and forget.
 WITH due AS MATERIALIZED (
     SELECT mark.run_id, mark.times
       FROM unnest(%(tasks)s::text[]) AS known(task)
@@ -48,6 +48,11 @@ WITH due AS MATERIALIZED (
       FROM due
       JOIN duly_runs AS run ON run.id = due.run_id
      WHERE run.state <> 'running' AND run.lane IN ('handed', 'handed-hold')
+), worn AS (
+    UPDATE duly_handed AS handed
+       SET stale_at = duly_now() + %(a_day)s::bigint * interval '1 microsecond'
+      FROM found
+     WHERE handed.run_id = found.id AND found.times >= %(most)s::integer
 ), forgotten AS (
     DELETE FROM duly_handed AS handed
      USING due
@@ -58,9 +63,11 @@ WITH due AS MATERIALIZED (
            stale_at = duly_now() + interval '1 microsecond'
                       * least(%(stale)s::bigint * 2 ^ least(found.times, 30), %(longest)s::bigint)
       FROM found
-     WHERE handed.run_id = found.id
+     WHERE handed.run_id = found.id AND (found.times < %(most)s::integer) IS NOT FALSE
 )
-SELECT id::text, claim_number, task, queue, priority FROM found
+SELECT id::text, claim_number, task, queue, priority
+  FROM found
+ WHERE (times < %(most)s::integer) IS NOT FALSE
 
 -- :name resume
 -- Whoever was brought one while its queue was paused has used up the message.
@@ -69,9 +76,11 @@ UPDATE duly_handed SET stale_at = duly_now()
                    WHERE state = 'queued' AND queue = %(queue)s
                      AND lane IN ('handed', 'handed-hold'))
 
--- :name put_off
+-- :name unsent
+-- A sending that failed does not count, unless it was the first: a mark stands for one at least.
 UPDATE duly_handed
-   SET stale_at = duly_now() + %(after)s::bigint * interval '1 microsecond'
+   SET times = greatest(times - 1, 1),
+       stale_at = duly_now() + %(after)s::bigint * interval '1 microsecond'
  WHERE run_id = ANY (%(run_ids)s::uuid[])
 
 -- :name seen_to

@@ -56,6 +56,116 @@ SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_nu
  ORDER BY run.id DESC
  LIMIT %(limit)s
 
+-- :name runs_among
+-- The newest of those that fit, among so many of all as `scan` says.
+SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
+       retries_used, crashes, duly_microseconds(created_at), duly_microseconds(due_at),
+       duly_microseconds(expires_at), duly_microseconds(claimed_at),
+       duly_microseconds(finished_at), worker_id, cancel_requested, parked, key, tags, arguments,
+       result, error, traceback, fingerprint, progress, progress_text
+  FROM duly_every_run
+ WHERE id IN (
+       SELECT id
+         FROM (SELECT id, task, queue, state, fingerprint, created_at
+                 FROM duly_every_run
+                WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+                ORDER BY id DESC
+                LIMIT %(scan)s) AS newest
+        WHERE (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
+          AND (%(task)s::text IS NULL OR task = %(task)s::text)
+          AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
+          AND (%(fingerprint)s::text IS NULL OR fingerprint = %(fingerprint)s::text)
+          AND (%(since)s::bigint IS NULL OR created_at >= duly_time(%(since)s::bigint))
+        ORDER BY id DESC
+        LIMIT %(limit)s)
+ ORDER BY duly_every_run.id DESC
+
+-- :name live_runs
+-- As above, among those that have not ended.
+SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
+       retries_used, crashes, duly_microseconds(created_at), duly_microseconds(due_at),
+       duly_microseconds(expires_at), duly_microseconds(claimed_at),
+       duly_microseconds(finished_at), worker_id, cancel_requested, parked, key, tags, arguments,
+       result, error, traceback, fingerprint, progress, progress_text
+  FROM duly_every_run
+ WHERE id IN (
+       SELECT id
+         FROM (SELECT id, task, queue, state, NULL::text AS fingerprint, created_at
+                 FROM duly_runs
+                WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+                UNION ALL
+               SELECT id, task, queue, 'queued', NULL, created_at
+                 FROM duly_waiting
+                WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+                ORDER BY id DESC
+                LIMIT %(scan)s) AS newest
+        WHERE (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
+          AND (%(task)s::text IS NULL OR task = %(task)s::text)
+          AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
+          AND (%(fingerprint)s::text IS NULL OR fingerprint = %(fingerprint)s::text)
+          AND (%(since)s::bigint IS NULL OR created_at >= duly_time(%(since)s::bigint))
+        ORDER BY id DESC
+        LIMIT %(limit)s)
+ ORDER BY duly_every_run.id DESC
+
+-- :name tagged_runs
+-- As above, among those that have a tag.
+SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
+       retries_used, crashes, duly_microseconds(created_at), duly_microseconds(due_at),
+       duly_microseconds(expires_at), duly_microseconds(claimed_at),
+       duly_microseconds(finished_at), worker_id, cancel_requested, parked, key, tags, arguments,
+       result, error, traceback, fingerprint, progress, progress_text
+  FROM duly_every_run
+ WHERE id IN (
+       SELECT id
+         FROM (SELECT run_id FROM duly_tags
+                WHERE name = %(tag_name)s::text AND value = %(tag_value)s::text
+                  AND (%(before)s::uuid IS NULL OR run_id < %(before)s::uuid)
+                ORDER BY run_id DESC
+                LIMIT %(scan)s) AS tagged
+         JOIN duly_every_run ON id = tagged.run_id
+        WHERE (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
+          AND (%(task)s::text IS NULL OR task = %(task)s::text)
+          AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
+          AND (%(fingerprint)s::text IS NULL OR fingerprint = %(fingerprint)s::text)
+          AND (%(since)s::bigint IS NULL OR created_at >= duly_time(%(since)s::bigint))
+        ORDER BY id DESC
+        LIMIT %(limit)s)
+ ORDER BY duly_every_run.id DESC
+
+-- :name scanned
+-- The last of so many runs, the newest first: how far a search of `runs` has come.
+SELECT id::text FROM duly_every_run
+ WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+ ORDER BY duly_every_run.id DESC
+ LIMIT 1 OFFSET %(scan)s - 1
+
+-- :name scanned_live
+SELECT id::text
+  FROM (SELECT id FROM duly_runs WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+        UNION ALL
+        SELECT id FROM duly_waiting WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)) AS live
+ ORDER BY live.id DESC
+ LIMIT 1 OFFSET %(scan)s - 1
+
+-- :name scanned_tagged
+SELECT run_id::text FROM duly_tags
+ WHERE name = %(tag_name)s::text AND value = %(tag_value)s::text
+   AND (%(before)s::uuid IS NULL OR run_id < %(before)s::uuid)
+ ORDER BY duly_tags.run_id DESC
+ LIMIT 1 OFFSET %(scan)s - 1
+
+-- :name runs_of_key
+-- One probe for each task that has keys.
+WITH RECURSIVE known(task) AS (
+    SELECT min(task) FROM duly_keys
+    UNION ALL
+    SELECT (SELECT min(task) FROM duly_keys WHERE task > known.task)
+      FROM known
+     WHERE known.task IS NOT NULL
+)
+SELECT run_id::text FROM known JOIN duly_keys AS held ON held.task = known.task AND held.key = %(key)s
+
 -- :name dead_runs
 -- The same filters over dead letters alone, by their own index.
 SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
@@ -81,18 +191,88 @@ SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_nu
         LIMIT %(limit)s)
  ORDER BY duly_every_run.id DESC
 
+-- :name group_runs
+-- As above, in one group of dead letters.
+SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
+       retries_used, crashes, duly_microseconds(created_at), duly_microseconds(due_at),
+       duly_microseconds(expires_at), duly_microseconds(claimed_at),
+       duly_microseconds(finished_at), worker_id, cancel_requested, parked, key, tags, arguments,
+       result, error, traceback, fingerprint, progress, progress_text
+  FROM duly_every_run
+ WHERE id IN (
+       SELECT id FROM duly_history
+        WHERE state IN ('failed', 'interrupted')
+          AND (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
+          AND (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+          AND task = %(task)s::text
+          AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
+          AND fingerprint = %(fingerprint)s::text
+          AND (%(since)s::bigint IS NULL OR created_at >= duly_time(%(since)s::bigint))
+          AND (%(tag_name)s::text IS NULL OR EXISTS (
+               SELECT 1 FROM duly_tags
+                WHERE name = %(tag_name)s::text AND value = %(tag_value)s::text
+                  AND run_id = duly_history.id))
+        ORDER BY id DESC
+        LIMIT %(limit)s)
+ ORDER BY duly_every_run.id DESC
+
 -- :name dead_groups
--- There is no max(uuid) before PostgreSQL 18, hence the text.
-SELECT task, coalesce(fingerprint, ''), count(*), max(error COLLATE "C"),
-       duly_microseconds(min(finished_at)), duly_microseconds(max(finished_at)),
-       max(id::text COLLATE "C")
-  FROM duly_history
- WHERE state IN ('failed', 'interrupted')
-   AND (%(task)s::text IS NULL OR task = %(task)s::text)
-   AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
-   AND (%(since)s::bigint IS NULL OR created_at >= duly_time(%(since)s::bigint))
- GROUP BY task, coalesce(fingerprint, '')
- ORDER BY count(*) DESC, task
+-- The groups are found by jumping from one to the next in their index, and each is counted up to a
+-- cap: a bug that failed a million runs costs no more than ten thousand. NULL comes last here, and
+-- first on SQLite.
+WITH RECURSIVE head(task, fingerprint, number) AS (
+    (SELECT task, fingerprint, 1
+       FROM duly_history
+      WHERE state IN ('failed', 'interrupted')
+        AND (%(task)s::text IS NULL OR task >= %(task)s::text)
+      ORDER BY task, fingerprint LIMIT 1)
+    UNION ALL
+    SELECT next.task, next.fingerprint, head.number + 1
+      FROM head
+     CROSS JOIN LATERAL (
+           (SELECT task, fingerprint, 1 AS place FROM duly_history
+             WHERE state IN ('failed', 'interrupted')
+               AND task = head.task AND fingerprint > head.fingerprint
+             ORDER BY task, fingerprint LIMIT 1)
+           UNION ALL
+           (SELECT task, fingerprint, 2 FROM duly_history
+             WHERE state IN ('failed', 'interrupted')
+               AND task = head.task AND fingerprint IS NULL AND head.fingerprint IS NOT NULL
+             LIMIT 1)
+           UNION ALL
+           (SELECT task, fingerprint, 3 FROM duly_history
+             WHERE state IN ('failed', 'interrupted') AND task > head.task
+             ORDER BY task, fingerprint LIMIT 1)
+           ORDER BY place
+           LIMIT 1) AS next
+     WHERE head.number < %(groups)s
+)
+SELECT head.task, coalesce(head.fingerprint, ''), counted.runs, newest.error,
+       duly_microseconds(oldest.finished_at), duly_microseconds(newest.finished_at),
+       newest.id::text
+  FROM head
+ CROSS JOIN LATERAL (
+       SELECT count(*) AS runs
+         FROM (SELECT created_at, queue
+                 FROM duly_history
+                WHERE state IN ('failed', 'interrupted')
+                  AND task = head.task AND fingerprint IS NOT DISTINCT FROM head.fingerprint
+                ORDER BY id DESC
+                LIMIT %(cap)s) AS dead
+        WHERE (%(since)s::bigint IS NULL OR created_at >= duly_time(%(since)s::bigint))
+          AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)) AS counted
+ CROSS JOIN LATERAL (
+       SELECT finished_at FROM duly_history
+        WHERE state IN ('failed', 'interrupted')
+          AND task = head.task AND fingerprint IS NOT DISTINCT FROM head.fingerprint
+        ORDER BY id LIMIT 1) AS oldest
+ CROSS JOIN LATERAL (
+       SELECT id, error, finished_at FROM duly_history
+        WHERE state IN ('failed', 'interrupted')
+          AND task = head.task AND fingerprint IS NOT DISTINCT FROM head.fingerprint
+        ORDER BY id DESC LIMIT 1) AS newest
+ WHERE counted.runs > 0 AND (%(task)s::text IS NULL OR head.task = %(task)s::text)
+ ORDER BY counted.runs DESC, head.task, head.fingerprint
  LIMIT %(limit)s
 
 -- :name summary
@@ -123,11 +303,37 @@ SELECT run_id::text, claim_number, duly_microseconds(at), level, message
  LIMIT %(limit)s
 
 -- :name acts
-SELECT duly_microseconds(at), actor, act, subject, reason
+SELECT duly_microseconds(at), actor, act, subject, reason, number
   FROM duly_acts
  WHERE (%(subject)s::text IS NULL OR subject = %(subject)s::text)
- ORDER BY at DESC, number DESC
+   AND (%(before)s::bigint IS NULL OR number < %(before)s::bigint)
+ ORDER BY number DESC
  LIMIT %(limit)s
+
+-- :name ends_by_time
+SELECT at / %(step)s * %(step)s, state, sum(runs)::bigint, sum(elapsed)::bigint,
+       sum(delay)::bigint
+  FROM duly_tallies
+ WHERE span IN (0, 60, 3600) AND at >= %(since)s
+ GROUP BY at / %(step)s, state
+ ORDER BY at / %(step)s, state
+
+-- :name ends_by_task
+SELECT task, queue, state, took, waited, sum(runs)::bigint, sum(elapsed)::bigint,
+       sum(delay)::bigint
+  FROM duly_tallies
+ WHERE span IN (0, 60, 3600, 86400) AND at >= %(since)s
+ GROUP BY task, queue, state, took, waited
+ ORDER BY task, queue, state, took, waited
+
+-- :name oldest_ready
+-- The run that has been ready for longest, of each queue and lane: a probe each.
+SELECT lanes.queue,
+       (SELECT id::text FROM duly_runs
+         WHERE state = 'queued' AND queue = lanes.queue AND lane = lanes.lane
+         ORDER BY priority DESC, due_at, id LIMIT 1)
+  FROM duly_ready_lanes AS lanes
+ ORDER BY lanes.queue
 
 -- :name workers
 SELECT id, state, host, pid, duly_microseconds(started_at), duly_microseconds(seen_at),
@@ -136,6 +342,9 @@ SELECT id, state, host, pid, duly_microseconds(started_at), duly_microseconds(se
   FROM duly_workers
  ORDER BY duly_workers.started_at DESC, id DESC
  LIMIT 200
+
+-- :name paused
+SELECT 1 FROM duly_queues WHERE name = %(queue)s AND paused
 
 -- :name queues
 -- Counts stop at a cap: an operator needs "10,000 and more", not a walk over all of them. The names

@@ -32,7 +32,7 @@ WITH ready AS (
         (id, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
          retries_used, crashes, created_at, due_at, expires_at, finished_at, key, tags, arguments,
          error)
-    SELECT id, task, queue, lane, 'cancelled', %(cause)s, priority, generation, claim_number,
+    SELECT id, task, queue, lane, %(state)s, %(cause)s, priority, generation, claim_number,
            attempt, retries_used, crashes, created_at, due_at, expires_at, duly_now(), key, tags,
            arguments, %(error)s
       FROM gone

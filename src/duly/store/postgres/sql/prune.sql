@@ -88,3 +88,23 @@ DELETE FROM duly_handed AS mark USING old WHERE mark.run_id = old.run_id
 DELETE FROM duly_workers
  WHERE state <> 'live'
    AND stopped_at < duly_now() - %(older_than)s::bigint * interval '1 microsecond'
+
+-- :name fold
+-- Adds up tallies of one span, before an instant, in rows of a longer one.
+WITH gone AS (
+    DELETE FROM duly_tallies
+     WHERE ctid = ANY (ARRAY(SELECT ctid FROM duly_tallies
+                              WHERE span = %(span)s AND at < %(before)s
+                              ORDER BY at
+                              LIMIT %(limit)s
+                                FOR UPDATE SKIP LOCKED))
+    RETURNING at, task, queue, state, took, waited, runs, elapsed, delay
+)
+INSERT INTO duly_tallies (at, span, task, queue, state, took, waited, runs, elapsed, delay)
+SELECT at / %(width)s * %(width)s, %(longer)s, task, queue, state, took, waited, sum(runs),
+       sum(elapsed), sum(delay)
+  FROM gone
+ GROUP BY at / %(width)s, task, queue, state, took, waited
+
+-- :name now
+SELECT duly_microseconds(duly_now())

@@ -18,7 +18,7 @@ WITH gone AS (
               run.crashes, run.created_at, run.due_at, run.expires_at, run.worker_id,
               duly_now() - ending.elapsed * interval '1 microsecond' AS started_at,
               duly_now() AS finished_at, run.key, run.tags, run.arguments, ending.result,
-              ending.error, ending.traceback, ending.fingerprint
+              ending.error, ending.traceback, ending.fingerprint, ending.elapsed
 ), kept AS (
     INSERT INTO duly_history
         (id, task, queue, lane, state, cause, outcome, priority, generation, claim_number, attempt,
@@ -28,6 +28,14 @@ WITH gone AS (
            retries_used, crashes, created_at, due_at, expires_at, worker_id, started_at, finished_at,
            key, tags, arguments, result, error, traceback, fingerprint
       FROM gone
+), tallied AS (
+    INSERT INTO duly_tallies (at, span, task, queue, state, took, waited, runs, elapsed, delay)
+    SELECT duly_microseconds(duly_now()), 0, task, queue, state, duly_bound(elapsed),
+           duly_bound(delay), count(*), sum(elapsed), sum(delay)
+      FROM (SELECT task, queue, state, elapsed,
+                   greatest(duly_microseconds(started_at) - duly_microseconds(due_at), 0) AS delay
+              FROM gone) AS ended
+     GROUP BY task, queue, state, duly_bound(elapsed), duly_bound(delay)
 ), expiring AS (
     UPDATE duly_keys
        SET expires_at = gone.finished_at

@@ -124,3 +124,9 @@ INSERT INTO duly_steps (run_id, name, kind, done, result, claim_number, began_at
 VALUES (%(run_id)s, '', 'epoch', true, '1', 0, duly_now(), duly_now())
     ON CONFLICT (run_id, name) DO UPDATE
    SET result = (duly_steps.result::integer + 1)::text
+
+-- :name forget_from
+DELETE FROM duly_steps
+ WHERE run_id = %(run_id)s AND kind <> 'epoch'
+   AND (began_at, name) >= (SELECT began_at, name FROM duly_steps
+                             WHERE run_id = %(run_id)s AND name = %(from_step)s)

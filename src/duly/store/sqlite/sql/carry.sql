@@ -36,6 +36,10 @@ UPDATE duly_handed SET times = times + 1, stale_at = :now + :after WHERE run_id 
 -- :name put_off
 UPDATE duly_handed SET stale_at = :now + :after WHERE run_id = :run_id
 
+-- :name unsent
+-- A sending that failed does not count, unless it was the first: a mark stands for one at least.
+UPDATE duly_handed SET times = max(times - 1, 1), stale_at = :now + :after WHERE run_id = :run_id
+
 -- :name resume
 -- Whoever was brought one while its queue was paused has used up the message.
 UPDATE duly_handed SET stale_at = :now

@@ -41,12 +41,105 @@ SELECT *
  ORDER BY id DESC
  LIMIT :limit
 
+-- :name runs_among
+-- The newest of those that fit, among so many of all as :scan says.
+SELECT *
+  FROM duly_every_run
+ WHERE id IN (
+       SELECT id
+         FROM (SELECT id, task, queue, state, fingerprint, created_at
+                 FROM duly_every_run
+                WHERE id < coalesce(:before, '~')  -- No id is beyond that; found by the key.
+                ORDER BY id DESC
+                LIMIT :scan)
+        WHERE (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
+          AND (:task IS NULL OR task = :task)
+          AND (:queue IS NULL OR queue = :queue)
+          AND (:fingerprint IS NULL OR fingerprint = :fingerprint)
+          AND (:since IS NULL OR created_at >= :since)
+        ORDER BY id DESC
+        LIMIT :limit)
+ ORDER BY id DESC
+
+-- :name live_runs
+-- As above, among those that have not ended.
+SELECT *
+  FROM duly_every_run
+ WHERE id IN (
+       SELECT id
+         FROM (SELECT id, task, queue, state, created_at FROM duly_runs
+                WHERE id < coalesce(:before, '~')
+                UNION ALL
+               SELECT id, task, queue, CAST('queued' AS TEXT), created_at FROM duly_waiting
+                WHERE id < coalesce(:before, '~')
+                ORDER BY id DESC
+                LIMIT :scan)
+        WHERE (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
+          AND (:task IS NULL OR task = :task)
+          AND (:queue IS NULL OR queue = :queue)
+          AND :fingerprint IS NULL
+          AND (:since IS NULL OR created_at >= :since)
+        ORDER BY id DESC
+        LIMIT :limit)
+ ORDER BY id DESC
+
+-- :name tagged_runs
+-- As above, among those that have a tag.
+SELECT *
+  FROM duly_every_run
+ WHERE id IN (
+       SELECT run.id
+         FROM (SELECT run_id FROM duly_tags
+                WHERE name = :tag_name AND value = :tag_value AND run_id < coalesce(:before, '~')
+                ORDER BY run_id DESC
+                LIMIT :scan) AS tagged
+        CROSS JOIN duly_every_run AS run ON run.id = tagged.run_id
+        WHERE (:states IS NULL OR run.state IN (SELECT value FROM json_each(:states)))
+          AND (:task IS NULL OR run.task = :task)
+          AND (:queue IS NULL OR run.queue = :queue)
+          AND (:fingerprint IS NULL OR run.fingerprint = :fingerprint)
+          AND (:since IS NULL OR run.created_at >= :since)
+        ORDER BY run.id DESC
+        LIMIT :limit)
+ ORDER BY id DESC
+
+-- :name scanned
+-- The last of so many runs, the newest first: how far a search of `runs` has come.
+SELECT id FROM duly_every_run
+ WHERE id < coalesce(:before, '~')
+ ORDER BY id DESC
+ LIMIT 1 OFFSET :scan - 1
+
+-- :name scanned_live
+SELECT id FROM duly_runs WHERE id < coalesce(:before, '~')
+UNION ALL
+SELECT id FROM duly_waiting WHERE id < coalesce(:before, '~')
+ ORDER BY id DESC
+ LIMIT 1 OFFSET :scan - 1
+
+-- :name scanned_tagged
+SELECT run_id FROM duly_tags
+ WHERE name = :tag_name AND value = :tag_value AND run_id < coalesce(:before, '~')
+ ORDER BY run_id DESC
+ LIMIT 1 OFFSET :scan - 1
+
+-- :name runs_of_key
+-- One probe for each task that has keys.
+WITH RECURSIVE known(task) AS (
+    SELECT min(task) FROM duly_keys
+    UNION ALL
+    SELECT (SELECT min(task) FROM duly_keys WHERE task > known.task)
+      FROM known
+     WHERE known.task IS NOT NULL
+)
+SELECT run_id FROM known JOIN duly_keys AS held ON held.task = known.task AND held.key = :key
+
 -- :name dead_runs
 -- The same filters over dead letters alone, by their own index.
 SELECT *
   FROM duly_every_run
  WHERE id IN (
-       SELECT id FROM duly_history INDEXED BY duly_history_died
+       SELECT id FROM duly_history INDEXED BY duly_history_dead_by_id
         WHERE state IN ('failed', 'interrupted')
           AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
           AND id < coalesce(:before, '~')
@@ -61,16 +154,83 @@ SELECT *
         LIMIT :limit)
  ORDER BY id DESC
 
+-- :name group_runs
+-- As above, in one group of dead letters.
+SELECT *
+  FROM duly_every_run
+ WHERE id IN (
+       SELECT id FROM duly_history INDEXED BY duly_history_dead
+        WHERE state IN ('failed', 'interrupted')
+          AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
+          AND id < coalesce(:before, '~')
+          AND task = :task
+          AND (:queue IS NULL OR queue = :queue)
+          AND fingerprint = :fingerprint
+          AND (:since IS NULL OR created_at >= :since)
+          AND (:tag_name IS NULL OR EXISTS (
+               SELECT 1 FROM duly_tags
+                WHERE name = :tag_name AND value = :tag_value AND run_id = duly_history.id))
+        ORDER BY id DESC
+        LIMIT :limit)
+ ORDER BY id DESC
+
 -- :name dead_groups
-SELECT task, coalesce(fingerprint, ''), count(*), max(error), min(finished_at), max(finished_at),
-       max(id)
-  FROM duly_history
- WHERE state IN ('failed', 'interrupted')
-   AND (:task IS NULL OR task = :task)
-   AND (:queue IS NULL OR queue = :queue)
-   AND (:since IS NULL OR created_at >= :since)
- GROUP BY task, coalesce(fingerprint, '')
- ORDER BY count(*) DESC, task
+-- The groups are found by jumping from one to the next in their index, and each is counted up to a
+-- cap: a bug that failed a million runs costs no more than ten thousand.
+WITH RECURSIVE head(task, fingerprint, number) AS (
+    SELECT * FROM (SELECT task, fingerprint, 1
+                     FROM duly_history INDEXED BY duly_history_dead
+                    WHERE state IN ('failed', 'interrupted')
+                      AND (:task IS NULL OR task >= :task)
+                    ORDER BY task, fingerprint LIMIT 1)
+    UNION ALL
+    SELECT next.task, next.fingerprint, head.number + 1
+      FROM head
+      JOIN duly_history AS next
+        ON next.rowid = coalesce(
+           (SELECT rowid FROM duly_history INDEXED BY duly_history_dead
+             WHERE state IN ('failed', 'interrupted')
+               AND task = head.task AND fingerprint > coalesce(head.fingerprint, '')
+             ORDER BY fingerprint LIMIT 1),
+           (SELECT rowid FROM duly_history INDEXED BY duly_history_dead
+             WHERE state IN ('failed', 'interrupted') AND task > head.task
+             ORDER BY task, fingerprint LIMIT 1))
+     WHERE head.number < :groups
+), counted AS (
+    SELECT task, fingerprint,
+           CASE WHEN :since IS NULL AND :queue IS NULL THEN
+               (SELECT count(*)
+                  FROM (SELECT 1 FROM duly_history AS one INDEXED BY duly_history_dead
+                         WHERE one.state IN ('failed', 'interrupted')
+                           AND one.task = head.task AND one.fingerprint IS head.fingerprint
+                         LIMIT :cap))
+           ELSE
+               (SELECT count(*)
+                  FROM (SELECT created_at, queue
+                          FROM duly_history AS one INDEXED BY duly_history_dead
+                         WHERE one.state IN ('failed', 'interrupted')
+                           AND one.task = head.task AND one.fingerprint IS head.fingerprint
+                         ORDER BY id DESC
+                         LIMIT :cap)
+                 WHERE (:since IS NULL OR created_at >= :since)
+                   AND (:queue IS NULL OR queue = :queue))
+           END AS runs,
+           (SELECT min(id) FROM duly_history AS one INDEXED BY duly_history_dead
+             WHERE one.state IN ('failed', 'interrupted')
+               AND one.task = head.task AND one.fingerprint IS head.fingerprint) AS oldest,
+           (SELECT max(id) FROM duly_history AS one INDEXED BY duly_history_dead
+             WHERE one.state IN ('failed', 'interrupted')
+               AND one.task = head.task AND one.fingerprint IS head.fingerprint) AS newest
+      FROM head
+     WHERE :task IS NULL OR task = :task
+)
+SELECT counted.task, coalesce(counted.fingerprint, ''), runs, last.error, first.finished_at,
+       last.finished_at, last.id
+  FROM counted
+  JOIN duly_history AS first ON first.id = counted.oldest
+  JOIN duly_history AS last ON last.id = counted.newest
+ WHERE runs > 0
+ ORDER BY runs DESC, counted.task, counted.fingerprint
  LIMIT :limit
 
 -- :name summary
@@ -100,11 +260,35 @@ SELECT run_id, claim_number, at, level, message
  LIMIT :limit
 
 -- :name acts
-SELECT at, actor, act, subject, reason
+SELECT at, actor, act, subject, reason, rowid
   FROM duly_acts
  WHERE (:subject IS NULL OR subject = :subject)
- ORDER BY at DESC, rowid DESC
+   AND rowid < coalesce(:before, 9223372036854775807)
+ ORDER BY rowid DESC
  LIMIT :limit
+
+-- :name ends_by_time
+SELECT at / :step * :step, state, sum(runs), sum(elapsed), sum(delay)
+  FROM duly_tallies
+ WHERE span IN (0, 60, 3600) AND at >= :since
+ GROUP BY at / :step, state
+ ORDER BY at / :step, state
+
+-- :name ends_by_task
+SELECT task, queue, state, took, waited, sum(runs), sum(elapsed), sum(delay)
+  FROM duly_tallies
+ WHERE span IN (0, 60, 3600, 86400) AND at >= :since
+ GROUP BY task, queue, state, took, waited
+ ORDER BY task, queue, state, took, waited
+
+-- :name oldest_ready
+-- The run that has been ready for longest, of each queue and lane: a probe each.
+SELECT lanes.queue,
+       (SELECT id FROM duly_runs INDEXED BY duly_runs_ready
+         WHERE state = 'queued' AND queue = lanes.queue AND lane = lanes.lane
+         ORDER BY priority DESC, due_at, id LIMIT 1)
+  FROM duly_ready_lanes AS lanes
+ ORDER BY lanes.queue
 
 -- :name workers
 SELECT id, state, host, pid, started_at, seen_at, stopped_at, lease_seconds, queues, tasks,
@@ -116,6 +300,9 @@ SELECT id, state, host, pid, started_at, seen_at, stopped_at, lease_seconds, que
 
 -- :name live_workers
 SELECT id FROM duly_workers WHERE state = 'live'
+
+-- :name paused
+SELECT 1 FROM duly_queues WHERE name = :queue AND paused
 
 -- :name queues
 -- Counts stop at a cap: an operator needs "10,000 and more", not a walk over all of them.

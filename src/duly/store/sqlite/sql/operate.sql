@@ -15,7 +15,7 @@ UPDATE duly_runs SET cancel_requested = 1 WHERE id = :run_id AND state = 'runnin
 INSERT INTO duly_history
     (id, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
      retries_used, crashes, created_at, due_at, expires_at, finished_at, key, tags, arguments, error)
-SELECT id, task, queue, lane, 'cancelled', :cause, priority, generation, claim_number, attempt,
+SELECT id, task, queue, lane, :state, :cause, priority, generation, claim_number, attempt,
        retries_used, crashes, created_at, due_at, expires_at, :now, key, tags, arguments, :error
   FROM duly_runs
  WHERE id = :run_id AND state = 'queued'
@@ -27,7 +27,7 @@ DELETE FROM duly_runs WHERE id = :run_id AND state = 'queued'
 INSERT INTO duly_history
     (id, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
      retries_used, crashes, created_at, due_at, expires_at, finished_at, key, tags, arguments, error)
-SELECT id, task, queue, lane, 'cancelled', :cause, priority, generation, claim_number, attempt,
+SELECT id, task, queue, lane, :state, :cause, priority, generation, claim_number, attempt,
        retries_used, crashes, created_at, due_at, expires_at, :now, key, tags, arguments, :error
   FROM duly_waiting
  WHERE id = :run_id

@@ -60,3 +60,19 @@ DELETE FROM duly_handed
 
 -- :name drop_workers
 DELETE FROM duly_workers WHERE state <> 'live' AND stopped_at < :before
+
+-- :name fold
+-- Adds up tallies of one span, before an instant, in rows of a longer one. PostgreSQL does it and
+-- fold_away in one statement.
+INSERT INTO duly_tallies (at, span, task, queue, state, took, waited, runs, elapsed, delay)
+SELECT at / :width * :width, :longer, task, queue, state, took, waited, sum(runs), sum(elapsed),
+       sum(delay)
+  FROM duly_tallies
+ WHERE rowid IN (SELECT rowid FROM duly_tallies
+                  WHERE span = :span AND at < :before ORDER BY at, rowid LIMIT :limit)
+ GROUP BY at / :width, task, queue, state, took, waited
+
+-- :name fold_away
+DELETE FROM duly_tallies
+ WHERE rowid IN (SELECT rowid FROM duly_tallies
+                  WHERE span = :span AND at < :before ORDER BY at, rowid LIMIT :limit)

@@ -43,16 +43,68 @@ SELECT run.id, run.task, run.queue, run.lane, ending.state, ending.cause, ending
  WHERE true
     ON CONFLICT (id) DO NOTHING
 
+-- :name tally
+-- Count what was written just above, one row for each kind of end; found as in `leave`.
+INSERT INTO duly_tallies (at, span, task, queue, state, took, waited, runs, elapsed, delay)
+SELECT :now, 0, task, queue, state, took, waited, count(*), sum(elapsed), sum(delay)
+  FROM (SELECT task, queue, state, elapsed, delay,
+               CASE WHEN elapsed <= 5000 THEN 5 WHEN elapsed <= 10000 THEN 10
+                    WHEN elapsed <= 25000 THEN 25 WHEN elapsed <= 50000 THEN 50
+                    WHEN elapsed <= 100000 THEN 100 WHEN elapsed <= 250000 THEN 250
+                    WHEN elapsed <= 500000 THEN 500 WHEN elapsed <= 1000000 THEN 1000
+                    WHEN elapsed <= 2500000 THEN 2500 WHEN elapsed <= 5000000 THEN 5000
+                    WHEN elapsed <= 10000000 THEN 10000 WHEN elapsed <= 30000000 THEN 30000
+                    WHEN elapsed <= 60000000 THEN 60000 WHEN elapsed <= 300000000 THEN 300000
+                    WHEN elapsed <= 900000000 THEN 900000 WHEN elapsed <= 3600000000 THEN 3600000
+                    WHEN elapsed <= 21600000000 THEN 21600000 WHEN elapsed <= 86400000000 THEN 86400000
+                    ELSE 9000000000000 END AS took,
+               CASE WHEN delay <= 5000 THEN 5 WHEN delay <= 10000 THEN 10
+                    WHEN delay <= 25000 THEN 25 WHEN delay <= 50000 THEN 50
+                    WHEN delay <= 100000 THEN 100 WHEN delay <= 250000 THEN 250
+                    WHEN delay <= 500000 THEN 500 WHEN delay <= 1000000 THEN 1000
+                    WHEN delay <= 2500000 THEN 2500 WHEN delay <= 5000000 THEN 5000
+                    WHEN delay <= 10000000 THEN 10000 WHEN delay <= 30000000 THEN 30000
+                    WHEN delay <= 60000000 THEN 60000 WHEN delay <= 300000000 THEN 300000
+                    WHEN delay <= 900000000 THEN 900000 WHEN delay <= 3600000000 THEN 3600000
+                    WHEN delay <= 21600000000 THEN 21600000 WHEN delay <= 86400000000 THEN 86400000
+                    ELSE 9000000000000 END AS waited
+          FROM (SELECT ended.task, ended.queue, ended.state,
+                       ended.finished_at - ended.started_at AS elapsed,
+                       max(ended.started_at - ended.due_at, 0) AS delay
+                  FROM duly_history AS ended INDEXED BY duly_history_ended
+                 CROSS JOIN duly_runs AS run
+                    ON run.id = ended.id AND run.claim_number = ended.claim_number
+                       AND run.state = 'running'
+                 WHERE ended.finished_at = :now AND ended.state NOT IN ('failed', 'interrupted')
+                UNION ALL
+                SELECT ended.task, ended.queue, ended.state,
+                       ended.finished_at - ended.started_at,
+                       max(ended.started_at - ended.due_at, 0)
+                  FROM duly_history AS ended INDEXED BY duly_history_died
+                 CROSS JOIN duly_runs AS run
+                    ON run.id = ended.id AND run.claim_number = ended.claim_number
+                       AND run.state = 'running'
+                 WHERE ended.finished_at = :now AND ended.state IN ('failed', 'interrupted')))
+ GROUP BY task, queue, state, took, waited
+
 -- :name leave
--- Guard: a history row of this instant with this claim_number is one that was written just above.
+-- Guard: a history row of this instant with this claim_number is one that was written just above. It
+-- is in one of two indexes, by its state; without naming them, all of the history would be walked.
 DELETE FROM duly_runs
  WHERE rowid IN (
        SELECT run.rowid
-         FROM duly_history AS ended
+         FROM duly_history AS ended INDEXED BY duly_history_ended
         CROSS JOIN duly_runs AS run
            ON run.id = ended.id AND run.claim_number = ended.claim_number
               AND run.state = 'running'
-        WHERE ended.finished_at = ?)
+        WHERE ended.finished_at = :now AND ended.state NOT IN ('failed', 'interrupted')
+       UNION ALL
+       SELECT run.rowid
+         FROM duly_history AS ended INDEXED BY duly_history_died
+        CROSS JOIN duly_runs AS run
+           ON run.id = ended.id AND run.claim_number = ended.claim_number
+              AND run.state = 'running'
+        WHERE ended.finished_at = :now AND ended.state IN ('failed', 'interrupted'))
 
 -- :name recorded
 -- What an op that matched no row left behind, if its commit went through and only the reply got lost.

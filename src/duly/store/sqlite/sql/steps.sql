@@ -90,3 +90,9 @@ INSERT INTO duly_steps (run_id, name, kind, done, result, claim_number, began_at
 VALUES (:run_id, '', 'epoch', 1, '1', 0, :now, :now)
     ON CONFLICT (run_id, name) DO UPDATE
    SET result = CAST(CAST(duly_steps.result AS INTEGER) + 1 AS TEXT)
+
+-- :name forget_from
+DELETE FROM duly_steps
+ WHERE run_id = :run_id AND kind <> 'epoch'
+   AND (began_at, name) >= (SELECT began_at, name FROM duly_steps
+                             WHERE run_id = :run_id AND name = :from_step)

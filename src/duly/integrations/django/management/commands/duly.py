@@ -14,7 +14,10 @@ _WORKER = "duly.integrations.django.worker"
 class Command(BaseCommand):
     """Hands its arguments to `duly`, which is told where the application is."""
 
-    help = "Run tasks, look at them and act on them: `manage.py duly worker`, `duly runs list`, …"
+    help = (
+        "Run tasks, look at them and act on them: `manage.py duly worker`, `duly dev`, which "
+        "begins anew when the code changes, `duly status`, `duly runs list`, …"
+    )
     requires_system_checks: tuple[str, ...] = ()
 
     def run_from_argv(self, argv: list[str]) -> None:
@@ -23,6 +26,16 @@ class Command(BaseCommand):
         alias = "default"
         if arguments[:1] == ["--backend"]:
             alias, arguments = arguments[1], arguments[2:]
+        if arguments == ["dev"]:
+            from duly.integrations.django import dev  # noqa: PLC0415 - reads settings
+
+            dev.run()
+            return
+        if arguments == ["status"]:
+            from duly.integrations.django.status import lines  # noqa: PLC0415 - reads settings
+
+            self.stdout.write("\n".join(lines()))
+            return
         os.environ.setdefault("DJANGO_SETTINGS_MODULE", settings.SETTINGS_MODULE)
         os.environ["DULY_APP"] = f"{_WORKER}:{alias}"
         commands.main(arguments, prog_name="manage.py duly")

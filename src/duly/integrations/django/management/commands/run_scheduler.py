@@ -22,7 +22,16 @@ class Command(BaseCommand):
             "--interval", type=int, help="Not needed: schedules are fired when they are due."
         )
 
-    def handle(self, *_args: Any, **_options: Any) -> None:  # noqa: ANN401 - Django's
+    def handle(self, *_args: Any, **options: Any) -> None:  # noqa: ANN401 - Django's
         """Run a worker that has nothing to do but to fire and to hand over."""
+        from duly.integrations.django.periodic import (  # noqa: PLC0415 - reads settings
+            PeriodicTaskScheduler,
+            get_scheduler_class,
+        )
+
+        scheduler = get_scheduler_class()
+        if scheduler is not PeriodicTaskScheduler:
+            scheduler(options["interval"] or 15).run()
+            return
         os.environ.setdefault("DJANGO_SETTINGS_MODULE", settings.SETTINGS_MODULE)
         commands.main(["worker", _APP], prog_name="manage.py run_scheduler")

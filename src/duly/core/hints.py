@@ -1,7 +1,6 @@
 """Which known name somebody may have meant."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 
 def similar(name: str, known: Iterable[str]) -> list[str]:
@@ -9,5 +8,16 @@ def similar(name: str, known: Iterable[str]) -> list[str]:
     names = sorted(set(known))
     last_part = {each: each.replace(":", ".").rpartition(".")[2] for each in names}
     same = [each for each in names if last_part[each] == name]
-    close = {*get_close_matches(name, names), *get_close_matches(name, last_part.values())}
+    close = {*_close(name, names), *_close(name, last_part.values())}
     return same or [each for each in names if not close.isdisjoint((each, last_part[each]))]
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that differs least, if one is near."""
+    return next(iter(_close(name, known)), None)
+
+
+def _close(name: str, known: Iterable[str]) -> list[str]:
+    from difflib import get_close_matches  # noqa: PLC0415 - needed only when something is wrong
+
+    return get_close_matches(name, list(known))

@@ -1,0 +1,36 @@
+"""`duly audit`: proves on a live database that nothing was lost, doubled or left behind."""
+
+import click
+
+from duly.cli.failures import FAILURE
+from duly.cli.loading import app_of
+from duly.cli.output import print_fields, print_json, print_line
+from duly.cli.session import Session, pass_session, shared_options
+from duly.limits import PAGE
+
+
+@click.command("audit")
+@shared_options
+@pass_session
+def command(session: Session) -> None:
+    """Look at every run for what must never be; workers may go on meanwhile.
+
+    Ends with status 1 if something was found.
+    """
+    store = app_of(session).store
+    count = store.count_runs()
+    flaws = list(store.audit(PAGE))
+    if session.as_json:
+        found = [flaw._asdict() for flaw in flaws]
+        print_json(
+            {"ok": not flaws, "store": store.shown_url, "runs": count._asdict(), "flaws": found}
+        )
+    elif flaws:
+        for flaw in flaws:
+            print_line(f"{flaw.subject} {flaw.text} ({flaw.check}).")
+    elif not session.quiet:
+        print_fields([("store", store.shown_url)])
+        print_fields((name, f"{number:,}") for name, number in count._asdict().items())
+        print_line("Every run is in one place, held by one worker at most, and ended once at most.")
+    if flaws:
+        raise click.exceptions.Exit(FAILURE)

@@ -1,0 +1,88 @@
+"""`duly dashboard`: serve the dashboard on its own."""
+
+import ipaddress
+import os
+
+import click
+
+from duly.cli.loading import app_of
+from duly.cli.output import print_json, print_line, print_note
+from duly.cli.session import Session, pass_session, shared_options
+from duly.clock import new_secret
+
+TOKEN = "DULY_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
+USERS = "DULY_DASHBOARD_USERS"
+
+
+@click.command("dashboard")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), default=8_008, show_default=True, help="0 is any."
+)
+@click.option("--write", is_flag=True, help="Let people act, not only look.")
+@click.option("--allow-host", multiple=True, metavar="NAME", help="Answer to this host name, too.")
+@click.option("--hide-args", is_flag=True, help="Show no arguments and results.")
+@shared_options
+@pass_session
+def command(
+    session: Session,
+    /,
+    *,
+    host: str,
+    port: int,
+    write: bool,
+    allow_host: tuple[str, ...],
+    hide_args: bool,
+) -> None:
+    """Serve the dashboard of an application, or of a store, until Ctrl-C.
+
+    Whoever has the token may come in: that of DULY_DASHBOARD_TOKEN, or one that is made up and
+    printed. DULY_DASHBOARD_USERS="ann:secret,bob:secret" asks for names and passwords instead.
+    Anything but this machine is served only with one of the two.
+    """
+    token, users = os.environ.get(TOKEN), os.environ.get(USERS)
+    if not _is_loopback(host) and not token and not users:
+        raise click.UsageError(
+            f"{host} can be reached from elsewhere: set {TOKEN} or {USERS} first, "
+            f"or listen at 127.0.0.1"
+        )
+    # What serves pages is not needed to print a usage message.
+    from duly.dashboard import BasicAuth, TokenAuth, dashboard  # noqa: PLC0415
+    from duly.dashboard.guarding import LOOPBACK_HOSTS  # noqa: PLC0415
+    from duly.dashboard.serving import listen, serve  # noqa: PLC0415
+
+    made_up = None if token or users else new_secret()
+    auth = BasicAuth(_pairs(users)) if users else TokenAuth(token or made_up or "")
+    app = app_of(session)
+    pages = dashboard(
+        app,
+        auth=auth,
+        write=write,
+        hosts={*LOOPBACK_HOSTS, host.lower(), *(name.lower() for name in allow_host)},
+        show_arguments=not hide_args,
+    )
+    socket = listen(host, port)
+    address = f"http://{host}:{socket.getsockname()[1]}/"
+    if session.as_json:
+        print_json({"address": address, "token": made_up, "write": write})
+    else:
+        print_line(f"Dashboard of {app.store.shown_url} at {address}")
+        if made_up:
+            print_line(f"Token: {made_up}")
+        if not write and not session.quiet:
+            print_note("Read-only; --write lets people act.")
+    serve(pages, socket)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs = dict(pair.partition(":")[::2] for pair in text.split(","))
+    if not all(name and word for name, word in pairs.items()):
+        raise click.UsageError(f"{USERS} reads name:password,name:password")
+    return pairs

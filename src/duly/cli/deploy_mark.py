@@ -1,0 +1,24 @@
+"""`duly deploy-mark`: say that a version goes live; charts of the dashboard show it."""
+
+import click
+
+from duly.actor import acting
+from duly.cli.loading import app_of
+from duly.cli.output import print_json, print_line
+from duly.cli.session import Session, pass_session, shared_options
+from duly.run import check_reason
+from duly.store.admin_ops import RecordAct
+
+
+@click.command("deploy-mark")
+@click.argument("version")
+@shared_options
+@pass_session
+def command(session: Session, /, *, version: str) -> None:
+    """Mark that VERSION is deployed now."""
+    op = RecordAct(acting(None), "deploy", "deployment", check_reason(version))
+    app_of(session, creates=True).store.apply([op])
+    if session.as_json:
+        print_json({"version": version})
+    elif not session.quiet:
+        print_line(f"Marked the deployment of {version}.")

@@ -1,0 +1,63 @@
+"""`duly doctor`: what is good and what is not, each with its remedy."""
+
+from contextlib import closing
+
+import click
+
+from duly.api.doctor import examine
+from duly.cli.db import judge, url_of
+from duly.cli.failures import FAILURE
+from duly.cli.loading import app_of
+from duly.cli.output import print_fields, print_json, print_line
+from duly.cli.places import missing_file, package_of
+from duly.cli.session import Session, pass_session, shared_options
+from duly.core.finding import Finding, judged
+from duly.store import migrator
+from duly.store.opening import open_store
+
+
+@click.command("doctor")
+@shared_options
+@pass_session
+def command(session: Session) -> None:
+    """Look at engine, settings, clocks, tables, workers and tasks.
+
+    Ends with status 1 if something is wrong; a warning alone does not count as that.
+    """
+    url = url_of(session)
+    findings = [_schema(url)]
+    if findings[0].level == "ok":
+        findings += examine(app_of(session))
+    is_wrong = any(finding.level == "error" for finding in findings)
+    if session.as_json:
+        print_json({"ok": not is_wrong, "findings": [each._asdict() for each in findings]})
+    else:
+        _print(findings, quiet=session.quiet)
+    if is_wrong:
+        raise click.exceptions.Exit(FAILURE)
+
+
+def _schema(url: str) -> Finding:
+    needed = migrator.newest(package_of(url))
+    missing = missing_file(url)
+    if missing is not None:
+        remedy = "name another with --url, or create this one: duly db migrate"
+        return Finding("schema", "error", f"there is no database at {missing}", remedy)
+    with closing(open_store(url, migrate=False)) as store:
+        found = store.read_schema()
+    status = judge(found, needed)
+    return judged(
+        "schema",
+        f"version {found.version}, and this code needs {needed}",
+        bad=status.name != "ok",
+        level="error",
+        remedy=status.advice,
+    )
+
+
+def _print(findings: list[Finding], *, quiet: bool) -> None:
+    shown = [each for each in findings if each.level != "ok"] if quiet else findings
+    print_fields((each.check, f"{each.level}: {each.text}") for each in shown)
+    for each in shown:
+        if each.remedy:
+            print_line(f"{each.check}: {each.remedy}")

@@ -1,0 +1,36 @@
+"""`duly health`: one look for probes and monitors, told by the exit status."""
+
+from datetime import timedelta
+
+import click
+
+from duly.api.doctor import unfit
+from duly.cli.failures import FAILURE
+from duly.cli.loading import app_of
+from duly.cli.output import print_json, print_line
+from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.values import duration
+
+
+@click.command("health")
+@click.option("--max-age", type=duration, help="No run may have been ready for longer: 60s, 5m.")
+@click.option("--max-depth", type=click.IntRange(0), help="Ready runs that a queue may have.")
+@click.option("--no-worker", is_flag=True, help="Do not ask for a live worker.")
+@shared_options
+@pass_session
+def command(
+    session: Session, /, *, max_age: timedelta | None, max_depth: int | None, no_worker: bool
+) -> None:
+    """Say whether the store answers, a worker is live, and work gets done.
+
+    Ends with status 0 if so, 1 if not, and 75 if the database is away.
+    """
+    store = app_of(session).store
+    problems = unfit(store, max_age=max_age, max_depth=max_depth, needs_worker=not no_worker)
+    if session.as_json:
+        print_json({"ok": not problems, "store": store.shown_url, "problems": problems})
+    elif not session.quiet:
+        for line in problems or [f"ok: {store.shown_url}"]:
+            print_line(line)
+    if problems:
+        raise click.exceptions.Exit(FAILURE)

@@ -1,0 +1,24 @@
+"""`duly why`: the reason that a run is not running, in a sentence."""
+
+import click
+
+from duly.cli.loading import app_of
+from duly.cli.output import print_json, print_line
+from duly.cli.session import Session, pass_session, shared_options
+
+
+@click.command("why")
+@click.argument("run_id", metavar="ID")
+@shared_options
+@pass_session
+def command(session: Session, /, *, run_id: str) -> None:
+    """Say why a run is not running, and what helps."""
+    run = app_of(session).runs.get(run_id)
+    reason = run.why()
+    if session.as_json:
+        found = {"id": run.id, "state": run.record.state, "queue": run.record.queue}
+        print_json(found | {"task": run.record.task} | reason._asdict())
+    elif session.quiet:
+        print_line(reason.cause)
+    else:
+        print_line(f"Run {run.id} ({run.record.task}) is {run.record.state}: {reason}.")

@@ -1,0 +1,42 @@
+"""What must hold of every database at every moment, and what it means where it does not."""
+
+from typing import NamedTuple
+
+CHECKS = {
+    "in_two_places": "is in more than one of the tables of live, waiting and finished runs",
+    "held_by_nobody": "is running, and its worker is not known, or has been dead for a while",
+    "settled_twice": "has two ends on record for one claim",
+    "settled_while_held": "has an end on record for the claim that is still held",
+    "claim_ahead": "has an attempt or a step of a claim that was never made",
+    "ended_without_claim": "ended by an attempt, and was never claimed",
+    "succeeded_twice": "returned twice in one generation",
+    "attempts_of_no_run": "has attempts on record, and is not there",
+    "logs_of_no_run": "has log lines, and is not there",
+    "steps_of_no_run": "has steps on record, and is not there",
+    "tags_of_no_run": "has tags, and is not there",
+    "tags_missing": "cannot be found by the tags that it has",
+    "key_of_no_run": "keeps its key from others for ever, and is not live",
+    "key_expiring": "is live, and its key may be given to another run",
+    "fired_without_run": "was fired by a schedule, and is not there",
+    "firings_miscounted": "says that more, or fewer, instants wait than do",
+    "fence_behind": "has a fence that will be given out again",
+}
+"""By name, as the statements of `audit.sql` are: what is wrong with what they find."""
+
+
+class Flaw(NamedTuple):
+    """One thing that does not hold."""
+
+    check: str
+    subject: str
+    """The id of a run, or the name of a schedule or a key."""
+    text: str
+
+
+class Count(NamedTuple):
+    """How many runs there are, by where they are."""
+
+    queued: int
+    running: int
+    waiting: int
+    finished: int

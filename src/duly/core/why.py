@@ -1,0 +1,178 @@
+"""Why a run is not running, in one sentence: a pure function of what the store knows of it."""
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from duly.core.hints import similar
+from duly.core.instants import shown, span
+from duly.core.record import AttemptRecord, RunRecord, StepRecord, WorkerRecord
+from duly.core.states import CARRIED_LANES, FINAL, Lane, State
+
+_NAMED = 3
+"""So many names are said in full."""
+
+
+class Reason(NamedTuple):
+    """Why a run stands where it does: one word for programs, a sentence for people."""
+
+    cause: str
+    sentence: str
+
+    def __str__(self) -> str:
+        """Say the sentence."""
+        return self.sentence
+
+
+class Situation(NamedTuple):
+    """What there is to know about why a run waits."""
+
+    now: int
+    store: str
+    """Safe to print: the absolute path, or the address with its password masked."""
+    workers: Sequence[WorkerRecord]
+    is_paused: bool
+    """Whether its queue is."""
+    waits_in: StepRecord | None
+    """The step that its body waits in."""
+    last: AttemptRecord | None
+    """Its attempt that ended last."""
+
+
+def why(run: RunRecord, situation: Situation) -> Reason:
+    """Say why a run is not running, or what it does if it is."""
+    now = situation.now
+    if run.state in FINAL:
+        cause = f" ({run.cause})" if run.cause else ""
+        return Reason("ended", f"it has ended: {run.state}{cause}, {shown(run.finished_at, now)}")
+    if run.state == State.RUNNING:
+        return _why_running(run, situation)
+    if run.expires_at is not None and run.expires_at <= now:
+        return Reason(
+            "expired",
+            f"it was to start before {shown(run.expires_at, now)}; a worker's next upkeep "
+            f"cancels it",
+        )
+    if run.due_at > now:
+        return _why_later(run, situation)
+    if situation.is_paused:
+        return Reason(
+            "paused", f"queue {run.queue!r} is paused; `duly queues resume {run.queue}` goes on"
+        )
+    return _why_unclaimed(run, situation)
+
+
+def _why_running(run: RunRecord, situation: Situation) -> Reason:
+    since = span(situation.now - (run.claimed_at or situation.now))
+    found = [worker for worker in situation.workers if worker.id == run.worker_id]
+    place = f"worker {run.worker_id}"
+    if found:
+        place += f" (pid {found[0].pid} on {found[0].host})"
+    if not found or not found[0].is_heard_of(situation.now):
+        return Reason(
+            "lost",
+            f"{place} claimed it {since} ago and is not live any more; the next worker that is "
+            f"takes the run over",
+        )
+    asked = ", and was asked to cancel it" if run.cancel_requested else ""
+    return Reason("running", f"it is running: {place} has had it for {since}{asked}")
+
+
+def _why_later(run: RunRecord, situation: Situation) -> Reason:
+    due, step, last = shown(run.due_at, situation.now), situation.waits_in, situation.last
+    if step is not None:
+        return _why_waiting(step, situation.now)
+    if last is not None and last.generation == run.generation and last.error is not None:
+        return Reason(
+            "backing_off",
+            f"attempt {last.attempt} ended {last.outcome} ({_first_line(last.error)}); "
+            f"it is tried again at {due}",
+        )
+    return Reason("later", f"it is due at {due}")
+
+
+def _why_waiting(step: StepRecord, now: int) -> Reason:
+    until = "" if step.wake_at is None else f" until {shown(step.wake_at, now)}"
+    match step.kind:
+        case "sleep":
+            return Reason("sleeping", f"it sleeps in step {step.name!r}{until}")
+        case "wait":
+            event = step.awaited or step.name
+            return Reason("waiting", f"it waits for event {event!r}{until}")
+        case _:
+            children = len(json.loads(step.awaited or "[]"))
+            return Reason("waiting", f"it waits for the end of {children} child runs{until}")
+
+
+def _why_unclaimed(run: RunRecord, situation: Situation) -> Reason:
+    """Say why a run that is due and may run has not been claimed."""
+    heard_of = [worker for worker in situation.workers if worker.is_heard_of(situation.now)]
+    if not heard_of:
+        return _no_worker(situation)
+    knowing = [worker for worker in heard_of if run.task in _names(worker.tasks)]
+    if not knowing:
+        return _not_registered(run.task, heard_of, situation.store)
+    if run.lane in CARRIED_LANES:
+        handed = run.lane in {Lane.HANDED, Lane.HANDED_HOLD}
+        what = "it was handed over, and waits for a worker there" if handed else "it is handed over"
+        return Reason("carried", f"another engine carries its task: {what}")
+    serving = [worker for worker in knowing if run.queue in (_names(worker.queues) or [run.queue])]
+    if not serving:
+        served = sorted({queue for worker in knowing for queue in _names(worker.queues)})
+        return Reason(
+            "other_queue",
+            f"no live worker that knows task {run.task!r} serves queue {run.queue!r}; they serve "
+            f"{_listed(served)}: start one with -q {run.queue}, or without -q for every queue",
+        )
+    if run.lane == Lane.SUSPECT:
+        return Reason(
+            "suspect",
+            "workers died under it twice, so it waits for a process in which it runs alone",
+        )
+    busy = sum(worker.running for worker in serving)
+    return Reason(
+        "slots",
+        f"it is ready and waits for a free slot of {_workers(len(serving))}; {busy} runs are "
+        f"running there now",
+    )
+
+
+def _no_worker(situation: Situation) -> Reason:
+    what = "no worker has been seen"
+    if situation.workers:
+        latest = max(worker.seen_at for worker in situation.workers)
+        what = f"no worker has been seen since {shown(latest, situation.now)}"
+    return Reason(
+        "no_worker",
+        f"{what} on {situation.store}; start one with `duly worker module:app`; if one is "
+        f"running, it uses another store than this: it prints which when it starts",
+    )
+
+
+def _not_registered(task: str, workers: Sequence[WorkerRecord], store: str) -> Reason:
+    known = sorted({name for worker in workers for name in _names(worker.tasks)})
+    meant = similar(task.replace(":", ".").rpartition(".")[2], known) or known
+    hint = f"they know {_listed(meant)}" if known else "they know no task"
+    return Reason(
+        "not_registered",
+        f"no live worker registers task {task!r} on {store}; {hint}: let the worker import the "
+        f"module that defines it, or carry a rename with @app.task(aliases=(…,))",
+    )
+
+
+def _names(stored: str) -> list[str]:
+    found: list[str] = json.loads(stored)
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + rest
+
+
+def _workers(count: int) -> str:
+    return "1 live worker" if count == 1 else f"{count} live workers"
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]

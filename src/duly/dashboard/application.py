@@ -1,0 +1,295 @@
+"""The ASGI application: which address shows which page, and which form does which act."""
+
+from collections.abc import Awaitable, Callable, Collection
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from duly import __version__
+from duly.app import Duly
+from duly.dashboard import words
+from duly.dashboard.acting import Acts, name_of
+from duly.dashboard.auth import COOKIE, Auth, TokenAuth, TooManyTries, Viewer
+from duly.dashboard.desk import Desk
+from duly.dashboard.guarding import CSRF_FIELD, Guard, cookie
+from duly.dashboard.live import Streams
+from duly.dashboard.pages import Elsewhere, NothingHere, Shown, audit, dead, fleet, overview
+from duly.dashboard.pages import runs as run_pages
+from duly.dashboard.pages import schedules as schedule_pages
+from duly.errors import DulyError, RunNotFound, ScheduleNotFound, StoreUnavailable
+from duly.limits import SESSION_SECONDS
+
+HERE = Path(__file__).parent
+NAVIGATION = (
+    ("", "Overview", "o"),
+    ("runs", "Runs", "r"),
+    ("dead", "Dead letters", "d"),
+    ("schedules", "Schedules", "s"),
+    ("queues", "Queues", "q"),
+    ("workers", "Workers", "w"),
+    ("tasks", "Tasks", "t"),
+    ("audit", "Audit", "a"),
+)
+"""Address, name, and the key that leads there behind g."""
+
+Page = Callable[[Desk, Request], Shown | Elsewhere]
+
+
+def dashboard(
+    app: Duly,
+    *,
+    auth: Auth | None = None,
+    write: bool = False,
+    hosts: Collection[str] | None = None,
+    show_arguments: bool = True,
+    title: str = "duly",
+) -> ASGIApp:
+    """Return the dashboard of an application, to be mounted or served.
+
+    `auth` says who asks; without it only this machine gets an answer, under its own name. Without
+    `write` nobody can change anything. `hosts` are the names that it answers to. Arguments that a
+    task redacts are never shown, and none are without `show_arguments`.
+    """
+    desk = Desk(app, shows_arguments=show_arguments, writes=write)
+    return _Dashboard(desk, auth, hosts, title).guarded
+
+
+class _Dashboard:
+    """The pages of one application."""
+
+    def __init__(
+        self, desk: Desk, auth: Auth | None, hosts: Collection[str] | None, title: str
+    ) -> None:
+        self._desk = desk
+        self._auth = auth
+        self._title = title
+        self._acts = Acts(desk)
+        self._streams = Streams()
+        self._templates = _environment()
+        pages = Starlette(
+            routes=self._routes(),
+            exception_handlers={HTTPException: self._not_found, Exception: self._broken},
+        )
+        self.guarded = Guard(pages, auth=auth, hosts=hosts, closed=self.closed)
+
+    def _routes(self) -> list[Route | Mount]:
+        page, act = self._page, self._act
+        acts = self._acts
+        return [
+            Route("/", page(overview.overview)),
+            Route("/runs", page(run_pages.runs)),
+            Route("/runs/{run_id}", page(run_pages.run)),
+            Route("/runs/{run_id}/edit", page(run_pages.edit, live=False)),
+            Route("/runs/{run_id}/edit", act(acts.edit), methods=["POST"]),
+            Route("/runs/{run_id}/cancel", act(acts.cancel), methods=["POST"]),
+            Route("/runs/{run_id}/retry", act(acts.retry), methods=["POST"]),
+            Route("/runs/{run_id}/discard", act(acts.discard), methods=["POST"]),
+            Route("/dead", page(dead.dead)),
+            Route("/dead/group", page(dead.group)),
+            Route("/dead/confirm", act(acts.confirm), methods=["POST"]),
+            Route("/dead/act", act(acts.act_on_many), methods=["POST"]),
+            Route("/bulk/{job_id}", page(self._bulk)),
+            Route("/schedules", page(schedule_pages.schedules)),
+            Route("/schedules/{name:path}/{verb}", act(acts.schedule), methods=["POST"]),
+            Route("/schedules/{name:path}", page(schedule_pages.schedule)),
+            Route("/queues", page(fleet.queues)),
+            Route("/queues/{name:path}/{verb}", act(acts.queue), methods=["POST"]),
+            Route("/workers", page(fleet.workers)),
+            Route("/tasks", page(fleet.tasks)),
+            Route("/audit", page(audit.audit)),
+            Route("/login", self._login, methods=["GET", "POST"]),
+            Route("/logout", self._logout, methods=["POST"]),
+            Mount("/static", StaticFiles(directory=HERE / "static")),
+        ]
+
+    # -- pages --
+
+    def _page(self, view: Page, *, live: bool = True) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            if live and "text/event-stream" in request.headers.get("accept", ""):
+                return self._streams.answer(request, lambda: self._fragment(view, request))
+            return await run_in_threadpool(self._whole, view, request, live)
+
+        return endpoint
+
+    def _whole(self, view: Page, request: Request, live: bool) -> Response:  # noqa: FBT001
+        try:
+            shown = view(self._desk, request)
+        except NothingHere as nothing:
+            return self._message(request, "Not found", str(nothing), 404)
+        except StoreUnavailable as error:
+            return self._message(request, "The database does not answer", str(error), 503)
+        if isinstance(shown, Elsewhere):
+            return self._redirect(request, shown)
+        html = self._render(request, shown, "base.html", live=live)
+        return HTMLResponse(html, shown.status)
+
+    async def _fragment(self, view: Page, request: Request) -> str:
+        def render() -> str:
+            try:
+                shown = view(self._desk, request)
+            except (NothingHere, DulyError) as error:
+                shown = Shown("message.html", {"heading": "Not found", "words": str(error)})
+            if isinstance(shown, Elsewhere):
+                return ""
+            return self._render(request, shown, "fragment.html", live=True)
+
+        return await run_in_threadpool(render)
+
+    def _bulk(self, desk: Desk, request: Request) -> Shown:
+        job = self._acts.jobs.get(str(request.path_params["job_id"]))
+        if job is None:
+            raise NothingHere("That act was done by another process, or long ago; see the audit.")
+        return Shown("bulk.html", {"job": job, "now": desk.store.now()})
+
+    # -- acts --
+
+    def _act(
+        self, act: Callable[[Request, Any, str], Elsewhere | Shown]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            viewer: Viewer = request.state.viewer
+            if not self._may_act(viewer):
+                words_ = "This dashboard is read-only" + (
+                    " for you." if self._desk.writes else "; it was started without --write."
+                )
+                return self._message(request, "Not allowed", words_, 403)
+            form = await request.form(max_files=0, max_fields=1_000)
+            return await run_in_threadpool(carry_out, request, form, name_of(viewer))
+
+        def carry_out(request: Request, form: Any, who: str) -> Response:  # noqa: ANN401
+            try:
+                done = act(request, form, who)
+            except (NothingHere, RunNotFound, ScheduleNotFound) as nothing:
+                return self._message(request, "Not found", str(nothing), 404)
+            except DulyError as error:
+                return self._message(request, "That could not be done", str(error), 409)
+            if isinstance(done, Elsewhere):
+                return self._redirect(request, done)
+            html = self._render(request, done, "base.html", live=False)
+            return HTMLResponse(html, done.status)
+
+        return endpoint
+
+    def _may_act(self, viewer: Viewer | None) -> bool:
+        return self._desk.writes and viewer is not None and viewer.role == "operator"
+
+    # -- signing in --
+
+    async def _login(self, request: Request) -> Response:
+        if not isinstance(self._auth, TokenAuth):
+            return self._redirect(request, Elsewhere("/"))
+        wrong = None
+        if request.method == "POST":
+            token = str((await request.form()).get("token", ""))
+            try:
+                if self._auth.accepts(token.strip()):
+                    answer = self._redirect(request, Elsewhere("/"))
+                    session = self._auth.new_session()
+                    set_cookie = cookie(request, COOKIE, session, seconds=SESSION_SECONDS)
+                    answer.headers.append("Set-Cookie", set_cookie)
+                    return answer
+                wrong = "That is not the token."
+            except TooManyTries:
+                wrong = "Too many wrong tries; wait a minute."
+        shown = Shown("login.html", {"wrong": wrong})
+        html = self._render(request, shown, "bare.html", live=False)
+        return HTMLResponse(html, 401 if wrong else 200)
+
+    async def _logout(self, request: Request) -> Response:
+        answer = self._redirect(request, Elsewhere("/login"))
+        answer.headers.append("Set-Cookie", cookie(request, COOKIE, "", seconds=0))
+        return answer
+
+    # -- answers --
+
+    def closed(self, request: Request, why: str, status: int) -> Response:
+        """Answer somebody who may not come in."""
+        shown = Shown("message.html", {"heading": "Closed", "words": why})
+        html = self._render(request, shown, "bare.html", live=False)
+        return HTMLResponse(html, status)
+
+    async def _not_found(self, request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        if request.url.path.rpartition(".")[2] in {"js", "css", "svg"}:
+            return PlainTextResponse("Not found\n", status)
+        heading = "Not found" if status == 404 else "Not possible"  # noqa: PLR2004
+        say = "There is no such page. The navigation leads to all there are."
+        return self._message(request, heading, say, status)
+
+    async def _broken(self, request: Request, _error: Exception) -> Response:
+        say = "The dashboard met an error it does not know. The log of its process has it."
+        return self._message(request, "Something went wrong", say, 500)
+
+    def _message(self, request: Request, heading: str, say: str, status: int) -> Response:
+        shown = Shown("message.html", {"heading": heading, "words": say})
+        html = self._render(request, shown, "base.html", live=False)
+        return HTMLResponse(html, status)
+
+    def _redirect(self, request: Request, where: Elsewhere) -> RedirectResponse:
+        return RedirectResponse(_root(request) + quote(where.path, safe="/?=&%:"), 303)
+
+    def _render(self, request: Request, shown: Shown, layout: str, *, live: bool) -> str:
+        viewer: Viewer | None = getattr(request.state, "viewer", None)
+        root = _root(request)
+        path = request.scope["path"]
+        path = path.removeprefix(request.scope.get("root_path", "")) if root else path
+        context = {
+            "layout": layout,
+            "root": root,
+            "title": self._title,
+            "version": __version__,
+            "navigation": NAVIGATION,
+            "here": path.strip("/").partition("/")[0],
+            "address": root + path + (f"?{request.url.query}" if request.url.query else ""),
+            "viewer": viewer,
+            "may_act": self._may_act(viewer),
+            "can_sign_out": isinstance(self._auth, TokenAuth),
+            "csrf": getattr(request.state, "csrf", ""),
+            "csrf_field": CSRF_FIELD,
+            "live": live,
+        }
+        return self._templates.get_template(shown.template).render(context | shown.context)
+
+
+def _root(request: Request) -> str:
+    """Return the path under which the dashboard is mounted, behind a proxy's prefix too."""
+    root: str = request.scope.get("root_path", "")
+    return quote(root.rstrip("/"))
+
+
+def _environment() -> Environment:
+    # Everything is escaped, whatever a template is called.
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=select_autoescape(default=True, default_for_string=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "iso": words.iso,
+        "exact": words.exact,
+        "ago": words.ago,
+        "took": words.length,
+        "number": words.count,
+        "short_task": words.short_task,
+        "pretty": words.pretty,
+    }
+    environment.globals |= {"percent": words.percent, "query": _query}
+    return environment
+
+
+def _query(**parameters: str | None) -> str:
+    """Return the part of an address behind its question mark."""
+    return urlencode({name: value for name, value in parameters.items() if value})

@@ -1,0 +1,163 @@
+"""What the pages know of the application: its store to read, its acts, and what may be shown."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from duly.app import Duly
+from duly.core.display import display
+from duly.core.payload import REDACTED
+from duly.core.record import RunRecord, StepRecord, WorkerRecord
+from duly.core.states import FINAL, PARENT_TAG
+from duly.dashboard.searching import Search
+from duly.dashboard.words import ago, pretty
+from duly.limits import PAGE, SCAN_RUNS
+from duly.store.protocol import Inspector, RunFilter
+
+UNKNOWN = (
+    "Hidden: this process does not know the task, and so not which of its arguments are secret."
+)
+HIDDEN = "Hidden: this dashboard shows no arguments."
+
+
+class Desk:
+    """The application behind a dashboard."""
+
+    def __init__(self, app: Duly, *, shows_arguments: bool, writes: bool) -> None:
+        self.app = app
+        self.writes = writes
+        self._shows_arguments = shows_arguments
+
+    @property
+    def store(self) -> Inspector:
+        """The reads."""
+        return self.app.store
+
+    # -- what may be shown of arguments and results --
+
+    def stored_arguments(self, task: str, arguments: str) -> str | None:
+        """Return stored arguments without what is secret; None if all are hidden."""
+        definition = self.app.registry.find(task)
+        if definition is None or not self._shows_arguments:
+            return None
+        return definition.codec.redacted(arguments)
+
+    def short_arguments(self, run: RunRecord) -> str:
+        """Return one short line, nothing where they are hidden."""
+        found = self.stored_arguments(run.task, run.arguments)
+        return "" if found is None else display(found)
+
+    def why_hidden(self) -> str:
+        """Say why no arguments are shown."""
+        return UNKNOWN if self._shows_arguments else HIDDEN
+
+    def result(self, run: RunRecord) -> str | None:
+        """Return what a run returned; None if that is hidden."""
+        if self.app.registry.find(run.task) is None or not self._shows_arguments:
+            return None
+        return pretty(run.result)
+
+    def can_edit(self, run: RunRecord) -> bool:
+        """Say whether the arguments can be edited: all are to be seen, and can be checked."""
+        shown = self.stored_arguments(run.task, run.arguments)
+        if shown is None:
+            return False
+        return not self.app.registry.get(run.task).redact and shown != REDACTED
+
+    # -- runs --
+
+    def find(self, search: Search, size: int) -> tuple[list[RunRecord], str | None]:
+        """Return the runs that a search finds, newest first, and where it goes on."""
+        if search.key is not None:
+            return self._of_ids(self.store.find_by_key(search.key), search), None
+        which = search.which._replace(limit=size)
+        if not search.looks_inside:
+            runs = self.store.list_runs(which)
+            if len(runs) == size:
+                return runs, runs[-1].id
+            return runs, self.store.reach_of(which)
+        return self._look_inside(search, size)
+
+    def _look_inside(self, search: Search, size: int) -> tuple[list[RunRecord], str | None]:
+        """Look at the newest runs one by one, up to a bound."""
+        found: list[RunRecord] = []
+        which = search.which._replace(limit=PAGE)
+        looked = 0
+        while looked < SCAN_RUNS // 2:
+            page = self.store.list_runs(which)
+            looked += PAGE
+            for run in page:
+                if search.fits(run, self.stored_arguments(run.task, run.arguments)):
+                    found.append(run)
+                if len(found) == size:
+                    return found, run.id
+            reached = page[-1].id if len(page) == PAGE else self.store.reach_of(which)
+            if reached is None:
+                return found, None
+            which = which._replace(before=reached)
+        return found, which.before
+
+    def _of_ids(self, run_ids: Sequence[str], search: Search) -> list[RunRecord]:
+        runs = [run for run_id in run_ids if (run := self.store.get_run(run_id)) is not None]
+        which = search.which
+        return [
+            run
+            for run in runs
+            if which.task in {None, run.task}
+            and which.queue in {None, run.queue}
+            and (not which.states or run.state in which.states)
+        ]
+
+    def children(self, run_id: str) -> list[RunRecord]:
+        """Return the runs that a run made and waits for."""
+        return self.store.list_runs(RunFilter(tag=(PARENT_TAG, run_id), limit=PAGE, scan=PAGE))
+
+
+def why_waiting(
+    run: RunRecord,
+    steps: Sequence[StepRecord],
+    workers: Sequence[WorkerRecord],
+    now: int,
+    *,
+    served: Any,  # noqa: ANN401 - parsed JSON of workers
+) -> tuple[str, str] | None:
+    """Say why a run is not running and what helps; None if it runs or has ended."""
+    if run.state == "running" or run.state in FINAL:
+        return None
+    live = [worker for worker in workers if worker.state == "live"]
+    knows = [worker for worker in live if run.task in served(worker.tasks)]
+    pending = [step for step in steps if not step.done and step.kind in {"wait", "gather", "sleep"}]
+    if run.parked == "paused":
+        return f"Its queue {run.queue} is paused.", "Resume the queue."
+    if not live:
+        return "No worker is live.", "Start one: duly worker module:app"
+    if run.parked == "unregistered" or not knows:
+        return (
+            f"No live worker knows the task {run.task}.",
+            "Start a worker of the application that defines it, or give the task an alias.",
+        )
+    if pending and run.due_at > now:
+        step = pending[-1]
+        words = {
+            "wait": f"It waits for the event {step.awaited}.",
+            "gather": "It waits for its children.",
+            "sleep": f"It sleeps in step {step.name}, until {ago(run.due_at, now)}.",
+        }
+        return words[step.kind], "Nothing needs to be done."
+    if run.due_at > now:
+        if run.attempt > 1:
+            return f"Attempt {run.attempt} is due {ago(run.due_at, now)}.", "It retries by itself."
+        return f"It is due {ago(run.due_at, now)}.", "Nothing needs to be done."
+    if not any(_serves(served(worker.queues), run.queue) for worker in knows):
+        return f"No live worker serves the queue {run.queue}.", f"Start one with -q {run.queue}."
+    if run.lane == "suspect":
+        return (
+            "Two processes died under it; it waits for a slot of its own.",
+            "Look at its attempts.",
+        )
+    if run.lane.startswith(("carried", "handed")):
+        return "It waits for a worker of the engine that carries it.", "Look at that engine."
+    return "It is ready, and waits for a free slot.", "Add workers if this lasts."
+
+
+def _serves(queues: Any, name: str) -> bool:  # noqa: ANN401 - parsed JSON
+    return not queues or name in queues

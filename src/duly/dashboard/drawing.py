@@ -1,0 +1,216 @@
+"""Where the bars of charts and waterfalls lie. The templates draw them as SVG, without script."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from duly.clock import MICROSECONDS
+from duly.core.instants import moment
+from duly.core.record import Act, AttemptRecord, EndsAt, RunRecord, StepRecord
+from duly.core.states import DEAD
+from duly.dashboard.words import exact, length
+
+_MINUTE = 60 * MICROSECONDS
+_HOUR = 60 * _MINUTE
+
+WINDOWS = {"1h": (_HOUR, _MINUTE), "24h": (24 * _HOUR, _HOUR), "7d": (168 * _HOUR, 6 * _HOUR)}
+"""How much time a chart shows, and how much of it in one bar."""
+WIDTH, HEIGHT = 960, 160
+
+
+class Bar(NamedTuple):
+    """What ended in one piece of time."""
+
+    x: float
+    width: float
+    good: float
+    bad: float
+    other: float
+    """Heights, from below: failed, others, succeeded."""
+    wait_y: float | None
+    title: str
+
+
+class Mark(NamedTuple):
+    """A vertical line with a word, such as for a deployment."""
+
+    x: float
+    label: str
+    title: str
+
+
+class Chart(NamedTuple):
+    """Ends over time."""
+
+    bars: list[Bar]
+    marks: list[Mark]
+    ticks: list[tuple[float, str]]
+    top: int
+    """The number of runs that reaches the upper edge."""
+    longest_wait: str
+    runs: int
+    failed: int
+    summary: str
+
+
+def chart(ends: Sequence[EndsAt], deploys: Iterable[Act], window: str, now: int) -> Chart:
+    """Lay out the bars."""
+    whole, step = WINDOWS[window]
+    first = (now - whole) // step * step + step
+    starts = range(first, now + 1, step)
+    by_start: dict[int, list[EndsAt]] = {start: [] for start in starts}
+    for row in ends:
+        by_start.setdefault(row.at // step * step, []).append(row)
+    sums = {start: sum(row.runs for row in by_start[start]) for start in starts}
+    top = _round_up(max(sums.values(), default=0))
+    waits = {start: _mean_wait(by_start[start]) for start in starts}
+    longest = max((wait for wait in waits.values() if wait is not None), default=0)
+    room = WIDTH / len(starts)
+    bars = []
+    for place, start in enumerate(starts):
+        rows = by_start[start]
+        failed = sum(row.runs for row in rows if row.state in DEAD)
+        good = sum(row.runs for row in rows if row.state == "succeeded")
+        other = sums[start] - failed - good
+        wait = waits[start]
+        wait_y = None if wait is None or not longest else HEIGHT - wait / longest * (HEIGHT - 12)
+        words = f"{good:,} succeeded, {failed:,} failed"
+        words += f", {other:,} cancelled" if other else ""
+        words += "" if wait is None else f", waited {length(wait)} on average"
+        bars.append(
+            Bar(
+                round(place * room + 1, 2),
+                round(room - 2, 2),
+                good=round(HEIGHT * good / top, 1),
+                bad=round(HEIGHT * failed / top, 1),
+                other=round(HEIGHT * other / top, 1),
+                wait_y=wait_y,
+                title=f"{exact(start)[:16]} UTC: {words}",
+            )
+        )
+    shown = [act for act in deploys if first <= act.at <= now]
+    marks = [
+        Mark(
+            round((act.at - first) / (step * len(starts)) * WIDTH, 1),
+            act.reason[:24],
+            f"{exact(act.at)}: {act.reason} deployed, says {act.actor}",
+        )
+        for act in shown
+    ]
+    runs = sum(sums.values())
+    failed = sum(row.runs for start in starts for row in by_start[start] if row.state in DEAD)
+    summary = f"{runs:,} runs ended in the last {window}, {failed:,} of them failed."
+    every = max(1, len(starts) // 6)
+    label = "%H:%M" if window != "7d" else "%a %d"
+    ticks = [
+        (round((place + 0.5) * room, 1), moment(start).strftime(label))
+        for place, start in enumerate(starts)
+        if place % every == every // 2
+    ]
+    return Chart(bars, marks, ticks, top, length(longest) if longest else "", runs, failed, summary)
+
+
+def _mean_wait(rows: Sequence[EndsAt]) -> float | None:
+    runs = sum(row.runs for row in rows)
+    return sum(row.delay for row in rows) / runs if runs else None
+
+
+def _round_up(number: int) -> int:
+    """Return the next number that reads well on an axis."""
+    power = 1
+    while True:
+        for step in (1, 2, 5):
+            if step * power >= number:
+                return step * power
+        power *= 10
+
+
+class Span(NamedTuple):
+    """One bar of a waterfall."""
+
+    kind: str
+    """queue, attempt, step, sleep, wait or gather."""
+    label: str
+    begin: int
+    end: int
+    is_open: bool
+    """Whether it goes on."""
+    note: str = ""
+
+    @property
+    def words(self) -> str:
+        """How long it took."""
+        took = self.end - self.begin
+        return (length(took) if took else "< 1 ms") + (" so far" if self.is_open else "")
+
+
+class Row(NamedTuple):
+    """A bar and where it lies, in hundredths of the width."""
+
+    span: Span
+    x: float
+    width: float
+
+
+def waterfall(
+    run: RunRecord, attempts: Sequence[AttemptRecord], steps: Sequence[StepRecord], now: int
+) -> list[Row]:
+    """Lay out what a run did from when it was made until its end, or now."""
+    spans = _spans(run, attempts, steps, now)
+    if not spans:
+        return []
+    first = min(span.begin for span in spans)
+    last = max(span.end for span in spans)
+    scale = 100 / max(last - first, 1)
+    rows = []
+    for span in spans:
+        width = max((span.end - span.begin) * scale, 0.4)
+        x = min((span.begin - first) * scale, 100 - width)
+        rows.append(Row(span, round(x, 3), round(width, 3)))
+    return rows
+
+
+def _spans(
+    run: RunRecord, attempts: Sequence[AttemptRecord], steps: Sequence[StepRecord], now: int
+) -> list[Span]:
+    found: list[Span] = []
+    ready_at = run.created_at
+    for attempt in attempts:
+        begin = max(attempt.started_at or attempt.finished_at, ready_at)
+        found.append(Span("queue", "in the queue", ready_at, begin, is_open=False))
+        label = f"attempt {attempt.attempt}"
+        end = max(attempt.finished_at, begin)
+        found.append(Span("attempt", label, begin, end, is_open=False, note=attempt.outcome))
+        ready_at = end
+    if run.state == "running" and run.claimed_at is not None:
+        begin = max(run.claimed_at, ready_at)
+        found.append(Span("queue", "in the queue", ready_at, begin, is_open=False))
+        label = f"attempt {run.attempt}"
+        end = max(now, begin)
+        found.append(Span("attempt", label, begin, end, is_open=True, note="running"))
+    elif run.state == "queued":
+        found.append(Span("queue", "in the queue", ready_at, max(now, ready_at), is_open=True))
+    elif not attempts and run.finished_at is not None:
+        found.append(Span("queue", "in the queue", ready_at, run.finished_at, is_open=False))
+    return _with_steps(found, steps, now)
+
+
+def _with_steps(spans: list[Span], steps: Sequence[StepRecord], now: int) -> list[Span]:
+    """Put each step behind the attempt in which it ended, or goes on."""
+    attempts = [span for span in spans if span.kind == "attempt"]
+    parts: dict[Span, list[Span]] = {span: [] for span in attempts}
+    before = 0
+    for step in sorted(steps, key=lambda step: step.ended_at or now):
+        if step.kind == "epoch" or not attempts:
+            continue
+        end = step.ended_at if step.done and step.ended_at is not None else None
+        began = [span for span in attempts if span.begin <= (end or now)]
+        attempt = began[-1] if began else attempts[0]
+        begin = step.began_at
+        if end is not None and begin == end:
+            # Of a step that may run again only the end is written down: it began when the one
+            # before it had ended, or its attempt had begun.
+            begin = min(end, max(attempt.begin, before))
+        until = max(now if end is None else end, begin)
+        parts[attempt].append(Span(step.kind, step.name, begin, until, is_open=end is None))
+        before = until
+    return [part for span in spans for part in (span, *parts.get(span, ()))]

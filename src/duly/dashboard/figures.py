@@ -1,0 +1,174 @@
+"""Percentiles, rates and the sentence about health, out of counted ends. Pure functions."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from duly.clock import MICROSECONDS
+from duly.core.record import EndsAt, EndsOf, QueueRecord, ScheduleRecord, WorkerRecord
+from duly.core.states import DEAD
+from duly.dashboard.words import coarse, count, percent
+
+_MANY_FAILURES = 0.05
+_MOST_FAILURES = 0.25
+_LONG_WAIT = 60 * MICROSECONDS
+_VERY_LONG_WAIT = 15 * 60 * MICROSECONDS
+_LATE_SCHEDULE = 120 * MICROSECONDS
+
+
+class Figures(NamedTuple):
+    """What is known of the ends of some runs."""
+
+    runs: int
+    failed: int
+    elapsed: int
+    took: dict[int, int]
+    waited: dict[int, int]
+
+    @property
+    def p50(self) -> float | None:
+        """Half of the attempts took no longer, in microseconds."""
+        return quantile(self.took, 0.5)
+
+    @property
+    def p95(self) -> float | None:
+        """Nearly all of the attempts took no longer."""
+        return quantile(self.took, 0.95)
+
+    @property
+    def wait_p95(self) -> float | None:
+        """Nearly all of the runs had waited no longer."""
+        return quantile(self.waited, 0.95)
+
+    @property
+    def mean(self) -> float | None:
+        """How long attempts took on average."""
+        return self.elapsed / self.runs if self.runs else None
+
+
+def figures(ends: Iterable[EndsOf]) -> Figures:
+    """Add up."""
+    runs = failed = elapsed = 0
+    took: dict[int, int] = {}
+    waited: dict[int, int] = {}
+    for row in ends:
+        runs += row.runs
+        elapsed += row.elapsed
+        failed += row.runs if row.state in DEAD else 0
+        took[row.took] = took.get(row.took, 0) + row.runs
+        waited[row.waited] = waited.get(row.waited, 0) + row.runs
+    return Figures(runs, failed, elapsed, took, waited)
+
+
+def quantile(bounds: dict[int, int], share: float) -> float | None:
+    """Return microseconds that such a share did not exceed, as near as the bounds tell."""
+    total = sum(bounds.values())
+    if not total:
+        return None
+    wanted = share * total
+    below, passed = 0, 0
+    for bound in sorted(bounds):
+        number = bounds[bound]
+        if passed + number >= wanted:
+            # Between two bounds they are taken to be spread evenly.
+            lower = max((known for known in BOUNDS if known < bound), default=below)
+            part = (wanted - passed) / number
+            upper = bound if bound < BEYOND else 2 * lower
+            return (lower + part * (upper - lower)) * 1_000
+        passed += number
+    return None
+
+
+BEYOND = 9_000_000_000_000
+BOUNDS = (
+    *(0, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000),
+    *(900_000, 3_600_000, 21_600_000, 86_400_000),
+)
+"""Milliseconds; the statements that count ends have the same."""
+
+
+class Health(NamedTuple):
+    """One sentence, and what it rests on."""
+
+    level: str
+    sentence: str
+    reasons: tuple[tuple[str, str, str], ...]
+    """Level, words, and the page that shows more."""
+
+
+class Seen(NamedTuple):
+    """What health is judged by."""
+
+    now: int
+    workers: Sequence[WorkerRecord]
+    queues: Sequence[QueueRecord]
+    ends: Sequence[EndsAt]
+    """Of the last hour."""
+    oldest_due_at: int | None
+    schedules: Sequence[ScheduleRecord]
+
+
+def judge(seen: Seen) -> Health:
+    """Say how things stand."""
+    reasons = [
+        *_of_workers(seen),
+        *_of_failures(seen.ends),
+        *_of_waiting(seen),
+        *_of_queues(seen.queues),
+        *_of_schedules(seen),
+    ]
+    if any(level == "bad" for level, _, _ in reasons):
+        return Health("bad", "Something needs you.", tuple(reasons))
+    if reasons:
+        return Health("warn", "Working, with something to look at.", tuple(reasons))
+    live = sum(worker.state == "live" for worker in seen.workers)
+    done = sum(row.runs for row in seen.ends)
+    words = f"{live} live worker{'s' * (live != 1)}, {done:,} runs ended in the last hour"
+    return Health("good", "All is well.", (("good", words, "workers"),))
+
+
+Reasons = Iterable[tuple[str, str, str]]
+
+
+def _of_workers(seen: Seen) -> Reasons:
+    live = [worker for worker in seen.workers if worker.state == "live"]
+    silent = [w for w in live if seen.now - w.seen_at > w.lease_seconds * MICROSECONDS]
+    if len(live) == len(silent):
+        waits = any(queue.ready or queue.waiting for queue in seen.queues)
+        words = "no worker is live, and runs wait" if waits else "no worker is live"
+        yield "bad" if waits else "warn", words, "workers"
+    elif silent:
+        yield "warn", f"{len(silent)} of {len(live)} workers are silent", "workers"
+
+
+def _of_failures(ends: Sequence[EndsAt]) -> Reasons:
+    runs = sum(row.runs for row in ends)
+    failed = sum(row.runs for row in ends if row.state in DEAD)
+    if runs and failed / runs >= _MANY_FAILURES:
+        level = "bad" if failed / runs >= _MOST_FAILURES else "warn"
+        words = f"{percent(failed, runs)} of the last hour's runs failed ({failed:,} of {runs:,})"
+        yield level, words, "dead"
+
+
+def _of_waiting(seen: Seen) -> Reasons:
+    if seen.oldest_due_at is None:
+        return
+    waited = seen.now - seen.oldest_due_at
+    if waited >= _LONG_WAIT:
+        level = "bad" if waited >= _VERY_LONG_WAIT else "warn"
+        yield level, f"a run has been ready for {coarse(waited)}", "queues"
+
+
+def _of_queues(queues: Sequence[QueueRecord]) -> Reasons:
+    for queue in queues:
+        if queue.paused:
+            waits = count(queue.ready + queue.waiting)
+            yield "warn", f"queue {queue.name} is paused, {waits} runs wait in it", "queues"
+
+
+def _of_schedules(seen: Seen) -> Reasons:
+    for schedule in seen.schedules:
+        late = seen.now - (schedule.next_at or seen.now)
+        if schedule.state == "active" and late > _LATE_SCHEDULE:
+            yield "bad", f"schedule {schedule.name} is {coarse(late)} late", "schedules"
+        elif schedule.state == "paused" and schedule.reason:
+            yield "warn", f"schedule {schedule.name} is paused: {schedule.reason}", "schedules"

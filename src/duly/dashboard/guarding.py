@@ -1,0 +1,204 @@
+"""What every request has to pass before a page sees it, and what every answer carries."""
+
+import hmac
+import ipaddress
+from collections.abc import Callable, Collection
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from duly.clock import new_secret
+from duly.dashboard.auth import Auth, BasicAuth, TokenAuth, TooManyTries, Viewer, ask
+from duly.limits import HTTP_BODY_BYTES
+
+LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
+CSRF_COOKIE = "duly_csrf"
+CSRF_FIELD = "csrf"
+CSRF_HEADER = "x-duly-csrf"
+_SAFE = frozenset({"GET", "HEAD"})
+_IN_PROCESS = "testclient"
+"""How Starlette's TestClient names itself; no connection from outside has such an address."""
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class Guard:
+    """Lets requests through to the pages, or answers itself why not."""
+
+    def __init__(
+        self,
+        pages: ASGIApp,
+        *,
+        auth: Auth | None,
+        hosts: Collection[str] | None,
+        closed: Callable[[Request, str, int], Response],
+    ) -> None:
+        self._pages = pages
+        self._auth = auth
+        # Whoever has no credentials is told by its address, which other pages can make a browser
+        # believe in; and only the name in the request tells.
+        self._hosts = LOOPBACK_HOSTS if hosts is None and auth is None else hosts
+        self._closed = closed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            await self._pages(scope, receive, send)
+            return
+        if scope["method"] not in _SAFE:
+            receive = await _read(receive)
+        request = Request(scope, receive)
+        refused = await self._refuse(request)
+        answer = _with_headers(send, request)
+        await (refused or self._pages)(scope, receive, answer)
+
+    async def _refuse(self, request: Request) -> Response | None:
+        """Return the answer to a request that may not pass; None if it may."""
+        host = _host_of(request)
+        if self._hosts is not None and host not in self._hosts:
+            return PlainTextResponse(
+                "This dashboard does not answer to that host name. Whoever serves it can allow "
+                "it with --allow-host, or hosts= where it is mounted.\n",
+                421,
+            )
+        path = _path_in(request)
+        request.state.csrf = request.cookies.get(CSRF_COOKIE) or new_secret()
+        if path.startswith("/static/"):
+            return None if request.method in _SAFE else PlainTextResponse("GET only\n", 405)
+        if request.method not in _SAFE and (wrong := await _foreign(request)):
+            return self._closed(request, wrong, 403)
+        if path == "/login":
+            return None
+        try:
+            viewer = await self._viewer(request)
+        except TooManyTries:
+            return self._closed(request, "Too many wrong tries; wait a minute.", 429)
+        if viewer is None:
+            return self._ask_for_credentials(request)
+        request.state.viewer = viewer
+        return None
+
+    async def _viewer(self, request: Request) -> Viewer | None:
+        if self._auth is not None:
+            return await ask(self._auth, request)
+        return Viewer("anonymous") if _is_local(request) else None
+
+    def _ask_for_credentials(self, request: Request) -> Response:
+        if isinstance(self._auth, TokenAuth) and "authorization" not in request.headers:
+            if request.method in _SAFE and "text/html" in request.headers.get("accept", ""):
+                return RedirectResponse(f"{request.scope.get('root_path', '')}/login", 303)
+            return PlainTextResponse("Sign in first.\n", 401)
+        if isinstance(self._auth, BasicAuth):
+            challenge = {"WWW-Authenticate": 'Basic realm="duly", charset="UTF-8"'}
+            return PlainTextResponse("Sign in first.\n", 401, headers=challenge)
+        if self._auth is None:
+            why = (
+                "Nobody has said who may see this dashboard, so that it answers only to the "
+                "machine it runs on. Give dashboard(…, auth=…)."
+            )
+            return self._closed(request, why, 403)
+        return self._closed(request, "You may not see this dashboard.", 403)
+
+
+async def _read(receive: Receive) -> Receive:
+    """Read the whole of a request, which both we and a page look into; nothing, if it is long."""
+    body = b""
+    more = True
+    while more:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(body) > HTTP_BODY_BYTES:
+            body, more = b"", False
+
+    async def again() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
+
+
+async def _foreign(request: Request) -> str | None:
+    """Say why a write did not come from one of our own pages; None if it did."""
+    if request.headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
+        return "This came from another site."
+    origin = request.headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
+        return "This came from another site."
+    cookie = request.cookies.get(CSRF_COOKIE, "")
+    given = request.headers.get(CSRF_HEADER)
+    if given is None:
+        kind = request.headers.get("content-type", "").partition(";")[0]
+        if kind not in {"application/x-www-form-urlencoded", "multipart/form-data"}:
+            return "This is not a form of ours."
+        given = str((await request.form(max_files=0, max_fields=1_000)).get(CSRF_FIELD, ""))
+    if not cookie or not hmac.compare_digest(given.encode(), cookie.encode()):
+        return "This form is too old, or not ours. Go back, reload the page, and try again."
+    return None
+
+
+def _with_headers(send: Send, request: Request) -> Send:
+    """Return what adds the headers of every answer, errors too."""
+
+    async def answer(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers[name] = value
+            headers.setdefault("Cache-Control", "no-store")
+            csrf = getattr(request.state, "csrf", None)
+            if csrf is not None and request.cookies.get(CSRF_COOKIE) != csrf:
+                headers.append("Set-Cookie", cookie(request, CSRF_COOKIE, csrf))
+        await send(message)
+
+    return answer
+
+
+def cookie(request: Request, name: str, value: str, *, seconds: int | None = None) -> str:
+    """Return a cookie that no other site can make a browser send, and no script can read."""
+    path = request.scope.get("root_path", "") or "/"
+    parts = [f"{name}={value}", f"Path={path}", "HttpOnly", "SameSite=Strict"]
+    if seconds is not None:
+        parts.append(f"Max-Age={seconds}")
+    if request.url.scheme == "https":
+        parts.append("Secure")
+    return "; ".join(parts)
+
+
+def _host_of(request: Request) -> str:
+    host = request.headers.get("host", "").lower()
+    if host.startswith("["):
+        return host.partition("]")[0] + "]"
+    return host.partition(":")[0]
+
+
+def _path_in(request: Request) -> str:
+    """Return the path below where the dashboard is mounted."""
+    path: str = request.scope["path"]
+    root: str = request.scope.get("root_path", "")
+    return path.removeprefix(root) if root and path.startswith(root) else path
+
+
+def _is_local(request: Request) -> bool:
+    host = request.client.host if request.client else ""
+    if host == _IN_PROCESS:
+        return True
+    if any(name in request.headers for name in ("forwarded", "x-forwarded-for", "x-real-ip")):
+        return False  # A proxy on this machine speaks for somebody who may not be.
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

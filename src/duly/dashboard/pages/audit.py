@@ -1,0 +1,31 @@
+"""Audit: who did what."""
+
+import re
+
+from starlette.requests import Request
+
+from duly.dashboard.desk import Desk
+from duly.dashboard.pages import Shown
+from duly.limits import PAGE_DEFAULT
+
+_RUN = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
+
+
+def audit(desk: Desk, request: Request) -> Shown:
+    """List what operators did, newest first."""
+    given = request.query_params.get("before", "")
+    before = int(given) if given.isdecimal() and len(given) < 18 else None  # noqa: PLR2004 - bigint
+    subject = request.query_params.get("subject") or None
+    if subject is not None and "\0" in subject:
+        subject = None
+    acts = desk.store.list_acts(subject, PAGE_DEFAULT, before)
+    return Shown(
+        "audit.html",
+        {
+            "now": desk.store.now(),
+            "acts": [(act, bool(_RUN.fullmatch(act.subject))) for act in acts],
+            "following": acts[-1].number if len(acts) == PAGE_DEFAULT else None,
+            "subject": subject,
+            "cursor": before,
+        },
+    )

@@ -1,0 +1,92 @@
+"""Queues, workers and tasks."""
+
+import json
+
+from starlette.requests import Request
+
+from duly.clock import MICROSECONDS
+from duly.core.record import EndsOf, QueueRecord, RunRecord, WorkerRecord
+from duly.dashboard.desk import Desk
+from duly.dashboard.figures import figures
+from duly.dashboard.pages import Shown
+from duly.limits import PAGE
+from duly.store.protocol import RunFilter
+
+_DAY = 86_400_000_000
+_KEPT_IN_VIEW = 3_600_000_000
+"""For how long workers that are gone are listed."""
+
+
+def queues(desk: Desk, _request: Request) -> Shown:
+    """List queues, with how long runs waited in them."""
+    store = desk.store
+    now = store.now()
+    ends: dict[str, list[EndsOf]] = {}
+    for row in store.count_ends_of_tasks(now - _DAY):
+        ends.setdefault(row.queue, []).append(row)
+    oldest: dict[str, int] = {}
+    for name, run_id in store.list_oldest_ready():
+        run = store.get_run(run_id)
+        if run is not None and run.state == "queued":
+            oldest[name] = min(run.due_at, oldest.get(name, run.due_at))
+    live = {queue.name: queue for queue in store.list_queues()}
+    names = sorted({*live, *ends})
+    rows = [
+        (
+            live.get(name, QueueRecord(name, paused=False, ready=0, waiting=0, running=0)),
+            figures(ends.get(name, [])),
+            oldest.get(name),
+        )
+        for name in names
+    ]
+    return Shown("queues.html", {"now": now, "rows": rows})
+
+
+def workers(desk: Desk, _request: Request) -> Shown:
+    """List workers and what they run now."""
+    store = desk.store
+    now = store.now()
+    running: dict[str, list[RunRecord]] = {}
+    for run in store.list_runs(RunFilter(states=("running",), limit=PAGE, scan=PAGE)):
+        running.setdefault(run.worker_id or "", []).append(run)
+    listed = [
+        (
+            worker,
+            _state(worker, now),
+            json.loads(worker.queues),
+            json.loads(worker.tasks),
+            running.get(worker.id, []),
+        )
+        for worker in store.list_workers()
+        if worker.state == "live" or now - (worker.stopped_at or now) < _KEPT_IN_VIEW
+    ]
+    return Shown("workers.html", {"now": now, "workers": listed})
+
+
+def _state(worker: WorkerRecord, now: int) -> str:
+    """Name the state of a worker: one that was declared dead is lost."""
+    if worker.state == "live":
+        silent = now - worker.seen_at > worker.lease_seconds * MICROSECONDS
+        return "silent" if silent else "live"
+    return "lost" if worker.state == "dead" else "stopped"
+
+
+def tasks(desk: Desk, _request: Request) -> Shown:
+    """List tasks, with how long they take and how often they fail."""
+    now = desk.store.now()
+    ends: dict[str, list[EndsOf]] = {}
+    for row in desk.store.count_ends_of_tasks(now - _DAY):
+        ends.setdefault(row.task, []).append(row)
+    registered = {
+        name
+        for worker in desk.store.list_workers()
+        if worker.state == "live"
+        for name in json.loads(worker.tasks)
+    }
+    names = {definition.name for definition in desk.app.registry.definitions()}
+    rows = [
+        (name, figures(ends.get(name, [])), desk.app.registry.find(name), name in registered)
+        for name in sorted(names | registered | set(ends))
+    ]
+    rows.sort(key=lambda row: (-row[1].runs, row[0]))
+    return Shown("tasks.html", {"now": now, "rows": rows})

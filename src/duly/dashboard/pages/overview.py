@@ -1,0 +1,73 @@
+"""Overview: how things stand, in one sentence and a few figures."""
+
+from starlette.requests import Request
+
+from duly.core.record import EndsOf, RunRecord
+from duly.dashboard.desk import Desk
+from duly.dashboard.drawing import WINDOWS, chart
+from duly.dashboard.figures import Seen, figures, judge
+from duly.dashboard.pages import Shown
+from duly.limits import PAGE
+from duly.store.protocol import ScheduleFilter
+
+_TOP = 5
+_HOUR = 3_600_000_000
+DEPLOYMENT = "deployment"
+"""The subject of the acts that mark deployments."""
+
+
+def overview(desk: Desk, request: Request) -> Shown:
+    """Show how things stand."""
+    store = desk.store
+    now = store.now()
+    window = request.query_params.get("window", "24h")
+    window = window if window in WINDOWS else "24h"
+    whole, step = WINDOWS[window]
+    ends = store.count_ends(now - whole, step)
+    last_hour = store.count_ends(now - _HOUR, _HOUR)
+    rows = _rows(desk, now - whole)
+    tasks = {task: figures(found) for task, found in rows.items()}
+    oldest = _oldest(desk)
+    schedules = store.list_schedules(ScheduleFilter(limit=PAGE))
+    queues = store.list_queues()
+    workers = store.list_workers()
+    due = [each for each in schedules if each.state == "active" and each.next_at is not None]
+    return Shown(
+        "overview.html",
+        {
+            "now": now,
+            "window": window,
+            "windows": list(WINDOWS),
+            "chart": chart(ends, store.list_acts(DEPLOYMENT, 20), window, now),
+            "health": judge(
+                Seen(
+                    now, workers, queues, last_hour, oldest[0].due_at if oldest else None, schedules
+                )
+            ),
+            "failing": sorted(
+                ((name, found) for name, found in tasks.items() if found.failed),
+                key=lambda pair: (-pair[1].failed, pair[0]),
+            )[:_TOP],
+            "all": figures(row for found in rows.values() for row in found),
+            "oldest": oldest[:_TOP],
+            "next": sorted(due, key=lambda each: (each.next_at or 0, each.name))[:_TOP],
+            "ready": sum(queue.ready for queue in queues),
+            "waiting": sum(queue.waiting for queue in queues),
+            "running": sum(queue.running for queue in queues),
+            "live": sum(worker.state == "live" for worker in workers),
+            "is_empty": not (ends or queues or workers or schedules),
+        },
+    )
+
+
+def _rows(desk: Desk, since: int) -> dict[str, list[EndsOf]]:
+    rows: dict[str, list[EndsOf]] = {}
+    for row in desk.store.count_ends_of_tasks(since):
+        rows.setdefault(row.task, []).append(row)
+    return rows
+
+
+def _oldest(desk: Desk) -> list[RunRecord]:
+    runs = [desk.store.get_run(run_id) for _, run_id in desk.store.list_oldest_ready()]
+    found = [run for run in runs if run is not None and run.state == "queued"]
+    return sorted(found, key=lambda run: run.due_at)

@@ -1,0 +1,128 @@
+"""Runs: a list with a filter bar, and one run with all that is known of it."""
+
+import json
+from typing import Any
+
+from starlette.requests import Request
+
+from duly.core.record import LogLine, RunRecord
+from duly.core.states import DEAD, FINAL, PARENT_TAG, State, plain_tags
+from duly.dashboard import searching
+from duly.dashboard.desk import Desk, why_waiting
+from duly.dashboard.drawing import waterfall
+from duly.dashboard.pages import Elsewhere, NothingHere, Shown
+from duly.dashboard.words import pretty
+from duly.limits import PAGE, PAGE_DEFAULT, SCAN_RUNS
+
+_LOG_LINES = 500
+
+
+def runs(desk: Desk, request: Request) -> Shown | Elsewhere:
+    """List runs."""
+    now = desk.store.now()
+    text = request.query_params.get("q", "")[:1_000]
+    cursor = request.query_params.get("before")
+    search = searching.read(text, now, cursor=cursor)
+    if search.run_id is not None and desk.store.get_run(search.run_id) is not None:
+        return Elsewhere(f"/runs/{search.run_id}")
+    found, following = ([], None) if search.run_id else desk.find(search, PAGE_DEFAULT)
+    queues = desk.store.list_queues()
+    return Shown(
+        "runs.html",
+        {
+            "now": now,
+            "search": search,
+            "runs": [(run, desk.short_arguments(run), tags_of(run)) for run in found],
+            "following": following,
+            "cursor": cursor,
+            "states": [state.value for state in State],
+            "chosen": search.which.states,
+            "scan": SCAN_RUNS,
+            "suggestions": _suggestions(desk, [queue.name for queue in queues]),
+        },
+    )
+
+
+def run(desk: Desk, request: Request) -> Shown:
+    """Show one run."""
+    return Shown("run.html", describe(desk, str(request.path_params["run_id"])))
+
+
+def describe(desk: Desk, run_id: str) -> dict[str, Any]:
+    """Return all that is known of a run."""
+    store = desk.store
+    found = store.get_run(run_id)
+    if found is None:
+        raise NothingHere(
+            f"There is no run {run_id}. It may have been pruned: finished runs are kept for a "
+            f"week, dead letters for a month."
+        )
+    now = store.now()
+    attempts, steps = store.list_attempts(found.id), store.list_steps(found.id)
+    logs = store.list_logs(found.id, _LOG_LINES)
+    arguments = desk.stored_arguments(found.task, found.arguments)
+    tags = json.loads(found.tags) if found.tags else {}
+    parent = tags.get(PARENT_TAG)
+    return {
+        "now": now,
+        "run": found,
+        "tags": plain_tags(tags),
+        "attempts": [(attempt, _of(logs, attempt.claim_number)) for attempt in attempts][::-1],
+        "lines": _of(logs, found.claim_number) if found.state == State.RUNNING else [],
+        "log_count": len(logs),
+        "steps": [step for step in steps if step.name],
+        "rows": waterfall(found, attempts, steps, now),
+        "arguments": None if arguments is None else pretty(_call(arguments)),
+        "result": desk.result(found) if found.state == State.SUCCEEDED else None,
+        "why_hidden": desk.why_hidden(),
+        "why": why_waiting(found, steps, store.list_workers(), now, served=parsed),
+        "parent": parent,
+        "children": desk.children(found.id),
+        "acts": store.list_acts(found.id, PAGE),
+        "can_cancel": found.state not in FINAL and not found.cancel_requested,
+        "can_retry": found.state in FINAL,
+        "is_dead": found.state in DEAD,
+        "can_edit": found.state in FINAL and desk.can_edit(found),
+        "step_names": [step.name for step in steps if step.name],
+    }
+
+
+def edit(desk: Desk, request: Request) -> Shown:
+    """Show a form to change the arguments of a run and retry it."""
+    context = describe(desk, str(request.path_params["run_id"]))
+    return Shown("edit.html", context | {"given": context["arguments"], "error": None})
+
+
+def tags_of(run: RunRecord) -> dict[str, str]:
+    """Return the tags that callers gave a run."""
+    return plain_tags(json.loads(run.tags)) if run.tags else {}
+
+
+def parsed(text: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Return stored JSON as data."""
+    return json.loads(text)
+
+
+def _of(logs: list[LogLine], claim_number: int) -> list[LogLine]:
+    return [line for line in logs if line.claim_number == claim_number]
+
+
+def _call(text: str) -> str:
+    """Return stored arguments with names for their two parts."""
+    match json.loads(text):
+        case [list() as args, dict() as kwargs]:
+            named = {"args": args} if args else {}
+            return json.dumps(named | {"kwargs": kwargs} if kwargs or not args else named)
+        case other:
+            return json.dumps(other)
+
+
+def _suggestions(desk: Desk, queues: list[str]) -> list[str]:
+    """Return what a filter may begin with."""
+    known = {definition.name for definition in desk.app.registry.definitions()}
+    return [
+        *(f"state:{state.value}" for state in State),
+        *(f"task:{name}" for name in sorted(known)[:100]),
+        *(f"queue:{name}" for name in queues[:50]),
+        *("since:1h", "since:24h", "since:7d", "tag:name=value", "key:", "args.", "error:"),
+    ]

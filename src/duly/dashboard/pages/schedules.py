@@ -1,0 +1,116 @@
+"""Schedules: what fires when, in words, and what became of every due instant."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import islice, takewhile
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from starlette.requests import Request
+
+from duly.api.schedule_views import Schedule
+from duly.core.instants import microseconds_of, moment
+from duly.core.record import ScheduleRecord
+from duly.core.schedule import instants, read_rules, read_trigger
+from duly.dashboard.desk import Desk
+from duly.dashboard.pages import NothingHere, Shown
+from duly.errors import BadSchedule, DulyError
+from duly.store.protocol import ScheduleFilter
+
+_FIRES = 5
+_OUTCOMES = 20
+_WEEK = 7
+_IN_A_DAY = 12
+_MOST = 2_000
+
+
+def schedules(desk: Desk, _request: Request) -> Shown:
+    """List schedules."""
+    now = desk.store.now()
+    listed = [(each, _outcomes(desk, each.name)) for each in desk.app.schedules.list()]
+    return Shown("schedules.html", {"now": now, "schedules": listed})
+
+
+def schedule(desk: Desk, request: Request) -> Shown:
+    """Show one schedule."""
+    name = str(request.path_params["name"])
+    try:
+        found = desk.app.schedules.get(name)
+    except DulyError:
+        raise NothingHere(f"There is no schedule {name!r}; the list has all there are.") from None
+    now = desk.store.now()
+    return Shown(
+        "schedule.html",
+        {
+            "now": now,
+            "schedule": found,
+            "next": _next(desk, found),
+            "firings": desk.app.schedules.firings(name, limit=_OUTCOMES),
+            "week": _week(desk, found, now),
+            "acts": desk.store.list_acts(f"schedule {name}", _OUTCOMES),
+            "next_at": None if found.next_at is None else microseconds_of(found.next_at),
+        },
+    )
+
+
+def _outcomes(desk: Desk, name: str) -> Sequence[tuple[str, str]]:
+    found = desk.store.list_firings(name, 2**62, _OUTCOMES)
+    return [(row.outcome, row.reason or "") for row in reversed(found)]
+
+
+def _next(desk: Desk, schedule: Schedule) -> Sequence[datetime]:
+    try:
+        return desk.app.schedules.next(schedule.name, _FIRES)
+    except BadSchedule:  # Of a time zone that this machine does not know.
+        return []
+
+
+class Day(NamedTuple):
+    """A day of the calendar, in the schedule's own zone."""
+
+    date: datetime
+    fires: list[datetime]
+    more: int
+    change: str
+    """What the clocks do on that day, if they change."""
+
+
+def _week(desk: Desk, schedule: Schedule, now: int) -> list[Day]:
+    """Return the coming week."""
+    (record,) = desk.store.list_schedules(ScheduleFilter(schedule.name, removed=True))
+    try:
+        zone = ZoneInfo(schedule.tz)
+        fires = _fires(record, now)
+    except (BadSchedule, KeyError, ValueError):
+        return []
+    today = moment(now).astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    days = []
+    for number in range(_WEEK):
+        # By the calendar: a day may have 23 or 25 hours.
+        begin = (today.replace(tzinfo=None) + timedelta(days=number)).replace(tzinfo=zone)
+        end = (today.replace(tzinfo=None) + timedelta(days=number + 1)).replace(tzinfo=zone)
+        mine = [
+            fire.astimezone(zone)
+            for fire in fires
+            if microseconds_of(begin) <= microseconds_of(fire) < microseconds_of(end)
+        ]
+        more = max(0, len(mine) - _IN_A_DAY)
+        days.append(Day(begin, mine[:_IN_A_DAY], more, _change(begin, end)))
+    return days
+
+
+def _fires(record: ScheduleRecord, now: int) -> list[datetime]:
+    if record.next_at is None or record.state == "removed":
+        return []
+    due = instants(read_trigger(record.trigger), read_rules(record.rules), record.next_at - 1)
+    until = now + (_WEEK + 1) * 86_400_000_000
+    return [moment(at) for at in islice(takewhile(lambda at: at < until, due), _MOST)]
+
+
+def _change(begin: datetime, end: datetime) -> str:
+    before, after = begin.utcoffset(), end.utcoffset()
+    if before is None or after is None or before == after:
+        return ""
+    minutes = int(abs((after - before).total_seconds()) // 60)
+    way = "forward" if after > before else "back"
+    return f"clocks go {way} by {minutes} min"

@@ -1,0 +1,43 @@
+"""Serves the dashboard on its own, with uvicorn."""
+
+import socket as sockets
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from duly.errors import DulyError
+
+_SHUTDOWN_SECONDS = 2
+"""Open pages are streams that never end; nobody waits for them."""
+
+
+class CannotListen(DulyError):
+    """The address is taken, or not ours."""
+
+    def __init__(self, host: str, port: int, why: OSError) -> None:
+        super().__init__(f"cannot listen at {host}:{port}: {why.strerror}; give another --port")
+
+
+def listen(host: str, port: int) -> sockets.socket:
+    """Return a socket that listens."""
+    try:
+        family, kind, _, _, address = sockets.getaddrinfo(host, port, type=sockets.SOCK_STREAM)[0]
+        found = sockets.socket(family, kind)
+        found.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+        found.bind(address)
+        found.listen()
+    except OSError as error:
+        raise CannotListen(host, port, error) from error
+    return found
+
+
+def serve(pages: ASGIApp, socket: sockets.socket) -> None:
+    """Answer requests until a signal ends it."""
+    config = uvicorn.Config(
+        pages,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+    )
+    uvicorn.Server(config).run(sockets=[socket])

@@ -1,0 +1,174 @@
+// What the pages do beyond links and forms. Everything here can be absent.
+"use strict";
+(() => {
+  const $ = (selector, within = document) => within.querySelector(selector);
+  const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+  const root = document.body.dataset.root;
+  const remember = (name, value) => { try { localStorage.setItem(name, value); } catch { /* off */ } };
+
+  // -- how long ago ---------------------------------------------------------------------------
+  const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  const ago = (at) => {
+    const away = Math.round((at - Date.now()) / 1000);
+    const size = Math.abs(away);
+    if (size < 1) return "now";
+    const [unit, name] = units.find(([seconds]) => size >= seconds);
+    const words = `${Math.floor(size / unit)} ${name}`;
+    return away > 0 ? `in ${words}` : `${words} ago`;
+  };
+  const tellTimes = () => all("time[data-ago]").forEach((time) => {
+    const words = ago(Date.parse(time.dateTime));
+    if (time.textContent !== words) time.textContent = words;
+  });
+
+  // -- theme ----------------------------------------------------------------------------------
+  const themes = ["system", "light", "dark"];
+  const themeButton = $("#theme");
+  const theme = () => document.documentElement.dataset.theme || "system";
+  const nextTheme = () => {
+    const next = themes[(themes.indexOf(theme()) + 1) % themes.length];
+    if (next === "system") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = next;
+    remember("duly-theme", next);
+    themeButton.textContent = `Theme: ${next}`;
+  };
+  if (themeButton) {
+    themeButton.hidden = false;
+    themeButton.textContent = `Theme: ${theme()}`;
+    themeButton.addEventListener("click", nextTheme);
+  }
+
+  // -- live -----------------------------------------------------------------------------------
+  // The page's own address, as a stream: an element that connects is made, and removed to pause.
+  const anchor = $("#live");
+  const state = $("#state");
+  let paused = false;
+  let source = null;
+  const say = (words) => { if (state) { state.textContent = words; state.hidden = !words; } };
+  const connect = () => {
+    if (!anchor || paused || document.hidden || source) return;
+    source = document.createElement("div");
+    source.hidden = true;
+    source.setAttribute("hx-ext", "sse,morph");
+    source.setAttribute("sse-connect", anchor.dataset.address);
+    source.innerHTML = "<div sse-swap=\"page\" hx-target=\"#page\" hx-swap=\"morph:innerHTML\"></div>";
+    document.body.append(source);
+    htmx.process(source);
+  };
+  const disconnect = () => { if (source) { htmx.remove(source); source = null; } };
+  const togglePause = () => {
+    if (!anchor) return;
+    paused = !paused;
+    if (paused) { disconnect(); say("Paused. r resumes"); } else { say(""); connect(); }
+  };
+  document.addEventListener("visibilitychange", () => (document.hidden ? disconnect() : connect()));
+  document.addEventListener("htmx:sseOpen", () => { if (!paused) say(""); });
+  document.addEventListener("htmx:sseError", () => { if (!paused && !document.hidden) say("Reconnecting …"); });
+  // What people are in the middle of stays as it is.
+  const busy = () => {
+    const at = document.activeElement;
+    return $("#page details.inline[open]") || (at && at.closest("#page") && /^(INPUT|TEXTAREA|SELECT)$/.test(at.tagName) && at.type !== "checkbox");
+  };
+  document.addEventListener("htmx:sseBeforeMessage", (event) => {
+    if (event.detail.type === "page" && (busy() || !event.detail.data)) event.preventDefault();
+  });
+  if (window.Idiomorph) {
+    Idiomorph.defaults.ignoreActiveValue = true;
+    Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
+      !(name === "open" && node.tagName === "DETAILS") && !(name === "hidden" && node.matches(".copy")) && name !== "checked";
+    const before = Idiomorph.defaults.callbacks.beforeNodeMorphed;
+    Idiomorph.defaults.callbacks.beforeNodeMorphed = (old, fresh) => {
+      // The parser makes no box ticked; the ones that people ticked stay so.
+      if (old instanceof HTMLInputElement && old.type === "checkbox") { fresh.checked = old.checked; if (old.checked) fresh.setAttribute("checked", ""); }
+      return before ? before(old, fresh) : true;
+    };
+  }
+  const ready = () => {
+    all(".copy").forEach((button) => { button.hidden = false; });
+    tellTimes();
+    showRow();
+    countSelected();
+  };
+  document.addEventListener("htmx:afterSwap", ready);
+  document.addEventListener("htmx:sseMessage", ready);
+
+  // -- copying, over plain HTTP too -----------------------------------------------------------
+  const copy = async (text) => {
+    if (navigator.clipboard && window.isSecureContext) return navigator.clipboard.writeText(text);
+    const box = document.createElement("textarea");
+    box.value = text;
+    box.className = "hidden";
+    document.body.append(box);
+    box.select();
+    document.execCommand("copy");
+    box.remove();
+    return undefined;
+  };
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (!button) return;
+    await copy(button.dataset.copy);
+    button.classList.add("done");
+    setTimeout(() => button.classList.remove("done"), 1200);
+  });
+
+  // -- selecting ------------------------------------------------------------------------------
+  const boxes = () => all("#bulk input[name=id]");
+  const countSelected = () => {
+    const words = $("[data-count]");
+    if (!words) return;
+    const number = boxes().filter((box) => box.checked).length;
+    words.textContent = `${number} selected`;
+    words.hidden = number === 0;
+  };
+  document.addEventListener("change", (event) => {
+    if (event.target.matches("[data-all]")) boxes().forEach((box) => { box.checked = event.target.checked; });
+    countSelected();
+  });
+
+  // -- keys -----------------------------------------------------------------------------------
+  let row = null;
+  let led = false;
+  const rows = () => all("[data-row]");
+  const rowKey = (element) => element && (element.id || element.dataset.href);
+  function showRow() { rows().forEach((each) => each.classList.toggle("at", row !== null && rowKey(each) === row)); }
+  const move = (by) => {
+    const list = rows();
+    if (!list.length) return;
+    const at = list.findIndex((each) => rowKey(each) === row);
+    const next = list[Math.max(0, Math.min(list.length - 1, at < 0 ? 0 : at + by))];
+    row = rowKey(next);
+    next.scrollIntoView({ block: "nearest" });
+    showRow();
+  };
+  const current = () => rows().find((each) => rowKey(each) === row);
+  const help = $("#help");
+  const openHelp = () => help.showModal();
+  const helpButton = $("#help-open");
+  if (helpButton) { helpButton.hidden = false; helpButton.addEventListener("click", openHelp); }
+  const acts = {
+    "/": () => { const box = $("#q"); if (box) box.focus(); else location.href = `${root}/runs`; },
+    j: () => move(1), k: () => move(-1),
+    x: () => { const box = current() && $("input[type=checkbox]", current()); if (box) { box.checked = !box.checked; countSelected(); } },
+    Enter: () => { const found = current(); if (found) location.href = found.dataset.href; },
+    r: togglePause, t: nextTheme, "?": openHelp,
+  };
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target.closest("input:not([type=checkbox]), textarea, select, [contenteditable]");
+    if (typing || event.ctrlKey || event.metaKey || event.altKey || help.open) return;
+    if (led) {
+      led = false;
+      const link = $(`nav a[data-key="${CSS.escape(event.key)}"]`);
+      if (link) { event.preventDefault(); location.href = link.href; }
+      return;
+    }
+    if (event.key === "g") { led = true; setTimeout(() => { led = false; }, 1200); return; }
+    if (event.key === "Enter" && event.target.closest("a, button, summary")) return;
+    const act = acts[event.key];
+    if (act) { event.preventDefault(); act(); }
+  });
+
+  setInterval(tellTimes, 5000);
+  ready();
+  connect();
+})();

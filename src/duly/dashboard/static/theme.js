@@ -1,0 +1,6 @@
+// Before the first paint, so that nothing flashes.
+(() => {
+  let theme = "system";
+  try { theme = localStorage.getItem("duly-theme") || "system"; } catch { /* storage may be off */ }
+  if (theme !== "system") document.documentElement.dataset.theme = theme;
+})();

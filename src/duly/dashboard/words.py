@@ -1,0 +1,111 @@
+"""How instants, lengths of time, counts and stored values are shown to people."""
+
+import json
+import re
+from typing import Any
+
+from duly.core.instants import moment
+from duly.limits import COUNT_CAP
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_SECOND = 1_000_000
+_FINE_SECONDS = 10
+_SECRET = re.compile(
+    r"pass(word|wd|phrase)|secret|token|api_?key|authorization|credential|private_?key",
+    re.IGNORECASE,
+)
+HIDDEN = "(hidden)"
+NONE = "–"  # noqa: RUF001 - a dash, as print has it
+
+
+def iso(microseconds: int) -> str:
+    """Return `2030-01-31T08:00:00.123Z`."""
+    return moment(microseconds).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+def exact(microseconds: int) -> str:
+    """Return `2030-01-31 08:00:00.123 UTC`."""
+    return moment(microseconds).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
+
+
+def ago(microseconds: int, now: int) -> str:
+    """Return `3 s ago`, `in 5 min` or `now`."""
+    away = microseconds - now
+    if abs(away) < _SECOND:
+        return "now"
+    return f"in {coarse(away)}" if away > 0 else f"{coarse(-away)} ago"
+
+
+def coarse(microseconds: int) -> str:
+    """Return a length of time in its largest unit, rounded down."""
+    seconds = microseconds // _SECOND
+    for unit, name in _UNITS:
+        if seconds >= unit:
+            return f"{seconds // unit} {name}"
+    return "0 s"
+
+
+def length(microseconds: float | None) -> str:
+    """Return how long something took, as exactly as it matters: `12 ms`, `1.25 s`, `2 h 5 min`."""
+    if microseconds is None:
+        return NONE
+    if microseconds < 1_000:  # noqa: PLR2004 - a millisecond
+        return f"{int(microseconds)} µs"
+    if microseconds < _SECOND:
+        return f"{microseconds / 1_000:.3g} ms"
+    seconds = microseconds / _SECOND
+    if seconds < _FINE_SECONDS:
+        return f"{seconds:.2f} s"
+    if seconds < 60:  # noqa: PLR2004 - a minute
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    parts: list[str] = []
+    for unit, name in _UNITS:
+        if whole >= unit and len(parts) < 2:  # noqa: PLR2004 - two units tell enough
+            parts.append(f"{whole // unit} {name}")
+            whole %= unit
+    return " ".join(parts)
+
+
+def count(number: int) -> str:
+    """Return a number; one beyond what is counted says so."""
+    return f"{COUNT_CAP:,}+" if number > COUNT_CAP else f"{number:,}"
+
+
+def percent(part: float, whole: float) -> str:
+    """Return a share, `0 %` only where there is none."""
+    if not whole:
+        return NONE
+    share = 100 * part / whole
+    if 0 < share < 0.1:  # noqa: PLR2004 - the least that is told
+        return "< 0.1 %"
+    return f"{share:.3g} %" if share < 10 else f"{share:.0f} %"  # noqa: PLR2004
+
+
+def short_task(name: str) -> str:
+    """Return the function's name of a task."""
+    return name.rpartition(":")[2] or name
+
+
+def pretty(text: str | None) -> str:
+    """Return stored JSON, indented, without what is named like a secret; integers are exact."""
+    if text is None:
+        return "null"
+    try:
+        return json.dumps(without_secrets(json.loads(text)), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
+
+
+def without_secrets(data: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """Replace what is named like a password or a token."""
+    match data:
+        case dict():
+            return {
+                name: HIDDEN if _SECRET.search(name) else without_secrets(value)
+                for name, value in data.items()
+            }
+        case list():
+            return [without_secrets(value) for value in data]
+        case _:
+            return data

@@ -1,0 +1,167 @@
+"""What can be said of a schedule in the admin."""
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from django import forms
+
+from duly.app import Duly
+from duly.core.cron import Cron
+from duly.core.key import check_name
+from duly.core.schedule import Rules, read_rules, read_trigger
+from duly.errors import BadOption, BadSchedule, DulyError
+from duly.integrations.django.compat import InvalidTask
+from duly.integrations.django.desk import app_of, project_tasks, tasks_in
+from duly.integrations.django.models import Schedule
+from duly.registry import Definition
+from duly.task import Task as EngineTask
+
+_MISFIRE = {"latest": "run the latest", "all": "run them all", "skip": "skip them"}
+_OVERLAP = {"skip": "skip it", "queue": "let it wait", "allow": "run both"}
+
+
+class ScheduleForm(forms.ModelForm):
+    """A cron schedule of a task that the project knows."""
+
+    database: ClassVar[str]
+    """Where it is to lie; the page says so."""
+
+    name = forms.CharField(max_length=200)
+    task = forms.ChoiceField()
+    cron = forms.CharField(help_text="Minute, hour, day, month and weekday, such as 0 2 * * *")
+    timezone = forms.CharField(initial="UTC", help_text="An IANA name, such as Europe/Paris")
+    args = forms.JSONField(required=False, initial=list, help_text="A list")
+    kwargs = forms.JSONField(required=False, initial=dict, help_text="Arguments by their names")
+    queue_name = forms.CharField(required=False, help_text="The task's own if left empty")
+    priority = forms.IntegerField(
+        required=False, min_value=-100, max_value=100, help_text="The task's own if left empty"
+    )
+    misfire = forms.ChoiceField(
+        choices=list(_MISFIRE.items()), label="instants that nobody was there for"
+    )
+    overlap = forms.ChoiceField(
+        choices=list(_OVERLAP.items()), label="an instant that finds the last run still live"
+    )
+
+    class Meta:  # noqa: D106 - Django's
+        model = Schedule
+        fields = ("name", "task", "priority")
+
+    def __init__(self, *args: Any, instance: Schedule | None = None, **options: Any) -> None:  # noqa: ANN401
+        known = {} if instance is None else _said_of(instance)
+        initial = known | (options.pop("initial", None) or {})
+        super().__init__(*args, instance=instance, initial=initial, **options)
+        if "task" in self.fields:
+            self.fields["task"].choices = [(name, name) for name in tasks_in(self.database)]
+
+    def clean(self) -> dict[str, Any]:
+        """Refuse what duly would refuse, beside the field that it is about."""
+        said: dict[str, Any] = super().clean()
+        if not self.errors:
+            self._check_when(said)
+            self._check_call(said)
+        return said
+
+    def _check_when(self, said: dict[str, Any]) -> None:
+        try:
+            Cron(said["cron"], said["timezone"])
+        except BadSchedule as error:
+            self.add_error("cron", str(error))
+
+    def _check_call(self, said: dict[str, Any]) -> None:
+        _, definition = self._found(said)
+        args, kwargs = said["args"] or [], said["kwargs"] or {}
+        if not isinstance(args, list) or not isinstance(kwargs, dict):
+            self.add_error("args", "positional arguments are a list, named ones an object")
+            return
+        try:
+            definition.codec.encode(tuple(args), kwargs)
+        except (TypeError, DulyError) as error:
+            self.add_error("args", str(error))
+        for task in project_tasks():
+            if task.module_path == definition.name:
+                self._check_place(task, said)
+
+    def _check_place(self, task: Any, said: dict[str, Any]) -> None:  # noqa: ANN401 - Django's
+        asked = {"queue_name": said["queue_name"] or None, "priority": said["priority"]}
+        try:
+            task.using(**{name: value for name, value in asked.items() if value is not None})
+        except InvalidTask as error:
+            self.add_error("queue_name", str(error))
+
+    def clean_name(self) -> str:
+        """Refuse a name that another schedule has: whoever defined that would be surprised."""
+        name: str = self.cleaned_data["name"]
+        try:
+            check_name("schedule", name)
+        except BadOption as error:
+            raise forms.ValidationError(str(error)) from None
+        if Schedule.objects.using(self.database).filter(name=name).exists():
+            raise forms.ValidationError(f"there is a schedule {name!r} already")
+        return name
+
+    def put(self, *, actor: str, is_new: bool) -> None:
+        """Have duly write it down; workers fire it from then on."""
+        said = self.cleaned_data
+        app, definition = self._found(said)
+        fired = replace(
+            definition,
+            queue=said["queue_name"] or definition.queue,
+            priority=definition.priority if said["priority"] is None else said["priority"],
+        )
+        app.schedules.add(
+            self.instance.name,
+            EngineTask(app, fired),
+            cron=said["cron"],
+            tz=said["timezone"],
+            args=said["args"] or [],
+            kwargs=said["kwargs"] or {},
+            on_duplicate="error" if is_new else "replace",
+            actor=actor,
+            misfire=said["misfire"],
+            overlap=said["overlap"],
+        )
+
+    def _found(self, said: dict[str, Any]) -> tuple[Duly, Definition]:
+        app = app_of(self.database, said["task"])
+        return app, app.registry.get(said["task"])
+
+    def _post_clean(self) -> None:
+        # What duly would refuse is refused above; of the model there is nothing to be asked.
+        if not self.errors and "name" in self.cleaned_data:
+            self.instance.name = self.cleaned_data["name"]
+
+
+def can_be_said(schedule: Schedule) -> bool:
+    """Say whether the form has words for all of a schedule, and may show them."""
+    try:
+        trigger = read_trigger(schedule.trigger)
+    except BadSchedule:
+        return False
+    rules = read_rules(schedule.rules)
+    known = app_of(schedule._state.db, schedule.task).registry.find(schedule.task)  # noqa: SLF001
+    return (
+        isinstance(trigger, Cron)
+        and rules == Rules(misfire=rules.misfire, overlap=rules.overlap)
+        and known is not None
+        and known.codec.redacted(schedule.arguments) == schedule.arguments
+    )
+
+
+def _said_of(schedule: Schedule) -> dict[str, Any]:
+    if not schedule.name or not can_be_said(schedule):
+        return {}
+    trigger, rules = read_trigger(schedule.trigger), read_rules(schedule.rules)
+    app = app_of(schedule._state.db, schedule.task)  # noqa: SLF001 - Django's
+    args, kwargs = app.registry.get(schedule.task).codec.decode(schedule.arguments)
+    return {
+        "task": schedule.task,
+        "cron": trigger.expression if isinstance(trigger, Cron) else "",
+        "timezone": trigger.zone if isinstance(trigger, Cron) else "",
+        "args": list(args),
+        "kwargs": kwargs,
+        "queue_name": schedule.queue,
+        "priority": schedule.priority,
+        "misfire": rules.misfire,
+        "overlap": rules.overlap,
+    }

@@ -1,0 +1,202 @@
+"""Runs: to be looked at, retried and cancelled."""
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import Q
+from django.http import HttpRequest
+from django.utils.html import format_html
+
+from duly.app import Duly
+from duly.core.display import display, display_call
+from duly.errors import DulyError
+from duly.integrations.django.admin.places import DatabaseFilter, DulyAdmin, database_of
+from duly.integrations.django.desk import app_of, tasks_in
+from duly.integrations.django.models import DeadLetter, Execution, Run
+
+_HIDDEN = "(hidden: this project does not know the task)"
+_WHY = "in the admin"
+Act = Callable[[Duly, str, str], bool]
+"""Does something to a run for somebody, and says whether there was anything to do."""
+
+
+class TaskFilter(admin.SimpleListFilter):
+    """Offers the tasks that the project knows, without reading all runs for it."""
+
+    title = parameter_name = "task"
+
+    def lookups(self, request: HttpRequest, _admin: Any) -> list[tuple[str, str]]:  # noqa: ANN401
+        """Return their names."""
+        return [(name, name) for name in tasks_in(database_of(request))]
+
+    def queryset(self, _request: HttpRequest, queryset: Any) -> Any:  # noqa: ANN401 - Django's
+        """Return the runs of one task."""
+        return queryset if self.value() is None else queryset.filter(task=self.value())
+
+
+class QueueFilter(admin.SimpleListFilter):
+    """Offers the queues that have live runs or were paused."""
+
+    title = parameter_name = "queue"
+
+    def lookups(self, request: HttpRequest, _admin: Any) -> list[tuple[str, str]]:  # noqa: ANN401
+        """Return their names."""
+        names = {queue.name for queue in app_of(database_of(request), "").queues.list()}
+        asked = request.GET.get(self.parameter_name)
+        return [(name, name) for name in sorted(names | ({asked} if asked else set()))]
+
+    def queryset(self, _request: HttpRequest, queryset: Any) -> Any:  # noqa: ANN401 - Django's
+        """Return the runs of one queue."""
+        return queryset if self.value() is None else queryset.filter(queue=self.value())
+
+
+@admin.register(Run)
+class RunAdmin(DulyAdmin):
+    """All runs, newest first."""
+
+    list_display: tuple[str, ...] = (
+        "id",
+        "task",
+        "call",
+        "queue",
+        "state",
+        "attempt",
+        "due_at",
+        "finished_at",
+    )
+    list_filter: tuple[Any, ...] = ("state", TaskFilter, QueueFilter, DatabaseFilter)
+    search_fields = ("id", "task", "key")
+    search_help_text = "The whole id, key or name of a task"
+    sortable_by = ()
+    fields = (
+        ("id", "generation"),
+        ("task", "queue", "priority"),
+        "call_in_full",
+        ("state", "cause", "parked"),
+        ("attempt", "crashes"),
+        ("created_at", "due_at"),
+        ("claimed_at", "finished_at"),
+        "worker_id",
+        ("key", "tags"),
+        "result",
+        "error",
+        "trace",
+    )
+    readonly_fields = ("call_in_full", "trace")
+    actions: tuple[str, ...] = ("retry", "cancel")
+
+    def has_add_permission(self, _request: HttpRequest) -> bool:
+        """Say no: tasks are enqueued by code."""
+        return False
+
+    def has_delete_permission(self, _request: HttpRequest, _run: Any = None) -> bool:  # noqa: ANN401
+        """Say no: history ends by its retention."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, run: Any = None) -> bool:  # noqa: ANN401
+        """Say who may act on runs; nobody edits one."""
+        return run is None and super().has_change_permission(request)
+
+    def get_search_results(
+        self,
+        _request: HttpRequest,
+        queryset: Any,  # noqa: ANN401 - Django's
+        search_term: str,
+    ) -> tuple[Any, bool]:
+        """Find by what has an index."""
+        if not search_term:
+            return queryset, False
+        try:
+            return queryset.filter(id=uuid.UUID(search_term)), False
+        except ValueError:
+            return queryset.filter(Q(key=search_term) | Q(task=search_term)), False
+
+    # -- what is shown --
+
+    @admin.display(description="arguments")
+    def call(self, run: Run) -> str:
+        """Show the arguments in short, without those that are secret."""
+        stored = _stored(run)
+        return _HIDDEN if stored is None else display(stored)
+
+    @admin.display(description="call")
+    def call_in_full(self, run: Run) -> str:
+        """Show all of them, likewise."""
+        stored = _stored(run)
+        return _HIDDEN if stored is None else display_call(run.task, stored)
+
+    @admin.display(description="traceback")
+    def trace(self, run: Run) -> str:
+        """Show the traceback line by line."""
+        return format_html("<pre>{}</pre>", run.traceback) if run.traceback else "-"
+
+    # -- what is done --
+
+    @admin.action(description="Retry selected runs that have ended", permissions=["change"])
+    def retry(self, request: HttpRequest, queryset: Any) -> None:  # noqa: ANN401 - Django's
+        """Queue them again, under the same ids."""
+        self._each(request, queryset, "queued again", _retry)
+
+    @admin.action(description="Cancel selected runs that have not ended", permissions=["change"])
+    def cancel(self, request: HttpRequest, queryset: Any) -> None:  # noqa: ANN401 - Django's
+        """Cancel those that wait, and ask those that run to stop."""
+        self._each(request, queryset, "cancelled, or asked to stop", _cancel)
+
+    def _each(self, request: HttpRequest, queryset: Any, what: str, act: Act) -> None:  # noqa: ANN401
+        done = refused = 0
+        for run_id, task in queryset.values_list("id", "task").iterator():
+            try:
+                is_done = act(app_of(queryset.db, task), str(run_id), request.user.get_username())
+            except DulyError as error:
+                self.message_user(request, str(error), messages.ERROR)
+                is_done = False
+            done, refused = done + is_done, refused + (not is_done)
+        if done:
+            self.message_user(request, f"{done} {what}.", messages.SUCCESS)
+        if refused:
+            self.message_user(request, f"{refused} left as they are.", messages.WARNING)
+
+
+@admin.register(DeadLetter)
+class DeadLetterAdmin(RunAdmin):
+    """Runs that failed or were interrupted."""
+
+    list_display = ("id", "task", "call", "state", "cause", "error", "attempt", "finished_at")
+    actions = ("retry", "discard")
+
+    @admin.action(description="Cancel selected dead letters for good", permissions=["change"])
+    def discard(self, request: HttpRequest, queryset: Any) -> None:  # noqa: ANN401 - Django's
+        """End them as cancelled: nobody waits for them any more."""
+        self._each(request, queryset, "cancelled", _discard)
+
+
+@admin.register(Execution)
+class ExecutionAdmin(RunAdmin):
+    """Runs that schedules asked for."""
+
+    list_display = ("id", "schedule", "task", "state", "attempt", "created_at", "finished_at")
+
+
+def _retry(app: Duly, run_id: str, actor: str) -> bool:
+    run = app.runs.get(run_id)
+    if not run.is_final:
+        return False
+    run.retry(actor=actor, reason=_WHY)
+    return True
+
+
+def _cancel(app: Duly, run_id: str, actor: str) -> bool:
+    run = app.runs.get(run_id)
+    return not run.is_final and run.cancel(actor=actor, reason=_WHY) in {"cancelled", "requested"}
+
+
+def _discard(app: Duly, run_id: str, actor: str) -> bool:
+    return app.dead.discard(run_id, actor=actor, reason=_WHY).done == 1
+
+
+def _stored(run: Run) -> str | None:
+    """Return the arguments that may be shown; which are secret is written in the code alone."""
+    definition = app_of(run._state.db, run.task).registry.find(run.task)  # noqa: SLF001 - Django's
+    return None if definition is None else definition.codec.redacted(run.arguments)

@@ -1,0 +1,171 @@
+"""Schedules: to be looked at, paused and run; those that no code defines to be changed too."""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import admin, messages
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html, format_html_join
+
+from duly.api.schedules import Schedules
+from duly.core.cron import Cron
+from duly.core.display import display
+from duly.core.schedule import read_trigger
+from duly.errors import BadSchedule, DulyError
+from duly.integrations.django.admin.forms import ScheduleForm, can_be_said
+from duly.integrations.django.admin.places import DatabaseFilter, DulyAdmin, database_of
+from duly.integrations.django.desk import app_of
+from duly.integrations.django.models import Schedule
+
+_LAST_FIRINGS = 20
+_WHY = "in the admin"
+Act = Callable[[Schedules, str, str], None]
+_FORM = (
+    ("name", "task"),
+    ("cron", "timezone"),
+    ("args", "kwargs"),
+    ("queue_name", "priority"),
+    ("misfire", "overlap"),
+)
+
+
+@admin.register(Schedule)
+class ScheduleAdmin(DulyAdmin):
+    """All schedules by name."""
+
+    form = ScheduleForm
+    list_display = ("name", "task", "when", "arguments_shown", "next_at", "state", "source")
+    list_filter = ("state", "source", DatabaseFilter)
+    search_fields = ("name", "task")
+    sortable_by = ()
+    actions = ("enable", "disable", "run_now")
+
+    def get_fields(self, request: HttpRequest, schedule: Schedule | None = None) -> Any:  # noqa: ANN401
+        """Return what can be said of a new one, or what is known of one."""
+        known = () if schedule is None else (*self.get_readonly_fields(request, schedule),)
+        if schedule is None or self.has_change_permission(request, schedule):
+            return (*_FORM, *(name for name in known if name != "name"))
+        return ("name", "task", "when", "arguments_shown", ("queue", "priority"), *known[1:])
+
+    def get_readonly_fields(
+        self, _request: HttpRequest, schedule: Schedule | None = None
+    ) -> tuple[str, ...]:
+        """Return what nobody edits: what happened, and the name, once anything did under it."""
+        if schedule is None:
+            return ()
+        return ("name", "state", "reason", "source", "place", "next_at", "firings")
+
+    # -- who may do what --
+
+    def has_change_permission(self, request: HttpRequest, schedule: Any = None) -> bool:  # noqa: ANN401
+        """Say no of what the code defines, since the next deploy would undo a change of it."""
+        is_ours = schedule is None or (schedule.source == "runtime" and can_be_said(schedule))
+        return is_ours and super().has_change_permission(request, schedule)
+
+    def has_delete_permission(self, request: HttpRequest, schedule: Any = None) -> bool:  # noqa: ANN401
+        """Say no of what the code defines, likewise."""
+        is_ours = schedule is None or schedule.source == "runtime"
+        return is_ours and super().has_delete_permission(request, schedule)
+
+    # -- what is shown --
+
+    @admin.display
+    def when(self, schedule: Schedule) -> str:
+        """Say it in words."""
+        try:
+            trigger = read_trigger(schedule.trigger)
+        except BadSchedule as error:  # Of a time zone that this machine does not know.
+            return str(error)
+        words = trigger.in_words()
+        return f"{words} ({trigger.zone})" if isinstance(trigger, Cron) else words
+
+    @admin.display(description="arguments")
+    def arguments_shown(self, schedule: Schedule) -> str:
+        """Show the arguments in short, without those that are secret."""
+        known = app_of(schedule._state.db, schedule.task).registry.find(schedule.task)  # noqa: SLF001
+        return "(hidden)" if known is None else display(known.codec.redacted(schedule.arguments))
+
+    @admin.display(description="what became of its last instants")
+    def firings(self, schedule: Schedule) -> str:
+        """List them, each with its run."""
+        found = _schedules(schedule).firings(schedule.name, limit=_LAST_FIRINGS)
+        rows = (
+            (fired.instant, fired.outcome, fired.reason or "", _link(fired.run_id))
+            for fired in found
+        )
+        return format_html(
+            "<table>{}</table>",
+            format_html_join("", "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>", rows),
+        )
+
+    # -- what is done --
+
+    def save_model(self, request: HttpRequest, _obj: Any, form: ScheduleForm, change: bool) -> None:  # noqa: ANN401, FBT001
+        """Have duly write it, as if code had asked for it at run time."""
+        form.put(actor=request.user.get_username(), is_new=not change)
+
+    def delete_model(self, request: HttpRequest, schedule: Schedule) -> None:
+        """Let it fire no more; what became of its instants stays on record."""
+        actor = request.user.get_username()
+        _schedules(schedule).remove(schedule.name, actor=actor, reason=_WHY)
+
+    def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:  # noqa: ANN401 - Django's
+        """Remove many; Django has asked about each whether it may be."""
+        for schedule in queryset:
+            self.delete_model(request, schedule)
+
+    def get_form(self, request: HttpRequest, *args: Any, **options: Any) -> Any:  # noqa: ANN401
+        """Return the form, which must know where the schedule is to lie."""
+        form = super().get_form(request, *args, **options)
+        return type(form.__name__, (form,), {"database": database_of(request)})
+
+    @admin.action(description="Enable selected schedules", permissions=["change"])
+    def enable(self, request: HttpRequest, queryset: Any) -> None:  # noqa: ANN401 - Django's
+        """Let them fire again."""
+        self._each(request, queryset, "enabled", _resume)
+
+    @admin.action(description="Disable selected schedules", permissions=["change"])
+    def disable(self, request: HttpRequest, queryset: Any) -> None:  # noqa: ANN401 - Django's
+        """Let them skip what comes due, over deploys and restarts."""
+        self._each(request, queryset, "disabled", _pause)
+
+    @admin.action(description="Run selected schedules now", permissions=["change"])
+    def run_now(self, request: HttpRequest, queryset: Any) -> None:  # noqa: ANN401 - Django's
+        """Fire them once, beside what comes due."""
+        self._each(request, queryset, "run", _run_now)
+
+    def _each(self, request: HttpRequest, queryset: Any, what: str, act: Act) -> None:  # noqa: ANN401
+        done = 0
+        for schedule in queryset:
+            try:
+                act(_schedules(schedule), schedule.name, request.user.get_username())
+                done += 1
+            except DulyError as error:
+                self.message_user(request, str(error), messages.ERROR)
+        if done:
+            self.message_user(request, f"{done} {what}.", messages.SUCCESS)
+
+
+def _resume(schedules: Schedules, name: str, actor: str) -> None:
+    schedules.resume(name, actor=actor, reason=_WHY)
+
+
+def _pause(schedules: Schedules, name: str, actor: str) -> None:
+    schedules.pause(name, actor=actor, reason=_WHY)
+
+
+def _run_now(schedules: Schedules, name: str, actor: str) -> None:
+    schedules.run_now(name, actor=actor)
+
+
+def _schedules(schedule: Schedule) -> Schedules:
+    return app_of(schedule._state.db, schedule.task).schedules  # noqa: SLF001 - Django's
+
+
+def _link(run_id: str | None) -> str:
+    if run_id is None:
+        return ""
+    return format_html(
+        '<a href="{}">{}</a>', reverse("admin:duly_run_change", args=[run_id]), run_id
+    )

@@ -1,0 +1,29 @@
+"""`manage.py duly dev`: workers that begin anew when the code changes, as `runserver` does."""
+
+import atexit
+import sys
+import threading
+
+from django.utils import autoreload
+
+from duly.integrations.django.desk import apps_of_project, meet_tasks
+
+_GRACE_SECONDS = 5.0
+
+
+def run() -> None:
+    """Work until Ctrl-C, each time the code changes in a new process."""
+    autoreload.run_with_reloader(_work)
+
+
+def _work() -> None:
+    meet_tasks()
+    names = []
+    for name, app in apps_of_project().items():
+        worker = app.worker().start()
+        # Django ends this process where it stands; what runs is given time and then handed back.
+        atexit.register(worker.stop, grace=_GRACE_SECONDS)
+        names.append(name)
+    sys.stdout.write(f"Working for {', '.join(names)}; begins anew when the code changes.\n")
+    sys.stdout.flush()
+    threading.Event().wait()

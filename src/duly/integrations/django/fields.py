@@ -1,0 +1,34 @@
+"""Columns that each database has its own type for, as Django's models see them."""
+
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+from duly.core.instants import moment
+
+
+class Moment(models.Field):
+    """An instant: microseconds on SQLite, a timestamp on PostgreSQL."""
+
+    def get_internal_type(self) -> str:
+        """Say what converts nothing."""
+        return "BigIntegerField"
+
+    def from_db_value(self, value: Any, *_place: Any) -> datetime | None:  # noqa: ANN401 - Django's
+        """Return a datetime such as Django's own fields give."""
+        if value is None:
+            return None
+        found = moment(value) if isinstance(value, int) else value
+        return found if settings.USE_TZ else timezone.make_naive(found)
+
+
+class RunId(models.UUIDField):
+    """A UUID, which SQLite keeps as text with its dashes, where Django's own has none."""
+
+    def get_db_prep_value(self, value: Any, _connection: Any, *, prepared: bool = False) -> Any:  # noqa: ANN401
+        """Return what both databases compare with their column."""
+        found = value if prepared else self.to_python(value)
+        return None if found is None else str(found)

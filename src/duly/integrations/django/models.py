@@ -1,0 +1,193 @@
+"""Runs and schedules as Django's admin sees them: to be read here, and written by duly alone."""
+
+import json
+from typing import Any, ClassVar
+
+from django.db import models
+
+from duly.core.states import DEAD, State
+from duly.integrations.django.fields import Moment, RunId
+
+_STATES = [(state.value, state.value) for state in State]
+
+
+class WrittenByDuly(TypeError):
+    """Somebody tried to write a row past the engine, which would not know of it."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"a {what} is written by duly alone; act on it in the admin, or by the runs, dead and "
+            f"schedules of task_backends[…].app"
+        )
+
+
+class Reading(models.QuerySet):
+    """Finds rows and leaves them as they are."""
+
+    def update(self, **_changes: Any) -> int:  # noqa: ANN401 - Django's
+        """Refuse."""
+        raise WrittenByDuly(self.model._meta.verbose_name)  # noqa: SLF001 - Django's own way
+
+    def delete(self) -> Any:  # noqa: ANN401 - Django's
+        """Refuse."""
+        raise WrittenByDuly(self.model._meta.verbose_name)  # noqa: SLF001 - as above
+
+
+class Found(models.Manager):
+    """All rows."""
+
+    def get_queryset(self) -> Any:  # noqa: ANN401 - Django's
+        """Return them."""
+        return Reading(self.model, using=self._db)
+
+
+class _ReadOnly(models.Model):
+    objects = Found()
+
+    class Meta:
+        abstract = True
+
+    def save(self, *_args: Any, **_options: Any) -> None:  # noqa: ANN401 - Django's
+        """Refuse."""
+        raise WrittenByDuly(self._meta.verbose_name)
+
+    def delete(self, *_args: Any, **_options: Any) -> Any:  # noqa: ANN401 - Django's
+        """Refuse."""
+        raise WrittenByDuly(self._meta.verbose_name)
+
+
+class Run(_ReadOnly):
+    """A run, wherever it is: waiting, ready, running or finished."""
+
+    id = RunId(primary_key=True)
+    task = models.TextField()
+    queue = models.TextField()
+    state = models.TextField(choices=_STATES)
+    cause = models.TextField(null=True)  # noqa: DJ001 - as the view has it
+    priority = models.IntegerField()
+    generation = models.IntegerField()
+    attempt = models.IntegerField()
+    crashes = models.IntegerField()
+    created_at = Moment()
+    due_at = Moment()
+    claimed_at = Moment("started at", null=True)
+    finished_at = Moment(null=True)
+    worker_id = models.TextField("worker", null=True)  # noqa: DJ001 - as above
+    cancel_requested = models.BooleanField()
+    parked = models.TextField(null=True)  # noqa: DJ001 - as above
+    key = models.TextField(null=True)  # noqa: DJ001 - as above
+    tags = models.TextField(null=True)  # noqa: DJ001 - as above
+    arguments = models.TextField()
+    result = models.TextField(null=True)  # noqa: DJ001 - as above
+    error = models.TextField(null=True)  # noqa: DJ001 - as above
+    traceback = models.TextField(null=True)  # noqa: DJ001 - as above
+
+    class Meta:  # noqa: D106 - Django's
+        managed = False
+        db_table = "duly_every_run"
+        ordering: ClassVar[list[str]] = ["-id"]
+        default_permissions = ("view", "change")
+
+    def __str__(self) -> str:
+        return f"{self.task} {self.id}"
+
+    @property
+    def schedule(self) -> str | None:
+        """The schedule that asked for it, if one did."""
+        return json.loads(self.tags).get("schedule") if self.tags else None
+
+
+class DeadLetters(Found):
+    """Runs that wait for a person."""
+
+    def get_queryset(self) -> Any:  # noqa: ANN401 - Django's
+        """Return those alone."""
+        return super().get_queryset().filter(state__in=sorted(DEAD))
+
+
+class DeadLetter(Run):
+    """A run that failed or was interrupted, kept with all that is needed to run it again."""
+
+    objects = DeadLetters()
+
+    class Meta:  # noqa: D106 - Django's
+        proxy = True
+        ordering: ClassVar[list[str]] = ["-id"]
+        default_permissions = ("view", "change")
+
+
+class Tag(_ReadOnly):
+    """A tag of a run."""
+
+    # Three columns are the key; Django is content with the one that runs are found by.
+    run_id = RunId(primary_key=True)
+    name = models.TextField()
+    value = models.TextField()
+
+    class Meta:  # noqa: D106 - Django's
+        managed = False
+        db_table = "duly_tags"
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value}"
+
+
+class Executions(Found):
+    """Runs that schedules asked for."""
+
+    def get_queryset(self) -> Any:  # noqa: ANN401 - Django's
+        """Return those alone."""
+        tagged = Tag.objects.filter(run_id=models.OuterRef("pk"), name="schedule")
+        return super().get_queryset().filter(models.Exists(tagged))
+
+
+class Execution(Run):
+    """A run that a schedule asked for."""
+
+    objects = Executions()
+
+    class Meta:  # noqa: D106 - Django's
+        proxy = True
+        ordering: ClassVar[list[str]] = ["-id"]
+        default_permissions = ("view", "change")
+
+
+class Schedules(Found):
+    """Schedules that are not removed."""
+
+    def get_queryset(self) -> Any:  # noqa: ANN401 - Django's
+        """Return those alone."""
+        return super().get_queryset().exclude(state="removed")
+
+
+class Schedule(_ReadOnly):
+    """A schedule, which code defines or somebody in the admin."""
+
+    name = models.TextField(primary_key=True)
+    task = models.TextField()
+    queue = models.TextField()
+    priority = models.IntegerField()
+    arguments = models.TextField()
+    trigger = models.TextField()
+    rules = models.TextField()
+    state = models.TextField(
+        choices=[(state, state) for state in ("active", "paused", "ended", "removed")]
+    )
+    reason = models.TextField(null=True)  # noqa: DJ001 - as the table has it
+    source = models.TextField(choices=[("code", "code"), ("runtime", "database")])
+    place = models.TextField("defined by")
+    next_at = Moment(null=True)
+    last_run_id = RunId(null=True)
+    created_at = Moment()
+    updated_at = Moment()
+
+    objects = Schedules()
+
+    class Meta:  # noqa: D106 - Django's
+        managed = False
+        db_table = "duly_schedules"
+        ordering: ClassVar[list[str]] = ["name"]
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,147 @@
+"""What users of django-periodic-tasks know by other names, for them to find what they had."""
+
+import threading
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.utils import timezone
+from django.utils.module_loading import import_string
+
+from duly.core.cron import Cron
+from duly.core.instants import moment
+from duly.errors import BadSchedule, StoreError, TaskNotRegistered
+from duly.events import EngineFailed
+from duly.integrations.django.compat import Task
+from duly.integrations.django.desk import meet_tasks, project_tasks
+from duly.integrations.django.executions import plain
+from duly.integrations.django.scheduled import (
+    ScheduleEntry,
+    ScheduleRegistry,
+    schedule_registry,
+    scheduled_task,
+    scheduler_app,
+    sync_code_schedules,
+)
+from duly.limits import FIRE_BATCH
+from duly.runtime.relay import Relay
+from duly.store.ops import FireSchedules
+from duly.store.owning import PerProcess
+from duly.task import instant
+
+__all__ = [
+    "PeriodicTaskScheduler",
+    "ScheduleEntry",
+    "ScheduleRegistry",
+    "compute_next_run_at",
+    "get_all_task_choices",
+    "get_scheduler_class",
+    "is_exactly_once",
+    "resolve_task",
+    "schedule_registry",
+    "scheduled_task",
+    "sync_code_schedules",
+    "validate_cron_expression",
+]
+
+
+def compute_next_run_at(
+    cron_expression: str, timezone_name: str = "UTC", base_time: datetime | None = None
+) -> datetime | None:
+    """Return when an expression comes due next, strictly later than now or than `base_time`."""
+    after = instant("base_time", timezone.now() if base_time is None else base_time)
+    found = Cron(cron_expression, timezone_name).next_after(after)
+    return None if found is None else moment(found)
+
+
+def validate_cron_expression(cron_expression: str) -> bool:
+    """Say whether an expression names any time."""
+    try:
+        Cron(cron_expression, "UTC")
+    except BadSchedule:
+        return False
+    return True
+
+
+def is_exactly_once(function: Any) -> bool:  # noqa: ANN401 - of a user's task
+    """Say whether a function is below `@exactly_once`."""
+    return plain(function) is not None
+
+
+def resolve_task(task_path: str) -> Task:
+    """Return a task of the project by its path; nothing is imported for it."""
+    meet_tasks()
+    known = {task.module_path: task for task in project_tasks()}
+    if task_path not in known:
+        raise TaskNotRegistered(task_path, tuple(sorted(known)))
+    return known[task_path]
+
+
+def get_all_task_choices() -> list[tuple[str, str]]:
+    """Return the paths of all tasks of the project, as choices of a form."""
+    meet_tasks()
+    return [(task.module_path, task.module_path) for task in project_tasks()]
+
+
+class PeriodicTaskScheduler(threading.Thread):
+    """A thread that fires schedules while other threads serve; `run_scheduler` has no need of it.
+
+    It fires what is due when it is due: `interval` is only how soon it tries again when the
+    database could not be reached at its start.
+    """
+
+    def __init__(self, interval: float = 15) -> None:
+        super().__init__(name="duly-scheduler", daemon=True)
+        self.interval = interval
+        self._is_over = threading.Event()
+
+    def run(self) -> None:
+        """Fire until it is stopped."""
+        app = scheduler_app()
+        while not self._is_over.is_set():
+            try:
+                meet_tasks()
+                with app.worker():
+                    self._is_over.wait()
+            except StoreError as error:
+                app.bus.emit(EngineFailed("scheduler", str(error)))
+                self._is_over.wait(self.interval)
+
+    def tick(self) -> None:
+        """Fire what is due now, and hand it over."""
+        app = scheduler_app()
+        app.runs_tasks = True
+        app.schedules.sync()
+        app.store.apply([FireSchedules(FIRE_BATCH)])
+        Relay(app.store, app.registry, app.bus).tick()
+        app.worker().drain(timeout=self.interval)
+
+    def stop(self) -> None:
+        """Let it end."""
+        self._is_over.set()
+
+    def close(self) -> None:
+        """Stop it, and wait until it has ended."""
+        self.stop()
+        self.join()
+
+
+def get_scheduler_class() -> Any:  # noqa: ANN401 - of the user's own
+    """Return what `PERIODIC_TASKS_SCHEDULER_CLASS` names."""
+    path = getattr(settings, "PERIODIC_TASKS_SCHEDULER_CLASS", None)
+    return PeriodicTaskScheduler if path is None else import_string(path)
+
+
+def _begin() -> Any:  # noqa: ANN401 - as above
+    scheduler = get_scheduler_class()(getattr(settings, "PERIODIC_TASKS_SCHEDULER_INTERVAL", 15))
+    scheduler.start()
+    return scheduler
+
+
+SCHEDULER = PerProcess(_begin)
+"""The one of this process, if settings ask for it: a forked server has one in each child."""
+
+
+def autostart(**_request: Any) -> None:  # noqa: ANN401 - Django's
+    """Begin with the first request: commands such as `migrate` serve none, and fire nothing."""
+    SCHEDULER.get()

@@ -1,0 +1,32 @@
+"""`manage.py duly status`: who works, what waits, what is dead and what fires next, at a glance."""
+
+from collections.abc import Iterator
+
+from duly.app import Duly
+from duly.integrations.django.desk import apps_of_project, meet_tasks
+from duly.limits import PAGE
+
+
+def lines() -> Iterator[str]:
+    """Return what is to be said of every application of the project."""
+    meet_tasks()
+    for name, app in apps_of_project().items():
+        yield f"{name}"
+        yield from (f"  {what:<10} {text}" for what, text in _facts(app))
+
+
+def _facts(app: Duly) -> Iterator[tuple[str, str]]:
+    live = [worker for worker in app.workers.list() if worker.state == "live"]
+    yield "workers", f"{len(live)} live, with {sum(worker.running for worker in live)} runs"
+    for queue in app.queues.list():
+        counts = f"{queue.ready} ready, {queue.waiting} waiting, {queue.running} running"
+        yield "queue", f"{queue.name}: {counts}{' (paused)' if queue.paused else ''}"
+    dead = app.dead.list(limit=PAGE)
+    more = "" if dead.cursor is None else " or more"
+    yield "dead", f"{len(dead)}{more} letters"
+    for schedule in app.schedules.list():
+        if app.registry.find(schedule.task) is not None:
+            when = (
+                "never" if schedule.next_at is None else f"{schedule.next_at:%Y-%m-%d %H:%M:%S %Z}"
+            )
+            yield "schedule", f"{schedule.name}: {schedule.state}, next {when}"

@@ -1,0 +1,36 @@
+"""The verbs of those who run a database as a whole."""
+
+from typing import NamedTuple
+
+
+class SetAside(NamedTuple):
+    """After a backup was put back: end what was live in it and may have run since.
+
+    Up to `limit` runs that wait end as interrupted, and schedules that came due are paused. Answer:
+    Aside.
+    """
+
+    since: int
+    """When the backup was made; what was accepted later has not run before."""
+    actor: str
+    reason: str
+    limit: int
+
+
+class Aside(NamedTuple):
+    """How many runs and schedules a SetAside was about."""
+
+    runs: int
+    schedules: int
+
+
+class RecordAct(NamedTuple):
+    """Write down what somebody did that changes nothing here, such as a deployment."""
+
+    actor: str
+    act: str
+    subject: str
+    reason: str = ""
+
+
+AdminOp = SetAside | RecordAct

@@ -1,0 +1,73 @@
+"""What is to be said of the PostgreSQL server and of how it is set up."""
+
+from typing import Any, Protocol
+
+from duly.core.finding import Finding, good, judged
+from duly.store.statements import load
+
+SQL = load("duly.store.postgres", "diagnose")
+
+_LONG_SECONDS = 300
+_FULL = 0.8
+
+
+class Query(Protocol):
+    """Reads rows."""
+
+    def __call__(self, sql: str, parameters: dict[str, Any], /) -> list[tuple[Any, ...]]: ...
+
+
+def diagnose(query: Query) -> list[Finding]:
+    """Return what was found, good and bad."""
+    (row,) = query(SQL["facts"], {})
+    version, fsync, pages, durable, autovacuum, standby, oldest, room, used = row
+    return [
+        good("engine", f"PostgreSQL {version}"),
+        judged(
+            "durability",
+            f"fsync {fsync}, full_page_writes {pages}, synchronous_commit {durable}",
+            bad="off" in {fsync, pages},
+            level="error",
+            remedy="set fsync and full_page_writes on: without them a crash of the machine loses "
+            "or corrupts what was accepted",
+        ),
+        judged(
+            "primary",
+            "a standby, which takes no writes" if standby else "a primary",
+            bad=standby,
+            level="error",
+            remedy="name the primary's address, or several hosts: duly then picks the primary",
+        ),
+        judged(
+            "autovacuum",
+            f"autovacuum {autovacuum}",
+            bad=autovacuum == "off",
+            remedy="set autovacuum on: claims become slow while dead rows pile up",
+        ),
+        judged(
+            "open transactions",
+            f"the oldest has been open for {oldest:.0f} s",
+            bad=oldest > _LONG_SECONDS,
+            remedy="end it: nothing that was deleted since can be vacuumed; see pg_stat_activity",
+        ),
+        judged(
+            "connections",
+            f"{used} of {room} are in use",
+            bad=used > room * _FULL,
+            remedy="raise max_connections, run fewer worker processes, or put PgBouncer before it",
+        ),
+    ]
+
+
+def check_integrity(query: Query) -> list[Finding]:
+    """Look for broken indexes, by amcheck where it is installed."""
+    broken = [str(row[0]) for row in query(SQL["broken_indexes"], {})]
+    if broken:
+        remedy = "REINDEX INDEX it; an index is not valid after a failed REINDEX CONCURRENTLY"
+        return [Finding("integrity", "error", f"index {name} is broken", remedy) for name in broken]
+    if not query(SQL["has_amcheck"], {}):
+        remedy = "CREATE EXTENSION amcheck lets this command read the indexes themselves"
+        text = "every index is valid, as far as the catalog says"
+        return [Finding("integrity", "warning", text, remedy)]
+    ((count,),) = query(SQL["check_indexes"], {})
+    return [good("integrity", f"amcheck read {count} indexes and found every row in them")]

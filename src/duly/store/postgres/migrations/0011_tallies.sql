@@ -1,0 +1,38 @@
+-- What became of runs, counted as they end, so that nobody has to count the history: how many runs of
+-- a task and queue came to which end, how long they took and how long they had waited, each up to a
+-- bound. The settle that ends runs adds rows of span 0, one for each kind of end among them, and never
+-- changes one, so that settles do not wait for each other; a prune adds those up by minutes, then by
+-- hours, and at last in one row for all that is long ago. A sum over all rows is true at any time.
+
+-- Microseconds to the bound, in milliseconds, that they do not exceed. SQLite has no functions of
+-- ours; there they are in the statement.
+CREATE FUNCTION duly_bound(microseconds bigint) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN (ARRAY[5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000, 300000, 900000,
+                  3600000, 21600000, 86400000, 9000000000000]::bigint[])
+           [1 + width_bucket(greatest(microseconds - 1, 0) / 1000,
+                             ARRAY[5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000,
+                                   60000, 300000, 900000, 3600000, 21600000, 86400000]::bigint[])];
+
+CREATE TABLE duly_tallies (
+    at bigint NOT NULL,
+    span integer NOT NULL CHECK (span IN (0, 60, 3600, 86400)),
+    task text COLLATE "C" NOT NULL,
+    queue text COLLATE "C" NOT NULL,
+    state text NOT NULL,
+    took bigint NOT NULL,
+    waited bigint NOT NULL,
+    runs bigint NOT NULL,
+    elapsed bigint NOT NULL,
+    delay bigint NOT NULL
+);
+CREATE INDEX duly_acts_by_number ON duly_acts (number);
+CREATE INDEX duly_tallies_by_span ON duly_tallies (span, at);
+
+-- Lists of dead letters are in the order of their ids.
+CREATE INDEX duly_history_dead_by_id ON duly_history (id) WHERE state IN ('failed', 'interrupted');
+
+-- Groups of dead letters are counted in their index alone.
+DROP INDEX duly_history_dead;
+CREATE INDEX duly_history_dead ON duly_history (task, fingerprint, id, created_at, queue)
+    WHERE state IN ('failed', 'interrupted');

@@ -1,0 +1,21 @@
+"""After a backup was put back: what may have run since is not run again."""
+
+from duly.core.states import State
+from duly.store.admin_ops import Aside, SetAside
+from duly.store.postgres.connection import Session
+from duly.store.postgres.operate import end_queued, record_act
+from duly.store.statements import load
+
+SQL = load("duly.store.postgres", "restore")
+RESTORED = "restored"
+"""The cause of runs that end so."""
+
+
+def set_aside(session: Session, op: SetAside) -> Aside:
+    """End what waits, some at a time, as interrupted; pause schedules that came due."""
+    place = {"since": op.since, "limit": op.limit}
+    found = [row[0] for row in session.execute(SQL["in_doubt"], place).fetchall()]
+    for run_id in found:
+        if end_queued(session, run_id, state=State.INTERRUPTED, cause=RESTORED, error=op.reason):
+            record_act(session, op.actor, "set aside", run_id, op.reason)
+    return Aside(len(found), session.execute(SQL["pause_schedules"], place).rowcount)

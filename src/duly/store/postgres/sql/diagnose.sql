@@ -1,0 +1,41 @@
+-- diagnose: what `duly doctor` wants to know of the server and its settings.
+
+-- :name facts
+SELECT current_setting('server_version'), current_setting('fsync'),
+       current_setting('full_page_writes'), current_setting('synchronous_commit'),
+       current_setting('autovacuum'), pg_is_in_recovery(),
+       (SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::float8
+          FROM pg_stat_activity
+         WHERE datname = current_database() AND pid <> pg_backend_pid()),
+       current_setting('max_connections')::integer,
+       (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')
+
+-- :name backlog
+-- Ids are made in the order of time, so that the oldest come first; a bounded number of them, and
+-- nothing of paused queues.
+SELECT queue, duly_microseconds(min(due_at))
+  FROM (SELECT queue, due_at FROM duly_runs WHERE state = 'queued'
+         ORDER BY id LIMIT %(limit)s) AS oldest
+ WHERE queue NOT IN (SELECT name FROM duly_queues WHERE paused)
+ GROUP BY queue
+ ORDER BY queue
+
+-- :name unregistered
+SELECT DISTINCT task FROM duly_parked_lanes WHERE parked = 'unregistered' ORDER BY task
+
+-- :name broken_indexes
+SELECT index.indexrelid::regclass::text
+  FROM pg_index AS index
+  JOIN pg_class AS owner ON owner.oid = index.indrelid
+ WHERE owner.relname LIKE 'duly\_%%' AND NOT (index.indisvalid AND index.indisready)
+
+-- :name has_amcheck
+SELECT 1 FROM pg_extension WHERE extname = 'amcheck'
+
+-- :name check_indexes
+SELECT count(bt_index_check(index.indexrelid, true))
+  FROM pg_index AS index
+  JOIN pg_class AS owner ON owner.oid = index.indrelid
+  JOIN pg_class AS itself ON itself.oid = index.indexrelid
+  JOIN pg_am AS method ON method.oid = itself.relam
+ WHERE owner.relname LIKE 'duly\_%%' AND method.amname = 'btree'

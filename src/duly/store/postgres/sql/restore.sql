@@ -1,0 +1,17 @@
+-- restore: after a backup was put back. What was live in it and came due since may have run before
+-- the database was lost, and nobody knows.
+
+-- :name in_doubt
+SELECT id::text FROM duly_runs
+ WHERE state = 'queued' AND created_at <= duly_time(%(since)s::bigint)
+UNION ALL
+SELECT id::text FROM duly_waiting
+ WHERE created_at <= duly_time(%(since)s::bigint) AND due_at <= duly_now()
+ LIMIT %(limit)s
+
+-- :name pause_schedules
+-- What comes due before somebody resumes them is recorded as skipped, and not fired again.
+UPDATE duly_schedules
+   SET state = 'paused', reason = 'restored from a backup', updated_at = duly_now()
+ WHERE state = 'active' AND next_at <= duly_now()
+   AND created_at <= duly_time(%(since)s::bigint)

@@ -1,0 +1,17 @@
+-- testing: databases of their own for tests of users, in which time goes on only when they say so.
+
+-- :name clock_table
+CREATE TABLE duly_test_clock (now timestamptz NOT NULL)
+
+-- :name clock_begins
+INSERT INTO duly_test_clock VALUES (duly_now())
+
+-- :name clock_function
+CREATE OR REPLACE FUNCTION duly_now() RETURNS timestamptz LANGUAGE sql STABLE
+    AS 'SELECT now FROM duly_test_clock'
+
+-- :name clock_time
+SELECT duly_microseconds(now) FROM duly_test_clock
+
+-- :name clock_advance
+UPDATE duly_test_clock SET now = now + %(microseconds)s::bigint * interval '1 microsecond'

@@ -1,0 +1,27 @@
+-- What became of runs, counted as they end, so that nobody has to count the history: how many runs of
+-- a task and queue came to which end, how long they took and how long they had waited, each up to a
+-- bound. The settle that ends runs adds rows of span 0, one for each kind of end among them; a prune
+-- adds those up by minutes, then by hours, and at last in one row for all that is long ago. A sum over
+-- all rows is true at any time.
+
+CREATE TABLE duly_tallies (
+    at INTEGER NOT NULL,
+    span INTEGER NOT NULL CHECK (span IN (0, 60, 3600, 86400)),
+    task TEXT NOT NULL,
+    queue TEXT NOT NULL,
+    state TEXT NOT NULL,
+    took INTEGER NOT NULL,
+    waited INTEGER NOT NULL,
+    runs INTEGER NOT NULL,
+    elapsed INTEGER NOT NULL,
+    delay INTEGER NOT NULL
+);
+CREATE INDEX duly_tallies_by_span ON duly_tallies (span, at);
+
+-- Lists of dead letters are in the order of their ids.
+CREATE INDEX duly_history_dead_by_id ON duly_history (id) WHERE state IN ('failed', 'interrupted');
+
+-- Groups of dead letters are counted in their index alone.
+DROP INDEX duly_history_dead;
+CREATE INDEX duly_history_dead ON duly_history (task, fingerprint, id, created_at, queue)
+    WHERE state IN ('failed', 'interrupted');

@@ -1,0 +1,14 @@
+-- restore: after a backup was put back. What was live in it and came due since may have run before
+-- the database was lost, and nobody knows.
+
+-- :name in_doubt
+SELECT id FROM duly_runs WHERE state = 'queued' AND created_at <= :since
+UNION ALL
+SELECT id FROM duly_waiting WHERE created_at <= :since AND due_at <= :now
+ LIMIT :limit
+
+-- :name pause_schedules
+-- What comes due before somebody resumes them is recorded as skipped, and not fired again.
+UPDATE duly_schedules
+   SET state = 'paused', reason = 'restored from a backup', updated_at = :now
+ WHERE state = 'active' AND next_at <= :now AND created_at <= :since

@@ -1,0 +1,2 @@
+-- testing: nothing here. SQLite's time is the host's, which tests replace in Python, and a file of
+-- one's own needs no server.

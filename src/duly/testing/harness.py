@@ -1,0 +1,159 @@
+"""Runs an application's tasks in the calling thread, over time that a test moves."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from duly import faultpoints
+from duly.app import Duly
+from duly.clock import MICROSECONDS
+from duly.core.hints import nearest
+from duly.errors import BadOption
+from duly.limits import FIRE_BATCH, PAGE
+from duly.run import Run
+from duly.runtime.inline import InlineWorker
+from duly.runtime.recovery import judge_alone
+from duly.store.ops import FireSchedules, Recover
+from duly.task import Call, Task
+from duly.testing.stores import FreshStore
+
+
+class _Dead(NamedTuple):
+    worker: InlineWorker
+    died_at: int
+
+
+class Harness:
+    """An application on a store of the test's own.
+
+    Runs go through everything that a worker's do (codec, claim, fence, settle), one after the
+    other, in this thread. Leases, retries, delays and schedules go by the time that `advance`
+    moves; timeouts of bodies strike nobody.
+    """
+
+    def __init__(self, app: Duly, store: FreshStore) -> None:
+        self.app = app
+        self._test_store = store
+        self._url = app.url
+        self._dead: list[_Dead] = []
+        app.use_url(store.url, clock=store.clock)
+        app.store.read_schema()
+        store.freeze()
+
+    def close(self) -> None:
+        """Give the application its own store back, and remove the test's."""
+        faultpoints.disarm()
+        self.app.use_url(self._url)
+        self._test_store.remove()
+
+    def now(self) -> int:
+        """Return the time of the store, in microseconds."""
+        return self.app.store.now()
+
+    def advance(self, seconds: float | timedelta) -> None:
+        """Let time pass: what is due by then runs at the next `drain`."""
+        length = seconds if isinstance(seconds, timedelta) else timedelta(seconds=seconds)
+        if length < timedelta():
+            raise BadOption("time does not go back; restart the test with a fresh store instead")
+        self._test_store.advance(length // timedelta(microseconds=1))
+
+    def drain(self) -> int:
+        """Run until nothing is due; return how many attempts that took.
+
+        First what a worker left that died a whole lease ago is recovered.
+        """
+        self._recover()
+        self.app.schedules.sync()
+        worker = InlineWorker(self.app.store, self.app.registry, self.app.bus)
+        attempts = 0
+        try:
+            while True:
+                (fired,) = self.app.store.apply([FireSchedules(FIRE_BATCH)])
+                ran = worker.drain()
+                attempts += ran
+                if not ran and not fired:
+                    return attempts
+        except faultpoints.Died:
+            self._dead.append(_Dead(worker, self.now()))
+            raise
+
+    @contextmanager
+    def crash_at(self, point: str, *, hit: int = 1) -> Iterator[None]:
+        """Let the process die at a fault point, as if by kill -9, at that hit of it.
+
+        The block ends there. What it had committed stays, what it held is recovered when a lease
+        has passed. A block that never comes to the point fails the test.
+        """
+        if point not in faultpoints.NAMES:
+            hint = nearest(point, faultpoints.NAMES)
+            raise BadOption(f"there is no fault point {point!r}; did you mean {hint!r}?")
+        hits = 0
+
+        def die() -> None:
+            nonlocal hits
+            if point == "claim.after_commit" and not self.app.runs.list(state="running", limit=1):
+                return  # A claim that took nothing is none that a test means.
+            hits += 1
+            if hits >= hit:
+                raise faultpoints.Died(point)
+
+        faultpoints.arm(point, die)
+        try:
+            yield
+        except faultpoints.Died:
+            pass
+        finally:
+            faultpoints.disarm(point)
+        if hits < hit:
+            raise AssertionError(f"nothing died at {point}: it was come to {hits} of {hit} times")
+
+    def assert_enqueued(
+        self, what: Task[..., Any] | Call[Any], *, times: int | None = None
+    ) -> list[Run[Any]]:
+        """Say that a task, or just this call of it, was enqueued; return the runs, oldest first.
+
+        `assert_enqueued(send)`, `assert_enqueued(send.call(42, email="a@b.c"), times=1)`.
+        """
+        found = self._runs_of(what)
+        if len(found) == times or (times is None and found):
+            return found
+        wanted = "at least once" if times is None else f"{times} times"
+        raise AssertionError(
+            f"{_named(what)} was to be enqueued {wanted}, and was {len(found)} times; "
+            f"there are {self._all() or 'no runs'}"
+        )
+
+    def refute_enqueued(self, what: Task[..., Any] | Call[Any]) -> None:
+        """Say that a task, or just this call of it, was not enqueued."""
+        self.assert_enqueued(what, times=0)
+
+    def _runs_of(self, what: Task[..., Any] | Call[Any]) -> list[Run[Any]]:
+        name = what.name if isinstance(what, Task) else what.op.task
+        found: list[Run[Any]] = []
+        cursor = None
+        while True:
+            page = self.app.runs.list(task=name, limit=PAGE, cursor=cursor)
+            found += page
+            cursor = page.cursor
+            if cursor is None:
+                break
+        if isinstance(what, Call):
+            found = [run for run in found if run.record.arguments == what.op.arguments]
+        return found[::-1]
+
+    def _all(self) -> str:
+        page = self.app.runs.list(limit=10)
+        return "; ".join(f"{run.record.task} {run.record.arguments}" for run in page)
+
+    def _recover(self) -> None:
+        lease = round(self.app.settings.lease * MICROSECONDS)
+        over = [dead for dead in self._dead if self.now() - dead.died_at >= lease]
+        for dead in over:
+            judge = judge_alone(dead.worker.begun)
+            self.app.store.apply([Recover(dead.worker.worker_id, judge)])
+            self._dead.remove(dead)
+
+
+def _named(what: Task[..., Any] | Call[Any]) -> str:
+    return what.name if isinstance(what, Task) else f"{what.op.task} {what.op.arguments}"

@@ -1,0 +1,74 @@
+"""The pytest plugin: fixtures for tests of applications.
+
+Apart from duly's own package, which is so loaded only for tests that ask for it.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from duly.app import Duly
+    from duly.testing.harness import Harness
+    from duly.testing.stores import FreshStore
+
+POSTGRES = "DULY_TEST_POSTGRES"
+_KINDS = ("sqlite", "postgres")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let a project name its application once."""
+    parser.addini("duly_app", "the application under test, as module:attribute", default="")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line(
+        "markers",
+        'duly(app="module:attribute", store="sqlite"): which application duly_app is, and on which '
+        f"database: sqlite or postgres (a server that {POSTGRES} names)",
+    )
+
+
+@pytest.fixture
+def duly_worker(request: pytest.FixtureRequest, tmp_path: Path) -> "Iterator[Harness]":
+    """Runs the application's tasks in this thread, on a store of the test's own."""
+    from duly.testing.harness import Harness  # noqa: PLC0415 - only for who asks
+    from duly.testing.stores import PostgresTestStore, SqliteTestStore  # noqa: PLC0415 - as above
+
+    marker = request.node.get_closest_marker("duly")
+    options: dict[str, Any] = {} if marker is None else dict(marker.kwargs)
+    kind = options.pop("store", "sqlite")
+    app = _application(options.pop("app", None) or request.config.getini("duly_app"))
+    if options or kind not in _KINDS:
+        raise pytest.UsageError('@pytest.mark.duly takes app= and store="sqlite" or "postgres"')
+    if kind == "postgres" and not os.environ.get(POSTGRES):
+        raise pytest.UsageError(
+            f"{POSTGRES} names no server: set it to the address of a PostgreSQL on which databases "
+            f"may be created, such as postgresql://postgres@localhost/postgres"
+        )
+    store: FreshStore = SqliteTestStore(tmp_path)
+    if kind == "postgres":
+        store = PostgresTestStore(os.environ[POSTGRES])
+    harness = Harness(app, store)
+    yield harness
+    harness.close()
+
+
+@pytest.fixture
+def duly_app(duly_worker: "Harness") -> "Duly":
+    """The application under test, on a store of the test's own."""
+    return duly_worker.app
+
+
+def _application(reference: str) -> "Duly":
+    from duly.app import Duly  # noqa: PLC0415 - only for who asks
+    from duly.runtime.loading import load  # noqa: PLC0415 - as above
+    from duly.settings import load_settings  # noqa: PLC0415 - as above
+
+    named = reference or load_settings().app
+    found: Duly = load(named) if named else Duly()
+    return found

@@ -1,0 +1,132 @@
+"""Settings: where they come from, which counts most, and what is refused."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from duly import BadOption, Duly
+from duly.settings import load_settings, seconds_of
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of its own, and nothing of duly in the environment."""
+    for name in [name for name in os.environ if name.startswith("DULY_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write_project(folder: Path, text: str) -> Path:
+    file = folder / "pyproject.toml"
+    file.write_text(text)
+    return file
+
+
+def test_without_a_word_the_defaults_hold():
+    settings = load_settings()
+
+    assert (settings.url, settings.concurrency, settings.origins) == ("sqlite:///duly.db", 10, {})
+
+
+def test_keywords_count_most_then_the_environment_then_the_project(folder, monkeypatch):
+    file = write_project(folder, "[tool.duly]\nconcurrency = 2\nasync-limit = 3\ngrace = '1m'\n")
+    monkeypatch.setenv("DULY_CONCURRENCY", "4")
+    monkeypatch.setenv("DULY_ASYNC_LIMIT", "5")
+
+    app = Duly(concurrency=6)
+
+    settings = app.settings
+    assert (settings.concurrency, settings.async_limit, settings.grace) == (6, 5, 60.0)
+    assert settings.origins == {
+        "grace": str(file),
+        "async_limit": "DULY_ASYNC_LIMIT",
+        "concurrency": "keyword",
+    }
+
+
+def test_a_file_that_the_project_names_is_one_wherever_a_program_starts(folder, monkeypatch):
+    write_project(folder, "[tool.duly]\nurl = 'sqlite:///data/shop.db'\n")
+    below = folder / "scripts" / "nightly"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+
+    assert load_settings().url == f"sqlite:///{folder}/data/shop.db"
+
+
+def test_a_project_without_settings_is_not_looked_past(folder, monkeypatch):
+    write_project(folder, "[tool.duly]\nconcurrency = 2\n")
+    inner = folder / "inner"
+    inner.mkdir()
+    write_project(inner, "[project]\nname = 'inner'\n")
+    monkeypatch.chdir(inner)
+
+    assert load_settings().concurrency == 10
+
+
+@pytest.mark.parametrize("name", ["DULY_TEST_POSTGRES", "DULY_SERVICE_HOST", "DULY_PORT_80_TCP"])
+def test_what_belongs_to_others_in_the_environment_is_let_be(name, monkeypatch):
+    monkeypatch.setenv(name, "x")
+
+    assert load_settings().origins == {}
+
+
+def test_an_unknown_name_is_an_error_with_the_nearest_known_one(folder, monkeypatch):
+    with pytest.raises(BadOption, match=r"'concurency' \(keyword\); did you mean 'concurrency'"):
+        Duly(concurency=3)
+    with pytest.raises(BadOption, match=r"there is no setting 'xyz' .*; there are url, app"):
+        Duly(xyz=3)
+    write_project(folder, "[tool.duly]\nleese = 3\n")
+    with pytest.raises(BadOption, match=r"'leese' \(.*pyproject.toml\); did you mean 'lease'"):
+        Duly()
+    monkeypatch.setenv("DULY_URI", "sqlite:///x.db")
+    (folder / "pyproject.toml").unlink()
+    with pytest.raises(BadOption, match="no setting DULY_URI; did you mean DULY_URL"):
+        Duly()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"concurrency": "many"}, "concurrency .* cannot be 'many': it must be a whole number"),
+        ({"concurrency": 0}, "at least 1"),
+        ({"processes": 0}, "at least 1"),
+        ({"lease": 9, "beat": 5}, "beat"),
+        ({"grace": "soon"}, "no duration"),
+        ({"grace": True}, "must be seconds"),
+        ({"queues": ":"}, "name:limit"),
+        ({"url": 3}, "must be a text"),
+        ({"log_level": "LOUD"}, "one of DEBUG"),
+    ],
+)
+def test_what_cannot_work_is_refused_at_once(given, words):
+    with pytest.raises(BadOption, match=words):
+        load_settings(**given)
+
+
+def test_a_lease_and_a_beat_from_two_places_are_checked_together(folder, monkeypatch):
+    write_project(folder, "[tool.duly]\nlease = 3\n")
+    with pytest.raises(BadOption, match="beat"):
+        load_settings()
+    monkeypatch.setenv("DULY_BEAT", "1")
+
+    assert load_settings().worker().lease == 3
+
+
+def test_a_project_that_cannot_be_read_says_so(folder):
+    write_project(folder, "[tool.duly\n")
+
+    with pytest.raises(BadOption, match=r"pyproject.toml cannot be read"):
+        load_settings()
+
+
+def test_durations_have_units():
+    assert [seconds_of(text) for text in ("90", "1.5s", "15m", "24h", "7d", "2w")] == [
+        90,
+        1.5,
+        900,
+        86_400,
+        604_800,
+        1_209_600,
+    ]

@@ -1,0 +1,162 @@
+"""`duly doctor`, `duly health` and `duly config`."""
+
+import os
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from duly import Duly
+from duly.clock import MICROSECONDS
+from duly.limits import TICK_BATCH
+from duly.store.ops import Tick
+from tests.cli.conftest import answer, error
+from tests.store.conformance.opening import opened_tables
+
+
+@pytest.fixture
+def working(app: Duly, url: str) -> Iterator[None]:
+    """A worker with the same tasks, on a store of its own: commands close the application's."""
+    other = Duly(url)
+    other.registry = app.registry
+    with other.worker():
+        yield
+    other.close()
+
+
+def test_the_doctor_finds_nothing_wrong_with_a_good_store_and_a_worker(working, cli):
+    result = cli("doctor", "--json")
+
+    found = answer(result)
+    assert (result.exit_code, found["ok"]) == (0, True), found
+    assert {each["level"] for each in found["findings"]} == {"ok"}
+    assert {"schema", "store", "engine", "durability", "clock", "workers"} <= {
+        each["check"] for each in found["findings"]
+    }
+
+
+def test_the_doctor_names_what_nobody_runs_with_its_remedy(app, cli, run_of):
+    run_of("add", 1)
+    other = Duly(app.url)
+    other.task(name="other:task")(lambda: None)
+    with other.worker():
+        other.store.apply([Tick(TICK_BATCH)])
+        result = cli("doctor")
+    other.close()
+
+    assert result.exit_code == 0
+    assert "warning: runs of orders:add wait, and no live worker registers it" in result.stdout
+    assert "orders:send is defined here, and no live worker registers it" in result.stdout
+    assert "task: start a worker that imports its module" in result.stdout
+
+
+def test_the_doctor_says_what_to_do_about_tables_that_do_not_fit(app, cli, url):
+    with opened_tables(url) as tables:
+        tables.execute("DELETE FROM duly_schema WHERE version > 3")
+
+    result = cli("doctor", "-q")
+
+    assert result.exit_code == 1
+    assert "Run `duly db migrate`" in result.stdout
+
+
+def test_the_doctor_says_which_file_is_missing(folder, cli):
+    result = cli("doctor", "--json")
+
+    assert result.exit_code == 1
+    assert f"no database at {folder / 'duly.db'}" in answer(result)["findings"][0]["text"]
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_the_doctor_warns_of_a_file_that_others_can_read(app, cli):
+    app.store.path.chmod(0o644)
+
+    assert "file mode: others on this machine can read" in cli("doctor", "-q").stdout
+
+
+@pytest.mark.stores("postgres")
+def test_the_doctor_names_a_clock_that_is_off(app, cli, url):
+    with opened_tables(url) as tables:
+        tables.execute(
+            "CREATE OR REPLACE FUNCTION duly_now() RETURNS timestamptz LANGUAGE sql STABLE"
+            " AS $$SELECT now() + interval '1 minute'$$"
+        )
+
+    result = cli("doctor", "-q").stdout
+
+    assert "s ahead of this host's" in result
+    assert "run NTP on both" in result
+
+
+# -- health --
+
+
+def test_health_asks_for_a_live_worker(app, cli):
+    result = cli("health")
+
+    assert (result.exit_code, result.stdout) == (1, "no worker is live\n")
+    assert cli("health", "--no-worker", "-q").exit_code == 0
+
+
+def test_health_is_well_where_a_worker_keeps_up(working, cli):
+    result = cli("health", "--max-age", "60s", "--max-depth", "1000", "--json")
+
+    assert (result.exit_code, answer(result)["ok"]) == (0, True)
+
+
+def test_health_names_the_queue_that_falls_behind(app, cli, run_of, url, monkeypatch):
+    for number in range(3):
+        run_of("add", number)
+    run_of("send", "x")
+    app.queues.pause("mail")
+    now = app.store.now()
+    monkeypatch.setattr(type(app.store), "now", lambda _store: now + 90 * MICROSECONDS)
+
+    result = cli("health", "--no-worker", "--max-age", "1m", "--max-depth", "2")
+
+    assert result.exit_code == 1
+    assert result.stdout == (
+        f"a run of queue 'default' has been ready for {timedelta(seconds=90).seconds} s\n"
+        "queue 'default' has more than 2 ready runs\n"
+    )
+
+
+def test_health_of_a_database_that_is_away_is_a_temporary_failure(folder, cli):
+    pytest.importorskip("psycopg")
+
+    assert cli("health", "--url", "postgresql://nobody@127.0.0.1:1/none").exit_code == 75
+
+
+# -- config --
+
+
+def test_config_shows_every_setting_and_where_it_came_from(folder, cli, monkeypatch):
+    (folder / "pyproject.toml").write_text("[tool.duly]\nconcurrency = 4\napp = 'orders:app'\n")
+    monkeypatch.setenv("DULY_URL", "postgresql://ann:secret@host/shop?password=x")
+
+    found = answer(cli("config", "--json"))["settings"]
+
+    assert found["concurrency"] == {"value": 4, "from": str(folder / "pyproject.toml")}
+    assert found["url"] == {
+        "value": "postgresql://ann:***@host/shop?password=***",
+        "from": "DULY_URL",
+    }
+    assert found["lease"] == {"value": 15.0, "from": "default"}
+    assert "orders" in sys.modules
+    assert "DULY_URL" in cli("config").stdout
+    assert "concurrency=4" in cli("config", "-q").stdout.splitlines()
+    assert cli("config", "--url", "sqlite:///x.db").stdout.splitlines()[1].split() == [
+        "url",
+        os.path.abspath("x.db"),  # noqa: PTH100 - as the command shows it
+        "option",
+    ]
+
+
+def test_a_setting_that_does_not_exist_is_a_usage_error_everywhere(folder, cli, monkeypatch):
+    monkeypatch.setenv("DULY_CONCURENCY", "4")
+
+    result = cli("config", "--json")
+
+    assert (result.exit_code, error(result)["kind"]) == (2, "BadOption")
+    assert "did you mean DULY_CONCURRENCY" in error(result)["message"]

@@ -1,0 +1,149 @@
+"""`duly audit`, `duly db check/prune/backup` and `duly restore`."""
+
+import shutil
+import sys
+from datetime import timedelta
+
+import pytest
+
+from duly import Duly
+from duly.core.instants import iso
+from duly.store.opening import sqlite_path
+from tests.cli.conftest import answer, error
+from tests.store.conformance.opening import opened_tables
+
+
+def test_the_audit_of_a_good_database_says_what_holds(app, cli, run_of, drain, dead):
+    run_of("add", 1, delay=3600)
+
+    said = cli("audit")
+    found = answer(cli("audit", "--json"))
+
+    assert said.exit_code == 0
+    assert "Every run is in one place" in said.stdout
+    assert found["runs"] == {"queued": 0, "running": 0, "waiting": 1, "finished": 3}
+    assert (found["ok"], found["flaws"]) == (True, [])
+
+
+def test_the_audit_names_what_must_not_be_and_ends_with_1(app, cli, url, dead):
+    with opened_tables(url) as tables:
+        tables.execute("UPDATE duly_history SET claim_number = 0")
+
+    said = cli("audit", "-q")
+
+    assert said.exit_code == 1
+    assert f"{dead[0]} ended by an attempt, and was never claimed (ended_without_claim)." in (
+        said.stdout.splitlines()
+    )
+    assert len(answer(cli("audit", "--json"))["flaws"]) == 3
+
+
+def test_the_database_checks_itself(app, cli):
+    result = cli("db", "check", "--json")
+
+    assert (result.exit_code, answer(result)["ok"]) == (0, True)
+    assert "integrity" in {each["check"] for each in answer(result)["findings"]}
+
+
+@pytest.mark.stores("postgres")
+def test_indexes_are_read_where_the_server_can(app, cli, url):
+    with opened_tables(url) as tables:
+        tables.execute("CREATE EXTENSION amcheck")
+
+    assert "amcheck read" in cli("db", "check").stdout
+
+
+def test_prune_deletes_what_ended_long_enough_ago_if_somebody_says_yes(app, cli, dead, drain):
+    refused = cli("db", "prune", "--older-than", "0", "--dead-older-than", "0")
+    kept = answer(cli("db", "prune", "--json", "--yes"))
+    pruned = cli("db", "prune", "--older-than", "0", "--dead-older-than", "0", "--yes")
+
+    assert refused.exit_code == 1
+    assert kept == {"pruned": 0}
+    assert pruned.stdout == "3 finished runs were deleted.\n"
+    assert app.runs.list() == []
+    assert error(cli("db", "prune", "--json"))["kind"] == "UsageError"
+
+
+@pytest.mark.stores("postgres")
+def test_a_backup_of_postgresql_is_left_to_its_tools(app, cli, tmp_path):
+    result = cli("db", "backup", str(tmp_path / "copy"))
+
+    assert result.exit_code == 1
+    assert "pg_dump" in result.stderr
+
+
+def put_aside(cli, app, made_at):
+    """Do what follows after a backup of that moment was put back."""
+    return cli("restore", "--since", made_at, "--yes")
+
+
+def test_what_may_have_run_since_a_backup_is_parked_and_not_run_again(app, cli, run_of, drain):
+    due, later = run_of("add", 1), run_of("add", 2, delay=3600)
+    app.schedules.add("hourly", sys.modules["orders"].add, every=timedelta(hours=1), args=(1,))
+    made_at = iso(app.store.now())
+    new = run_of("add", 3)
+
+    result = put_aside(cli, app, made_at)
+    drain()
+
+    assert result.stdout.startswith("1 runs are interrupted, 0 schedules paused.\n")
+    assert (due.refresh().state, due.cause) == ("interrupted", "restored")
+    assert (later.refresh().state, new.refresh().state) == ("queued", "succeeded")
+    assert "restored from a backup of" in cli("dead", "list").stdout
+    assert [act.act for act in app.store.list_acts(due.id, 5)] == ["set aside"]
+    assert answer(cli("audit", "--json"))["ok"]
+    due.retry()
+    drain()
+    assert due.refresh().state == "succeeded"
+
+
+def test_a_schedule_that_came_due_since_is_paused_and_its_instants_are_not_fired(app, cli, url):
+    app.schedules.add("often", sys.modules["orders"].add, every=timedelta(seconds=1), args=(1,))
+    with opened_tables(url) as tables:
+        tables.execute("UPDATE duly_schedules SET next_at = created_at, look_at = created_at")
+    made_at = iso(app.store.now())
+
+    result = put_aside(cli, app, made_at)
+    app.worker().drain(timeout=20)
+
+    assert "1 schedules paused" in result.stdout
+    assert app.runs.list() == []
+    assert answer(cli("schedules", "list", "--json"))["schedules"][0]["state"] == "paused"
+
+
+def test_nothing_is_set_aside_under_a_live_worker_or_of_the_future(app, cli, url, run_of):
+    run = run_of("add", 1, delay=3600)
+    other = Duly(url)
+    with other.worker():
+        busy = cli("restore", "--since", "1h", "--yes")
+    future = cli("restore", "--since", "2090-01-01T00:00Z", "--yes")
+    other.close()
+
+    assert (busy.exit_code, "stop all workers first" in busy.stderr) == (2, True)
+    assert future.exit_code == 2
+    assert cli("restore", "--since", "1h").exit_code == 1
+    assert run.refresh().state == "queued"
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_a_file_that_is_backed_up_put_back_and_restored_runs_nothing_twice(
+    app, cli, run_of, drain, folder, url
+):
+    before = run_of("add", 1)
+    copy = answer(cli("db", "backup", "copy.db", "--json"))
+    again = cli("db", "backup", "copy.db")
+    drain()
+    assert before.refresh().state == "succeeded"
+    app.close()
+    file = sqlite_path(url)
+    for rest in ("-wal", "-shm"):
+        file.with_name(file.name + rest).unlink(missing_ok=True)
+    shutil.copyfile(folder / "copy.db", file)
+
+    put_aside(cli, app, copy["made_at"])
+    drain()
+
+    assert (folder / "copy.db").stat().st_mode & 0o777 == 0o600
+    assert (again.exit_code, "is there already" in again.stderr) == (1, True)
+    assert before.refresh().state == "interrupted"

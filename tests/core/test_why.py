@@ -1,0 +1,105 @@
+"""The reason that a run is not running, from what the store knows."""
+
+import pytest
+
+from duly.core.record import AttemptRecord, RunRecord, StepRecord, WorkerRecord
+from duly.core.why import Situation, why
+
+SECOND = 1_000_000
+NOW = 1_800_000_000 * SECOND
+RUN = RunRecord(
+    id="run",
+    task="shop:send",
+    queue="mail",
+    lane="thread",
+    state="queued",
+    cause=None,
+    priority=0,
+    generation=1,
+    claim_number=0,
+    attempt=1,
+    retries_used=0,
+    crashes=0,
+    created_at=NOW,
+    due_at=NOW,
+    expires_at=None,
+    claimed_at=None,
+    finished_at=None,
+    worker_id=None,
+    cancel_requested=False,
+    parked=None,
+    key=None,
+    tags=None,
+    arguments="[[],{}]",
+    result=None,
+    error=None,
+    traceback=None,
+    fingerprint=None,
+    progress=None,
+    progress_text=None,
+)
+WORKER = WorkerRecord(
+    id="worker",
+    state="live",
+    host="host",
+    pid=4711,
+    started_at=NOW,
+    seen_at=NOW,
+    stopped_at=None,
+    lease_seconds=15.0,
+    queues="[]",
+    tasks='["shop:send"]',
+    running=3,
+)
+SITUATION = Situation(
+    now=NOW, store="/data/duly.db", workers=[WORKER], is_paused=False, waits_in=None, last=None
+)
+FAILED = AttemptRecord("run", 1, 1, 1, "raised", None, NOW, NOW, "OSError: no route\nat", None)
+SLEEP = StepRecord("run", "rest", "sleep", False, None, NOW + 60 * SECOND, None, 1, NOW, None)
+EVENT = SLEEP._replace(name="paid?", kind="wait", awaited="paid", wake_at=None)
+CHILDREN = EVENT._replace(kind="gather", awaited='["a", "b"]')
+LATER = RUN._replace(due_at=NOW + 90 * SECOND)
+RUNNING = RUN._replace(state="running", worker_id="worker", claimed_at=NOW - 7 * SECOND)
+SILENT = WORKER._replace(seen_at=NOW - 16 * SECOND)
+CASES = [
+    (RUN._replace(state="failed", cause="raised", finished_at=NOW), {}, "ended", "failed (raised)"),
+    (RUNNING, {}, "running", "worker worker (pid 4711 on host) has had it for 7 s"),
+    (RUNNING._replace(cancel_requested=True), {}, "running", "asked to cancel"),
+    (RUNNING, {"workers": [SILENT]}, "lost", "not live any more"),
+    (RUNNING, {"workers": []}, "lost", "not live any more"),
+    (RUN._replace(expires_at=NOW - SECOND), {}, "expired", "to start before"),
+    (LATER, {}, "later", "due at 2027-01-15 08:01:30 UTC (in 1 min)"),
+    (LATER, {"is_paused": True}, "later", "due at"),
+    (LATER, {"last": FAILED}, "backing_off", "attempt 1 ended raised (OSError: no route); it is"),
+    (LATER._replace(generation=2), {"last": FAILED}, "later", "due at"),
+    (LATER, {"waits_in": SLEEP}, "sleeping", "step 'rest' until 2027-01-15 08:01:00"),
+    (LATER, {"waits_in": EVENT}, "waiting", "waits for event 'paid'"),
+    (LATER, {"waits_in": CHILDREN}, "waiting", "the end of 2 child runs"),
+    (RUN, {"is_paused": True}, "paused", "queue 'mail' is paused; `duly queues resume mail`"),
+    (RUN, {"workers": []}, "no_worker", "no worker has been seen on /data/duly.db; start one"),
+    (RUN, {"workers": [SILENT]}, "no_worker", "seen since 2027-01-15 07:59:44 UTC (16 s ago) on"),
+    (RUN, {"workers": [WORKER._replace(state="stopped")]}, "no_worker", "another store"),
+    (
+        RUN,
+        {"workers": [WORKER._replace(tasks='["store:send", "shop:bill"]')]},
+        "not_registered",
+        "no live worker registers task 'shop:send' on /data/duly.db; they know store:send:",
+    ),
+    (RUN, {"workers": [WORKER._replace(tasks="[]")]}, "not_registered", "they know no task"),
+    (
+        RUN,
+        {"workers": [WORKER._replace(queues='["default"]')]},
+        "other_queue",
+        "serves queue 'mail'; they serve default: start one with -q mail",
+    ),
+    (RUN._replace(lane="handed"), {}, "carried", "handed over, and waits for a worker there"),
+    (RUN._replace(lane="suspect"), {}, "suspect", "runs alone"),
+    (RUN, {}, "slots", "a free slot of 1 live worker; 3 runs are running there now"),
+]
+
+
+@pytest.mark.parametrize(("run", "facts", "cause", "words"), CASES)
+def test_the_cause_and_the_sentence_say_what_holds_a_run(run, facts, cause, words):
+    reason = why(run, SITUATION._replace(**facts))
+
+    assert (reason.cause, words in reason.sentence) == (cause, True), reason

@@ -1,0 +1,93 @@
+"""A shop with a day's work behind it, its dashboard, and a browser to look at it with."""
+
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+from starlette.testclient import TestClient
+
+from duly.dashboard import dashboard
+from duly.dashboard.serving import listen
+from tests.dashboard.shop import Shop
+
+TOKEN_FIELD = re.compile(r'name="csrf" value="([0-9a-f]+)"')
+
+
+class Client(TestClient):
+    """A browser without scripts: it sends forms as our pages have them."""
+
+    def submit(self, path: str, **fields: Any) -> Any:
+        """Send a form, with the token that every page has."""
+        csrf = self.cookies.get("duly_csrf") or self._token()
+        return self.post(
+            path, data={"csrf": csrf, **fields}, headers={"Origin": str(self.base_url)}
+        )
+
+    def _token(self) -> str:
+        self.get("/audit")
+        return self.cookies["duly_csrf"]
+
+
+def client_of(app: Any, **options: Any) -> Client:
+    """Return a client of a dashboard with those options."""
+    pages = dashboard(app, **options)
+    return Client(pages, base_url="http://localhost", raise_server_exceptions=True)
+
+
+@pytest.fixture
+def shop(store_url: str) -> Iterator[Shop]:
+    """A shop that has not begun to work."""
+    found = Shop(store_url)
+    yield found
+    found.let_go.set()
+    found.app.close()
+
+
+@pytest.fixture
+def busy(shop: Shop) -> Shop:
+    """A shop with a day's work behind it."""
+    shop.fill()
+    return shop
+
+
+@pytest.fixture
+def client(shop: Shop) -> Client:
+    """Somebody on this machine who may act."""
+    return client_of(shop.app, write=True)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium, one for all tests of a process."""
+    api = pytest.importorskip("playwright.sync_api")
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip("there is no chromium here")
+    with api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Any], str]]:
+    """Serves an ASGI application on a port of its own; returns its address."""
+    running: list[tuple[uvicorn.Server, threading.Thread]] = []
+
+    def start(pages: Any) -> str:
+        socket = listen("127.0.0.1", 0)
+        config = uvicorn.Config(pages, log_level="error", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
+        thread.start()
+        running.append((server, thread))
+        return f"http://127.0.0.1:{socket.getsockname()[1]}"
+
+    yield start
+    for server, thread in running:
+        server.should_exit = True
+        thread.join(10)

@@ -1,0 +1,157 @@
+"""What people do in the dashboard, by plain forms, and that it is done once and recorded."""
+
+import re
+import threading
+
+from duly.api.dead import Bulk
+from duly.dashboard.bulk import Jobs
+from tests.dashboard.conftest import client_of
+
+
+def wait_for_job(client, page):
+    """Look at an act on many runs until it is over; return its page."""
+    address = page.url.path
+    for _ in range(200):
+        text = client.get(address).text
+        if "Finished." in text:
+            return text
+        threading.Event().wait(0.02)
+    raise AssertionError(text)
+
+
+def group_of(client, task):
+    groups = re.findall(r'data-href="([^"]+)"', client.get("/dead").text)
+    (address,) = [each.replace("&amp;", "&") for each in groups if task in each]
+    return address
+
+
+def test_a_group_is_retried_as_a_whole_and_once(busy, client):
+    busy.broken = False
+    address = group_of(client, "charge")
+    query = address.partition("?")[2]
+
+    asked = client.submit(f"/dead/confirm?{query}", verb="retry")
+    assert "Retry 12 dead letters?" in asked.text
+    first = client.submit(f"/dead/act?{query}", verb="retry", reason="the bank is back")
+    done = wait_for_job(client, first)
+    again = wait_for_job(client, client.submit(f"/dead/act?{query}", verb="retry"))
+
+    assert "<b>12</b> done" in done
+    assert "<b>0</b> done" in again
+    busy.app.worker().drain()
+    assert len(busy.app.runs.list(task="shop.orders:charge", state="succeeded")) == 12
+    assert "the bank is back" in client.get("/audit").text
+
+
+def test_selected_dead_letters_are_discarded_with_a_reason(busy, client):
+    ids = [run.id for run in busy.app.dead.list(task="shop.orders:charge")[:2]]
+
+    refused = client.submit("/dead/act", verb="discard", id=ids)
+    done = wait_for_job(
+        client, client.submit("/dead/act", verb="discard", id=ids, reason="test data")
+    )
+
+    assert refused.status_code == 409
+    assert "<b>2</b> done" in done
+    assert [busy.app.runs.get(run_id).cause for run_id in ids] == ["discarded"] * 2
+    assert client.get("/audit").text.count("test data") == 2
+
+
+def test_the_same_act_under_way_is_not_begun_twice():
+    jobs, go = Jobs(), threading.Event()
+
+    def act(_progress):
+        go.wait(10)
+        return Bulk(1, 0)
+
+    first = jobs.start("t", 1, "ann", "what", act)
+    second = jobs.start("t", 1, "ann", "what", act)
+    go.set()
+
+    assert first is second
+
+
+def test_edited_arguments_are_checked_against_the_signature(busy, client):
+    run = busy.app.dead.list(task="shop.orders:charge")[0]
+    form = client.get(f"/runs/{run.id}/edit").text
+    assert "order_id" in form
+
+    wrong = client.submit(f"/runs/{run.id}/edit", arguments='{"kwargs": {"order": 1}}')
+    worse = client.submit(f"/runs/{run.id}/edit", arguments="{")
+    assert wrong.status_code == worse.status_code == 422
+    assert "order" in wrong.text
+    assert "not JSON" in worse.text
+    busy.broken = False
+    client.submit(f"/runs/{run.id}/edit", arguments='{"kwargs": {"order_id": 5, "cents": 7}}')
+
+    busy.app.worker().drain()
+    assert busy.app.runs.get(run.id).result(1) == 7
+
+
+def test_arguments_of_which_some_are_redacted_are_not_edited(busy, client):
+    run = busy.app.runs.list(tag="tenant=acme")[0]
+
+    assert "cannot be edited" in client.get(f"/runs/{run.id}/edit").text
+    answer = client.submit(f"/runs/{run.id}/edit", arguments='{"kwargs": {}}')
+    assert answer.status_code == 422
+
+
+def test_a_run_is_retried_from_a_step_and_keeps_what_came_before(busy, client):
+    (run,) = busy.app.runs.list(task="shop.orders:fulfil")
+    busy.broken = False
+    assert busy.packed == 1
+
+    client.submit(f"/runs/{run.id}/retry", from_step="gather")
+    busy.app.worker().drain()
+
+    assert busy.app.runs.get(run.id).result(1)["shelf"] == "shelf 7"
+    assert busy.packed == 1, "the step before was not done again"
+    assert "redrive from step gather" in client.get(f"/runs/{run.id}").text
+
+
+def test_a_retry_from_the_first_step_does_all_again(busy, client):
+    (run,) = busy.app.runs.list(task="shop.orders:fulfil")
+    busy.broken = False
+
+    client.submit(f"/runs/{run.id}/retry", from_step="reserve-stock")
+    busy.app.worker().drain()
+
+    assert busy.packed == 2
+    wrong = client.submit(f"/runs/{run.id}/retry", from_step="no-such-step")
+    assert wrong.status_code == 409
+
+
+def test_a_run_that_runs_is_cancelled_by_somebody(shop):
+    client = client_of(shop.app, write=True, auth=lambda _request: "ann")
+    with shop.app.worker():
+        run = shop.nightly.enqueue()
+        assert shop.started.wait(10)
+
+        client.submit(f"/runs/{run.id}/cancel")
+        page = client.get(f"/runs/{run.id}").text
+        shop.let_go.set()
+
+    assert "cancelling" in page
+    assert "by <b>ann</b>" in page
+
+
+def test_queues_and_schedules_obey(busy, client):
+    client.submit("/queues/mail/pause")
+    client.submit("/schedules/poll-the-bank/resume")
+    ran = client.submit("/schedules/nightly-report/run")
+    client.submit("/schedules/nightly-report/pause", reason="holidays")
+
+    paused = {queue.name for queue in busy.app.queues.list() if queue.paused}
+    assert "mail" in paused
+    assert busy.app.schedules.get("poll-the-bank").state == "active"
+    assert busy.app.schedules.get("nightly-report").reason == "holidays"
+    assert "/runs/" in str(ran.url)
+    filled = client.submit(
+        "/schedules/half-hourly-sync/backfill",
+        **{"from": "2026-01-01T00:00", "to": "2026-01-01T01:30"},
+    )
+    assert filled.status_code == 200
+    assert client.submit("/schedules/x/run").status_code == 404
+    wrong = client.submit("/schedules/half-hourly-sync/backfill", **{"from": "x", "to": "y"})
+    assert wrong.status_code == 409
+    assert client.submit("/queues/mail/explode").status_code == 404

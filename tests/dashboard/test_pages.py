@@ -1,0 +1,142 @@
+"""Every page says what there is, with JavaScript or without, on both databases."""
+
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.testclient import TestClient
+
+from duly.store.ops import RecordAct
+from tests.dashboard.conftest import client_of
+
+PAGES = ("/", "/runs", "/dead", "/schedules", "/queues", "/workers", "/tasks", "/audit")
+
+
+def test_pages_without_anything_on_them_say_what_to_do_next(client):
+    for path in PAGES:
+        page = client.get(path)
+
+        assert page.status_code == 200, path
+        assert path == "/tasks" or 'class="nothing"' in page.text, path
+
+
+def test_pages_show_a_days_work(busy, client):
+    busy.app.store.apply([RecordAct("ann", "deploy", "deployment", "v1.4")])
+    expected = {
+        "/": ("v1.4", "is paused: the bank is down", "shop.orders:charge"),
+        "/?window=1h": ("the last 1h",),
+        "/runs": ("order_id=7", "tenant=acme", "1152921504606846977", "ConnectionError"),
+        "/dead": (">12<", "the bank does not answer", "no label printer is online"),
+        "/schedules": ("At 03:00 every day", "Europe/Berlin", "Every 15 minutes"),
+        "/schedules/nightly-report": ("+0100", "The coming week", "run schedule"),
+        "/queues": ("reports", "paused", "mail"),
+        "/workers": ("stopped",),
+        "/tasks": ("shop.mail", "send_receipt"),
+        "/audit": ("ann", "pause", "the disk is full"),
+    }
+    for path, words in expected.items():
+        page = client.get(path).text
+
+        for word in words:
+            assert word in page, f"{word} on {path}"
+    assert 'id="ended">0<' not in client.get("/").text, "what ended is counted at once"
+
+
+def test_a_run_is_shown_with_all_that_is_known_of_it(busy, client):
+    (run,) = busy.app.runs.list(task="shop.orders:fulfil")
+
+    page = client.get(f"/runs/{run.id}").text
+
+    for word in ("reserve-stock", "let-them-think", "gather", "Traceback", "order_id", "4711"):
+        assert word in page, word
+    assert page.count("shop.orders:</span><b>pack") == 2, "its children"
+    child = busy.app.runs.list(task="shop.orders:pack")[0]
+    assert f"/runs/{run.id}" in client.get(f"/runs/{child.id}").text, "a child knows its parent"
+
+
+def test_what_is_redacted_reaches_no_page(busy, client):
+    (run,) = busy.app.runs.list(tag="tenant=acme")
+    secret = busy.send_receipt.enqueue(1, "a@b.c", card="4111-2222")
+
+    pages = [client.get(path).text for path in ("/runs", f"/runs/{run.id}", f"/runs/{secret.id}")]
+
+    assert not any("4111" in page for page in pages)
+    assert "***" in pages[2]
+
+
+def test_arguments_can_be_hidden_altogether(busy):
+    (run,) = busy.app.runs.list(tag="tenant=acme")
+    client = client_of(busy.app, show_arguments=False)
+
+    assert "a@b.c" not in client.get("/runs").text
+    assert "shows no arguments" in client.get(f"/runs/{run.id}").text
+
+
+FOUND = {
+    "args.order_id:4711": 1,
+    "args.count:1152921504606846977": 1,
+    "key:order-7": 1,
+    "key:nobody": 0,
+    "tag:tenant=acme": 1,
+    "state:failed": 13,
+    "state:failed task:shop.orders:fulfil": 1,
+    "error:printer": 1,
+    "queue:mail state:queued": 1,
+    "task:shop.orders:pack since:1h": 2,
+}
+
+
+def test_runs_are_found_by_filters_in_the_address(busy, client):
+    found = {text: client.get("/runs", params={"q": text}).text.count("data-row") for text in FOUND}
+
+    assert found == FOUND
+
+
+def test_a_filter_that_is_not_understood_is_explained(client):
+    page = client.get("/runs", params={"q": "colour:red state:odd since:ever tag:x word"}).text
+
+    for hint in (
+        "no filter colour:",
+        "no state odd",
+        "30m, 24h or 7d",
+        "tag:name=value",
+        "word is",
+    ):
+        assert hint in page
+
+
+def test_a_runs_id_leads_to_the_run(busy, client):
+    (run,) = busy.app.runs.list(task="shop.orders:fulfil")
+
+    page = client.get("/runs", params={"q": run.id}, follow_redirects=False)
+
+    assert page.headers["location"] == f"/runs/{run.id}"
+
+
+def test_lists_go_on_where_they_ended(shop, client):
+    shop.app.enqueue_many(shop.nothing.call(number) for number in range(60))
+
+    first = client.get("/runs").text
+    address = first.partition('" rel="next"')[0].rpartition('href="')[2]
+    second = client.get(f"/runs{address}").text
+
+    assert (first.count("data-row"), second.count("data-row")) == (50, 10)
+    assert 'rel="next"' not in second
+
+
+@pytest.mark.parametrize("path", ["/runs/nothing", "/schedules/none", "/bulk/x", "/nowhere"])
+def test_what_is_not_there_is_said_in_words(client, path):
+    page = client.get(path)
+
+    assert page.status_code == 404
+    assert "Not found" in page.text
+
+
+def test_the_dashboard_works_below_a_path(busy):
+    pages = client_of(busy.app).app
+    client = TestClient(Starlette(routes=[Mount("/ops/duly", pages)]), base_url="http://localhost")
+
+    page = client.get("/ops/duly/runs").text
+
+    assert 'href="/ops/duly/static/dashboard.css"' in page
+    assert client.get("/ops/duly/static/dashboard.css").status_code == 200
+    assert 'href="/runs' not in page

@@ -1,0 +1,236 @@
+"""Who may look, who may act, and what no page lets through (rules S4 to S14, S19, S20, S22)."""
+
+import re
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+import duly.dashboard
+from duly.dashboard import BasicAuth, TokenAuth, Viewer, dashboard
+from duly.errors import BadOption
+from tests.dashboard.conftest import client_of
+from tests.dashboard.test_pages import PAGES
+
+HERE = Path(duly.dashboard.__file__).parent
+TOKEN = "t" * 40
+WRITES = (
+    "/runs/x/cancel",
+    "/runs/x/retry",
+    "/runs/x/edit",
+    "/runs/x/discard",
+    "/dead/confirm",
+    "/dead/act",
+    "/queues/mail/pause",
+    "/schedules/x/run",
+)
+
+pytestmark = pytest.mark.stores("sqlite")  # None of this is a store's doing.
+
+
+def test_every_answer_forbids_frames_foreign_scripts_and_keeping(client):
+    for path in (*PAGES, "/nowhere", "/login", "/static/dashboard.css"):
+        headers = client.get(path, follow_redirects=False).headers
+
+        policy = headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self';"), path
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["cache-control"] == "no-store"
+        assert "access-control-allow-origin" not in headers
+
+
+def test_another_host_name_is_not_answered(shop):
+    for auth in (None, TokenAuth(TOKEN)):
+        pages = dashboard(shop.app, auth=auth, hosts={"localhost"} if auth else None)
+        evil = TestClient(pages, base_url="http://evil.test")
+
+        for path in (*PAGES, "/login", "/static/dashboard.js"):
+            assert evil.get(path).status_code == 421
+        stream = evil.get("/", headers={"Accept": "text/event-stream"})
+        assert stream.status_code == 421
+
+
+def test_without_auth_only_this_machine_comes_in(shop):
+    pages = dashboard(shop.app)
+    other = TestClient(pages, base_url="http://localhost", client=("10.0.0.9", 4000))
+    proxied = TestClient(pages, base_url="http://localhost", client=("127.0.0.1", 4000))
+
+    answer = other.get("/")
+
+    assert answer.status_code == 403
+    assert "auth=" in answer.text
+    assert proxied.get("/").status_code == 200
+    assert proxied.get("/", headers={"X-Forwarded-For": "10.0.0.9"}).status_code == 403
+
+
+def test_a_token_opens_a_session_and_is_in_no_address(shop):
+    client = client_of(shop.app, auth=TokenAuth(TOKEN), write=True)
+    html = {"Accept": "text/html"}
+
+    assert client.get("/runs", follow_redirects=False).status_code == 401
+    assert client.get("/", headers=html, follow_redirects=False).headers["location"] == "/login"
+    assert client.submit("/login", token="wrong").status_code == 401  # noqa: S106 - no secret
+    assert client.get("/").status_code == 401
+    inside = client.submit("/login", token=TOKEN)
+
+    assert inside.status_code == 200
+    cookie = inside.history[0].headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    assert TOKEN not in cookie
+    assert client.get("/audit").status_code == 200
+    client.submit("/logout")
+    assert client.get("/audit").status_code == 401
+
+
+def test_a_token_is_taken_as_a_header(shop):
+    client = client_of(shop.app, auth=TokenAuth(TOKEN))
+
+    assert client.get("/", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+    assert client.get("/", headers={"Authorization": "Bearer no"}).status_code == 403
+
+
+def test_a_session_that_somebody_made_up_opens_nothing(shop):
+    client = client_of(shop.app, auth=TokenAuth(TOKEN))
+
+    for made_up in ("", ".", "99999999999.", "99999999999.00ff", "x.y"):
+        client.cookies.set("duly_session", made_up)
+        assert client.get("/").status_code == 401
+
+
+def test_tokens_cannot_be_tried_out(shop):
+    client = client_of(shop.app, auth=TokenAuth(TOKEN))
+
+    answers = [client.submit("/login", token=f"wrong {number}") for number in range(12)]
+
+    assert "wait a minute" in answers[-1].text
+    assert client.submit("/login", token=TOKEN).status_code == 401
+
+
+def test_short_tokens_are_refused():
+    with pytest.raises(BadOption):
+        TokenAuth("short")
+
+
+def test_names_and_passwords_with_their_roles(shop):
+    auth = BasicAuth({"ann": "secret-of-ann"}, viewers={"eve": "secret-of-eve"})
+    client = client_of(shop.app, auth=auth, write=True)
+
+    assert client.get("/").headers["www-authenticate"].startswith("Basic")
+    client.auth = ("ann", "wrong")
+    assert client.get("/").status_code == 401
+    client.auth = ("eve", "secret-of-eve")
+    assert "read-only" in client.get("/queues").text
+    assert client.submit("/queues/mail/pause").status_code == 403
+    client.auth = ("ann", "secret-of-ann")
+    assert client.submit("/queues/mail/pause", reason="r").status_code == 200
+    (act,) = shop.app.store.list_acts(None, 5)
+    assert (act.actor, act.act, act.reason) == ("ann", "pause", "r")
+
+
+@pytest.mark.parametrize("answer", [None, False, ""])
+def test_a_hook_that_knows_nobody_lets_nobody_in(shop, answer):
+    assert client_of(shop.app, auth=lambda _request: answer).get("/").status_code == 403
+
+
+def test_a_hook_may_be_a_coroutine(shop):
+    async def who(_request):
+        return Viewer("ann", "viewer")
+
+    page = client_of(shop.app, auth=who, write=True).get("/")
+
+    assert "ann" in page.text
+    assert "read-only" in page.text
+
+
+def test_a_dashboard_is_read_only_unless_told_otherwise(busy):
+    client = client_of(busy.app)
+
+    for path in WRITES:
+        assert client.submit(path, verb="retry").status_code == 403, path
+    assert ">Pause<" not in client.get("/queues").text
+    (run,) = busy.app.runs.list(task="shop.orders:fulfil")
+    assert "Retry" not in client.get(f"/runs/{run.id}").text
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.test"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+def test_a_write_from_another_site_is_refused(client, shop, headers):
+    client.get("/")
+    csrf = client.cookies["duly_csrf"]
+
+    answer = client.post("/queues/mail/pause", data={"csrf": csrf}, headers=headers)
+
+    assert answer.status_code == 403
+    assert shop.app.store.list_acts(None, 5) == []
+
+
+def test_a_write_without_the_token_of_our_pages_is_refused(client, shop):
+    client.get("/")
+
+    assert client.post("/queues/mail/pause").status_code == 403
+    assert client.post("/queues/mail/pause", data={"csrf": "0" * 64}).status_code == 403
+    text = {"Content-Type": "text/plain"}
+    assert client.post("/queues/mail/pause", content='{"a":1}', headers=text).status_code == 403
+    assert shop.app.store.list_acts(None, 5) == []
+
+
+def test_asking_changes_nothing(busy, client):
+    before = busy.app.store.list_acts(None, 100)
+
+    for path in WRITES:
+        assert client.get(path, follow_redirects=False).status_code in {404, 405, 200}, path
+
+    assert busy.app.store.list_acts(None, 100) == before
+
+
+def test_hostile_text_is_shown_as_text(shop, client):
+    payload = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
+    run = shop.send_receipt.using(tags={"t": payload}, key=payload[:40]).enqueue(1, payload)
+    shop.app.queues.pause("mail", actor=payload[:60], reason=payload)
+
+    for path in ("/runs", f"/runs/{run.id}", "/audit", "/queues", "/dead"):
+        page = client.get(path).text
+        assert "<script>alert" not in page
+        assert "<img src=x" not in page
+    for parameter in ("q", "before", "window", "subject", "task", "fingerprint"):
+        for path in (*PAGES, "/dead/group"):
+            page = client.get(path, params={parameter: payload})
+            assert page.status_code in {200, 404}
+            assert "<script>alert" not in page.text
+            assert "<img src=x" not in page.text
+
+
+def test_odd_parameters_are_no_errors_of_the_server(client):
+    for value in ("\0", "%", "'; DROP TABLE duly_runs; --", "9" * 400, "\u202e", "-1", "1e9"):
+        for name in ("q", "before", "window", "subject", "task", "fingerprint"):
+            for path in (*PAGES, "/dead/group"):
+                assert client.get(path, params={name: value}).status_code < 500, (path, name, value)
+        for qualifier in ("task", "queue", "tag", "key", "error", "args.a", "since", "id"):
+            answer = client.get("/runs", params={"q": f"{qualifier}:{value}"})
+            assert answer.status_code < 500, (qualifier, value)
+
+
+def test_templates_turn_no_escaping_off_and_hold_no_scripts_or_styles():
+    for template in (HERE / "templates").glob("*.html"):
+        text = template.read_text()
+        assert not re.search(r"\|\s*safe\b|autoescape false|\bstyle=|\son\w+=", text), template.name
+        assert not re.search(r"<script(?![^>]*\bsrc=)", text), template.name
+
+
+def test_a_long_body_is_refused(client):
+    client.get("/")
+    data = {"csrf": client.cookies["duly_csrf"], "reason": "x" * 2_000_000}
+
+    assert client.post("/queues/mail/pause", data=data).status_code == 403

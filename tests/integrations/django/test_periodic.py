@@ -1,0 +1,145 @@
+"""What users of django-periodic-tasks bring along: names, settings and what they mean here."""
+
+import sys
+from datetime import UTC, datetime
+
+import pytest
+from django.core.signals import request_started
+from django.test import override_settings
+
+from duly import BadOption
+from duly.errors import TaskNotRegistered
+from duly.integrations.django import (
+    ScheduleEntry,
+    ScheduleRegistry,
+    periodic,
+    schedule_registry,
+    scheduled_task,
+)
+from duly.integrations.django.executions import CARRIER
+from tests.integrations.django import other, tasks
+from tests.servers.processes import wait_until
+
+SOON = 20.0
+one_database = pytest.mark.stores("sqlite-wal")
+
+
+@one_database
+def test_what_code_schedules_can_be_looked_at(backend):
+    scheduled_task(cron="0 2 * * *", name="nightly", args=[41])(tasks.add)
+
+    assert schedule_registry.get_entries() == {
+        "nightly": ScheduleEntry(tasks.add, "0 2 * * *", "nightly", args=[41])
+    }
+    with pytest.raises(ValueError, match="'nightly' is registered already"):
+        scheduled_task(cron="0 3 * * *", name="nightly", args=[41])(tasks.add)
+
+
+def test_a_registry_of_ones_own_is_fired_once_it_is_synced(backend):
+    registry = ScheduleRegistry()
+    scheduled_task(cron="0 2 * * *", name="apart", args=[41], registry=registry)(tasks.add)
+    periodic.sync_code_schedules()
+    assert "apart" not in {schedule.name for schedule in backend.app.schedules.list()}
+
+    periodic.sync_code_schedules(registry)
+
+    assert "apart" in {schedule.name for schedule in backend.app.schedules.list()}
+    del backend.app.schedules._defined["apart"]
+
+
+def test_a_pause_outlives_the_sync_of_the_next_deploy(backend):
+    scheduled_task(cron="0 2 * * *", name="nightly", args=[41])(tasks.add)
+    periodic.sync_code_schedules()
+    backend.app.schedules.pause("nightly", actor="ada")
+
+    periodic.sync_code_schedules()
+
+    assert backend.app.schedules.get("nightly").state == "paused"
+
+
+def test_instants_and_expressions():
+    base = datetime(2026, 3, 29, 0, 30, tzinfo=UTC)
+    # The clock leaps from two to three that night.
+    found = periodic.compute_next_run_at("30 2 * * *", "Europe/Paris", base)
+    assert found == datetime(2026, 3, 29, 1, 0, tzinfo=UTC)
+    assert periodic.compute_next_run_at("* * * * *") > datetime.now(UTC)
+    assert periodic.validate_cron_expression("0 2 * * *")
+    assert not periodic.validate_cron_expression("every day")
+    with pytest.raises(BadOption):
+        periodic.compute_next_run_at("* * * * *", base_time=datetime(2026, 1, 1))  # noqa: DTZ001
+
+
+@one_database
+def test_tasks_are_found_by_their_paths_and_nothing_is_imported_for_it(backend):
+    path = tasks.add.module_path
+    assert periodic.resolve_task(path) is tasks.add
+    assert (path, path) in periodic.get_all_task_choices()
+    sys.modules.pop("this", None)
+    with pytest.raises(TaskNotRegistered):
+        periodic.resolve_task("this.s")
+    assert "this" not in sys.modules
+    assert periodic.is_exactly_once(tasks.remind.func)
+    assert not periodic.is_exactly_once(tasks.add.func)
+
+
+def test_a_tick_fires_what_is_due_and_hands_it_over(scheduler):
+    scheduled_task(cron="0 0 1 1 *", name="yearly", args=[7])(tasks.remind)
+    scheduled_task(cron="0 0 1 1 *", name="yearly-plain", args=[8])(tasks.remind_plainly)
+    scheduler.schedules.sync()
+    for name in ("yearly", "yearly-plain"):
+        scheduler.schedules.run_now(name)
+
+    periodic.PeriodicTaskScheduler().tick()
+
+    assert {task.module_path.rpartition(".")[2] for task, _, _ in other.waiting} == {
+        "remind",
+        "remind_plainly",
+    }
+
+
+def test_a_scheduler_thread_fires_until_it_is_stopped(scheduler):
+    scheduled_task(cron="* * * * * *", name="every-second", args=[7])(tasks.remind)
+    thread = periodic.PeriodicTaskScheduler()
+    thread.start()
+    try:
+        wait_until(lambda: bool(other.waiting), seconds=SOON, what="it is handed over")
+    finally:
+        thread.close()
+    assert not thread.is_alive()
+
+
+class Counting:
+    """Stands for a scheduler of the user's own."""
+
+    begun = 0
+
+    def __init__(self, interval: float) -> None:
+        self.interval = interval
+
+    def start(self) -> None:
+        Counting.begun += 1
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_server_begins_to_fire_with_its_first_request_and_no_other_process_does():
+    Counting.begun = 0
+    request_started.connect(periodic.autostart)
+    try:
+        with override_settings(PERIODIC_TASKS_SCHEDULER_CLASS=f"{__name__}.Counting"):
+            assert Counting.begun == 0
+            for _ in range(3):
+                request_started.send(sender=None)
+            assert Counting.begun == 1
+    finally:
+        request_started.disconnect(periodic.autostart)
+        periodic.SCHEDULER.close()
+
+
+def test_an_execution_that_nobody_begins_is_handed_over_as_often_as_settings_say():
+    assert CARRIER.pace.most is None
+    with override_settings(
+        PERIODIC_TASKS_MAX_DISPATCH_ATTEMPTS=3, PERIODIC_TASKS_REDISPATCH_AFTER=300
+    ):
+        assert CARRIER.pace == (300, 3)

@@ -1,0 +1,153 @@
+"""What became of runs is counted as they end, and stays true while the counts are added up."""
+
+from collections import Counter
+
+from duly.core.outcome import ErrorText
+from duly.store.ops import Prune, Redrive
+from duly.store.protocol import RunFilter
+from tests.store.conformance.verbs import (
+    ACTOR,
+    OTHER_TASK,
+    SECOND,
+    TASK,
+    cancel,
+    claim,
+    claim_one,
+    enqueue_and_claim,
+    enqueue_and_fail,
+    enqueue_and_succeed,
+    enqueue_many,
+    enqueue_one,
+    fail,
+    succeed,
+    success,
+)
+
+MINUTE = 60 * SECOND
+KEEP = 10_000 * 86_400 * SECOND
+
+
+def counted(store):
+    """Return how many runs are counted, by task and state."""
+    found = Counter()
+    for row in store.count_ends_of_tasks(0):
+        found[row.task, row.state] += row.runs
+    return dict(found)
+
+
+def test_a_run_is_counted_when_it_ends_and_not_before(store, worker):
+    held = enqueue_and_claim(store, task=OTHER_TASK)
+    assert counted(store) == {}
+
+    fail(store, held)
+
+    assert counted(store) == {(OTHER_TASK, "failed"): 1}
+
+
+def test_runs_that_end_together_are_counted_together(store, worker):
+    enqueue_many(store, 3)
+
+    store.apply([success(claimed) for claimed in claim(store, limit=3)])
+
+    assert counted(store) == {(TASK, "succeeded"): 3}
+
+
+def test_an_end_said_twice_is_counted_once(store, worker):
+    held = enqueue_and_claim(store)
+    succeed(store, held)
+
+    succeed(store, held)
+
+    assert counted(store) == {(TASK, "succeeded"): 1}
+
+
+def test_folding_changes_no_sum(store, worker, clock):
+    for _ in range(3):
+        enqueue_and_succeed(store)
+        clock.advance(seconds=40)
+    before = counted(store)
+    end = store.count_ends(0, 1)[-1].at
+
+    for days in (0, 1, 30):
+        clock.advance(seconds=days * 86_400 + 1)
+        store.apply([Prune(KEEP, 100)])
+        assert counted(store) == before
+
+    assert store.count_ends(end - 3600 * SECOND, MINUTE) == [], "all of it is long ago"
+
+
+def test_minutes_are_kept_apart_for_the_last_two_hours(store, worker, clock):
+    enqueue_and_succeed(store)
+    clock.advance(seconds=120)
+    enqueue_and_succeed(store)
+
+    store.apply([Prune(KEEP, 100)])
+
+    minutes = store.count_ends(0, MINUTE)
+    assert [row.runs for row in minutes] == [1, 1]
+    assert minutes[1].at - minutes[0].at == 2 * MINUTE
+
+
+def test_how_long_runs_waited_and_took_is_known_within_bounds(store, worker, clock):
+    enqueue_one(store)
+    clock.advance(seconds=3)
+    held = claim_one(store)
+
+    store.apply([success(held)._replace(elapsed=20_000)])
+
+    (ends,) = store.count_ends_of_tasks(0)
+    assert (ends.took, ends.elapsed) == (25, 20_000)
+    assert ends.waited in {2500, 5000}
+    assert ends.delay >= 2_900_000
+
+
+def test_a_search_looks_among_so_many_runs_and_says_how_far_it_came(store):
+    ids = enqueue_many(store, 4, task=OTHER_TASK) + enqueue_many(store, 3)
+    which = RunFilter(task=OTHER_TASK, scan=5, limit=10)
+
+    assert [run.id for run in store.list_runs(which)] == ids[3:1:-1]
+    assert store.reach_of(which) == ids[2]
+    assert store.reach_of(which._replace(before=ids[2])) is None
+
+
+def test_live_runs_are_found_beneath_any_number_of_ended_ones(store, worker):
+    waiting = enqueue_one(store, delay_seconds=600)
+    for _ in range(3):
+        enqueue_and_succeed(store)
+
+    found = store.list_runs(RunFilter(states=("queued",), scan=2))
+
+    assert [run.id for run in found] == [waiting]
+
+
+def test_groups_of_dead_letters_are_all_found(store, worker):
+    for task in (TASK, OTHER_TASK):
+        for print_ in ("one", "two", ""):
+            enqueue_one(store, task=task)
+            error = ErrorText("ValueError", "boom", "Traceback", print_)
+            fail(store, claim_one(store), error)
+
+    groups = store.list_dead_groups(RunFilter())
+
+    assert sorted((group.task, group.fingerprint) for group in groups) == sorted(
+        (task, print_) for task in (TASK, OTHER_TASK) for print_ in ("", "one", "two")
+    )
+
+
+def test_acts_are_listed_page_by_page(store):
+    runs = enqueue_many(store, 3)
+    for run in runs:
+        cancel(store, run)
+
+    first = store.list_acts(None, 2)
+    rest = store.list_acts(None, 2, first[-1].number)
+
+    assert [act.subject for act in first + rest] == runs[::-1]
+
+
+def test_a_redrive_from_a_step_names_it_among_the_acts(store, worker):
+    run = enqueue_and_fail(store)
+
+    store.apply([Redrive(run, ACTOR, from_step="second")])
+
+    assert store.list_acts(run, 1)[0].act == "redrive from step second"

@@ -1,0 +1,89 @@
+"""The plugin, as a project uses it: in a pytest of its own."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "testing.md"
+
+
+def blocks(kind: str) -> list[str]:
+    """Return the snippets of the page about testing that are of one kind."""
+    fence = re.compile(rf"^```{kind}\n(.*?)^```", re.MULTILINE | re.DOTALL)
+    return fence.findall(PAGE.read_text())
+
+
+def run_pytest(folder: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """Run the tests of a folder."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "duly_pytest"]
+    command += ["-p", "no:cacheprovider", "-p", "no:randomly"]
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """The project of the page about testing."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    shop, tests = blocks("python")
+    (folder / "shop.py").write_text(shop)
+    (folder / "test_shop.py").write_text(tests)
+    (folder / "pytest.ini").write_text(
+        "[pytest]\nduly_app = shop:app\naddopts = --strict-markers\n"
+    )
+    return folder
+
+
+def test_a_planted_crash_bug_is_found_by_a_short_test_and_its_repair_passes(
+    project, postgres_server
+):
+    url = postgres_server.url("postgres")
+    test = (project / "test_shop.py").read_text()
+    broken = run_pytest(project, DULY_TEST_POSTGRES=url)
+    (repaired,) = blocks("python repaired")
+    (project / "shop.py").write_text(repaired)
+    whole = run_pytest(project, DULY_TEST_POSTGRES=url)
+
+    short = test[test.index("def test_a_worker_that_dies") :]
+    assert len(short.splitlines()) < 20
+    assert "2 failed, 1 passed" in broken.stdout, broken.stdout
+    assert "assert 8 == 9" in broken.stdout
+    assert "3 passed" in whole.stdout, whole.stdout
+    assert not (project / "duly.db").exists()
+
+
+def test_a_project_that_does_not_use_the_plugin_does_not_pay_for_it(tmp_path):
+    (tmp_path / "test_plain.py").write_text(
+        "import sys\ndef test_nothing_of_duly_is_loaded():\n    assert 'duly' not in sys.modules\n"
+    )
+
+    assert "1 passed" in run_pytest(tmp_path).stdout
+
+
+@pytest.mark.parametrize(
+    ("marker", "words"),
+    [
+        ('store="mysql"', 'takes app= and store="sqlite" or "postgres"'),
+        ("shop=1", "takes app= and store="),
+        ('store="postgres"', "DULY_TEST_POSTGRES names no server"),
+    ],
+)
+def test_what_the_marker_cannot_mean_is_an_error(tmp_path, marker, words):
+    (tmp_path / "test_marked.py").write_text(
+        f"import pytest\n@pytest.mark.duly({marker})\ndef test_it(duly_app): pass\n"
+    )
+
+    assert words in run_pytest(tmp_path, DULY_TEST_POSTGRES="").stdout
