@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from fastapi import FastAPI
 
 from duly.errors import BadOption
-from duly.integrations.taskflow.auth import Dependency, Pair, TaskAuthBackend
+from duly.integrations.taskflow.auth import Dependency, Pair, TaskAuthBackend, guard
 from duly.integrations.taskflow.manager import TaskManager
+from duly.integrations.taskflow.pages import dashboard_router
 from duly.integrations.taskflow.router import task_router
 
 _POLL_SECONDS = 30.0
@@ -31,13 +32,22 @@ class TaskAdmin:
         retention_days: float | None = None,
     ) -> None:
         if poll_interval != _POLL_SECONDS:
-            raise BadOption("poll_interval sets up a dashboard, and this version has none yet")
+            raise BadOption("the dashboard looks every second by itself; leave poll_interval out")
         if retention_days is not None:
             task_manager.keep_history(retention_days)
-        router = task_router(
-            task_manager, path, auth=auth, realm=title, shows_arguments=display_func_args
+        who = guard(auth, title)
+        pages = dashboard_router(
+            task_manager,
+            path,
+            who=who,
+            writes=auth is not None,
+            title=title,
+            shows_arguments=display_func_args,
         )
-        app.include_router(router)
+        app.include_router(pages)  # Before the routes, one of which would match its address.
+        app.include_router(
+            task_router(task_manager, path, who=who, shows_arguments=display_func_args)
+        )
         if auto_install:
             task_manager.install(app)
         else:

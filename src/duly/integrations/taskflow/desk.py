@@ -69,7 +69,7 @@ class Desk:
         state = None if status is None else STATES[status]
         found: list[Run[Any]] = []
         following = None
-        for task in self._tasks_named(func_name):
+        for task in self._tasksname_of(func_name):
             which = Filter(state, task, queue, tag, self._after(since))
             page = self._duly.runs.page(which, limit=limit, cursor=cursor)
             found += page
@@ -123,7 +123,7 @@ class Desk:
         """Cancel a task that waits; ask one that runs to stop."""
         run = self._duly.runs.get(task_id)
         # Asked of one that was cancelled before, it would answer as of one that is so now.
-        answer = None if run.is_final else run.cancel(actor=_named(actor))
+        answer = None if run.is_final else run.cancel(actor=name_of(actor))
         if answer not in {"cancelled", "requested"}:
             status = STATUSES[answer or run.state]
             raise NotPossible(
@@ -140,7 +140,7 @@ class Desk:
                 f"only failed and interrupted tasks can be retried; this one is {status}"
             )
         try:
-            run.retry(actor=_named(actor))
+            run.retry(actor=name_of(actor))
         except RunNotFinal:
             raise NotPossible("somebody else has just retried it") from None
         return {"task_id": task_id, "task": self.get(task_id)}
@@ -163,7 +163,7 @@ class Desk:
         after = self._after(since)
         task_ids = (
             task_id
-            for task in self._tasks_named(func_name)
+            for task in self._tasksname_of(func_name)
             for task_id in self._dead(Filter(sorted(DEAD), task, since=after))
         )
         return self.retry_all(task_ids, actor)
@@ -174,13 +174,13 @@ class Desk:
         """Change the limits of a queue in this process; KeyError if there is no such queue."""
         changed = self._manager.update_queue_config(name, concurrency, max_size)
         limits = f"concurrency={concurrency}, max_size={max_size}"
-        self._duly.store.apply([RecordAct(_named(actor), _LIMIT, f"queue {name}", limits)])
+        self._duly.store.apply([RecordAct(name_of(actor), _LIMIT, f"queue {name}", limits)])
         return changed
 
     def forget(self, value: int, unit: str, actor: object) -> dict[str, int]:
         """Forget tasks that ended so long ago, and say how many."""
         op = Prune(value * _SECONDS[unit] * MICROSECONDS, TICK_BATCH)
-        act = RecordAct(_named(actor), _FORGET, f"history older than {value} {unit}")
+        act = RecordAct(name_of(actor), _FORGET, f"history older than {value} {unit}")
         _, deleted = self._duly.store.apply([act, op])
         pruned = deleted
         while pruned >= TICK_BATCH:
@@ -197,7 +197,7 @@ class Desk:
             if cursor is None:
                 return
 
-    def _tasks_named(self, func_name: str | None) -> list[str | None]:
+    def _tasksname_of(self, func_name: str | None) -> list[str | None]:
         """Return the tasks whose functions have a name; None is any task."""
         if func_name is None:
             return [None]
@@ -218,6 +218,6 @@ class Desk:
             return None  # Before any date there is: all.
 
 
-def _named(actor: object) -> str:
+def name_of(actor: object) -> str:
     """Return who acts; a dependency of the user's own may have returned anything."""
     return actor[:NAME_BYTES] if isinstance(actor, str) and actor else "anonymous"

@@ -3,7 +3,7 @@
 Endpoints are plain functions, so FastAPI runs them on threads: they wait for the store.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Response
@@ -11,12 +11,7 @@ from pydantic import BaseModel, Field, PositiveInt
 
 from duly.errors import BadOption
 from duly.integrations.fastapi.refusing import Route, own_origin_only
-from duly.integrations.taskflow.auth import (
-    Dependency,
-    Pair,
-    TaskAuthBackend,
-    guard,
-)
+from duly.integrations.taskflow.auth import Dependency
 from duly.integrations.taskflow.desk import Desk, NotPossible
 from duly.integrations.taskflow.manager import TaskManager
 from duly.integrations.taskflow.records import TaskStatus
@@ -45,13 +40,11 @@ def task_router(
     manager: TaskManager,
     prefix: str,
     *,
-    auth: Pair | Sequence[Pair] | TaskAuthBackend | Dependency | None,
-    realm: str,
+    who: Dependency,
     shows_arguments: bool,
 ) -> APIRouter:
     """Return the routes of a manager."""
     desk = Desk(manager, shows_arguments=shows_arguments)
-    who = guard(auth, realm)
     router = APIRouter(
         prefix=prefix, route_class=Route, tags=["tasks"], dependencies=[Depends(who)]
     )
