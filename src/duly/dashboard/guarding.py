@@ -135,8 +135,9 @@ async def _foreign(request: Request) -> str | None:
     """Say why a write did not come from one of our own pages; None if it did."""
     if request.headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
         return "This came from another site."
-    origin = request.headers.get("origin")
-    if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
+    # Browsers that send no referrer call the origin of their own forms null; then the token tells.
+    origin = request.headers.get("origin", "null")
+    if origin != "null" and origin.partition("://")[2] != request.headers.get("host"):
         return "This came from another site."
     cookie = request.cookies.get(CSRF_COOKIE, "")
     given = request.headers.get(CSRF_HEADER)
