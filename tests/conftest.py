@@ -214,6 +214,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         names.add("pgbouncer")
     if {"redis_url", "private_redis"} & set(item.fixturenames):
         names.add("redis")
+    if "browser" in item.fixturenames:
+        names.add("chromium")
     item.user_properties.extend((STORE_PROPERTY, name) for name in sorted(names))
 
 

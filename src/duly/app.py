@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
@@ -21,7 +22,7 @@ from duly.defining import define
 from duly.errors import BadOption
 from duly.events import Bus
 from duly.observe.logs import log_event, log_notice, logger
-from duly.registry import Registry
+from duly.registry import Registry, Tracing
 from duly.run import Run
 from duly.settings import Given, load_settings, worker_settings
 from duly.store.ops import ResetKey
@@ -48,11 +49,18 @@ R = TypeVar("R")
 class Duly:
     """An application's tasks and the store they live in."""
 
-    def __init__(self, url: str | None = None, **settings: Unpack[Given]) -> None:
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        tracing: Tracing | None = None,
+        **settings: Unpack[Given],
+    ) -> None:
         """Settings that are not given come from DULY_…, or else from [tool.duly] in pyproject."""
         self.settings = load_settings(url=url or None, **settings)
         self._url = self.settings.url
         self._clock: Clock | None = None
+        self._tracing = tracing
         self.registry = Registry()
         self.bus = Bus()
         self.bus.subscribe(log_event, successes=logger.isEnabledFor(logging.DEBUG))
@@ -105,7 +113,7 @@ class Duly:
         if unknown:
             message = f"there is no option {unknown[0]!r}; there are {', '.join(known)}"
             raise BadOption(message)
-        definition = define(function, **options)
+        definition = replace(define(function, **options), tracing=self._tracing)
         self.registry.add(definition)
         if definition.carrier is not None:
             definition.carrier.attach(self)

@@ -276,6 +276,12 @@ def joined(store: object) -> Connection | None:
     return None if found is None else found.joined(store)
 
 
+def current_claim() -> Claim | None:
+    """Return the claim under which the body that calls runs; None in a process of its own."""
+    found = _current.get()
+    return None if found is None else found._claim  # noqa: SLF001 - of this module
+
+
 def warn_of_unused_steps(context: RunContext) -> None:
     """Say that a body has ended without coming to steps that are on its run's record."""
     unused = context.unused_steps()

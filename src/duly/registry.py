@@ -4,8 +4,9 @@ import inspect
 import os.path
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from duly.core.codec import Codec
 from duly.core.outcome import Outcome
@@ -17,6 +18,18 @@ from duly.errors import DuplicateTask, TaskNotRegistered
 
 if TYPE_CHECKING:
     from duly.carrier import Carrier
+
+
+class Tracing(Protocol):
+    """Makes spans of what is enqueued and run; see `duly.observe.tracing`."""
+
+    def send(self, task: str, queue: str, run_id: str) -> dict[str, str]:
+        """Note that a run is enqueued, and return the tags that carry the trace to its attempts."""
+        ...
+
+    def process(self, claim: Claim) -> AbstractContextManager[Callable[[Outcome], None]]:
+        """Return what is around a body, and is told how that ended."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +57,7 @@ class Definition:
     carrier: "Carrier | None" = None
     connection: str | None = None
     """The parameter that is given the connection of the run's transaction."""
+    tracing: Tracing | None = None
     admit: Callable[[Claim], Outcome | None] | None = None
     """Asked before a claimed run begins, off every event loop: an outcome ends it instead."""
 

@@ -19,7 +19,7 @@ from duly.core.record import from_fields
 from duly.errors import BadOption, KeyConflict
 from duly.host import Host
 from duly.limits import DELAY_SECONDS, ENQUEUE_BATCH, KEY_TTL_SECONDS, PRIORITY
-from duly.registry import Definition
+from duly.registry import Definition, Tracing
 from duly.run import Run
 from duly.store.ops import Accepted, Enqueue, Key
 
@@ -169,7 +169,8 @@ class Bound(Generic[P, R]):
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[R]:
         key = None if self._key is None else self._full_key(self._key, args, kwargs)
         arguments = self._codec.encode(args, kwargs)
-        return Call(_enqueue((new_id(), *self._how, arguments, *self._when, key)))
+        call = Call[R](_enqueue((new_id(), *self._how, arguments, *self._when, key)))
+        return call if self._definition.tracing is None else _traced(call, self._definition.tracing)
 
     def _full_key(self, text: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Key:
         ttl = self._definition.key_ttl
@@ -198,6 +199,14 @@ class Bound(Generic[P, R]):
 
 
 _enqueue = from_fields(Enqueue)
+
+
+def _traced(call: Call[R], tracing: Tracing) -> Call[R]:
+    """Let the run carry the trace that it belongs to, in tags of ours."""
+    op = call.op
+    carried = tracing.send(op.task, op.queue, op.run_id)
+    tags = (json.loads(op.tags) if op.tags else {}) | carried
+    return Call(op._replace(tags=json.dumps(tags))) if carried else call
 
 
 def accept(host: Host, calls: Sequence[Call[R]]) -> list[Run[R]]:

@@ -1,18 +1,19 @@
 """A shop with a day's work behind it, its dashboard, and a browser to look at it with."""
 
 import re
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import uvicorn
+from playwright.sync_api import sync_playwright
 from starlette.testclient import TestClient
 
 from duly.dashboard import dashboard
 from duly.dashboard.serving import listen
 from tests.dashboard.shop import Shop
+from tests.servers.kinds import KINDS
 
 TOKEN_FIELD = re.compile(r'name="csrf" value="([0-9a-f]+)"')
 
@@ -63,12 +64,13 @@ def client(shop: Shop) -> Client:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """Chromium, one for all tests of a process."""
-    api = pytest.importorskip("playwright.sync_api")
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.skip("there is no chromium here")
-    with api.sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+    kind = KINDS["chromium"]
+    if kind.missing is not None:
+        pytest.skip(f"chromium: {kind.missing}")
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
+            executable_path=kind.binaries, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
         yield launched
         launched.close()
 

@@ -161,7 +161,7 @@ def test_a_dashboard_is_read_only_unless_told_otherwise(busy):
     "headers",
     [
         {"Origin": "http://evil.test"},
-        {"Origin": "null"},
+        {"Origin": "null", "Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},
     ],

@@ -1,7 +1,10 @@
 """The kinds of store that tests run on, which of them can run here, and why the others cannot."""
 
 import os
+import re
+import shutil
 import sqlite3
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,6 +71,16 @@ def _redis_kind() -> StoreKind:
     return StoreKind("redis", f"Redis {redis.version_of(program)}", binaries=program)
 
 
+def _chromium_kind() -> StoreKind:
+    """Return the browser; no store, but what tests run on just as well."""
+    program = shutil.which("chromium")
+    if program is None:
+        return StoreKind("chromium", "Chromium", missing="the program was not found")
+    asked = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    version = re.search(r"\d+(\.\d+)*", asked.stdout)
+    return StoreKind("chromium", f"Chromium {version[0] if version else ''}", None, Path(program))
+
+
 def _postgres_name(version: str) -> str:
     return f"postgres-{version.partition('.')[0]}"
 
@@ -80,7 +93,13 @@ BEHIND_PGBOUNCER = next((kind for kind in reversed(_POSTGRES) if kind.missing is
 
 KINDS = {
     kind.name: kind
-    for kind in [*_SQLITE, *_POSTGRES, _pgbouncer_kind(BEHIND_PGBOUNCER), _redis_kind()]
+    for kind in [
+        *_SQLITE,
+        *_POSTGRES,
+        _pgbouncer_kind(BEHIND_PGBOUNCER),
+        _redis_kind(),
+        _chromium_kind(),
+    ]
 }
 POSTGRES_KINDS = tuple(kind.name for kind in _POSTGRES)
 STORE_KINDS = (*(kind.name for kind in _SQLITE), *POSTGRES_KINDS)

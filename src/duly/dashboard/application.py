@@ -107,6 +107,7 @@ class _Dashboard:
             Route("/workers", page(fleet.workers)),
             Route("/tasks", page(fleet.tasks)),
             Route("/audit", page(audit.audit)),
+            Route("/metrics", self._metrics),
             Route("/login", self._login, methods=["GET", "POST"]),
             Route("/logout", self._logout, methods=["POST"]),
             Mount("/static", StaticFiles(directory=HERE / "static")),
@@ -210,6 +211,15 @@ class _Dashboard:
         answer = self._redirect(request, Elsewhere("/login"))
         answer.headers.append("Set-Cookie", cookie(request, COOKIE, "", seconds=0))
         return answer
+
+    async def _metrics(self, _request: Request) -> Response:
+        try:
+            # Of an extra of its own, which those who do not ask need not have.
+            from duly.observe.metrics import CONTENT_TYPE, exposition  # noqa: PLC0415
+        except ModuleNotFoundError:
+            return PlainTextResponse("Metrics need: pip install 'duly[metrics]'\n", 501)
+        text = await run_in_threadpool(exposition, self._desk.app)
+        return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
     # -- answers --
 

@@ -113,6 +113,9 @@ class TokenAuth:
 class BasicAuth:
     """Names and passwords; those in `viewers` may only look."""
 
+    challenge = 'Basic realm="duly", charset="UTF-8"'
+    """Makes browsers ask for them."""
+
     def __init__(
         self, operators: Mapping[str, str], *, viewers: Mapping[str, str] | None = None
     ) -> None:

@@ -128,13 +128,6 @@ def why_waiting(
     pending = [step for step in steps if not step.done and step.kind in {"wait", "gather", "sleep"}]
     if run.parked == "paused":
         return f"Its queue {run.queue} is paused.", "Resume the queue."
-    if not live:
-        return "No worker is live.", "Start one: duly worker module:app"
-    if run.parked == "unregistered" or not knows:
-        return (
-            f"No live worker knows the task {run.task}.",
-            "Start a worker of the application that defines it, or give the task an alias.",
-        )
     if pending and run.due_at > now:
         step = pending[-1]
         words = {
@@ -147,6 +140,13 @@ def why_waiting(
         if run.attempt > 1:
             return f"Attempt {run.attempt} is due {ago(run.due_at, now)}.", "It retries by itself."
         return f"It is due {ago(run.due_at, now)}.", "Nothing needs to be done."
+    if not live:
+        return "No worker is live.", "Start one: duly worker module:app"
+    if run.parked == "unregistered" or not knows:
+        return (
+            f"No live worker knows the task {run.task}.",
+            "Start a worker of the application that defines it, or give the task an alias.",
+        )
     if not any(_serves(served(worker.queues), run.queue) for worker in knows):
         return f"No live worker serves the queue {run.queue}.", f"Start one with -q {run.queue}."
     if run.lane == "suspect":

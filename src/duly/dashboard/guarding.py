@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from duly.clock import new_secret
-from duly.dashboard.auth import Auth, BasicAuth, TokenAuth, TooManyTries, Viewer, ask
+from duly.dashboard.auth import Auth, TokenAuth, TooManyTries, Viewer, ask
 from duly.limits import HTTP_BODY_BYTES
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -102,9 +102,10 @@ class Guard:
             if request.method in _SAFE and "text/html" in request.headers.get("accept", ""):
                 return RedirectResponse(f"{request.scope.get('root_path', '')}/login", 303)
             return PlainTextResponse("Sign in first.\n", 401)
-        if isinstance(self._auth, BasicAuth):
-            challenge = {"WWW-Authenticate": 'Basic realm="duly", charset="UTF-8"'}
-            return PlainTextResponse("Sign in first.\n", 401, headers=challenge)
+        challenge = getattr(self._auth, "challenge", None)
+        if challenge is not None:
+            headers = {"WWW-Authenticate": challenge}
+            return PlainTextResponse("Sign in first.\n", 401, headers=headers)
         if self._auth is None:
             why = (
                 "Nobody has said who may see this dashboard, so that it answers only to the "
@@ -135,8 +136,9 @@ async def _foreign(request: Request) -> str | None:
     """Say why a write did not come from one of our own pages; None if it did."""
     if request.headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
         return "This came from another site."
-    origin = request.headers.get("origin")
-    if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
+    # Browsers that send no referrer call the origin of their own forms null; then the token tells.
+    origin = request.headers.get("origin", "null")
+    if origin != "null" and origin.partition("://")[2] != request.headers.get("host"):
         return "This came from another site."
     cookie = request.cookies.get(CSRF_COOKIE, "")
     given = request.headers.get(CSRF_HEADER)

@@ -7,7 +7,7 @@ import traceback
 from typing import Any
 
 from duly import faultpoints
-from duly.context import CONNECTION
+from duly.context import CONNECTION, current_claim
 from duly.core.outcome import (
     Cancelled,
     ErrorText,
@@ -51,6 +51,16 @@ def turned_away(definition: Definition, claim: Claim) -> Outcome | None:
 
 def call_body(definition: Definition, arguments: str) -> Outcome:
     """Run a plain function in this thread and say how it ended."""
+    claim = None if definition.tracing is None else current_claim()
+    if definition.tracing is None or claim is None:
+        return _call_body(definition, arguments)
+    with definition.tracing.process(claim) as note:
+        outcome = _call_body(definition, arguments)
+        note(outcome)
+        return outcome
+
+
+def _call_body(definition: Definition, arguments: str) -> Outcome:
     try:
         args, kwargs = definition.codec.decode(arguments)
     except BaseException as error:  # noqa: BLE001 - classes of the user's own are built there
@@ -70,6 +80,16 @@ def call_body(definition: Definition, arguments: str) -> Outcome:
 
 async def await_body(definition: Definition, arguments: str) -> Outcome:
     """Run a coroutine function on this loop and say how it ended."""
+    claim = None if definition.tracing is None else current_claim()
+    if definition.tracing is None or claim is None:
+        return await _await_body(definition, arguments)
+    with definition.tracing.process(claim) as note:
+        outcome = await _await_body(definition, arguments)
+        note(outcome)
+        return outcome
+
+
+async def _await_body(definition: Definition, arguments: str) -> Outcome:
     try:
         args, kwargs = definition.codec.decode(arguments)
     except BaseException as error:  # noqa: BLE001 - classes of the user's own are built there

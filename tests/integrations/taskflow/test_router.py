@@ -355,10 +355,37 @@ def test_options_of_the_admin_that_cannot_be_kept_are_refused(manager):
     for wrong in (1, [], ("a",), ("admin", ""), [("a", "b"), ("", "x")], Backend):
         with pytest.raises(BadOption, match="auth must"):
             TaskAdmin(FastAPI(), manager, auth=wrong)
-    with pytest.raises(BadOption):
-        TaskAdmin(FastAPI(), manager, poll_interval=5.0)
     TaskAdmin(FastAPI(), manager, retention_days=3)
     assert manager._worker["retention"] == 3 * 86_400
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_the_dashboard_is_there_for_those_who_may_see_it(manager):
+    define(manager)
+    client = client_of(manager, auth=("ann", "secret"), display_func_args=True, poll_interval=5.0)
+
+    assert client.get("/tasks/dashboard").status_code == 401
+    client.auth = ("ann", "secret")
+    page = client.get("/tasks/dashboard")
+    assert page.status_code == 200
+    assert "/tasks/dashboard/static/dashboard.css" in page.text
+    assert client.get("/tasks/dashboard/static/dashboard.css").status_code == 200
+    assert "can act" in client.get("/tasks/dashboard/runs").text
+    form = {"csrf": client.cookies["duly_csrf"], "reason": "full"}
+    client.post("/tasks/dashboard/queues/mail/pause", data=form)
+    (act,) = manager.duly.store.list_acts(None, 5)
+    assert (act.actor, act.act) == ("ann", "pause")
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_without_auth_the_dashboard_is_for_this_machine_and_read_only(manager):
+    app = FastAPI()
+    TaskAdmin(app, manager)
+    here = TestClient(app, base_url="http://localhost")
+    elsewhere = TestClient(app, base_url="http://localhost", client=("10.0.0.9", 1))
+
+    assert "read-only" in here.get("/tasks/dashboard/").text
+    assert elsewhere.get("/tasks/dashboard/").status_code == 403
 
 
 def basic(user: str, password: str) -> dict[str, str]:

@@ -1,0 +1,166 @@
+"""Metrics for Prometheus, read from the store when they are asked for.
+
+Whatever the number of workers, each asked process tells the same: one is enough. The names and
+what they count are in docs/dashboard.md.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from duly.clock import MICROSECONDS
+from duly.core.record import EndsOf
+from duly.limits import GROUPS, PAGE
+from duly.store.protocol import Inspector, RunFilter, ScheduleFilter
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_BEYOND = 9_000_000_000_000
+
+
+class Host(Protocol):
+    """An application, of which only the open store is needed."""
+
+    @property
+    def store(self) -> Inspector: ...
+
+
+class DulyCollector(Collector):
+    """To be registered: `REGISTRY.register(DulyCollector(app))`."""
+
+    def __init__(self, app: Host) -> None:
+        self._app = app
+
+    def describe(self) -> list[Metric]:
+        """Name nothing beforehand, since registering must not open the database."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Read everything anew."""
+        store = self._app.store
+        ends = store.count_ends_of_tasks(0)
+        yield _runs(ends)
+        yield from _lengths(ends)
+        yield from _queues(store)
+        yield _dead(store)
+        yield _workers(store)
+        yield _lags(store)
+
+
+def exposition(app: Host) -> bytes:
+    """Return all metrics in the text that Prometheus reads."""
+    registry = CollectorRegistry()
+    registry.register(DulyCollector(app))
+    return generate_latest(registry)
+
+
+def _runs(ends: list[EndsOf]) -> Metric:
+    found = CounterMetricFamily(
+        "duly_runs", "Runs that came to an end.", labels=["task", "queue", "outcome"]
+    )
+    sums: dict[tuple[str, str, str], int] = {}
+    for row in ends:
+        place = (row.task, row.queue, row.state)
+        sums[place] = sums.get(place, 0) + row.runs
+    for labels, runs in sums.items():
+        found.add_metric(list(labels), runs)
+    return found
+
+
+def _lengths(ends: list[EndsOf]) -> Iterator[Metric]:
+    yield _histogram(
+        "duly_run_duration_seconds",
+        "How long the last attempts of runs took.",
+        "task",
+        [(row.task, row.took, row.runs, row.elapsed) for row in ends],
+    )
+    yield _histogram(
+        "duly_queue_wait_seconds",
+        "How long runs had been due before their last attempts began.",
+        "queue",
+        [(row.queue, row.waited, row.runs, row.delay) for row in ends],
+    )
+
+
+def _histogram(
+    name: str, words: str, label: str, rows: list[tuple[str, int, int, int]]
+) -> HistogramMetricFamily:
+    found = HistogramMetricFamily(name, words, labels=[label])
+    bounds = sorted({bound for _, bound, _, _ in rows if bound < _BEYOND})
+    for value in sorted({row[0] for row in rows}):
+        mine = [row for row in rows if row[0] == value]
+        buckets = [
+            (str(bound / 1_000), float(sum(runs for _, each, runs, _ in mine if each <= bound)))
+            for bound in bounds
+        ]
+        buckets.append(("+Inf", float(sum(runs for _, _, runs, _ in mine))))
+        total = sum(length for _, _, _, length in mine) / MICROSECONDS
+        found.add_metric([value], buckets=buckets, sum_value=total)
+    return found
+
+
+def _queues(store: Inspector) -> Iterator[Metric]:
+    depth = GaugeMetricFamily(
+        "duly_queue_depth", "Runs that have not ended, counted to 10001.", labels=["queue", "state"]
+    )
+    for queue in store.list_queues():
+        for state in ("ready", "waiting", "running"):
+            depth.add_metric([queue.name, state], getattr(queue, state))
+    yield depth
+    age = GaugeMetricFamily(
+        "duly_queue_oldest_age_seconds",
+        "For how long the run that is to be claimed next has been due.",
+        labels=["queue"],
+    )
+    now = store.now()
+    ages: dict[str, float] = {}
+    for queue_name, run_id in store.list_oldest_ready():
+        run = store.get_run(run_id)
+        if run is not None and run.state == "queued":
+            waited = max(0, now - run.due_at) / MICROSECONDS
+            ages[queue_name] = max(waited, ages.get(queue_name, 0.0))
+    for queue_name, seconds in ages.items():
+        age.add_metric([queue_name], seconds)
+    yield age
+
+
+def _dead(store: Inspector) -> Metric:
+    found = GaugeMetricFamily("duly_dead_letters", "Runs that wait for a person.", labels=["task"])
+    sums: dict[str, int] = {}
+    for group in store.list_dead_groups(RunFilter(limit=GROUPS)):
+        sums[group.task] = sums.get(group.task, 0) + group.count
+    for task, number in sums.items():
+        found.add_metric([task], number)
+    return found
+
+
+def _workers(store: Inspector) -> Metric:
+    found = GaugeMetricFamily("duly_workers", "Workers that are live.", labels=["queues"])
+    sums: dict[str, int] = {}
+    for worker in store.list_workers():
+        if worker.state == "live":
+            served = ",".join(json.loads(worker.queues)) or "all"
+            sums[served] = sums.get(served, 0) + 1
+    for served, number in sums.items():
+        found.add_metric([served], number)
+    return found
+
+
+def _lags(store: Inspector) -> Metric:
+    found = GaugeMetricFamily(
+        "duly_schedule_lag_seconds", "How late schedules are to fire.", labels=["schedule"]
+    )
+    now = store.now()
+    for schedule in store.list_schedules(ScheduleFilter(limit=PAGE)):
+        if schedule.state == "active" and schedule.next_at is not None:
+            late = max(0, now - schedule.next_at) / MICROSECONDS
+            found.add_metric([schedule.name], late)
+    return found

@@ -1,0 +1,93 @@
+"""OpenTelemetry: a span for every run that is enqueued, and one for every attempt at it.
+
+`Duly(tracing=OpenTelemetry())`. The context of the first is kept with the run, in tags of ours; the
+second is linked to it and not its child, since a run may wait for days. The conventions for
+messaging are still experimental, so their names are all in this module.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from opentelemetry import propagate, trace
+from opentelemetry.trace import Link, SpanKind, Status, StatusCode, TracerProvider
+
+from duly.core.outcome import Outcome, Raised, TimedOut
+from duly.core.record import Claim
+from duly.core.states import RESERVED_TAGS
+from duly.limits import TAG_CHARACTERS
+
+SYSTEM = "messaging.system"
+OPERATION_TYPE = "messaging.operation.type"
+OPERATION_NAME = "messaging.operation.name"
+DESTINATION = "messaging.destination.name"
+MESSAGE_ID = "messaging.message.id"
+ERROR_TYPE = "error.type"
+TASK = "duly.task"
+ATTEMPT = "duly.attempt"
+OUTCOME = "duly.outcome"
+
+_CARRIED = ("traceparent", "tracestate")
+
+
+class OpenTelemetry:
+    """Spans, by the tracer provider given or the one of the process."""
+
+    def __init__(self, provider: TracerProvider | None = None) -> None:
+        self._tracer = trace.get_tracer("duly", tracer_provider=provider)
+
+    def send(self, task: str, queue: str, run_id: str) -> dict[str, str]:
+        """Note that a run is enqueued, and return the tags that carry the trace to its attempts."""
+        facts = _facts("send", task, queue, run_id)
+        carrier: dict[str, str] = {}
+        with self._tracer.start_as_current_span(
+            f"send {queue}", kind=SpanKind.PRODUCER, attributes=facts
+        ):
+            propagate.inject(carrier)
+        return {
+            f"{RESERVED_TAGS}{name}": carrier[name]
+            for name in _CARRIED
+            if 0 < len(carrier.get(name, "")) <= TAG_CHARACTERS
+        }
+
+    @contextmanager
+    def process(self, claim: Claim) -> Iterator[Callable[[Outcome], None]]:
+        """Put a span around a body, linked to the one that enqueued its run."""
+        facts = _facts("process", claim.task, claim.queue, claim.run_id)
+        with self._tracer.start_as_current_span(
+            f"process {claim.task}",
+            kind=SpanKind.CONSUMER,
+            attributes={**facts, ATTEMPT: claim.attempt},
+            links=_links(claim),
+        ) as span:
+
+            def note(outcome: Outcome) -> None:
+                span.set_attribute(OUTCOME, type(outcome).__name__.lower())
+                if isinstance(outcome, Raised | TimedOut):
+                    error = getattr(outcome, "error", None)
+                    kind = getattr(error, "kind", None) or "timeout"
+                    span.set_attribute(ERROR_TYPE, str(kind))
+                    span.set_status(Status(StatusCode.ERROR, str(error) if error else "timed out"))
+
+            yield note
+
+
+def _facts(operation: str, task: str, queue: str, run_id: str) -> dict[str, str]:
+    return {
+        SYSTEM: "duly",
+        OPERATION_TYPE: operation,
+        OPERATION_NAME: operation,
+        DESTINATION: queue,
+        MESSAGE_ID: run_id,
+        TASK: task,
+    }
+
+
+def _links(claim: Claim) -> list[Link]:
+    if not claim.tags:
+        return []
+    tags = json.loads(claim.tags)
+    names = {name: f"{RESERVED_TAGS}{name}" for name in _CARRIED}
+    carrier = {name: tags[tag] for name, tag in names.items() if tag in tags}
+    found = trace.get_current_span(propagate.extract(carrier)).get_span_context()
+    return [Link(found)] if found.is_valid else []

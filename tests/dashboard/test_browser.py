@@ -1,0 +1,248 @@
+"""The dashboard in a real browser. Few tests, each with much to see, since a browser is slow."""
+
+import json
+from pathlib import Path
+
+import axe_core_python
+import pytest
+
+from duly.dashboard import dashboard
+from tests.dashboard.test_pages import PAGES
+
+AXE = (Path(axe_core_python.__file__).parent / "axe.min.js").read_text()
+HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
+DEADLINE = 15_000
+"""Milliseconds after which what should be seen is taken not to come."""
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
+
+
+class Visit:
+    """A page, with all that went wrong in it."""
+
+    def __init__(self, browser, address, **options):
+        self.context = browser.new_context(viewport={"width": 1440, "height": 900}, **options)
+        self.context.set_default_timeout(DEADLINE)
+        self.page = self.context.new_page()
+        self.address = address
+        self.wrong = []
+        self.elsewhere = []
+        self.page.on("console", self._note)
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.on("request", self._watch)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.context.close()
+
+    def go(self, path="/"):
+        self.page.goto(self.address + path, wait_until="load")
+        return self.page
+
+    def _note(self, message):
+        if message.type == "error" and "404" not in message.text and "403" not in message.text:
+            self.wrong.append(message.text)
+
+    def _watch(self, request):
+        if not request.url.startswith(self.address):
+            self.elsewhere.append(request.url)
+
+
+@pytest.fixture
+def address(busy, serve):
+    """Where the dashboard of a shop with a day's work behind it is served."""
+    return serve(dashboard(busy.app, write=True))
+
+
+PART = "{exclude: [['tbody tr:nth-child(n+5)']]}"
+"""Rows are alike, and looking at all of them takes most of the time."""
+CHECKS = {
+    "light": f"axe.run({PART}, {{resultTypes: ['violations']}})",
+    "dark": f"axe.run({PART}, {{resultTypes: ['violations'], runOnly: ['color-contrast']}})",
+}
+"""By themes, which differ in nothing but colours."""
+
+
+@pytest.mark.stores("sqlite")  # The pages are the same on every database.
+def test_every_screen_is_sound_in_light_and_dark_and_on_a_phone(busy, address, browser):
+    (run,) = busy.app.runs.list(task="shop.orders:fulfil")
+    group = busy.app.dead.groups()[0]
+    place = f"/dead/group?task={group.task}&fingerprint={group.fingerprint}"
+    of_run = (f"/runs/{run.id}", f"/runs/{run.id}/edit")
+    screens = (*PAGES, *of_run, place, "/schedules/nightly-report")
+    found = []
+    # Scripts of the check are not ours to allow; the policy is tested in every other visit.
+    with Visit(browser, address, bypass_csp=True) as visit:
+        for screen in screens:
+            page = visit.go(screen)
+            page.evaluate(AXE)
+            for theme, check in CHECKS.items():
+                page.evaluate("theme => { document.documentElement.dataset.theme = theme }", theme)
+                report = page.evaluate(check)
+                found += [
+                    f"{screen} {theme}: {each['id']}: {json.dumps(each['nodes'][0]['target'])}"
+                    for each in report["violations"]
+                    if each["impact"] in {"serious", "critical"}
+                ]
+    # 720 is what is left of 1440 at a zoom of 200 %.
+    with Visit(browser, address) as visit:
+        for screen in screens:
+            page = visit.go(screen)
+            for width in (720, 360):
+                page.set_viewport_size({"width": width, "height": 800})
+                across = page.evaluate("document.documentElement.scrollWidth")
+                found += [f"{screen} is {across} px wide"] if across > width else []
+        found += visit.wrong + visit.elsewhere
+
+    assert found == []
+
+
+def test_a_list_lives_and_leaves_what_people_do_alone(busy, address, browser):
+    with Visit(browser, address) as visit:
+        page = visit.go("/runs")
+        rows = page.locator("tbody tr")
+        before = rows.count()
+        page.wait_for_function("document.querySelector('div[sse-connect]') !== null")
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        page.keyboard.press("x")
+        chosen = page.locator("tr.at").get_attribute("id")
+
+        new = busy.nothing.enqueue(5)
+        page.wait_for_selector(f"#r{new.id}")
+
+        assert rows.count() in {before, before + 1}
+        assert page.locator("tr.at").get_attribute("id") == chosen
+        assert page.locator(f"#{chosen} input").is_checked()
+        assert "1 selected" in page.locator("[data-count]").inner_text()
+
+        page.keyboard.press("r")
+        page.wait_for_selector("#state:has-text('Paused')")
+        assert page.locator("div[sse-connect]").count() == 0
+        late = busy.nothing.enqueue(6)
+        page.keyboard.press("r")
+        page.wait_for_selector(f"#r{late.id}")
+        assert visit.wrong == []
+
+
+def test_keys_filters_and_themes(busy, address, browser):
+    with Visit(browser, address) as visit:
+        page = visit.go("/")
+        for key, path in (
+            ("r", "/runs"),
+            ("d", "/dead"),
+            ("s", "/schedules"),
+            ("q", "/queues"),
+            ("w", "/workers"),
+            ("t", "/tasks"),
+            ("a", "/audit"),
+            ("o", "/"),
+        ):
+            page.keyboard.press("g")
+            page.keyboard.press(key)
+            page.wait_for_url(address + path)
+        page.goto(f"{address}/runs")
+        page.keyboard.press("/")
+        page.keyboard.type("state:failed task:shop.orders:fulfil r?t")
+        assert not page.locator("#help").is_visible(), "keys do nothing while somebody types"
+        page.fill("#q", "state:failed task:shop.orders:fulfil")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/runs?q=*")
+        assert page.locator("tbody tr").count() == 1
+        page.go_back()
+        page.wait_for_url(f"{address}/runs")
+        page.go_forward()
+        assert page.input_value("#q") == "state:failed task:shop.orders:fulfil"
+        page.locator("h1").click()
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/runs/*")
+        page.keyboard.press("?")
+        assert page.locator("#help").is_visible()
+        page.keyboard.press("Escape")
+        assert not page.locator("#help").is_visible()
+        for theme in ("light", "dark"):
+            page.keyboard.press("t")
+            assert page.evaluate("document.documentElement.dataset.theme") == theme
+        page.reload()
+        assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+        assert visit.wrong == []
+
+
+def test_a_page_says_that_its_server_is_gone_and_comes_back(busy, serve, browser):
+    gone = False
+    pages = dashboard(busy.app)
+
+    async def flaky(scope, receive, send):
+        if gone and scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 502, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await pages(scope, receive, send)
+
+    with Visit(browser, serve(flaky)) as visit:
+        page = visit.go("/runs")
+        gone = True
+        # As when a tab is hidden and shown again.
+        page.keyboard.press("r")
+        page.keyboard.press("r")
+        page.wait_for_selector("#state:has-text('Reconnecting')")
+        assert page.locator("tbody tr").count() > 0, "what was shown stays"
+
+        gone = False
+        page.wait_for_selector("#state", state="hidden")
+
+
+@pytest.mark.stores("sqlite")  # Text is text on every database.
+def test_hostile_text_never_runs(shop, serve, browser):
+    def explode(text):
+        raise ValueError(text)
+
+    task = shop.app.task(name="<b>odd</b>:explode")(explode)
+    task.using(tags={"t": HOSTILE}, key=HOSTILE[:60]).enqueue(HOSTILE)
+    shop.app.worker().drain()
+    shop.app.queues.pause("default", actor=HOSTILE[:80], reason=HOSTILE)
+    (run,) = shop.app.dead.list()
+
+    with Visit(browser, serve(dashboard(shop.app, write=True))) as visit:
+        for path in (*PAGES, f"/runs/{run.id}", f"/runs/{run.id}/edit"):
+            page = visit.go(path)
+            assert "owned" not in page.title(), path
+            assert page.locator("#page script, #page img").count() == 0, path
+        assert visit.wrong == []
+        assert visit.elsewhere == []
+
+
+def test_without_scripts_a_group_is_retried_and_a_run_cancelled(busy, address, browser):
+    busy.broken = False
+    with Visit(browser, address, java_script_enabled=False) as visit:
+        page = visit.go("/dead")
+        page.click("tbody tr:has-text('charge') a")
+        page.click("text=Retry all 12")
+        assert "Retry 12 dead letters?" in page.inner_text("h1")
+        page.fill("#reason", "the bank is back")
+        page.click("button:has-text('Retry 12')")
+        for _ in range(100):
+            page.reload()
+            if "Finished." in page.inner_text("#bulk-result"):
+                break
+        assert "12 done" in page.inner_text("#bulk-result")
+        (waiting,) = busy.app.runs.list(queue="mail", state="queued")
+        page.goto(f"{address}/runs/{waiting.id}")
+        assert "It is due in" in page.inner_text(".note")
+        page.click("button:has-text('Cancel')")
+        assert "cancelled" in page.inner_text("#run-state")
+        page.click("nav >> text=Audit")
+        assert "the bank is back" in page.inner_text("tbody")
+
+
+def test_exact_numbers_are_copied_over_plain_http(busy, address, browser):
+    (run,) = busy.app.runs.list(task="shop.reports:nothing", state="succeeded")[-1:]
+    with Visit(browser, address, permissions=["clipboard-read", "clipboard-write"]) as visit:
+        page = visit.go(f"/runs/{run.id}")
+
+        page.click("[aria-label='Copy the result']")
+
+        assert page.evaluate("navigator.clipboard.readText()") == "1152921504606846977"

@@ -1,0 +1,42 @@
+"""What Prometheus reads."""
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from duly.observe.metrics import DulyCollector
+
+NAMES = {
+    "duly_runs",
+    "duly_run_duration_seconds",
+    "duly_queue_wait_seconds",
+    "duly_queue_depth",
+    "duly_queue_oldest_age_seconds",
+    "duly_dead_letters",
+    "duly_workers",
+    "duly_schedule_lag_seconds",
+}
+
+
+def test_metrics_tell_what_became_of_runs_and_what_waits(busy, client):
+    answer = client.get("/metrics")
+
+    families = {each.name: each for each in text_string_to_metric_families(answer.text)}
+    assert set(families) == NAMES
+    samples = {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in families.values()
+        for sample in family.samples
+    }
+    assert samples["duly_runs_total", "default", "failed", "shop.orders:charge"] == 12
+    assert samples["duly_run_duration_seconds_count", "shop.orders:charge"] == 12
+    assert samples["duly_queue_depth", "mail", "waiting"] == 1
+    assert samples["duly_dead_letters", "shop.orders:charge"] == 12
+    assert samples["duly_schedule_lag_seconds", "nightly-report"] == 0
+
+
+def test_metrics_join_those_of_the_application(busy):
+    registry = CollectorRegistry()
+    registry.register(DulyCollector(busy.app))
+    labels = {"task": "shop.orders:fulfil", "queue": "default", "outcome": "failed"}
+
+    assert registry.get_sample_value("duly_runs_total", labels) == 1

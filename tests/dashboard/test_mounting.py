@@ -1,0 +1,42 @@
+"""The same pages on their own, and mounted in applications of FastAPI, Flask and Django."""
+
+import pytest
+from a2wsgi import ASGIMiddleware
+from fastapi import FastAPI
+from flask import Flask
+from starlette.testclient import TestClient
+from werkzeug.middleware.dispatcher import DispatcherMiddleware
+from werkzeug.test import Client as WsgiClient
+
+from duly.dashboard import dashboard
+
+pytestmark = pytest.mark.stores("sqlite")  # Where pages are served is nothing to a store.
+
+
+def test_pages_are_the_same_in_fastapi_and_behind_wsgi(busy):
+    pages = dashboard(busy.app, auth=lambda _request: "ann", write=True)
+    api = FastAPI()
+    api.mount("/duly", pages)
+    flask = Flask("shop")
+    flask.wsgi_app = DispatcherMiddleware(flask.wsgi_app, {"/duly": ASGIMiddleware(pages)})
+
+    own = TestClient(pages, base_url="http://localhost", root_path="/duly")
+    fastapi = TestClient(api, base_url="http://localhost")
+    wsgi = WsgiClient(flask)
+    for path in ("/runs", "/dead", "/schedules/nightly-report", "/audit"):
+        found = {
+            _without_times(own.get(f"/duly{path}").text),
+            _without_times(fastapi.get(f"/duly{path}").text),
+            _without_times(wsgi.get(f"/duly{path}", base_url="http://localhost").text),
+        }
+        assert len(found) == 1, path
+    answer = wsgi.get("/duly/static/dashboard.css", base_url="http://localhost")
+    assert answer.status_code == 200
+
+
+def _without_times(page):
+    """Leave out what differs from look to look."""
+    import re  # noqa: PLC0415
+
+    page = re.sub(r"<time[^>]*>[^<]*</time>", "<time>", page)
+    return re.sub(r'name="csrf" value="[0-9a-f]+"', "csrf", page)
