@@ -78,6 +78,10 @@ ONE_DIALECT = {
             "steps.lock_event",
             "steps.rouse_waiting_and_hint",
             "steps.lock_waits",
+            "claim.limited_queues",
+            "claim.lock_limit",
+            "claim.take_from_queue",
+            "operate.lock_limit",
         ],
         ONE_WRITER,
     ),
@@ -118,9 +122,9 @@ ONE_DIALECT = {
 }
 """Statements that one dialect alone has, and why."""
 
+CLAIMS = ("claim.take", "claim.take_carried", "claim.take_from_queue", "claim.take_limited")
 UNFENCED = {
-    "claim.take": "it makes the claim that later writes are fenced by",
-    "claim.take_carried": "as claim.take",
+    **dict.fromkeys(CLAIMS, "it makes the claim that later writes are fenced by"),
     "operate.ask_cancel": "a cancel is a request, which anybody may leave with a running run",
 }
 """Writes about a running run that name no claim, and why."""
@@ -178,7 +182,7 @@ def test_only_a_claim_makes_a_run_running():
     making = [
         place
         for place, name, body in EVERY
-        if name not in {"claim.take", "claim.take_carried"}
+        if name not in CLAIMS
         and re.search(r"\bSET\s+(\w+\s*=\s*[^,]+,\s*)*state\s*=\s*'running'", body)
     ]
     beginning = [

@@ -21,7 +21,7 @@ _COMMANDS = {
     "why": "Say why a run is not running.",
     "dead": "Go through dead letters: list, group, show, retry, discard.",
     "schedules": "List schedules, see what they fired, pause and run them.",
-    "queues": "List queues, pause and resume them.",
+    "queues": "List queues, pause, resume, limit and drain them.",
     "workers": "List workers.",
     "locks": "List the locks that are held.",
     "dashboard": "Serve the dashboard.",
