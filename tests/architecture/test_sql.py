@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from duly.core.audit import CHECKS
+from duly.store.sqlite.moving import TABLES
 
 ROOT = Path(__file__).parents[2]
 STORES = ROOT / "src" / "duly" / "store"
@@ -13,6 +14,7 @@ DIALECTS = ("sqlite", "postgres")
 
 IN_ONE_STATEMENT = "PostgreSQL does it in one statement, with the others as parts of it"
 ONE_WRITER = "SQLite has one writer, so nobody needs to be locked out or waited for"
+ONE_WAY = "everything moves from SQLite to PostgreSQL only"
 ONE_DIALECT = {
     # Several short statements on SQLite, one with data-modifying parts on PostgreSQL.
     **dict.fromkeys(
@@ -100,6 +102,8 @@ ONE_DIALECT = {
         IN_ONE_STATEMENT,
     ),
     "claim.carried": ONE_WRITER,
+    **dict.fromkeys([f"moving.{table}" for table in (*TABLES, "latest_fence")], ONE_WAY),
+    **dict.fromkeys(["moving.columns", "moving.is_used", "moving.set_fence"], ONE_WAY),
     **dict.fromkeys(
         [f"testing.clock_{part}" for part in ("advance", "begins", "function", "table", "time")],
         "SQLite's time is the host's, which tests replace in Python",

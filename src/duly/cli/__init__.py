@@ -29,6 +29,7 @@ _COMMANDS = {
     "db": "Set up, upgrade, check, prune and back up the database.",
     "audit": "Prove that no run was lost, doubled or left behind.",
     "restore": "Park what may have run since a backup was made.",
+    "move": "Move from SQLite to PostgreSQL, with everything.",
     "config": "Show every setting and where it came from.",
     "health": "Say whether work gets done, for probes.",
     "doctor": "Look for what is wrong, and say what helps.",
