@@ -16,10 +16,11 @@ from duly.errors import DulyError
 
 _COMMANDS = {
     "worker": "Run tasks until told to stop.",
+    "dev": "Run tasks, anew whenever the code changes.",
     "enqueue": "Enqueue one run of a task.",
-    "runs": "List runs, look at them, wait for, cancel and retry them.",
+    "runs": "List and follow runs, look at them, wait for, cancel and retry them.",
     "why": "Say why a run is not running.",
-    "dead": "Go through dead letters: list, group, show, retry, discard.",
+    "dead": "Go through dead letters: list, group, show, export, retry, discard.",
     "schedules": "List schedules, see what they fired, pause and run them.",
     "queues": "List queues, pause, resume, limit and drain them.",
     "workers": "List workers.",
