@@ -100,6 +100,8 @@ class Duly:
         aliases: tuple[str, ...] = (),
         redact: tuple[str, ...] = (),
         carrier: "Carrier | None" = None,
+        limit: int | None = None,
+        limit_key: Callable[..., str] | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
     def task(self, function: Any = None, **options: Any) -> Any:
         """Make a function a task."""

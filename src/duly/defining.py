@@ -36,6 +36,8 @@ def define(
     aliases: tuple[str, ...] = (),
     redact: tuple[str, ...] = (),
     carrier: "Carrier | None" = None,
+    limit: int | None = None,
+    limit_key: Callable[..., str] | None = None,
 ) -> Definition:
     """Check the options of a task and return its definition."""
     if not inspect.isroutine(function):
@@ -52,9 +54,9 @@ def define(
             "exceptions after which trying again is safe"
         )
         raise BadOption(message)
-    for what, limit in (("timeout", timeout), ("transaction_limit", transaction_limit)):
-        if limit is not None and not (isinstance(limit, int | float) and limit > 0):
-            message = f"{what} must be above 0 seconds, not {limit!r}"
+    for what, length in (("timeout", timeout), ("transaction_limit", transaction_limit)):
+        if length is not None and not (isinstance(length, int | float) and length > 0):
+            message = f"{what} must be above 0 seconds, not {length!r}"
             raise BadOption(message)
     for what, seconds in (("expires", expires), ("key_ttl", key_ttl)):
         if seconds is not None:
@@ -81,7 +83,22 @@ def define(
         redact=tuple(redact),
         carrier=carrier,
         connection=connection,
+        limit=_limit(limit, limit_key, carrier),
+        limit_key=limit_key,
     )
+
+
+def _limit(
+    limit: int | None, limit_key: Callable[..., str] | None, carrier: "Carrier | None"
+) -> int | None:
+    """Return how many runs may be running at once; refuse what cannot be kept."""
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+        raise BadOption(f"limit must be a whole number of at least 1, not {limit!r}")
+    if limit is None and limit_key is not None:
+        raise BadOption("limit_key says what limit=… counts by; give limit too")
+    if limit is not None and carrier is not None:
+        raise BadOption("a task that another engine carries has no limit: that engine runs it")
+    return limit
 
 
 def _exceptions(what: str, given: tuple[type[BaseException], ...]) -> tuple[Any, ...]:

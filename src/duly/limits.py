@@ -22,6 +22,8 @@ SUSPECT_CHILDREN = 4
 ENQUEUE_BATCH = 2_000
 COMMIT_OPS = 2_000
 CLAIM_BATCH = 500
+LIMITS_BATCH = 100
+"""How many limits of tasks one claim looks at; the next one begins behind the last."""
 TICK_BATCH = 1_000
 FIRE_BATCH = 200
 RELAY_BATCH = 500

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from duly.core.codec import Codec
+from duly.core.limiting import limited
 from duly.core.outcome import Outcome
 from duly.core.record import Claim
 from duly.core.retry import Retry
 from duly.core.states import lane_for
 from duly.core.verdict import Policy
-from duly.errors import DuplicateTask, TaskNotRegistered
+from duly.errors import BadOption, DuplicateTask, TaskNotRegistered
+from duly.limits import KEY_BYTES
 
 if TYPE_CHECKING:
     from duly.carrier import Carrier
@@ -58,13 +60,31 @@ class Definition:
     connection: str | None = None
     """The parameter that is given the connection of the run's transaction."""
     tracing: Tracing | None = None
+    limit: int | None = None
+    """How many runs may be running at once, over all workers: of the task, or of each key."""
+    limit_key: Callable[..., str] | None = None
+    """Tells, given the arguments of a call, which key's limit it counts against."""
     admit: Callable[[Claim], Outcome | None] | None = None
     """Asked before a claimed run begins, off every event loop: an outcome ends it instead."""
 
     @property
-    def lane(self) -> str:
+    def slot(self) -> str:
         """The kind of slot its runs need."""
         return lane_for(self.executor, hold=self.hold, carried=self.carrier is not None)
+
+    @property
+    def lane(self) -> str:
+        """Where its runs wait, as far as that does not depend on their arguments."""
+        return self.slot if self.limit is None else limited(self.slot, self.name)
+
+    def lane_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """Return where a run with these arguments waits."""
+        if self.limit_key is None:
+            return self.lane
+        key = self.limit_key(*args, **kwargs)
+        if not isinstance(key, str) or len(key.encode()) > KEY_BYTES:
+            raise BadOption(f"limit_key must return a text of {KEY_BYTES} bytes, not {key!r:.80}")
+        return limited(self.slot, self.name, key)
 
     @property
     def policy(self) -> Policy:
@@ -86,6 +106,8 @@ class Registry:
         self._carriers: dict[str, Carrier] = {}
         self._own: dict[str, None] = {}
         """The names of tasks without a carrier, in order."""
+        self.capacities: dict[str, int] = {}
+        """The limits of the tasks that have one, by every name and alias."""
         self.lanes: set[str] = set()
         """The lanes of all tasks that were ever defined here."""
 
@@ -100,11 +122,14 @@ class Registry:
             self._definitions[name] = definition
             self._own.pop(name, None)
             self._carriers.pop(name, None)
+            self.capacities.pop(name, None)
+            if definition.limit is not None:
+                self.capacities[name] = definition.limit
             if definition.carrier is None:
                 self._own[name] = None
             else:
                 self._carriers[name] = definition.carrier
-        self.lanes.add(definition.lane)
+        self.lanes.add(definition.slot)
 
     def get(self, name: str) -> Definition:
         """Return the definition of a name."""

@@ -7,6 +7,7 @@ from typing import Any, Generic, Self, TypeVar
 from duly.actor import acting
 from duly.clock import monotonic
 from duly.core.key import check_run_id, check_words
+from duly.core.limiting import with_slot
 from duly.core.payload import decode_value, encode_value
 from duly.core.record import AttemptRecord, LogLine, RunRecord, StepRecord
 from duly.core.states import FINAL, State
@@ -24,6 +25,7 @@ from duly.errors import (
 from duly.host import Host
 from duly.limits import REASON_CHARACTERS, UNCLAIMED_SECONDS
 from duly.observe.logs import log_unclaimed
+from duly.registry import Definition
 from duly.store.ops import Cancel, Redrive, Redriven
 from duly.store.step_ops import ResolveStep
 
@@ -85,6 +87,7 @@ class Run(Generic[R]):
         run, store = self.refresh().record, self._host.store
         steps = [step for step in store.list_steps(run.id) if step.kind in _WAITS and not step.done]
         attempts = store.list_attempts(run.id)
+        definition = self._host.registry.find(run.task)
         situation = Situation(
             now=store.now(),
             store=store.shown_url,
@@ -92,6 +95,8 @@ class Run(Generic[R]):
             is_paused=store.is_paused(run.queue),
             waits_in=steps[-1] if steps else None,
             last=attempts[-1] if attempts else None,
+            limit=None if definition is None else definition.limit,
+            holders=store.list_holders(run),
         )
         return why(run, situation)
 
@@ -179,7 +184,7 @@ class Run(Generic[R]):
             why,
             arguments=text,
             generation=record.generation,
-            lane=None if definition is None else definition.lane,
+            lane=None if definition is None else _lane_again(definition, record, arguments),
         )
 
     def _redriven(self, redriven: Redriven) -> Self:
@@ -266,6 +271,17 @@ class _Looks:
         self._explained = True
         if run.record.state == State.QUEUED and not run.record.claim_number:
             log_unclaimed(run.id, run.record.task, str(run.why()))
+
+
+def _lane_again(
+    definition: Definition,
+    record: RunRecord,
+    arguments: tuple[tuple[Any, ...], dict[str, Any]] | None,
+) -> str:
+    """Name the lane of a run that an operator queues again, perhaps with other arguments."""
+    if arguments is not None:
+        return definition.lane_of(*arguments)
+    return with_slot(record.lane, definition.slot)
 
 
 def check_reason(reason: str) -> str:

@@ -23,9 +23,11 @@ from duly.limits import (
 )
 
 PREFIX = "DULY_"
-_OTHERS = re.compile("DULY_(CHILD$|FAULTPOINTS$|TEST_|PROVE_|BENCHMARK_|EVERY_|SERVICE_|PORT)")
-"""Names in the environment that are no settings: our own machinery's, and those that Kubernetes
-gives to every pod where a service is called "duly"."""
+_OTHERS = re.compile(
+    "DULY_(CHILD$|FAULTPOINTS$|DASHBOARD_|TEST_|PROVE_|BENCHMARK_|EVERY_|SERVICE_|PORT)"
+)
+"""Names in the environment that are no settings: our own machinery's, the dashboard's secrets, and
+those that Kubernetes gives to every pod where a service is called "duly"."""
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)", re.ASCII)
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 

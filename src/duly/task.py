@@ -169,8 +169,11 @@ class Bound(Generic[P, R]):
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[R]:
         key = None if self._key is None else self._full_key(self._key, args, kwargs)
         arguments = self._codec.encode(args, kwargs)
-        call = Call[R](_enqueue((new_id(), *self._how, arguments, *self._when, key)))
-        return call if self._definition.tracing is None else _traced(call, self._definition.tracing)
+        how, tracing = self._how, self._definition.tracing
+        if self._definition.limit_key is not None:
+            how = (*how[:2], self._definition.lane_of(args, kwargs), how[3])
+        call: Call[R] = Call(_enqueue((new_id(), *how, arguments, *self._when, key)))
+        return call if tracing is None else _traced(call, tracing)
 
     def _full_key(self, text: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Key:
         ttl = self._definition.key_ttl

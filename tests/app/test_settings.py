@@ -65,7 +65,9 @@ def test_a_project_without_settings_is_not_looked_past(folder, monkeypatch):
     assert load_settings().concurrency == 10
 
 
-@pytest.mark.parametrize("name", ["DULY_TEST_POSTGRES", "DULY_SERVICE_HOST", "DULY_PORT_80_TCP"])
+@pytest.mark.parametrize(
+    "name", ["DULY_TEST_POSTGRES", "DULY_DASHBOARD_TOKEN", "DULY_SERVICE_HOST", "DULY_PORT_80_TCP"]
+)
 def test_what_belongs_to_others_in_the_environment_is_let_be(name, monkeypatch):
     monkeypatch.setenv(name, "x")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from duly.core.audit import CHECKS
+from duly.store.sqlite.moving import TABLES
 
 ROOT = Path(__file__).parents[2]
 STORES = ROOT / "src" / "duly" / "store"
@@ -13,6 +14,7 @@ DIALECTS = ("sqlite", "postgres")
 
 IN_ONE_STATEMENT = "PostgreSQL does it in one statement, with the others as parts of it"
 ONE_WRITER = "SQLite has one writer, so nobody needs to be locked out or waited for"
+ONE_WAY = "everything moves from SQLite to PostgreSQL only"
 ONE_DIALECT = {
     # Several short statements on SQLite, one with data-modifying parts on PostgreSQL.
     **dict.fromkeys(
@@ -78,6 +80,10 @@ ONE_DIALECT = {
             "steps.lock_event",
             "steps.rouse_waiting_and_hint",
             "steps.lock_waits",
+            "claim.limited_queues",
+            "claim.lock_limit",
+            "claim.take_from_queue",
+            "operate.lock_limit",
         ],
         ONE_WRITER,
     ),
@@ -96,6 +102,8 @@ ONE_DIALECT = {
         IN_ONE_STATEMENT,
     ),
     "claim.carried": ONE_WRITER,
+    **dict.fromkeys([f"moving.{table}" for table in (*TABLES, "latest_fence")], ONE_WAY),
+    **dict.fromkeys(["moving.columns", "moving.is_used", "moving.set_fence"], ONE_WAY),
     **dict.fromkeys(
         [f"testing.clock_{part}" for part in ("advance", "begins", "function", "table", "time")],
         "SQLite's time is the host's, which tests replace in Python",
@@ -118,9 +126,9 @@ ONE_DIALECT = {
 }
 """Statements that one dialect alone has, and why."""
 
+CLAIMS = ("claim.take", "claim.take_carried", "claim.take_from_queue", "claim.take_limited")
 UNFENCED = {
-    "claim.take": "it makes the claim that later writes are fenced by",
-    "claim.take_carried": "as claim.take",
+    **dict.fromkeys(CLAIMS, "it makes the claim that later writes are fenced by"),
     "operate.ask_cancel": "a cancel is a request, which anybody may leave with a running run",
 }
 """Writes about a running run that name no claim, and why."""
@@ -178,7 +186,7 @@ def test_only_a_claim_makes_a_run_running():
     making = [
         place
         for place, name, body in EVERY
-        if name not in {"claim.take", "claim.take_carried"}
+        if name not in CLAIMS
         and re.search(r"\bSET\s+(\w+\s*=\s*[^,]+,\s*)*state\s*=\s*'running'", body)
     ]
     beginning = [

@@ -1,5 +1,6 @@
 """`duly dead`: lists, groups, retries and discards dead letters."""
 
+import json
 from io import StringIO
 
 import pytest
@@ -214,3 +215,14 @@ def test_a_bar_is_drawn_only_where_somebody_watches(app, cli, dead, monkeypatch)
     assert (silent.exit_code, as_json.exit_code) == (0, 0)
     assert before == ""
     assert "Retry" in drawn.getvalue()
+
+
+def test_export_writes_all_dead_letters_a_document_each(app, cli, dead, monkeypatch):
+    monkeypatch.setattr("duly.cli.dead.PAGE", 2)
+
+    lines = cli("dead", "export").stdout.splitlines()
+    none = cli("dead", "export", "--task", "orders:add")
+
+    assert [json.loads(line)["id"] for line in lines] == dead[::-1]
+    assert json.loads(lines[0])["error"] == "ConnectionError: nobody answers order-2"
+    assert (none.exit_code, none.stdout) == (0, "")

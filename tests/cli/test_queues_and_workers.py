@@ -26,6 +26,7 @@ def test_queues_with_live_runs_are_listed(cli, run_of):
         "1",
         "0",
         "0",
+        "-",
     ]
 
 
@@ -101,3 +102,32 @@ def test_no_worker_is_a_sentence(app, cli):
 
     assert (result.exit_code, result.stdout) == (0, "")
     assert "duly worker" in result.stderr
+
+
+def test_a_queue_is_limited_and_the_limit_lifted(app, cli, run_of):
+    run_of("add", 1)
+
+    said = cli("queues", "limit", "default", "5", "--reason", "the API is slow")
+    listed = answer(cli("queues", "list", "--json"))["queues"]
+    lifted = cli("queues", "limit", "default", "none", "--json")
+
+    assert said.stdout == "Queue default runs 5 at once.\n"
+    assert listed[0]["limit"] == 5
+    assert answer(lifted) == {"name": "default", "limit": None}
+    assert app.store.list_acts("queue default", 2)[1].reason == "the API is slow"
+    assert cli("queues", "limit", "default", "0").exit_code == 2
+    assert cli("queues", "limit", "default", "few").exit_code == 2
+
+
+def test_drain_waits_until_nothing_of_a_queue_is_ready_or_running(app, cli, run_of, drain):
+    run_of("add", 1)
+    run_of("send", "x", delay=3600)
+
+    waiting = cli("queues", "drain", "default", "--timeout", "0")
+    drain()
+
+    assert waiting.exit_code == 4
+    assert cli("queues", "drain", "default").stdout == (
+        "Nothing of queue default is ready or running.\n"
+    )
+    assert answer(cli("queues", "drain", "mail", "--json")) == {"name": "mail", "drained": True}

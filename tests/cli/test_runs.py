@@ -8,8 +8,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from duly import Duly
-from duly.cli import waiting
+from duly import Duly, Filter
+from duly.cli import tail, waiting
 from tests.cli.conftest import answer, error
 
 # Refused before any store is asked, so one kind is enough.
@@ -414,3 +414,34 @@ def test_why_says_the_reason_in_one_sentence(cli, run_of):
 
 def test_why_of_an_unknown_run_is_not_found(app, cli):
     assert cli("why", "00000000-0000-7000-8000-00000000dead").exit_code == 3
+
+
+# -- tail --
+
+
+def test_tail_begins_with_the_newest_and_tells_of_changes(app, cli, run_of, drain):
+    for number in range(3):
+        run_of("add", number)
+    drain()
+
+    said = cli("runs", "tail", "-n", "2", "--for", "0").stdout.splitlines()
+    found = cli("runs", "tail", "--for", "0", "--json").stdout.splitlines()
+
+    assert len(said) == 2
+    assert all("succeeded" in line and "orders:add" in line for line in said)
+    assert [json.loads(line)["state"] for line in found] == ["succeeded"] * 3
+
+
+def test_changes_come_once_each(app, run_of, drain, monkeypatch):
+    monkeypatch.setattr(tail, "_LOOK_SECONDS", 0.01)
+    run = run_of("add", 1)
+    found = tail.changes(app, Filter(), first=10, until=None)
+
+    states = [next(found).state]
+    drain()
+    states.append(next(found).state)
+    later = run_of("add", 2)
+
+    assert states == ["queued", "succeeded"]
+    assert next(found).id == later.id
+    assert run.refresh().state == "succeeded"

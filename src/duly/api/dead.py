@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from duly.actor import acting
 from duly.api.runs import Filter, Page, Runs
 from duly.clock import monotonic
+from duly.core.limiting import with_slot
 from duly.core.record import DeadGroup
 from duly.core.states import DEAD
 from duly.errors import BadOption
@@ -152,7 +153,7 @@ class Dead:
 
     def _target(self, run: Run[Any]) -> tuple[str, int, str | None]:
         definition = self._host.registry.find(run.record.task)
-        lane = None if definition is None else definition.lane
+        lane = None if definition is None else with_slot(run.record.lane, definition.slot)
         return run.id, run.record.generation, lane
 
     def _selected(self, which: Filter) -> Iterator[tuple[str, int, str | None]]:

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from duly.actor import acting
 from duly.core.key import check_name
 from duly.core.record import QueueRecord, WorkerRecord
+from duly.errors import BadOption
 from duly.host import Host
 from duly.limits import TICK_BATCH
 from duly.run import check_reason
+from duly.store.admin_ops import LimitQueue
 from duly.store.ops import PauseQueue, Tick
 
 
@@ -28,6 +30,17 @@ class Queues:
     def resume(self, name: str, *, actor: str | None = None, reason: str = "") -> None:
         """Let the queue go on."""
         self._set(name, paused=False, actor=actor, reason=reason)
+
+    def limit(
+        self, name: str, limit: int | None, *, actor: str | None = None, reason: str = ""
+    ) -> None:
+        """Let at most so many of its runs be running at once, over all workers; None is any."""
+        if limit is not None and (
+            isinstance(limit, bool) or not isinstance(limit, int) or limit < 1
+        ):
+            raise BadOption(f"a limit is a whole number of at least 1, or None, not {limit!r}")
+        op = LimitQueue(check_name("queue", name), limit, acting(actor), check_reason(reason))
+        self._host.store.apply([op])
 
     def _set(self, name: str, *, paused: bool, actor: str | None, reason: str) -> None:
         who = acting(actor)

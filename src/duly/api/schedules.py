@@ -330,7 +330,7 @@ def _put(
         place,
         definition.name,
         definition.queue,
-        definition.lane,
+        definition.lane_of(*definition.codec.decode(arguments)),
         definition.priority,
         arguments,
         trigger_text(trigger),

@@ -1,5 +1,6 @@
-"""`duly dead`: list, groups, show, retry, discard."""
+"""`duly dead`: list, export, groups, show, retry, discard."""
 
+import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, NamedTuple
@@ -31,6 +32,7 @@ from duly.core.instants import relative
 from duly.core.record import DeadGroup, RunRecord
 from duly.errors import BadOption, LetterNotFound
 from duly.guard.letters import Ended, Progress
+from duly.limits import PAGE
 from duly.store.guard_ops import Letter
 
 _GROUP_COLUMNS = (
@@ -102,6 +104,37 @@ def show_letter(session: Session, /, *, letter_id: str, show_args: bool) -> None
         print_json({"letter": letter_document(letter, show_args=show_args)})
     else:
         print_letter(letter, desk.clock.now(), show_args=show_args)
+
+
+@command.command("export")
+@dead_filters
+@show_args
+@shared_options
+@pass_session
+def export_dead(
+    session: Session,
+    /,
+    *,
+    show_args: bool,
+    **filters: Any,  # noqa: ANN401 - those of Filters
+) -> None:
+    """Write dead letters as JSON, one document per line, newest first."""
+    given = Filters(**filters)
+    given.check()
+    desk = desk_of(session)
+    cursor = None
+    while True:
+        page = _page(desk, given, PAGE, cursor)
+        found = _page_document(desk, session, page, show_args=show_args)
+        for each in sorted(found["runs"] + found["letters"], key=_id_of, reverse=True):
+            click.echo(json.dumps(each))
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+def _id_of(found: dict[str, Any]) -> str:
+    return str(found["id"])
 
 
 @command.command("groups")

@@ -1,4 +1,7 @@
-"""`duly queues`: list, pause, resume."""
+"""`duly queues`: list, pause, resume, limit, drain."""
+
+import threading
+from datetime import timedelta
 
 import click
 
@@ -8,7 +11,12 @@ from duly.cli.documents import COUNT_CAP, queue_document
 from duly.cli.loading import app_of
 from duly.cli.output import Column, print_json, print_line, print_note, print_table
 from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.values import duration
+from duly.clock import monotonic
 from duly.core.hints import similar
+from duly.errors import WorkerTimeout
+
+_LOOK_SECONDS = 0.2
 
 _COLUMNS = (
     Column("QUEUE"),
@@ -16,6 +24,7 @@ _COLUMNS = (
     Column("READY", whole=True, right=True),
     Column("WAITING", whole=True, right=True),
     Column("RUNNING", whole=True, right=True),
+    Column("LIMIT", whole=True, right=True),
 )
 
 _reason = click.option("--reason", default="", help="Kept with the act.")
@@ -24,7 +33,7 @@ _reason = click.option("--reason", default="", help="Kept with the act.")
 @click.group("queues")
 @shared_options
 def command() -> None:
-    """List queues, pause and resume them."""
+    """List queues, pause, resume, limit and drain them."""
 
 
 @command.command("list")
@@ -48,6 +57,7 @@ def list_queues(session: Session) -> None:
                 _count(queue.ready),
                 _count(queue.waiting),
                 _count(queue.running),
+                "-" if queue.limit is None else f"{queue.limit:,}",
             )
             for queue in queues
         ]
@@ -78,6 +88,50 @@ def resume_queue(session: Session, /, *, name: str, reason: str) -> None:
     """Let a queue go on."""
     app_of(session, creates=True).queues.resume(name, reason=reason)
     _print_state(session, name, paused=False)
+
+
+@command.command("limit")
+@click.argument("name")
+@click.argument("limit", metavar="LIMIT|none")
+@_reason
+@shared_options
+@pass_session
+def limit_queue(session: Session, /, *, name: str, limit: str, reason: str) -> None:
+    """Let at most LIMIT runs of a queue be running at once, over all workers; none lifts that."""
+    if limit != "none" and not limit.isdigit():
+        raise click.BadParameter(f"{limit!r} is no whole number, and not none")
+    chosen = None if limit == "none" else int(limit)
+    app = app_of(session, creates=True)
+    unused = _unused(app, name)
+    app.queues.limit(name, chosen, reason=reason)
+    if session.as_json:
+        print_json({"name": name, "limit": chosen})
+    elif not session.quiet:
+        print_line(f"Queue {name} runs {'any number' if chosen is None else chosen} at once.")
+        if unused:
+            print_note(unused)
+
+
+@command.command("drain")
+@click.argument("name")
+@click.option("--timeout", type=duration, help="Wait at most so long: 90s, 15m.")
+@shared_options
+@pass_session
+def drain_queue(session: Session, /, *, name: str, timeout: timedelta | None) -> None:
+    """Wait until nothing of a queue is ready or running; ends with status 4 if that takes too long.
+
+    What is due later, or parked, is not waited for.
+    """
+    app = app_of(session)
+    until = None if timeout is None else monotonic() + timeout.total_seconds()
+    while left := sum(each.ready + each.running for each in app.queues.list() if each.name == name):
+        if until is not None and monotonic() >= until:
+            raise WorkerTimeout(f"queue {name!r} still has {left:,} runs that are ready or running")
+        threading.Event().wait(_LOOK_SECONDS)
+    if session.as_json:
+        print_json({"name": name, "drained": True})
+    elif not session.quiet:
+        print_line(f"Nothing of queue {name} is ready or running.")
 
 
 def _unused(app: Duly, name: str) -> str:

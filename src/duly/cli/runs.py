@@ -1,4 +1,4 @@
-"""`duly runs`: list, show, wait, cancel, retry, resolve."""
+"""`duly runs`: list, tail, show, wait, cancel, retry, resolve."""
 
 import json
 from datetime import timedelta
@@ -22,8 +22,10 @@ from duly.cli.output import (
     print_note,
 )
 from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.tail import changes, print_change
 from duly.cli.values import Arguments, duration, json_arguments
 from duly.cli.waiting import result_text, wait_for
+from duly.clock import monotonic
 from duly.core.instants import iso, shown
 from duly.core.record import Act, AttemptRecord, LogLine, RunRecord, StepRecord
 from duly.core.states import State
@@ -38,7 +40,7 @@ show_args = click.option(
 @click.group("runs")
 @shared_options
 def command() -> None:
-    """List runs, look at them, wait for, cancel and retry them."""
+    """List and follow runs, look at them, wait for, cancel and retry them."""
 
 
 @command.command("list")
@@ -62,6 +64,41 @@ def list_runs(
     page = app.runs.page(which, limit=limit, cursor=cursor)
     view = ArgumentView(app, session, show=show_args)
     print_runs(app, session, page, view, none="No run matches.")
+
+
+@command.command("tail")
+@run_filters
+@click.option(
+    "-n",
+    "first",
+    type=click.IntRange(0, PAGE),
+    default=10,
+    show_default=True,
+    help="Begin so far back.",
+)
+@click.option("--for", "length", type=duration, help="End after so long: 90s, 15m.")
+@show_args
+@shared_options
+@pass_session
+def tail_runs(
+    session: Session,
+    /,
+    *,
+    first: int,
+    length: timedelta | None,
+    show_args: bool,
+    **filters: Any,  # noqa: ANN401 - those of Filters
+) -> None:
+    """Follow runs: a line for each of the newest, and one whenever one of them changes.
+
+    Goes on until Ctrl-C. With --json each line is a document of its own.
+    """
+    app = app_of(session)
+    which = Filters(**filters).resolve(app.store)
+    view = ArgumentView(app, session, show=show_args)
+    until = None if length is None else monotonic() + length.total_seconds()
+    for record in changes(app, which, first=first, until=until):
+        print_change(app, session, record, view)
 
 
 @command.command("show")

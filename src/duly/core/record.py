@@ -34,6 +34,13 @@ class Claim(NamedTuple):
     arguments: str
 
 
+class Claims(list[Claim]):
+    """What a claim took."""
+
+    limit: str | None = None
+    """Where it met limits: the last one that it looked at; None if it met none, or did not look."""
+
+
 class HeldRun(NamedTuple):
     """A running run as recovery sees it."""
 
@@ -147,6 +154,19 @@ class QueueRecord(NamedTuple):
     ready: int
     waiting: int
     running: int
+    limit: int | None = None
+    """How many of its runs may be running at once, over all workers."""
+
+
+class Holder(NamedTuple):
+    """A run that is running under a limit."""
+
+    limit: str
+    """Whose: "queue" or "task"."""
+    capacity: int | None
+    """Of a queue; what a task's is, its code says."""
+    run_id: str
+    worker_id: str
 
 
 class DeadGroup(NamedTuple):

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple, assert_never
 
+from duly.core.limiting import is_limited, slot_of, with_slot
 from duly.core.outcome import (
     Cancelled,
     ErrorText,
@@ -70,7 +71,7 @@ UNKNOWN_POLICY = Policy()
 
 def decide(run: Standing, outcome: Outcome, policy: Policy, *, jitter: float) -> Verdict:
     """Say what becomes of a run, given how its attempt ended."""
-    hold = run.lane in HOLD_LANES
+    hold = slot_of(run.lane) in HOLD_LANES
     match outcome:
         case Returned(result):
             return Finish(State.SUCCEEDED, None, result)
@@ -93,9 +94,9 @@ def decide(run: Standing, outcome: Outcome, policy: Policy, *, jitter: float) ->
         case Stopped():
             return _again(run, run.lane, recorded=True)
         case Snoozed(after):
-            return _again(run, policy.lane or run.lane, after=after, recorded=True)
+            return _again(run, with_slot(run.lane, policy.lane), after=after, recorded=True)
         case Suspended(after, step):
-            again = _again(run, policy.lane or run.lane, after=after, recorded=True)
+            again = _again(run, with_slot(run.lane, policy.lane), after=after, recorded=True)
             return again._replace(awaits=step)
         case TimedOut() | Lost(overdue=True):
             return _retry(run, policy, cause="timed_out", jitter=jitter)
@@ -123,19 +124,20 @@ def _retry(
         return Finish(State.FAILED, cause)
     if after is None:
         after = policy.retry.delay(run.retries_used, jitter)
-    lane = lane_again(policy.lane or run.lane)
+    lane = lane_again(with_slot(run.lane, policy.lane))
     return Requeue(after, run.attempt + 1, run.retries_used + 1, run.crashes, lane)
 
 
 def _after_crash(run: Standing, *, charged: bool) -> Verdict:
-    crashes = run.crashes + charged
+    # The first loss may be anybody's fault, so the run goes on wherever there is room. A run
+    # that is lost a second time is watched alone, unless another engine runs it, or it counts
+    # against a limit: then every further loss is charged.
+    lost_before = run.attempt - 1 - run.retries_used > 0
+    crashes = run.crashes + (charged or (lost_before and is_limited(run.lane)))
     if crashes >= CRASH_LIMIT:
         return Finish(State.FAILED, "crashed")
-    # The first loss may be anybody's fault, so the run goes on wherever there is room. A run
-    # that is lost a second time is watched alone, unless another engine runs it.
-    lost_before = run.attempt - 1 - run.retries_used > 0
-    is_ours = run.lane not in CARRIED_LANES
-    lane = Lane.SUSPECT if lost_before and is_ours else lane_again(run.lane)
+    is_watched = run.lane not in CARRIED_LANES and not is_limited(run.lane)
+    lane = Lane.SUSPECT if lost_before and is_watched else lane_again(run.lane)
     return Requeue(0.0, run.attempt + 1, run.retries_used, crashes, lane)
 
 

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from duly.core.hints import similar
 from duly.core.instants import shown, span
-from duly.core.record import AttemptRecord, RunRecord, StepRecord, WorkerRecord
+from duly.core.limiting import key_of
+from duly.core.record import AttemptRecord, Holder, RunRecord, StepRecord, WorkerRecord
 from duly.core.states import CARRIED_LANES, FINAL, Lane, State
 
 _NAMED = 3
@@ -37,6 +38,10 @@ class Situation(NamedTuple):
     """The step that its body waits in."""
     last: AttemptRecord | None
     """Its attempt that ended last."""
+    limit: int | None = None
+    """How many runs of its task, or of its key, may be running at once."""
+    holders: Sequence[Holder] = ()
+    """What is running under the limits that it counts against."""
 
 
 def why(run: RunRecord, situation: Situation) -> Reason:
@@ -124,6 +129,9 @@ def _why_unclaimed(run: RunRecord, situation: Situation) -> Reason:
             f"no live worker that knows task {run.task!r} serves queue {run.queue!r}; they serve "
             f"{_listed(served)}: start one with -q {run.queue}, or without -q for every queue",
         )
+    full = _full_limit(run, situation)
+    if full is not None:
+        return full
     if run.lane == Lane.SUSPECT:
         return Reason(
             "suspect",
@@ -135,6 +143,24 @@ def _why_unclaimed(run: RunRecord, situation: Situation) -> Reason:
         f"it is ready and waits for a free slot of {_workers(len(serving))}; {busy} runs are "
         f"running there now",
     )
+
+
+def _full_limit(run: RunRecord, situation: Situation) -> Reason | None:
+    """Say which limit keeps a run back, and who holds it."""
+    for whose in ("queue", "task"):
+        held = [holder for holder in situation.holders if holder.limit == whose]
+        capacity = situation.limit if whose == "task" else held[0].capacity if held else None
+        if capacity is not None and len(held) >= capacity:
+            key = key_of(run.lane) if whose == "task" else ""
+            name = {"queue": run.queue, "task": run.task}[whose]
+            of_key = f" and key {key!r}" if key else ""
+            runs = _listed([f"run {one.run_id} (worker {one.worker_id})" for one in held])
+            return Reason(
+                "limit",
+                f"the limit of {whose} {name!r}{of_key} is full: {len(held)} of {capacity} are "
+                f"running, {runs}",
+            )
+    return None
 
 
 def _no_worker(situation: Situation) -> Reason:

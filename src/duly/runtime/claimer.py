@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from duly.clock import monotonic
-from duly.core.record import Claim
+from duly.core.limiting import Limits, slot_of
+from duly.core.record import Claim, Claims
 from duly.core.states import OWN_LANES, Lane
 from duly.limits import CLAIM_BATCH
 from duly.registry import Registry
@@ -21,6 +22,8 @@ _BUSY_PAUSE = 3600.0
 """With nothing to claim, or no room: a hint, a freed slot or the poll hurries the claimer."""
 _FENCED_PAUSE = 0.05
 _TURNS_OF_HOLD = 7
+_LIMITS_SECONDS = 1.0
+"""How often to look whether something is limited, where nothing was."""
 _FLOW_SECONDS = 0.02
 """For how long after a claim that rode on a settle and got runs the next such one is awaited."""
 
@@ -79,6 +82,9 @@ class Claimer:
         self._last_queue = ""
         self._suspect = ""
         """The last run that is watched alone which this worker took."""
+        self._limit: str | None = None
+        """The last limit that a claim met; None where it met none."""
+        self._look_at_limits_at = -math.inf
         self._in_doubt = False
         self._offered = _NOTHING
         self._rode_at = -math.inf
@@ -114,7 +120,8 @@ class Claimer:
                         more = more or _is_filled(ask.wants, claims)
                     left_some = left_some or ask.leaves_some
             self.found_nothing = not found_some
-            self.left_some = left_some or more
+            # What a limit kept back is there to be had as soon as something ends.
+            self.left_some = left_some or more or self._limit is not None
         # With one writer room comes with a settle, and the next claim with it.
         return 0.0 if more and not self._store.has_one_writer else _BUSY_PAUSE
 
@@ -135,14 +142,14 @@ class Claimer:
         self.is_awaited = False
         return self._op(self._offered.wants)
 
-    def accept(self, claims: list[Claim]) -> None:
+    def accept(self, claims: Claims) -> None:
         """Take what the offered claim got."""
         try:
             self._rode_at = monotonic() if claims else -math.inf
             self.found_nothing = not claims
             self._take(claims)
             wants, leaves_some = self._offered
-            self.left_some = leaves_some or _is_filled(wants, claims)
+            self.left_some = leaves_some or _is_filled(wants, claims) or self._limit is not None
             self._in_doubt = False
         finally:
             self._claiming.release()
@@ -258,15 +265,25 @@ class Claimer:
 
     def _op(self, wants: tuple[Want, ...]) -> ClaimRuns:
         # A run of a task that another engine carries is to be handed over, whatever its lane.
-        return ClaimRuns(self._worker_id, wants, self._registry.own_names(), self._last_queue)
+        names = self._registry.own_names()
+        return ClaimRuns(self._worker_id, wants, names, self._last_queue, self._limits())
 
-    def _claim(self, wants: tuple[Want, ...]) -> list[Claim]:
+    def _limits(self) -> Limits | None:
+        """Look at what is limited where something is; and else now and then, whether it is."""
+        capacities = self._registry.capacities
+        now = monotonic()
+        if not capacities and self._limit is None and now < self._look_at_limits_at:
+            return None
+        self._look_at_limits_at = now + _LIMITS_SECONDS
+        return Limits(capacities, self._limit or "")
+
+    def _claim(self, wants: tuple[Want, ...]) -> Claims:
         # Should this fail, whether it was committed is not known: reconcile before the next one.
         self._in_doubt = True
         (claims,) = self._store.apply([self._op(wants)])
         self._take(claims)
         self._in_doubt = False
-        taken: list[Claim] = claims
+        taken: Claims = claims
         return taken
 
     def has_all(self) -> bool:
@@ -280,7 +297,8 @@ class Claimer:
         finally:
             self._claiming.release()
 
-    def _take(self, claims: list[Claim]) -> None:
+    def _take(self, claims: Claims) -> None:
+        self._limit = claims.limit
         self.claims_made += len(claims)
         if claims:
             self._last_queue = claims[-1].queue
@@ -295,7 +313,7 @@ def _is_filled(wants: tuple[Want, ...], claims: list[Claim]) -> bool:
     """Say whether a claim got all that it had room for, so that there may be more."""
     if len(claims) < min(want.limit for want in wants):
         return False
-    got = Counter(claim.lane for claim in claims)
+    got = Counter(slot_of(claim.lane) for claim in claims)
     return any(got[want.lane] >= want.limit for want in wants)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from duly import faultpoints
 from duly.clock import monotonic, new_id
 from duly.context import RunContext, enter
+from duly.core.limiting import Limits
 from duly.core.outcome import Outcome
 from duly.core.record import Claim
 from duly.core.states import OWN_LANES
@@ -89,7 +90,8 @@ class InlineWorker:
         self._store.apply([Tick(TICK_BATCH)])
         # One at a time: what a run enqueues may be more urgent than what was there before.
         for lane in sorted(OWN_LANES):
-            ask = ClaimRuns(self.worker_id, (Want(None, lane, 1),), names)
+            limits = Limits(self._registry.capacities)
+            ask = ClaimRuns(self.worker_id, (Want(None, lane, 1),), names, limits=limits)
             claims: list[Claim] = self._store.apply([ask])[0]
             if claims:
                 return claims

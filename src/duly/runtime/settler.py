@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from duly.clock import jitter, monotonic
+from duly.core.limiting import is_limited
 from duly.core.outcome import OUTCOME_NAMES, ErrorText, Returned
-from duly.core.record import Claim, from_fields
+from duly.core.record import Claim, Claims, from_fields
 from duly.core.states import PARENT_TAG, State
 from duly.core.verdict import Finish, Standing, decide, describe
 from duly.errors import OUTAGES
@@ -49,7 +50,7 @@ class Settler:
         self._queue: queue.SimpleQueue[list[Ended] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="duly-settler", daemon=True)
         self._offer: Callable[[], ClaimRuns | None] = lambda: None
-        self._accept: Callable[[list[Claim]], None] = lambda _claims: None
+        self._accept: Callable[[Claims], None] = lambda _claims: None
         self._refuse: Callable[[], None] = lambda: None
         self.requeued: Callable[[float], None] = lambda _after: None
         """Told how soon a run becomes due again."""
@@ -61,7 +62,7 @@ class Settler:
     def carry(
         self,
         offer: Callable[[], ClaimRuns | None],
-        accept: Callable[[list[Claim]], None],
+        accept: Callable[[Claims], None],
         refuse: Callable[[], None],
     ) -> None:
         """Let claims ride on settles: one transaction for both where there is one writer."""
@@ -217,6 +218,8 @@ class Settler:
         self._hand.release(done)
         if of_children:
             self.wake_parents(of_children)
+        if any(is_limited(held.claim.lane) for held in done):
+            self._store.wake()  # Others may wait for what was just let go.
         return again
 
     def wake_parents(self, tags: Iterable[str | None]) -> None:

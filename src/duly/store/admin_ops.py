@@ -33,4 +33,13 @@ class RecordAct(NamedTuple):
     reason: str = ""
 
 
-AdminOp = SetAside | RecordAct
+class LimitQueue(NamedTuple):
+    """Let at most so many runs of a queue be running at once, over all workers; None is any."""
+
+    queue: str
+    limit: int | None
+    actor: str
+    reason: str = ""
+
+
+AdminOp = SetAside | RecordAct | LimitQueue

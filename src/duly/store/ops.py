@@ -8,6 +8,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Union
 
+from duly.core.limiting import Limits
 from duly.core.outcome import ErrorText
 from duly.core.record import HeldRun
 from duly.core.verdict import Verdict
@@ -43,8 +44,7 @@ class Enqueue(NamedTuple):
     arguments: str
     delay: int = 0
     at: int | None = None
-    expires: int | None = None
-    """Microseconds from now until it is cancelled if it has not started."""
+    expires: int | None = None  # Microseconds from now until it is cancelled if not started.
     tags: str | None = None
     key: Key | None = None
 
@@ -54,8 +54,7 @@ class Accepted(NamedTuple):
 
     run_id: str
     new: bool = True
-    conflict: bool = False
-    """The key belongs to that run, which has other arguments."""
+    conflict: bool = False  # The key belongs to that run, which has other arguments.
 
 
 class Want(NamedTuple):
@@ -67,13 +66,14 @@ class Want(NamedTuple):
 
 
 class ClaimRuns(NamedTuple):
-    """Take ready runs of the given tasks for a live worker. Answer: list[Claim]."""
+    """Take ready runs of the given tasks for a live worker. Answer: Claims."""
 
     worker_id: str
     wants: tuple[Want, ...]
     tasks: tuple[str, ...]
     after_queue: str = ""
     """Queues are asked in turn, beginning behind this one, so that none starves."""
+    limits: Limits | None = None  # Without them, what is limited is not looked at.
 
 
 class Settle(NamedTuple):

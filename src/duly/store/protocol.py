@@ -12,6 +12,7 @@ from duly.core.record import (
     EndsAt,
     EndsOf,
     FiringRecord,
+    Holder,
     LockRecord,
     LogLine,
     QueueRecord,
@@ -146,6 +147,10 @@ class Inspector(Protocol):
     def list_workers(self) -> list[WorkerRecord]: ...
     def list_queues(self) -> list[QueueRecord]: ...
     def is_paused(self, queue: str) -> bool: ...
+    def list_holders(self, run: RunRecord) -> list[Holder]:
+        """Return who is running under the limits that a run counts against."""
+        ...
+
     def read_backlog(self) -> dict[str, int]:
         """Return, by queue that is not paused, since when its oldest ready run has been due."""
         ...

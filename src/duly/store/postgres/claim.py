@@ -1,13 +1,15 @@
 """Taking runs to run them: the only place that makes a run running."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from duly.core.record import Claim, from_fields
+from duly.core.record import Claim, Claims, from_fields
 from duly.store.carry_ops import ClaimCarried
 from duly.store.ops import ClaimRuns, Want
 from duly.store.postgres.columns import numbers, optional_texts, texts
 from duly.store.postgres.connection import Line, Session
+from duly.store.postgres.limited import LimitedClaim
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "claim")
@@ -15,6 +17,7 @@ SQL = load("duly.store.postgres", "claim")
 _Row = tuple[Any, ...]
 
 _claim = from_fields(Claim)
+_LANE = Claim._fields.index("lane")
 
 
 class Claimer:
@@ -30,11 +33,11 @@ class Claimer:
         """By worker: the time of the latest claim whose answer arrived."""
         self._in_doubt: set[str] = set()
 
-    def claim(self, ops: Sequence[ClaimRuns]) -> list[list[Claim]]:
+    def claim(self, ops: Sequence[ClaimRuns]) -> list[Claims]:
         """Take ready runs, lane by lane, the queues in turn; one transaction for all ops."""
         return self._line.run(lambda session, _: self._claim(session, ops))
 
-    def _claim(self, session: Session, ops: Sequence[ClaimRuns]) -> list[list[Claim]]:
+    def _claim(self, session: Session, ops: Sequence[ClaimRuns]) -> list[Claims]:
         workers = sorted({op.worker_id for op in ops})
         for worker_id in workers:
             if worker_id not in self._claimed_at:
@@ -49,8 +52,23 @@ class Claimer:
         rows: list[list[_Row]] = [[] for _ in ops]
         for (place, _), taken in zip(rounds, _take(session, columns), strict=True):
             rows[place] += taken
+        met = [self._take_limited(session, op, own) for op, own in zip(ops, rows, strict=True)]
         self._in_doubt.difference_update(workers)
-        return [self._claims(op, own) for op, own in zip(ops, rows, strict=True)]
+        answers = [self._claims(op, own) for op, own in zip(ops, rows, strict=True)]
+        for answer, limit in zip(answers, met, strict=True):
+            answer.limit = limit
+        return answers
+
+    def _take_limited(self, session: Session, op: ClaimRuns, rows: list[_Row]) -> str | None:
+        """Add what counts against limits, in a transaction of its own; say if there is any."""
+        if op.limits is None:
+            return None
+        got = Counter((row[_LANE]) for row in rows)
+        rooms = [want.limit - got[want.lane] for want in op.wants]
+        limited = LimitedClaim(session, op, op.limits, self._claimed_at[op.worker_id])
+        met = limited.take(rooms)
+        rows += limited.rows
+        return met
 
     def claim_carried(self, op: ClaimCarried) -> Claim | None:
         """Take one run that was handed over, if it still waits for this claim."""
@@ -74,10 +92,10 @@ class Claimer:
             "limits": numbers(want.limit for want in wants),
         }
 
-    def _read_back(self, session: Session, ops: Sequence[ClaimRuns]) -> list[list[Claim]] | None:
+    def _read_back(self, session: Session, ops: Sequence[ClaimRuns]) -> list[Claims] | None:
         """Answer with what a claim took whose reply got lost, if it took anything."""
         rest = {op.worker_id for op in ops} & self._in_doubt
-        answers: list[list[Claim]] = []
+        answers: list[Claims] = []
         for op in ops:
             rows = []
             if op.worker_id in rest:
@@ -88,12 +106,12 @@ class Claimer:
             self._in_doubt.discard(op.worker_id)
         return answers if any(answers) else None
 
-    def _claims(self, op: ClaimRuns, rows: list[_Row]) -> list[Claim]:
+    def _claims(self, op: ClaimRuns, rows: list[_Row]) -> Claims:
         if not rows:
-            return []
+            return Claims()
         newest = max(row[-1] for row in rows)
         self._claimed_at[op.worker_id] = max(self._claimed_at[op.worker_id], newest)
-        claims = [_claim(row[:-1]) for row in rows]
+        claims = Claims(_claim(row[:-1]) for row in rows)
         claims.sort(key=_urgency)
         return claims
 

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from duly.core.audit import CHECKS, Count, Flaw
 from duly.core.finding import Finding
+from duly.core.limiting import is_limited, range_of
 from duly.core.record import (
     Act,
     AttemptRecord,
@@ -12,6 +13,7 @@ from duly.core.record import (
     EndsAt,
     EndsOf,
     FiringRecord,
+    Holder,
     LockRecord,
     LogLine,
     QueueRecord,
@@ -144,6 +146,12 @@ class PostgresInspector:
     def count_runs(self) -> Count:
         """Count all runs, by where they are; reads all of them."""
         return Count(*self._query(AUDIT["count"], {})[0])
+
+    def list_holders(self, run: RunRecord) -> list[Holder]:
+        """Return who is running under the limits that a run counts against: a few of each."""
+        low, high = range_of(run.lane) if is_limited(run.lane) else ("", "")
+        place = {"queue": run.queue, "low": low, "high": high}
+        return [Holder(*row) for row in self._query(SQL["holders"], place)]
 
     def read_backlog(self) -> dict[str, int]:
         """Return, by queue, since when the oldest ready run has been due."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from duly.core.states import State
 from duly.errors import StoreUnavailable
-from duly.store.admin_ops import RecordAct
+from duly.store.admin_ops import LimitQueue, RecordAct
 from duly.store.ops import (
     AddLogs,
     Cancel,
@@ -109,6 +109,14 @@ def pause_queue(session: Session, op: PauseQueue) -> None:
 def write_down(session: Session, op: RecordAct) -> None:
     """Write down what somebody did elsewhere."""
     record_act(session, op.actor, op.act, op.subject, op.reason)
+
+
+def limit_queue(session: Session, op: LimitQueue) -> None:
+    """Set or lift the limit of a queue; the next claim goes by it."""
+    session.execute(SQL["lock_limit"], {"name": f"queue {op.queue}"})
+    session.execute(SQL["limit"], {"queue": op.queue, "limit": op.limit})
+    act = "lift limit" if op.limit is None else f"limit to {op.limit}"
+    record_act(session, op.actor, act, f"queue {op.queue}", op.reason)
 
 
 def reset_key(session: Session, op: ResetKey) -> bool:

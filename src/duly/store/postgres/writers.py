@@ -67,6 +67,7 @@ _OPERATIONS: dict[type, tuple[str, _Verb]] = {
     carry_ops.HandOver: ("operate", carry.hand_over),
     carry_ops.HandAgain: ("operate", carry.hand_again),
     admin_ops.SetAside: ("operate", restore.set_aside),
+    admin_ops.LimitQueue: ("operate", operate.limit_queue),
     ops.Tick: ("operate", upkeep.tick),
     ops.Prune: ("operate", upkeep.prune),
 }
@@ -95,6 +96,7 @@ _COMMITTERS = ("operate", "settle", "enqueue", "operate", "claim")
 _WAKING = (
     ops.Redrive,
     ops.PauseQueue,
+    admin_ops.LimitQueue,
     ops.PutSchedule,
     ops.SetSchedule,
     ops.RunSchedule,

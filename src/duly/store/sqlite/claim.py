@@ -4,7 +4,9 @@ import json
 import sqlite3
 from operator import itemgetter
 
-from duly.core.record import Claim, from_fields
+from duly.core.limiting import FIRST, Limits, range_of, slot_of, task_of
+from duly.core.record import Claim, Claims, from_fields
+from duly.limits import CLAIM_BATCH, LIMITS_BATCH
 from duly.store.carry_ops import ClaimCarried
 from duly.store.ops import ClaimRuns
 from duly.store.statements import load
@@ -16,23 +18,28 @@ _claim = from_fields(Claim)
 _PRIORITY = itemgetter(Claim._fields.index("priority"))
 
 
-def claim(cursor: sqlite3.Cursor, op: ClaimRuns, now: int) -> list[Claim]:
+def claim(cursor: sqlite3.Cursor, op: ClaimRuns, now: int) -> Claims:
     """Take ready runs for a live worker, lane by lane, the queues in turn.
 
     `now` must differ from that of every earlier claim of this worker: it marks what was taken.
     """
     found = cursor.execute(SQL["ready"], {"worker_id": op.worker_id}).fetchone()[0]
-    ready: list[list[str]] = json.loads(found)
-    ready.sort(key=lambda pair: (pair[0] <= op.after_queue, pair[0]))
+    ready: list[tuple[str, str, int | None]] = json.loads(found)
+    ready.sort(key=lambda head: (head[0] <= op.after_queue, head[0]))
     taken = 0
     tasks = json.dumps(op.tasks)
-    for want in op.wants:
-        room = want.limit
-        for queue, lane in ready:
+    rooms = [want.limit for want in op.wants]
+    for place, want in enumerate(op.wants):
+        for queue, lane, limit in ready:
             if lane != want.lane or want.queue not in {None, queue}:
                 continue
+            room = rooms[place]
             if room <= 0:
                 break
+            if limit is not None:
+                room = min(room, limit - _running_in_queue(cursor, queue))
+                if room <= 0:
+                    continue
             got = cursor.execute(
                 SQL["take"],
                 {
@@ -44,16 +51,92 @@ def claim(cursor: sqlite3.Cursor, op: ClaimRuns, now: int) -> list[Claim]:
                     "limit": room,
                 },
             ).rowcount
-            room -= got
+            rooms[place] -= got
             taken += got
-    if not taken:
-        return []
-    place = {"worker_id": op.worker_id, "now": now}
+    limit_met = next((FIRST for *_, limit in ready if limit is not None), None)
+    if op.limits is not None:
+        got, lane_met = LimitedClaim(cursor, op, op.limits, now).take(rooms)
+        taken += got
+        limit_met = lane_met or limit_met
+    claims = _read(cursor, op.worker_id, now) if taken else Claims()
+    claims.limit = limit_met
+    return claims
+
+
+def _read(cursor: sqlite3.Cursor, worker_id: str, now: int) -> Claims:
+    place = {"worker_id": worker_id, "now": now}
     rows = json.loads(cursor.execute(SQL["taken"], place).fetchone()[0])
     # Urgent ones first, then in the order they became due.
     rows.sort(key=_DUE)
     rows.sort(key=_PRIORITY, reverse=True)
-    return list(map(_claim, rows))
+    return Claims(map(_claim, rows))
+
+
+def _running_in_queue(cursor: sqlite3.Cursor, queue: str) -> int:
+    found: int = cursor.execute(SQL["running_in_queue"], {"queue": queue}).fetchone()[0]
+    return found
+
+
+class LimitedClaim:
+    """A claim of runs that count against limits of their tasks.
+
+    Nobody else writes meanwhile, so what was counted holds until what is taken is counted too.
+    """
+
+    def __init__(self, cursor: sqlite3.Cursor, op: ClaimRuns, limits: Limits, now: int) -> None:
+        self._cursor = cursor
+        self._op = op
+        self._limits = limits
+        self._now = now
+
+    def take(self, rooms: list[int]) -> tuple[int, str | None]:
+        """Take what there is room for; return how much, and the last limit that was looked at."""
+        lanes = self._lanes(self._limits.after)
+        if len(lanes) < LIMITS_BATCH and self._limits.after:
+            lanes += [lane for lane in self._lanes("") if lane <= self._limits.after]
+        if not lanes:
+            return 0, None
+        queues = self._cursor.execute(SQL["queues"]).fetchall()
+        capacities = {name: limit for name, paused, limit in queues if limit and not paused}
+        closed = json.dumps([name for name, *_ in queues])
+        open_queues: list[str | None] = [None, *capacities]
+        total = 0
+        for lane in lanes:
+            if task_of(lane) not in self._op.tasks:
+                continue
+            for place, want in enumerate(self._op.wants):
+                if want.lane != slot_of(lane):
+                    continue
+                for queue in open_queues if want.queue is None else [want.queue]:
+                    room = min(rooms[place], self._room_in(lane))
+                    if queue in capacities:
+                        used = _running_in_queue(self._cursor, str(queue))
+                        room = min(room, capacities[str(queue)] - used)
+                    if room > 0:
+                        shut = "[]" if queue in capacities else closed
+                        got = self._take(lane, queue, shut, room)
+                        rooms[place] -= got
+                        total += got
+        return total, lanes[-1]
+
+    def _lanes(self, after: str) -> list[str]:
+        place = {"after": after, "most": LIMITS_BATCH}
+        return [row[0] for row in self._cursor.execute(SQL["limited_lanes"], place).fetchall()]
+
+    def _room_in(self, lane: str) -> int:
+        capacity = self._limits.capacities.get(task_of(lane))
+        if capacity is None:
+            return CLAIM_BATCH
+        low, high = range_of(lane)
+        place = {"low": low, "high": high}
+        used: int = self._cursor.execute(SQL["running_in_lanes"], place).fetchone()[0]
+        return capacity - used
+
+    def _take(self, lane: str, queue: str | None, closed: str, room: int) -> int:
+        place = {"worker_id": self._op.worker_id, "now": self._now, "lane": lane, "queue": queue}
+        return self._cursor.execute(
+            SQL["take_limited"], place | {"closed": closed, "limit": room}
+        ).rowcount
 
 
 def claim_carried(cursor: sqlite3.Cursor, op: ClaimCarried, now: int) -> Claim | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from duly.clock import MICROSECONDS, Clock, boot_id
 from duly.core.audit import CHECKS, Count, Flaw
+from duly.core.limiting import is_limited, range_of
 from duly.core.record import (
     Act,
     AttemptRecord,
@@ -14,6 +15,7 @@ from duly.core.record import (
     EndsAt,
     EndsOf,
     FiringRecord,
+    Holder,
     LockRecord,
     LogLine,
     QueueRecord,
@@ -101,8 +103,8 @@ class SqliteInspector:
     def list_queues(self) -> list[QueueRecord]:
         """Return queues by name."""
         return [
-            QueueRecord(name, bool(paused), ready, waiting, running)
-            for name, paused, ready, waiting, running in self._query(SQL["queues"], {})
+            QueueRecord(name, bool(paused), *counts)
+            for name, paused, *counts in self._query(SQL["queues"], {})
         ]
 
     def is_paused(self, queue: str) -> bool:
@@ -124,6 +126,12 @@ class SqliteInspector:
     def count_runs(self) -> Count:
         """Count all runs, by where they are; reads all of them."""
         return Count(*self._query(AUDIT["count"], {})[0])
+
+    def list_holders(self, run: RunRecord) -> list[Holder]:
+        """Return who is running under the limits that a run counts against: a few of each."""
+        low, high = range_of(run.lane) if is_limited(run.lane) else ("", "")
+        place = {"queue": run.queue, "low": low, "high": high}
+        return [Holder(*row) for row in self._query(SQL["holders"], place)]
 
     def read_backlog(self) -> dict[str, int]:
         """Return, by queue, since when the oldest ready run has been due."""

@@ -4,7 +4,7 @@ import json
 import sqlite3
 
 from duly.core.states import State
-from duly.store.admin_ops import RecordAct
+from duly.store.admin_ops import LimitQueue, RecordAct
 from duly.store.ops import (
     AddLogs,
     Cancel,
@@ -114,6 +114,13 @@ def pause_queue(cursor: sqlite3.Cursor, op: PauseQueue, now: int) -> None:
 def write_down(cursor: sqlite3.Cursor, op: RecordAct, now: int) -> None:
     """Write down what somebody did elsewhere."""
     record_act(cursor, op.actor, op.act, op.subject, op.reason, now)
+
+
+def limit_queue(cursor: sqlite3.Cursor, op: LimitQueue, now: int) -> None:
+    """Set or lift the limit of a queue; the next claim goes by it."""
+    cursor.execute(SQL["limit"], {"queue": op.queue, "limit": op.limit})
+    act = "lift limit" if op.limit is None else f"limit to {op.limit}"
+    record_act(cursor, op.actor, act, f"queue {op.queue}", op.reason, now)
 
 
 def reset_key(cursor: sqlite3.Cursor, op: ResetKey, now: int) -> bool:

@@ -2,7 +2,8 @@
 
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -306,6 +307,17 @@ class SqliteStore(SqliteInspector):
                 here.writer.rollback()
                 raise
         return [step.name for step in missing]
+
+    @contextmanager
+    def writing_alone(self) -> Iterator[sqlite3.Connection]:
+        """Keep all other writers out for a block, which writes nothing itself."""
+        here = self._here()
+        with here.lock.held():
+            here.writer.execute("BEGIN IMMEDIATE")
+            try:
+                yield here.writer
+            finally:
+                here.writer.rollback()
 
     def _choose_journal(self, writer: sqlite3.Connection) -> None:
         """Use WAL in a file of duly's own; leave the application's file as it is."""

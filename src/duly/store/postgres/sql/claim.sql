@@ -14,7 +14,7 @@ WITH live AS MATERIALIZED (
 ), turn AS MATERIALIZED (
     SELECT queue, lane, row_number() OVER (ORDER BY queue <= %(after_queue)s, queue) AS place
       FROM duly_ready_lanes
-     WHERE NOT paused
+     WHERE NOT paused AND running_limit IS NULL
 ), picked AS MATERIALIZED (
     SELECT taken.id
       FROM unnest(%(queues)s::text[], %(lanes)s::text[], %(limits)s::bigint[])
@@ -38,6 +38,100 @@ WITH live AS MATERIALIZED (
                      FOR UPDATE SKIP LOCKED) AS run
             LIMIT want.room) AS taken
      WHERE EXISTS (SELECT 1 FROM live)
+)
+UPDATE duly_runs AS run
+   SET state = 'running', claim_number = claim_number + 1, worker_id = %(worker_id)s,
+       claimed_at = greatest(duly_now(), duly_time(%(last)s::bigint + 1)),
+       progress = NULL, progress_text = NULL
+  FROM picked
+ WHERE run.id = picked.id
+RETURNING run.id::text, claim_number, task, queue, lane, priority, duly_microseconds(due_at),
+          attempt, retries_used, crashes, generation, key IS NOT NULL, tags, arguments,
+          duly_microseconds(claimed_at)
+
+-- :name limited_queues
+-- Of which something is ready.
+SELECT queue, lane, running_limit
+  FROM duly_ready_lanes
+ WHERE NOT paused AND running_limit IS NOT NULL
+
+-- :name queues
+SELECT name, paused, running_limit FROM duly_queues WHERE paused OR running_limit IS NOT NULL
+
+-- :name limited_lanes
+-- A loose index scan: one probe per limit that has something ready, however much it has.
+WITH RECURSIVE head(lane) AS (
+    (SELECT lane FROM duly_runs
+      WHERE state = 'queued' AND lane >= '~' AND lane > %(after)s
+      ORDER BY lane LIMIT 1)
+    UNION ALL
+    SELECT next.lane
+      FROM head
+     CROSS JOIN LATERAL (
+           SELECT run.lane FROM duly_runs AS run
+            WHERE run.state = 'queued' AND run.lane >= '~' AND run.lane > head.lane
+            ORDER BY run.lane LIMIT 1) AS next
+)
+SELECT lane FROM head LIMIT %(most)s
+
+-- :name lock_limit
+-- Only here: who counts what is running under a limit keeps others from counting it until what it
+-- takes is committed, and each sees that, since the count is a later statement. No task has a blank
+-- in its name, so this is no key's lock.
+SELECT pg_advisory_xact_lock(duly_key_lock(' limit', %(name)s))
+
+-- :name running_in_queue
+SELECT count(*) FROM duly_runs WHERE worker_id IS NOT NULL AND state = 'running' AND queue = %(queue)s
+
+-- :name running_in_lanes
+SELECT count(*)
+  FROM duly_runs
+ WHERE state = 'running' AND lane >= '~' AND lane >= %(low)s AND lane < %(high)s
+
+-- :name take_from_queue
+-- Guard: as take; its caller holds the lock of the queue's limit and has counted.
+WITH live AS MATERIALIZED (
+    SELECT 1 FROM duly_workers WHERE id = %(worker_id)s AND state = 'live' FOR KEY SHARE
+), picked AS MATERIALIZED (
+    SELECT id
+      FROM duly_runs
+     WHERE state = 'queued'
+       AND queue = %(queue)s
+       AND lane = %(lane)s
+       AND task = ANY (%(tasks)s::text[])
+       AND (expires_at IS NULL OR expires_at > duly_now())
+       AND EXISTS (SELECT 1 FROM live)
+     ORDER BY priority DESC, due_at, id
+     LIMIT %(room)s
+       FOR UPDATE SKIP LOCKED
+)
+UPDATE duly_runs AS run
+   SET state = 'running', claim_number = claim_number + 1, worker_id = %(worker_id)s,
+       claimed_at = greatest(duly_now(), duly_time(%(last)s::bigint + 1)),
+       progress = NULL, progress_text = NULL
+  FROM picked
+ WHERE run.id = picked.id
+RETURNING run.id::text, claim_number, task, queue, lane, priority, duly_microseconds(due_at),
+          attempt, retries_used, crashes, generation, key IS NOT NULL, tags, arguments,
+          duly_microseconds(claimed_at)
+
+-- :name take_limited
+-- Guard: as take; its caller holds the lock of each limit and has counted.
+WITH live AS MATERIALIZED (
+    SELECT 1 FROM duly_workers WHERE id = %(worker_id)s AND state = 'live' FOR KEY SHARE
+), picked AS MATERIALIZED (
+    SELECT id
+      FROM duly_runs
+     WHERE state = 'queued'
+       AND lane >= '~'
+       AND lane = %(lane)s
+       AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
+       AND queue <> ALL (%(closed)s::text[])
+       AND (expires_at IS NULL OR expires_at > duly_now())
+       AND EXISTS (SELECT 1 FROM live)
+     ORDER BY priority DESC, due_at, id
+     LIMIT %(room)s
+       FOR UPDATE SKIP LOCKED
 )
 UPDATE duly_runs AS run
    SET state = 'running', claim_number = claim_number + 1, worker_id = %(worker_id)s,

@@ -371,9 +371,20 @@ SELECT name,
                                WHERE queue = every.name LIMIT 10001) AS _),
        (SELECT count(*) FROM (SELECT 1 FROM duly_runs
                                WHERE worker_id IS NOT NULL AND queue = every.name
-                               LIMIT 10001) AS _)
+                               LIMIT 10001) AS _),
+       (SELECT running_limit FROM duly_queues AS known WHERE known.name = every.name)
   FROM every
  ORDER BY name
+
+-- :name holders
+SELECT 'queue', queue.running_limit, run.id::text, run.worker_id
+  FROM duly_queues AS queue
+  JOIN duly_runs AS run ON run.worker_id IS NOT NULL AND run.queue = queue.name
+ WHERE queue.name = %(queue)s AND queue.running_limit IS NOT NULL
+UNION ALL
+SELECT 'task', NULL, id::text, worker_id
+  FROM duly_runs
+ WHERE state = 'running' AND lane >= '~' AND lane >= %(low)s AND lane < %(high)s
 
 -- :name cancel_requests
 SELECT id::text FROM duly_runs WHERE worker_id = %(worker_id)s AND cancel_requested
@@ -381,7 +392,8 @@ SELECT id::text FROM duly_runs WHERE worker_id = %(worker_id)s AND cancel_reques
 -- :name peek
 -- Every term is a few probes of an index.
 SELECT coalesce(
-           bool_or(lane NOT IN ('suspect', 'carried', 'carried-hold', 'handed', 'handed-hold')), false),
+           bool_or(lane NOT IN ('suspect', 'carried', 'carried-hold', 'handed', 'handed-hold')
+               AND lane < '~'), false),
        coalesce(bool_or(lane = 'suspect'), false),
        EXISTS (SELECT 1 FROM duly_waiting WHERE parked IS NOT NULL),
        duly_microseconds(least(

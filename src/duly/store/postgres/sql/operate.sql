@@ -93,6 +93,14 @@ UPDATE duly_history
 INSERT INTO duly_queues (name, paused) VALUES (%(queue)s, %(paused)s)
     ON CONFLICT (name) DO UPDATE SET paused = excluded.paused
 
+-- :name lock_limit
+-- Only here: a claim that counted under the old limit is committed before the new one holds.
+SELECT pg_advisory_xact_lock(duly_key_lock(' limit', %(name)s))
+
+-- :name limit
+INSERT INTO duly_queues (name, paused, running_limit) VALUES (%(queue)s, false, %(limit)s)
+    ON CONFLICT (name) DO UPDATE SET running_limit = excluded.running_limit
+
 -- :name reset_key
 DELETE FROM duly_keys
  WHERE task = %(task)s AND key = %(key)s

@@ -3,7 +3,7 @@
 
 -- :name ready
 -- Nothing is ready for a worker that is not live.
-SELECT json_group_array(json_array(queue, lane))
+SELECT json_group_array(json_array(queue, lane, running_limit))
   FROM duly_ready_lanes
  WHERE NOT paused
    AND EXISTS (SELECT 1 FROM duly_workers WHERE id = :worker_id AND state = 'live')
@@ -21,6 +21,52 @@ UPDATE duly_runs
           AND lane = :lane
           AND task IN (SELECT value FROM json_each(:tasks))
           AND (expires_at IS NULL OR expires_at > :now)
+        ORDER BY priority DESC, due_at, id
+        LIMIT :limit)
+
+-- :name running_in_queue
+-- By what is running anywhere, which the workers' slots bound.
+SELECT count(*) FROM duly_runs INDEXED BY duly_runs_held WHERE state = 'running' AND queue = :queue
+
+-- :name queues
+SELECT name, paused, running_limit FROM duly_queues WHERE paused OR running_limit IS NOT NULL
+
+-- :name limited_lanes
+-- A loose index scan: one probe per limit that has something ready, however much it has, and one
+-- count of what is running under it, which its limit bounds.
+WITH RECURSIVE head(lane) AS (
+    SELECT * FROM (SELECT lane FROM duly_runs INDEXED BY duly_runs_limited
+                    WHERE state = 'queued' AND lane >= '~' AND lane > :after
+                    ORDER BY lane LIMIT 1)
+    UNION ALL
+    SELECT (SELECT next.lane FROM duly_runs AS next INDEXED BY duly_runs_limited
+             WHERE next.state = 'queued' AND next.lane >= '~' AND next.lane > head.lane
+             ORDER BY next.lane LIMIT 1)
+      FROM head
+     WHERE head.lane IS NOT NULL
+)
+SELECT lane FROM head WHERE lane IS NOT NULL LIMIT :most
+
+-- :name running_in_lanes
+SELECT count(*)
+  FROM duly_runs INDEXED BY duly_runs_slots
+ WHERE state = 'running' AND lane >= '~' AND lane >= :low AND lane < :high
+
+-- :name take_limited
+-- Guard: as take; its caller has counted, and nobody else writes.
+UPDATE duly_runs
+   SET state = 'running', claim_number = claim_number + 1, worker_id = :worker_id,
+       claimed_at = :now, progress = NULL, progress_text = NULL
+ WHERE rowid IN (
+       SELECT rowid
+         FROM duly_runs INDEXED BY duly_runs_limited
+        WHERE state = 'queued'
+          AND lane >= '~'
+          AND lane = :lane
+          AND (:queue IS NULL OR queue = :queue)
+          AND queue NOT IN (SELECT value FROM json_each(:closed))
+          AND (expires_at IS NULL OR expires_at > :now)
+          AND EXISTS (SELECT 1 FROM duly_workers WHERE id = :worker_id AND state = 'live')
         ORDER BY priority DESC, due_at, id
         LIMIT :limit)
 

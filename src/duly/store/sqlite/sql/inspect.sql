@@ -312,11 +312,22 @@ SELECT name,
                                WHERE state = 'queued' AND queue = every.name LIMIT 10001)),
        (SELECT count(*) FROM (SELECT 1 FROM duly_waiting WHERE queue = every.name LIMIT 10001)),
        (SELECT count(*) FROM (SELECT 1 FROM duly_runs
-                               WHERE state = 'running' AND queue = every.name LIMIT 10001))
+                               WHERE state = 'running' AND queue = every.name LIMIT 10001)),
+       (SELECT running_limit FROM duly_queues AS known WHERE known.name = every.name)
   FROM (SELECT name FROM duly_queues
         UNION SELECT queue FROM duly_runs
         UNION SELECT queue FROM duly_waiting) AS every
  ORDER BY name
+
+-- :name holders
+SELECT 'queue', queue.running_limit, run.id, run.worker_id
+  FROM duly_queues AS queue
+  JOIN duly_runs AS run ON run.state = 'running' AND run.queue = queue.name
+ WHERE queue.name = :queue AND queue.running_limit IS NOT NULL
+UNION ALL
+SELECT 'task', NULL, id, worker_id
+  FROM duly_runs
+ WHERE state = 'running' AND lane >= '~' AND lane >= :low AND lane < :high
 
 -- :name cancel_requests
 SELECT id FROM duly_runs
@@ -325,7 +336,8 @@ SELECT id FROM duly_runs
 -- :name peek
 -- Every term is a few probes of an index.
 SELECT coalesce(
-           max(lane NOT IN ('suspect', 'carried', 'carried-hold', 'handed', 'handed-hold')), 0),
+           max(lane NOT IN ('suspect', 'carried', 'carried-hold', 'handed', 'handed-hold')
+               AND lane < '~'), 0),
        coalesce(max(lane = 'suspect'), 0),
        EXISTS (SELECT 1 FROM duly_waiting WHERE parked IS NOT NULL),
        (SELECT min(at) FROM (

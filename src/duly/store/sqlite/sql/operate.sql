@@ -85,6 +85,10 @@ UPDATE duly_history
 INSERT INTO duly_queues (name, paused) VALUES (:queue, :paused)
     ON CONFLICT (name) DO UPDATE SET paused = excluded.paused
 
+-- :name limit
+INSERT INTO duly_queues (name, paused, running_limit) VALUES (:queue, 0, :limit)
+    ON CONFLICT (name) DO UPDATE SET running_limit = excluded.running_limit
+
 -- :name reset_key
 DELETE FROM duly_keys
  WHERE task = :task AND key = :key AND (:run_id IS NULL OR run_id = :run_id)

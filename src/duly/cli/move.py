@@ -1,0 +1,84 @@
+"""`duly move`: from an SQLite file to PostgreSQL, with ids, keys, schedules and history."""
+
+from contextlib import closing
+from importlib import import_module
+from typing import Any
+
+import click
+
+from duly.cli.confirming import confirm, yes_option
+from duly.cli.failures import FAILURE
+from duly.cli.output import print_json, print_line, print_note
+from duly.cli.places import masked, missing_file, package_of
+from duly.cli.session import Session, pass_session, shared_options
+from duly.core.audit import Flaw
+from duly.errors import StoreRefused
+from duly.limits import PAGE
+from duly.store.opening import open_store
+
+
+@click.command("move")
+@click.argument("source", metavar="FROM")
+@click.argument("target", metavar="TO")
+@yes_option
+@shared_options
+@pass_session
+def command(session: Session, /, *, source: str, target: str, yes: bool) -> None:
+    """Copy everything from FROM (sqlite:///…) into TO (postgresql://…), which must be empty.
+
+    All workers must have stopped. Nobody can write to the file meanwhile, and all of it or nothing
+    arrives. Then both sides are audited; the status is 1 if something is wrong with one of them.
+    """
+    _check(source, target)
+    if not yes:
+        confirm(session, f"Copy {masked(source)} into {masked(target)}?")
+    counts = _move(source, target, session)
+    flaws = {masked(url): _audit(url) for url in (source, target)}
+    is_wrong = any(flaws.values())
+    if session.as_json:
+        found = {url: [flaw._asdict() for flaw in of_url] for url, of_url in flaws.items()}
+        print_json({"ok": not is_wrong, "moved": counts, "flaws": found})
+    else:
+        for url, of_url in flaws.items():
+            for flaw in of_url:
+                print_line(f"{url}: {flaw.subject} {flaw.text} ({flaw.check}).")
+        if not session.quiet:
+            runs = sum(counts[f"duly_{name}"] for name in ("runs", "waiting", "history"))
+            print_line(f"{runs:,} runs were copied to {masked(target)}.")
+            print_line(
+                "Now name that in the application (DULY_URL) and start its workers; nothing must "
+                "use the file any more."
+            )
+    if is_wrong:
+        raise click.exceptions.Exit(FAILURE)
+
+
+def _check(source: str, target: str) -> None:
+    if package_of(source) != "duly.store.sqlite" or package_of(target) != "duly.store.postgres":
+        raise click.UsageError("a store is moved from sqlite:///… to postgresql://…")
+    missing = missing_file(source)
+    if missing is not None:
+        raise StoreRefused(f"there is no database at {missing}")
+
+
+def _move(source: str, target: str, session: Session) -> dict[str, int]:
+    # Each knows its own driver, and PostgreSQL's is an extra.
+    reading: Any = import_module("duly.store.sqlite.moving").reading
+    with (
+        closing(open_store(source)) as old,
+        closing(open_store(target)) as new,
+        reading(old) as everything,
+    ):
+        write: Any = import_module("duly.store.postgres.moving").write
+
+        def tell(table: str, count: int) -> None:
+            if session.verbose and not session.as_json:
+                print_note(f"{table}: {count:,}")
+
+        counts: dict[str, int] = write(new.url, everything, tell)
+    return counts
+
+
+def _audit(url: str) -> list[Flaw]:
+    with closing(open_store(url)) as store:
+        return list(store.audit(PAGE))

@@ -1,0 +1,65 @@
+"""Limits on how many runs are running at once, over all workers.
+
+A limited run waits in a lane of its own kind: `~task key slot`, where the slot is the lane that it
+would wait in without a limit. So other runs' claims never walk past it, and what counts against a
+limit is told by the lanes of the runs that are running.
+"""
+
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+FIRST = "~"
+"""Lanes from here on are limited; no other begins so, and none sorts behind it."""
+
+
+class Limits(NamedTuple):
+    """What a claim knows of limits: how many runs of each task, and where to begin to look."""
+
+    capacities: dict[str, int]
+    """By task, for each of its keys; a task that is not there has none (any more)."""
+    after: str = ""
+    """The limit behind which to begin, so that none starves."""
+
+
+def limited(slot: str, task: str, key: str = "") -> str:
+    """Name the lane of a run that counts against a limit of its task, or of that key of it."""
+    return f"{FIRST}{task} {quote(key, safe=':/@+=-_.')} {slot}"
+
+
+def is_limited(lane: str) -> bool:
+    """Say whether runs of this lane count against a limit."""
+    return lane.startswith(FIRST)
+
+
+def slot_of(lane: str) -> str:
+    """Name the kind of slot that runs of this lane need."""
+    return lane.rpartition(" ")[2] if is_limited(lane) else lane
+
+
+def task_of(lane: str) -> str:
+    """Name the task whose limit it is."""
+    return lane[1:].partition(" ")[0]
+
+
+def key_of(lane: str) -> str:
+    """Name the key that has the limit; empty if the task as a whole has."""
+    return unquote(lane.split(" ")[1])
+
+
+def range_of(lane: str) -> tuple[str, str]:
+    """Return from where on, and up to where, the lanes lie that count against the same limit."""
+    low = lane.rpartition(" ")[0]
+    # A blank is followed by "!", and no other character lies between them.
+    return f"{low} ", f"{low}!"
+
+
+def with_slot(lane: str, wanted: str | None) -> str:
+    """Name the lane of a run that is queued again, given the lane its task asks for now.
+
+    A limit that a run was accepted under stays with it; what changes is the slot.
+    """
+    if wanted is None:
+        return lane
+    if not is_limited(lane):
+        return wanted
+    return f"{lane.rpartition(' ')[0]} {slot_of(wanted)}"

@@ -1,0 +1,19 @@
+"""What is moved from one database to another: every table, row by row."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+
+class Table(NamedTuple):
+    """Rows with instants as microseconds, in the order of their columns."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: Iterable[tuple[Any, ...]]
+
+
+class Source(Protocol):
+    """Where everything is read."""
+
+    def tables(self) -> Iterator[Table]: ...
+    def latest_fence(self) -> int: ...

@@ -1,0 +1,114 @@
+"""Taking runs that count against limits: of their queue, or of their task."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from duly.core.limiting import FIRST, Limits, range_of, slot_of, task_of
+from duly.limits import CLAIM_BATCH, LIMITS_BATCH
+from duly.store.ops import ClaimRuns
+from duly.store.postgres.columns import texts
+from duly.store.postgres.connection import Session
+from duly.store.statements import load
+
+SQL = load("duly.store.postgres", "claim")
+
+_Row = tuple[Any, ...]
+
+
+class LimitedClaim:
+    """One transaction. Whoever counts under a limit holds its lock until what it took is committed.
+
+    Limits of queues are locked first, then those of tasks, each in the order of their names, so
+    that no two claims wait for each other.
+    """
+
+    def __init__(self, session: Session, op: ClaimRuns, limits: Limits, last: int) -> None:
+        self._session = session
+        self._op = op
+        self._limits = limits
+        self._place = {"worker_id": op.worker_id, "last": str(last)}
+        self._locked: set[str] = set()
+        self.rows: list[_Row] = []
+
+    def take(self, rooms: list[int]) -> str | None:
+        """Take what there is room for into `rows`; return the last limit that was looked at."""
+        found = self._session.execute(SQL["limited_queues"]).fetchall()
+        lanes = self._lanes(self._limits.after)
+        if len(lanes) < LIMITS_BATCH and self._limits.after:
+            lanes += [lane for lane in self._lanes("") if lane <= self._limits.after]
+        if not found and not lanes:
+            return None
+        met = lanes[-1] if lanes else FIRST
+        self._session.begin()
+        known = self._session.execute(SQL["queues"]).fetchall()
+        capacities = {name: limit for name, paused, limit in known if limit and not paused}
+        own = sorted(lane for lane in lanes if task_of(lane) in self._op.tasks)
+        for queue in sorted(capacities if own else {queue for queue, *_ in found}):
+            self._lock(f"queue {queue}")
+        for queue, lane, _ in sorted(found):
+            self._take_from_queue(queue, lane, capacities, rooms)
+        self._take_from_lanes(own, [name for name, *_ in known], capacities, rooms)
+        self._session.commit_now()
+        return met
+
+    def _lanes(self, after: str) -> list[str]:
+        place = {"after": after, "most": LIMITS_BATCH}
+        return [row[0] for row in self._session.execute(SQL["limited_lanes"], place).fetchall()]
+
+    def _take_from_queue(
+        self, queue: str, lane: str, capacities: Mapping[str, int], rooms: list[int]
+    ) -> None:
+        for place, want in enumerate(self._op.wants):
+            if want.lane == lane and want.queue in {None, queue} and rooms[place] > 0:
+                room = min(rooms[place], self._room_in_queue(queue, capacities))
+                where = {"queue": queue, "lane": lane, "tasks": texts(self._op.tasks)}
+                rooms[place] -= self._take(SQL["take_from_queue"], where, room)
+
+    def _take_from_lanes(
+        self, lanes: list[str], known: list[str], capacities: Mapping[str, int], rooms: list[int]
+    ) -> None:
+        for lane in lanes:
+            for place, want in enumerate(self._op.wants):
+                if want.lane != slot_of(lane):
+                    continue
+                queues: list[str | None] = [None, *capacities]
+                for queue in queues if want.queue is None else [want.queue]:
+                    if rooms[place] <= 0:
+                        break
+                    room, closed = min(rooms[place], self._room_in(lane)), known
+                    if queue is not None and queue in capacities:
+                        room, closed = min(room, self._room_in_queue(queue, capacities)), []
+                    where = {"queue": queue, "lane": lane, "closed": texts(closed)}
+                    rooms[place] -= self._take(SQL["take_limited"], where, room)
+
+    def _take(self, sql: str, where: Mapping[str, Any], room: int) -> int:
+        if room <= 0:
+            return 0
+        found = self._session.execute(sql, {**self._place, **where, "room": room}).fetchall()
+        self.rows += found
+        return len(found)
+
+    def _room_in_queue(self, queue: str, capacities: Mapping[str, int]) -> int:
+        place = {"queue": queue}
+        return capacities.get(queue, 0) - self._count(SQL["running_in_queue"], place)
+
+    def _room_in(self, lane: str) -> int:
+        capacity = self._limits.capacities.get(task_of(lane))
+        if capacity is None:
+            return CLAIM_BATCH
+        low, high = range_of(lane)
+        place = {"low": low, "high": high}
+        # Without the lock first, which nobody needs who finds it full.
+        if capacity <= self._count(SQL["running_in_lanes"], place):
+            return 0
+        self._lock(low)
+        return capacity - self._count(SQL["running_in_lanes"], place)
+
+    def _lock(self, name: str) -> None:
+        if name not in self._locked:
+            self._session.execute(SQL["lock_limit"], {"name": name})
+            self._locked.add(name)
+
+    def _count(self, sql: str, place: Mapping[str, str]) -> int:
+        ((count,),) = self._session.execute(sql, place).fetchall()
+        return int(count)

@@ -1,0 +1,54 @@
+"""Writing everything that another database kept, in one transaction."""
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from duly.core.instants import iso
+from duly.errors import StoreRefused
+from duly.store.moving import Source, Table
+from duly.store.postgres.address import Address
+from duly.store.postgres.failures import translated
+from duly.store.statements import load
+
+SQL = load("duly.store.postgres", "moving")
+
+
+def write(url: str, source: Source, progress: Callable[[str, int], None]) -> dict[str, int]:
+    """Copy all rows into a database that has none; return how many, by table."""
+    address = Address(url)
+    counts: dict[str, int] = {}
+    try:
+        with psycopg.connect(**address.parameters) as connection:
+            if connection.execute(SQL["is_used"]).fetchone() != (False,):
+                raise StoreRefused(
+                    f"{address.shown_url} has runs, schedules or keys already; move into a "
+                    f"database that duly has not used yet"
+                )
+            for table in source.tables():
+                counts[table.name] = _copy(connection, table)
+                progress(table.name, counts[table.name])
+            connection.execute(SQL["set_fence"], {"latest": source.latest_fence()})
+    except psycopg.Error as error:
+        raise translated(error, address) from error
+    return counts
+
+
+def _copy(connection: "psycopg.Connection[tuple[Any, ...]]", table: Table) -> int:
+    types = dict(connection.execute(SQL["columns"], {"table": table.name}).fetchall())
+    are_instants = [types[name] == "timestamp with time zone" for name in table.columns]
+    columns = sql.SQL(", ").join(map(sql.Identifier, table.columns))
+    into = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier(table.name), columns)
+    count = 0
+    with connection.cursor() as cursor, cursor.copy(into) as copy:
+        for row in table.rows:
+            copy.write_row(
+                [
+                    iso(value) if is_instant else value
+                    for value, is_instant in zip(row, are_instants, strict=True)
+                ]
+            )
+            count += 1
+    return count

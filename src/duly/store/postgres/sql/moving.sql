@@ -1,0 +1,14 @@
+-- moving: what is to be known before rows of another database are written here.
+
+-- :name columns
+SELECT attribute.attname::text, format_type(attribute.atttypid, NULL)
+  FROM pg_attribute AS attribute
+ WHERE attribute.attrelid = %(table)s::regclass AND attribute.attnum > 0
+   AND NOT attribute.attisdropped
+
+-- :name is_used
+SELECT EXISTS (SELECT 1 FROM duly_every_run) OR EXISTS (SELECT 1 FROM duly_schedules)
+       OR EXISTS (SELECT 1 FROM duly_keys) OR EXISTS (SELECT 1 FROM duly_guarded)
+
+-- :name set_fence
+SELECT setval('duly_guard_fences', greatest(%(latest)s::bigint, 1))

@@ -1,0 +1,68 @@
+"""Reading everything that a file keeps, at one moment, for another database."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from duly.errors import StoreRefused
+from duly.store.moving import Table
+from duly.store.sqlite.connection import driver_errors
+from duly.store.sqlite.store import SqliteStore
+from duly.store.statements import load
+
+SQL = load("duly.store.sqlite", "moving")
+
+TABLES = (
+    "duly_queues",
+    "duly_runs",
+    "duly_waiting",
+    "duly_history",
+    "duly_attempts",
+    "duly_keys",
+    "duly_tags",
+    "duly_logs",
+    "duly_acts",
+    "duly_schedules",
+    "duly_firings",
+    "duly_steps",
+    "duly_events",
+    "duly_handed",
+    "duly_letters",
+    "duly_tallies",
+    "duly_guarded",
+    "duly_locks",
+)
+"""All but workers, of which there must be none."""
+
+
+class Source:
+    """A file that nobody else writes to."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def tables(self) -> Iterator[Table]:
+        """Read table after table."""
+        for name in TABLES:
+            cursor = self._connection.execute(SQL[name])
+            columns = tuple(column[0] for column in cursor.description)
+            yield Table(name, columns, cursor)
+
+    def latest_fence(self) -> int:
+        """Return the last fence that was given out for a key of a guard."""
+        found: int = self._connection.execute(SQL["latest_fence"]).fetchone()[0]
+        return found
+
+
+@contextmanager
+def reading(store: SqliteStore) -> Iterator[Source]:
+    """Keep all writers of the file out for a block, and read it."""
+    if any(worker.is_heard_of(store.now()) for worker in store.list_workers()):
+        raise StoreRefused(f"a worker is live on {store.shown_url}; stop all workers first")
+    with store.writing_alone() as connection, driver_errors(store.path):
+        if connection.execute("SELECT 1 FROM duly_runs WHERE state = 'running'").fetchone():
+            raise StoreRefused(
+                f"runs of {store.shown_url} were left running by workers that are gone; let a "
+                f"worker recover them first: duly worker module:app --drain"
+            )
+        yield Source(connection)

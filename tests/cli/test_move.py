@@ -1,0 +1,141 @@
+"""`duly move`: from SQLite to PostgreSQL, with everything."""
+
+import json
+import sqlite3
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from duly import Duly, current, step
+from duly.core.limiting import limited
+from duly.store.lock_ops import AcquireLock, Locked
+from duly.store.opening import open_store, sqlite_path
+from tests.cli.conftest import answer
+from tests.store.conformance.opening import opened_tables
+from tests.store.conformance.verbs import enqueue_many
+
+pytestmark = pytest.mark.stores("postgres")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    """The URL of a file in which everything has happened that duly keeps."""
+    url = f"sqlite:///{tmp_path / 'old.db'}"
+    app = Duly(url)
+
+    @app.task(name="work", limit=2)
+    def work(number: int) -> int:
+        current().log.info("number %s", number)
+        step("once", lambda: number)
+        if number < 0:
+            raise ValueError("negative")
+        return number
+
+    done = work.using(key="order-1", tags={"order": "1"}).enqueue(1)
+    work.enqueue(-1)
+    app.worker().drain(timeout=20)
+    done.retry()
+    work.using(delay=3600, key="order-2").enqueue(2)
+    work.enqueue(3)
+    app.schedules.add("hourly", work, every=timedelta(hours=1), args=(4,))
+    app.queues.pause("slow", reason="for now")
+    app.queues.limit("default", 7)
+    app.send_event("paid", {"amount": 3})
+    app.store.apply([AcquireLock("ledger", "me", "ann", 60_000_000)])
+    app.close()
+    return url
+
+
+def everything(url: str) -> dict[str, list[str]]:
+    """Return all that both databases keep, in a form that both have."""
+    with closing(open_store(url)) as store:
+        runs = store.list_runs(_all())
+        return {
+            "runs": [str(run) for run in runs],
+            "attempts": [str(each) for run in runs for each in store.list_attempts(run.id)],
+            "steps": [str(each) for run in runs for each in store.list_steps(run.id)],
+            "logs": [str(each) for run in runs for each in store.list_logs(run.id, 100)],
+            "acts": [str(each) for each in store.list_acts(None, 100)],
+            "queues": [str(each) for each in store.list_queues()],
+            "schedules": [str(each) for each in store.list_schedules(_schedules())],
+        }
+
+
+def _all():
+    from duly.store.protocol import RunFilter  # noqa: PLC0415 - a filter that selects everything
+
+    return RunFilter(limit=200)
+
+
+def _schedules():
+    from duly.store.protocol import ScheduleFilter  # noqa: PLC0415 - as above
+
+    return ScheduleFilter()
+
+
+def test_everything_arrives_and_goes_on(folder, cli, source, url):
+    before = everything(source)
+
+    result = cli("move", source, url, "--yes", "--json")
+
+    assert result.exit_code == 0, result.stderr
+    assert answer(result)["ok"]
+    assert everything(url) == before
+    app = Duly(url)
+    app.task(name="work", limit=2)(lambda number: number)
+    again = app.registry.get("work")
+    assert again.lane == limited("thread", "work")
+    with closing(open_store(url)) as store:
+        (locked,) = store.apply([AcquireLock("ledger", "other", "bob", 60_000_000)])
+        assert isinstance(locked, Locked)
+        assert (locked.is_ours, locked.fence) == (True, 2)
+    app.worker().drain(timeout=20)
+    assert {run.state for run in app.runs.list(state=["succeeded"])} == {"succeeded"}
+    assert len(app.runs.list(state=["succeeded"])) == 2
+    app.close()
+
+
+@pytest.mark.long
+def test_a_hundred_thousand_runs_leave_both_sides_clean(folder, cli, tmp_path, url):
+    source = f"sqlite:///{tmp_path / 'many.db'}"
+    with closing(open_store(source)) as store:
+        enqueue_many(store, 2_000)
+    with closing(sqlite3.connect(sqlite_path(source))) as connection, connection:
+        columns = [row[1] for row in connection.execute("PRAGMA table_info(duly_runs)")]
+        rest = ", ".join(column for column in columns if column != "id")
+        connection.execute(
+            f"INSERT INTO duly_runs (id, {rest})"  # noqa: S608 - names of our own columns
+            " WITH RECURSIVE copy(number) AS (VALUES (1) UNION ALL SELECT number + 1 FROM copy"
+            "   WHERE number < 49)"
+            f" SELECT substr(id, 1, 24) || printf('%012x', rowid * 64 + number), {rest}"
+            " FROM duly_runs, copy"
+        )
+
+    moved = answer(cli("move", source, url, "--yes", "--json"))
+
+    assert moved["moved"]["duly_runs"] == 100_000
+    assert moved["ok"]
+
+
+def test_nothing_is_moved_into_what_is_used_or_under_a_worker(folder, cli, source, url):
+    app = Duly(source)
+    with app.worker():
+        busy = cli("move", source, url, "--yes")
+    app.close()
+    first = cli("move", source, url, "--yes", "-q")
+    second = cli("move", source, url, "--yes")
+
+    assert (busy.exit_code, "stop all workers first" in busy.stderr) == (1, True)
+    assert first.exit_code == 0
+    assert (second.exit_code, "has runs, schedules or keys already" in second.stderr) == (1, True)
+
+
+def test_what_cannot_be_moved_is_a_usage_error(folder, cli, source, url):
+    assert cli("move", url, source, "--yes").exit_code == 2
+    assert cli("move", "sqlite:///none.db", url, "--yes").exit_code == 1
+    assert cli("move", source, url).exit_code == 1
+    with opened_tables(url) as tables:
+        assert tables.rows("SELECT 1 FROM duly_history") == []
+    assert json.loads(cli("move", source, url, "--json").stderr)["error"]["kind"] == "UsageError"

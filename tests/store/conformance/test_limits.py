@@ -1,0 +1,298 @@
+"""Limits on what is running at once, over all workers: of queues, of tasks and of their keys."""
+
+import random
+
+import pytest
+
+from duly.core.limiting import Limits, limited
+from duly.core.states import Lane
+from duly.store.admin_ops import LimitQueue
+from duly.store.ops import ClaimRuns, Settled, Want
+from tests.store.conformance.verbs import (
+    ACTOR,
+    LANE,
+    OTHER_TASK,
+    OTHER_WORKER,
+    TASK,
+    TASKS,
+    WORKER,
+    at_once,
+    cancel,
+    claim_one,
+    enqueue_many,
+    enqueue_one,
+    hand_back,
+    lost,
+    pause,
+    recover,
+    redrive,
+    register,
+    retry_now,
+    run_of,
+    succeed,
+    tick,
+)
+
+LIMITED = limited(LANE, TASK)
+
+
+def limit_queue(store, limit, queue="default"):
+    """Set or lift the limit of a queue."""
+    store.apply([LimitQueue(queue, limit, ACTOR)])
+
+
+def claim(store, limit=100, *, worker=WORKER, capacity=2, wants=None, after="", tasks=TASKS):
+    """Claim what is there, the task having that limit."""
+    capacities = {} if capacity is None else {TASK: capacity}
+    asked = wants or (Want(None, LANE, limit),)
+    return store.apply([ClaimRuns(worker, asked, tasks, "", Limits(capacities, after))])[0]
+
+
+def running(store):
+    return sum(queue.running for queue in store.list_queues())
+
+
+# -- of queues --
+
+
+def test_no_more_of_a_queue_is_claimed_than_its_limit_lets_be_running(store, worker):
+    limit_queue(store, 3)
+    enqueue_many(store, 10)
+
+    first, second = claim(store), claim(store)
+
+    assert (len(first), len(second), running(store)) == (3, 0, 3)
+    assert succeed(store, first[0]) is Settled.DONE
+    assert len(claim(store)) == 1
+
+
+def test_a_claim_that_does_not_look_at_limits_takes_nothing_beyond_them(store, worker):
+    limit_queue(store, 3)
+    enqueue_many(store, 10)
+    op = ClaimRuns(WORKER, (Want(None, LANE, 100),), TASKS)
+
+    assert sum(len(store.apply([op])[0]) for _ in range(3)) <= 3
+
+
+def test_a_limit_of_one_queue_keeps_nothing_of_others(store, worker):
+    limit_queue(store, 1, "slow")
+    enqueue_many(store, 3, queue="slow")
+    enqueue_many(store, 3, queue="fast")
+
+    found = sorted(claim.queue for claim in claim(store))
+
+    assert found == ["fast", "fast", "fast", "slow"]
+
+
+def test_a_limit_can_be_changed_and_lifted_and_is_listed(store, worker):
+    enqueue_many(store, 10)
+    limit_queue(store, 1)
+    assert len(claim(store)) == 1
+    limit_queue(store, 4)
+    assert len(claim(store)) == 3
+    assert store.list_queues()[0].limit == 4
+    limit_queue(store, None)
+
+    assert len(claim(store)) == 6
+    assert store.list_queues()[0].limit is None
+    acts = [act.act for act in store.list_acts("queue default", 5)]
+    assert acts == ["lift limit", "limit to 4", "limit to 1"]
+
+
+def test_a_paused_queue_with_a_limit_starts_nothing(store, worker):
+    limit_queue(store, 3)
+    pause(store)
+    enqueue_many(store, 3)
+    enqueue_many(store, 3, lane=LIMITED)
+
+    assert claim(store) == []
+
+
+# -- of tasks and keys --
+
+
+def test_no_more_of_a_task_is_claimed_than_its_limit_lets_be_running(store, worker):
+    enqueue_many(store, 5, lane=LIMITED)
+    enqueue_many(store, 3, task=OTHER_TASK)
+
+    first, second = claim(store), claim(store)
+
+    assert sorted(claim.task for claim in first) == sorted([TASK] * 2 + [OTHER_TASK] * 3)
+    assert second == []
+    assert second.limit == LIMITED
+    mine = [claim for claim in first if claim.task == TASK]
+    succeed(store, mine[0])
+    assert len(claim(store)) == 1
+
+
+def test_urgent_and_older_runs_come_first(store, worker):
+    old, young = enqueue_many(store, 2, lane=LIMITED)
+    urgent = enqueue_one(store, lane=LIMITED, priority=5)
+
+    assert [each.run_id for each in claim(store)] == [urgent, old]
+    assert run_of(store, young).state == "queued"
+
+
+def test_each_key_has_a_limit_of_its_own(store, worker):
+    for tenant in ("ann", "bob cat", "~", "ünï"):
+        enqueue_many(store, 5, lane=limited(LANE, TASK, tenant))
+
+    found = claim(store)
+
+    assert len(found) == 8
+    assert len({claim.lane for claim in found}) == 4
+    assert claim(store) == []
+
+
+def test_many_full_keys_starve_none(store, worker):
+    tenants = [limited(LANE, TASK, f"t{number:03}") for number in range(120)]
+    for lane in tenants:
+        enqueue_many(store, 2, lane=lane)
+
+    taken, after = [], ""
+    for _ in range(3):
+        found = claim(store, 1000, capacity=1, after=after)
+        taken += found
+        after = found.limit
+
+    assert sorted(claim.lane for claim in taken) == tenants
+
+
+def test_slots_of_both_kinds_count_against_one_limit(store, worker):
+    enqueue_many(store, 2, lane=LIMITED)
+    enqueue_many(store, 2, lane=limited(Lane.LOOP, TASK))
+    wants = (Want(None, LANE, 10), Want(None, Lane.LOOP, 10))
+
+    assert len(claim(store, wants=wants, capacity=3)) == 3
+    assert claim(store, wants=wants, capacity=3) == []
+
+
+def test_a_worker_takes_no_more_than_it_has_room_for_and_only_what_it_knows(store, worker):
+    enqueue_many(store, 5, lane=LIMITED)
+
+    assert len(claim(store, 1, capacity=4)) == 1
+    assert claim(store, tasks=(OTHER_TASK,), capacity=4) == []
+    assert claim(store, wants=(Want("mail", LANE, 5),), capacity=4) == []
+    assert claim(store, wants=(Want(None, Lane.LOOP, 5),), capacity=4) == []
+    assert len(claim(store, wants=(Want("default", LANE, 5),), capacity=4)) == 3
+
+
+def test_a_task_that_has_lost_its_limit_runs_what_waits_under_it(store, worker):
+    enqueue_many(store, 5, lane=LIMITED)
+
+    assert len(claim(store, capacity=None)) == 5
+
+
+def test_limits_of_a_task_and_of_its_queue_hold_together(store, worker):
+    limit_queue(store, 3)
+    enqueue_many(store, 9, lane=LIMITED)
+    enqueue_many(store, 9, task=OTHER_TASK)
+    enqueue_many(store, 9, lane=LIMITED, queue="other")
+
+    for _ in range(3):
+        claim(store, capacity=2)
+
+    held = [store.get_run(run.id) for run in store.list_runs(_running())]
+    assert sum(run.queue == "default" for run in held) == 3
+    assert sum(run.task == TASK for run in held) == 2
+
+
+def _running():
+    from duly.store.protocol import RunFilter  # noqa: PLC0415 - only here
+
+    return RunFilter(states=("running",), limit=100)
+
+
+def test_what_ends_in_whatever_way_frees_its_slot(store, worker):
+    register(store, OTHER_WORKER)
+    enqueue_many(store, 20, lane=LIMITED)
+
+    def held():
+        (only,) = claim(store, capacity=1)
+        return only
+
+    succeed(store, held())
+    hand_back(store, held())
+    retry_now(store, held())
+    (theirs,) = claim(store, capacity=1, worker=OTHER_WORKER)
+    assert claim(store, capacity=1) == []
+    recover(store, OTHER_WORKER)
+    assert run_of(store, theirs.run_id).lane == LIMITED
+    cancel(store, held().run_id)
+
+    assert claim(store, capacity=1) == []
+
+
+def test_a_run_that_is_lost_again_stays_under_its_limit_and_is_charged(store, worker):
+    run_id = enqueue_one(store, lane=LIMITED)
+    for number in range(3):
+        worker = register(store, f"00000000-0000-7000-8000-00000000000{number}")
+        claim(store, worker=worker)
+        recover(store, worker, lost)
+
+    assert run_of(store, run_id).state == "failed"
+    assert run_of(store, run_id).lane == LIMITED
+
+
+def test_a_redriven_and_a_delayed_run_wait_under_their_limit(store, worker, clock):
+    delayed = enqueue_one(store, lane=LIMITED, delay_seconds=60)
+    failed = enqueue_one(store, lane=LIMITED)
+    cancel(store, failed)
+    redrive(store, failed)
+    clock.advance(60)
+    tick(store)
+
+    assert {run_of(store, run_id).lane for run_id in (delayed, failed)} == {LIMITED}
+    assert len(claim(store, capacity=1)) == 1
+
+
+def test_plain_claims_see_nothing_of_a_million_limited_runs(store, worker, tables):
+    enqueue_many(store, 50, lane=limited(LANE, TASK, "many"))
+    enqueue_one(store)
+
+    lanes = tables.rows("SELECT queue, lane FROM duly_ready_lanes")
+
+    assert claim_one(store).lane == LANE
+    assert len([lane for _, lane in lanes if lane.startswith("~")]) <= 1
+
+
+def test_nothing_of_the_limited_is_claimed_for_a_worker_that_is_dead(store, worker):
+    enqueue_many(store, 5, lane=LIMITED)
+    limit_queue(store, 2, "slow")
+    enqueue_many(store, 5, queue="slow")
+    recover(store)
+
+    assert claim(store) == []
+
+
+@pytest.mark.parametrize("of", ["task", "queue"])
+def test_64_racing_claimers_never_exceed_a_limit_while_workers_die(store, open_another, of):
+    capacity, claimers = 5, 64
+    stores = [open_another() for _ in range(8)]
+    if of == "queue":
+        limit_queue(store, capacity)
+    enqueue_many(store, 120, lane=LIMITED if of == "task" else LANE)
+    exceeded = []
+
+    def race(number):
+        mine = stores[number % len(stores)]
+        draw = random.Random(number)  # noqa: S311 - a seeded choice
+        for turn in range(3):
+            worker = f"00000000-0000-7000-8000-{number:06}{turn:06}"
+            register(mine, worker)
+            found = claim(mine, 3, worker=worker, capacity=capacity)
+            count = running(mine)
+            if count > capacity:
+                exceeded.append(count)
+            if draw.random() < 0.5:
+                recover(mine, worker, lost)
+            else:
+                for each in found:
+                    succeed(mine, each)
+
+    at_once(*(lambda number=number: race(number) for number in range(claimers)))
+
+    assert exceeded == []
+    assert running(store) == 0
+    register(store)
+    assert len(claim(store, capacity=capacity)) in {0, 1, 2, 3, 4, 5}
