@@ -17,6 +17,7 @@ def set_up() -> None:
     """Configure Django; once in a process."""
     if settings.configured:
         return
+    tasks = "django_tasks" if backport() else "django.tasks"
     settings.configure(
         DATABASES={},
         DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
@@ -53,6 +54,7 @@ def set_up() -> None:
         TASKS={
             "default": {"BACKEND": "duly.integrations.django.DulyBackend", "QUEUES": []},
             "other": {"BACKEND": "tests.integrations.django.other.OtherBackend", "QUEUES": []},
+            "immediate": {"BACKEND": f"{tasks}.backends.immediate.ImmediateBackend"},
         },
         USE_TZ=True,
     )

@@ -1,6 +1,7 @@
 """Tasks as a Django project has them."""
 
 import os
+import signal
 
 from django.db import connection
 
@@ -107,3 +108,18 @@ def say_once(word: str, failures: int = 0) -> str:
     if duly.current().attempt <= failures:
         raise Refused(word)
     return word
+
+
+@task()
+@duly_options(retries=Retry(2, base=0.01))
+def fails_thrice() -> None:
+    raise ValueError(f"try {duly.current().attempt}")
+
+
+@task(backend="other")
+@exactly_once
+def count(path: str, *, dies: bool = False) -> None:
+    with open(path, "a") as counter:  # noqa: PTH123 - an effect outside of every database
+        counter.write(f"{duly.current().run_id}\n")
+    if dies:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,5 +1,7 @@
 """`DulyBackend`: what Django expects of a backend, in the transactions of the caller."""
 
+import subprocess
+import sys
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -172,3 +174,30 @@ def test_a_task_uses_the_database_of_django(backend):
     drain(backend)
     result.refresh()
     assert result.return_value == 42
+
+
+def test_tasks_can_be_defined_before_the_applications_are_ready():
+    # In an interpreter of its own, since Django is set up once in each.
+    program = """
+from django.conf import settings
+settings.configure(TASKS={
+    "default": {"BACKEND": "duly.integrations.django.DulyBackend"},
+    "other": {"BACKEND": "tests.integrations.django.other.OtherBackend"},
+})
+from duly.integrations.django import exactly_once, scheduled_task
+from tests.integrations.django.api import task
+
+@scheduled_task(cron="0 2 * * *")
+@task()
+@exactly_once
+def nightly(): ...
+
+@scheduled_task(cron="0 2 * * *", name="elsewhere")
+@task(backend="other")
+@exactly_once(transaction=True)
+def elsewhere(): ...
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr

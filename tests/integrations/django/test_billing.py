@@ -13,7 +13,7 @@ from duly import Duly
 from tests.integrations.django.shop import SOON, Shop
 from tests.servers.processes import children_of, free_port, wait_until
 
-pytestmark = [pytest.mark.process, pytest.mark.untouched]
+pytestmark = [pytest.mark.process, pytest.mark.untouched, pytest.mark.timeout(180)]
 NAME = "shop.tasks.nightly_billing"
 EVERY_SECOND = "* * * * * *"
 
@@ -65,7 +65,6 @@ def deliver_again(redis_url: str) -> int:
         return len(job_ids)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.stores("postgres")
 def test_four_web_processes_and_two_schedulers_bill_each_night_once(store_url, redis_url, tmp_path):
     bill_by_rq(store_url, redis_url, tmp_path, instants=2)

@@ -31,6 +31,13 @@ async def bill_on_a_loop(customer: int) -> str:
     return f"billed {customer}"
 
 
+@task(backend="immediate")
+@exactly_once
+def bill_here(customer: int) -> str:
+    calls.append(customer)
+    return f"billed {customer}"
+
+
 @task(backend="other")
 def remind(customer: int) -> None:
     calls.append(customer)
@@ -58,6 +65,14 @@ def test_an_execution_that_is_delivered_twice_happens_once(scheduler, chosen):
     assert calls == [42]
     (run,) = scheduler.runs.list()
     assert run.state == "succeeded"
+
+
+def test_a_backend_that_runs_it_at_once_does_so_in_the_scheduler(scheduler):
+    scheduled_task(cron="0 0 1 1 *", name="yearly", args=[42])(bill_here)
+    with scheduler.worker():
+        run = scheduler.schedules.run_now("yearly")
+        assert run.result(timeout=SOON) == "billed 42"
+    assert calls == [42]
 
 
 def test_of_two_deliveries_at_once_one_runs(scheduler):

@@ -12,7 +12,8 @@ from duly import Duly
 from tests.integrations.django.shop import SHOP, SOON, Shop, running_children
 from tests.servers.processes import wait_until
 
-pytestmark = [pytest.mark.process, pytest.mark.untouched]
+# A dozen processes begin one after the other, which takes long where many others do.
+pytestmark = [pytest.mark.process, pytest.mark.untouched, pytest.mark.timeout(180)]
 
 
 @pytest.fixture
@@ -23,8 +24,7 @@ def shop(store_url, tmp_path):
 
 
 def test_what_a_killed_worker_process_had_in_hand_is_done_by_the_next(shop, store_url):
-    shop.manage("place_orders", "8", "--seconds", "0.3")
-    shop.manage("place_orders", "4", "--seconds", "0.3", "--once")
+    shop.manage("place_orders", "8", "--once", "4", "--seconds", "0.3")
     with closing(Duly(store_url)) as seen, shop.working("-c", "4", "--drain") as worker:
         wait_until(lambda: bool(running_children(seen)), seconds=SOON, what="a worker runs tasks")
         os.kill(running_children(seen)[0], signal.SIGKILL)
@@ -42,8 +42,7 @@ def test_what_a_killed_worker_process_had_in_hand_is_done_by_the_next(shop, stor
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_kill_9_in_the_midst_of_200_tasks_loses_none(shop, store_url):
-    shop.manage("place_orders", "150", "--seconds", "0.2")
-    shop.manage("place_orders", "50", "--seconds", "0.05", "--once")
+    shop.manage("place_orders", "150", "--once", "50", "--seconds", "0.1")
     kills = 0
     with closing(Duly(store_url)) as seen:
         is_left = True

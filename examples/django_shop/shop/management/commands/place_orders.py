@@ -18,13 +18,13 @@ class Command(BaseCommand):
         """Take how many, and how long each takes to confirm."""
         parser.add_argument("count", type=int)
         parser.add_argument("--seconds", type=float, default=0)
-        parser.add_argument("--once", action="store_true", help="Confirm in one commit each.")
+        parser.add_argument("--once", type=int, default=0, help="So many more, in one commit each.")
 
     @transaction.atomic
     def handle(self, *_args: object, **options: Any) -> None:  # noqa: ANN401 - Django's
         """Place them."""
-        for number in range(options["count"]):
-            order = Order.objects.create(email=f"customer-{number}@example.com")
-            task = confirm_once if options["once"] else confirm
-            task.enqueue(order.pk, options["seconds"])
-        self.stdout.write(f"{options['count']} orders are placed")
+        for task, count in ((confirm, options["count"]), (confirm_once, options["once"])):
+            for number in range(count):
+                order = Order.objects.create(email=f"customer-{number}@example.com")
+                task.enqueue(order.pk, options["seconds"])
+        self.stdout.write(f"{options['count'] + options['once']} orders are placed")

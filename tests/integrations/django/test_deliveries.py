@@ -1,0 +1,144 @@
+"""Executions that another backend delivers more than once, or whose sessions are lost."""
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from django.db import connections
+
+from duly import faultpoints
+from duly.errors import ScheduleExists
+from duly.integrations.django import exactly_once, scheduled_task
+from tests.integrations.django import other, tasks
+from tests.integrations.django.api import task
+from tests.integrations.django.test_exactly_once import bill, calls, fired
+from tests.servers.processes import wait_until
+
+SOON = 20.0
+begun, may_end = threading.Event(), threading.Event()
+begun_times: list[str] = []
+
+
+@task(backend="other")
+@exactly_once
+def bill_slowly(customer: str) -> str:
+    begun_times.append(customer)
+    begun.set()
+    assert may_end.wait(SOON)
+    return f"billed {customer}"
+
+
+@contextmanager
+def under_way(delivery: other.Delivery) -> Iterator[ThreadPoolExecutor]:
+    """Deliver once, to a body that goes on until the block ends."""
+    begun.clear()
+    may_end.clear()
+    begun_times.clear()
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(other.deliver, delivery)
+        try:
+            assert begun.wait(SOON)
+            yield first
+        finally:
+            may_end.set()
+
+
+def test_a_doubled_delivery_returns_at_once_while_the_first_runs(scheduler):
+    delivery = fired(scheduler, bill_slowly, "ada")
+    with under_way(delivery) as first:
+        taken = []
+        for _ in range(5):
+            began = time.perf_counter()
+            assert other.deliver(delivery) is None
+            taken.append(time.perf_counter() - began)
+        assert not first.done()
+    assert first.result(SOON) == "billed ada"
+    assert begun_times == ["ada"]
+    # The quickest, since the machine may be busy.
+    assert min(taken) < 0.1
+
+
+@pytest.mark.stores("postgres")
+def test_no_session_stays_in_a_transaction_while_a_body_runs(scheduler, project):
+    delivery = fired(scheduler, bill_slowly, "ada")
+    with under_way(delivery), psycopg.connect(project, autocommit=True) as administrator:
+        other.deliver(delivery)
+
+        def idle() -> int:
+            (row,) = administrator.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+                " AND state LIKE 'idle in transaction%' AND xact_start < now() - interval '1 s'"
+            )
+            return row[0]
+
+        until = time.monotonic() + 1.2
+        while time.monotonic() < until:
+            assert idle() == 0
+
+
+@pytest.mark.stores("postgres")
+def test_a_body_whose_sessions_are_lost_stays_the_only_one(scheduler, project):
+    delivery = fired(scheduler, bill_slowly, "ada")
+    with under_way(delivery) as first:
+        with psycopg.connect(project, autocommit=True) as administrator:
+            administrator.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        connections.close_all()
+        assert other.deliver(delivery) is None
+    assert first.result(SOON) == "billed ada"
+    assert begun_times == ["ada"]
+    (run,) = scheduler.runs.list()
+    assert run.state == "succeeded"
+
+
+def test_a_firing_whose_commit_fails_is_handed_over_by_nobody(scheduler):
+    scheduled_task(cron="0 0 1 1 *", name="yearly", args=[42])(bill)
+    scheduler.runs_tasks = True
+    scheduler.schedules.sync()
+    calls.clear()
+
+    def strike() -> None:
+        faultpoints.disarm()
+        raise ConnectionError("the commit is lost")
+
+    faultpoints.arm("operate.before_commit", strike)
+    with pytest.raises(ConnectionError):
+        scheduler.schedules.run_now("yearly")
+    scheduler.schedules.run_now("yearly")
+    with scheduler.worker():
+        wait_until(lambda: bool(other.waiting), seconds=SOON, what="it is handed over")
+
+    assert [other.deliver(delivery) for delivery in other.waiting] == ["billed 42"]
+    assert calls == [42]
+
+
+def test_a_schedule_of_the_code_does_not_overwrite_one_of_the_admin(backend):
+    from duly.task import Task as EngineTask  # noqa: PLC0415 - as the admin does
+
+    definition = backend.app.registry.get(tasks.add.module_path)
+    added = EngineTask(backend.app, definition)
+    backend.app.schedules.add("nightly", added, cron="0 3 * * *", args=[1], actor="ada")
+    scheduled_task(cron="0 2 * * *", name="nightly", args=[41])(tasks.add)
+    try:
+        with pytest.raises(ScheduleExists, match="ada") as error:
+            backend.app.schedules.sync()
+    finally:
+        del backend.app.schedules._defined["nightly"]
+    assert "tasks.py" in str(error.value)
+    assert backend.app.schedules.get("nightly").cron == "0 3 * * *"
+
+
+def test_failures_are_all_on_record(backend):
+    result = tasks.fails_thrice.enqueue()
+    backend.app.worker().drain(timeout=SOON)
+    result.refresh()
+    assert result.status == "FAILED"
+    assert len(result.errors) == 3
+    assert all("try" in error.traceback for error in result.errors)
+    assert [run.id for run in backend.app.dead.list()] == [result.id]
