@@ -4,6 +4,7 @@ from contextlib import closing, contextmanager
 from importlib import util
 
 import pytest
+from django.conf import settings
 from django.core.management import call_command
 from django.db import connections, transaction
 from django.test import override_settings
@@ -30,13 +31,12 @@ class OnlyElsewhere:
 @contextmanager
 def routed(url, tmp_path):
     """A project whose models lie in one database and duly's tables in another."""
-    tasks_of = {
+    tasks_of = settings.TASKS | {
         "default": {
             "BACKEND": "duly.integrations.django.DulyBackend",
             "QUEUES": [],
             "OPTIONS": {"database": "other"},
         },
-        "other": {"BACKEND": "tests.integrations.django.other.OtherBackend", "QUEUES": []},
     }
     router = f"{__name__}.OnlyElsewhere"
     with (

@@ -18,9 +18,8 @@ from duly.integrations.django.scheduled import known_to_duly, scheduler_app
 
 def databases() -> list[str]:
     """Return the databases of Django's that have duly's tables, by their aliases."""
-    found = [app.database for app in _apps()]
-    allowed = (alias for alias in found if router.allow_migrate(alias, "duly"))
-    return [alias for alias in dict.fromkeys(allowed) if alias in connections]
+    found = dict.fromkeys(app.database for app in _apps())
+    return [alias for alias in found if alias in connections and _has_tables(alias)]
 
 
 def app_of(database: str, task: str) -> Duly:
@@ -63,6 +62,11 @@ def project_tasks() -> list[Task]:
     )
     # What a module only imported is found where it was defined.
     return [task for name, attribute, task in found if task.module_path == f"{name}.{attribute}"]
+
+
+def _has_tables(alias: str) -> bool:
+    is_known = connections[alias].vendor in {"sqlite", "postgresql"}
+    return is_known and bool(router.allow_migrate(alias, "duly"))
 
 
 def _is_within(module: str, packages: tuple[str, ...]) -> bool:

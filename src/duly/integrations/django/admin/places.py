@@ -5,7 +5,7 @@ from urllib.parse import parse_qs
 
 from django.contrib import admin
 from django.core.paginator import Paginator
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest
 from django.utils.functional import cached_property
 
 from duly.integrations.django.desk import databases, meet_tasks
@@ -17,6 +17,8 @@ _COUNTED = 10_000
 def database_of(request: HttpRequest) -> str:
     """Return the database that was asked for, the first if none was."""
     known = databases()
+    if not known:
+        raise Http404("none of DATABASES has tables of duly's; manage.py duly sees those of a url")
     # A page of one run knows which list it was opened from.
     kept = parse_qs(request.GET.get("_changelist_filters", "")).get(_PARAMETER, [None])[0]
     asked = request.GET.get(_PARAMETER, kept)
