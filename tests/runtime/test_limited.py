@@ -108,6 +108,24 @@ def test_a_queue_with_a_limit_that_was_set_under_way_is_worked_off(app, other):
     assert monotonic() - began < HURRY / 2
 
 
+def test_what_is_limited_does_not_starve_behind_what_is_not(app):
+    order = []
+
+    @app.task(name="free")
+    def free() -> None:
+        order.append("free")
+
+    @app.task(name="limited", limit=1)
+    def limited() -> None:
+        order.append("limited")
+
+    app.enqueue_many([free.call() for _ in range(40)] + [limited.call()])
+    app.worker(concurrency=1).drain(timeout=HURRY)
+
+    assert len(order) == 41
+    assert order.index("limited") < 30
+
+
 def test_why_names_the_limit_and_who_holds_it(app):
     begun, end = threading.Event(), threading.Event()
 

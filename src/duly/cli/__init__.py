@@ -30,7 +30,7 @@ _COMMANDS = {
     "db": "Set up, upgrade, check, prune and back up the database.",
     "audit": "Prove that no run was lost, doubled or left behind.",
     "restore": "Park what may have run since a backup was made.",
-    "move": "Move from SQLite to PostgreSQL, with everything.",
+    "move": "Copy everything from SQLite to PostgreSQL.",
     "config": "Show every setting and where it came from.",
     "health": "Say whether work gets done, for probes.",
     "doctor": "Look for what is wrong, and say what helps.",

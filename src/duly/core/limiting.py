@@ -19,6 +19,8 @@ class Limits(NamedTuple):
     """By task, for each of its keys; a task that is not there has none (any more)."""
     after: str = ""
     """The limit behind which to begin, so that none starves."""
+    first: bool = False
+    """Whether what is limited is asked before what is not, for the same reason."""
 
 
 def limited(slot: str, task: str, key: str = "") -> str:

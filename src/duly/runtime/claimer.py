@@ -84,6 +84,7 @@ class Claimer:
         """The last run that is watched alone which this worker took."""
         self._limit: str | None = None
         """The last limit that a claim met; None where it met none."""
+        self._limits_first = False
         self._look_at_limits_at = -math.inf
         self._in_doubt = False
         self._offered = _NOTHING
@@ -275,7 +276,9 @@ class Claimer:
         if not capacities and self._limit is None and now < self._look_at_limits_at:
             return None
         self._look_at_limits_at = now + _LIMITS_SECONDS
-        return Limits(capacities, self._limit or "")
+        # In turn, since whoever is asked last gets nothing where there is always more of the other.
+        self._limits_first = not self._limits_first
+        return Limits(capacities, self._limit or "", self._limits_first)
 
     def _claim(self, wants: tuple[Want, ...]) -> Claims:
         # Should this fail, whether it was committed is not known: reconcile before the next one.

@@ -41,11 +41,22 @@ def limit_queue(store, limit, queue="default"):
     store.apply([LimitQueue(queue, limit, ACTOR)])
 
 
-def claim(store, limit=100, *, worker=WORKER, capacity=2, wants=None, after="", tasks=TASKS):
+def claim(
+    store,
+    limit=100,
+    *,
+    worker=WORKER,
+    capacity=2,
+    wants=None,
+    after="",
+    tasks=TASKS,
+    first=False,
+):
     """Claim what is there, the task having that limit."""
     capacities = {} if capacity is None else {TASK: capacity}
     asked = wants or (Want(None, LANE, limit),)
-    return store.apply([ClaimRuns(worker, asked, tasks, "", Limits(capacities, after))])[0]
+    limits = Limits(capacities, after, first)
+    return store.apply([ClaimRuns(worker, asked, tasks, "", limits)])[0]
 
 
 def running(store):
@@ -156,6 +167,18 @@ def test_many_full_keys_starve_none(store, worker):
         after = found.limit
 
     assert sorted(claim.lane for claim in taken) == tenants
+
+
+def test_whoever_is_asked_first_gets_the_room_that_there_is(store, worker):
+    limit_queue(store, 3, "slow")
+    enqueue_many(store, 5)
+    enqueue_many(store, 5, lane=LIMITED)
+
+    limited_first = [each.lane for each in claim(store, 3, first=True)]
+    plain_first = [each.lane for each in claim(store, 3)]
+
+    assert sorted(limited_first) == sorted([LANE, LIMITED, LIMITED])
+    assert plain_first == [LANE] * 3
 
 
 def test_slots_of_both_kinds_count_against_one_limit(store, worker):

@@ -47,24 +47,52 @@ class Claimer:
             if found is not None:
                 return found
         self._in_doubt.update(workers)
-        rounds = [(place, wants) for place, op in enumerate(ops) for wants in _rounds(op.wants)]
-        columns = [self._columns(ops[place], wants) for place, wants in rounds]
+        rooms = [[want.limit for want in op.wants] for op in ops]
         rows: list[list[_Row]] = [[] for _ in ops]
-        for (place, _), taken in zip(rounds, _take(session, columns), strict=True):
-            rows[place] += taken
-        met = [self._take_limited(session, op, own) for op, own in zip(ops, rows, strict=True)]
+        limits = [
+            self._take_limited(session, op, room, own, first=True)
+            for op, room, own in zip(ops, rooms, rows, strict=True)
+        ]
+        self._take_ready(session, ops, rooms, rows)
+        for place, op in enumerate(ops):
+            met = self._take_limited(session, op, rooms[place], rows[place], first=False)
+            limits[place] = limits[place] or met
         self._in_doubt.difference_update(workers)
         answers = [self._claims(op, own) for op, own in zip(ops, rows, strict=True)]
-        for answer, limit in zip(answers, met, strict=True):
+        for answer, limit in zip(answers, limits, strict=True):
             answer.limit = limit
         return answers
 
-    def _take_limited(self, session: Session, op: ClaimRuns, rows: list[_Row]) -> str | None:
-        """Add what counts against limits, in a transaction of its own; say if there is any."""
-        if op.limits is None:
+    def _take_ready(
+        self,
+        session: Session,
+        ops: Sequence[ClaimRuns],
+        rooms: list[list[int]],
+        rows: list[list[_Row]],
+    ) -> None:
+        """Take what counts against no limit."""
+        rounds = [
+            (place, wants)
+            for place, op in enumerate(ops)
+            for wants in _rounds(_with_rooms(op.wants, rooms[place]))
+        ]
+        if not rounds:
+            return
+        columns = [self._columns(ops[place], wants) for place, wants in rounds]
+        for (place, _), taken in zip(rounds, _take(session, columns), strict=True):
+            rows[place] += taken
+            got = Counter(row[_LANE] for row in taken)
+            rooms[place][:] = [
+                room - got[want.lane]
+                for room, want in zip(rooms[place], ops[place].wants, strict=True)
+            ]
+
+    def _take_limited(
+        self, session: Session, op: ClaimRuns, rooms: list[int], rows: list[_Row], *, first: bool
+    ) -> str | None:
+        """Take what counts against limits, in its turn and a transaction of its own."""
+        if op.limits is None or op.limits.first != first:
             return None
-        got = Counter((row[_LANE]) for row in rows)
-        rooms = [want.limit - got[want.lane] for want in op.wants]
         limited = LimitedClaim(session, op, op.limits, self._claimed_at[op.worker_id])
         met = limited.take(rooms)
         rows += limited.rows
@@ -125,6 +153,10 @@ def _take(session: Session, columns: list[dict[str, Any]]) -> list[list[_Row]]:
         cursors = [session.execute(SQL["take"], each) for each in columns]
         session.commit_now()
     return [cursor.fetchall() for cursor in cursors]
+
+
+def _with_rooms(wants: Sequence[Want], rooms: list[int]) -> list[Want]:
+    return [want._replace(limit=room) for want, room in zip(wants, rooms, strict=True)]
 
 
 def _latest_claim(session: Session, worker_id: str) -> int:

@@ -26,9 +26,29 @@ def claim(cursor: sqlite3.Cursor, op: ClaimRuns, now: int) -> Claims:
     found = cursor.execute(SQL["ready"], {"worker_id": op.worker_id}).fetchone()[0]
     ready: list[tuple[str, str, int | None]] = json.loads(found)
     ready.sort(key=lambda head: (head[0] <= op.after_queue, head[0]))
-    taken = 0
-    tasks = json.dumps(op.tasks)
     rooms = [want.limit for want in op.wants]
+    limit_met = next((FIRST for *_, limit in ready if limit is not None), None)
+    limited = None if op.limits is None else LimitedClaim(cursor, op, op.limits, now)
+    if limited is not None and limited.is_first:
+        limit_met = limited.take(rooms) or limit_met
+    _take_ready(cursor, op, ready, rooms, now)
+    if limited is not None and not limited.is_first:
+        limit_met = limited.take(rooms) or limit_met
+    is_any_taken = sum(rooms) < sum(want.limit for want in op.wants)
+    claims = _read(cursor, op.worker_id, now) if is_any_taken else Claims()
+    claims.limit = limit_met
+    return claims
+
+
+def _take_ready(
+    cursor: sqlite3.Cursor,
+    op: ClaimRuns,
+    ready: list[tuple[str, str, int | None]],
+    rooms: list[int],
+    now: int,
+) -> None:
+    """Take what counts against no limit, or against that of its queue."""
+    tasks = json.dumps(op.tasks)
     for place, want in enumerate(op.wants):
         for queue, lane, limit in ready:
             if lane != want.lane or want.queue not in {None, queue}:
@@ -40,7 +60,7 @@ def claim(cursor: sqlite3.Cursor, op: ClaimRuns, now: int) -> Claims:
                 room = min(room, limit - _running_in_queue(cursor, queue))
                 if room <= 0:
                     continue
-            got = cursor.execute(
+            rooms[place] -= cursor.execute(
                 SQL["take"],
                 {
                     "worker_id": op.worker_id,
@@ -51,16 +71,6 @@ def claim(cursor: sqlite3.Cursor, op: ClaimRuns, now: int) -> Claims:
                     "limit": room,
                 },
             ).rowcount
-            rooms[place] -= got
-            taken += got
-    limit_met = next((FIRST for *_, limit in ready if limit is not None), None)
-    if op.limits is not None:
-        got, lane_met = LimitedClaim(cursor, op, op.limits, now).take(rooms)
-        taken += got
-        limit_met = lane_met or limit_met
-    claims = _read(cursor, op.worker_id, now) if taken else Claims()
-    claims.limit = limit_met
-    return claims
 
 
 def _read(cursor: sqlite3.Cursor, worker_id: str, now: int) -> Claims:
@@ -88,19 +98,19 @@ class LimitedClaim:
         self._op = op
         self._limits = limits
         self._now = now
+        self.is_first = limits.first
 
-    def take(self, rooms: list[int]) -> tuple[int, str | None]:
-        """Take what there is room for; return how much, and the last limit that was looked at."""
+    def take(self, rooms: list[int]) -> str | None:
+        """Take what there is room for; return the last limit that was looked at."""
         lanes = self._lanes(self._limits.after)
         if len(lanes) < LIMITS_BATCH and self._limits.after:
             lanes += [lane for lane in self._lanes("") if lane <= self._limits.after]
         if not lanes:
-            return 0, None
+            return None
         queues = self._cursor.execute(SQL["queues"]).fetchall()
         capacities = {name: limit for name, paused, limit in queues if limit and not paused}
         closed = json.dumps([name for name, *_ in queues])
         open_queues: list[str | None] = [None, *capacities]
-        total = 0
         for lane in lanes:
             if task_of(lane) not in self._op.tasks:
                 continue
@@ -114,10 +124,8 @@ class LimitedClaim:
                         room = min(room, capacities[str(queue)] - used)
                     if room > 0:
                         shut = "[]" if queue in capacities else closed
-                        got = self._take(lane, queue, shut, room)
-                        rooms[place] -= got
-                        total += got
-        return total, lanes[-1]
+                        rooms[place] -= self._take(lane, queue, shut, room)
+        return lanes[-1]
 
     def _lanes(self, after: str) -> list[str]:
         place = {"after": after, "most": LIMITS_BATCH}
