@@ -1,5 +1,9 @@
 """What Prometheus reads."""
 
+import json
+import re
+from pathlib import Path
+
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -40,3 +44,17 @@ def test_metrics_join_those_of_the_application(busy):
     labels = {"task": "shop.orders:fulfil", "queue": "default", "outcome": "failed"}
 
     assert registry.get_sample_value("duly_runs_total", labels) == 1
+
+
+def test_the_dashboard_of_grafana_asks_for_metrics_that_there_are():
+    file = Path(__file__).parents[2] / "docs" / "grafana" / "duly.json"
+    panels = json.loads(file.read_text())["panels"]
+
+    asked = {
+        name
+        for panel in panels
+        for target in panel["targets"]
+        for name in re.findall(r"\bduly_\w+", target["expr"])
+    }
+
+    assert {re.sub(r"_(total|bucket)$", "", name) for name in asked} == NAMES

@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+from contextlib import closing
 
 import click
 
@@ -61,17 +62,17 @@ def command(
         hosts={*LOOPBACK_HOSTS, host.lower(), *(name.lower() for name in allow_host)},
         show_arguments=not hide_args,
     )
-    socket = listen(host, port)
-    address = f"http://{host}:{socket.getsockname()[1]}/"
-    if session.as_json:
-        print_json({"address": address, "token": made_up, "write": write})
-    else:
-        print_line(f"Dashboard of {app.store.shown_url} at {address}")
-        if made_up:
-            print_line(f"Token: {made_up}")
-        if not write and not session.quiet:
-            print_note("Read-only; --write lets people act.")
-    serve(pages, socket)
+    with closing(listen(host, port)) as socket:
+        address = f"http://{host}:{socket.getsockname()[1]}/"
+        if session.as_json:
+            print_json({"address": address, "token": made_up, "write": write})
+        else:
+            print_line(f"Dashboard of {app.store.shown_url} at {address}")
+            if made_up:
+                print_line(f"Token: {made_up}")
+            if not write and not session.quiet:
+                print_note("Read-only; --write lets people act.")
+        serve(pages, socket)
 
 
 def _is_loopback(host: str) -> bool:

@@ -213,4 +213,12 @@ def _with_steps(spans: list[Span], steps: Sequence[StepRecord], now: int) -> lis
         until = max(now if end is None else end, begin)
         parts[attempt].append(Span(step.kind, step.name, begin, until, is_open=end is None))
         before = until
-    return [part for span in spans for part in (span, *parts.get(span, ()))]
+    found: list[Span] = []
+    for span in spans:
+        mine = parts.get(span, [])
+        # The start of an attempt is told from when its end was written, a little late.
+        begin = min([span.begin, *(part.begin for part in mine if part.kind == "step")])
+        if found and begin < span.begin and found[-1].kind == "queue":
+            found[-1] = found[-1]._replace(end=max(begin, found[-1].begin))
+        found += [span._replace(begin=begin), *mine]
+    return found

@@ -26,13 +26,16 @@ class Figures(NamedTuple):
 
     @property
     def p50(self) -> float | None:
-        """Half of the attempts took no longer, in microseconds."""
-        return quantile(self.took, 0.5)
+        """About half of the attempts took no longer, in microseconds.
+
+        Where all lie between the same two bounds, their mean tells more than the bounds.
+        """
+        return self.mean if len(self.took) == 1 else quantile(self.took, 0.5)
 
     @property
     def p95(self) -> float | None:
         """Nearly all of the attempts took no longer."""
-        return quantile(self.took, 0.95)
+        return self.mean if len(self.took) == 1 else quantile(self.took, 0.95)
 
     @property
     def wait_p95(self) -> float | None:

@@ -129,6 +129,9 @@ def test_groups_of_dead_letters_are_all_found(store, worker):
 
     groups = store.list_dead_groups(RunFilter())
 
+    for group in groups:
+        which = RunFilter(("failed",), group.task, fingerprint=group.fingerprint)
+        assert [run.id for run in store.list_runs(which)] == [group.sample_id]
     assert sorted((group.task, group.fingerprint) for group in groups) == sorted(
         (task, print_) for task in (TASK, OTHER_TASK) for print_ in ("", "one", "two")
     )

@@ -238,8 +238,9 @@ def _filter(which: RunFilter) -> dict[str, Any]:
 def _way(which: RunFilter) -> tuple[str, str | None]:
     """Return the statement that finds runs by the best of indexes, and what tells how far."""
     if which.states and DEAD.issuperset(which.states):
-        is_group = which.task is not None and which.fingerprint is not None
-        return ("group_runs" if is_group else "dead_runs"), None
+        if which.task is None:
+            return "dead_runs", None
+        return ("dead_runs_of_task" if which.fingerprint is None else "dead_runs_of_group"), None
     if which.scan is None:
         return "runs", None
     if which.tag is not None:

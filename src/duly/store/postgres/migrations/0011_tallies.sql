@@ -29,10 +29,12 @@ CREATE TABLE duly_tallies (
 CREATE INDEX duly_acts_by_number ON duly_acts (number);
 CREATE INDEX duly_tallies_by_span ON duly_tallies (span, at);
 
--- Lists of dead letters are in the order of their ids.
-CREATE INDEX duly_history_dead_by_id ON duly_history (id) WHERE state IN ('failed', 'interrupted');
-
--- Groups of dead letters are counted in their index alone.
+-- Lists of dead letters are in the order of their ids, and groups of them are counted in their index
+-- alone. Worded as the statements that read them, so that they are asked for and no others.
+CREATE INDEX duly_history_dead_by_id ON duly_history (id)
+    WHERE state NOT IN ('succeeded', 'cancelled');
+CREATE INDEX duly_history_dead_by_task ON duly_history (task, id)
+    WHERE state NOT IN ('succeeded', 'cancelled');
 DROP INDEX duly_history_dead;
 CREATE INDEX duly_history_dead ON duly_history (task, fingerprint, id, created_at, queue)
-    WHERE state IN ('failed', 'interrupted');
+    WHERE state NOT IN ('succeeded', 'cancelled');

@@ -64,7 +64,7 @@ SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_nu
        duly_microseconds(finished_at), worker_id, cancel_requested, parked, key, tags, arguments,
        result, error, traceback, fingerprint, progress, progress_text
   FROM duly_every_run
- WHERE id IN (
+ WHERE id = ANY (ARRAY(
        SELECT id
          FROM (SELECT id, task, queue, state, fingerprint, created_at
                  FROM duly_every_run
@@ -77,7 +77,7 @@ SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_nu
           AND (%(fingerprint)s::text IS NULL OR fingerprint = %(fingerprint)s::text)
           AND (%(since)s::bigint IS NULL OR created_at >= duly_time(%(since)s::bigint))
         ORDER BY id DESC
-        LIMIT %(limit)s)
+        LIMIT %(limit)s))
  ORDER BY duly_every_run.id DESC
 
 -- :name live_runs
@@ -88,7 +88,7 @@ SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_nu
        duly_microseconds(finished_at), worker_id, cancel_requested, parked, key, tags, arguments,
        result, error, traceback, fingerprint, progress, progress_text
   FROM duly_every_run
- WHERE id IN (
+ WHERE id = ANY (ARRAY(
        SELECT id
          FROM (SELECT id, task, queue, state, NULL::text AS fingerprint, created_at
                  FROM duly_runs
@@ -105,7 +105,7 @@ SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_nu
           AND (%(fingerprint)s::text IS NULL OR fingerprint = %(fingerprint)s::text)
           AND (%(since)s::bigint IS NULL OR created_at >= duly_time(%(since)s::bigint))
         ORDER BY id DESC
-        LIMIT %(limit)s)
+        LIMIT %(limit)s))
  ORDER BY duly_every_run.id DESC
 
 -- :name tagged_runs
@@ -116,7 +116,7 @@ SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_nu
        duly_microseconds(finished_at), worker_id, cancel_requested, parked, key, tags, arguments,
        result, error, traceback, fingerprint, progress, progress_text
   FROM duly_every_run
- WHERE id IN (
+ WHERE id = ANY (ARRAY(
        SELECT id
          FROM (SELECT run_id FROM duly_tags
                 WHERE name = %(tag_name)s::text AND value = %(tag_value)s::text
@@ -130,7 +130,7 @@ SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_nu
           AND (%(fingerprint)s::text IS NULL OR fingerprint = %(fingerprint)s::text)
           AND (%(since)s::bigint IS NULL OR created_at >= duly_time(%(since)s::bigint))
         ORDER BY id DESC
-        LIMIT %(limit)s)
+        LIMIT %(limit)s))
  ORDER BY duly_every_run.id DESC
 
 -- :name scanned
@@ -167,16 +167,18 @@ WITH RECURSIVE known(task) AS (
 SELECT run_id::text FROM known JOIN duly_keys AS held ON held.task = known.task AND held.key = %(key)s
 
 -- :name dead_runs
--- The same filters over dead letters alone, by their own index.
+-- The same filters over dead letters alone, by their own indexes: so worded, none of the others answers,
+-- which the planner takes to be cheaper than they are. An array of ids is looked up one by one
+-- in each part of the view; a subquery may be joined with all of them.
 SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
        retries_used, crashes, duly_microseconds(created_at), duly_microseconds(due_at),
        duly_microseconds(expires_at), duly_microseconds(claimed_at),
        duly_microseconds(finished_at), worker_id, cancel_requested, parked, key, tags, arguments,
        result, error, traceback, fingerprint, progress, progress_text
   FROM duly_every_run
- WHERE id IN (
+ WHERE id = ANY (ARRAY(
        SELECT id FROM duly_history
-        WHERE state IN ('failed', 'interrupted')
+        WHERE state NOT IN ('succeeded', 'cancelled')
           AND (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
           AND (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
           AND (%(task)s::text IS NULL OR task = %(task)s::text)
@@ -188,32 +190,57 @@ SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_nu
                 WHERE name = %(tag_name)s::text AND value = %(tag_value)s::text
                   AND run_id = duly_history.id))
         ORDER BY id DESC
-        LIMIT %(limit)s)
+        LIMIT %(limit)s))
  ORDER BY duly_every_run.id DESC
 
--- :name group_runs
--- As above, in one group of dead letters.
+-- :name dead_runs_of_task
+-- As above, of one task.
 SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
        retries_used, crashes, duly_microseconds(created_at), duly_microseconds(due_at),
        duly_microseconds(expires_at), duly_microseconds(claimed_at),
        duly_microseconds(finished_at), worker_id, cancel_requested, parked, key, tags, arguments,
        result, error, traceback, fingerprint, progress, progress_text
   FROM duly_every_run
- WHERE id IN (
+ WHERE id = ANY (ARRAY(
        SELECT id FROM duly_history
-        WHERE state IN ('failed', 'interrupted')
+        WHERE state NOT IN ('succeeded', 'cancelled')
           AND (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
           AND (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
           AND task = %(task)s::text
           AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
-          AND fingerprint = %(fingerprint)s::text
           AND (%(since)s::bigint IS NULL OR created_at >= duly_time(%(since)s::bigint))
           AND (%(tag_name)s::text IS NULL OR EXISTS (
                SELECT 1 FROM duly_tags
                 WHERE name = %(tag_name)s::text AND value = %(tag_value)s::text
                   AND run_id = duly_history.id))
         ORDER BY id DESC
-        LIMIT %(limit)s)
+        LIMIT %(limit)s))
+ ORDER BY duly_every_run.id DESC
+
+-- :name dead_runs_of_group
+-- As above, of one group.
+SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
+       retries_used, crashes, duly_microseconds(created_at), duly_microseconds(due_at),
+       duly_microseconds(expires_at), duly_microseconds(claimed_at),
+       duly_microseconds(finished_at), worker_id, cancel_requested, parked, key, tags, arguments,
+       result, error, traceback, fingerprint, progress, progress_text
+  FROM duly_every_run
+ WHERE id = ANY (ARRAY(
+       SELECT id FROM duly_history
+        WHERE state NOT IN ('succeeded', 'cancelled')
+          AND (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
+          AND (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+          AND task = %(task)s::text
+          AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
+          AND (fingerprint = %(fingerprint)s::text
+               OR %(fingerprint)s::text = '' AND fingerprint IS NULL)
+          AND (%(since)s::bigint IS NULL OR created_at >= duly_time(%(since)s::bigint))
+          AND (%(tag_name)s::text IS NULL OR EXISTS (
+               SELECT 1 FROM duly_tags
+                WHERE name = %(tag_name)s::text AND value = %(tag_value)s::text
+                  AND run_id = duly_history.id))
+        ORDER BY id DESC
+        LIMIT %(limit)s))
  ORDER BY duly_every_run.id DESC
 
 -- :name dead_groups
@@ -223,7 +250,7 @@ SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_nu
 WITH RECURSIVE head(task, fingerprint, number) AS (
     (SELECT task, fingerprint, 1
        FROM duly_history
-      WHERE state IN ('failed', 'interrupted')
+      WHERE state NOT IN ('succeeded', 'cancelled')
         AND (%(task)s::text IS NULL OR task >= %(task)s::text)
       ORDER BY task, fingerprint LIMIT 1)
     UNION ALL
@@ -231,17 +258,17 @@ WITH RECURSIVE head(task, fingerprint, number) AS (
       FROM head
      CROSS JOIN LATERAL (
            (SELECT task, fingerprint, 1 AS place FROM duly_history
-             WHERE state IN ('failed', 'interrupted')
+             WHERE state NOT IN ('succeeded', 'cancelled')
                AND task = head.task AND fingerprint > head.fingerprint
              ORDER BY task, fingerprint LIMIT 1)
            UNION ALL
            (SELECT task, fingerprint, 2 FROM duly_history
-             WHERE state IN ('failed', 'interrupted')
+             WHERE state NOT IN ('succeeded', 'cancelled')
                AND task = head.task AND fingerprint IS NULL AND head.fingerprint IS NOT NULL
              LIMIT 1)
            UNION ALL
            (SELECT task, fingerprint, 3 FROM duly_history
-             WHERE state IN ('failed', 'interrupted') AND task > head.task
+             WHERE state NOT IN ('succeeded', 'cancelled') AND task > head.task
              ORDER BY task, fingerprint LIMIT 1)
            ORDER BY place
            LIMIT 1) AS next
@@ -253,24 +280,35 @@ SELECT head.task, coalesce(head.fingerprint, ''), counted.runs, newest.error,
   FROM head
  CROSS JOIN LATERAL (
        SELECT count(*) AS runs
-         FROM (SELECT created_at, queue
-                 FROM duly_history
-                WHERE state IN ('failed', 'interrupted')
-                  AND task = head.task AND fingerprint IS NOT DISTINCT FROM head.fingerprint
-                ORDER BY id DESC
-                LIMIT %(cap)s) AS dead
+         FROM (
+           (SELECT created_at, queue FROM duly_history
+             WHERE state NOT IN ('succeeded', 'cancelled') AND task = head.task AND fingerprint = head.fingerprint
+             ORDER BY id DESC LIMIT %(cap)s)
+           UNION ALL
+           (SELECT created_at, queue FROM duly_history
+             WHERE state NOT IN ('succeeded', 'cancelled') AND task = head.task AND fingerprint IS NULL
+               AND head.fingerprint IS NULL
+             ORDER BY id DESC LIMIT %(cap)s)) AS dead
         WHERE (%(since)s::bigint IS NULL OR created_at >= duly_time(%(since)s::bigint))
           AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)) AS counted
  CROSS JOIN LATERAL (
-       SELECT finished_at FROM duly_history
-        WHERE state IN ('failed', 'interrupted')
-          AND task = head.task AND fingerprint IS NOT DISTINCT FROM head.fingerprint
-        ORDER BY id LIMIT 1) AS oldest
+           (SELECT finished_at FROM duly_history
+             WHERE state NOT IN ('succeeded', 'cancelled') AND task = head.task AND fingerprint = head.fingerprint
+             ORDER BY id LIMIT 1)
+           UNION ALL
+           (SELECT finished_at FROM duly_history
+             WHERE state NOT IN ('succeeded', 'cancelled') AND task = head.task AND fingerprint IS NULL
+               AND head.fingerprint IS NULL
+             ORDER BY id LIMIT 1)) AS oldest
  CROSS JOIN LATERAL (
-       SELECT id, error, finished_at FROM duly_history
-        WHERE state IN ('failed', 'interrupted')
-          AND task = head.task AND fingerprint IS NOT DISTINCT FROM head.fingerprint
-        ORDER BY id DESC LIMIT 1) AS newest
+           (SELECT id, error, finished_at FROM duly_history
+             WHERE state NOT IN ('succeeded', 'cancelled') AND task = head.task AND fingerprint = head.fingerprint
+             ORDER BY id DESC LIMIT 1)
+           UNION ALL
+           (SELECT id, error, finished_at FROM duly_history
+             WHERE state NOT IN ('succeeded', 'cancelled') AND task = head.task AND fingerprint IS NULL
+               AND head.fingerprint IS NULL
+             ORDER BY id DESC LIMIT 1)) AS newest
  WHERE counted.runs > 0 AND (%(task)s::text IS NULL OR head.task = %(task)s::text)
  ORDER BY counted.runs DESC, head.task, head.fingerprint
  LIMIT %(limit)s

@@ -20,6 +20,8 @@ CREATE INDEX duly_tallies_by_span ON duly_tallies (span, at);
 
 -- Lists of dead letters are in the order of their ids.
 CREATE INDEX duly_history_dead_by_id ON duly_history (id) WHERE state IN ('failed', 'interrupted');
+CREATE INDEX duly_history_dead_by_task ON duly_history (task, id)
+    WHERE state IN ('failed', 'interrupted');
 
 -- Groups of dead letters are counted in their index alone.
 DROP INDEX duly_history_dead;

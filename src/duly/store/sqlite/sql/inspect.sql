@@ -154,8 +154,27 @@ SELECT *
         LIMIT :limit)
  ORDER BY id DESC
 
--- :name group_runs
--- As above, in one group of dead letters.
+-- :name dead_runs_of_task
+-- As above, of one task.
+SELECT *
+  FROM duly_every_run
+ WHERE id IN (
+       SELECT id FROM duly_history INDEXED BY duly_history_dead_by_task
+        WHERE state IN ('failed', 'interrupted')
+          AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
+          AND id < coalesce(:before, '~')
+          AND task = :task
+          AND (:queue IS NULL OR queue = :queue)
+          AND (:since IS NULL OR created_at >= :since)
+          AND (:tag_name IS NULL OR EXISTS (
+               SELECT 1 FROM duly_tags
+                WHERE name = :tag_name AND value = :tag_value AND run_id = duly_history.id))
+        ORDER BY id DESC
+        LIMIT :limit)
+ ORDER BY id DESC
+
+-- :name dead_runs_of_group
+-- As above, of one group.
 SELECT *
   FROM duly_every_run
  WHERE id IN (
@@ -165,7 +184,7 @@ SELECT *
           AND id < coalesce(:before, '~')
           AND task = :task
           AND (:queue IS NULL OR queue = :queue)
-          AND fingerprint = :fingerprint
+          AND fingerprint IS nullif(:fingerprint, '')
           AND (:since IS NULL OR created_at >= :since)
           AND (:tag_name IS NULL OR EXISTS (
                SELECT 1 FROM duly_tags

@@ -1,0 +1,75 @@
+"""`duly dashboard` and `duly deploy-mark`: who may come in, and what is served."""
+
+import itertools
+import json
+
+import pytest
+from starlette.testclient import TestClient
+
+import duly.dashboard.serving
+from duly.cli.dashboard import TOKEN, USERS
+
+LOCAL, OPEN = "127.0.0.1", "0.0.0.0"  # noqa: S104 - that it is refused is what is tested
+LONG = "a-token-of-more-than-22-characters"
+
+
+@pytest.fixture
+def served(monkeypatch):
+    """The pages that would have been served."""
+    pages = []
+    monkeypatch.setattr(duly.dashboard.serving, "serve", lambda app, _: pages.append(app))
+    for name in (TOKEN, USERS):
+        monkeypatch.delenv(name, raising=False)
+    return pages
+
+
+@pytest.mark.stores("sqlite")
+def test_what_others_can_reach_is_served_only_with_credentials(cli, app, served, monkeypatch):
+    for host, token, write in itertools.product((LOCAL, OPEN), (None, LONG), (False, True)):
+        if token:
+            monkeypatch.setenv(TOKEN, token)
+        else:
+            monkeypatch.delenv(TOKEN, raising=False)
+        served.clear()
+
+        result = cli(
+            *("dashboard", "--port", "0", "--json"),
+            *("--host", host),
+            *(["--write"] if write else []),
+        )
+
+        if host == OPEN and token is None:
+            assert (result.exit_code, served) == (2, [])
+            assert TOKEN in result.stderr
+            continue
+        assert result.exit_code == 0
+        told = json.loads(result.stdout)
+        secret = token or told["token"]
+        assert told["token"] is None if token else len(secret) == 64
+        client = TestClient(served[0], base_url="http://localhost")
+        assert client.get("/queues").status_code == 401
+        page = client.get("/queues", headers={"Authorization": f"Bearer {secret}"})
+        assert ("can act" if write else "read-only") in page.text
+
+
+@pytest.mark.stores("sqlite")
+def test_names_and_passwords_and_further_host_names(cli, app, served, monkeypatch):
+    monkeypatch.setenv(USERS, "ann:secret-one,bob:secret-two")
+
+    result = cli("dashboard", "--port", "0", "--allow-host", "ops.example.com")
+
+    assert result.exit_code == 0
+    for host, status in (("ops.example.com", 200), ("other.example.com", 421)):
+        client = TestClient(served[0], base_url=f"http://{host}")
+        client.auth = ("bob", "secret-two")
+        assert client.get("/").status_code == status
+    monkeypatch.setenv(USERS, "ann")
+    assert cli("dashboard", "--port", "0").exit_code == 2
+
+
+def test_a_deployment_is_marked(cli, app):
+    result = cli("deploy-mark", "v1.4")
+
+    assert result.exit_code == 0
+    (act,) = app.store.list_acts("deployment", 5)
+    assert (act.actor, act.act, act.reason) == ("tester", "deploy", "v1.4")
