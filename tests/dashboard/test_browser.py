@@ -231,7 +231,7 @@ def test_without_scripts_a_group_is_retried_and_a_run_cancelled(busy, address, b
         assert "12 done" in page.inner_text("#bulk-result")
         (waiting,) = busy.app.runs.list(queue="mail", state="queued")
         page.goto(f"{address}/runs/{waiting.id}")
-        assert "It is due in" in page.inner_text(".note")
+        assert "it is due at" in page.inner_text(".note")
         page.click("button:has-text('Cancel')")
         assert "cancelled" in page.inner_text("#run-state")
         page.click("nav >> text=Audit")

@@ -5,7 +5,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
-from duly.store.ops import RecordAct
+from duly.store.admin_ops import RecordAct
 from tests.dashboard.conftest import client_of
 
 PAGES = ("/", "/runs", "/dead", "/schedules", "/queues", "/workers", "/tasks", "/audit")

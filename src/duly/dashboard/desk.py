@@ -1,15 +1,14 @@
 """What the pages know of the application: its store to read, its acts, and what may be shown."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from duly.app import Duly
 from duly.core.display import display
 from duly.core.payload import REDACTED
-from duly.core.record import RunRecord, StepRecord, WorkerRecord
-from duly.core.states import FINAL, PARENT_TAG
+from duly.core.record import RunRecord
+from duly.core.states import PARENT_TAG
 from duly.dashboard.searching import Search
-from duly.dashboard.words import ago, pretty
+from duly.dashboard.words import pretty
 from duly.limits import PAGE, SCAN_RUNS
 from duly.store.protocol import Inspector, RunFilter
 
@@ -110,54 +109,3 @@ class Desk:
     def children(self, run_id: str) -> list[RunRecord]:
         """Return the runs that a run made and waits for."""
         return self.store.list_runs(RunFilter(tag=(PARENT_TAG, run_id), limit=PAGE, scan=PAGE))
-
-
-def why_waiting(
-    run: RunRecord,
-    steps: Sequence[StepRecord],
-    workers: Sequence[WorkerRecord],
-    now: int,
-    *,
-    served: Any,  # noqa: ANN401 - parsed JSON of workers
-) -> tuple[str, str] | None:
-    """Say why a run is not running and what helps; None if it runs or has ended."""
-    if run.state == "running" or run.state in FINAL:
-        return None
-    live = [worker for worker in workers if worker.state == "live"]
-    knows = [worker for worker in live if run.task in served(worker.tasks)]
-    pending = [step for step in steps if not step.done and step.kind in {"wait", "gather", "sleep"}]
-    if run.parked == "paused":
-        return f"Its queue {run.queue} is paused.", "Resume the queue."
-    if pending and run.due_at > now:
-        step = pending[-1]
-        words = {
-            "wait": f"It waits for the event {step.awaited}.",
-            "gather": "It waits for its children.",
-            "sleep": f"It sleeps in step {step.name}, until {ago(run.due_at, now)}.",
-        }
-        return words[step.kind], "Nothing needs to be done."
-    if run.due_at > now:
-        if run.attempt > 1:
-            return f"Attempt {run.attempt} is due {ago(run.due_at, now)}.", "It retries by itself."
-        return f"It is due {ago(run.due_at, now)}.", "Nothing needs to be done."
-    if not live:
-        return "No worker is live.", "Start one: duly worker module:app"
-    if run.parked == "unregistered" or not knows:
-        return (
-            f"No live worker knows the task {run.task}.",
-            "Start a worker of the application that defines it, or give the task an alias.",
-        )
-    if not any(_serves(served(worker.queues), run.queue) for worker in knows):
-        return f"No live worker serves the queue {run.queue}.", f"Start one with -q {run.queue}."
-    if run.lane == "suspect":
-        return (
-            "Two processes died under it; it waits for a slot of its own.",
-            "Look at its attempts.",
-        )
-    if run.lane.startswith(("carried", "handed")):
-        return "It waits for a worker of the engine that carries it.", "Look at that engine."
-    return "It is ready, and waits for a free slot.", "Add workers if this lasts."
-
-
-def _serves(queues: Any, name: str) -> bool:  # noqa: ANN401 - parsed JSON
-    return not queues or name in queues

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from duly.core.record import LogLine, RunRecord
 from duly.core.states import DEAD, FINAL, PARENT_TAG, State, plain_tags
 from duly.dashboard import searching
-from duly.dashboard.desk import Desk, why_waiting
+from duly.dashboard.desk import Desk
 from duly.dashboard.drawing import waterfall
 from duly.dashboard.pages import Elsewhere, NothingHere, Shown
 from duly.dashboard.words import pretty
@@ -75,7 +75,7 @@ def describe(desk: Desk, run_id: str) -> dict[str, Any]:
         "arguments": None if arguments is None else pretty(_call(arguments)),
         "result": desk.result(found) if found.state == State.SUCCEEDED else None,
         "why_hidden": desk.why_hidden(),
-        "why": why_waiting(found, steps, store.list_workers(), now, served=parsed),
+        "why": desk.app.runs.get(found.id).why() if found.state == State.QUEUED else None,
         "parent": parent,
         "children": desk.children(found.id),
         "acts": store.list_acts(found.id, PAGE),
@@ -96,11 +96,6 @@ def edit(desk: Desk, request: Request) -> Shown:
 def tags_of(run: RunRecord) -> dict[str, str]:
     """Return the tags that callers gave a run."""
     return plain_tags(json.loads(run.tags)) if run.tags else {}
-
-
-def parsed(text: str) -> Any:  # noqa: ANN401 - any JSON value
-    """Return stored JSON as data."""
-    return json.loads(text)
 
 
 def _of(logs: list[LogLine], claim_number: int) -> list[LogLine]:
