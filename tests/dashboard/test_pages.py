@@ -1,11 +1,20 @@
 """Every page says what there is, with JavaScript or without, on both databases."""
 
+from datetime import datetime, timedelta
+from itertools import islice
+from zoneinfo import ZoneInfo
+
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
+from duly.core.cron import Cron
+from duly.core.instants import microseconds_of, moment
+from duly.core.schedule import Rules, instants
+from duly.dashboard.pages.schedules import week
 from duly.store.admin_ops import RecordAct
+from duly.store.ops import Recover, RegisterWorker
 from tests.dashboard.conftest import client_of
 
 PAGES = ("/", "/runs", "/dead", "/schedules", "/queues", "/workers", "/tasks", "/audit")
@@ -140,3 +149,32 @@ def test_the_dashboard_works_below_a_path(busy):
     assert 'href="/ops/duly/static/dashboard.css"' in page
     assert client.get("/ops/duly/static/dashboard.css").status_code == 200
     assert 'href="/runs' not in page
+
+
+def test_a_worker_that_vanished_is_lost(shop, client):
+    shop.app.store.apply([RegisterWorker("w" * 12, "host-7", 1, 15.0, "[]", "[]")])
+
+    shop.app.store.apply([Recover("w" * 12, judge=lambda _run: None)])
+
+    page = client.get("/workers").text
+    assert "host-7" in page
+    assert "lost" in page
+
+
+@pytest.mark.parametrize(
+    ("zone", "day", "change"),
+    [
+        ("America/New_York", "2026-11-01", "back by 60 min"),
+        ("Europe/London", "2026-03-29", "forward by 60 min"),
+        ("Australia/Lord_Howe", "2026-04-05", "back by 30 min"),
+    ],
+)
+def test_the_calendar_marks_the_days_on_which_clocks_change(zone, day, change):
+    begin = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone)) - timedelta(days=2)
+    due = instants(Cron("30 1 * * *", zone), Rules(), microseconds_of(begin))
+    fires = [moment(at) for at in islice(due, 9)]
+
+    days = week(fires, ZoneInfo(zone), microseconds_of(begin))
+
+    assert [each.change for each in days] == ["", "", f"clocks go {change}", "", "", "", ""]
+    assert [len(each.fires) for each in days] == [1] * 7, "each day has its own, and only one"

@@ -76,13 +76,15 @@ class Day(NamedTuple):
 
 
 def _week(desk: Desk, schedule: Schedule, now: int) -> list[Day]:
-    """Return the coming week."""
     (record,) = desk.store.list_schedules(ScheduleFilter(schedule.name, removed=True))
     try:
-        zone = ZoneInfo(schedule.tz)
-        fires = _fires(record, now)
-    except (BadSchedule, KeyError, ValueError):
+        return week(_fires(record, now), ZoneInfo(schedule.tz), now)
+    except (BadSchedule, KeyError, ValueError):  # Of a zone that this machine does not know.
         return []
+
+
+def week(fires: Sequence[datetime], zone: ZoneInfo, now: int) -> list[Day]:
+    """Lay out the fires of the coming week, day by day as the zone has them."""
     today = moment(now).astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
     days = []
     for number in range(_WEEK):
