@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from duly import Duly
-from tests.servers.processes import kill_with_children
+from tests.servers.processes import is_running, kill_with_children
 
 ROOT = Path(__file__).parents[3]
 SHOP = ROOT / "examples" / "django_shop"
@@ -70,4 +70,6 @@ class Shop:
 
 def running_children(seen: Duly) -> list[int]:
     """Return the processes that run tasks just now."""
-    return [each.pid for each in seen.workers.list() if each.state == "live" and each.running]
+    live = (each for each in seen.workers.list() if each.state == "live" and each.running)
+    # One that was killed is called live until somebody has noticed.
+    return [each.pid for each in live if is_running(each.pid)]
