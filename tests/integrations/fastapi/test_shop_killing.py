@@ -15,7 +15,7 @@ IS_PROOF = KILLS_VARIABLE in os.environ
 PROCESSES = 4 if IS_PROOF else 2
 KILLS = 200 if IS_PROOF else 5
 """On each database, so that both together are a twentieth."""
-RESTARTS = 20 if IS_PROOF else 1
+RESTARTS = 50 if IS_PROOF else 1
 CRON_SECONDS = 60
 SECONDS = 60 + 5 * KILLS
 
