@@ -37,6 +37,11 @@ class Mark(NamedTuple):
     label: str
     title: str
 
+    @property
+    def is_late(self) -> bool:
+        """Whether there is no room for the word to the right of the line."""
+        return self.x > WIDTH * 0.8
+
 
 class Chart(NamedTuple):
     """Ends over time."""
