@@ -163,7 +163,7 @@ class BareSqlite:
         ready = json.loads(execute(sql["ready"], place).fetchone()[0])
         if not ready:
             return []
-        queue, lane = ready[0]
+        queue, lane, _limit = ready[0]
         want = {"queue": queue, "lane": lane, "tasks": tasks, "limit": limit}
         execute(sql["take"], place | want)
         rows = json.loads(execute(sql["taken"], place).fetchone()[0])

@@ -33,8 +33,13 @@ def test_dev_asks_for_an_application(folder, cli):
 def test_a_changed_file_starts_the_worker_anew(tmp_path):
     (tmp_path / "shop.py").write_text("raise SystemExit\n")
     environment = {name: text for name, text in os.environ.items() if name[:5] != "DULY_"}
+    # What runs in the background is often told to ignore Ctrl-C, and so is all that it starts.
     process = subprocess.Popen(
-        [DULY, "dev", "shop:app"], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+        ["/usr/bin/env", "--default-signal=INT", DULY, "dev", "shop:app"],
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
     def wait_for(words: str) -> None:

@@ -61,9 +61,9 @@ def client(shop: Shop) -> Client:
     return client_of(shop.app, write=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium, one for all tests of a process."""
+    """Chromium, one for all tests of a module: while it is there, its event loop runs here."""
     kind = KINDS["chromium"]
     if kind.missing is not None:
         pytest.skip(f"chromium: {kind.missing}")

@@ -118,7 +118,7 @@ def freeze_some(*, milliseconds: int, if_taken_over: int) -> Callable[[Trial], N
         trial.feeder.start()
         trial.wait_until_working()
         pause_for(1.0)
-        for tree in trial.trees[:2]:
+        for tree in trial.trees[:2] * 2:
             freeze_one(trial, tree)
 
     return strike

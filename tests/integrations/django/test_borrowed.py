@@ -10,6 +10,7 @@ from django.db import connection, connections, transaction
 from duly.errors import LockBusy, SchemaMismatch
 from duly.store.opening import open_store
 from tests.integrations.django import tasks
+from tests.servers.processes import wait_until
 
 pytestmark = pytest.mark.usefixtures("backend")
 SOON = 20.0
@@ -110,22 +111,25 @@ def test_a_lock_inside_of_a_transaction_waits_for_nobody(backend):
             assert held.fence >= 1
 
 
+def listens(url: str) -> bool:
+    """Say whether somebody listens in this database."""
+    asked = """
+        SELECT count(*) FROM pg_stat_activity
+         WHERE datname = current_database() AND query ILIKE 'listen%'
+    """
+    with psycopg.connect(url) as connection:
+        return bool(connection.execute(asked).fetchone()[0])
+
+
 @many_writers
 def test_workers_hear_of_what_was_resumed_when_that_commits(backend, project):
     heard = threading.Event()
     backend.app.queues.pause("default")
     listener = open_store(project)
     end = listener.listen(heard.set)
-    with psycopg.connect(project) as known:
-        for _ in range(400):
-            found = known.execute(
-                "SELECT count(*) FROM pg_stat_activity WHERE query ILIKE 'listen%'"
-            ).fetchone()
-            if found[0]:
-                break
-            known.commit()
-            heard.wait(0.02)
-    heard.clear()
+    wait_until(lambda: listens(project), seconds=SOON, what="it listens")
+    while heard.wait(0.3):  # What was said before.
+        heard.clear()
 
     with transaction.atomic():
         backend.app.queues.resume("default")
