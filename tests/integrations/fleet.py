@@ -52,6 +52,12 @@ class FleetWorker:
         self._signal(signal.SIGKILL)
         self._process.wait(20)
 
+    def stop(self) -> None:
+        """Ask the worker to end, and wait: what a broker sends to one that was killed is lost."""
+        self._process.terminate()
+        self._process.wait(30)
+        self.kill()
+
     def freeze(self) -> None:
         """Stop all of it."""
         self._signal(signal.SIGSTOP)

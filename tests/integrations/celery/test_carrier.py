@@ -121,7 +121,7 @@ def test_a_frozen_worker_cannot_finish_what_another_has_taken_over(
     assert run.refresh().record.claim_number == 2
     assert run.result(timeout=WAIT) == winner != frozen
     assert outcomes(run) == ["lost", "returned"]
-    second.kill()
+    second.stop()
     another = tasks.linger.enqueue(2, counter.port, str(gate))
     assert another.result(timeout=WAIT) == frozen, "it goes on with other runs"
 
