@@ -34,8 +34,8 @@ SUMMARY_RUNS = 10_000
 """Of how many finished runs, the newest, a summary tells."""
 FEW_TAGGED = 200
 """Up to so many runs of one tag are looked up one by one; of more there are some on every page."""
-FOLD_ROWS = 20_000
-"""How many tallies one prune adds up, of each span."""
+FOLD_ROWS = 5_000
+"""How many tallies are added up at once, of each span."""
 SCAN_RUNS = 10_000
 """Among how many runs, the newest, a search looks that no index answers."""
 GROUPS = 500

@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-from duly.limits import FOLD_ROWS
-
 _SECOND = 1_000_000
 _MINUTE = 60
 _HOUR = 3600
@@ -19,7 +17,6 @@ class Fold(NamedTuple):
     width: int
     """Microseconds; they are counted from the begin of a multiple of it."""
     before: int
-    limit: int = FOLD_ROWS
 
 
 def folds(now: int) -> tuple[Fold, ...]:

@@ -166,6 +166,12 @@ class Prune(NamedTuple):
     dead_older_than: int | None = None  # where dead letters are kept for another time
 
 
+class FoldTallies(NamedTuple):
+    """Add counts of ended runs up as they grow old. Answer: how many of one span, at most."""
+
+    limit: int
+
+
 # -- ops of the journal --------------------------------------------------------------------------
 
 
@@ -345,6 +351,7 @@ Op = Union[
     RegisterWorker,
     Tick,
     Prune,
+    FoldTallies,
     SetProgress,
     AddLogs,
     Cancel,

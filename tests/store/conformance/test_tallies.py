@@ -3,7 +3,7 @@
 from collections import Counter
 
 from duly.core.outcome import ErrorText
-from duly.store.ops import Prune, Redrive
+from duly.store.ops import FoldTallies, Redrive
 from duly.store.protocol import RunFilter
 from tests.store.conformance.verbs import (
     ACTOR,
@@ -24,7 +24,6 @@ from tests.store.conformance.verbs import (
 )
 
 MINUTE = 60 * SECOND
-KEEP = 10_000 * 86_400 * SECOND
 
 
 def counted(store):
@@ -70,10 +69,36 @@ def test_folding_changes_no_sum(store, worker, clock):
 
     for days in (0, 1, 30):
         clock.advance(seconds=days * 86_400 + 1)
-        store.apply([Prune(KEEP, 100)])
+        store.apply([FoldTallies(100)])
         assert counted(store) == before
 
     assert store.count_ends(end - 3600 * SECOND, MINUTE) == [], "all of it is long ago"
+
+
+def test_what_is_added_up_takes_one_row_of_each_kind_however_often(
+    store, worker, clock
+):
+    for _ in range(2):
+        for _ in range(4):
+            enqueue_and_succeed(store)
+            clock.advance(seconds=1)
+            assert store.apply([FoldTallies(100)]) == [1]
+        clock.advance(seconds=30 * 86_400)
+
+    first, second = (store.apply([FoldTallies(100)])[0] for _ in range(2))
+
+    assert first <= 2, "one of each hour in which runs ended"
+    assert second == 0
+    assert counted(store) == {(TASK, "succeeded"): 8}
+
+
+def test_there_is_more_to_add_up_when_as_many_were_as_may_be(store, worker, clock):
+    for _ in range(3):
+        enqueue_and_succeed(store)
+    clock.advance(seconds=1)
+
+    assert [store.apply([FoldTallies(2)])[0] for _ in range(3)] == [2, 1, 0]
+    assert counted(store) == {(TASK, "succeeded"): 3}
 
 
 def test_minutes_are_kept_apart_for_the_last_two_hours(store, worker, clock):
@@ -81,7 +106,7 @@ def test_minutes_are_kept_apart_for_the_last_two_hours(store, worker, clock):
     clock.advance(seconds=120)
     enqueue_and_succeed(store)
 
-    store.apply([Prune(KEEP, 100)])
+    store.apply([FoldTallies(100)])
 
     minutes = store.count_ends(0, MINUTE)
     assert [row.runs for row in minutes] == [1, 1]

@@ -12,6 +12,7 @@ from duly.core.verdict import Finish, Requeue
 from duly.limits import TICK_BATCH
 from duly.store.folding import folds
 from duly.store.ops import (
+    FoldTallies,
     HandBackUnknown,
     Judge,
     Prune,
@@ -124,10 +125,16 @@ def prune(session: Session, op: Prune) -> int:
         session.execute(PRUNE["drop_events"], place)
         session.execute(PRUNE["drop_marks"], place)
         session.execute(PRUNE["drop_workers"], place)
-        now = session.execute(PRUNE["now"])
-    ((microseconds,),) = now.fetchall()
-    with session.pipeline():
-        for fold in folds(microseconds):
-            session.execute(PRUNE["fold"], fold._asdict())
     ((count,),) = dropped.fetchall()
     return int(count)
+
+
+def fold(session: Session, op: FoldTallies) -> int:
+    """Add tallies up that have grown old, a bounded number of each span."""
+    ((now,),) = session.execute(PRUNE["now"]).fetchall()
+    with session.pipeline():
+        added = [
+            session.execute(PRUNE["fold"], each._asdict() | {"limit": op.limit})
+            for each in folds(now)
+        ]
+    return max(int(cursor.fetchall()[0][0]) for cursor in added)

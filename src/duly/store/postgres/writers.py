@@ -70,6 +70,7 @@ _OPERATIONS: dict[type, tuple[str, _Verb]] = {
     admin_ops.LimitQueue: ("operate", operate.limit_queue),
     ops.Tick: ("operate", upkeep.tick),
     ops.Prune: ("operate", upkeep.prune),
+    ops.FoldTallies: ("operate", upkeep.fold),
 }
 """Fault point and verb, in the order in which one commit does them."""
 

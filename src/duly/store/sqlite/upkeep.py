@@ -9,6 +9,7 @@ from duly.core.verdict import Finish, Requeue
 from duly.limits import TICK_BATCH
 from duly.store.folding import folds
 from duly.store.ops import (
+    FoldTallies,
     HandBackUnknown,
     Judge,
     Prune,
@@ -141,7 +142,14 @@ def prune(cursor: sqlite3.Cursor, op: Prune, now: int) -> int:
     cursor.execute(PRUNE["drop_events"], {"before": before, "limit": limit})
     cursor.execute(PRUNE["drop_marks"], {"before": before, "limit": limit})
     cursor.execute(PRUNE["drop_workers"], {"before": before})
-    for fold in folds(now):
-        cursor.execute(PRUNE["fold"], fold._asdict())
-        cursor.execute(PRUNE["fold_away"], fold._asdict())
     return len(rows)
+
+
+def fold(cursor: sqlite3.Cursor, op: FoldTallies, now: int) -> int:
+    """Add tallies up that have grown old, a bounded number of each span."""
+    most = 0
+    for each in folds(now):
+        place = each._asdict() | {"limit": op.limit}
+        cursor.execute(PRUNE["fold"], place)
+        most = max(most, cursor.execute(PRUNE["fold_away"], place).rowcount)
+    return most

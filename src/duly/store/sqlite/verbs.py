@@ -69,6 +69,7 @@ SINGLE: dict[type, tuple[str, Verb]] = {
     admin_ops.LimitQueue: ("operate", operate.limit_queue),
     ops.Tick: ("operate", upkeep.tick),
     ops.Prune: ("operate", upkeep.prune),
+    ops.FoldTallies: ("operate", upkeep.fold),
     ops.ClaimRuns: ("claim", claim.claim),
     carry_ops.ClaimCarried: ("claim", claim.claim_carried),
 }
@@ -113,6 +114,7 @@ ORDER = [
     admin_ops.LimitQueue,
     ops.Tick,
     ops.Prune,
+    ops.FoldTallies,
     carry_ops.Relane,
     carry_ops.HandOver,
     carry_ops.HandAgain,

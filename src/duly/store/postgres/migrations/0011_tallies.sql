@@ -1,8 +1,9 @@
 -- What became of runs, counted as they end, so that nobody has to count the history: how many runs of
 -- a task and queue came to which end, how long they took and how long they had waited, each up to a
 -- bound. The settle that ends runs adds rows of span 0, one for each kind of end among them, and never
--- changes one, so that settles do not wait for each other; a prune adds those up by minutes, then by
--- hours, and at last in one row for all that is long ago. A sum over all rows is true at any time.
+-- changes one, so that settles do not wait for each other; upkeep adds those up by minutes, then by
+-- hours, and at last in one row of each kind for all that is long ago. A sum over all rows is true at
+-- any time.
 
 -- Microseconds to the bound, in milliseconds, that they do not exceed. SQLite has no functions of
 -- ours; there they are in the statement.
@@ -28,6 +29,8 @@ CREATE TABLE duly_tallies (
 );
 CREATE INDEX duly_acts_by_number ON duly_acts (number);
 CREATE INDEX duly_tallies_by_span ON duly_tallies (span, at);
+CREATE UNIQUE INDEX duly_tallies_folded ON duly_tallies (span, at, task, queue, state, took, waited)
+    WHERE span > 0;
 
 -- Lists of dead letters are in the order of their ids, and groups of them are counted in their index
 -- alone. Worded as the statements that read them, so that they are asked for and no others.

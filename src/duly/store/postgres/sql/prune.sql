@@ -90,7 +90,8 @@ DELETE FROM duly_workers
    AND stopped_at < duly_now() - %(older_than)s::bigint * interval '1 microsecond'
 
 -- :name fold
--- Adds up tallies of one span, before an instant, in rows of a longer one.
+-- Adds up tallies of one span, before an instant, in rows of a longer one; in one order, since others
+-- may do it at the same time.
 WITH gone AS (
     DELETE FROM duly_tallies
      WHERE ctid = ANY (ARRAY(SELECT ctid FROM duly_tallies
@@ -99,12 +100,19 @@ WITH gone AS (
                               LIMIT %(limit)s
                                 FOR UPDATE SKIP LOCKED))
     RETURNING at, task, queue, state, took, waited, runs, elapsed, delay
+), added AS (
+    INSERT INTO duly_tallies (at, span, task, queue, state, took, waited, runs, elapsed, delay)
+    SELECT at / %(width)s * %(width)s, %(longer)s, task, queue, state, took, waited, sum(runs),
+           sum(elapsed), sum(delay)
+      FROM gone
+     GROUP BY at / %(width)s, task, queue, state, took, waited
+     ORDER BY at / %(width)s, task, queue, state, took, waited
+        ON CONFLICT (span, at, task, queue, state, took, waited) WHERE span > 0 DO UPDATE
+       SET runs = duly_tallies.runs + excluded.runs,
+           elapsed = duly_tallies.elapsed + excluded.elapsed,
+           delay = duly_tallies.delay + excluded.delay
 )
-INSERT INTO duly_tallies (at, span, task, queue, state, took, waited, runs, elapsed, delay)
-SELECT at / %(width)s * %(width)s, %(longer)s, task, queue, state, took, waited, sum(runs),
-       sum(elapsed), sum(delay)
-  FROM gone
- GROUP BY at / %(width)s, task, queue, state, took, waited
+SELECT count(*) FROM gone
 
 -- :name now
 SELECT duly_microseconds(duly_now())

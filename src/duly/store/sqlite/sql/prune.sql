@@ -71,6 +71,9 @@ SELECT at / :width * :width, :longer, task, queue, state, took, waited, sum(runs
  WHERE rowid IN (SELECT rowid FROM duly_tallies
                   WHERE span = :span AND at < :before ORDER BY at, rowid LIMIT :limit)
  GROUP BY at / :width, task, queue, state, took, waited
+    ON CONFLICT (span, at, task, queue, state, took, waited) WHERE span > 0 DO UPDATE
+   SET runs = runs + excluded.runs, elapsed = elapsed + excluded.elapsed,
+       delay = delay + excluded.delay
 
 -- :name fold_away
 DELETE FROM duly_tallies
