@@ -27,6 +27,7 @@ from tests.servers.kinds import (
     REDIS_URL_VARIABLE,
     STORE_KINDS,
     StoreKind,
+    kind_or_skip,
 )
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresEndpoint, PostgresServer, database_of
@@ -52,14 +53,14 @@ class Servers:
 
     def postgres(self, name: str) -> PostgresEndpoint:
         """Give the PostgreSQL of a kind; skips the test if it cannot run here."""
-        kind = _kind_or_skip(name)
+        kind = kind_or_skip(name)
         if name not in self._postgres:
             self._postgres[name] = self._start(kind)
         return self._postgres[name]
 
     def pgbouncer(self) -> PgBouncer:
         """Give the PgBouncer; skips the test if it cannot run here."""
-        kind = _kind_or_skip("pgbouncer")
+        kind = kind_or_skip("pgbouncer")
         if self._pgbouncer is None:
             assert kind.binaries is not None
             assert BEHIND_PGBOUNCER is not None
@@ -69,7 +70,7 @@ class Servers:
 
     def redis(self) -> RedisEndpoint:
         """Give the Redis; skips the test if it cannot run here."""
-        kind = _kind_or_skip("redis")
+        kind = kind_or_skip("redis")
         if self._redis is None:
             self._redis = (
                 RedisEndpoint(os.environ[REDIS_URL_VARIABLE])
@@ -140,7 +141,7 @@ def postgres_server(postgres_kind: str, servers: Servers) -> PostgresEndpoint:
 @pytest.fixture
 def private_postgres(postgres_kind: str) -> Iterator[PostgresServer]:
     """A PostgreSQL of the test's own, of each version: it may be stopped, killed and restarted."""
-    kind = _kind_or_skip(postgres_kind)
+    kind = kind_or_skip(postgres_kind)
     if kind.binaries is None:
         pytest.skip(f"{POSTGRES_URL_VARIABLE} names a server that is not ours to stop")
     with PostgresServer(kind.binaries) as server:
@@ -162,7 +163,7 @@ def redis_url(servers: Servers) -> str:
 @pytest.fixture
 def private_redis() -> Iterator[RedisServer]:
     """A Redis of the test's own: it may be killed, restarted, filled and flushed."""
-    kind = _kind_or_skip("redis")
+    kind = kind_or_skip("redis")
     if kind.binaries is None:
         pytest.skip(f"{REDIS_URL_VARIABLE} names a server that is not ours to stop")
     with RedisServer(kind.binaries) as server:
@@ -232,13 +233,6 @@ def _kinds_wanted(metafunc: pytest.Metafunc, kinds: tuple[str, ...]) -> list[str
 def _is_parametrized(metafunc: pytest.Metafunc, argument: str) -> bool:
     markers = metafunc.definition.iter_markers("parametrize")
     return any(argument in marker.args[0] for marker in markers)
-
-
-def _kind_or_skip(name: str) -> StoreKind:
-    kind = KINDS[name]
-    if kind.missing is not None:
-        pytest.skip(f"{name}: {kind.missing}")
-    return kind
 
 
 def _create_application_file(file: Path) -> None:

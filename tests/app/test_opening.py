@@ -69,7 +69,6 @@ def test_tables_of_an_older_duly_are_refused_until_they_are_migrated(app, store_
 
 
 def test_a_server_that_does_not_answer_is_unavailable():
-    pytest.importorskip("psycopg")
     _, send = with_task(f"postgresql://nobody:hush@127.0.0.1:{free_port()}/none")
 
     with pytest.raises(StoreUnavailable) as caught:

@@ -123,8 +123,6 @@ def test_health_names_the_queue_that_falls_behind(app, cli, run_of, url, monkeyp
 
 
 def test_health_of_a_database_that_is_away_is_a_temporary_failure(folder, cli):
-    pytest.importorskip("psycopg")
-
     assert cli("health", "--url", "postgresql://nobody@127.0.0.1:1/none").exit_code == 75
 
 

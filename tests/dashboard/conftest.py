@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from duly.dashboard import dashboard
 from duly.dashboard.serving import listen
 from tests.dashboard.shop import Shop
-from tests.servers.kinds import KINDS
+from tests.servers.kinds import kind_or_skip
 
 TOKEN_FIELD = re.compile(r'name="csrf" value="([0-9a-f]+)"')
 
@@ -64,9 +64,7 @@ def client(shop: Shop) -> Client:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Chromium, one for all tests of a module: while it is there, its event loop runs here."""
-    kind = KINDS["chromium"]
-    if kind.missing is not None:
-        pytest.skip(f"chromium: {kind.missing}")
+    kind = kind_or_skip("chromium")
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(
             executable_path=kind.binaries, args=["--no-sandbox", "--disable-dev-shm-usage"]

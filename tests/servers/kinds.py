@@ -8,6 +8,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tests.servers import pgbouncer, postgres, redis
 
 POSTGRES_URL_VARIABLE = "DULY_TEST_POSTGRES"
@@ -103,3 +105,11 @@ KINDS = {
 }
 POSTGRES_KINDS = tuple(kind.name for kind in _POSTGRES)
 STORE_KINDS = (*(kind.name for kind in _SQLITE), *POSTGRES_KINDS)
+
+
+def kind_or_skip(name: str) -> StoreKind:
+    """Return a kind, or skip the test that needs it; the closing table says what did not run."""
+    kind = KINDS[name]
+    if kind.missing is not None:
+        pytest.skip(f"{name}: {kind.missing}")
+    return kind

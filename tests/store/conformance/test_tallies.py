@@ -75,9 +75,7 @@ def test_folding_changes_no_sum(store, worker, clock):
     assert store.count_ends(end - 3600 * SECOND, MINUTE) == [], "all of it is long ago"
 
 
-def test_what_is_added_up_takes_one_row_of_each_kind_however_often(
-    store, worker, clock
-):
+def test_what_is_added_up_takes_one_row_of_each_kind_however_often(store, worker, clock):
     for _ in range(2):
         for _ in range(4):
             enqueue_and_succeed(store)
