@@ -1,4 +1,8 @@
-"""Reads the SQL files: `-- :name x` begins a statement, `:rows(n)` stands for many rows."""
+"""Reads the SQL files: `-- :name x` begins a statement, `:rows(n)` stands for many rows.
+
+What several statements of a file have in common stands before the first of them, as `-- :part x`,
+and `:part(x)` stands for it.
+"""
 
 import re
 from functools import cache
@@ -6,6 +10,8 @@ from importlib import import_module
 from pathlib import Path
 
 _NAME = re.compile(r"^-- :name (\w+)$", re.MULTILINE)
+_PART = re.compile(r"^-- :part (\w+)$", re.MULTILINE)
+_PART_HERE = re.compile(r":part\((\w+)\)")
 _ROWS = re.compile(r":rows\((\d+)\)")
 
 
@@ -13,10 +19,11 @@ class Statements:
     """The named statements of one SQL file, as attributes of a dictionary."""
 
     def __init__(self, text: str) -> None:
-        parts = _NAME.split(text)
+        head, *statements = _NAME.split(text)
+        parts = _bodies(_PART.split(head)[1:])
         self._texts = {
-            name: _without_comments(body)
-            for name, body in zip(parts[1::2], parts[2::2], strict=True)
+            name: _PART_HERE.sub(lambda part: parts[part[1]], body)
+            for name, body in _bodies(statements).items()
         }
         self._expanded: dict[tuple[str, int], str] = {}
 
@@ -44,6 +51,12 @@ def load(package: str, file_name: str) -> Statements:
 def folder_of(package: str) -> Path:
     """Return where a dialect's files lie; importlib.resources would be slow to import."""
     return Path(str(import_module(package).__file__)).parent
+
+
+def _bodies(split: list[str]) -> dict[str, str]:
+    return {
+        name: _without_comments(body) for name, body in zip(split[::2], split[1::2], strict=True)
+    }
 
 
 def _without_comments(text: str) -> str:

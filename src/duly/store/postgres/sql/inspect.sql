@@ -1,11 +1,33 @@
 -- inspect: reads. A run is read from the view over all three tables in one statement.
 
--- :name run
-SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
+-- :part record
+id::text, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
        retries_used, crashes, duly_microseconds(created_at), duly_microseconds(due_at),
        duly_microseconds(expires_at), duly_microseconds(claimed_at),
        duly_microseconds(finished_at), worker_id, cancel_requested, parked, key, tags, arguments,
        result, error, traceback, fingerprint, progress, progress_text
+
+-- :part fits
+(%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
+   AND (%(task)s::text IS NULL OR task = %(task)s::text)
+   AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
+   AND (%(fingerprint)s::text IS NULL OR fingerprint = %(fingerprint)s::text)
+   AND (%(since)s::bigint IS NULL OR created_at >= duly_time(%(since)s::bigint))
+
+-- :part dead
+-- So worded, none of the other indexes answers, which the planner takes to be cheaper than they are.
+state NOT IN ('succeeded', 'cancelled')
+   AND (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
+   AND (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+   AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
+   AND (%(since)s::bigint IS NULL OR created_at >= duly_time(%(since)s::bigint))
+   AND (%(tag_name)s::text IS NULL OR EXISTS (
+        SELECT 1 FROM duly_tags
+         WHERE name = %(tag_name)s::text AND value = %(tag_value)s::text
+           AND run_id = duly_history.id))
+
+-- :name run
+SELECT :part(record)
   FROM duly_every_run
  WHERE id = %(run_id)s
 
@@ -13,18 +35,10 @@ SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_nu
 SELECT id::text, state FROM duly_every_run WHERE id = ANY (%(run_ids)s::uuid[])
 
 -- :name runs
-SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
-       retries_used, crashes, duly_microseconds(created_at), duly_microseconds(due_at),
-       duly_microseconds(expires_at), duly_microseconds(claimed_at),
-       duly_microseconds(finished_at), worker_id, cancel_requested, parked, key, tags, arguments,
-       result, error, traceback, fingerprint, progress, progress_text
+SELECT :part(record)
   FROM duly_every_run AS run
  WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
-   AND (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
-   AND (%(task)s::text IS NULL OR task = %(task)s::text)
-   AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
-   AND (%(fingerprint)s::text IS NULL OR fingerprint = %(fingerprint)s::text)
-   AND (%(since)s::bigint IS NULL OR created_at >= duly_time(%(since)s::bigint))
+   AND :part(fits)
    AND (%(tag_name)s::text IS NULL OR EXISTS (
         SELECT 1 FROM duly_tags
          WHERE name = %(tag_name)s::text AND value = %(tag_value)s::text AND run_id = run.id))
@@ -41,28 +55,16 @@ SELECT run_id::text
 
 -- :name few_runs
 -- The same filters over runs that are known, lest all be walked for the few that have a tag.
-SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
-       retries_used, crashes, duly_microseconds(created_at), duly_microseconds(due_at),
-       duly_microseconds(expires_at), duly_microseconds(claimed_at),
-       duly_microseconds(finished_at), worker_id, cancel_requested, parked, key, tags, arguments,
-       result, error, traceback, fingerprint, progress, progress_text
+SELECT :part(record)
   FROM duly_every_run AS run
  WHERE id = ANY (%(run_ids)s::uuid[])
-   AND (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
-   AND (%(task)s::text IS NULL OR task = %(task)s::text)
-   AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
-   AND (%(fingerprint)s::text IS NULL OR fingerprint = %(fingerprint)s::text)
-   AND (%(since)s::bigint IS NULL OR created_at >= duly_time(%(since)s::bigint))
+   AND :part(fits)
  ORDER BY run.id DESC
  LIMIT %(limit)s
 
 -- :name runs_among
 -- The newest of those that fit, among so many of all as `scan` says.
-SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
-       retries_used, crashes, duly_microseconds(created_at), duly_microseconds(due_at),
-       duly_microseconds(expires_at), duly_microseconds(claimed_at),
-       duly_microseconds(finished_at), worker_id, cancel_requested, parked, key, tags, arguments,
-       result, error, traceback, fingerprint, progress, progress_text
+SELECT :part(record)
   FROM duly_every_run
  WHERE id = ANY (ARRAY(
        SELECT id
@@ -71,22 +73,14 @@ SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_nu
                 WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
                 ORDER BY id DESC
                 LIMIT %(scan)s) AS newest
-        WHERE (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
-          AND (%(task)s::text IS NULL OR task = %(task)s::text)
-          AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
-          AND (%(fingerprint)s::text IS NULL OR fingerprint = %(fingerprint)s::text)
-          AND (%(since)s::bigint IS NULL OR created_at >= duly_time(%(since)s::bigint))
+        WHERE :part(fits)
         ORDER BY id DESC
         LIMIT %(limit)s))
  ORDER BY duly_every_run.id DESC
 
 -- :name live_runs
 -- As above, among those that have not ended.
-SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
-       retries_used, crashes, duly_microseconds(created_at), duly_microseconds(due_at),
-       duly_microseconds(expires_at), duly_microseconds(claimed_at),
-       duly_microseconds(finished_at), worker_id, cancel_requested, parked, key, tags, arguments,
-       result, error, traceback, fingerprint, progress, progress_text
+SELECT :part(record)
   FROM duly_every_run
  WHERE id = ANY (ARRAY(
        SELECT id
@@ -99,22 +93,14 @@ SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_nu
                 WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
                 ORDER BY id DESC
                 LIMIT %(scan)s) AS newest
-        WHERE (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
-          AND (%(task)s::text IS NULL OR task = %(task)s::text)
-          AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
-          AND (%(fingerprint)s::text IS NULL OR fingerprint = %(fingerprint)s::text)
-          AND (%(since)s::bigint IS NULL OR created_at >= duly_time(%(since)s::bigint))
+        WHERE :part(fits)
         ORDER BY id DESC
         LIMIT %(limit)s))
  ORDER BY duly_every_run.id DESC
 
 -- :name tagged_runs
 -- As above, among those that have a tag.
-SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
-       retries_used, crashes, duly_microseconds(created_at), duly_microseconds(due_at),
-       duly_microseconds(expires_at), duly_microseconds(claimed_at),
-       duly_microseconds(finished_at), worker_id, cancel_requested, parked, key, tags, arguments,
-       result, error, traceback, fingerprint, progress, progress_text
+SELECT :part(record)
   FROM duly_every_run
  WHERE id = ANY (ARRAY(
        SELECT id
@@ -124,11 +110,7 @@ SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_nu
                 ORDER BY run_id DESC
                 LIMIT %(scan)s) AS tagged
          JOIN duly_every_run ON id = tagged.run_id
-        WHERE (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
-          AND (%(task)s::text IS NULL OR task = %(task)s::text)
-          AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
-          AND (%(fingerprint)s::text IS NULL OR fingerprint = %(fingerprint)s::text)
-          AND (%(since)s::bigint IS NULL OR created_at >= duly_time(%(since)s::bigint))
+        WHERE :part(fits)
         ORDER BY id DESC
         LIMIT %(limit)s))
  ORDER BY duly_every_run.id DESC
@@ -167,78 +149,41 @@ WITH RECURSIVE known(task) AS (
 SELECT run_id::text FROM known JOIN duly_keys AS held ON held.task = known.task AND held.key = %(key)s
 
 -- :name dead_runs
--- The same filters over dead letters alone, by their own indexes: so worded, none of the others answers,
--- which the planner takes to be cheaper than they are. An array of ids is looked up one by one
--- in each part of the view; a subquery may be joined with all of them.
-SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
-       retries_used, crashes, duly_microseconds(created_at), duly_microseconds(due_at),
-       duly_microseconds(expires_at), duly_microseconds(claimed_at),
-       duly_microseconds(finished_at), worker_id, cancel_requested, parked, key, tags, arguments,
-       result, error, traceback, fingerprint, progress, progress_text
+-- Dead letters alone, by their own indexes. An array of ids is looked up one by one in each part of
+-- the view; a subquery may be joined with all of them.
+SELECT :part(record)
   FROM duly_every_run
  WHERE id = ANY (ARRAY(
        SELECT id FROM duly_history
-        WHERE state NOT IN ('succeeded', 'cancelled')
-          AND (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
-          AND (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+        WHERE :part(dead)
           AND (%(task)s::text IS NULL OR task = %(task)s::text)
-          AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
           AND (%(fingerprint)s::text IS NULL OR fingerprint = %(fingerprint)s::text)
-          AND (%(since)s::bigint IS NULL OR created_at >= duly_time(%(since)s::bigint))
-          AND (%(tag_name)s::text IS NULL OR EXISTS (
-               SELECT 1 FROM duly_tags
-                WHERE name = %(tag_name)s::text AND value = %(tag_value)s::text
-                  AND run_id = duly_history.id))
         ORDER BY id DESC
         LIMIT %(limit)s))
  ORDER BY duly_every_run.id DESC
 
 -- :name dead_runs_of_task
 -- As above, of one task.
-SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
-       retries_used, crashes, duly_microseconds(created_at), duly_microseconds(due_at),
-       duly_microseconds(expires_at), duly_microseconds(claimed_at),
-       duly_microseconds(finished_at), worker_id, cancel_requested, parked, key, tags, arguments,
-       result, error, traceback, fingerprint, progress, progress_text
+SELECT :part(record)
   FROM duly_every_run
  WHERE id = ANY (ARRAY(
        SELECT id FROM duly_history
-        WHERE state NOT IN ('succeeded', 'cancelled')
-          AND (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
-          AND (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+        WHERE :part(dead)
           AND task = %(task)s::text
-          AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
-          AND (%(since)s::bigint IS NULL OR created_at >= duly_time(%(since)s::bigint))
-          AND (%(tag_name)s::text IS NULL OR EXISTS (
-               SELECT 1 FROM duly_tags
-                WHERE name = %(tag_name)s::text AND value = %(tag_value)s::text
-                  AND run_id = duly_history.id))
         ORDER BY id DESC
         LIMIT %(limit)s))
  ORDER BY duly_every_run.id DESC
 
 -- :name dead_runs_of_group
 -- As above, of one group.
-SELECT id::text, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
-       retries_used, crashes, duly_microseconds(created_at), duly_microseconds(due_at),
-       duly_microseconds(expires_at), duly_microseconds(claimed_at),
-       duly_microseconds(finished_at), worker_id, cancel_requested, parked, key, tags, arguments,
-       result, error, traceback, fingerprint, progress, progress_text
+SELECT :part(record)
   FROM duly_every_run
  WHERE id = ANY (ARRAY(
        SELECT id FROM duly_history
-        WHERE state NOT IN ('succeeded', 'cancelled')
-          AND (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
-          AND (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+        WHERE :part(dead)
           AND task = %(task)s::text
-          AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
           AND (fingerprint = %(fingerprint)s::text
                OR %(fingerprint)s::text = '' AND fingerprint IS NULL)
-          AND (%(since)s::bigint IS NULL OR created_at >= duly_time(%(since)s::bigint))
-          AND (%(tag_name)s::text IS NULL OR EXISTS (
-               SELECT 1 FROM duly_tags
-                WHERE name = %(tag_name)s::text AND value = %(tag_value)s::text
-                  AND run_id = duly_history.id))
         ORDER BY id DESC
         LIMIT %(limit)s))
  ORDER BY duly_every_run.id DESC

@@ -1,5 +1,22 @@
 -- inspect: reads. A run is read from the view over all three tables in one statement.
 
+-- :part fits
+(:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
+   AND (:task IS NULL OR task = :task)
+   AND (:queue IS NULL OR queue = :queue)
+   AND (:fingerprint IS NULL OR fingerprint = :fingerprint)
+   AND (:since IS NULL OR created_at >= :since)
+
+-- :part dead
+state IN ('failed', 'interrupted')
+   AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
+   AND id < coalesce(:before, '~')
+   AND (:queue IS NULL OR queue = :queue)
+   AND (:since IS NULL OR created_at >= :since)
+   AND (:tag_name IS NULL OR EXISTS (
+        SELECT 1 FROM duly_tags
+         WHERE name = :tag_name AND value = :tag_value AND run_id = duly_history.id))
+
 -- :name run
 SELECT * FROM duly_every_run WHERE id = :run_id
 
@@ -10,11 +27,7 @@ SELECT id, state FROM duly_every_run WHERE id IN (SELECT value FROM json_each(:r
 SELECT *
   FROM duly_every_run AS run
  WHERE id < coalesce(:before, '~')  -- No id is beyond that; so worded it is found by the key.
-   AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
-   AND (:task IS NULL OR task = :task)
-   AND (:queue IS NULL OR queue = :queue)
-   AND (:fingerprint IS NULL OR fingerprint = :fingerprint)
-   AND (:since IS NULL OR created_at >= :since)
+   AND :part(fits)
    AND (:tag_name IS NULL OR EXISTS (
         SELECT 1 FROM duly_tags
          WHERE name = :tag_name AND value = :tag_value AND run_id = run.id))
@@ -33,11 +46,7 @@ SELECT run_id
 SELECT *
   FROM duly_every_run
  WHERE id IN (SELECT value FROM json_each(:run_ids))
-   AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
-   AND (:task IS NULL OR task = :task)
-   AND (:queue IS NULL OR queue = :queue)
-   AND (:fingerprint IS NULL OR fingerprint = :fingerprint)
-   AND (:since IS NULL OR created_at >= :since)
+   AND :part(fits)
  ORDER BY id DESC
  LIMIT :limit
 
@@ -52,11 +61,7 @@ SELECT *
                 WHERE id < coalesce(:before, '~')  -- No id is beyond that; found by the key.
                 ORDER BY id DESC
                 LIMIT :scan)
-        WHERE (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
-          AND (:task IS NULL OR task = :task)
-          AND (:queue IS NULL OR queue = :queue)
-          AND (:fingerprint IS NULL OR fingerprint = :fingerprint)
-          AND (:since IS NULL OR created_at >= :since)
+        WHERE :part(fits)
         ORDER BY id DESC
         LIMIT :limit)
  ORDER BY id DESC
@@ -135,21 +140,14 @@ WITH RECURSIVE known(task) AS (
 SELECT run_id FROM known JOIN duly_keys AS held ON held.task = known.task AND held.key = :key
 
 -- :name dead_runs
--- The same filters over dead letters alone, by their own index.
+-- Dead letters alone, by their own index.
 SELECT *
   FROM duly_every_run
  WHERE id IN (
        SELECT id FROM duly_history INDEXED BY duly_history_dead_by_id
-        WHERE state IN ('failed', 'interrupted')
-          AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
-          AND id < coalesce(:before, '~')
+        WHERE :part(dead)
           AND (:task IS NULL OR task = :task)
-          AND (:queue IS NULL OR queue = :queue)
           AND (:fingerprint IS NULL OR fingerprint = :fingerprint)
-          AND (:since IS NULL OR created_at >= :since)
-          AND (:tag_name IS NULL OR EXISTS (
-               SELECT 1 FROM duly_tags
-                WHERE name = :tag_name AND value = :tag_value AND run_id = duly_history.id))
         ORDER BY id DESC
         LIMIT :limit)
  ORDER BY id DESC
@@ -160,15 +158,8 @@ SELECT *
   FROM duly_every_run
  WHERE id IN (
        SELECT id FROM duly_history INDEXED BY duly_history_dead_by_task
-        WHERE state IN ('failed', 'interrupted')
-          AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
-          AND id < coalesce(:before, '~')
+        WHERE :part(dead)
           AND task = :task
-          AND (:queue IS NULL OR queue = :queue)
-          AND (:since IS NULL OR created_at >= :since)
-          AND (:tag_name IS NULL OR EXISTS (
-               SELECT 1 FROM duly_tags
-                WHERE name = :tag_name AND value = :tag_value AND run_id = duly_history.id))
         ORDER BY id DESC
         LIMIT :limit)
  ORDER BY id DESC
@@ -179,16 +170,9 @@ SELECT *
   FROM duly_every_run
  WHERE id IN (
        SELECT id FROM duly_history INDEXED BY duly_history_dead
-        WHERE state IN ('failed', 'interrupted')
-          AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
-          AND id < coalesce(:before, '~')
+        WHERE :part(dead)
           AND task = :task
-          AND (:queue IS NULL OR queue = :queue)
           AND fingerprint IS nullif(:fingerprint, '')
-          AND (:since IS NULL OR created_at >= :since)
-          AND (:tag_name IS NULL OR EXISTS (
-               SELECT 1 FROM duly_tags
-                WHERE name = :tag_name AND value = :tag_value AND run_id = duly_history.id))
         ORDER BY id DESC
         LIMIT :limit)
  ORDER BY id DESC
