@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from duly import faultpoints
 from duly.store.opening import open_store
 from tests.servers.kinds import (
     BEHIND_PGBOUNCER,
@@ -100,6 +101,13 @@ class Servers:
         if kind.binaries is None:
             return PostgresEndpoint(os.environ[POSTGRES_URL_VARIABLE])
         return self._open.enter_context(PostgresServer(kind.binaries))
+
+
+@pytest.fixture(autouse=True)
+def _disarmed() -> Iterator[None]:
+    """No faultpoint stays armed after its test, whatever became of that."""
+    yield
+    faultpoints.disarm()
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import redis
 
-from duly import faultpoints
 from duly.guard import Guard
 from duly.guard.redis import RedisLedger
 
@@ -31,9 +30,3 @@ def guard(redis_url: str) -> Iterator[Guard]:
     """A guard in an empty Redis."""
     with closing(Guard(redis_url)) as guard:
         yield guard
-
-
-@pytest.fixture(autouse=True)
-def _no_fault_is_left() -> Iterator[None]:
-    yield
-    faultpoints.disarm()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from duly import Duly, faultpoints
+from duly import Duly
 from tests.runtime.trees import Notes
 from tests.store.conformance.opening import Tables, opened_tables
 
@@ -43,13 +43,6 @@ def app(store_url: str) -> Iterator[Duly]:
     app = Duly(store_url)
     yield app
     app.close()
-
-
-@pytest.fixture(autouse=True)
-def _disarmed() -> Iterator[None]:
-    """No faultpoint stays armed after its test."""
-    yield
-    faultpoints.disarm()
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def backend(project: str):
 @pytest.fixture
 def scheduler(project: str):
     """The application that fires what other backends carry, without schedules of other tests."""
-    from duly.integrations.django.scheduled import scheduler_app  # noqa: PLC0415 - needs settings
+    from duly.integrations.django.app import scheduler_app  # noqa: PLC0415 - needs settings
     from tests.integrations.django import other  # noqa: PLC0415 - as above
 
     other.waiting.clear()

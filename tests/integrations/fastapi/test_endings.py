@@ -22,7 +22,6 @@ SOON = 20.0
 def duly(store_url):
     with closing(Duly(store_url)) as duly:
         yield duly
-    faultpoints.disarm()
 
 
 def live_workers(duly: Duly) -> list[str]:

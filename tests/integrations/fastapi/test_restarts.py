@@ -62,7 +62,7 @@ def test_no_more_run_at_once_after_a_restart_than_the_limit_says(duly: Duly):
 
     runs = duly.enqueue_many(visit.call() for _ in range(500))
     with TestClient(FastAPI(lifespan=duly_lifespan(duly, async_limit=500, grace=0))):
-        wait_until(lambda: inside == 500, seconds=SOON, what="all are inside")
+        wait_until(lambda: inside == 500, seconds=3 * SOON, what="all are inside")
     assert {run.refresh().state for run in runs} == {"queued"}
     most = 0
     with TestClient(FastAPI(lifespan=duly_lifespan(duly, async_limit=4))):

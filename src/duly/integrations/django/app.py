@@ -4,6 +4,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from django.db import connections
 
 from duly.api.schedules import Schedules
@@ -148,3 +149,11 @@ def app_for(alias: str, options: dict[str, Any]) -> Duly:
         app = Duly(url) if url is not None else DjangoDuly(options.get("database", "default"))
         _apps[alias] = (dict(options), app)
         return app
+
+
+def scheduler_app() -> DjangoDuly:
+    """Return the application that fires tasks which other backends carry."""
+    database = getattr(settings, "DULY_DATABASE", "default")
+    found = app_for("duly.scheduler", {"database": database})
+    assert isinstance(found, DjangoDuly)  # noqa: S101 - it lies in a database of Django's
+    return found

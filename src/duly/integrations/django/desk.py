@@ -9,11 +9,11 @@ from django.db import connections, router
 
 from duly.app import Duly
 from duly.errors import BadOption
-from duly.integrations.django.app import DjangoDuly
+from duly.integrations.django.app import DjangoDuly, scheduler_app
 from duly.integrations.django.backend import backends
 from duly.integrations.django.compat import Task
 from duly.integrations.django.loading import load_tasks
-from duly.integrations.django.scheduled import known_to_duly, scheduler_app
+from duly.integrations.django.scheduled import known_to_duly
 
 
 def databases() -> list[str]:

@@ -22,6 +22,7 @@ from duly.carrier import Message, Pace
 from duly.core.states import State
 from duly.errors import BadOption, RunFailed, RunNotFound
 from duly.integrations.carrying import Carrying
+from duly.integrations.django.app import scheduler_app
 from duly.integrations.django.compat import Task
 from duly.limits import RELAY_STALE_SECONDS
 
@@ -99,7 +100,6 @@ class DjangoCarrier:
     """Hands runs to the other backends of a project."""
 
     def __init__(self) -> None:
-        self._app: Duly | None = None
         self._tasks: dict[str, Task] = {}
 
     @property
@@ -110,9 +110,8 @@ class DjangoCarrier:
         # Once would mean never again, though the one message may have been lost.
         return Pace(stale, None if most is None else max(most, 2))
 
-    def attach(self, app: Duly) -> None:
-        """Get to know the application whose tasks name this carrier."""
-        self._app = app
+    def attach(self, _app: Duly) -> None:
+        """Do nothing: which application that is, the settings of the project say."""
 
     def knows(self, task: str) -> bool:
         """Say whether a task was met in this process."""
@@ -134,29 +133,29 @@ class DjangoCarrier:
     def run(self, task: str, execution: str) -> Any:  # noqa: ANN401 - what the task returns
         """Run one attempt to its end, if it is still to be had; return what came of it."""
         run_id, _, claim_number = execution.partition(":")
-        assert self._app is not None  # noqa: S101 - it was attached when the task was met
-        if not self._is_to_be_had(run_id, int(claim_number)):
+        app = scheduler_app()
+        if not _is_to_be_had(app, run_id, int(claim_number)):
             return None
         carrying = Carrying()
-        carrying.attach(self._app)
+        carrying.attach(app)
         try:
             if not carrying.run(run_id, int(claim_number), task):
                 return None
         finally:
             carrying.stop()
-        run = self._app.runs.get(run_id)
+        run = app.runs.get(run_id)
         if run.state is State.FAILED:
             raise RunFailed(run.id, run.cause, run.record.error)
         return run.result() if run.state is State.SUCCEEDED else None
 
-    def _is_to_be_had(self, run_id: str, claim_number: int) -> bool:
-        """Say whether it is worth trying: a look is cheaper than a worker, and most are doubled."""
-        assert self._app is not None  # noqa: S101 - as above
-        try:
-            record = self._app.runs.get(run_id).record
-        except RunNotFound:
-            return False
-        return record.state == State.QUEUED and record.claim_number == claim_number
+
+def _is_to_be_had(app: Duly, run_id: str, claim_number: int) -> bool:
+    """Say whether it is worth trying: a look is cheaper than a worker, and most are doubled."""
+    try:
+        record = app.runs.get(run_id).record
+    except RunNotFound:
+        return False
+    return record.state == State.QUEUED and record.claim_number == claim_number
 
 
 def _carry(function: Callable[..., Any], execution: str) -> Any:  # noqa: ANN401 - as above

@@ -12,6 +12,7 @@ from duly.core.cron import Cron
 from duly.core.instants import moment
 from duly.errors import BadSchedule, StoreError, TaskNotRegistered
 from duly.events import EngineFailed
+from duly.integrations.django.app import scheduler_app
 from duly.integrations.django.compat import Task
 from duly.integrations.django.desk import meet_tasks, project_tasks
 from duly.integrations.django.executions import plain
@@ -20,7 +21,6 @@ from duly.integrations.django.scheduled import (
     ScheduleRegistry,
     schedule_registry,
     scheduled_task,
-    scheduler_app,
     sync_code_schedules,
 )
 from duly.limits import FIRE_BATCH

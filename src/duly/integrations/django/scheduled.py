@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, Unpack
 
 from asgiref.sync import sync_to_async
-from django.conf import settings
 from django.db import close_old_connections
 
 from duly.api.schedules import ScheduleOptions
@@ -15,7 +14,7 @@ from duly.app import Duly
 from duly.core.cron import Cron
 from duly.defining import define
 from duly.errors import BadOption
-from duly.integrations.django.app import DjangoDuly, app_for
+from duly.integrations.django.app import scheduler_app
 from duly.integrations.django.backend import DulyBackend
 from duly.integrations.django.bodies import tidy
 from duly.integrations.django.codec import GivenArguments
@@ -142,14 +141,6 @@ def sync_code_schedules(registry: ScheduleRegistry | None = None) -> None:
         app.schedules.sync()
 
 
-def scheduler_app() -> DjangoDuly:
-    """Return the application that fires tasks which other backends carry."""
-    database = getattr(settings, "DULY_DATABASE", "default")
-    found = app_for("duly.scheduler", {"database": database})
-    assert isinstance(found, DjangoDuly)  # noqa: S101 - it lies in a database of Django's
-    return found
-
-
 def known_to_duly(task: Task) -> tuple[Duly, Definition]:
     """Make a task known to who fires it: its own backend, or the scheduler of all others."""
     carrier = task_backends[task.backend]
@@ -174,7 +165,6 @@ def known_to_duly(task: Task) -> tuple[Duly, Definition]:
         if options.get("transaction"):
             function = _with_completion(function, app.database)
         definition = define(_tidied(function), name=task.module_path, carrier=CARRIER, **options)
-        CARRIER.attach(app)
     definition = replace(definition, codec=GivenArguments(definition.function))
     app.registry.add(definition)
     return app, definition

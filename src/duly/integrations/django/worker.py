@@ -10,10 +10,12 @@ from duly.app import Duly
 
 def _ready() -> None:
     django.setup()
-    from duly.integrations.django.app import DjangoDuly  # noqa: PLC0415 - reads settings
+    from duly.integrations.django.app import (  # noqa: PLC0415 - reads settings
+        DjangoDuly,
+        scheduler_app,
+    )
     from duly.integrations.django.backend import backends  # noqa: PLC0415 - as above
     from duly.integrations.django.desk import meet_tasks  # noqa: PLC0415 - as above
-    from duly.integrations.django.scheduled import scheduler_app  # noqa: PLC0415 - as above
 
     # Also those that no code schedules: somebody may, in the admin.
     meet_tasks()
@@ -33,7 +35,7 @@ def __getattr__(alias: str) -> Duly:
     if alias.startswith("__"):
         raise AttributeError(alias)
     if alias == "scheduler_app":
-        from duly.integrations.django.scheduled import scheduler_app  # noqa: PLC0415 - as above
+        from duly.integrations.django.app import scheduler_app  # noqa: PLC0415 - as above
 
         return scheduler_app()
     from duly.integrations.django.backend import backend_of  # noqa: PLC0415 - as above
