@@ -10,10 +10,12 @@
     ├── LockBusy, LockLost
     ├── RunFailed, RunInterrupted, RunCancelled     raised by `run.result()`
     ├── Busy, LetterNotFound            raised by the guard
-    ├── ClaimLost, TransactionTooLong, TransactionEnded, WouldBlockItself
+    ├── ClaimLost, TransactionTooLong, TransactionEnded
     ├── LifespanNotStarted              raised inside web applications
     └── StoreError
-        └── StoreUnavailable, StoreReadOnly, StoreFull, StoreRefused, SchemaMismatch
+        ├── StoreUnavailable
+        │   └── WouldBlockItself
+        └── StoreReadOnly, StoreFull, StoreRefused, SchemaMismatch
 
 `Snooze`, `RetryAfter` and `Discard` are not errors: a task raises them to say what should follow.
 """
@@ -264,10 +266,6 @@ class TransactionEnded(DulyError):
     """A body's transaction has ended: with its run, or because the body ended it by itself."""
 
 
-class WouldBlockItself(DulyError):
-    """A caller asked for a write lock that it holds itself."""
-
-
 class Suspend(BaseException):
     """Leaves a body that waits for something; never to be caught."""
 
@@ -311,6 +309,10 @@ class StoreError(DulyError):
 
 class StoreUnavailable(StoreError):
     """The database cannot be reached now; trying again later may help."""
+
+
+class WouldBlockItself(StoreUnavailable):
+    """A caller asked for a write lock that it holds itself; nothing was written."""
 
 
 class StoreReadOnly(StoreError):

@@ -78,6 +78,7 @@ ONE_DIALECT = {
             "schedules.live",
             "schedules.lock_name",
             "steps.lock_event",
+            "steps.wait_briefly",
             "steps.rouse_waiting_and_hint",
             "steps.lock_waits",
             "claim.limited_queues",

@@ -4,6 +4,7 @@ What both databases promise is tested once for both, in `conformance`.
 """
 
 import threading
+import time
 from contextlib import closing
 from typing import Any
 
@@ -11,7 +12,7 @@ import psycopg
 import pytest
 
 from duly.callers import converse
-from duly.errors import StoreUnavailable
+from duly.errors import StoreUnavailable, WouldBlockItself
 from duly.store.opening import open_store
 from duly.store.ops import Enqueue, RecoverOrphans, Settled
 from duly.store.postgres import writers
@@ -20,6 +21,7 @@ from duly.store.postgres.connection import HOT
 from duly.store.postgres.enqueue import SQL as ENQUEUE
 from duly.store.postgres.settle import SQL as SETTLE
 from duly.store.postgres.settle import _endings
+from duly.store.step_ops import SendEvent
 from tests.store.conformance.verbs import (
     OTHER_WORKER,
     TIMEOUT,
@@ -191,12 +193,29 @@ def test_an_event_loop_is_answered_too_when_a_key_was_held(store, connection):
     assert answers[0][0].run_id == theirs.run_id
 
 
-def test_a_key_that_is_held_for_too_long_is_named(store, connection, monkeypatch):
+def test_a_key_that_is_held_for_too_long_is_named(store, url, connection, monkeypatch):
     monkeypatch.setattr(writers, "HELD_KEY_SECONDS", 0.1)
-    enqueue_in(connection, store, order(key="invoice-7"))
+    with closing(open_store(url)) as another:
+        enqueue_in(connection, another, order(key="invoice-7"))
 
-    with pytest.raises(StoreUnavailable, match=r"'invoice-7'.*open"):
+    with pytest.raises(StoreUnavailable, match=r"'invoice-7'.*commit it or roll it back"):
         store.apply([order(key="invoice-7")])
+
+    connection.rollback()
+    assert accept(store, key="invoice-7").new
+
+
+def test_what_the_callers_own_transaction_holds_is_told_soon_with_the_way_out(store, connection):
+    enqueue_in(connection, store, order(key="invoice-7"))
+    converse(connection, store.send_elsewhere(SendEvent("paid", "1")))
+    for act, error in (
+        (order(key="invoice-7"), WouldBlockItself),
+        (SendEvent("paid", "1"), StoreUnavailable),
+    ):
+        began = time.monotonic()
+        with pytest.raises(error, match=r"using\(connection=…\)"):
+            store.apply([act])
+        assert time.monotonic() - began < 4  # It gives up after two seconds.
 
     connection.rollback()
     assert accept(store, key="invoice-7").new

@@ -9,6 +9,8 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -20,7 +22,6 @@ from duly.errors import (
     StoreFull,
     StoreReadOnly,
     StoreRefused,
-    StoreUnavailable,
     WouldBlockItself,
 )
 from duly.store.opening import open_store
@@ -382,14 +383,63 @@ def test_a_write_of_the_thread_that_holds_the_lock_is_refused_instead_of_blockin
     assert enqueue_one(store)
 
 
-def test_a_lock_that_the_callers_own_connection_may_hold_is_told_with_the_way_out(store, path):
-    """SQLite does not say whose lock it is, so nobody can be refused before the wait is over."""
-    store._process.writer.execute("PRAGMA busy_timeout = 10")
+@BOTH_JOURNALS
+def test_a_lock_that_the_callers_own_connection_holds_is_told_soon_with_the_way_out(store, path):
     with closing(sqlite3.connect(path, isolation_level=None)) as own:
         own.execute("BEGIN IMMEDIATE")
+        for act in (enqueue_one, register, open_section):
+            began = time.monotonic()
+            with pytest.raises(WouldBlockItself, match=r"using\(connection=…\)"):
+                act(store)
+            assert time.monotonic() - began < 4  # It gives up after two seconds.
+        own.execute("ROLLBACK")
 
-        with pytest.raises(StoreUnavailable, match=r"using\(connection=…\)"):
-            enqueue_one(store)
+    assert enqueue_one(store)
+
+
+def test_transactions_of_this_process_that_commit_are_waited_for(store, path):
+    """One after the other, as another thread of the application may write for a while."""
+    store._process.writer.execute("PRAGMA busy_timeout = 50")
+    begun, ends = threading.Event(), threading.Event()
+
+    def write_on() -> None:
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("CREATE TABLE other (n)")
+            while not ends.is_set():
+                other.execute("BEGIN IMMEDIATE")
+                other.execute("INSERT INTO other VALUES (1)")
+                begun.set()
+                time.sleep(0.03)
+                other.execute("COMMIT")
+                time.sleep(0.005)
+
+    writing = threading.Thread(target=write_on)
+    writing.start()
+    try:
+        assert begun.wait(20)
+        for _ in range(10):
+            assert enqueue_one(store)
+    finally:
+        ends.set()
+        writing.join()
+
+
+def test_a_lock_of_another_process_is_waited_for(store, path):
+    store._process.writer.execute("PRAGMA busy_timeout = 10")
+    script = (
+        "import sqlite3, sys, time; own = sqlite3.connect(sys.argv[1], isolation_level=None);"
+        "own.execute('BEGIN IMMEDIATE'); print('held', flush=True); time.sleep(0.2);"
+        "own.execute('ROLLBACK')"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout.readline() == b"held\n"
+        assert enqueue_one(store)
+
+
+def open_section(store) -> None:
+    store.section().connection.execute("SELECT 1")
 
 
 def test_settling_many_takes_few_statements(store):

@@ -70,7 +70,8 @@ def translated(error: psycopg.Error, address: Address) -> StoreError:
         case "55P03":
             return StoreUnavailable(
                 f"{place}: another transaction holds what this needs ({words}); find the one that "
-                f"is held open there"
+                f"is held open there; if it is the caller's own, write in it with "
+                f"using(connection=…)"
             )
         case state if state in CONTENDED or state[:2] in _UNAVAILABLE_CLASSES:
             return StoreUnavailable(f"{place} does not answer as it should ({words}); try again")

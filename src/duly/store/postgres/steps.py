@@ -65,6 +65,8 @@ def forget(session: Session, op: ForgetStep) -> bool:
 def send_event(session: Session, op: SendEvent) -> bool:
     """Say that something has happened; the first word counts."""
     place = op._asdict()
+    # It may be the caller's own transaction that holds it, who waits for us.
+    session.execute(SQL["wait_briefly"])
     session.execute(SQL["lock_event"], place)
     is_news = bool(session.execute(SQL["send"], place).fetchall())
     session.execute(SQL["rouse_waiting"], place)

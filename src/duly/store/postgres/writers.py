@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from duly import faultpoints
 from duly.clock import jitter, monotonic
 from duly.core.verdict import Finish
-from duly.errors import StoreUnavailable
+from duly.errors import StoreUnavailable, WouldBlockItself
 from duly.store import admin_ops, carry_ops, guard_ops, lock_ops, ops, step_ops
 from duly.store.committer import Committer, Done
 from duly.store.ops import Op
@@ -26,6 +26,9 @@ from duly.store.postgres.sweep import Sweeper
 from duly.store.postgres.wakeup import Hints
 
 HELD_KEY_SECONDS = 10.0
+OWN_KEY_SECONDS = 2.0
+"""For a key that this process took in a transaction of a caller's, who may be waiting for us."""
+_OWN_KEYS = 1_000
 _SHORTEST_PAUSE_SECONDS = 0.002
 _LONGEST_PAUSE_SECONDS = 0.1
 
@@ -142,6 +145,7 @@ class Writers:
         }
         self._patient = Line(address, HOT)
         self._patience = threading.Lock()
+        self._own_keys: dict[tuple[str, str], None] = {}
 
     def apply(self, ops: Sequence[Op]) -> list[Any]:
         """Write the ops and return their answers, in order."""
@@ -155,6 +159,13 @@ class Writers:
     def submit(self, ops: Sequence[Op], done: Done) -> None:
         """Write the ops from the committers' own threads, one part after the other."""
         self._submit(_parts(ops), [None] * len(ops), done)
+
+    def note_elsewhere(self, op: ops.Enqueue) -> None:
+        """Remember that a transaction of a caller's in this process may hold a key."""
+        if op.key is not None:
+            self._own_keys[op.task, op.key.text] = None
+            while len(self._own_keys) > _OWN_KEYS:
+                self._own_keys.pop(next(iter(self._own_keys)), None)
 
     def close(self) -> None:
         """Write what waits, end all threads, hang up."""
@@ -324,7 +335,9 @@ class Writers:
 
     def _wait_for_keys(self, ops: Sequence[Op], held: KeyHeld) -> list[Any]:
         """Try again, alone and in the caller's own time, until the keys are let go."""
-        deadline = monotonic() + HELD_KEY_SECONDS
+        is_own = (held.task, held.key) in self._own_keys
+        seconds = OWN_KEY_SECONDS if is_own else HELD_KEY_SECONDS
+        deadline = monotonic() + seconds
         pause = _SHORTEST_PAUSE_SECONDS
         while monotonic() < deadline:
             time.sleep(pause * (0.5 + jitter()))
@@ -334,11 +347,16 @@ class Writers:
                     return self._enqueue_on(self._patient, ops)
                 except KeyHeld as again:
                     held = again
-        raise StoreUnavailable(
+        message = (
             f"{self._address.shown_url}: key {held.key!r} of task {held.task!r} has been held for "
-            f"{HELD_KEY_SECONDS:.0f} s by a transaction that is still open; commit it or roll it "
-            f"back, then enqueue again"
+            f"{seconds:.0f} s by a transaction that is still open; "
         )
+        if is_own:
+            raise WouldBlockItself(
+                message + "if it is the caller's own, enqueue in it with using(connection=…), or "
+                "end it first"
+            )
+        raise StoreUnavailable(message + "commit it or roll it back, then enqueue again")
 
     def _wait_apart(self, ops: Sequence[Op], held: KeyHeld, done: Done) -> None:
         try:

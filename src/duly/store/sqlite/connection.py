@@ -18,11 +18,9 @@ from duly.errors import (
     StoreUnavailable,
     WouldBlockItself,
 )
+from duly.store.sqlite.patience import BUSY_SECONDS, is_busy
 
 OLDEST_SQLITE = (3, 35, 0)
-BUSY_SECONDS = 30.0
-"""How long to wait for the application's own connections; duly's wait for the lock file."""
-
 _NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre"}
 )
@@ -90,17 +88,21 @@ Kind = TypeVar("Kind", bound=sqlite3.Connection)
 
 
 @overload
-def connect(path: Path) -> sqlite3.Connection: ...
+def connect(path: Path, *, seconds: float = BUSY_SECONDS) -> sqlite3.Connection: ...
 @overload
-def connect(path: Path, *, cached_statements: int, factory: type[Kind]) -> Kind: ...
+def connect(path: Path, *, seconds: float, cached_statements: int, factory: type[Kind]) -> Kind: ...
 def connect(
-    path: Path, *, cached_statements: int = 256, factory: type[Any] = sqlite3.Connection
+    path: Path,
+    *,
+    seconds: float = BUSY_SECONDS,
+    cached_statements: int = 256,
+    factory: type[Any] = sqlite3.Connection,
 ) -> Any:
-    """Open the file with duly's settings."""
+    """Open the file with duly's settings; each statement waits so long for a lock."""
     with driver_errors(path):
         connection = sqlite3.connect(
             path,
-            timeout=BUSY_SECONDS,
+            timeout=seconds,
             isolation_level=None,
             check_same_thread=False,
             cached_statements=cached_statements,
@@ -134,7 +136,7 @@ def translated(error: sqlite3.Error, path: Path) -> DulyError:
     """Return what the driver's error means, and what to do."""
     code = getattr(error, "sqlite_errorcode", None)
     primary = code & 0xFF if code is not None else None
-    if primary in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+    if is_busy(error):
         return StoreUnavailable(
             f"{path} was locked by another connection for {BUSY_SECONDS:.0f} s ({error}); find the "
             f"transaction that is held open there; if it is the caller's own, enqueue in it with "

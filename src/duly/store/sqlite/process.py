@@ -13,11 +13,13 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 from duly.errors import StoreError
 from duly.store.committer import Committer, Write
 from duly.store.sqlite.connection import WriteLock, connect, driver_errors
+from duly.store.sqlite.patience import LOOK_SECONDS, patiently
 
 FORK_SECONDS = 5.0
 """How long a fork waits for a transaction; after that the child cannot use the store."""
@@ -32,9 +34,9 @@ class Process:
         _close_inherited()
         self.pid = os.getpid()
         self.lock = WriteLock(path.with_name(path.name + "-duly.lock"))
-        self.writer = connect(path)
+        self.writer = connect(path, seconds=LOOK_SECONDS)
         with driver_errors(path), self.lock.held():
-            prepare(self.writer)
+            patiently(path, partial(prepare, self.writer))
         self.reader = connect(path)
         self.reading = threading.Lock()
         self.committer = Committer(write, name="duly-committer")

@@ -13,6 +13,7 @@ from duly.store.ops import AddLogs, SetProgress, Settle, Settled
 from duly.store.sqlite.connection import connect, driver_errors
 from duly.store.sqlite.lent import LentConnection
 from duly.store.sqlite.operate import say
+from duly.store.sqlite.patience import LOOK_SECONDS, commit, patiently
 from duly.store.sqlite.settle import settle
 from duly.store.sqlite.steps import end
 from duly.store.step_ops import EndStep
@@ -81,9 +82,11 @@ class SqliteSection:
         self._store.lock.acquire()
         try:
             # No statement is kept: every one is to meet the guard.
-            connection = connect(self._store.path, cached_statements=0, factory=LentConnection)
+            connection = connect(
+                self._store.path, seconds=LOOK_SECONDS, cached_statements=0, factory=LentConnection
+            )
             with driver_errors(self._store.path):
-                connection.begin()
+                patiently(self._store.path, connection.begin)
         except BaseException:
             self._store.lock.release()
             raise
@@ -106,7 +109,7 @@ class SqliteSection:
                     answer = write(connection.cursor(), self._store.now())
                     if is_done(answer):
                         faultpoints.hit("transaction.before_commit")
-                        connection.execute("COMMIT")
+                        commit(connection)
                         faultpoints.hit("transaction.after_commit")
             except StoreError:
                 # The interrupt of a timer that came too late to take it away.

@@ -4,6 +4,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from duly.store.sqlite.guard import Times, read_times
 from duly.store.sqlite.inspect import SQL as INSPECT
 from duly.store.sqlite.inspect import SqliteInspector
 from duly.store.sqlite.liveness import FilePulse, Life, life_path
+from duly.store.sqlite.patience import commit, patiently
 from duly.store.sqlite.process import Process, opening
 from duly.store.sqlite.section import SqliteSection
 from duly.store.sqlite.verbs import (
@@ -125,10 +127,10 @@ class SqliteStore(SqliteInspector):
             try:
                 here.lock.lock_file()
                 cursor = here.writer.cursor()
-                cursor.execute("BEGIN IMMEDIATE")
+                patiently(self.path, partial(cursor.execute, "BEGIN IMMEDIATE"))
                 for kind in order:
                     self._write_kind(cursor, kind, ops, places[kind], answers)
-                cursor.execute("COMMIT")
+                commit(here.writer)
             except BaseException:
                 if here.writer.in_transaction:
                     here.writer.rollback()
@@ -155,7 +157,8 @@ class SqliteStore(SqliteInspector):
             try:
                 here.lock.lock_file()
                 faultpoints.hit("enqueue.before_commit")
-                accepted = enqueue.enqueue_one(here.writer, op, self.now())
+                insert = partial(enqueue.enqueue_one, here.writer, op, self.now())
+                accepted = patiently(self.path, insert)
             finally:
                 here.lock.unlock_file()
         self._hints.own_commits += 1
@@ -294,7 +297,7 @@ class SqliteStore(SqliteInspector):
         """Run what `plan` asks for, under the write lock, in one transaction."""
         here = self._here()
         with driver_errors(self.path), here.lock.held():
-            here.writer.execute("BEGIN IMMEDIATE")
+            patiently(self.path, partial(here.writer.execute, "BEGIN IMMEDIATE"))
             try:
                 here.writer.execute(migrating.CREATE)
                 missing = plan(Schema(*here.writer.execute(migrating.VERSION).fetchone()))
@@ -302,7 +305,7 @@ class SqliteStore(SqliteInspector):
                     for statement in migrating.statements(step):
                         here.writer.execute(statement)
                     here.writer.execute(migrating.RAN, record_of(step))
-                here.writer.execute("COMMIT")
+                commit(here.writer)
             except BaseException:
                 here.writer.rollback()
                 raise
@@ -313,7 +316,7 @@ class SqliteStore(SqliteInspector):
         """Keep all other writers out for a block, which writes nothing itself."""
         here = self._here()
         with here.lock.held():
-            here.writer.execute("BEGIN IMMEDIATE")
+            patiently(self.path, partial(here.writer.execute, "BEGIN IMMEDIATE"))
             try:
                 yield here.writer
             finally:

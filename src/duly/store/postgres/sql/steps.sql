@@ -67,6 +67,9 @@ SELECT awake.run_id::text
   JOIN unnest(%(ids)s::uuid[], %(names)s::text[]) AS op(id, step)
     ON awake.run_id = op.id AND awake.name = op.step
 
+-- :name wait_briefly
+SET LOCAL lock_timeout = '2s'
+
 -- :name lock_event
 SELECT pg_advisory_xact_lock(duly_wait_lock(%(name)s))
 
