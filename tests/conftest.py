@@ -185,6 +185,26 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(WhatRan(KINDS, config.rootpath / SUMMARY_FILE))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let each of several processes begin with its share of what takes long.
+
+    Each is given one part of the list after the other; begun last, one test would keep all waiting.
+    """
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    long = [item for item in items if _takes_long(item)]
+    short = [item for item in items if not _takes_long(item)]
+    size = -(-len(short) // processes)
+    items.clear()
+    for place in range(processes):
+        items += long[place::processes] + short[place * size : (place + 1) * size]
+
+
+def _takes_long(item: pytest.Item) -> bool:
+    # Browsers stay with their module, whose event loop must end before other tests begin.
+    is_spread = item.get_closest_marker("browser") is None
+    return is_spread and item.get_closest_marker("timeout") is not None
+
+
 def pytest_collection_finish() -> None:
     """Keep all that was collected out of the collector's way: it stays until the end."""
     gc.collect()

@@ -10,7 +10,7 @@ from duly.prove.evidence import SCENARIOS, gather
 from duly.prove.trial import Trial
 
 SCALE = 1 / 40
-SCALES = {"boundaries": 1 / 400, "locks": 1 / 20, "simulation": 1 / 100}
+SCALES = {"boundaries": 1 / 100, "locks": 1 / 20, "simulation": 1 / 100}
 """Of the sweep over all statements, tests/runtime/test_every_boundary.py does a twentieth."""
 
 RATE = 40.0

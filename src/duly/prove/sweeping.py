@@ -132,20 +132,31 @@ class Sweep:
 
         passed = strike("", SIDES[0], 0)
         yield passed
-        for (thread, said), side in product(passed.fate.said.items(), SIDES):
-            if thread != (self._thread or thread):
-                continue
-            for number in self._numbers(said):
+        said = {
+            thread: number
+            for thread, number in passed.fate.said.items()
+            if thread == (self._thread or thread)
+        }
+        if self._stride > 1:
+            for place in self._some_of(said):
+                yield strike(*place)
+            return
+        for thread, side in product(said, SIDES):
+            for number in count(1):
                 struck = strike(thread, side, number)
                 yield struck
                 if not struck.fate.was_struck:
                     break
 
-    def _numbers(self, said: int) -> Iterable[int]:
-        if self._stride == 1:
-            return count(1)
-        first = self._random.randint(1, min(said, self._stride))
-        return range(first, said + 1, self._stride)
+    def _some_of(self, said: dict[str, int]) -> list[tuple[str, str, int]]:
+        """Return every so many of all places of all threads, from one that chance chooses."""
+        places = [
+            (thread, side, number)
+            for (thread, last), side in product(said.items(), SIDES)
+            for number in range(1, last + 1)
+        ]
+        first = self._random.randrange(min(len(places), self._stride))
+        return places[first :: self._stride]
 
 
 def bury_the_dead() -> None:
