@@ -79,6 +79,9 @@ def test_a_preloaded_application_that_has_opened_its_store_serves(duly: Duly, tm
         server.wait_until_all_serve(but=frozenset({victim}))
         (tmp_path / "gate").touch()
         assert [run.result(timeout=SOON) for run in runs] == list(range(20))
+        wait_until(
+            lambda: bool(duly.runs.list(task=served.tick)), seconds=SOON, what="the cron has fired"
+        )
         server.stop()
 
     # P14: and each instant of a cron comes once, though two processes look, one of which died.

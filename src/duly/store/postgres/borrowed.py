@@ -8,7 +8,8 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from duly.store.borrowed import Alone, Lender
-from duly.store.ops import Op
+from duly.store.ops import Accepted, Enqueue, Op
+from duly.store.postgres import enqueue
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import Claimer
 from duly.store.postgres.connection import HOT, Line, Session
@@ -18,6 +19,7 @@ from duly.store.postgres.store import PostgresStore
 from duly.store.postgres.sweep import Sweeper
 from duly.store.postgres.wakeup import Hints, notify
 from duly.store.postgres.writers import Writers
+from duly.store.protocol import Dialogue
 from duly.store.schema import Schema
 
 T = TypeVar("T")
@@ -40,6 +42,10 @@ class BorrowedPostgresStore(Alone, PostgresStore):
     def apply(self, ops: Sequence[Op]) -> list[Any]:
         """Write the ops and return their answers, in order."""
         return self._writers.apply(ops)
+
+    def enqueue_elsewhere(self, op: Enqueue) -> Dialogue[Accepted]:
+        """Accept a run on a connection; keys that it holds there are no other transaction's."""
+        return enqueue.enqueue_elsewhere(op, self._database_name())
 
     def wake(self) -> None:
         """Hint to all workers when the transaction that is open commits."""
