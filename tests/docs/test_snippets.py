@@ -4,24 +4,20 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+from tests.docs.pages import PAGES, blocks, name_of
+
 REDIS = "REDIS_URL"
 """A page that asks the environment for it needs a Redis."""
-FENCE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def snippets(page: Path) -> str:
-    return "\n".join(FENCE.findall(page.read_text()))
+def snippets(page):
+    return "\n".join(block.text for block in blocks(page) if block.kind == "python")
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if snippets(page)], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", [page for page in PAGES if snippets(page)], ids=name_of)
 def test_the_snippets_of_a_page_run(page, tmp_path, request):
     program = tmp_path / "shop.py"
     program.write_text(snippets(page))
@@ -42,7 +38,7 @@ def test_the_snippets_of_a_page_run(page, tmp_path, request):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_links_of_a_page_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
         if not target.startswith("http"):

@@ -215,7 +215,7 @@ class TestSecrets:
         assert not any("4111" in value or "invoice" in value for value in key.values())
 
     def test_a_user_who_may_only_what_the_page_says_can_guard(self, private_redis):
-        page = Path(__file__).parents[2] / "docs" / "guard_on_redis.md"
+        page = Path(__file__).parents[2] / "docs" / "how-to" / "guard_on_redis.md"
         (command,) = re.findall(r"`(ACL SETUSER .*)`", page.read_text())
         private_redis.call(*command.replace("…", "pw").split())
 

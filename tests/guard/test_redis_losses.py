@@ -1,4 +1,4 @@
-"""What a Redis can lose or refuse, and that a guard says so; see docs/guard_on_redis.md."""
+"""What a Redis can lose or refuse, and that a guard says so; see docs/how-to/guard_on_redis.md."""
 
 from contextlib import closing
 from importlib import util
@@ -18,7 +18,7 @@ SECRET = "s3cr:t/w@rd"  # noqa: S105 - made up
 
 
 class TestLosing:
-    """What a Redis can lose; docs/guard_on_redis.md says so."""
+    """What a Redis can lose; docs/how-to/guard_on_redis.md says so."""
 
     @pytest.mark.process
     def test_a_guard_whose_redis_is_away_runs_no_body(self, private_redis):

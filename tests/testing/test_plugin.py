@@ -1,21 +1,17 @@
 """The plugin, as a project uses it: in a pytest of its own."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "testing.md"
+from tests.docs.pages import DOCS, blocks
 
+PAGE = DOCS / "how-to" / "testing.md"
 
-def blocks(kind: str) -> list[str]:
-    """Return the snippets of the page about testing that are of one kind."""
-    fence = re.compile(rf"^```{kind}\n(.*?)^```", re.MULTILINE | re.DOTALL)
-    return fence.findall(PAGE.read_text())
+SHOP, TESTS, REPAIRED = (block.text for block in blocks(PAGE) if block.kind == "python")
 
 
 def run_pytest(folder: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -38,9 +34,8 @@ def project(tmp_path: Path) -> Path:
     """The project of the page about testing."""
     folder = tmp_path / "project"
     folder.mkdir()
-    shop, tests = blocks("python")
-    (folder / "shop.py").write_text(shop)
-    (folder / "test_shop.py").write_text(tests)
+    (folder / "shop.py").write_text(SHOP)
+    (folder / "test_shop.py").write_text(TESTS)
     (folder / "pytest.ini").write_text(
         "[pytest]\nduly_app = shop:app\naddopts = --strict-markers\n"
     )
@@ -53,8 +48,7 @@ def test_a_planted_crash_bug_is_found_by_a_short_test_and_its_repair_passes(
     url = postgres_server.url("postgres")
     test = (project / "test_shop.py").read_text()
     broken = run_pytest(project, DULY_TEST_POSTGRES=url)
-    (repaired,) = blocks("python repaired")
-    (project / "shop.py").write_text(repaired)
+    (project / "shop.py").write_text(REPAIRED)
     whole = run_pytest(project, DULY_TEST_POSTGRES=url)
 
     short = test[test.index("def test_a_worker_that_dies") :]

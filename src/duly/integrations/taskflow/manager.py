@@ -67,7 +67,7 @@ class TaskManager:
         registry_heartbeat: int = 30,  # noqa: ARG002 - as instance_url
         duly: Duly | None = None,
     ) -> None:
-        """Check the options; docs/taskflow.md says what became of each."""
+        """Check the options; docs/how-to/taskflow.md says what became of each."""
         self._served: WeakSet[FastAPI] = WeakSet()
         self._starts: list[asyncio.AbstractEventLoop] = []
         self._stack: AsyncExitStack | None = None
