@@ -69,9 +69,9 @@ class Duly:
         self.queues = Queues(self)
         self.workers = Workers(self)
         self._schedules: Schedules | None = None
-        self._store = PerProcess(self._open)
-        self.before_opening: list[Callable[[], None]] = []
-        """Called when the store is about to be opened."""
+        self._store = PerProcess(self._open_store)
+        self.before_calls: list[Callable[[], None]] = []
+        """Asked before a call of a task is accepted; whoever objects raises."""
         self._opening = threading.Lock()
         self._holders: Holders | None = None
 
@@ -194,11 +194,6 @@ class Duly:
     def store(self) -> Store:
         """The open store; each process opens its own, forked ones too."""
         return self._store.get()
-
-    def _open(self) -> Store:
-        for call in self.before_opening:
-            call()
-        return self._open_store()
 
     def _open_store(self) -> Store:
         from duly.store.opening import open_store  # noqa: PLC0415 - spares importers

@@ -167,6 +167,8 @@ class Bound(Generic[P, R]):
         return self._call(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[R]:
+        for look in self._host.before_calls:
+            look()
         key = None if self._key is None else self._full_key(self._key, args, kwargs)
         arguments = self._codec.encode(args, kwargs)
         how, tracing = self._how, self._definition.tracing

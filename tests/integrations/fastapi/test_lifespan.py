@@ -16,7 +16,6 @@ from starlette.applications import Starlette
 from duly import BadOption, Duly
 from duly.errors import LifespanNotStarted, StoreRefused
 from duly.integrations.fastapi import DulyTasks, duly_lifespan
-from duly.observe.logs import log_notice
 from tests.servers.processes import wait_until
 
 SOON = 20.0
@@ -164,10 +163,8 @@ def test_without_a_started_lifespan_adding_a_task_is_an_error(duly):
 
 
 @pytest.mark.stores("sqlite-wal")
-@pytest.mark.parametrize("path", ["/plain", "/async"])
-def test_a_task_enqueued_by_itself_without_a_started_lifespan_is_kept_and_told_of(
-    duly, caplog, path
-):
+@pytest.mark.parametrize("path", ["/plain", "/async", "/many"])
+def test_a_task_enqueued_by_itself_without_a_started_lifespan_is_an_error(duly, path):
     @duly.task(name="one")
     def one() -> int:
         return 1
@@ -182,22 +179,40 @@ def test_a_task_enqueued_by_itself_without_a_started_lifespan_is_kept_and_told_o
     async def aenqueue() -> None:
         await one.aenqueue()
 
-    log_notice.cache_clear()
-    TestClient(api).post(path)
-    assert "lifespan has not started" in caplog.text
-    assert [run.state for run in duly.runs.list()] == ["queued"]
+    @api.post("/many")
+    async def enqueue_many() -> None:
+        duly.enqueue_many([one.call()])
+
+    assert duly.runs.list() == []  # Whoever has opened the store before is told no less.
+    with pytest.raises(LifespanNotStarted, match="with TestClient"):
+        TestClient(api).post(path)
+    assert duly.runs.list() == []
+    with TestClient(api) as client:
+        client.post(path).raise_for_status()
+    assert len(duly.runs.list()) == 1
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_what_a_script_enqueues_needs_no_lifespan(duly, caplog):
+def test_what_scripts_and_lifespans_enqueue_needs_nobody_who_serves(duly):
     @duly.task(name="one")
     def one() -> int:
         return 1
 
-    duly_lifespan(duly)
-    log_notice.cache_clear()
+    ours = duly_lifespan(duly)
+
+    @asynccontextmanager
+    async def lifespan(api: FastAPI) -> AsyncIterator[None]:
+        await one.aenqueue()
+        async with ours(api):
+            yield
+
+    async def script() -> None:
+        await one.aenqueue()
+
     one.enqueue()
-    assert caplog.text == ""
+    asyncio.run(script())
+    with TestClient(FastAPI(lifespan=lifespan)):
+        assert len(duly.runs.list()) == 3
 
 
 @pytest.mark.stores("sqlite-wal")
