@@ -68,11 +68,11 @@ def duly_lifespan(
 
 def _refuse_requests() -> None:
     """Raise if a request calls: nothing here would run its task, and nobody would tell."""
-    if _is_in_a_request():
+    if is_in_a_request():
         raise LifespanNotStarted
 
 
-def _is_in_a_request() -> bool:
+def is_in_a_request() -> bool:
     """Say whether an endpoint of Starlette's runs this, on the event loop or a thread of its own.
 
     Scripts and lifespans may call tasks before anything serves.
