@@ -331,19 +331,19 @@ def test_a_blocked_loop_loses_no_lease(duly):
     @duly.task(name="patient")
     async def patient() -> None:
         began.append(asyncio.get_running_loop())
-        await asyncio.sleep(1.2)
+        await asyncio.sleep(2.8)
 
-    api = FastAPI(lifespan=duly_lifespan(duly, lease=0.6, beat=0.2))
+    api = FastAPI(lifespan=duly_lifespan(duly, lease=2, beat=0.5))
 
     @api.post("/block")
     async def block() -> None:
-        time.sleep(1)  # noqa: ASYNC251 - the mistake that this is about
+        time.sleep(2.5)  # noqa: ASYNC251 - the mistake that this is about
 
     # The other worker would take over what the blocked one had lost.
     with TestClient(api) as client:
         run = patient.enqueue()
         wait_until(lambda: bool(began), seconds=SOON, what="the task begins")
-        with duly.worker(lease=0.6, beat=0.2):
+        with duly.worker(lease=2, beat=0.5):
             client.post("/block")
             run.result(timeout=SOON)
     assert len(began) == 1
