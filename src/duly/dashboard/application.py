@@ -19,7 +19,7 @@ from duly import __version__
 from duly.app import Duly
 from duly.dashboard import words
 from duly.dashboard.acting import Acts, name_of
-from duly.dashboard.auth import COOKIE, Auth, TokenAuth, TooManyTries, Viewer
+from duly.dashboard.auth import COOKIE, Auth, TokenAuth, TooManyTries, Viewer, check_auth
 from duly.dashboard.desk import Desk
 from duly.dashboard.guarding import CSRF_FIELD, Guard, cookie
 from duly.dashboard.live import Streams
@@ -60,6 +60,7 @@ def dashboard(
     `write` nobody can change anything. `hosts` are the names that it answers to. Arguments that a
     task redacts are never shown, and none are without `show_arguments`.
     """
+    check_auth(auth)
     desk = Desk(app, shows_arguments=show_arguments, writes=write)
     return _Dashboard(desk, auth, hosts, title).guarded
 

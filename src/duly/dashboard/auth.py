@@ -30,6 +30,24 @@ Auth = Callable[[Request], "Answer | Awaitable[Answer]"]
 """Says who asks: a Viewer, or the name of an operator. None, "" and False let nobody in."""
 
 
+def check_auth(auth: Auth | None) -> None:
+    """Refuse what is no function of a request: nobody would know whom it lets in."""
+    if auth is None:
+        return
+    if not callable(auth):
+        raise BadOption(f"auth must be a function of the request, not {auth!r:.80}")
+    try:
+        parameters = inspect.signature(auth).parameters
+    except ValueError:  # One in C, which says nothing of itself.
+        return
+    for name, parameter in parameters.items():
+        if type(parameter.default).__name__ == "Depends" or "Depends(" in str(parameter.annotation):
+            raise BadOption(
+                f"auth is called with the request, and its parameter {name!r} is for FastAPI to "
+                f"fill in: read the request itself, or serve the dashboard by TaskAdmin(…, auth=…)"
+            )
+
+
 async def ask(auth: Auth, request: Request) -> Viewer | None:
     """Return who asks, whatever kind of function says so."""
     if inspect.iscoroutinefunction(auth) or inspect.iscoroutinefunction(

@@ -5,15 +5,17 @@ import threading
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
+from typing import Annotated
 
 import pytest
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.testclient import TestClient
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from starlette.applications import Starlette
 
 from duly import BadOption, Duly
+from duly.dashboard import dashboard
 from duly.errors import LifespanNotStarted, StoreRefused
 from duly.integrations.fastapi import DulyTasks, duly_lifespan
 from tests.servers.processes import wait_until
@@ -348,3 +350,63 @@ def test_a_blocked_loop_loses_no_lease(duly):
             run.result(timeout=SOON)
     assert len(began) == 1
     assert [attempt.outcome for attempt in run.attempts()] == ["returned"]
+
+
+def test_an_application_as_people_write_it(duly, store_url):
+    """Its own lifespan, its sessions, a dashboard that it guards, and a task in a transaction."""
+    address = store_url.replace("sqlite://", "sqlite+aiosqlite://").replace(
+        "postgresql://", "postgresql+psycopg://"
+    )
+    engine = create_async_engine(address)
+    said = []
+
+    @asynccontextmanager
+    async def my_lifespan(_api: FastAPI) -> AsyncIterator[None]:
+        said.append("begins")
+        yield
+        await engine.dispose()
+        said.append("ends")
+
+    async def get_db() -> AsyncIterator[AsyncSession]:
+        async with AsyncSession(engine) as session, session.begin():
+            yield session
+
+    def require_admin(request: Request) -> str | None:
+        return "ann" if request.headers.get("authorization") == "ann" else None
+
+    @duly.task(name="welcome")
+    async def welcome(user_id: int) -> str:
+        return f"welcome, {user_id}"
+
+    api = FastAPI(lifespan=duly_lifespan(duly, worker=True, inner=my_lifespan))
+    api.mount("/duly", dashboard(duly, auth=require_admin))
+
+    @api.post("/users/{user_id}")
+    async def create(user_id: int, db: Annotated[AsyncSession, Depends(get_db)]) -> str:
+        await db.execute(text("select 1"))
+        run = await welcome.using(connection=db, key=f"welcome-{user_id}").aenqueue(user_id)
+        return run.id
+
+    with TestClient(api) as client:
+        ids = {client.post("/users/7").json() for _ in range(2)}
+        (run_id,) = ids
+        assert duly.runs.get(run_id).result(timeout=SOON) == "welcome, 7"
+        assert client.get("/duly/").status_code == 403
+        assert run_id in client.get("/duly/runs", headers={"authorization": "ann"}).text
+    assert said == ["begins", "ends"]
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_a_dependency_of_fastapi_is_no_function_of_a_request(duly):
+    def user() -> str:
+        return "ann"
+
+    def require_admin(user: Annotated[str, Depends(user)]) -> str:
+        return user
+
+    def require_boss(user: str = Depends(user)) -> str:
+        return user
+
+    for wrong in (require_admin, require_boss, "ann"):
+        with pytest.raises(BadOption, match="auth"):
+            dashboard(duly, auth=wrong)
