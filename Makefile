@@ -15,7 +15,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 RUN_STAMPS := .venv/run.stamp $(if $(filter postgres%,$(DULY_URL)),.venv/postgres.stamp)
 
 .DELETE_ON_ERROR:
-.PHONY: help setup lint test tests demo prove bench clean
+.PHONY: help setup lint test tests demo prove bench docs reference clean
 
 help:
 	@echo "make demo    see duly at work (DULY_URL=postgresql://... for PostgreSQL)"
@@ -24,6 +24,8 @@ help:
 	@echo "make test    lint, then run every test on every store found here"
 	@echo "make prove   inject faults and check what survived"
 	@echo "make bench   measure"
+	@echo "make docs    build the documentation as a site, into site/"
+	@echo "make reference  write docs/reference from the code"
 	@echo "make clean   remove what the targets above made"
 
 setup: .venv/dev.stamp .venv/postgres-server.stamp $(if $(NEWER_PYTHON),.venv-django6/stamp)
@@ -67,8 +69,15 @@ prove: setup
 bench: setup
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
+docs: .venv-docs/stamp
+	.venv-docs/bin/mkdocs build --strict
+	@echo "The site is in site/: open site/index.html."
+
+reference: .venv/dev.stamp
+	$(BIN)/python -m tools.reference
+
 clean:
-	rm -rf .venv .venv-django6 build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-django6 .venv-docs site build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	rm -f .lint.log .test-summary.json .test-summary-django6.json
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -92,6 +101,12 @@ $(BIN)/python:
 .venv-django6/stamp: requirements/django6.txt requirements/run.txt requirements/postgres.txt
 	$(NEWER_PYTHON) -m venv .venv-django6
 	.venv-django6/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+.venv-docs/stamp: requirements/docs.txt
+	@test -n "$(PYTHON)" || { echo "duly needs Python 3.11 or newer; name one: make PYTHON=..."; exit 1; }
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
 # There is no such package for some machines. The tests then use the servers that are installed, and

@@ -301,6 +301,24 @@ class TestStopping:
         assert (hold.refresh().state, hold.cause) == ("interrupted", "stopped")
         assert notes.ends() == []
 
+    def test_a_signal_to_keeper_and_child_at_once_is_one_signal(
+        self, shop, notes, store_url, tmp_path
+    ):
+        with Tree(store_url, tmp_path, grace=60).ready() as tree:
+            run = shop.linger.enqueue(*notes.arguments(0))
+            notes.wait_for_starts(1)
+
+            # As systemd does it, unless its unit says KillMode=mixed.
+            for pid in (*tree.children(), tree.keeper.pid):
+                os.kill(pid, signal.SIGTERM)
+            time.sleep(0.5)
+            notes.open_gate()
+            status = tree.ended()
+
+        assert status == 0
+        assert run.refresh().state == "succeeded"
+        assert outcomes(run) == ["returned"]
+
     def test_what_was_stopped_goes_on_in_the_next_tree(self, shop, notes, store_url, tmp_path):
         with Tree(store_url, tmp_path, grace=0.1).ready() as first:
             run = shop.linger.enqueue(*notes.arguments(3))

@@ -112,8 +112,9 @@ class _Watch:
         self._worker.stop_claiming()
         until = monotonic() + self._settings.grace
         while not self._worker.hand.is_empty() and monotonic() < until:
-            if self._signals.wait(_STOPPING_LOOK_SECONDS if len(self._worker.hand) else 0.0):
-                break
+            # Whether a second signal means "at once" is the keeper's to decide: whoever signals all
+            # processes of a service has it pass on here what has come here already.
+            self._signals.wait(_STOPPING_LOOK_SECONDS if len(self._worker.hand) else 0.0)
             self.fence()
         # What still runs is the keeper's to settle, once this process is gone.
 
