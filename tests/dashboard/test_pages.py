@@ -178,3 +178,20 @@ def test_the_calendar_marks_the_days_on_which_clocks_change(zone, day, change):
 
     assert [each.change for each in days] == ["", "", f"clocks go {change}", "", "", "", ""]
     assert [len(each.fires) for each in days] == [1] * 7, "each day has its own, and only one"
+
+
+def test_what_is_named_like_a_secret_reaches_no_page(shop, client):
+    @shop.app.task(name="shop.login:open")
+    def open_session(
+        user: str, password: str = "", *, options: dict[str, str] | None = None, max_tokens: int = 0
+    ) -> None: ...
+
+    run = open_session.enqueue(
+        "ann", "hunter2-a", options={"api_key": "hunter2-b"}, max_tokens=4096
+    )
+
+    pages = [client.get(path).text for path in ("/runs", f"/runs/{run.id}", f"/runs/{run.id}/edit")]
+
+    assert not any("hunter2" in page for page in pages)
+    assert all("4096" in page for page in pages[:2]), "a number of words is no secret"
+    assert client.get("/runs", params={"q": "args.password:hunter2-a"}).text.count("data-row") == 0

@@ -1,11 +1,12 @@
 """What the pages know of the application: its store to read, its acts, and what may be shown."""
 
+import json
 from collections.abc import Sequence
 
 from duly.app import Duly
 from duly.core.display import display
-from duly.core.payload import REDACTED
 from duly.core.record import RunRecord
+from duly.core.secret_names import text_without_secrets
 from duly.core.states import PARENT_TAG
 from duly.dashboard.searching import Search
 from duly.dashboard.words import pretty
@@ -38,7 +39,7 @@ class Desk:
         definition = self.app.registry.find(task)
         if definition is None or not self._shows_arguments:
             return None
-        return definition.codec.redacted(arguments)
+        return text_without_secrets(definition.codec.redacted(arguments))
 
     def short_arguments(self, run: RunRecord) -> str:
         """Return one short line, nothing where they are hidden."""
@@ -58,9 +59,10 @@ class Desk:
     def can_edit(self, run: RunRecord) -> bool:
         """Say whether the arguments can be edited: all are to be seen, and can be checked."""
         shown = self.stored_arguments(run.task, run.arguments)
-        if shown is None:
+        try:
+            return shown is not None and json.loads(shown) == json.loads(run.arguments)
+        except (ValueError, RecursionError):
             return False
-        return not self.app.registry.get(run.task).redact and shown != REDACTED
 
     # -- runs --
 

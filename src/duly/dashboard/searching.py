@@ -12,7 +12,6 @@ from duly.clock import MICROSECONDS
 from duly.core.key import check_storable
 from duly.core.record import RunRecord
 from duly.core.states import State
-from duly.dashboard.words import without_secrets
 from duly.errors import DulyError
 from duly.limits import PAGE_DEFAULT, SCAN_RUNS
 from duly.store.protocol import RunFilter
@@ -124,7 +123,7 @@ def _run_id(text: str | None) -> str | None:
 
 def _has(arguments: str | None, path: Iterable[str], value: str) -> bool:
     try:
-        data = without_secrets(json.loads(arguments or "null"))
+        data = json.loads(arguments or "null")
     except (ValueError, RecursionError):
         return False
     if isinstance(data, list) and len(data) == 2 and isinstance(data[1], dict):  # noqa: PLR2004
