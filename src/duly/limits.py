@@ -40,6 +40,8 @@ SCAN_RUNS = 10_000
 """Among how many runs, the newest, a search looks that no index answers."""
 GROUPS = 500
 """How many groups of dead letters a list of them looks at."""
+JUMPS = 500
+"""Of how many lanes and priorities of a queue the oldest runs are looked at."""
 COUNT_CAP = 10_000
 """Nobody counts further; the rest is "10,000+"."""
 PAGE = 200

@@ -24,11 +24,7 @@ def queues(desk: Desk, _request: Request) -> Shown:
     ends: dict[str, list[EndsOf]] = {}
     for row in store.count_ends_of_tasks(now - _DAY):
         ends.setdefault(row.queue, []).append(row)
-    oldest: dict[str, int] = {}
-    for name, run_id in store.list_oldest_ready():
-        run = store.get_run(run_id)
-        if run is not None and run.state == "queued":
-            oldest[name] = min(run.due_at, oldest.get(name, run.due_at))
+    oldest = {run.queue: run.due_at for run in store.list_oldest_ready()}
     live = {queue.name: queue for queue in store.list_queues()}
     names = sorted({*live, *ends})
     rows = [
