@@ -44,6 +44,8 @@ JUMPS = 500
 """Of how many lanes and priorities of a queue the oldest runs are looked at."""
 COUNT_CAP = 10_000
 """Nobody counts further; the rest is "10,000+"."""
+COUNT_LOOKS = 60
+"""How many pages are read to count what no counter tells; enough for the cap."""
 PAGE = 200
 PAGE_DEFAULT = 50
 

@@ -100,6 +100,15 @@ def test_runs_are_found_by_filters_in_the_address(busy, client):
     assert found == FOUND
 
 
+def test_the_tabs_of_states_keep_the_rest_of_the_filter(busy, client):
+    page = client.get("/runs", params={"q": "state:failed task:shop.orders:charge since:24h"}).text
+
+    others = "task%3Ashop.orders%3Acharge+since%3A24h"
+    assert f'/runs?q=state%3Aqueued+{others}"' in page
+    assert f'/runs?q={others}"' in page, "and all states"
+    assert f'q=state%3Afailed+{others}" aria-current="true"' in page
+
+
 def test_a_filter_that_is_not_understood_is_explained(client):
     page = client.get("/runs", params={"q": "colour:red state:odd since:ever tag:x word"}).text
 

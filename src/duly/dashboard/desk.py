@@ -1,7 +1,7 @@
 """What the pages know of the application: its store to read, its acts, and what may be shown."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from duly.app import Duly
 from duly.core.display import display
@@ -10,7 +10,7 @@ from duly.core.secret_names import text_without_secrets
 from duly.core.states import PARENT_TAG
 from duly.dashboard.searching import Search
 from duly.dashboard.words import pretty
-from duly.limits import PAGE, SCAN_RUNS
+from duly.limits import COUNT_CAP, COUNT_LOOKS, PAGE, SCAN_RUNS
 from duly.store.protocol import Inspector, RunFilter
 
 UNKNOWN = (
@@ -77,6 +77,32 @@ class Desk:
                 return runs, runs[-1].id
             return runs, self.store.reach_of(which)
         return self._look_inside(search, size)
+
+    def every(self, search: Search) -> Iterator[RunRecord]:
+        """Find all runs, newest first, however many looks that takes."""
+        if search.run_id is not None:
+            yield from self._of_ids([search.run_id], search)
+            return
+        following: str | None = search.which.before
+        while True:
+            which = search.which._replace(before=following)
+            page, following = self.find(search._replace(which=which), PAGE)
+            yield from page
+            if following is None:
+                return
+
+    def count(self, search: Search) -> tuple[int, bool]:
+        """Return how many runs a search finds, and whether these are all: it looks a while only."""
+        if search.run_id is not None:
+            return len(self._of_ids([search.run_id], search)), True
+        found, following = 0, search.which.before
+        for _ in range(COUNT_LOOKS):
+            which = search.which._replace(before=following)
+            page, following = self.find(search._replace(which=which), PAGE)
+            found += len(page)
+            if following is None or found > COUNT_CAP:
+                return found, following is None
+        return found, False
 
     def _look_inside(self, search: Search, size: int) -> tuple[list[RunRecord], str | None]:
         """Look at the newest runs one by one, up to a bound."""

@@ -63,6 +63,12 @@ def read(text: str, now: int, *, cursor: str | None = None) -> Search:
     return found
 
 
+def with_state(text: str, state: str | None) -> str:
+    """Return a filter that asks for one state, or any, and else for the same."""
+    others = [match[0] for match in _TERM.finditer(text) if match[1] != "state"]
+    return " ".join(others if state is None else [f"state:{state}", *others])
+
+
 def _with(found: Search, name: str, value: str, now: int) -> Search:
     check_storable(name, value)
     which = found.which

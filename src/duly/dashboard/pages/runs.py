@@ -35,8 +35,17 @@ def runs(desk: Desk, request: Request) -> Shown | Elsewhere:
             "runs": [(run, desk.short_arguments(run), tags_of(run)) for run in found],
             "following": following,
             "cursor": cursor,
-            "states": [state.value for state in State],
-            "chosen": search.which.states,
+            "states": [
+                ("all", searching.with_state(search.text, None), not search.which.states),
+                *(
+                    (
+                        state.value,
+                        searching.with_state(search.text, state.value),
+                        search.which.states == (state.value,),
+                    )
+                    for state in State
+                ),
+            ],
             "scan": SCAN_RUNS,
             "suggestions": _suggestions(desk, [queue.name for queue in queues]),
         },
