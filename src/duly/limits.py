@@ -111,5 +111,7 @@ LOGIN_SECONDS = 60.0
 LIVE_STREAMS = 64
 """How many pages are kept up to date at once; further ones are as old as their last reload."""
 LIVE_SECONDS = 1.0
+LIVE_LONGEST_SECONDS = 300.0
+"""After that a page asks for its updates again, and is asked who it is."""
 BULK_ACTS = 100
 """How many acts on many runs, the newest, are remembered with their progress."""

@@ -139,7 +139,7 @@ class _Dashboard:
         def render() -> str:
             try:
                 shown = view(self._desk, request)
-            except (NothingHere, DulyError) as error:
+            except NothingHere as error:
                 shown = Shown("message.html", {"heading": "Not found", "words": str(error)})
             if isinstance(shown, Elsewhere):
                 return ""
