@@ -61,6 +61,19 @@ def length(microseconds: float | None) -> str:
     return " ".join(parts)
 
 
+def exact_length(microseconds: int) -> str:
+    """Return how long something took, to the microsecond: `12.345 ms`, `2 h 5 min 3.000001 s`."""
+    if microseconds < _SECOND:
+        return f"{microseconds / 1_000:.3f} ms"
+    whole, rest = divmod(microseconds, _SECOND)
+    parts: list[str] = []
+    for unit, name in _UNITS[:-1]:
+        if whole >= unit:
+            parts.append(f"{whole // unit} {name}")
+            whole %= unit
+    return " ".join([*parts, f"{whole}.{rest:06} s"])
+
+
 def count(number: int) -> str:
     """Return a number; one beyond what is counted says so."""
     return f"{COUNT_CAP:,}+" if number > COUNT_CAP else f"{number:,}"
