@@ -263,3 +263,17 @@ def test_queues_and_schedules_obey(busy, client):
     wrong = client.submit("/schedules/half-hourly-sync/backfill", **{"from": "x", "to": "y"})
     assert wrong.status_code == 409
     assert client.submit("/queues/mail/explode").status_code == 404
+
+
+def test_a_queue_is_limited_and_shows_how_much_of_that_is_in_use(busy, client):
+    client.submit("/queues/mail/limit", limit="4")
+    limited = client.get("/queues").text
+    wrong = [client.submit("/queues/mail/limit", limit=text) for text in ("0", "-1", "many")]
+    before = [queue.limit for queue in busy.app.queues.list() if queue.name == "mail"]
+    client.submit("/queues/mail/limit", limit="")
+
+    assert 'value="4"' in limited
+    assert ">0%<" in limited
+    assert [answer.status_code for answer in wrong] == [409] * 3
+    assert before == [4]
+    assert [queue.limit for queue in busy.app.queues.list() if queue.name == "mail"] == [None]

@@ -1,5 +1,6 @@
 """Every page says what there is, with JavaScript or without, on both databases."""
 
+import re
 from datetime import datetime, timedelta
 from itertools import islice
 from zoneinfo import ZoneInfo
@@ -204,3 +205,37 @@ def test_what_is_named_like_a_secret_reaches_no_page(shop, client):
     assert not any("hunter2" in page for page in pages)
     assert all("4096" in page for page in pages[:2]), "a number of words is no secret"
     assert client.get("/runs", params={"q": "args.password:hunter2-a"}).text.count("data-row") == 0
+
+
+def test_tasks_are_listed_by_what_people_look_for(busy, client):
+    def first(order):
+        page = client.get("/tasks", params={"order": order}).text
+        return page.partition("data-row")[2].partition("</b>")[0].rpartition("<b>")[2]
+
+    assert first("busiest") == "send_receipt"
+    assert first("failing most") == "charge"
+    assert first("nonsense") == "send_receipt"
+    assert client.get("/tasks?order=slowest").status_code == 200
+
+
+def test_a_run_shows_the_states_that_it_came_through(busy, client):
+    run = busy.app.dead.list(task="shop.orders:charge")[0]
+    run.retry(actor="ann")
+
+    page = client.get(f"/runs/{run.id}").text
+    states = page.partition('class="moments"')[2].partition("</ol>")[0]
+
+    found = re.findall(r"badge s-(\w+)", states)
+    assert found == ["queued", "running", "failed", "queued"]
+    assert "redrive by ann" in states
+
+
+def test_the_step_that_failed_a_run_is_drawn(busy, client):
+    (run,) = busy.app.runs.list(task="shop.orders:fulfil")
+
+    page = client.get(f"/runs/{run.id}").text
+
+    drawn = page.partition('class="waterfall"')[2].partition("</svg>")[0]
+    assert re.search(r'class="w-step w-bad">.*print-label', drawn)
+    assert "attempt 1, part 2" in drawn
+    assert drawn.count("w-part") >= 1, "what only waited is told from what ended"

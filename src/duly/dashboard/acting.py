@@ -69,14 +69,18 @@ class Acts:
     # -- queues and schedules --
 
     def queue(self, request: Request, form: FormData, who: str) -> Elsewhere:
-        """Pause or resume a queue."""
+        """Pause or resume a queue, or limit it."""
         name, reason = str(request.path_params["name"]), text_of(form, "reason")
         queues = self.desk.app.queues
-        acts = {"pause": queues.pause, "resume": queues.resume}
-        act = acts.get(str(request.path_params["verb"]))
-        if act is None:
-            raise NothingHere("A queue can be paused and resumed.")
-        act(name, actor=who, reason=reason)
+        match str(request.path_params["verb"]):
+            case "pause":
+                queues.pause(name, actor=who, reason=reason)
+            case "resume":
+                queues.resume(name, actor=who, reason=reason)
+            case "limit":
+                queues.limit(name, _limit(form), actor=who, reason=reason)
+            case _:
+                raise NothingHere("A queue can be paused, resumed and limited.")
         return Elsewhere("/queues")
 
     def schedule(self, request: Request, form: FormData, who: str) -> Elsewhere:
@@ -105,6 +109,15 @@ def name_of(viewer: Viewer) -> str:
 
 def _run_id(request: Request) -> str:
     return str(request.path_params["run_id"])
+
+
+def _limit(form: FormData) -> int | None:
+    given = text_of(form, "limit")
+    if not given:
+        return None
+    if not given.isdecimal() or len(given) > 6:  # noqa: PLR2004 - nobody has a million slots
+        raise BadOption("a limit is a whole number of at least 1, or nothing for none")
+    return int(given)
 
 
 def _call(text: str) -> tuple[list[Any], dict[str, Any]]:
