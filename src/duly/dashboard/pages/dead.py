@@ -67,6 +67,12 @@ def _since(window: str, now: int) -> int | None:
     return None if ago is None else now - ago
 
 
+def chosen(request: Request, now: int) -> RunFilter:
+    """Return which dead letters an address is about: one group, or all of its window."""
+    which = group_filter(request, now)
+    return which if which.task else which._replace(task=None, fingerprint=None)
+
+
 def group_filter(request: Request, now: int) -> RunFilter:
     """Return which dead letters an address is about."""
     parameters = request.query_params
