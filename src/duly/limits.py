@@ -40,8 +40,12 @@ SCAN_RUNS = 10_000
 """Among how many runs, the newest, a search looks that no index answers."""
 GROUPS = 500
 """How many groups of dead letters a list of them looks at."""
+JUMPS = 500
+"""Of how many lanes and priorities of a queue the oldest runs are looked at."""
 COUNT_CAP = 10_000
 """Nobody counts further; the rest is "10,000+"."""
+COUNT_LOOKS = 60
+"""How many pages are read to count what no counter tells; enough for the cap."""
 PAGE = 200
 PAGE_DEFAULT = 50
 
@@ -107,5 +111,7 @@ LOGIN_SECONDS = 60.0
 LIVE_STREAMS = 64
 """How many pages are kept up to date at once; further ones are as old as their last reload."""
 LIVE_SECONDS = 1.0
+LIVE_LONGEST_SECONDS = 300.0
+"""After that a page asks for its updates again, and is asked who it is."""
 BULK_ACTS = 100
 """How many acts on many runs, the newest, are remembered with their progress."""

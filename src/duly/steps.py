@@ -184,6 +184,9 @@ class _Step:
     def __exit__(self, kind: object, error: BaseException | None, _traceback: object) -> None:
         if error is None:
             return
+        if isinstance(error, Exception):
+            # Nothing else tells in which step a body failed: those that end are on record alone.
+            error.add_note(f'(in step "{self._name}")')
         if self._transaction:
             self._context.abandon_transaction()
         # An exception of its own says that it failed, and that it may begin again. Whoever was

@@ -44,7 +44,7 @@ def unfit(
         problems.append("no worker is live")
     if max_age is not None:
         limit = max_age // timedelta(microseconds=1)
-        for queue, due_at in store.read_backlog().items():
+        for queue, _, due_at in store.list_oldest_ready():
             if now - due_at > limit:
                 waited = (now - due_at) / MICROSECONDS
                 problems.append(f"a run of queue {queue!r} has been ready for {waited:.0f} s")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import click
 from rich.progress import Progress as ProgressBar
 
-from duly.api.dead import Bulk
+from duly.api.bulk import Bulk
 from duly.cli.arguments import ArgumentView
 from duly.cli.chosen import Chosen
 from duly.cli.confirming import confirm

@@ -158,6 +158,14 @@ class QueueRecord(NamedTuple):
     """How many of its runs may be running at once, over all workers."""
 
 
+class ReadyRun(NamedTuple):
+    """The run of a queue that has been due for longest, and since when."""
+
+    queue: str
+    run_id: str
+    due_at: int
+
+
 class Holder(NamedTuple):
     """A run that is running under a limit."""
 

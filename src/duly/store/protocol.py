@@ -16,6 +16,7 @@ from duly.core.record import (
     LockRecord,
     LogLine,
     QueueRecord,
+    ReadyRun,
     RunRecord,
     ScheduleRecord,
     StepRecord,
@@ -79,6 +80,7 @@ class ScheduleFilter(NamedTuple):
     removed: bool = False
     source: str | None = None
     limit: int = 200
+    state: str | None = None
 
 
 class LetterFilter(NamedTuple):
@@ -140,8 +142,8 @@ class Inspector(Protocol):
         """Return how many runs ended since then, by task, queue and how they did."""
         ...
 
-    def list_oldest_ready(self) -> list[tuple[str, str]]:
-        """Return queues with the run in each that is to be claimed next, one for each lane."""
+    def list_oldest_ready(self) -> list[ReadyRun]:
+        """Return the run of each queue that is not paused that has been due for longest."""
         ...
 
     def list_workers(self) -> list[WorkerRecord]: ...
@@ -149,10 +151,6 @@ class Inspector(Protocol):
     def is_paused(self, queue: str) -> bool: ...
     def list_holders(self, run: RunRecord) -> list[Holder]:
         """Return who is running under the limits that a run counts against."""
-        ...
-
-    def read_backlog(self) -> dict[str, int]:
-        """Return, by queue that is not paused, since when its oldest ready run has been due."""
         ...
 
     def list_unregistered(self) -> list[str]:
@@ -186,6 +184,10 @@ class Inspector(Protocol):
 
     def list_cancel_requests(self, worker_id: str) -> list[str]: ...
     def list_schedules(self, which: ScheduleFilter) -> list[ScheduleRecord]: ...
+    def list_next_schedules(self, limit: int) -> list[ScheduleRecord]:
+        """Return active schedules, the one that is due first, or has been for longest, first."""
+        ...
+
     def list_firings(self, schedule: str, before: int, limit: int) -> list[FiringRecord]: ...
     def list_locks(self, after: str, limit: int) -> list[LockRecord]:
         """Return the locks that somebody holds, by name, behind one."""

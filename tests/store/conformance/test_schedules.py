@@ -149,6 +149,15 @@ def test_many_schedules_fire_in_pieces_the_most_overdue_first(store, clock):
     assert len(listed_ids(store)) == 7
 
 
+def test_schedules_are_listed_by_when_they_are_due_and_by_state(store, clock):
+    for name, minutes in (("a", 9), ("b", 3), ("c", 6), ("d", 1)):
+        put(store, name, At(clock.now() + minutes * MINUTE))
+    set_state(store, "paused", "d")
+
+    assert [each.name for each in store.list_next_schedules(2)] == ["b", "c"]
+    assert [each.name for each in store.list_schedules(ScheduleFilter(state="paused"))] == ["d"]
+
+
 def test_eight_who_look_at_once_fire_every_instant_once(store, clock, open_another):
     stores = [store, *(open_another() for _ in range(7))]
     for n in range(20):

@@ -43,35 +43,70 @@
   const anchor = $("#live");
   const state = $("#state");
   let paused = false;
+  let closed = false;
+  let late = null;
   let source = null;
+  let held = null;
   const say = (words) => { if (state) { state.textContent = words; state.hidden = !words; } };
+  const sayClosed = () => {
+    disconnect();
+    closed = true;
+    say("You are signed out. ");
+    const link = document.createElement("a");
+    link.href = location.href;
+    link.textContent = "Sign in again";
+    if (state) state.append(link);
+  };
   const connect = () => {
-    if (!anchor || paused || document.hidden || source) return;
+    if (!anchor || paused || closed || document.hidden || source) return;
+    held = null;
     source = document.createElement("div");
     source.hidden = true;
     source.setAttribute("hx-ext", "sse,morph");
     source.setAttribute("sse-connect", anchor.dataset.address);
-    source.innerHTML = "<div sse-swap=\"page\" hx-target=\"#page\" hx-swap=\"morph:innerHTML\"></div>";
+    source.innerHTML = "<div sse-swap=\"page\" hx-target=\"#page\" hx-swap=\"morph:innerHTML\"></div><div sse-swap=\"trouble\"></div>";
     document.body.append(source);
     htmx.process(source);
   };
   const disconnect = () => { if (source) { htmx.remove(source); source = null; } };
   const togglePause = () => {
-    if (!anchor) return;
+    if (!anchor || closed) return;
     paused = !paused;
     if (paused) { disconnect(); say("Paused. r resumes"); } else { say(""); connect(); }
   };
   document.addEventListener("visibilitychange", () => (document.hidden ? disconnect() : connect()));
-  document.addEventListener("htmx:sseOpen", () => { if (!paused) say(""); });
-  document.addEventListener("htmx:sseError", () => { if (!paused && !document.hidden) say("Reconnecting …"); });
+  document.addEventListener("htmx:sseOpen", () => { clearTimeout(late); if (!paused) say(""); });
+  document.addEventListener("htmx:sseError", () => {
+    if (paused || document.hidden || closed) return;
+    // A stream ends now and then, and is opened again at once.
+    clearTimeout(late);
+    late = setTimeout(() => { if (!paused && !closed) say("Reconnecting …"); }, 1500);
+    fetch(anchor.dataset.address, { method: "HEAD", headers: { Accept: "text/plain" } })
+      .then((answer) => { if (answer.status === 401 || answer.status === 403) sayClosed(); })
+      .catch(() => { /* nobody there: reconnecting */ });
+  });
   // What people are in the middle of stays as it is.
   const busy = () => {
     const at = document.activeElement;
     return $("#page details.inline[open]") || (at && at.closest("#page") && /^(INPUT|TEXTAREA|SELECT)$/.test(at.tagName) && at.type !== "checkbox");
   };
   document.addEventListener("htmx:sseBeforeMessage", (event) => {
-    if (event.detail.type === "page" && (busy() || !event.detail.data)) event.preventDefault();
+    const { type, data } = event.detail;
+    if (type === "trouble") { event.preventDefault(); say(data); return; }
+    if (type !== "page") return;
+    say("");
+    held = busy() ? data : null;
+    if (held || !data) event.preventDefault();
   });
+  // What came meanwhile is shown as soon as they are done.
+  const showHeld = () => setTimeout(() => {
+    if (held === null || busy() || !window.Idiomorph) return;
+    Idiomorph.morph($("#page"), held, { morphStyle: "innerHTML" });
+    held = null;
+    ready();
+  });
+  document.addEventListener("focusout", showHeld);
+  document.addEventListener("toggle", showHeld, true);
   if (window.Idiomorph) {
     Idiomorph.defaults.ignoreActiveValue = true;
     Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
@@ -120,6 +155,7 @@
     const number = boxes().filter((box) => box.checked).length;
     words.textContent = `${number} selected`;
     words.hidden = number === 0;
+    all("[data-bulk]").forEach((button) => { button.disabled = number === 0; });
   };
   document.addEventListener("change", (event) => {
     if (event.target.matches("[data-all]")) boxes().forEach((box) => { box.checked = event.target.checked; });

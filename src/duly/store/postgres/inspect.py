@@ -17,6 +17,7 @@ from duly.core.record import (
     LockRecord,
     LogLine,
     QueueRecord,
+    ReadyRun,
     RunRecord,
     ScheduleRecord,
     StepRecord,
@@ -24,7 +25,7 @@ from duly.core.record import (
     WorkerRecord,
 )
 from duly.core.states import DEAD, FINAL
-from duly.limits import COUNT_CAP, FEW_TAGGED, GROUPS, SUMMARY_RUNS
+from duly.limits import COUNT_CAP, FEW_TAGGED, GROUPS, JUMPS, SUMMARY_RUNS
 from duly.store.guard_ops import GuardedKey, Letter
 from duly.store.postgres.columns import is_run_id, texts
 from duly.store.postgres.diagnose import SQL as DIAGNOSE
@@ -153,10 +154,6 @@ class PostgresInspector:
         place = {"queue": run.queue, "low": low, "high": high}
         return [Holder(*row) for row in self._query(SQL["holders"], place)]
 
-    def read_backlog(self) -> dict[str, int]:
-        """Return, by queue, since when the oldest ready run has been due."""
-        return dict(self._query(DIAGNOSE["backlog"], {"limit": SUMMARY_RUNS}))
-
     def list_unregistered(self) -> list[str]:
         """Return the tasks whose runs are parked because no live worker registers them."""
         return [row[0] for row in self._query(DIAGNOSE["unregistered"], {})]
@@ -180,9 +177,9 @@ class PostgresInspector:
         rows = self._query(SQL["ends_by_task"], {"since": since})
         return [EndsOf._make(row) for row in rows]
 
-    def list_oldest_ready(self) -> list[tuple[str, str]]:
-        """Return queues with the run in each that is to be claimed next, one for each lane."""
-        return [(queue, run_id) for queue, run_id in self._query(SQL["oldest_ready"], {}) if run_id]
+    def list_oldest_ready(self) -> list[ReadyRun]:
+        """Return the run of each queue that is not paused that has been due for longest."""
+        return [ReadyRun._make(row) for row in self._query(SQL["oldest_ready"], {"jumps": JUMPS})]
 
     def find_by_key(self, key: str) -> list[str]:
         """Return the runs that have a key, of whichever tasks."""
@@ -201,6 +198,11 @@ class PostgresInspector:
         return [
             ScheduleRecord._make(r) for r in self._query(SCHEDULES["schedules"], which._asdict())
         ]
+
+    def list_next_schedules(self, limit: int) -> list[ScheduleRecord]:
+        """Return active schedules, the one that is due first, or has been for longest, first."""
+        rows = self._query(SCHEDULES["next_schedules"], {"limit": limit})
+        return [ScheduleRecord._make(row) for row in rows]
 
     def list_firings(self, schedule: str, before: int, limit: int) -> list[FiringRecord]:
         """Return what became of a schedule's instants, newest first."""
