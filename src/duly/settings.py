@@ -28,6 +28,8 @@ _OTHERS = re.compile(
 )
 """Names in the environment that are no settings: our own machinery's, the dashboard's secrets, and
 those that Kubernetes gives to every pod where a service is called "duly"."""
+_SLOWEST = 1e-6
+"""One in eleven days: threads cannot be told to wait much longer."""
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)", re.ASCII)
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
@@ -116,6 +118,14 @@ def check_seconds(what: str, value: object) -> None:
     """Refuse what is no length of time."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         message = f"{what} must be a number of seconds, not {value!r:.80}"
+        raise BadOption(message)
+
+
+def check_rate(rate: float | None) -> None:
+    """Refuse what is no number of things per second; None is any."""
+    is_number = isinstance(rate, int | float) and not isinstance(rate, bool)
+    if rate is not None and not (is_number and _SLOWEST <= rate < math.inf):
+        message = f"rate must be a number per second, at least {_SLOWEST:f}, not {rate!r:.80}"
         raise BadOption(message)
 
 

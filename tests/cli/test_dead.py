@@ -190,8 +190,8 @@ def test_discard_needs_a_reason(app, cli, dead):
 
 
 @REFUSED_BEFORE_THE_STORE
-@pytest.mark.parametrize("rate", ["0", "-1", "fast"])
-def test_a_rate_is_above_zero(app, cli, rate):
+@pytest.mark.parametrize("rate", ["0", "-1", "fast", "nan", "inf", "1e-320"])
+def test_a_rate_is_a_number_above_zero(app, cli, rate):
     assert cli("dead", "retry", "--all", "--yes", "--rate", rate).exit_code == 2
 
 

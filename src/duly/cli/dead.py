@@ -26,13 +26,14 @@ from duly.cli.output import (
     print_table,
     stderr_console,
 )
-from duly.cli.runs import show_args
 from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.showing import print_run, show_args
 from duly.core.instants import relative
 from duly.core.record import DeadGroup, RunRecord
-from duly.errors import BadOption, LetterNotFound
+from duly.errors import LetterNotFound
 from duly.guard.letters import Ended, Progress
 from duly.limits import PAGE
+from duly.settings import check_rate
 from duly.store.guard_ops import Letter
 
 _GROUP_COLUMNS = (
@@ -93,14 +94,14 @@ def list_dead(
 @shared_options
 @pass_session
 def show_letter(session: Session, /, *, letter_id: str, show_args: bool) -> None:
-    """Show one letter of another engine; for a dead run, see `duly runs show`."""
+    """Show one dead letter: a run as `duly runs show` does, or a letter of another engine."""
     desk = desk_of(session)
     letter = desk.find(letter_id)
     if letter is None:
-        if desk.app is not None and desk.app.store.get_states([letter_id]):
-            raise BadOption(f"{letter_id} is a run: `duly runs show {letter_id}` shows it")
-        raise LetterNotFound(letter_id)
-    if session.as_json:
+        if desk.app is None or not desk.app.store.get_states([letter_id]):
+            raise LetterNotFound(letter_id)
+        print_run(desk.app, session, letter_id, show_args=show_args)
+    elif session.as_json:
         print_json({"letter": letter_document(letter, show_args=show_args)})
     else:
         print_letter(letter, desk.clock.now(), show_args=show_args)
@@ -177,7 +178,7 @@ def list_groups(session: Session, /, *, limit: int, **filters: Any) -> None:  # 
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @dead_filters
 @click.option("--all", "everything", is_flag=True, help="All dead letters, without a filter.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many a second.")
+@click.option("--rate", type=float, help="At most so many a second.")
 @click.option("--dry-run", is_flag=True, help="Only say how many would be retried.")
 @click.option("--reason", default="", help="Kept with each.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -201,6 +202,7 @@ def retry_dead(
 
     Letters of another engine are sent again by its application: --app proj.celery:app.
     """
+    check_rate(rate)
     chosen = Chosen(session, ids, Filters(**filters), everything=everything, replay=True)
 
     def act(progress: Progress) -> Ended:
