@@ -161,6 +161,24 @@ def test_a_server_that_does_not_answer_is_a_temporary_failure(cli, folder, comma
     assert "s3cret" not in result.output
 
 
+@pytest.mark.parametrize(
+    ("address", "is_warned_of"),
+    [
+        ("postgresql://ann:s3cret@127.0.0.1:1/shop", True),
+        ("postgresql://ann@127.0.0.1:1/shop?password=s3cret", True),
+        ("postgresql://ann@127.0.0.1:1/shop", False),
+    ],
+)
+def test_a_password_that_others_can_read_in_the_list_of_processes_is_warned_of(
+    cli, folder, address, is_warned_of
+):
+    said = cli("runs", "list", "--url", address).stderr
+
+    assert ("DULY_URL" in said) == is_warned_of
+    assert "s3cret" not in said
+    assert "DULY_URL" not in cli("runs", "list", "-q", "--url", address).stderr
+
+
 def test_ctrl_c_ends_with_130(cli, app, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt

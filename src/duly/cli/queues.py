@@ -123,15 +123,18 @@ def drain_queue(session: Session, /, *, name: str, timeout: timedelta | None) ->
     What is due later, or parked, is not waited for.
     """
     app = app_of(session)
+    unused = _unused(app, name)
     until = None if timeout is None else monotonic() + timeout.total_seconds()
     while left := sum(each.ready + each.running for each in app.queues.list() if each.name == name):
         if until is not None and monotonic() >= until:
             raise WorkerTimeout(f"queue {name!r} still has {left:,} runs that are ready or running")
         threading.Event().wait(_LOOK_SECONDS)
     if session.as_json:
-        print_json({"name": name, "drained": True})
+        print_json({"name": name, "drained": True, "known": not unused})
     elif not session.quiet:
         print_line(f"Nothing of queue {name} is ready or running.")
+        if unused:
+            print_note(unused)
 
 
 def _unused(app: Duly, name: str) -> str:
