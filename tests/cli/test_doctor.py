@@ -132,6 +132,7 @@ def test_health_of_a_database_that_is_away_is_a_temporary_failure(folder, cli):
 def test_config_shows_every_setting_and_where_it_came_from(folder, cli, monkeypatch):
     (folder / "pyproject.toml").write_text("[tool.duly]\nconcurrency = 4\napp = 'orders:app'\n")
     monkeypatch.setenv("DULY_URL", "postgresql://ann:secret@host/shop?password=x")
+    monkeypatch.setenv("DULY_DASHBOARD_TOKEN", "s3cret")
 
     found = answer(cli("config", "--json"))["settings"]
 
@@ -140,6 +141,8 @@ def test_config_shows_every_setting_and_where_it_came_from(folder, cli, monkeypa
         "value": "postgresql://ann:***@host/shop?password=***",
         "from": "DULY_URL",
     }
+    assert found["dashboard_token"] == {"value": "***", "from": "DULY_DASHBOARD_TOKEN"}
+    assert found["dashboard_users"] == {"value": None, "from": "default"}
     assert found["lease"] == {"value": 15.0, "from": "default"}
     assert "orders" in sys.modules
     assert "DULY_URL" in cli("config").stdout

@@ -1,7 +1,6 @@
 """`duly dashboard`: serve the dashboard on its own."""
 
 import ipaddress
-import os
 from contextlib import closing
 
 import click
@@ -10,6 +9,7 @@ from duly.cli.loading import app_of
 from duly.cli.output import print_json, print_line, print_note
 from duly.cli.session import Session, pass_session, shared_options
 from duly.clock import new_secret
+from duly.settings import load_settings, parse_users
 
 TOKEN = "DULY_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
 USERS = "DULY_DASHBOARD_USERS"
@@ -41,7 +41,8 @@ def command(
     printed. DULY_DASHBOARD_USERS="ann:secret,bob:secret" asks for names and passwords instead.
     Anything but this machine is served only with one of the two.
     """
-    token, users = os.environ.get(TOKEN), os.environ.get(USERS)
+    settings = load_settings()
+    token, users = settings.dashboard_token, parse_users(settings.dashboard_users)
     if not _is_loopback(host) and not token and not users:
         raise click.UsageError(
             f"{host} can be reached from elsewhere: set {TOKEN} or {USERS} first, "
@@ -53,7 +54,7 @@ def command(
     from duly.dashboard.serving import listen, serve  # noqa: PLC0415
 
     made_up = None if token or users else new_secret()
-    auth = BasicAuth(_pairs(users)) if users else TokenAuth(token or made_up or "")
+    auth = BasicAuth(users) if users else TokenAuth(token or made_up or "")
     app = app_of(session)
     pages = dashboard(
         app,
@@ -80,10 +81,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _pairs(text: str) -> dict[str, str]:
-    pairs = dict(pair.partition(":")[::2] for pair in text.split(","))
-    if not all(name and word for name, word in pairs.items()):
-        raise click.UsageError(f"{USERS} reads name:password,name:password")
-    return pairs
