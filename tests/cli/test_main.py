@@ -84,7 +84,7 @@ def test_help_loads_no_command_and_no_rich():
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
 
-    expected = ["duly.cli.escape", "duly.cli.failures", "duly.cli.session"]
+    expected = ["duly.cli.failures", "duly.cli.session"]
     assert result.stderr == f"{expected} False\n"
 
 

@@ -6,10 +6,10 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from duly.cli.escape import clean
 from duly.cli.output import stderr_console
 from duly.cli.session import Session
 from duly.clock import monotonic
+from duly.core.escape import clean
 from duly.core.record import RunRecord
 from duly.errors import (
     DulyError,
