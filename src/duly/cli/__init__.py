@@ -17,7 +17,7 @@ from duly.errors import DulyError
 
 _COMMANDS = {
     "worker": "Run tasks until told to stop.",
-    "dev": "Run tasks, anew whenever the code changes.",
+    "dev": "Run tasks and the dashboard, anew whenever the code changes.",
     "enqueue": "Enqueue one run of a task.",
     "runs": "List and follow runs, look at them, wait for, cancel and retry them.",
     "why": "Say why a run is not running.",

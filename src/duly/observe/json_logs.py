@@ -28,6 +28,8 @@ class JsonFormatter(logging.Formatter):
                 line[name] = value
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
+        elif record.exc_text:
+            line["traceback"] = record.exc_text
         # Control characters and those that set a direction are escaped with the rest; what a
         # user's own record carries under our names may be anything.
         return json.dumps(line, ensure_ascii=True, default=repr)

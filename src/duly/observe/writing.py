@@ -51,9 +51,7 @@ def tell_failure(error: DulyError, explained: str) -> None:
         record = logging.makeLogRecord(
             {"name": "duly", "levelname": "ERROR", "msg": str(error), "error": type(error).__name__}
         )
-        cause = error.__cause__
-        if cause is not None:
-            record.exc_info = (type(cause), cause, cause.__traceback__)
+        record.exc_text = explained if error.__cause__ else None
         sys.stderr.write(f"{JsonFormatter().format(record)}\n")
     else:
         sys.stderr.write(f"{clean_lines(explained.rstrip())}\n")
