@@ -22,21 +22,6 @@ from tests.cli.conftest import answer, error
 
 DULY = str(Path(sys.executable).with_name("duly"))
 
-EVERY_COMMAND = [
-    ("worker",),
-    ("enqueue",),
-    ("runs",),
-    *(("runs", name) for name in ("list", "show", "wait", "cancel", "retry")),
-    ("dead",),
-    *(("dead", name) for name in ("list", "groups", "show", "retry", "discard")),
-    ("queues",),
-    *(("queues", name) for name in ("list", "pause", "resume")),
-    ("workers",),
-    ("workers", "list"),
-    ("db",),
-    *(("db", name) for name in ("migrate", "status", "sql")),
-]
-
 
 def duly(*args, **environment):
     return subprocess.run(
@@ -47,15 +32,6 @@ def duly(*args, **environment):
         text=True,
         timeout=50,
     )
-
-
-@pytest.mark.parametrize("command", EVERY_COMMAND, ids=" ".join)
-def test_every_command_has_help_and_takes_the_shared_options(cli, command):
-    result = cli(*command, "--help")
-
-    assert result.exit_code == 0
-    for option in ("--app", "--url", "--json", "--quiet", "-v, --verbose"):
-        assert option in result.stdout
 
 
 def test_help_lists_the_commands_in_their_own_words(cli):
