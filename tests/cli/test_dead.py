@@ -84,7 +84,7 @@ def test_a_filter_that_matches_nothing_names_the_task_that_may_be_meant(app, cli
     assert [each.exit_code for each in (acted, listed, counted)] == [3, 0, 3]
     assert acted.stdout == ""
     for result in (acted, listed, counted):
-        assert "No dead letter matches." in result.stderr
+        assert "No dead letter matches in " in result.stderr
         assert "dead letters of orders:send." in result.stderr
     assert "orders:send" not in cli("dead", "retry", "--task", "quite-another").stderr
 

@@ -115,3 +115,22 @@ def test_every_command_answers_in_json(app, cli, run_of, dead, drain):
         else:
             assert result.exit_code in {1, 2}, name
             assert json.loads(result.stderr)["error"]["kind"], name
+
+
+LISTS = (
+    *("runs list", "dead list", "dead groups", "schedules list"),
+    *("queues list", "workers list", "locks list"),
+)
+
+
+def test_an_empty_list_says_where_nothing_was_found_and_a_verbose_one_where_it_looks(app, cli):
+    shown = app.store.shown_url
+    for name in LISTS:
+        empty = cli(*name.split())
+        verbose = cli(*name.split(), "-v")
+
+        assert (empty.exit_code, empty.stdout) == (0, ""), name
+        assert len(empty.stderr.splitlines()) == 1, name
+        assert shown in empty.stderr, name
+        assert verbose.stderr.splitlines()[0] == f"Store: {shown}", name
+        assert cli(*name.split(), "-v", "--json").stderr == "", name

@@ -41,14 +41,15 @@ def command() -> None:
 @pass_session
 def list_queues(session: Session) -> None:
     """List the queues that have live runs or were paused."""
-    queues = app_of(session).queues.list()
+    app = app_of(session)
+    queues = app.queues.list()
     if session.as_json:
         print_json({"queues": [queue_document(queue) for queue in queues]})
     elif session.quiet:
         for queue in queues:
             print_line(queue.name)
     elif not queues:
-        print_note("No queue has a live run.")
+        print_note(f"No queue has a live run in {app.store.shown_url}.")
     else:
         rows = [
             (

@@ -51,7 +51,7 @@ def list_runs(
     which = Filters(**filters).resolve(app.store)
     page = app.runs.page(which, limit=limit, cursor=cursor)
     view = ArgumentView(app, session, show=show_args)
-    print_runs(app, session, page, view, none="No run matches.")
+    print_runs(app, session, page, view, none=f"No run matches in {app.store.shown_url}.")
 
 
 @command.command("tail")
