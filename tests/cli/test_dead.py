@@ -6,7 +6,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-import duly.cli.dead
+import duly.cli.progress
 from tests.cli.conftest import answer, error
 
 # Refused before any store is asked, so one kind is enough.
@@ -205,7 +205,7 @@ def test_acts_work_without_the_application(app, cli, dead, monkeypatch):
 def test_a_bar_is_drawn_only_where_somebody_watches(app, cli, dead, monkeypatch):
     drawn = StringIO()
     console = Console(file=drawn, force_terminal=True)
-    monkeypatch.setattr(duly.cli.dead, "stderr_console", lambda: console)
+    monkeypatch.setattr(duly.cli.progress, "stderr_console", lambda: console)
 
     silent = cli("dead", "retry", dead[0], "--yes", "--quiet")
     as_json = cli("dead", "retry", dead[1], "--yes", "--json")

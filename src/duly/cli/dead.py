@@ -2,11 +2,9 @@
 
 import json
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import click
-from rich.progress import Progress as ProgressBar
 
 from duly.api.dead import Bulk
 from duly.cli.arguments import ArgumentView
@@ -24,8 +22,8 @@ from duly.cli.output import (
     print_line,
     print_note,
     print_table,
-    stderr_console,
 )
+from duly.cli.progress import bar, is_watched
 from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.showing import print_run, show_args
 from duly.core.instants import relative
@@ -268,8 +266,9 @@ def _bulk(
         return
     if not yes:
         _confirm(session, verb, chosen.count())
-    with ExitStack() as stack:
-        result = act(_progress_bar(session, stack, verb, chosen))
+    total = chosen.count() if is_watched(session) else None
+    with bar(session, verb, total=total) as progress:
+        result = act(progress)
     if session.as_json:
         counts = {done: result.done, "skipped": result.skipped, "left": len(result.unsent)}
         print_json(counts | {"dry_run": False})
@@ -300,16 +299,6 @@ def _print_dry_run(session: Session, chosen: Chosen, done: str) -> None:
         chosen.note_left()
     if matching == 0 and not session.quiet:
         print_note(chosen.none())
-
-
-def _progress_bar(session: Session, stack: ExitStack, verb: str, chosen: Chosen) -> Progress:
-    console = None if session.as_json or session.quiet else stderr_console()
-    if console is None:
-        return lambda _: None
-    bar = stack.enter_context(ProgressBar(console=console, transient=True))
-    task = bar.add_task(verb, total=chosen.count())
-
-    return lambda looked_at: bar.update(task, completed=looked_at)
 
 
 def _of_runs(progress: Progress) -> Callable[[Bulk], None]:
