@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
 
+from duly.core.escape import clean
 from duly.core.record import Claim, StepRecord
 from duly.core.states import plain_tags
 from duly.errors import BadOption, CancelRequested, NoCurrentRun
@@ -238,7 +239,14 @@ class RunLogger:
     def _write(self, level: int, message: str, args: tuple[object, ...]) -> None:
         text = message % args if args else message
         self._port.log(self._claim, logging.getLevelName(level).lower(), text)
-        logging.getLogger("duly.run").log(level, "%s: %s", self._claim.run_id, text)
+        claim = self._claim
+        about = {
+            "run_id": claim.run_id,
+            "task": claim.task,
+            "queue": claim.queue,
+            "attempt": claim.attempt,
+        }
+        logging.getLogger("duly.run").log(level, "%s: %s", claim.run_id, clean(text), extra=about)
 
 
 _current: ContextVar[RunContext | None] = ContextVar("duly_current_run", default=None)

@@ -24,10 +24,13 @@ from duly.limits import (
 
 PREFIX = "DULY_"
 _OTHERS = re.compile(
-    "DULY_(CHILD$|FAULTPOINTS$|DASHBOARD_|TEST_|PROVE_|BENCHMARK_|EVERY_|SERVICE_|PORT)"
+    "DULY_(CHILD$|FAULTPOINTS$|TEST_|PROVE_|BENCHMARK_|EVERY_"
+    r"|(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$)"
 )
-"""Names in the environment that are no settings: our own machinery's, the dashboard's secrets, and
-those that Kubernetes gives to every pod where a service is called "duly"."""
+"""Names in the environment that are no settings: our own machinery's, and those that Kubernetes
+gives to every pod where a service is called "duly" or "duly-…"."""
+_SLOWEST = 1e-6
+"""One in eleven days: threads cannot be told to wait much longer."""
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)", re.ASCII)
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
@@ -119,6 +122,14 @@ def check_seconds(what: str, value: object) -> None:
         raise BadOption(message)
 
 
+def check_rate(rate: float | None) -> None:
+    """Refuse what is no number of things per second; None is any."""
+    is_number = isinstance(rate, int | float) and not isinstance(rate, bool)
+    if rate is not None and not (is_number and _SLOWEST <= rate < math.inf):
+        message = f"rate must be a number per second, at least {_SLOWEST:f}, not {rate!r:.80}"
+        raise BadOption(message)
+
+
 def parse_queues(text: str | None) -> tuple[tuple[str, int | None], ...]:
     """Read `mail:20,default`."""
     if text is not None and not isinstance(text, str):
@@ -134,6 +145,15 @@ def parse_queues(text: str | None) -> tuple[tuple[str, int | None], ...]:
             raise BadOption(message)
         found.append((name, int(limit) if limit else None))
     return tuple(found)
+
+
+def parse_users(text: str | None) -> dict[str, str]:
+    """Read `ann:secret,bob:secret`."""
+    pairs = dict(pair.partition(":")[::2] for pair in (text or "").split(",") if text)
+    if not all(name and word for name, word in pairs.items()):
+        # It is not shown: there are passwords in it.
+        raise BadOption("dashboard_users (DULY_DASHBOARD_USERS) reads name:password,name:password")
+    return pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +188,12 @@ class Settings:
     """Seconds that dead letters are kept."""
     log_level: str = "INFO"
     """From which level on workers log."""
+    log_format: str = "text"
+    """How workers write a line of their logs: text or json."""
+    dashboard_token: str | None = field(default=None, repr=False)
+    """Lets who has it into the dashboard that `duly dashboard` serves."""
+    dashboard_users: str | None = field(default=None, repr=False)
+    """Asks for names and passwords there instead: ann:secret,bob:secret."""
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     """Where each setting that is not at its default came from."""
 
@@ -177,6 +203,10 @@ class Settings:
             raise BadOption(f"processes must be at least 1, not {self.processes}")
         if self.log_level not in _LEVELS:
             raise BadOption(f"log_level must be one of {', '.join(_LEVELS)}, not {self.log_level}")
+        if self.log_format not in _FORMATS:
+            known = " or ".join(_FORMATS)
+            raise BadOption(f"log_format must be {known}, not {self.log_format}")
+        parse_users(self.dashboard_users)
         self.worker()
 
     def worker(self) -> WorkerSettings:
@@ -202,6 +232,9 @@ class Settings:
         chosen = {name: (value, origin) for name, value in given.items() if value is not None}
         return settled({**self.as_given(), **chosen})
 
+
+SECRETS = frozenset({"dashboard_token", "dashboard_users"})
+"""Settings that are never shown."""
 
 Sourced = Mapping[str, tuple[object, str]]
 """By name: a setting as it was given, and where."""
@@ -261,7 +294,10 @@ def _from_environment() -> Sourced:
 
 def _from_project() -> Sourced:
     """Read the nearest pyproject.toml, of this folder or of one above it."""
-    folder = os.getcwd()  # noqa: PTH109 - importing pathlib costs every program that only enqueues
+    try:
+        folder = os.getcwd()  # noqa: PTH109 - importing pathlib costs every program that enqueues
+    except OSError:
+        return {}  # The folder is gone, and nobody knows what was above it.
     while True:
         file = os.path.join(folder, "pyproject.toml")  # noqa: PTH118 - as above
         try:
@@ -277,8 +313,11 @@ def _from_project() -> Sourced:
 
 @cache
 def _table_of(file: str, _changed: int) -> dict[str, object]:
-    with open(file, encoding="utf-8") as opened:  # noqa: PTH123 - as above
-        text = opened.read()
+    try:
+        with open(file, encoding="utf-8") as opened:  # noqa: PTH123 - as above
+            text = opened.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadOption(f"{file} cannot be read: {error}") from error
     if "tool.duly" not in text:
         return {}
     import tomllib  # noqa: PLC0415 - only where there is something to read
@@ -308,7 +347,8 @@ def _checked(name: str, value: object, origin: str) -> object:
     try:
         return _READERS[name](value)
     except (TypeError, ValueError) as error:
-        raise BadOption(f"{name} ({origin}) cannot be {value!r}: {error}") from error
+        shown = "***" if name in SECRETS else repr(value)
+        raise BadOption(f"{name} ({origin}) cannot be {shown}: {error}") from error
 
 
 def _unknown(name: str, origin: str) -> BadOption:
@@ -344,6 +384,7 @@ def _seconds(value: object) -> float:
 
 
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+_FORMATS = ("text", "json")
 _OF_TYPE: dict[object, Callable[[object], object]] = {
     str: _text,
     str | None: _text,

@@ -4,10 +4,13 @@ import json
 import sqlite3
 from contextlib import closing
 from datetime import timedelta
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+import duly.cli.progress
 from duly import Duly, current, step
 from duly.core.limiting import limited
 from duly.store.lock_ops import AcquireLock, Locked
@@ -139,3 +142,14 @@ def test_what_cannot_be_moved_is_a_usage_error(folder, cli, source, url):
     with opened_tables(url) as tables:
         assert tables.rows("SELECT 1 FROM duly_history") == []
     assert json.loads(cli("move", source, url, "--json").stderr)["error"]["kind"] == "UsageError"
+
+
+def test_a_bar_shows_how_far_it_has_come(cli, source, store_url, monkeypatch):
+    drawn = StringIO()
+    console = Console(file=drawn, force_terminal=True, width=200)
+    monkeypatch.setattr(duly.cli.progress, "stderr_console", lambda: console)
+
+    assert cli("move", source, store_url, "--yes").exit_code == 0
+
+    assert "Copying" in drawn.getvalue()
+    assert f"Auditing {sqlite_path(source)}" in drawn.getvalue()

@@ -130,4 +130,15 @@ def test_drain_waits_until_nothing_of_a_queue_is_ready_or_running(app, cli, run_
     assert cli("queues", "drain", "default").stdout == (
         "Nothing of queue default is ready or running.\n"
     )
-    assert answer(cli("queues", "drain", "mail", "--json")) == {"name": "mail", "drained": True}
+    drained = {"name": "mail", "drained": True, "known": True}
+    assert answer(cli("queues", "drain", "mail", "--json")) == drained
+
+
+def test_a_queue_that_nobody_has_used_is_drained_with_a_note(app, cli, run_of):
+    run_of("add", 1, queue="slow")
+
+    wrong = cli("queues", "drain", "slwo")
+
+    assert wrong.exit_code == 0
+    assert "no run and no worker has used queue 'slwo' yet; there is slow" in wrong.stderr
+    assert answer(cli("queues", "drain", "slwo", "--json"))["known"] is False

@@ -13,6 +13,7 @@ from duly.errors import BadOption
 from duly.host import Host
 from duly.limits import PAGE, PAGE_DEFAULT
 from duly.run import Run, check_reason
+from duly.settings import check_rate
 from duly.store.ops import DiscardDead, Redrive
 from duly.task import Task
 
@@ -111,9 +112,7 @@ class Dead:
         if (run_ids is None) == (which is None):
             message = "name dead letters either by id or by filter"
             raise BadOption(message)
-        if rate is not None and rate <= 0:
-            message = f"rate must be above 0 per second, not {rate}"
-            raise BadOption(message)
+        check_rate(rate)
         ops = (op(*target) for target in self._targets(run_ids, which))
         return apply_each(self._host.store, ops, rate=rate, progress=progress)
 

@@ -21,7 +21,6 @@ def examine(host: Host) -> list[Finding]:
     return [
         good("store", store.shown_url),
         *store.diagnose(),
-        *(Finding("notice", "warning", notice, "see above") for notice in store.notices),
         _clock_skew(store),
         judged(
             "workers",

@@ -8,7 +8,7 @@ from duly.core.outcome import ErrorText
 from duly.core.record import HeldRun
 from duly.core.states import State
 from duly.core.verdict import Finish, Verdict
-from duly.errors import BadOption
+from duly.errors import BadOption, StoreRefused
 from duly.host import Host
 from duly.limits import TICK_BATCH
 from duly.store.admin_ops import Aside, SetAside
@@ -26,7 +26,8 @@ def set_aside(host: Host, since: datetime, *, actor: str | None = None) -> Aside
     if made_at > now:
         raise BadOption("a backup cannot have been made in the future")
     if any(worker.is_heard_of(now) for worker in store.list_workers()):
-        raise BadOption("stop all workers first: what they have begun since cannot be told apart")
+        message = "stop all workers first: what they have begun since cannot be told apart"
+        raise StoreRefused(message)
     reason = f"restored from a backup of {iso(made_at)}: it may have run since"
 
     def interrupted(_run: HeldRun) -> tuple[str, Verdict, ErrorText | None]:

@@ -5,6 +5,7 @@ import click
 from duly.cli.failures import FAILURE
 from duly.cli.loading import app_of
 from duly.cli.output import print_fields, print_json, print_line
+from duly.cli.progress import bar
 from duly.cli.session import Session, pass_session, shared_options
 from duly.limits import PAGE
 
@@ -18,8 +19,9 @@ def command(session: Session) -> None:
     Ends with status 1 if something was found.
     """
     store = app_of(session).store
-    count = store.count_runs()
-    flaws = list(store.audit(PAGE))
+    with bar(session, "Auditing"):
+        count = store.count_runs()
+        flaws = list(store.audit(PAGE))
     if session.as_json:
         found = [flaw._asdict() for flaw in flaws]
         print_json(

@@ -12,6 +12,7 @@ from duly.cli.failures import FAILURE
 from duly.cli.loading import app_of, celery_guard, load_app
 from duly.cli.output import print_fields, print_json, print_line, print_note
 from duly.cli.places import missing_file, package_of
+from duly.cli.progress import bar
 from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.values import duration
 from duly.core.instants import iso
@@ -127,7 +128,8 @@ def sql(session: Session, /, *, after: int) -> None:
 def check(session: Session) -> None:
     """Have the database check its own files and indexes; status 1 if something is broken."""
     store = app_of(session).store
-    findings = store.check_integrity()
+    with bar(session, "Checking"):
+        findings = store.check_integrity()
     is_broken = any(finding.level == "error" for finding in findings)
     if session.as_json:
         found = [finding._asdict() for finding in findings]
@@ -183,7 +185,8 @@ def backup(session: Session, /, *, file: Path) -> None:
     """
     store = app_of(session).store
     made_at = iso(store.now())
-    store.back_up(file.absolute())
+    with bar(session, "Copying"):
+        store.back_up(file.absolute())
     if session.as_json:
         print_json({"file": str(file.absolute()), "made_at": made_at})
     elif not session.quiet:

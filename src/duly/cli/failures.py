@@ -5,7 +5,7 @@ import traceback
 
 import click
 
-from duly.cli.escape import clean, clean_lines
+from duly.core.escape import clean, clean_lines
 from duly.errors import (
     AppBroken,
     BadArguments,

@@ -10,6 +10,7 @@ from duly.cli.arguments import parsed
 from duly.cli.documents import COUNT_CAP, queue_document
 from duly.cli.loading import app_of
 from duly.cli.output import Column, print_json, print_line, print_note, print_table
+from duly.cli.progress import bar
 from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.values import duration
 from duly.clock import monotonic
@@ -41,14 +42,15 @@ def command() -> None:
 @pass_session
 def list_queues(session: Session) -> None:
     """List the queues that have live runs or were paused."""
-    queues = app_of(session).queues.list()
+    app = app_of(session)
+    queues = app.queues.list()
     if session.as_json:
         print_json({"queues": [queue_document(queue) for queue in queues]})
     elif session.quiet:
         for queue in queues:
             print_line(queue.name)
     elif not queues:
-        print_note("No queue has a live run.")
+        print_note(f"No queue has a live run in {app.store.shown_url}.")
     else:
         rows = [
             (
@@ -123,15 +125,26 @@ def drain_queue(session: Session, /, *, name: str, timeout: timedelta | None) ->
     What is due later, or parked, is not waited for.
     """
     app = app_of(session)
+    unused = _unused(app, name)
     until = None if timeout is None else monotonic() + timeout.total_seconds()
-    while left := sum(each.ready + each.running for each in app.queues.list() if each.name == name):
-        if until is not None and monotonic() >= until:
-            raise WorkerTimeout(f"queue {name!r} still has {left:,} runs that are ready or running")
-        threading.Event().wait(_LOOK_SECONDS)
+    first = _left(app, name)
+    with bar(session, f"Draining {name}", total=first) as show:
+        while left := _left(app, name):
+            if until is not None and monotonic() >= until:
+                text = f"queue {name!r} still has {left:,} runs that are ready or running"
+                raise WorkerTimeout(text)
+            show(max(0, first - left))
+            threading.Event().wait(_LOOK_SECONDS)
     if session.as_json:
-        print_json({"name": name, "drained": True})
+        print_json({"name": name, "drained": True, "known": not unused})
     elif not session.quiet:
         print_line(f"Nothing of queue {name} is ready or running.")
+        if unused:
+            print_note(unused)
+
+
+def _left(app: Duly, name: str) -> int:
+    return sum(each.ready + each.running for each in app.queues.list() if each.name == name)
 
 
 def _unused(app: Duly, name: str) -> str:

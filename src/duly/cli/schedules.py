@@ -68,7 +68,8 @@ def list_schedules(session: Session, /, *, removed: bool) -> None:
             print_line(schedule.name)
     elif not schedules:
         print_note(
-            "There is no schedule; those that code defines appear when a worker has started."
+            f"There is no schedule in {app.store.shown_url}; those that code defines appear when "
+            f"a worker has started."
         )
     else:
         now = app.store.now()

@@ -23,10 +23,14 @@ def listen(host: str, port: int) -> sockets.socket:
     try:
         family, kind, _, _, address = sockets.getaddrinfo(host, port, type=sockets.SOCK_STREAM)[0]
         found = sockets.socket(family, kind)
+    except OSError as error:
+        raise CannotListen(host, port, error) from error
+    try:
         found.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
         found.bind(address)
         found.listen()
     except OSError as error:
+        found.close()
         raise CannotListen(host, port, error) from error
     return found
 

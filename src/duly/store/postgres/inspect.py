@@ -53,6 +53,8 @@ class PostgresInspector:
     """The reads of a store, over its `_query`."""
 
     _query: Query
+    is_pooled = False
+    """Whether a pooler stands between, which shares connections."""
 
     def get_run(self, run_id: str) -> RunRecord | None:
         """Return one run, wherever it is."""
@@ -131,7 +133,7 @@ class PostgresInspector:
 
     def diagnose(self) -> list[Finding]:
         """Say how the server is and how it is set up."""
-        return diagnose(self._query)
+        return diagnose(self._query, is_pooled=self.is_pooled)
 
     def check_integrity(self) -> list[Finding]:
         """Look for broken indexes."""

@@ -59,6 +59,7 @@ class PostgresStore(PostgresInspector):
         self._process: _Process | None = None
         self._mutex = threading.Lock()
         with closing(connect(self._address, {})) as session:
+            self.is_pooled = session.pooled
             if session.pooled:
                 self.notices.append(
                     f"{self.shown_url} is a pooler that shares connections: workers cannot be "

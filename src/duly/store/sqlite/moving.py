@@ -48,6 +48,11 @@ class Source:
             columns = tuple(column[0] for column in cursor.description)
             yield Table(name, columns, cursor)
 
+    def row_count(self) -> int:
+        """Return about how many rows there are."""
+        found: int = self._connection.execute(SQL["row_count"]).fetchone()[0]
+        return found
+
     def latest_fence(self) -> int:
         """Return the last fence that was given out for a key of a guard."""
         found: int = self._connection.execute(SQL["latest_fence"]).fetchone()[0]
