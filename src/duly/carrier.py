@@ -23,7 +23,7 @@ class Pace(NamedTuple):
     stale_seconds: float = RELAY_STALE_SECONDS
     """After how long again, for the first time; then twice that, and so on."""
     most: int | None = None
-    """How often in all, at least twice; without end if None. Then it waits for a person."""
+    """How often in all, at least twice; without end if None. Then it ends as a dead letter."""
 
 
 class Carrier(Protocol):

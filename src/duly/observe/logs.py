@@ -13,6 +13,7 @@ from duly.events import (
     EngineFailed,
     Event,
     Overdue,
+    RunsUndelivered,
     StoreFailed,
     StoreRecovered,
     UnknownTaskBrought,
@@ -55,6 +56,13 @@ def log_event(event: Event) -> None:
                 "rename with @app.task(aliases=(…,))",
                 run_id,
                 task,
+            )
+        case RunsUndelivered(run_ids):
+            logger.error(
+                "%s runs were handed over as often as they may be, began nowhere, and are dead "
+                "letters now: %s",
+                len(run_ids),
+                ", ".join(run_ids[:5]),
             )
         case _:
             assert_never(event)

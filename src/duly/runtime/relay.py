@@ -2,7 +2,7 @@
 
 from duly.carrier import Carrier, Message, Pace
 from duly.clock import MICROSECONDS
-from duly.events import Bus, EngineFailed
+from duly.events import Bus, EngineFailed, RunsUndelivered
 from duly.limits import RELAY_BATCH, RELAY_LONGEST_SECONDS
 from duly.registry import Registry
 from duly.store.carry_ops import HandAgain, HandOver
@@ -33,14 +33,19 @@ class Relay:
         for task, carrier in carriers.items():
             paced.setdefault(carrier.pace, []).append(task)
         answers = self._store.apply([_hand_over(pace, tasks) for pace, tasks in paced.items()])
-        messages: list[Message] = [message for answer in answers for message in answer]
+        messages: list[Message] = [message for answer in answers for message in answer.messages]
+        undelivered = tuple(run_id for answer in answers for run_id in answer.undelivered)
+        if undelivered:
+            self._bus.emit(RunsUndelivered(undelivered))
         parts: dict[int, tuple[Carrier, list[Message]]] = {}
         for message in messages:
             carrier = carriers[message.task]
             parts.setdefault(id(carrier), (carrier, []))[1].append(message)
         for carrier, own in parts.values():
             self._send(carrier, own)
-        is_full = any(len(answer) == RELAY_BATCH for answer in answers)
+        is_full = any(
+            len(answer.messages) + len(answer.undelivered) >= RELAY_BATCH for answer in answers
+        )
         return 0.0 if is_full else _WHEN_CALLED
 
     def _send(self, carrier: Carrier, messages: list[Message]) -> None:

@@ -30,6 +30,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 EXECUTION = "_periodic_tasks_execution_id"
 """The argument that names an execution, as users of django-periodic-tasks know it."""
+_MOST_DISPATCHES = 3
 _PLAIN = "_duly_exactly_once"
 _OPTIONS = "_duly_once_options"
 
@@ -105,7 +106,7 @@ class DjangoCarrier:
     @property
     def pace(self) -> Pace:
         """How often an execution is handed over that nobody begins."""
-        most = getattr(settings, "PERIODIC_TASKS_MAX_DISPATCH_ATTEMPTS", None)
+        most = getattr(settings, "PERIODIC_TASKS_MAX_DISPATCH_ATTEMPTS", _MOST_DISPATCHES)
         stale = getattr(settings, "PERIODIC_TASKS_REDISPATCH_AFTER", RELAY_STALE_SECONDS)
         # Once would mean never again, though the one message may have been lost.
         return Pace(stale, None if most is None else max(most, 2))
