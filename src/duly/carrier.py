@@ -26,6 +26,16 @@ class Pace(NamedTuple):
     """How often in all, at least twice; without end if None. Then it ends as a dead letter."""
 
 
+class NotSent(Exception):
+    """Messages about these runs may not have reached their engine; all others have."""
+
+    def __init__(self, failed: dict[str, Exception]) -> None:
+        first = next(iter(failed.values()))
+        more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
+        super().__init__(f"{type(first).__name__}: {first}{more}")
+        self.run_ids = tuple(failed)
+
+
 class Carrier(Protocol):
     """An engine whose workers run tasks of ours."""
 
@@ -37,5 +47,5 @@ class Carrier(Protocol):
         ...
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Give messages to the engine; raise if one may not have arrived."""
+        """Give messages to the engine; raise if one may not have arrived, or `NotSent` of some."""
         ...

@@ -1,6 +1,6 @@
 """Hands runs to the engines that carry them, after their commit and again when they are stale."""
 
-from duly.carrier import Carrier, Message, Pace
+from duly.carrier import Carrier, Message, NotSent, Pace
 from duly.clock import MICROSECONDS
 from duly.events import Bus, EngineFailed, RunsUndelivered
 from duly.limits import RELAY_BATCH, RELAY_LONGEST_SECONDS
@@ -51,11 +51,16 @@ class Relay:
     def _send(self, carrier: Carrier, messages: list[Message]) -> None:
         try:
             carrier.send(messages)
+        except NotSent as error:
+            self._send_again(error.run_ids, str(error))
         except Exception as error:  # noqa: BLE001 - whatever the client of a broker raises
-            self._bus.emit(EngineFailed("relay", f"{type(error).__name__}: {error}"))
             # Some may have arrived; sent again, those claim nothing.
             ids = tuple(message.run_id for message in messages)
-            self._store.apply([HandAgain(ids, _FAILED_SECONDS * MICROSECONDS)])
+            self._send_again(ids, f"{type(error).__name__}: {error}")
+
+    def _send_again(self, run_ids: tuple[str, ...], why: str) -> None:
+        self._bus.emit(EngineFailed("relay", why))
+        self._store.apply([HandAgain(run_ids, _FAILED_SECONDS * MICROSECONDS)])
 
 
 def _hand_over(pace: Pace, tasks: list[str]) -> HandOver:

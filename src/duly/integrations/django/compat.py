@@ -1,5 +1,7 @@
 """Django's own `django.tasks`, or the backport `django_tasks` where that is what there is."""
 
+from typing import Any
+
 try:
     from django.tasks import task_backends
     from django.tasks.backends.base import BaseTaskBackend
@@ -16,7 +18,16 @@ except ImportError:  # Django before 6.0
     from django_tasks.signals import task_enqueued, task_finished, task_started
     from django_tasks.utils import normalize_json
 
+try:
+    from django_tasks.base import Task as _BackportedTask
+except ImportError:
+    TASK_CLASSES: tuple[type[Any], ...] = (Task,)
+else:
+    TASK_CLASSES = (Task, _BackportedTask)
+"""What a task may be: some backends know the backport alone, also beside Django's own tasks."""
+
 __all__ = [
+    "TASK_CLASSES",
     "BaseTaskBackend",
     "InvalidTask",
     "Task",

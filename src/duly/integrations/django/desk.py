@@ -11,7 +11,7 @@ from duly.app import Duly
 from duly.errors import BadOption
 from duly.integrations.django.app import DjangoDuly, scheduler_app
 from duly.integrations.django.backend import backends
-from duly.integrations.django.compat import Task
+from duly.integrations.django.compat import TASK_CLASSES, Task
 from duly.integrations.django.loading import load_tasks
 from duly.integrations.django.scheduled import known_to_duly
 
@@ -58,7 +58,7 @@ def project_tasks() -> list[Task]:
         for name, module in sorted(sys.modules.items())
         if isinstance(module, ModuleType) and _is_within(name, packages)
         for attribute, value in sorted(vars(module).items())
-        if isinstance(value, Task)
+        if isinstance(value, TASK_CLASSES)
     )
     # What a module only imported is found where it was defined.
     return [task for name, attribute, task in found if task.module_path == f"{name}.{attribute}"]
