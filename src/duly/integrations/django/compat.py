@@ -10,6 +10,8 @@ try:
     from django.tasks.signals import task_enqueued, task_finished, task_started
     from django.utils.json import normalize_json
 except ImportError:  # Django before 6.0
+    # Importing it registers the check of backends, as Django 6 does even where no application asks.
+    from django_tasks import checks as _checks  # noqa: F401
     from django_tasks import task_backends
     from django_tasks.backends.base import BaseTaskBackend
     from django_tasks.base import Task, TaskContext, TaskError, TaskResult, TaskResultStatus
