@@ -24,14 +24,19 @@ def databases() -> list[str]:
 
 def app_of(database: str, task: str) -> Duly:
     """Return the application in a database that knows a task; any one, if none does."""
-    here = [app for app in _apps() if app.database == database]
+    here = apps_in(database)
     return next((app for app in here if app.registry.find(task) is not None), here[0])
 
 
 def tasks_in(database: str) -> list[str]:
     """Return the names of the tasks of a database, as far as they were met."""
-    here = (app.registry for app in _apps() if app.database == database)
+    here = (app.registry for app in apps_in(database))
     return sorted({found.name for registry in here for found in registry.definitions()})
+
+
+def apps_in(database: str) -> list[DjangoDuly]:
+    """Return the applications whose runs lie in a database."""
+    return [app for app in _apps() if app.database == database]
 
 
 def apps_of_project() -> dict[str, Duly]:

@@ -18,7 +18,7 @@ def hand_over(session: Session, op: HandOver) -> HandedOver:
     """Mark what is to be sent to its engine, at first or again; end what was so too often."""
     place = op._asdict() | {"tasks": texts(op.tasks)}
     stale = session.execute(SQL["stale"], place).fetchall()
-    rows = [row for *row, times in stale if op.most is None or times < op.most]
+    rows = [row[:-1] for row in stale if op.most is None or row[-1] < op.most]
     worn = [row[0] for row in stale if op.most is not None and row[-1] >= op.most]
     if len(rows) < op.limit:
         rows += session.execute(SQL["fresh"], place | {"limit": op.limit - len(rows)}).fetchall()
