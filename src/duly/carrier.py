@@ -23,7 +23,17 @@ class Pace(NamedTuple):
     stale_seconds: float = RELAY_STALE_SECONDS
     """After how long again, for the first time; then twice that, and so on."""
     most: int | None = None
-    """How often in all, at least twice; without end if None. Then it waits for a person."""
+    """How often in all, at least twice; without end if None. Then it ends as a dead letter."""
+
+
+class NotSent(Exception):
+    """Messages about these runs may not have reached their engine; all others have."""
+
+    def __init__(self, failed: dict[str, Exception]) -> None:
+        first = next(iter(failed.values()))
+        more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
+        super().__init__(f"{type(first).__name__}: {first}{more}")
+        self.run_ids = tuple(failed)
 
 
 class Carrier(Protocol):
@@ -37,5 +47,5 @@ class Carrier(Protocol):
         ...
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Give messages to the engine; raise if one may not have arrived."""
+        """Give messages to the engine; raise if one may not have arrived, or `NotSent` of some."""
         ...

@@ -14,6 +14,7 @@ from duly.events import (
     EngineFailed,
     Event,
     Overdue,
+    RunsUndelivered,
     StoreFailed,
     StoreRecovered,
     UnknownTaskBrought,
@@ -64,6 +65,13 @@ def log_event(event: Event) -> None:
                 run_id,
                 task,
                 extra={"run_id": run_id, "task": task},
+            )
+        case RunsUndelivered(run_ids):
+            logger.error(
+                "%s runs were handed over as often as they may be, began nowhere, and are dead "
+                "letters now: %s",
+                len(run_ids),
+                ", ".join(run_ids[:5]),
             )
         case _:
             assert_never(event)

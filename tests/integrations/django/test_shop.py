@@ -23,6 +23,16 @@ def shop(store_url, tmp_path):
     return shop
 
 
+@pytest.mark.stores("sqlite-wal")
+def test_a_command_meets_the_tasks_of_all_applications_and_schedules_nothing(shop, store_url):
+    registry = "from duly.integrations.django import schedule_registry"
+    said = shop.manage("shell", "--command", f"{registry}; print(*schedule_registry.get_entries())")
+
+    assert said.splitlines()[-1] == "shop.tasks.nightly_billing"
+    with closing(Duly(store_url)) as seen:
+        assert list(seen.schedules.list()) == []
+
+
 def test_what_a_killed_worker_process_had_in_hand_is_done_by_the_next(shop, store_url):
     shop.manage("place_orders", "8", "--once", "4", "--seconds", "0.3")
     with closing(Duly(store_url)) as seen, shop.working("-c", "4", "--drain") as worker:

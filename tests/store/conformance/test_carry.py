@@ -16,6 +16,7 @@ from tests.store.conformance.verbs import (
     enqueue_one,
     hand_over,
     pause,
+    redrive,
     register,
     resume,
     take,
@@ -64,17 +65,49 @@ def test_one_that_nobody_claims_is_handed_over_again_ever_more_seldom(store, run
         assert hand_over(store) == [message]
 
 
-def test_one_is_handed_over_no_more_often_than_asked_for(store, run_id, clock):
+def test_one_that_was_handed_over_as_often_as_asked_for_ends_as_a_dead_letter(
+    store, run_id, clock, tables
+):
     (message,) = hand_over(store, most=2)
     clock.advance(60)
     assert hand_over(store, most=2) == [message]
+    # The last message has long enough to be claimed.
+    assert store.peek(MINE).next_stale_in == 3 * MINUTE
 
-    for _ in range(3):
-        clock.advance(24 * 3600)
-        assert hand_over(store, most=2) == []
+    clock.advance(180)
+    assert hand_over(store, most=2) == []
 
+    run = store.get_run(run_id)
+    assert (run.state, run.cause) == ("failed", "undelivered")
+    assert "handed over 2 times" in run.error
+    assert take(store, message) is None
+    assert tables.rows("SELECT run_id FROM duly_handed") == []
+    assert redrive(store, run_id).done
+    store.apply([Tick(10)])
+    assert [message.run_id for message in hand_over(store, most=2)] == [run_id]
+
+
+def test_the_last_message_may_be_claimed_until_it_is_stale_itself(store, run_id, clock):
+    hand_over(store, most=2)
+    clock.advance(60)
+    (message,) = hand_over(store, most=2)
+    clock.advance(179)
+    assert take(store, message) is not None
+    clock.advance(2)
+    assert hand_over(store, most=2) == []
+    assert store.get_run(run_id).state == "running"
+
+
+def test_messages_that_came_while_the_queue_was_paused_do_not_count(store, run_id, clock):
+    hand_over(store, most=2)
+    clock.advance(60)
+    hand_over(store, most=2)
+    pause(store)
+
+    resume(store)
+
+    assert len(hand_over(store, most=2)) == 1
     assert store.get_run(run_id).state == "queued"
-    assert take(store, message) is not None  # The message that is still under way counts.
 
 
 def test_a_broker_that_is_away_for_long_does_not_use_up_how_often(store, run_id, clock):
@@ -83,20 +116,6 @@ def test_a_broker_that_is_away_for_long_does_not_use_up_how_often(store, run_id,
         store.apply([HandAgain((run_id,), 5 * SECOND)])
         clock.advance(5)
     assert len(hand_over(store, most=2)) == 1
-
-
-def test_one_that_was_handed_over_too_often_is_forgotten_when_it_ends(store, run_id, clock):
-    hand_over(store, most=2)
-    for seconds in (60, 120):
-        clock.advance(seconds)
-        hand_over(store, most=2)
-    assert store.peek(MINE).next_stale_in == 24 * 60 * MINUTE
-    store.apply([Cancel(run_id, "ada", "")])
-
-    clock.advance(24 * 3600)
-    assert hand_over(store, most=2) == []
-
-    assert store.peek(MINE).next_stale_in is None
 
 
 def test_one_whose_sending_failed_is_handed_over_soon(store, run_id, clock):

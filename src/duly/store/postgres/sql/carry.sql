@@ -31,7 +31,7 @@ WITH picked AS MATERIALIZED (
 SELECT id::text, claim_number, task, queue, priority FROM moved
 
 -- :name stale
--- One statement for SQLite's stale, note_again, put_off and forget.
+-- One statement for SQLite's stale, note_again and forget.
 WITH due AS MATERIALIZED (
     SELECT mark.run_id, mark.times
       FROM unnest(%(tasks)s::text[]) AS known(task)
@@ -48,11 +48,6 @@ WITH due AS MATERIALIZED (
       FROM due
       JOIN duly_runs AS run ON run.id = due.run_id
      WHERE run.state <> 'running' AND run.lane IN ('handed', 'handed-hold')
-), worn AS (
-    UPDATE duly_handed AS handed
-       SET stale_at = duly_now() + %(a_day)s::bigint * interval '1 microsecond'
-      FROM found
-     WHERE handed.run_id = found.id AND found.times >= %(most)s::integer
 ), forgotten AS (
     DELETE FROM duly_handed AS handed
      USING due
@@ -61,17 +56,32 @@ WITH due AS MATERIALIZED (
     UPDATE duly_handed AS handed
        SET times = handed.times + 1,
            stale_at = duly_now() + interval '1 microsecond'
-                      * least(%(stale)s::bigint * 2 ^ least(found.times, 30), %(longest)s::bigint)
+                      * CASE WHEN found.times + 1 = %(most)s::integer THEN %(longest)s::bigint
+                             ELSE least(%(stale)s::bigint * 2 ^ least(found.times, 30),
+                                        %(longest)s::bigint) END
       FROM found
      WHERE handed.run_id = found.id AND (found.times < %(most)s::integer) IS NOT FALSE
 )
-SELECT id::text, claim_number, task, queue, priority
-  FROM found
- WHERE (times < %(most)s::integer) IS NOT FALSE
+SELECT id::text, claim_number, task, queue, priority, times FROM found
+
+-- :name worn
+-- Guard: only runs that wait for their engine still. Their marks go with them; one whose run somebody
+-- else holds just now is found again.
+WITH ending AS MATERIALIZED (
+    SELECT id
+      FROM duly_runs
+     WHERE id = ANY (%(run_ids)s::uuid[])
+       AND state <> 'running' AND lane IN ('handed', 'handed-hold')
+       FOR UPDATE SKIP LOCKED
+)
+DELETE FROM duly_handed AS handed
+ USING ending
+ WHERE handed.run_id = ending.id
+RETURNING handed.run_id::text, handed.times
 
 -- :name resume
--- Whoever was brought one while its queue was paused has used up the message.
-UPDATE duly_handed SET stale_at = duly_now()
+-- Whoever was brought one while its queue was paused has used up the message, and it does not count.
+UPDATE duly_handed SET times = 1, stale_at = duly_now()
  WHERE run_id IN (SELECT id FROM duly_runs
                    WHERE state = 'queued' AND queue = %(queue)s
                      AND lane IN ('handed', 'handed-hold'))
