@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from duly.core.record import Claim, StepRecord
 from duly.core.states import plain_tags
 from duly.errors import BadOption, CancelRequested, NoCurrentRun
+from duly.store.lent import BODY
 from duly.store.protocol import Store
 from duly.store.step_ops import EndStep
 
@@ -24,6 +25,7 @@ class Transactions(Protocol):
     def begin(self, claim: Claim) -> Connection: ...
     def abandon(self, claim: Claim) -> None: ...
     def joined(self, claim: Claim, store: object) -> Connection | None: ...
+    def is_open(self, claim: Claim) -> bool: ...
     def record(self, claim: Claim, op: EndStep, *, commit: bool) -> bool | None: ...
 
 
@@ -184,6 +186,18 @@ class RunContext:
         sections.begin(self._claim)
         return True
 
+    def refuse_in_transaction(self, what: str) -> None:
+        """Refuse what has to be durable at once, or leaves the body, while its transaction is open.
+
+        One would be undone with the transaction, the other would undo it.
+        """
+        sections = self._port.sections
+        if sections is not None and sections.is_open(self._claim):
+            raise BadOption(
+                f"{what} cannot be a part of this run's transaction, which is open: do it before "
+                f"the transaction is opened, that is before the connection is first used"
+            )
+
     def abandon_transaction(self) -> None:
         """Undo what this run's transaction wrote."""
         self._sections().abandon(self._claim)
@@ -294,3 +308,4 @@ def warn_of_unused_steps(context: RunContext) -> None:
 def enter(context: RunContext) -> None:
     """Make a run the current one of this context, in which nothing but its body runs."""
     _current.set(context)
+    BODY.set(object())

@@ -11,6 +11,7 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
+from functools import partial
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from duly.clock import MICROSECONDS
@@ -81,13 +82,14 @@ async def astep(
     """As `step`, in an `async def` task, which can have no transaction."""
     if transaction:
         raise BadOption("a step with a transaction needs a plain def task, which runs on a thread")
-    found = _Step(current(), name, transaction=False, on_crash=on_crash)
-    if await asyncio.to_thread(found.begin):
+    context = current()
+    found = _Step(context, name, transaction=False, on_crash=on_crash)
+    if await _off_the_loop(context, found.begin):
         return found.result()  # type: ignore[no-any-return]
     with found:
         value = function(*args, **kwargs)
         result: R = await value if inspect.isawaitable(value) else value
-        await asyncio.to_thread(found.end, result)
+        await _off_the_loop(context, partial(found.end, result))
     return result
 
 
@@ -135,6 +137,13 @@ async def agather(calls: Iterable[TaskCall], *, name: str = "gather") -> list[An
     return await asyncio.to_thread(_gather, current(), calls, name)
 
 
+async def _off_the_loop(context: RunContext, act: Callable[[], R]) -> R:
+    """Do what may have to wait; what joins a transaction is done by the thread that has it open."""
+    if context.joined(context.store) is not None:
+        return act()
+    return await asyncio.to_thread(act)
+
+
 class _Step:
     """One step of this attempt."""
 
@@ -157,7 +166,9 @@ class _Step:
                 return True
             if self._holds:
                 raise StepVanished(self._name)
+        self._context.joined(self._store)  # Says so if it cannot be recorded from this thread.
         if self._holds:
+            self._context.refuse_in_transaction(f'step {self._name!r} with on_crash="hold"')
             _write(self._context, BeginStep(*self._place(), "step"))
         if self._transaction:
             # In a transaction that is open already it has a part, and does not end it.
@@ -210,6 +221,7 @@ def _gather(context: RunContext, calls: Iterable[TaskCall], name: str) -> list[A
     check_name("step", name)
     known = context.steps().get(name)
     if known is None:
+        context.refuse_in_transaction(f"{name!r}, which waits for other runs,")
         children = json.dumps(_enqueue_children(context, calls, name))
     else:
         _check_kind(known, "gather")
@@ -259,6 +271,7 @@ def _await(
         _check_kind(known, kind)
         if known.done:
             return known
+    context.refuse_in_transaction(f"{name!r}, which waits,")
     store = context.store
     op = BeginStep(context.run_id, context.fence, name, kind, awaited, after)
     found: StepRecord | None

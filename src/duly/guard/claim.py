@@ -11,7 +11,7 @@ from weakref import ref
 from duly.apart import apart
 from duly.clock import MICROSECONDS, monotonic
 from duly.core.payload import decode_value, encode_value
-from duly.errors import OUTAGES, ClaimLost, DulyError, PayloadError
+from duly.errors import OUTAGES, ClaimLost, DulyError, PayloadError, WouldBlockItself
 from duly.guard.clerk import Clerk
 from duly.store.guard_ops import FailKey, FinishKey, Guarded
 from duly.store.protocol import Ledger
@@ -229,6 +229,8 @@ class Hold:
             while True:
                 try:
                     (was_ours,) = self._ledger().apply([op])
+                except WouldBlockItself:
+                    raise  # It is the caller who is in the way, for as long as it waits for us.
                 except OUTAGES:
                     if monotonic() >= until:
                         raise

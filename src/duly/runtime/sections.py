@@ -6,13 +6,14 @@ from typing import Any, NamedTuple, Protocol
 
 from duly.core.outcome import Outcome, Returned, Stopped
 from duly.core.record import Claim
-from duly.errors import OUTAGES, BadOption
+from duly.errors import OUTAGES, BadOption, WouldBlockItself
 from duly.events import Bus, ClaimWasLost
 from duly.runtime.attempt import outcome_of
 from duly.runtime.hand import Held
 from duly.runtime.journal import Journal
 from duly.runtime.report import Ended
 from duly.runtime.settler import ended_event, settle_op
+from duly.store.lent import BODY, OWN_TRANSACTION
 from duly.store.ops import Settled
 from duly.store.protocol import Section, Store
 from duly.store.step_ops import EndStep
@@ -33,6 +34,7 @@ class Waking(Protocol):
 class _Open(NamedTuple):
     section: Section
     thread: int
+    body: object
 
 
 class Sections:
@@ -87,15 +89,17 @@ class Sections:
 
     def joined(self, claim: Claim, store: object) -> Any:  # noqa: ANN401 - as above
         """Return the connection that a write of this body to that store is a part of, if any."""
-        found = self._open.get(claim.run_id)
-        if found is None or store is not self._store or found.thread != threading.get_ident():
-            return None
-        return found.section.connection
+        found = self._callers(claim) if store is self._store else None
+        return None if found is None else found.section.connection
+
+    def is_open(self, claim: Claim) -> bool:
+        """Say whether the transaction of a run is open, in whichever thread."""
+        return claim.run_id in self._open
 
     def record(self, claim: Claim, op: EndStep, *, commit: bool) -> bool | None:
         """Record a step in the open transaction, and end that if asked to; None if none is open."""
-        found = self._open.get(claim.run_id)
-        if found is None or found.thread != threading.get_ident():
+        found = self._callers(claim)
+        if found is None:
             return None
         if not commit:
             return found.section.record(op)
@@ -145,8 +149,21 @@ class Sections:
         if found is None:
             self._journal.hold_back(run_id)
             section = self._store.section(held.definition.transaction_limit)
-            found = self._open[run_id] = _Open(section, threading.get_ident())
+            found = self._open[run_id] = _Open(section, threading.get_ident(), BODY.get())
         return found.section.connection
+
+    def _callers(self, claim: Claim) -> _Open | None:
+        """Return the open transaction that a write of this caller is a part of, if any.
+
+        A thread that the body started cannot write into it, since only the body's own can know
+        when it ends; and to write beside it would be to get around it.
+        """
+        found = self._open.get(claim.run_id)
+        if found is None or found.thread == threading.get_ident():
+            return found
+        if found.body is BODY.get():
+            raise WouldBlockItself(OWN_TRANSACTION)
+        return None
 
     def _rolled_back(self, claim: Claim, found: _Open) -> None:
         try:
