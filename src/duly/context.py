@@ -22,7 +22,7 @@ class Transactions(Protocol):
     """The transactions of bodies."""
 
     def connection(self, claim: Claim) -> Connection: ...
-    def begin(self, claim: Claim) -> Connection: ...
+    def begin(self, claim: Claim, *, for_step: bool = False) -> Connection: ...
     def abandon(self, claim: Claim) -> None: ...
     def joined(self, claim: Claim, store: object) -> Connection | None: ...
     def is_open(self, claim: Claim) -> bool: ...
@@ -179,11 +179,11 @@ class RunContext:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def begin_transaction(self) -> bool:
-        """Open this run's transaction; say whether it was not open yet."""
+        """Open this run's transaction for a step; say whether it was not open yet."""
         sections = self._sections()
         if sections.joined(self._claim, self.store) is not None:
             return False
-        sections.begin(self._claim)
+        sections.begin(self._claim, for_step=True)
         return True
 
     def refuse_in_transaction(self, what: str) -> None:

@@ -30,6 +30,7 @@ from duly.errors import (
     Suspend,
 )
 from duly.limits import DELAY_SECONDS, ENQUEUE_BATCH
+from duly.store.lent import BODY
 from duly.store.ops import Enqueue, Key
 from duly.store.protocol import Store
 from duly.store.step_ops import BeginStep, EndStep, ForgetStep
@@ -79,10 +80,19 @@ async def astep(
     on_crash: str = "rerun",
     **kwargs: Any,  # noqa: ANN401
 ) -> R:
-    """As `step`, in an `async def` task, which can have no transaction."""
-    if transaction:
-        raise BadOption("a step with a transaction needs a plain def task, which runs on a thread")
+    """As `step`, in an `async def` task; with `transaction` a plain function has its own thread."""
     context = current()
+    if transaction:
+        if inspect.iscoroutinefunction(function):
+            raise BadOption(
+                f"step {name!r} has a transaction, which one thread opens and ends: give it a "
+                f"plain function, which runs on a thread of its own, off the event loop"
+            )
+        act: Callable[[], Any] = partial(
+            step, name, function, *args, transaction=True, on_crash=on_crash, **kwargs
+        )
+        is_joining = context.joined(context.store) is not None
+        return act() if is_joining else await _apart(act)  # type: ignore[no-any-return]
     found = _Step(context, name, transaction=False, on_crash=on_crash)
     if await _off_the_loop(context, found.begin):
         return found.result()  # type: ignore[no-any-return]
@@ -135,6 +145,28 @@ def gather(calls: Iterable[TaskCall], *, name: str = "gather") -> list[Any]:
 async def agather(calls: Iterable[TaskCall], *, name: str = "gather") -> list[Any]:
     """As `gather`, in an `async def` task."""
     return await asyncio.to_thread(_gather, current(), calls, name)
+
+
+async def _apart(act: Callable[[], R]) -> R:
+    """Do something on a thread, to its end: who is cancelled meanwhile waits for that first.
+
+    A claim is let go of only when all of its body has ended, and no thread can be broken off.
+    """
+
+    def alone() -> R:
+        BODY.set(object())  # The rest of the body, on its loop, has no part in it.
+        return act()
+
+    work, is_cancelled = asyncio.ensure_future(asyncio.to_thread(alone)), False
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError:
+            is_cancelled = True
+    if is_cancelled:
+        work.exception()
+        raise asyncio.CancelledError
+    return work.result()
 
 
 async def _off_the_loop(context: RunContext, act: Callable[[], R]) -> R:

@@ -1,5 +1,6 @@
 """The transactions of bodies: what they write commits with their completion, or not at all."""
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
@@ -37,6 +38,14 @@ class _Open(NamedTuple):
     body: object
 
 
+def _is_on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 class Sections:
     """At most one per run, opened when its body first asks for it."""
 
@@ -67,17 +76,23 @@ class Sections:
             )
         return self._connection(held)
 
-    def begin(self, claim: Claim) -> Any:  # noqa: ANN401 - as above
-        """Open the transaction of a run for the last part of its body."""
+    def begin(self, claim: Claim, *, for_step: bool = False) -> Any:  # noqa: ANN401 - as above
+        """Open the transaction of a run for the last part of its body, or for a step.
+
+        That of a step ends with it, so that a coroutine may have one on another thread.
+        """
         held = self._hand.get(claim.run_id)
-        if held is None or held.definition.executor != "thread":
+        is_plain = held is not None and held.definition.executor == "thread"
+        if held is None or not (is_plain or (for_step and not _is_on_a_loop())):
             raise BadOption(
-                "current().transaction() needs a plain def task, which runs on a thread"
+                "current().transaction() needs a plain def task, which runs on a thread; in an "
+                "async def task use `await duly.astep(name, function, transaction=True)`"
             )
         if claim.run_id in self._open:
             raise BadOption(
                 "this run's transaction is open already: a block inside it could not be undone by "
-                "itself; use a savepoint of the connection's own"
+                "itself; use a savepoint of the connection's own, and let steps with transactions "
+                "come one after the other"
             )
         return self._connection(held)
 
