@@ -112,10 +112,14 @@ class Clerk:
         except BaseException:
             if not errand.has_ended:
                 # Struck. It may not have been given yet; given twice it is done once.
-                self.give(errand)
-                errand.linger(_LINGER_SECONDS)
+                self.see_to(errand)
             raise
         return result
+
+    def see_to(self, errand: Errand) -> None:
+        """Have an errand done whose caller was struck, and wait for its end for a while."""
+        self.give(errand)
+        errand.linger(_LINGER_SECONDS)
 
     def give(self, errand: Doable) -> None:
         """Have an errand done."""
