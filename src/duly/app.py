@@ -251,6 +251,8 @@ class Duly:
         self, name: str, payload: object = None, *, connection: Connection = None
     ) -> bool:
         """As `send_event`, without blocking the event loop."""
+        if connection is None and joined(self.store) is not None:
+            return self.send_event(name, payload)
         if connection is None:
             return await asyncio.to_thread(self.send_event, name, payload)
         op = SendEvent(check_name("event", name), encode_value(payload))

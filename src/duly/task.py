@@ -292,7 +292,13 @@ def _batches(calls: Iterable[Call[R]]) -> Iterator[list[Call[R]]]:
 
 
 async def aaccept(host: Host, call: Call[R]) -> Run[R]:
-    """Write one call from the committer's thread, sharing its commit with others."""
+    """Write one call from the committer's thread, sharing its commit with others.
+
+    In a transaction that this very thread has open it is a part of that.
+    """
+    connection = joined(host.store)
+    if connection is not None:
+        return _accept_on(connection, host, call)
     loop = asyncio.get_running_loop()
     future: asyncio.Future[list[Any]] = loop.create_future()
 
