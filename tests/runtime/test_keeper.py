@@ -301,6 +301,25 @@ class TestStopping:
         assert (hold.refresh().state, hold.cause) == ("interrupted", "stopped")
         assert notes.ends() == []
 
+    def test_a_child_that_died_unseen_before_the_signal_is_settled_like_any_other(
+        self, shop, notes, store_url, tmp_path
+    ):
+        with Tree(store_url, tmp_path, processes=2).ready() as tree:
+            run = shop.linger.enqueue(*notes.arguments(0))
+            hold = shop.linger_hold.enqueue(*notes.arguments(1))
+            notes.wait_for_starts(2)
+            tree.freeze(tree.keeper.pid)
+            for child in tree.workers():
+                tree.kill(child)
+            wait_until(lambda: not tree.children(), seconds=10, what="its children are dead")
+
+            tree.terminate()
+            tree.thaw(tree.keeper.pid)
+
+            assert tree.ended() == 0, tree.log.read_text()
+        assert run.refresh().state == "queued"
+        assert (hold.refresh().state, hold.cause) == ("interrupted", "stopped")
+
     def test_what_was_stopped_goes_on_in_the_next_tree(self, shop, notes, store_url, tmp_path):
         with Tree(store_url, tmp_path, grace=0.1).ready() as first:
             run = shop.linger.enqueue(*notes.arguments(3))
@@ -371,6 +390,22 @@ class TestLoading:
             assert tree.ended(seconds=15) == status
 
         assert message in tree.log.read_text()
+
+    @pytest.mark.stores("sqlite-wal")
+    def test_children_that_cannot_start_at_the_same_time_end_as_one_does(self, store_url, tmp_path):
+        (tmp_path / "broken.py").write_text("raise RuntimeError('no config')")
+        path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+        with Tree(
+            store_url, tmp_path, app="broken:app", processes=2, environment={"PYTHONPATH": path}
+        ) as tree:
+            wait_until(lambda: len(tree.children()) == 2, seconds=15, what="its children begin")
+            tree.freeze(tree.keeper.pid)
+            wait_until(lambda: not tree.children(), seconds=15, what="its children end")
+            tree.thaw(tree.keeper.pid)
+
+            assert tree.ended(seconds=15) == 1, tree.log.read_text()
+
+        assert "ChildProcessError" not in tree.log.read_text()
 
     @pytest.mark.stores("sqlite-wal")
     def test_a_store_that_does_not_answer_just_then_is_tried_again(self, shop, store_url, tmp_path):
