@@ -264,7 +264,7 @@ class Keeper:
     def _retire(child: _Child) -> None:
         """Replace a child: it finishes what it can within the grace, then it is killed."""
         child.retired_at = monotonic()
-        child.process.send_signal(signal.SIGTERM)
+        _ask_to_stop(child)
 
     def _kill_expired(self, now: float) -> None:
         """This very process was frozen: what its children hold may belong to others by now."""
@@ -309,7 +309,7 @@ class Keeper:
     def _stop_children(self) -> None:
         self._stopping_since = self._stopping_since or monotonic()
         for child in self._children.values():
-            child.process.send_signal(signal.SIGTERM)
+            _ask_to_stop(child)
 
     def _kill_all(self) -> None:
         for child in self._children.values():
@@ -375,6 +375,13 @@ class _Suspects:
         looks = self._may_wait() or self._ticks % _LOOK_EVERY == 0
         self.waiting = looks and self._store.peek().suspect
         return _SUSPECT_PAUSE
+
+
+def _ask_to_stop(child: _Child) -> None:
+    # Not by Popen, which would reap a child that has ended, and hide its end from the keeper. Its
+    # number is nobody else's until it is reaped.
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child.process.pid, signal.SIGTERM)
 
 
 def _kill_group(child: _Child) -> None:

@@ -293,7 +293,7 @@ class Worker:
             own_ids=lambda: frozenset({self.worker_id}),
             beats_since=beats_since,
             lease=self._settings.lease,
-            pause=self._settings.beat,
+            beat=self._settings.beat,
         )
         pruner = Pruner(self._store, self._settings)
         reconciler = Reconciler(self._claimer, self._bus)

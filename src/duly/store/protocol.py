@@ -242,6 +242,15 @@ class Section(Protocol):
     def rollback(self) -> None: ...
 
 
+class Reading(NamedTuple):
+    """What a look at a live worker's beats shows."""
+
+    beats: int | None
+    """Its counter; None where the process is surely gone."""
+    age: float = 0.0
+    """Seconds since its last beat, by the store's clock: a hint when to look, and no proof."""
+
+
 class Pulse(Protocol):
     """Shows that workers live, and who does not. See ARCHITECTURE.md on leases."""
 
@@ -249,8 +258,8 @@ class Pulse(Protocol):
         """Count one beat for each; return those the store still calls live."""
         ...
 
-    def read(self) -> dict[str, int | None]:
-        """Return the counter of every live worker; None where the process is surely gone."""
+    def read(self) -> dict[str, Reading]:
+        """Look at every live worker once."""
         ...
 
     def condemn(self, worker_id: str, beats: int) -> bool:

@@ -77,4 +77,6 @@ UPDATE duly_workers
 RETURNING id
 
 -- :name beats
-SELECT id, beats FROM duly_workers WHERE state = 'live'
+SELECT id, beats, extract(epoch FROM duly_now() - seen_at)
+  FROM duly_workers
+ WHERE state = 'live'
