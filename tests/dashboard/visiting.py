@@ -3,12 +3,15 @@
 import re
 from typing import Any, Self
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, Response
 
 DEADLINE = 15_000
 """Milliseconds after which what should be seen is taken not to come."""
-REFUSED = "Failed to load resource: the server responded with a status of 4"
-"""What the console says of every page that refuses something, as some should."""
+EXPECTED = (
+    "Failed to load resource: the server responded with a status of 4",
+    "The Cross-Origin-Opener-Policy header has been ignored",
+)
+"""What the console says of pages that refuse something, as some should, and of plain HTTP."""
 RUN_ID = re.compile(r"/runs/([0-9a-f]{8}-[0-9a-f-]{27})$")
 
 
@@ -54,8 +57,18 @@ class Visit:
         found = links.evaluate_all("links => links.map(link => link.href)")
         return list(dict.fromkeys(match[1] for link in found if (match := RUN_ID.search(link))))
 
+    def section(self, heading: str) -> Locator:
+        """Return the part of the page that has this heading."""
+        titled = self.page.get_by_role("heading", name=heading, exact=True)
+        return self.page.locator("main section").filter(has=titled)
+
+    def press(self, button: str) -> None:
+        """Press a button that leads to another page, and wait for that."""
+        with self.page.expect_navigation():
+            self.page.get_by_role("button", name=button).click()
+
     def _note(self, message: ConsoleMessage) -> None:
-        if message.type == "error" and not message.text.startswith(REFUSED):
+        if message.type == "error" and not message.text.startswith(EXPECTED):
             self.wrong.append(message.text)
 
     def _check(self, response: Response) -> None:
