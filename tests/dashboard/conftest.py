@@ -2,7 +2,7 @@
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -63,31 +63,61 @@ def client(shop: Shop) -> Client:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium, one for all tests of a module: while it is there, its event loop runs here."""
+    """Chromium, one for all tests of a module: while it is there, its event loop runs here.
+
+    Names below .test are this machine to it, which no name server says.
+    """
     kind = kind_or_skip("chromium")
+    flags = [
+        "--no-sandbox",
+        "--disable-dev-shm-usage",
+        "--host-resolver-rules=MAP *.test 127.0.0.1",
+    ]
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(
-            executable_path=kind.binaries, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
+        launched = playwright.chromium.launch(executable_path=kind.binaries, args=flags)
         yield launched
         launched.close()
 
 
-@pytest.fixture
-def serve() -> Iterator[Callable[[Any], str]]:
-    """Serves an ASGI application on a port of its own; returns its address."""
-    running: list[tuple[uvicorn.Server, threading.Thread]] = []
+class Serving:
+    """Serves ASGI applications, each on a port of its own."""
 
-    def start(pages: Any) -> str:
-        socket = listen("127.0.0.1", 0)
-        config = uvicorn.Config(pages, log_level="error", timeout_graceful_shutdown=1)
+    def __init__(self) -> None:
+        self._running: dict[str, tuple[uvicorn.Server, threading.Thread]] = {}
+
+    def __call__(self, pages: Any, *, port: int = 0) -> str:
+        """Serve an application, on a free port unless one is given; return its address."""
+        socket = listen("127.0.0.1", port)
+        config = uvicorn.Config(pages, log_level="critical", lifespan="off")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
         thread.start()
-        running.append((server, thread))
-        return f"http://127.0.0.1:{socket.getsockname()[1]}"
+        address = f"http://127.0.0.1:{socket.getsockname()[1]}"
+        self._running[address] = server, thread
+        return address
 
-    yield start
-    for server, thread in running:
+    def stop(self, address: str) -> None:
+        """End one, at once, and whatever it streams."""
+        server, thread = self._running.pop(address)
         server.should_exit = True
+        server.force_exit = True
         thread.join(10)
+
+    def close(self) -> None:
+        """End all."""
+        for address in list(self._running):
+            self.stop(address)
+
+
+@pytest.fixture
+def serve() -> Iterator[Serving]:
+    """Serves ASGI applications until the test is over."""
+    serving = Serving()
+    yield serving
+    serving.close()
+
+
+@pytest.fixture
+def address(busy: Shop, serve: Serving) -> str:
+    """Where the dashboard of a shop with a day's work behind it is served."""
+    return serve(dashboard(busy.app, write=True))

@@ -10,52 +10,12 @@ from playwright.sync_api import Error as Interrupted
 
 from duly.dashboard import dashboard
 from tests.dashboard.test_pages import PAGES
+from tests.dashboard.visiting import Visit
 
 AXE = (Path(axe_core_python.__file__).parent / "axe.min.js").read_text()
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
-DEADLINE = 15_000
-"""Milliseconds after which what should be seen is taken not to come."""
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
-
-
-class Visit:
-    """A page, with all that went wrong in it."""
-
-    def __init__(self, browser, address, **options):
-        self.context = browser.new_context(viewport={"width": 1440, "height": 900}, **options)
-        self.context.set_default_timeout(DEADLINE)
-        self.page = self.context.new_page()
-        self.address = address
-        self.wrong = []
-        self.elsewhere = []
-        self.page.on("console", self._note)
-        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        self.page.on("request", self._watch)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.context.close()
-
-    def go(self, path="/"):
-        self.page.goto(self.address + path, wait_until="load")
-        return self.page
-
-    def _note(self, message):
-        if message.type == "error" and "404" not in message.text and "403" not in message.text:
-            self.wrong.append(message.text)
-
-    def _watch(self, request):
-        if not request.url.startswith(self.address):
-            self.elsewhere.append(request.url)
-
-
-@pytest.fixture
-def address(busy, serve):
-    """Where the dashboard of a shop with a day's work behind it is served."""
-    return serve(dashboard(busy.app, write=True))
 
 
 PART = "{exclude: [['tbody tr:nth-child(n+5)']]}"
@@ -99,34 +59,6 @@ def test_every_screen_is_sound_in_light_and_dark_and_on_a_phone(busy, address, b
         found += visit.wrong + visit.elsewhere
 
     assert found == []
-
-
-def test_a_list_lives_and_leaves_what_people_do_alone(busy, address, browser):
-    with Visit(browser, address) as visit:
-        page = visit.go("/runs")
-        rows = page.locator("tbody tr")
-        before = rows.count()
-        page.wait_for_function("document.querySelector('div[sse-connect]') !== null")
-        page.keyboard.press("j")
-        page.keyboard.press("j")
-        page.keyboard.press("x")
-        chosen = page.locator("tr.at").get_attribute("id")
-
-        new = busy.nothing.enqueue(5)
-        page.wait_for_selector(f"#r{new.id}")
-
-        assert rows.count() in {before, before + 1}
-        assert page.locator("tr.at").get_attribute("id") == chosen
-        assert page.locator(f"#{chosen} input").is_checked()
-        assert "1 selected" in page.locator("[data-count]").inner_text()
-
-        page.keyboard.press("r")
-        page.wait_for_selector("#state:has-text('Paused')")
-        assert page.locator("div[sse-connect]").count() == 0
-        late = busy.nothing.enqueue(6)
-        page.keyboard.press("r")
-        page.wait_for_selector(f"#r{late.id}")
-        assert visit.wrong == []
 
 
 def test_keys_filters_and_themes(busy, address, browser):
@@ -173,30 +105,6 @@ def test_keys_filters_and_themes(busy, address, browser):
         assert visit.wrong == []
 
 
-def test_a_page_says_that_its_server_is_gone_and_comes_back(busy, serve, browser):
-    gone = False
-    pages = dashboard(busy.app)
-
-    async def flaky(scope, receive, send):
-        if gone and scope["type"] == "http":
-            await send({"type": "http.response.start", "status": 502, "headers": []})
-            await send({"type": "http.response.body", "body": b""})
-            return
-        await pages(scope, receive, send)
-
-    with Visit(browser, serve(flaky)) as visit:
-        page = visit.go("/runs")
-        gone = True
-        # As when a tab is hidden and shown again.
-        page.keyboard.press("r")
-        page.keyboard.press("r")
-        page.wait_for_selector("#state:has-text('Reconnecting')")
-        assert page.locator("tbody tr").count() > 0, "what was shown stays"
-
-        gone = False
-        page.wait_for_selector("#state", state="hidden")
-
-
 @pytest.mark.stores("sqlite")  # Text is text on every database.
 def test_hostile_text_never_runs(shop, serve, browser):
     def explode(text):
@@ -239,13 +147,3 @@ def test_without_scripts_a_group_is_retried_and_a_run_cancelled(busy, address, b
         assert "cancelled" in page.inner_text("#run-state")
         page.click("nav >> text=Audit")
         assert "the bank is back" in page.inner_text("tbody")
-
-
-def test_exact_numbers_are_copied_over_plain_http(busy, address, browser):
-    (run,) = busy.app.runs.list(task="shop.reports:nothing", state="succeeded")[-1:]
-    with Visit(browser, address, permissions=["clipboard-read", "clipboard-write"]) as visit:
-        page = visit.go(f"/runs/{run.id}")
-
-        page.click("[aria-label='Copy the result']")
-
-        assert page.evaluate("navigator.clipboard.readText()") == "1152921504606846977"

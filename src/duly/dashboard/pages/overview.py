@@ -59,7 +59,7 @@ def overview(desk: Desk, request: Request) -> Shown:
             "ready": sum(queue.ready for queue in queues),
             "waiting": sum(queue.waiting for queue in queues),
             "running": sum(queue.running for queue in queues),
-            "live": sum(worker.state == "live" for worker in workers),
+            "live_workers": sum(worker.state == "live" for worker in workers),
             "is_empty": not (ends or queues or workers or due or paused),
         },
     )

@@ -68,7 +68,12 @@
     document.body.append(source);
     htmx.process(source);
   };
-  const disconnect = () => { if (source) { htmx.remove(source); source = null; } };
+  const disconnect = () => {
+    if (!source) return;
+    htmx.trigger(source, "htmx:beforeCleanupElement"); // Or its stream stays open until the next change.
+    htmx.remove(source);
+    source = null;
+  };
   const togglePause = () => {
     if (!anchor || closed) return;
     paused = !paused;

@@ -1,0 +1,153 @@
+"""One run in a real browser: what it did, and what can be done about it."""
+
+import re
+import threading
+from contextlib import ExitStack
+
+import pytest
+
+from duly import Retry, current, sleep, step
+from duly.dashboard import dashboard
+from tests.dashboard.visiting import Visit
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
+
+BIG = 2**60 + 1
+"""Which a number of JavaScript cannot hold."""
+TIMED = re.compile(r"(.+): ((?:< )?[\d.]+ (?:µs|ms|s))")
+"""What a bar is, and how long it took."""
+DRAWN = """bars => bars.map((bar) => {
+    const style = getComputedStyle(bar.querySelector("rect"));
+    return [bar.querySelector("title").textContent, style.fill + style.strokeDasharray];
+})"""
+
+
+def test_arguments_are_edited_and_checked_before_a_retry(busy, address, browser):
+    run = busy.app.dead.list(task="shop.orders:charge")[0]
+    busy.broken = False
+    with Visit(browser, address) as visit:
+        page = visit.go(f"/runs/{run.id}")
+        page.get_by_role("link", name="Edit and retry").click()
+        box = page.get_by_label("Arguments")
+        assert "order_id" in box.input_value()
+        for wrong, words in (
+            ('{"kwargs": {"order": 1}}', "order"),
+            ('{"kwargs": {}}', "order_id"),
+            ("{", "not JSON"),
+        ):
+            box.fill(wrong)
+            visit.press("Retry with these")
+            page.get_by_role("alert").filter(has_text=words).wait_for()
+            assert box.input_value() == wrong, "what was typed stays"
+            assert busy.app.runs.get(run.id).state == "failed"
+        box.fill(f'{{"kwargs": {{"order_id": 5, "cents": {BIG}}}}}')
+        visit.press("Retry with these")
+        assert page.url.endswith(f"/runs/{run.id}")
+        busy.app.worker().drain()
+        visit.section("Result").get_by_text(str(BIG)).wait_for()
+        assert str(BIG) in visit.section("Arguments").inner_text()
+        assert visit.wrong == []
+
+
+def test_a_waterfall_has_a_bar_for_everything_and_a_table_that_tells_the_same(shop, serve, browser):
+    @shop.app.task(name="shop.orders:ship", retries=Retry(1, base=0.02))
+    def ship():
+        step("weigh", lambda: 12)
+        sleep("let-it-dry", 0.05)
+        if current().attempt == 1:
+            raise ConnectionError("the carrier does not answer")
+        step("label", lambda: "L1")
+
+    run = ship.enqueue()
+    shop.app.worker().drain()
+    with Visit(browser, serve(dashboard(shop.app))) as visit:
+        page = visit.go(f"/runs/{run.id}")
+        picture = page.get_by_role("img", name="What the run did")
+        drawn = picture.locator("g:has(> title)").evaluate_all(DRAWN)
+        titles = [title for title, _ in drawn]
+        looks = {title.partition(":")[0]: look for title, look in drawn}
+        page.get_by_text("As a table").click()
+        rows = visit.section("Timeline").locator("tbody").get_by_role("row").all_inner_texts()
+
+        names = [title.partition(":")[0] for title in titles]
+        assert [names.count(name) for name in ("weigh", "let-it-dry", "label", "attempt 2")] == [
+            1
+        ] * 4
+        assert names[:2] == ["in the queue", "attempt 1"]
+        assert looks["let-it-dry"] not in {
+            looks["weigh"],
+            looks["attempt 2"],
+            looks["in the queue"],
+        }
+        assert len(rows) == len(titles)
+        for title, row in zip(titles, rows, strict=True):
+            name, took = TIMED.match(title).groups()
+            assert name in row, row
+            assert took in row, row
+        (slept,) = [float(TIMED.match(title)[2].split()[0]) for title in titles if "dry" in title]
+        assert slept >= 50
+        assert visit.wrong == []
+
+
+def test_a_retry_from_a_step_keeps_what_came_before_it(busy, address, browser):
+    (run,) = busy.app.runs.list(task="shop.orders:fulfil")
+    busy.broken = False
+    assert busy.packed == 1
+    with Visit(browser, address) as visit:
+        page = visit.go(f"/runs/{run.id}")
+        page.get_by_label("From which step").select_option("gather")
+        visit.press("Retry")
+        busy.app.worker().drain()
+        visit.section("Result").get_by_text("label 12").wait_for()
+        assert "shelf 7" in visit.section("Result").inner_text()
+        visit.section("What people did").get_by_text("from step gather").wait_for()
+
+        assert busy.packed == 1, "the step before was not done again"
+        assert visit.wrong == []
+
+
+def test_a_run_that_runs_is_cancelled_and_says_by_whom(shop, serve, browser):
+    @shop.app.task(name="shop.orders:wait")
+    def wait():
+        shop.started.set()
+        shop.let_go.wait(60)
+        for _ in range(3_000):
+            current().check_cancelled()
+            threading.Event().wait(0.01)
+
+    pages = dashboard(shop.app, write=True, auth=lambda _request: "ann")
+    with Visit(browser, serve(pages)) as visit, shop.app.worker(), ExitStack() as last:
+        last.callback(shop.let_go.set)
+        run = wait.enqueue()
+        assert shop.started.wait(15)
+        page = visit.go(f"/runs/{run.id}")
+        state = page.locator("#run-state")
+        assert "running" in state.inner_text()
+        visit.press("Cancel")
+        visit.stay()
+        assert "cancelling" in state.inner_text()
+        page.get_by_text("Cancel was requested by ann").wait_for()
+        shop.let_go.set()
+        state.get_by_text("cancelled").wait_for()
+        assert "ann" in visit.section("What people did").inner_text()
+        assert page.get_by_role("button", name="Cancel").count() == 0
+        assert visit.has_stayed
+        assert visit.wrong == []
+
+
+def test_exact_numbers_are_shown_and_copied_over_plain_http(busy, serve, browser):
+    run = busy.app.runs.list(task="shop.reports:nothing", state="succeeded")[-1]
+    pages = dashboard(busy.app, auth=lambda _request: "ann", hosts={"shop.test"})
+    address = serve(pages).replace("127.0.0.1", "shop.test")
+    with Visit(browser, address) as visit:
+        page = visit.go(f"/runs/{run.id}")
+        assert page.evaluate("window.isSecureContext") is False
+        assert str(BIG) in visit.section("Arguments").inner_text()
+        page.get_by_role("button", name="Copy the result").click()
+        page.get_by_role("button", name="Copy the result").and_(page.locator(".done")).wait_for()
+
+        page.get_by_role("link", name="Runs", exact=True).first.click()
+        page.get_by_label("Filter", exact=True).focus()
+        page.keyboard.press("Control+V")
+        assert page.get_by_label("Filter", exact=True).input_value() == str(BIG)
+        assert visit.wrong == visit.elsewhere == []

@@ -1,0 +1,107 @@
+"""The list of runs in a real browser: long lists, filters, and what stays while it lives."""
+
+import pytest
+
+from duly.dashboard import dashboard
+from duly.limits import COUNT_CAP, PAGE_DEFAULT
+from tests.dashboard.test_pages import PAGES
+from tests.dashboard.visiting import Visit
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
+
+ANSWER_MILLISECONDS = 300
+TRIES = 8
+"""How often something that others on the machine can slow down is measured; the best counts."""
+ANSWERED = """() => {
+    const {requestStart, responseStart} = performance.getEntriesByType("navigation")[0];
+    return responseStart - requestStart;
+}"""
+SUGGESTED = "box => [...box.list.options].map(option => option.value)"
+"""What the browser offers to whoever types, for the arrow keys; no script can see its menu."""
+
+
+def test_a_long_list_goes_on_by_cursors_and_counting_stops_at_a_cap(shop, serve, browser):
+    shop.app.enqueue_many(shop.nothing.call(number) for number in range(COUNT_CAP + 1))
+    with Visit(browser, serve(dashboard(shop.app))) as visit:
+        slow = [path for path in PAGES if not answers_soon(visit, path)]
+        assert slow == []
+        row = visit.go("/queues").get_by_role("row").filter(has_text="reports")
+        assert "10,000+" in row.inner_text()
+
+        page = visit.go("/runs")
+        listed = visit.runs()
+        page.get_by_role("link", name="Older").click()
+        page.wait_for_url("**before=**")
+        listed += visit.runs()
+        new = shop.nothing.enqueue(-1)  # Which would push the rest down, were pages counted off.
+        page.get_by_role("link", name="Older").click()
+        page.wait_for_url(lambda url: url.endswith(listed[-1]))
+        listed += visit.runs()
+
+        expected = [run.id for run in shop.app.runs.list(limit=3 * PAGE_DEFAULT + 1)]
+        assert [new.id, *listed] == expected
+        page.get_by_role("link", name="Newest").click()
+        page.wait_for_selector(f"text={new.id[-4:]}")
+        assert visit.wrong == []
+
+
+def answers_soon(visit, path):
+    """Say whether a page answers within its time, when the machine lets it."""
+    for _ in range(TRIES):
+        visit.page.goto(visit.address + path, wait_until="commit")
+        if visit.page.evaluate(ANSWERED) < ANSWER_MILLISECONDS:
+            return True
+    return False
+
+
+def test_a_filter_is_a_link_and_says_what_it_does_not_understand(busy, address, browser):
+    with Visit(browser, address) as visit:
+        page = visit.go("/runs")
+        box = page.get_by_label("Filter", exact=True)
+
+        def search(text):
+            box.fill(text)
+            box.press("Enter")
+            page.wait_for_url(lambda url: "q=" in url and page.url != before)
+            return visit.runs()
+
+        before = page.url
+        found = search("state:failed task:shop.orders:charge")
+        assert len(found) == 12
+        link = before = page.url
+        assert len(search("colour:red state:failed")) == 13
+        page.get_by_text("There is no filter colour:").wait_for()
+
+        page.go_back()
+        page.wait_for_url(link)
+        assert (box.input_value(), visit.runs()) == ("state:failed task:shop.orders:charge", found)
+        page.go_forward()
+        page.get_by_text("There is no filter colour:").wait_for()
+        page.get_by_role("link", name="succeeded", exact=True).click()
+        page.wait_for_url("**q=state:succeeded")
+        assert box.input_value() == "state:succeeded"
+        assert visit.wrong == []
+        with Visit(browser, address) as other:
+            other.page.goto(link)
+            assert other.runs() == found
+
+
+def test_runs_are_found_by_what_is_in_them(busy, address, browser):
+    wanted = busy.charge.enqueue(42, cents=7)
+    (keyed,) = busy.app.runs.list(tag="tenant=acme")
+    with Visit(browser, address) as visit:
+        page = visit.go("/runs")
+        for text, run in (
+            ("args.order_id:42", wanted),
+            ("key:order-7", keyed),
+            ("tag:tenant=acme", keyed),
+        ):
+            page.keyboard.press("/")
+            page.keyboard.press("Control+A")
+            page.keyboard.type(text)
+            page.keyboard.press("Enter")
+            page.wait_for_url(lambda url, text=text: text.partition(":")[0] in url)
+            assert visit.runs() == [run.id], text
+        offered = page.get_by_label("Filter", exact=True).evaluate(SUGGESTED)
+        assert {"state:interrupted", "task:shop.orders:charge", "queue:mail"} <= set(offered)
+        assert visit.wrong == []
