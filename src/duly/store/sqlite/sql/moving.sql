@@ -58,5 +58,11 @@ SELECT key, state, owner, holder, fence, fingerprint, attempts, losses, 0 AS lea
 -- As above; what stays is the fence, which must only grow.
 SELECT name, NULL AS owner, holder, fence, 0 AS expires_at FROM duly_locks
 
+-- :name duly_accounts
+SELECT * FROM duly_accounts
+
+-- :name duly_retentions
+SELECT * FROM duly_retentions
+
 -- :name latest_fence
 SELECT latest FROM duly_guard_fences
