@@ -102,6 +102,7 @@ class Duly:
         carrier: "Carrier | None" = None,
         limit: int | None = None,
         limit_key: Callable[..., str] | None = None,
+        retention: float | timedelta | str | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
     def task(self, function: Any = None, **options: Any) -> Any:
         """Make a function a task."""

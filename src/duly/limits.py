@@ -19,6 +19,8 @@ CRASH_LIMIT = 3
 SUSPECT_CHILDREN = 4
 """How many one-slot children a keeper has at once for runs that were lost twice."""
 
+QUEUE_SIZE = 1_000_000
+"""The largest `max_size` of a queue: who enqueues counts so far."""
 ENQUEUE_BATCH = 2_000
 COMMIT_OPS = 2_000
 CLAIM_BATCH = 500
@@ -30,6 +32,8 @@ RELAY_BATCH = 500
 RELAY_STALE_SECONDS = 60
 RELAY_LONGEST_SECONDS = 3600
 """How long a run that was handed over and not claimed waits to be so again: at first, at most."""
+RELAY_FULL_SECONDS = 5
+"""How long one waits that came while its queue's limit was full."""
 SUMMARY_RUNS = 10_000
 """Of how many finished runs, the newest, a summary tells."""
 FEW_TAGGED = 200
@@ -101,6 +105,11 @@ UNCLAIMED_SECONDS = 5.0
 KEY_TTL_SECONDS = 24 * 3600
 RETENTION_SECONDS = 7 * 86_400.0
 DEAD_RETENTION_SECONDS = 30 * 86_400.0
+ACT_RETENTION_SECONDS = 365 * 86_400.0
+FOREVER_SECONDS = 1_000 * 365 * 86_400
+"""What is kept for ever is kept for a thousand years."""
+KEPT_LOOK_SECONDS = 30 * 86_400
+"""How often to look whether a run is still to be kept, at the least; its task may say otherwise."""
 
 TOKEN_CHARACTERS = 22
 """The shortest token: 128 bits in letters and digits."""

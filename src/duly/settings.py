@@ -11,9 +11,11 @@ from typing import Any, TypedDict
 from duly.core.hints import nearest
 from duly.errors import BadOption
 from duly.limits import (
+    ACT_RETENTION_SECONDS,
     BEAT_SECONDS,
     CLAIM_BATCH,
     DEAD_RETENTION_SECONDS,
+    FOREVER_SECONDS,
     GRACE_SECONDS,
     LEASE_MARGIN_SECONDS,
     LEASE_SECONDS,
@@ -23,6 +25,8 @@ from duly.limits import (
 )
 
 PREFIX = "DULY_"
+FOREVER = math.inf
+_RETENTIONS = ("retention", "dead_retention", "act_retention")
 _OTHERS = re.compile(
     "DULY_(CHILD$|FAULTPOINTS$|TEST_|PROVE_|BENCHMARK_|EVERY_"
     r"|(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$)"
@@ -51,6 +55,8 @@ class WorkerSettings:
     retention: float = RETENTION_SECONDS
     dead_retention: float = DEAD_RETENTION_SECONDS
     """How long dead letters are kept: there is still something to be done about them."""
+    act_retention: float = ACT_RETENTION_SECONDS
+    """How long acts of operators are kept."""
     recheck: float = RECHECK_SECONDS
     """How often to look at what runs wait for, lest a lost wake-up stay lost."""
     carries: bool = False
@@ -64,8 +70,10 @@ class WorkerSettings:
         check_count("async_limit", self.async_limit)
         if self.process_limit is not None:
             check_count("process_limit", self.process_limit)
-        for name in ("lease", "beat", "grace", "retention", "dead_retention", "recheck"):
+        for name in ("lease", "beat", "grace", "recheck"):
             check_seconds(name, getattr(self, name))
+        for name in _RETENTIONS:
+            check_retention(name, getattr(self, name))
         # Three times 0.2 is more than 0.6 in binary.
         if self.beat <= 0 or self.beat * 3 > self.lease * (1 + 1e-9):
             message = (
@@ -105,6 +113,9 @@ def worker_settings(base: WorkerSettings, **chosen: Any) -> WorkerSettings:  # n
     given = {name: value for name, value in chosen.items() if value is not None}
     if "queues" in given:
         given["queues"] = parse_queues(given["queues"])
+    for name in given.keys() & set(_RETENTIONS):
+        if isinstance(given[name], str):
+            given[name] = retention_of(given[name])
     return replace(base, **given)
 
 
@@ -128,6 +139,25 @@ def check_rate(rate: float | None) -> None:
     if rate is not None and not (is_number and _SLOWEST <= rate < math.inf):
         message = f"rate must be a number per second, at least {_SLOWEST:f}, not {rate!r:.80}"
         raise BadOption(message)
+
+
+def check_retention(what: str, value: object) -> None:
+    """Refuse what is no length of time to keep something for; it may be infinite."""
+    if value != math.inf:
+        check_seconds(what, value)
+    if isinstance(value, int | float) and value < 0:
+        message = f"{what} must not be negative, not {value!r}; 0 keeps nothing, FOREVER all"
+        raise BadOption(message)
+
+
+def retention_of(value: object) -> float:
+    """Read how long something is kept: seconds, `7d`, or `forever`."""
+    return FOREVER if value in {"forever", None} else _seconds(value)
+
+
+def kept_microseconds(seconds: float) -> int:
+    """Return how long something is kept, as stores count it."""
+    return round(min(seconds, FOREVER_SECONDS) * 1_000_000)
 
 
 def parse_queues(text: str | None) -> tuple[tuple[str, int | None], ...]:
@@ -183,9 +213,11 @@ class Settings:
     grace: float = GRACE_SECONDS
     """Seconds that bodies have to end after SIGTERM."""
     retention: float = RETENTION_SECONDS
-    """Seconds that finished runs are kept."""
+    """Seconds that finished runs are kept, or forever."""
     dead_retention: float = DEAD_RETENTION_SECONDS
-    """Seconds that dead letters are kept."""
+    """Seconds that dead letters are kept, or forever."""
+    act_retention: float = ACT_RETENTION_SECONDS
+    """Seconds that acts of operators are kept, or forever."""
     log_level: str = "INFO"
     """From which level on workers log."""
     log_format: str = "text"
@@ -221,6 +253,7 @@ class Settings:
             grace=self.grace,
             retention=self.retention,
             dead_retention=self.dead_retention,
+            act_retention=self.act_retention,
         )
 
     def as_given(self) -> "Sourced":
@@ -251,13 +284,18 @@ class Given(TypedDict, total=False):
     lease: float
     beat: float
     grace: float
-    retention: float
-    dead_retention: float
+    retention: float | str | None
+    dead_retention: float | str | None
+    act_retention: float | str | None
 
 
 def load_settings(**given: object) -> Settings:
     """Read the settings: keywords over the environment over pyproject.toml over the defaults."""
-    keywords = {name: (value, "keyword") for name, value in given.items() if value is not None}
+    keywords = {
+        name: (value, "keyword")
+        for name, value in given.items()
+        if value is not None or name in _RETENTIONS
+    }
     return settled({**_from_project(), **_from_environment(), **keywords})
 
 
@@ -393,3 +431,4 @@ _OF_TYPE: dict[object, Callable[[object], object]] = {
     float: _seconds,
 }
 _READERS = {each.name: _OF_TYPE[each.type] for each in fields(Settings) if each.name != "origins"}
+_READERS |= dict.fromkeys(_RETENTIONS, retention_of)

@@ -132,7 +132,10 @@ def test_nothing_is_moved_into_what_is_used_or_under_a_worker(folder, cli, sourc
 
     assert (busy.exit_code, "stop all workers first" in busy.stderr) == (1, True)
     assert first.exit_code == 0
-    assert (second.exit_code, "has runs, schedules or keys already" in second.stderr) == (1, True)
+    assert (
+        second.exit_code,
+        "duly has not used yet" in second.stderr,
+    ) == (1, True)
 
 
 def test_what_cannot_be_moved_is_a_usage_error(folder, cli, source, url):

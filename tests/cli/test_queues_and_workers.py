@@ -8,6 +8,17 @@ from duly.core.record import QueueRecord
 from tests.cli.conftest import answer
 
 
+def test_a_queue_is_bounded_and_the_bound_is_listed(app, cli):
+    said = cli("queues", "limit", "mail", "--max-size", "5")
+    both = answer(cli("queues", "limit", "mail", "3", "--max-size", "none", "--json"))
+
+    assert said.stdout == "In queue mail 5 may wait.\n"
+    assert both == {"name": "mail", "limit": 3, "max_size": None}
+    assert answer(cli("queues", "list", "--json"))["queues"][0]["max_size"] is None
+    assert cli("queues", "limit", "mail").exit_code == 2
+    assert cli("queues", "limit", "mail", "--max-size", "x").exit_code == 2
+
+
 def test_queues_with_live_runs_are_listed(cli, run_of):
     run_of("add", 1)
     run_of("send", "x", delay=3600)

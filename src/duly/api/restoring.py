@@ -12,7 +12,7 @@ from duly.errors import BadOption, StoreRefused
 from duly.host import Host
 from duly.limits import TICK_BATCH
 from duly.store.admin_ops import Aside, SetAside
-from duly.store.ops import Recover
+from duly.store.ops import Recover, RecoverOrphans
 from duly.task import instant
 
 
@@ -36,6 +36,9 @@ def set_aside(host: Host, since: datetime, *, actor: str | None = None) -> Aside
     gone = [worker.id for worker in store.list_workers() if worker.state == "live"]
     answers = store.apply([Recover(worker_id, interrupted) for worker_id in gone]) if gone else []
     runs = sum(len(found or []) for found in answers)
+    # And of workers that were called dead before, but whose runs nobody had recovered yet.
+    while found := store.apply([RecoverOrphans(interrupted, TICK_BATCH)])[0]:
+        runs += len(found)
     schedules = 0
     while True:
         (aside,) = store.apply([SetAside(made_at, who, reason, TICK_BATCH)])

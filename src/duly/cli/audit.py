@@ -33,6 +33,9 @@ def command(session: Session) -> None:
     elif not session.quiet:
         print_fields([("store", store.shown_url)])
         print_fields((name, f"{number:,}") for name, number in count._asdict().items())
-        print_line("Every run is in one place, held by one worker at most, and ended once at most.")
+        print_line(
+            "Every run that was accepted is live, finished or pruned, and in one place only;"
+        )
+        print_line("none is held by two workers, and no claim was settled twice.")
     if flaws:
         raise click.exceptions.Exit(FAILURE)

@@ -26,6 +26,7 @@ _COLUMNS = (
     Column("WAITING", whole=True, right=True),
     Column("RUNNING", whole=True, right=True),
     Column("LIMIT", whole=True, right=True),
+    Column("MAX", whole=True, right=True),
 )
 
 _reason = click.option("--reason", default="", help="Kept with the act.")
@@ -60,6 +61,7 @@ def list_queues(session: Session) -> None:
                 _count(queue.waiting),
                 _count(queue.running),
                 "-" if queue.limit is None else f"{queue.limit:,}",
+                "-" if queue.max_size is None else f"{queue.max_size:,}",
             )
             for queue in queues
         ]
@@ -94,24 +96,44 @@ def resume_queue(session: Session, /, *, name: str, reason: str) -> None:
 
 @command.command("limit")
 @click.argument("name")
-@click.argument("limit", metavar="LIMIT|none")
+@click.argument("limit", metavar="[LIMIT|none]", required=False)
+@click.option("--max-size", metavar="N|none", help="How many runs may wait for workers.")
 @_reason
 @shared_options
 @pass_session
-def limit_queue(session: Session, /, *, name: str, limit: str, reason: str) -> None:
-    """Let at most LIMIT runs of a queue be running at once, over all workers; none lifts that."""
-    if limit != "none" and not limit.isdigit():
-        raise click.BadParameter(f"{limit!r} is no whole number, and not none")
-    chosen = None if limit == "none" else int(limit)
+def limit_queue(
+    session: Session, /, *, name: str, limit: str | None, max_size: str | None, reason: str
+) -> None:
+    """Let at most LIMIT runs of a queue be running at once, over all workers; none lifts that.
+
+    --max-size is how many may wait, approximately; who enqueues more is refused (QueueFull).
+    """
+    if limit is None and max_size is None:
+        raise click.UsageError("say how many may be running at once, or --max-size")
+    chosen = {
+        what: None if text == "none" else _whole(text)
+        for what, text in (("limit", limit), ("max_size", max_size))
+        if text is not None
+    }
     app = app_of(session, creates=True)
     unused = _unused(app, name)
-    app.queues.limit(name, chosen, reason=reason)
+    app.queues.limit(name, **chosen, reason=reason)
     if session.as_json:
-        print_json({"name": name, "limit": chosen})
+        print_json({"name": name, **chosen})
     elif not session.quiet:
-        print_line(f"Queue {name} runs {'any number' if chosen is None else chosen} at once.")
+        shown = {what: "any number" if n is None else f"{n:,}" for what, n in chosen.items()}
+        if "limit" in shown:
+            print_line(f"Queue {name} runs {shown['limit']} at once.")
+        if "max_size" in shown:
+            print_line(f"In queue {name} {shown['max_size']} may wait.")
         if unused:
             print_note(unused)
+
+
+def _whole(text: str) -> int:
+    if not text.isdigit():
+        raise click.BadParameter(f"{text!r} is no whole number, and not none")
+    return int(text)
 
 
 @command.command("drain")

@@ -156,6 +156,8 @@ class QueueRecord(NamedTuple):
     running: int
     limit: int | None = None
     """How many of its runs may be running at once, over all workers."""
+    max_size: int | None = None
+    """How many of its runs may wait for workers."""
 
 
 class ReadyRun(NamedTuple):

@@ -114,6 +114,18 @@ Dialogue = Generator[Statement, Row, A]
 """Yields the statements of a write one after the other and is sent the first row of each."""
 
 
+class Rooms(Protocol):
+    """What a process knows of how full queues are."""
+
+    def fit(self, ops: Sequence[Enqueue]) -> bool:
+        """Say whether runs are known to fit, without a look; then they count from now on."""
+        ...
+
+    def forget(self) -> None:
+        """Look anew: somebody has changed a queue."""
+        ...
+
+
 class Inspector(Protocol):
     """Reads, each one statement, so that a run on its way to history is never found nowhere."""
 
@@ -320,6 +332,15 @@ class Store(Inspector, MigratableStore, Protocol):
 
     def hears_hints(self) -> bool:
         """Say whether hints of other processes reach a listener here just now."""
+        ...
+
+    @property
+    def rooms(self) -> Rooms:
+        """What this process knows of how full queues are."""
+        ...
+
+    def check_room(self, ops: Sequence[Enqueue]) -> None:
+        """Raise QueueFull if runs do not fit into their queues, as far as is known."""
         ...
 
     def enqueue_elsewhere(self, op: Enqueue) -> Dialogue[Accepted]:

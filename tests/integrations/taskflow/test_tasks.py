@@ -291,7 +291,7 @@ def test_a_key_outlives_the_record_of_its_task(manager):
     with serving(manager):
         task_id = adding(manager).add_task(charge, idempotency_key="k")
         manager.duly.runs.get(task_id).result(timeout=SOON)
-        assert manager.duly.store.apply([Prune(0, 10)]) == [1]
+        assert manager.duly.store.apply([Prune(0, 10)])[0].runs == 1
         assert adding(manager).add_task(charge, idempotency_key="k") == task_id
     assert manager.duly.runs.list() == []
 

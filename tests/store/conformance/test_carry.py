@@ -5,9 +5,11 @@ import pytest
 from duly.carrier import Message
 from duly.core.states import Lane
 from duly.core.verdict import Requeue
+from duly.store.admin_ops import LimitQueue
 from duly.store.carry_ops import HandAgain
 from duly.store.ops import Cancel, ClaimRuns, Prune, Settle, Tick, Want
 from tests.store.conformance.verbs import (
+    ACTOR,
     MINUTE,
     OTHER_TASK,
     SECOND,
@@ -19,6 +21,7 @@ from tests.store.conformance.verbs import (
     redrive,
     register,
     resume,
+    succeed,
     take,
 )
 
@@ -45,6 +48,34 @@ def test_a_run_is_handed_over_once_and_claimed_by_its_id(store, run_id):
     assert store.get_run(run_id).state == "running"
     assert take(store, message) is None, "a doubled message claims nothing"
     assert store.peek(MINE).next_stale_in is None
+
+
+def test_a_queues_limit_counts_what_another_engine_runs(store, run_id, clock):
+    runs = [run_id, *(enqueue_one(store, lane=Lane.CARRIED) for _ in range(4))]
+    messages = hand_over(store)
+    assert {message.run_id for message in messages} == set(runs)
+    store.apply([LimitQueue("default", 2, ACTOR)])
+
+    taken = [take(store, message) for message in messages]
+
+    assert [claim is not None for claim in taken] == [True, True, False, False, False]
+    succeed(store, taken[0])
+    clock.advance(5.1)
+    again = hand_over(store)
+    assert {message.run_id for message in again} == {message.run_id for message in messages[2:]}
+    assert [take(store, message) is not None for message in again] == [True, False, False]
+
+
+def test_no_more_of_a_limited_queue_is_handed_over_than_may_run(store, run_id):
+    for _ in range(4):
+        enqueue_one(store, lane=Lane.CARRIED)
+    store.apply([LimitQueue("default", 2, ACTOR)])
+
+    first, *_ = hand_over(store)
+
+    assert hand_over(store) == []
+    succeed(store, take(store, first))
+    assert len(hand_over(store)) == 1
 
 
 def test_our_own_workers_do_not_take_it(store, run_id):

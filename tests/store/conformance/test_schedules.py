@@ -42,6 +42,7 @@ from tests.store.conformance.verbs import (
     claim,
     claim_one,
     claimed_ids,
+    enqueue_and_succeed,
     fail,
     listed_ids,
     run_of,
@@ -594,6 +595,20 @@ def test_old_firings_are_pruned_and_never_fire_again(store, clock):
 
     assert firings(store) == []
     assert schedule(store).next_at is not None
+
+
+def test_a_dead_letter_that_is_pruned_early_is_not_missed_by_the_audit(store, clock, worker):
+    put(store)
+    clock.advance(60)
+    fire(store)
+    fail(store, claim_one(store))
+    enqueue_and_succeed(store)
+    clock.advance(DAY_SECONDS / 2)
+
+    store.apply([Prune(7 * DAY_SECONDS * SECOND, 100, dead_older_than=0)])
+
+    assert len(firings(store)) == 1
+    assert list(store.audit(10)) == []
 
 
 # -- what went wrong before --

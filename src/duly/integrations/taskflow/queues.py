@@ -7,7 +7,7 @@ from typing import Any
 
 from duly.core.key import check_name
 from duly.core.record import QueueRecord
-from duly.errors import BadOption, DulyError
+from duly.errors import BadOption, QueueFull
 from duly.store.protocol import Store
 
 DEFAULT = "default"
@@ -37,16 +37,16 @@ class QueueConfig:
             )
 
 
-class QueueFullError(DulyError, RuntimeError):
+class QueueFullError(QueueFull, RuntimeError):
     """As many tasks wait in a queue as may; nothing was accepted."""
 
     def __init__(self, queue: str, max_size: int) -> None:
-        super().__init__(
+        super().__init__(queue, max_size)
+        message = (
             f"{max_size} tasks wait in queue {queue!r}, and max_size allows no more; try again "
             f"later, or raise max_size"
         )
-        self.queue = queue
-        self.max_size = max_size
+        self.args = (message,)
 
 
 class QueueLimits:

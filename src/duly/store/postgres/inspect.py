@@ -1,6 +1,7 @@
 """Reading."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Protocol
 
 from duly.core.audit import CHECKS, Count, Flaw
@@ -27,15 +28,18 @@ from duly.core.record import (
 from duly.core.states import DEAD, FINAL
 from duly.limits import COUNT_CAP, FEW_TAGGED, GROUPS, JUMPS, SUMMARY_RUNS
 from duly.store.guard_ops import GuardedKey, Letter
+from duly.store.ops import Enqueue
 from duly.store.postgres.columns import is_run_id, texts
 from duly.store.postgres.diagnose import SQL as DIAGNOSE
 from duly.store.postgres.diagnose import check_integrity, diagnose
 from duly.store.postgres.guard import SQL as GUARD
 from duly.store.postgres.steps import SQL as STEPS
 from duly.store.protocol import LetterFilter, Peek, RunFilter, ScheduleFilter
+from duly.store.rooms import QueueRooms, answer_all
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "inspect")
+ENQUEUE = load("duly.store.postgres", "enqueue")
 AUDIT = load("duly.store.postgres", "audit")
 LOCKS = load("duly.store.postgres", "locks")
 SCHEDULES = load("duly.store.postgres", "schedules")
@@ -126,6 +130,15 @@ class PostgresInspector:
     def list_queues(self) -> list[QueueRecord]:
         """Return queues by name."""
         return [QueueRecord(*row) for row in self._query(SQL["queues"], {})]
+
+    @cached_property
+    def rooms(self) -> QueueRooms:
+        """What this process knows of how full queues are."""
+        return QueueRooms("postgresql", ENQUEUE)
+
+    def check_room(self, ops: Sequence[Enqueue]) -> None:
+        """Raise QueueFull if runs do not fit into their queues, as far as is known."""
+        answer_all(self.rooms.check(ops), self._query)
 
     def is_paused(self, queue: str) -> bool:
         """Say whether a queue is paused."""

@@ -28,8 +28,8 @@ def write(url: str, source: Source, progress: Callable[[int], None]) -> dict[str
         with psycopg.connect(**address.parameters) as connection:
             if connection.execute(SQL["is_used"]).fetchone() != (False,):
                 raise StoreRefused(
-                    f"{address.shown_url} has runs, schedules or keys already; move into a "
-                    f"database that duly has not used yet"
+                    f"{address.shown_url} has or had runs, schedules, keys, locks, letters or "
+                    f"events; move into a database that duly has not used yet"
                 )
             for table in source.tables():
                 counts[table.name] = _copy(connection, table, sum(counts.values()), progress)

@@ -86,7 +86,7 @@ class PostgresStore(PostgresInspector):
     def enqueue_elsewhere(self, op: Enqueue) -> Dialogue[Accepted]:
         """Accept a run on a connection that is not ours; it exists if its transaction commits."""
         self._here().writers.note_elsewhere(op)
-        return enqueue.enqueue_elsewhere(op, self._database_name())
+        return enqueue.enqueue_elsewhere(op, self._database_name(), self.rooms)
 
     def send_elsewhere(self, op: SendEvent) -> Dialogue[bool]:
         """Send an event on a connection that is not ours; it is sent if its transaction commits."""

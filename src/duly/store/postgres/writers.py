@@ -71,6 +71,7 @@ _OPERATIONS: dict[type, tuple[str, _Verb]] = {
     carry_ops.HandAgain: ("operate", carry.hand_again),
     admin_ops.SetAside: ("operate", restore.set_aside),
     admin_ops.LimitQueue: ("operate", operate.limit_queue),
+    admin_ops.BoundQueue: ("operate", operate.bound_queue),
     ops.Tick: ("operate", upkeep.tick),
     ops.Prune: ("operate", upkeep.prune),
     ops.FoldTallies: ("operate", upkeep.fold),

@@ -18,10 +18,13 @@ def hand_over(cursor: sqlite3.Cursor, op: HandOver, now: int) -> HandedOver:
     """Mark what is to be sent to its engine, at first or again; end what was so too often."""
     messages, worn = _stale(cursor, op, now)
     place: dict[str, Any] = {"tasks": json.dumps(op.tasks), "now": now, "stale": op.stale}
-    for queue, lane in cursor.execute(SQL["lanes"]).fetchall():
+    for queue, lane, limit in cursor.execute(SQL["lanes"]).fetchall():
         room = op.limit - len(messages)
         if room <= 0:
             break
+        if limit is not None:
+            (out,) = cursor.execute(SQL["out_of_queue"], {"queue": queue}).fetchone()
+            room = max(min(room, limit - out), 0)
         where = place | {"queue": queue, "lane": lane, "limit": room}
         for row in cursor.execute(SQL["fresh"], where).fetchall():
             message = Message._make(row)

@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 from duly.clock import MICROSECONDS, Clock, boot_id
@@ -29,7 +30,9 @@ from duly.core.record import (
 from duly.core.states import DEAD, FINAL
 from duly.limits import COUNT_CAP, FEW_TAGGED, GROUPS, JUMPS, SUMMARY_RUNS
 from duly.store.guard_ops import GuardedKey, Letter
+from duly.store.ops import Enqueue
 from duly.store.protocol import LetterFilter, Peek, RunFilter, ScheduleFilter
+from duly.store.rooms import QueueRooms, answer_all
 from duly.store.sqlite.diagnose import SQL as DIAGNOSE
 from duly.store.sqlite.guard import SQL as GUARD
 from duly.store.sqlite.guard import read_times
@@ -38,6 +41,7 @@ from duly.store.sqlite.steps import as_record
 from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "inspect")
+ENQUEUE = load("duly.store.sqlite", "enqueue")
 AUDIT = load("duly.store.sqlite", "audit")
 LOCKS = load("duly.store.sqlite", "locks")
 SCHEDULES = load("duly.store.sqlite", "schedules")
@@ -108,6 +112,15 @@ class SqliteInspector:
             for name, paused, *counts in self._query(SQL["queues"], {})
         ]
 
+    @cached_property
+    def rooms(self) -> QueueRooms:
+        """What this process knows of how full queues are."""
+        return QueueRooms("sqlite", ENQUEUE)
+
+    def check_room(self, ops: Sequence[Enqueue]) -> None:
+        """Raise QueueFull if runs do not fit into their queues, as far as is known."""
+        answer_all(self.rooms.check(ops), self._query)
+
     def is_paused(self, queue: str) -> bool:
         """Say whether a queue is paused."""
         return bool(self._query(SQL["paused"], {"queue": queue}))
@@ -117,8 +130,8 @@ class SqliteInspector:
         now = self.now()
         place = {
             "limit": limit,
+            "now": now,
             "a_while_ago": now - 60 * MICROSECONDS,
-            "a_day_ago": now - 86_400 * MICROSECONDS,
         }
         for check, text in CHECKS.items():
             for (subject,) in self._query(AUDIT[check], place):

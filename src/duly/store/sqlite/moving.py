@@ -31,6 +31,8 @@ TABLES = (
     "duly_tallies",
     "duly_guarded",
     "duly_locks",
+    "duly_accounts",
+    "duly_retentions",
 )
 """All but workers, of which there must be none."""
 

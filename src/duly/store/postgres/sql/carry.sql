@@ -2,7 +2,7 @@
 
 -- :name fresh
 -- Guard: only queued rows that nobody else is taking. One statement for SQLite's lanes, fresh, hand
--- and note.
+-- and note. Of a queue with a limit, no more is handed over than may be running.
 WITH picked AS MATERIALIZED (
     SELECT run.id
       FROM duly_ready_lanes AS turn
@@ -13,7 +13,12 @@ WITH picked AS MATERIALIZED (
               AND task = ANY (%(tasks)s::text[])
               AND (expires_at IS NULL OR expires_at > duly_now())
             ORDER BY priority DESC, due_at, id
-            LIMIT %(limit)s
+            LIMIT CASE WHEN turn.running_limit IS NULL THEN %(limit)s
+                       ELSE least(%(limit)s, greatest(turn.running_limit - (
+                            SELECT count(*) FROM duly_runs AS other
+                             WHERE other.queue = turn.queue
+                               AND (other.worker_id IS NOT NULL
+                                    OR other.lane IN ('handed', 'handed-hold'))), 0)) END
               FOR UPDATE SKIP LOCKED) AS run
      WHERE NOT turn.paused AND turn.lane IN ('carried', 'carried-hold')
      LIMIT %(limit)s

@@ -383,7 +383,8 @@ SELECT name,
        (SELECT count(*) FROM (SELECT 1 FROM duly_runs
                                WHERE worker_id IS NOT NULL AND queue = every.name
                                LIMIT 10001) AS _),
-       (SELECT running_limit FROM duly_queues AS known WHERE known.name = every.name)
+       (SELECT running_limit FROM duly_queues AS known WHERE known.name = every.name),
+       (SELECT max_size FROM duly_queues AS known WHERE known.name = every.name)
   FROM every
  ORDER BY name
 

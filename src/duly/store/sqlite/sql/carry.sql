@@ -1,7 +1,16 @@
 -- carry: hand runs over to another engine, once they are ready and again when nobody claims them.
 
 -- :name lanes
-SELECT queue, lane FROM duly_ready_lanes WHERE NOT paused AND lane IN ('carried', 'carried-hold')
+SELECT queue, lane, running_limit
+  FROM duly_ready_lanes
+ WHERE NOT paused AND lane IN ('carried', 'carried-hold')
+
+-- :name out_of_queue
+-- What is running in a queue, or was handed over: of a queue with a limit no more is.
+SELECT (SELECT count(*) FROM duly_runs INDEXED BY duly_runs_held
+         WHERE state = 'running' AND queue = :queue)
+       + (SELECT count(*) FROM duly_runs INDEXED BY duly_runs_ready
+           WHERE state = 'queued' AND queue = :queue AND lane IN ('handed', 'handed-hold'))
 
 -- :name fresh
 SELECT id, claim_number, task, queue, priority

@@ -341,7 +341,8 @@ SELECT name,
        (SELECT count(*) FROM (SELECT 1 FROM duly_waiting WHERE queue = every.name LIMIT 10001)),
        (SELECT count(*) FROM (SELECT 1 FROM duly_runs
                                WHERE state = 'running' AND queue = every.name LIMIT 10001)),
-       (SELECT running_limit FROM duly_queues AS known WHERE known.name = every.name)
+       (SELECT running_limit FROM duly_queues AS known WHERE known.name = every.name),
+       (SELECT max_size FROM duly_queues AS known WHERE known.name = every.name)
   FROM (SELECT name FROM duly_queues
         UNION SELECT queue FROM duly_runs
         UNION SELECT queue FROM duly_waiting) AS every
