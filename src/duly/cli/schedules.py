@@ -20,8 +20,8 @@ from duly.cli.output import (
     print_note,
     print_table,
 )
-from duly.cli.runs import show_args
 from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.showing import show_args
 from duly.core.instants import iso, microseconds_of, relative
 
 _COLUMNS = (
