@@ -111,7 +111,7 @@ ONE_DIALECT = {
     "carry.worn": ONE_WRITER,
     "claim.carried": ONE_WRITER,
     "claim.queue_of_carried": ONE_WRITER,
-    **dict.fromkeys([f"moving.{table}" for table in (*TABLES, "latest_fence")], ONE_WAY),
+    **dict.fromkeys([f"moving.{each}" for each in (*TABLES, "row_count", "latest_fence")], ONE_WAY),
     **dict.fromkeys(["moving.columns", "moving.is_used", "moving.set_fence"], ONE_WAY),
     **dict.fromkeys(
         [f"testing.clock_{part}" for part in ("advance", "begins", "function", "table", "time")],

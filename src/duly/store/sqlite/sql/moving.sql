@@ -66,6 +66,7 @@ SELECT (SELECT count(*) FROM duly_runs) + (SELECT count(*) FROM duly_waiting)
        + (SELECT count(*) FROM duly_logs) + (SELECT count(*) FROM duly_acts)
        + (SELECT count(*) FROM duly_firings) + (SELECT count(*) FROM duly_steps)
        + (SELECT count(*) FROM duly_letters) + (SELECT count(*) FROM duly_guarded)
+
 -- :name duly_accounts
 SELECT * FROM duly_accounts
 
