@@ -65,7 +65,7 @@ demo: $(RUN_STAMPS)
 	$(BIN)/duly demo $(DEMO_ARGS)
 
 prove: setup
-	$(BIN)/python -m pytest -m long
+	DULY_TEST_SCALE=20 DULY_TEST_EVIDENCE=docs/evidence $(BIN)/python -m pytest -m "long or scaled"
 	$(BIN)/python -m tests.prove $(PROVE_ARGS)
 
 bench: setup

@@ -177,7 +177,9 @@ class BareSqlite:
         endings = [(run_id, claim_number, 0, "") for run_id, claim_number in claims]
         moved = execute_rows(cursor, sql, "succeed", endings, first=(now,), padded=True)
         assert moved == len(claims)
-        cursor.execute(sql["leave"], (now,))
+        if moved:
+            cursor.execute(sql["tally"], {"now": now})
+            cursor.execute(sql["leave"], {"now": now})
 
     def is_drained(self) -> bool:
         return not self._one("SELECT EXISTS (SELECT 1 FROM duly_runs)")

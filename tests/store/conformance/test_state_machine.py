@@ -491,6 +491,7 @@ def _compared(run):
     return {name: getattr(run, name) for name in COMPARED}
 
 
+@pytest.mark.scaled
 @pytest.mark.timeout(240)  # Seconds on an idle machine; on a crowded one, let it take its time.
 @pytest.mark.parametrize("round_number", range(ROUNDS))
 def test_store_and_model_agree_whatever_is_done(opened, store_kind, round_number):
