@@ -102,8 +102,8 @@ KEY_TTL_SECONDS = 24 * 3600
 RETENTION_SECONDS = 7 * 86_400.0
 DEAD_RETENTION_SECONDS = 30 * 86_400.0
 
-TOKEN_CHARACTERS = 22
-"""The shortest token: 128 bits in letters and digits."""
+TOKEN_BITS = 128
+"""The weakest token: 22 letters and digits, or 32 hexadecimal ones."""
 SESSION_SECONDS = 12 * 3600
 LOGIN_FAILURES = 10
 LOGIN_SECONDS = 60.0
