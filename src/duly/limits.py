@@ -111,8 +111,8 @@ FOREVER_SECONDS = 1_000 * 365 * 86_400
 KEPT_LOOK_SECONDS = 30 * 86_400
 """How often to look whether a run is still to be kept, at the least; its task may say otherwise."""
 
-TOKEN_CHARACTERS = 22
-"""The shortest token: 128 bits in letters and digits."""
+TOKEN_BITS = 128
+"""The weakest token: 22 letters and digits, or 32 hexadecimal ones."""
 SESSION_SECONDS = 12 * 3600
 LOGIN_FAILURES = 10
 LOGIN_SECONDS = 60.0

@@ -14,6 +14,7 @@ from duly.core.cron import Cron
 from duly.core.instants import microseconds_of, moment
 from duly.core.schedule import Rules, instants
 from duly.dashboard.pages.schedules import week
+from duly.dashboard.serving import below
 from duly.store.admin_ops import RecordAct
 from duly.store.ops import Recover, RegisterWorker
 from tests.dashboard.conftest import client_of
@@ -140,6 +141,32 @@ def test_lists_go_on_where_they_ended(shop, client):
 
     assert (first.count("data-row"), second.count("data-row")) == (50, 10)
     assert 'rel="next"' not in second
+
+
+def test_schedules_are_listed_in_pages(shop, client):
+    for number in range(51):
+        shop.app.schedules.add(f"s{number:02}", shop.nothing, every=900)
+
+    first = client.get("/schedules").text
+    address = first.partition('" rel="next"')[0].rpartition('href="')[2]
+    second = client.get(f"/schedules{address}").text
+
+    assert (first.count("data-row"), second.count("data-row")) == (50, 1)
+    assert 'rel="next"' not in second
+
+
+@pytest.mark.parametrize("stripped", [True, False])
+@pytest.mark.stores("sqlite")
+def test_a_proxy_may_take_its_path_off_or_not(busy, stripped):
+    client = TestClient(below(client_of(busy.app).app, "/ops"), base_url="http://localhost")
+    before = "" if stripped else "/ops"
+
+    for path in ("/", "/runs", "/static/dashboard.css", "/api/queues"):
+        assert client.get(before + path).status_code == 200, path
+    page = client.get(f"{before}/runs")
+    assert 'href="/ops/static/dashboard.css"' in page.text
+    assert "Path=/ops" in client.get(f"{before}/").headers.get("set-cookie", "Path=/ops")
+    assert client.get("/ops").status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/runs/nothing", "/schedules/none", "/bulk/x", "/nowhere"])

@@ -1,6 +1,7 @@
 """`duly dashboard`: serve the dashboard on its own."""
 
 import ipaddress
+import re
 from contextlib import closing
 from importlib.util import find_spec
 
@@ -37,6 +38,13 @@ def missing_extra() -> str | None:
 )
 @click.option("--write", is_flag=True, help="Let people act, not only look.")
 @click.option("--allow-host", multiple=True, metavar="NAME", help="Answer to this host name, too.")
+@click.option(
+    "--root-path",
+    default="",
+    metavar="PATH",
+    callback=lambda _context, _option, path: _root(path),
+    help="The path below which a proxy serves it, such as /duly.",
+)
 @click.option("--hide-args", is_flag=True, help="Show no arguments and results.")
 @click.option("--create", is_flag=True, help="Make the database if there is none yet.")
 @shared_options
@@ -49,6 +57,7 @@ def command(
     port: int,
     write: bool,
     allow_host: tuple[str, ...],
+    root_path: str,
     hide_args: bool,
     create: bool,
 ) -> None:
@@ -71,7 +80,7 @@ def command(
     # What serves pages is not needed to print a usage message.
     from duly.dashboard import BasicAuth, TokenAuth, dashboard  # noqa: PLC0415
     from duly.dashboard.guarding import LOOPBACK_HOSTS  # noqa: PLC0415
-    from duly.dashboard.serving import listen, serve  # noqa: PLC0415
+    from duly.dashboard.serving import below, listen, serve  # noqa: PLC0415
 
     made_up = None if token or users else new_secret()
     auth = BasicAuth(users) if users else TokenAuth(token or made_up or "")
@@ -84,7 +93,7 @@ def command(
         show_arguments=not hide_args,
     )
     with closing(listen(host, port)) as socket:
-        address = f"http://{host}:{socket.getsockname()[1]}/"
+        address = f"http://{host}:{socket.getsockname()[1]}{root_path}/"
         if session.as_json:
             print_json({"address": address, "token": made_up, "write": write})
         else:
@@ -93,7 +102,7 @@ def command(
                 print_line(f"Token: {made_up}")
             if not write and not session.quiet:
                 print_note("Read-only; --write lets people act.")
-        serve(pages, socket)
+        serve(below(pages, root_path), socket)
 
 
 def _is_loopback(host: str) -> bool:
@@ -101,3 +110,11 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _root(path: str) -> str:
+    if not path.strip("/"):
+        return ""
+    if not re.fullmatch(r"(/[\w.~-]+)+/?", path):
+        raise click.BadParameter("a path begins with a slash, such as /duly")
+    return path.rstrip("/")

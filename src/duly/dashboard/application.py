@@ -310,6 +310,7 @@ def _environment() -> Environment:
         "exact": words.exact,
         "ago": words.ago,
         "took": words.length,
+        "coarse": words.coarse,
         "number": words.count,
         "short_task": words.short_task,
         "pretty": words.pretty,

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from duly.core.record import Act, AttemptRecord, RunRecord
 from duly.core.states import FINAL
+from duly.dashboard.waterfall import attempt_labels
 
 _ENDS = {"returned": "succeeded", "cancelled": "cancelled", "vanished": "interrupted"}
 """How a generation ended, told from its last attempt; else it failed."""
@@ -30,7 +31,7 @@ def timeline(
     ]
     if run.state == "running":
         if run.claimed_at is not None:
-            found.append(Moment("running", run.claimed_at, f"attempt {run.attempt}"))
+            found.append(Moment("running", run.claimed_at, attempt_labels(run, attempts)[-1]))
         found += [
             Moment("running", act.at, f"{act.actor} asked it to stop")
             for act in acts
@@ -42,9 +43,10 @@ def timeline(
 
 
 def _of_attempts(run: RunRecord, attempts: Sequence[AttemptRecord]) -> Iterator[Moment]:
+    labels = attempt_labels(run, attempts)
     for place, attempt in enumerate(attempts):
         if attempt.started_at is not None:
-            yield Moment("running", attempt.started_at, f"attempt {attempt.attempt}")
+            yield Moment("running", attempt.started_at, labels[place])
         is_last = place == len(attempts) - 1
         if is_last and run.state in FINAL:
             return

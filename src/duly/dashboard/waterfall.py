@@ -118,8 +118,8 @@ def _gap(
         # What it waits for has a bar of its own.
         awaited = [span.end for span in one.steps if span.kind in _AWAITED]
         begin = max([begin, *awaited])
-        if not is_open or begin < until:
-            yield from _queued(min(begin, until), until, is_open=is_open)
+        if begin < until:
+            yield from _queued(begin, until, is_open=is_open)
         return
     else:
         yield from _queued(begin, until, is_open=is_open)
@@ -150,17 +150,15 @@ def _tries(
 ) -> list[_Try]:
     found: list[_Try] = []
     after = run.created_at
-    parts: dict[tuple[int, int], int] = {}
-    for attempt in attempts:
+    labels = attempt_labels(run, attempts)
+    for attempt, label in zip(attempts, labels, strict=False):
         begin = max(attempt.started_at or attempt.finished_at, after)
         after = max(attempt.finished_at, begin)
-        label = _label(parts, attempt.generation, attempt.attempt)
         span = Span("attempt", label, begin, after, note=attempt.outcome)
         found.append(_Try(span, attempt.generation, attempt.outcome, []))
     if run.state == "running" and run.claimed_at is not None:
         begin = max(run.claimed_at, after)
-        label = _label(parts, run.generation, run.attempt)
-        span = Span("attempt", label, begin, max(now, begin), is_open=True, note="running")
+        span = Span("attempt", labels[-1], begin, max(now, begin), is_open=True, note="running")
         found.append(_Try(span, run.generation, "running", []))
     _place_steps(found, steps, now)
     for one, attempt in zip(found, attempts, strict=False):
@@ -168,11 +166,17 @@ def _tries(
     return [_begun_with_steps(one) for one in found]
 
 
-def _label(parts: dict[tuple[int, int], int], generation: int, attempt: int) -> str:
-    """Name an attempt; one that waits for something in its midst has parts."""
-    part = parts[generation, attempt] = parts.get((generation, attempt), 0) + 1
-    again = f", generation {generation}" if generation > 1 else ""
-    return f"attempt {attempt}{f', part {part}' if part > 1 else ''}{again}"
+def attempt_labels(run: RunRecord, attempts: Sequence[AttemptRecord]) -> list[str]:
+    """Name the attempts; one that waits for something in its midst has parts."""
+    numbers = [(attempt.generation, attempt.attempt) for attempt in attempts]
+    if run.state == "running":
+        numbers.append((run.generation, run.attempt))
+    labels = []
+    for place, (generation, number) in enumerate(numbers):
+        part = numbers[:place].count((generation, number)) + 1
+        again = f", generation {generation}" if generation > 1 else ""
+        labels.append(f"attempt {number}{f', part {part}' if part > 1 else ''}{again}")
+    return labels
 
 
 def _place_steps(tries: Sequence[_Try], steps: Sequence[StepRecord], now: int) -> None:
@@ -185,6 +189,9 @@ def _place_steps(tries: Sequence[_Try], steps: Sequence[StepRecord], now: int) -
         if step.kind == "sleep" and end is not None and step.wake_at is not None:
             # That it is over is written down by the attempt that goes on.
             end = max(step.began_at, min(end, step.wake_at))
+        elif step.kind in _AWAITED and end is not None:
+            following = [one.span.begin for one in tries if one.span.begin > step.began_at]
+            end = max(step.began_at, min([end, *following]))
         seen_at = step.began_at if step.kind in _AWAITED else end or now
         began = [one for one in tries if one.span.begin <= seen_at]
         one = began[-1] if began else tries[0]

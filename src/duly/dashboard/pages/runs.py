@@ -11,7 +11,7 @@ from duly.dashboard import searching
 from duly.dashboard.desk import Desk
 from duly.dashboard.pages import Elsewhere, NothingHere, Shown
 from duly.dashboard.timeline import timeline
-from duly.dashboard.waterfall import waterfall
+from duly.dashboard.waterfall import attempt_labels, waterfall
 from duly.dashboard.words import pretty
 from duly.limits import PAGE, PAGE_DEFAULT, SCAN_RUNS
 
@@ -77,7 +77,10 @@ def describe(desk: Desk, run_id: str) -> dict[str, Any]:
         "now": now,
         "run": found,
         "tags": plain_tags(tags),
-        "attempts": [(attempt, _of(logs, attempt.claim_number)) for attempt in attempts][::-1],
+        "attempts": [
+            (attempt, label, _of(logs, attempt.claim_number))
+            for attempt, label in zip(attempts, attempt_labels(found, attempts), strict=False)
+        ][::-1],
         "lines": _of(logs, found.claim_number) if found.state == State.RUNNING else [],
         "log_count": len(logs),
         "steps": [step for step in steps if step.name],

@@ -8,16 +8,17 @@
 
   // -- how long ago ---------------------------------------------------------------------------
   const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
-  const ago = (at) => {
-    const away = Math.round((at - Date.now()) / 1000);
-    const size = Math.abs(away);
-    if (size < 1) return "now";
-    const [unit, name] = units.find(([seconds]) => size >= seconds);
-    const words = `${Math.floor(size / unit)} ${name}`;
-    return away > 0 ? `in ${words}` : `${words} ago`;
+  const coarse = (size) => {
+    const [unit, name] = units.find(([seconds]) => size >= seconds) || [1, "s"];
+    return `${Math.floor(size / unit)} ${name}`;
   };
-  const tellTimes = () => all("time[data-ago]").forEach((time) => {
-    const words = ago(Date.parse(time.dateTime));
+  const ago = (away) => {
+    if (Math.abs(away) < 1) return "now";
+    return away > 0 ? `in ${coarse(away)}` : `${coarse(-away)} ago`;
+  };
+  const tellTimes = () => all("time[data-ago], time[data-since]").forEach((time) => {
+    const away = Math.round((Date.parse(time.dateTime) - Date.now()) / 1000);
+    const words = "since" in time.dataset ? coarse(Math.max(0, -away)) : ago(away);
     if (time.textContent !== words) time.textContent = words;
   });
 
@@ -123,8 +124,14 @@
       return before ? before(old, fresh) : true;
     };
   }
+  // What goes on beyond its edge fades there.
+  const showEdges = () => all(".scroll").forEach((box) =>
+    box.classList.toggle("more", box.scrollLeft + box.clientWidth < box.scrollWidth - 2));
+  document.addEventListener("scroll", showEdges, true);
+  window.addEventListener("resize", showEdges);
   const ready = () => {
     all(".copy").forEach((button) => { button.hidden = false; });
+    showEdges();
     tellTimes();
     showRow();
     countSelected();
