@@ -82,7 +82,7 @@ def _why_running(run: RunRecord, situation: Situation) -> Reason:
             f"takes the run over",
         )
     asked = ", and was asked to cancel it" if run.cancel_requested else ""
-    return Reason("running", f"it is running: {place} has had it for {since}{asked}")
+    return Reason("running", f"{place} has had it for {since}{asked}")
 
 
 def _why_later(run: RunRecord, situation: Situation) -> Reason:
