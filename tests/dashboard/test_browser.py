@@ -61,50 +61,6 @@ def test_every_screen_is_sound_in_light_and_dark_and_on_a_phone(busy, address, b
     assert found == []
 
 
-def test_keys_filters_and_themes(busy, address, browser):
-    with Visit(browser, address) as visit:
-        page = visit.go("/")
-        for key, path in (
-            ("r", "/runs"),
-            ("d", "/dead"),
-            ("s", "/schedules"),
-            ("q", "/queues"),
-            ("w", "/workers"),
-            ("t", "/tasks"),
-            ("a", "/audit"),
-            ("o", "/"),
-        ):
-            page.keyboard.press("g")
-            page.keyboard.press(key)
-            page.wait_for_url(address + path)
-        page.goto(f"{address}/runs")
-        page.keyboard.press("/")
-        page.keyboard.type("state:failed task:shop.orders:fulfil r?t")
-        assert not page.locator("#help").is_visible(), "keys do nothing while somebody types"
-        page.fill("#q", "state:failed task:shop.orders:fulfil")
-        page.keyboard.press("Enter")
-        page.wait_for_url("**/runs?q=*")
-        assert page.locator("tbody tr").count() == 1
-        page.go_back()
-        page.wait_for_url(f"{address}/runs")
-        page.go_forward()
-        assert page.input_value("#q") == "state:failed task:shop.orders:fulfil"
-        page.locator("h1").click()
-        page.keyboard.press("j")
-        page.keyboard.press("Enter")
-        page.wait_for_url("**/runs/*")
-        page.keyboard.press("?")
-        assert page.locator("#help").is_visible()
-        page.keyboard.press("Escape")
-        assert not page.locator("#help").is_visible()
-        for theme in ("light", "dark"):
-            page.keyboard.press("t")
-            assert page.evaluate("document.documentElement.dataset.theme") == theme
-        page.reload()
-        assert page.evaluate("document.documentElement.dataset.theme") == "dark"
-        assert visit.wrong == []
-
-
 @pytest.mark.stores("sqlite")  # Text is text on every database.
 def test_hostile_text_never_runs(shop, serve, browser):
     def explode(text):
