@@ -1,6 +1,7 @@
 """A small shop with something to see on every page of the dashboard."""
 
 import threading
+from collections import Counter
 from typing import Any
 
 from duly import Duly, current, gather, sleep, step
@@ -15,6 +16,7 @@ class Shop:
         self.started = threading.Event()
         self.broken = True
         self.packed = 0
+        self.charged: Counter[int] = Counter()
         self._define()
 
     def _define(self) -> None:
@@ -29,6 +31,7 @@ class Shop:
             current().log.info(f"charging {cents} cents for order {order_id}")
             if self.broken:
                 raise ConnectionError("the bank does not answer: timed out after 10 s")
+            self.charged[order_id] += 1
             return cents
 
         @app.task(name="shop.orders:pack")

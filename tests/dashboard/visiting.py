@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, Response
 
-DEADLINE = 15_000
+DEADLINE = 30_000
 """Milliseconds after which what should be seen is taken not to come."""
 EXPECTED = (
     "Failed to load resource: the server responded with a status of 4",

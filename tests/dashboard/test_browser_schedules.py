@@ -1,0 +1,68 @@
+"""Schedules in a real browser: when they fire, over changes of clocks, and how they obey."""
+
+from datetime import timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from duly.core.instants import moment
+from duly.dashboard import dashboard
+from tests.dashboard.visiting import Visit
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
+
+ZONES = ("America/New_York", "Europe/London", "Australia/Lord_Howe")
+
+
+def next_change(zone, now):
+    """Return the next day on which the clocks of a zone change."""
+    day = now.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
+    while True:
+        day = (day.replace(tzinfo=None) + timedelta(days=1)).replace(tzinfo=zone)
+        after = (day.replace(tzinfo=None) + timedelta(days=1)).replace(tzinfo=zone)
+        if day.utcoffset() != after.utcoffset():
+            return day
+
+
+def test_next_fires_are_those_of_the_engine_when_clocks_change(shop, serve, browser):
+    for name in ZONES:
+        day = next_change(ZoneInfo(name), moment(shop.app.store.now()))
+        cron = f"*/30 0-4 {day.day} {day.month} *"
+        shop.app.schedules.add(name, shop.nothing, cron=cron, tz=name)
+    with Visit(browser, serve(dashboard(shop.app))) as visit:
+        for name in ZONES:
+            visit.go(f"/schedules/{name}")
+            fires = visit.section("Next fires").get_by_role("listitem")
+            written = fires.locator("time").evaluate_all(
+                "times => times.map(time => time.dateTime)"
+            )
+
+            expected = shop.app.schedules.next(name, 5)
+            assert written == [fire.isoformat() for fire in expected]
+            assert len({fire.utcoffset() for fire in expected}) == 2, "the clocks change between"
+            for words, fire in zip(fires.all_inner_texts(), expected, strict=True):
+                assert f"{fire:%H:%M:%S %z}" in words
+        assert visit.wrong == []
+
+
+def test_a_schedule_obeys_and_every_page_that_shows_it_follows(busy, address, browser):
+    with Visit(browser, address) as visit, Visit(browser, address) as other:
+        listed = other.go("/schedules").get_by_role("row").filter(has_text="half-hourly-sync")
+        other.stay()
+        page = visit.go("/schedules/half-hourly-sync")
+        visit.press("Pause")
+        listed.get_by_text("paused").wait_for()
+        assert busy.app.schedules.get("half-hourly-sync").state == "paused"
+        visit.press("Resume")
+        listed.get_by_text("active").wait_for()
+        assert page.get_by_role("button", name="Pause").is_visible()
+
+        visit.press("Run now")
+        run = visit.page.url.rpartition("/")[2]
+        assert busy.app.runs.get(run).state == "queued"
+        visit.go("/schedules/half-hourly-sync")
+        assert run in visit.runs()
+        for act in ("pause", "resume", "run"):
+            assert f"{act} schedule" in visit.section("What people did").inner_text()
+        assert other.has_stayed
+        assert visit.wrong == other.wrong == []
