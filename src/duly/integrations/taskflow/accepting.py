@@ -67,7 +67,7 @@ def _accepted(duly: Duly, op: Enqueue) -> Run[Any]:
 
 
 def _is_dead(run: Run[Any]) -> bool:
-    with suppress(RunNotFound):  # A key outlives the record of its run.
+    with suppress(RunNotFound):  # It may have been pruned just now.
         return run.refresh().state in DEAD
     return False
 
