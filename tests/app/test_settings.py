@@ -1,12 +1,13 @@
 """Settings: where they come from, which counts most, and what is refused."""
 
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from duly import BadOption, Duly
-from duly.settings import load_settings, seconds_of
+from duly.settings import FOREVER, load_settings, seconds_of, worker_settings
 
 
 @pytest.fixture(autouse=True)
@@ -174,3 +175,41 @@ def test_durations_have_units():
         604_800,
         1_209_600,
     ]
+
+
+def test_what_is_kept_for_ever_says_so(folder, monkeypatch):
+    monkeypatch.setenv("DULY_DEAD_RETENTION", "forever")
+
+    found = load_settings(retention=None, act_retention="90d")
+
+    assert (found.retention, found.dead_retention) == (FOREVER, FOREVER)
+    assert found.act_retention == 90 * 86_400
+    assert found.worker().retention == FOREVER
+    assert worker_settings(found.worker(), retention="1h").retention == 3_600
+
+
+@pytest.mark.parametrize("name", ["retention", "dead_retention", "act_retention"])
+@pytest.mark.parametrize("wrong", [-1, "-1d", "never", float("nan"), True])
+def test_nothing_is_kept_for_a_time_that_is_none(folder, name, wrong):
+    with pytest.raises(BadOption, match=name):
+        load_settings(**{name: wrong})
+
+
+@pytest.mark.parametrize("wrong", [-1, "-1d", "never", timedelta(days=-1), True, object()])
+def test_a_task_cannot_keep_its_runs_for_such_a_time_either(wrong):
+    with pytest.raises(BadOption):
+        Duly().task(retention=wrong)(print_nothing)
+
+
+def print_nothing() -> None:
+    """Be a task."""
+
+
+def test_a_task_says_how_long_its_runs_are_kept():
+    app = Duly()
+    for number, given in enumerate([60, "2d", timedelta(hours=1), "forever", None]):
+        app.task(name=f"t{number}", retention=given)(print_nothing)
+
+    kept = app.registry.retentions()
+
+    assert kept == {"t0": 60.0, "t1": 2 * 86_400, "t2": 3_600.0, "t3": FOREVER}

@@ -215,6 +215,14 @@ def test_health_of_a_database_that_is_away_is_a_temporary_failure(folder, cli):
 # -- config --
 
 
+def test_what_is_kept_for_ever_is_shown_so(folder, cli, monkeypatch):
+    monkeypatch.setenv("DULY_RETENTION", "forever")
+
+    found = answer(cli("config", "--json"))["settings"]["retention"]
+
+    assert found == {"value": "forever", "from": "DULY_RETENTION"}
+
+
 def test_config_shows_every_setting_and_where_it_came_from(folder, cli, monkeypatch):
     (folder / "pyproject.toml").write_text("[tool.duly]\nconcurrency = 4\napp = 'orders:app'\n")
     monkeypatch.setenv("DULY_URL", "postgresql://ann:secret@host/shop?password=x")

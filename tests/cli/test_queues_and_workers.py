@@ -38,6 +38,7 @@ def test_queues_with_live_runs_are_listed(cli, run_of):
         "0",
         "0",
         "-",
+        "-",
     ]
 
 

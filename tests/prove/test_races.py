@@ -1,9 +1,14 @@
-"""The judge of races for a lock can fail."""
+"""The judges of races for locks, and for places under limits, can fail."""
+
+from pathlib import Path
 
 import pytest
 
+from duly.prove.claiming import CAPACITY, LANE, QUEUE_LIMIT
 from duly.prove.racing import Try
+from duly.prove.scenarios.limits import exceeded, limits
 from duly.prove.scenarios.locks import Race, broken_races
+from duly.prove.trial import Trial
 
 
 def race(number: int, *fences: int, heard: bool = False) -> Race:
@@ -30,3 +35,28 @@ def test_a_broken_race_is_told(broken: Race, told: str):
     (found,) = broken_races([race(0, 5), broken])
 
     assert found.startswith(told)
+
+
+def test_more_places_taken_than_a_limit_has_are_told():
+    taken = [(str(number), LANE, 1) for number in range(CAPACITY)]
+    left = [(str(number), LANE, -1) for number in range(CAPACITY)]
+    plain = [(str(number), "thread", 1) for number in range(QUEUE_LIMIT)]
+
+    assert list(exceeded([*taken, *left, *taken])) == []
+    assert list(exceeded([*taken, *taken[:1]])) == [
+        f"I17: {CAPACITY + 1} were running at once under the task's limit of {CAPACITY}"
+    ]
+    (told,) = exceeded([*plain, *taken[:1]])
+    assert "under the queue's limit" in told
+
+
+@pytest.mark.process
+@pytest.mark.timeout(120)
+@pytest.mark.stores("sqlite-wal")
+def test_claimers_that_count_only_what_they_run_themselves_are_caught(
+    store_url: str, tmp_path: Path
+):
+    with Trial(store_url, tmp_path, seed=1) as trial:
+        limits(trial, 1 / 40, program="tests.prove.selfish_claimer")
+
+    assert any(line.startswith("I17") for line in trial.broken)

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from duly.callers import converse
+from duly.core.limiting import limited, range_of
 from duly.errors import StoreUnavailable, WouldBlockItself
 from duly.store.opening import open_store
 from duly.store.ops import Enqueue, RecoverOrphans, Settled
@@ -23,7 +24,9 @@ from duly.store.postgres.settle import SQL as SETTLE
 from duly.store.postgres.settle import _endings
 from duly.store.step_ops import SendEvent
 from tests.store.conformance.verbs import (
+    LANE,
     OTHER_WORKER,
+    TASK,
     TIMEOUT,
     accept,
     claim,
@@ -331,6 +334,39 @@ def test_a_claim_costs_the_same_whatever_waits_or_is_finished(store, connection)
     among_many = buffers_of_a_claim(connection)
 
     assert among_many == pytest.approx(alone, rel=0.05)
+
+
+def test_a_claim_under_a_limit_costs_the_same_however_much_waits(store, connection):
+    lane = limited(LANE, TASK)
+    low, high = range_of(lane)
+    statements = {
+        "limited_lanes": {"after": "", "most": 100},
+        "running_in_lanes": {"low": low, "high": high},
+        "take_limited": PLACE
+        | {"lane": lane, "queue": None, "closed": "{}", "room": 5, "last": "0"},
+    }
+
+    def costs():
+        plans = [explained(connection, CLAIM[name], place) for name, place in statements.items()]
+        assert not any(scans(plan, "duly_runs") for plan in plans)
+        return sum(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] for plan in plans)
+
+    connection.execute("ANALYZE")
+    connection.commit()
+    enqueue_many(store, 20, lane=lane)
+    costs()
+    few = costs()
+    enqueue_many(store, 2_000, lane=lane)
+    enqueue_many(store, 2_000)
+    costs()
+
+    assert costs() <= few * 2
+
+
+def scans(plan: Any, table: str) -> bool:
+    """Say whether a plan reads all of a table."""
+    here = plan["Node Type"] == "Seq Scan" and plan.get("Relation Name") == table
+    return here or any(scans(part, table) for part in plan.get("Plans", []))
 
 
 def test_a_settle_finds_its_runs_by_their_ids_whatever_the_statistics_say(store, connection):

@@ -2,6 +2,7 @@
 
 import threading
 from datetime import timedelta
+from typing import Any
 
 import click
 
@@ -110,7 +111,7 @@ def limit_queue(
     """
     if limit is None and max_size is None:
         raise click.UsageError("say how many may be running at once, or --max-size")
-    chosen = {
+    chosen: dict[str, Any] = {
         what: None if text == "none" else _whole(text)
         for what, text in (("limit", limit), ("max_size", max_size))
         if text is not None

@@ -56,6 +56,14 @@ class Database:
         """Have every transition recorded from now on, in its own transaction."""
         self._write("event_table", *_TRIGGERS)
 
+    def record_slots(self) -> None:
+        """Have it recorded who takes a place under a limit and who leaves, from now on."""
+        self._write("slot_table", "on_slot_taken", "on_slot_left", "on_slot_gone")
+
+    def slots(self) -> list[tuple[str, str, int]]:
+        """Return run, lane, and whether it took a place or left it, in the order of writing."""
+        return [(str(run), str(lane), int(change)) for run, lane, change in self._read("slots")]
+
     def simulate_time(self) -> None:
         """Let the store's own clock, if it has one, show what it is set to from now on."""
         self._write("simulate_time")

@@ -17,6 +17,7 @@ from duly.prove.scenarios.dead_letters import dead_letters
 from duly.prove.scenarios.fault_points import fault_points
 from duly.prove.scenarios.freezes import freezes
 from duly.prove.scenarios.kills import kills
+from duly.prove.scenarios.limits import limits
 from duly.prove.scenarios.locks import locks
 from duly.prove.scenarios.restarts import restarts
 from duly.prove.scenarios.schedules import schedules
@@ -37,6 +38,7 @@ SCENARIOS = {
     "restarts": restarts,
     "schedules": schedules,
     "locks": locks,
+    "limits": limits,
     "simulation": simulation,
 }
 _VIOLATIONS_SHOWN = 20

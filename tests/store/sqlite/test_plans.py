@@ -5,8 +5,22 @@ from contextlib import closing
 
 import pytest
 
+from duly.core.limiting import Limits, limited
 from duly.store.opening import open_store
+from duly.store.ops import ClaimRuns, Want
+from duly.store.sqlite import claim as claiming
 from duly.store.statements import load
+from tests.store.conformance.verbs import (
+    LANE,
+    TASK,
+    TASKS,
+    WORKER,
+    claim,
+    enqueue_many,
+    register,
+    succeed,
+)
+from tests.store.sqlite.verbs import open_at
 
 
 @pytest.fixture
@@ -25,3 +39,35 @@ def test_a_settle_does_not_walk_the_history(connection, name):
     plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", {"now": 1}).fetchall()
 
     assert [row[3] for row in plan if row[3].startswith("SCAN ended")] == []
+
+
+def test_a_claim_under_a_full_limit_costs_the_same_however_much_waits_or_has_ended(tmp_path):
+    lane = limited(LANE, TASK)
+    op = ClaimRuns(WORKER, (Want(None, LANE, 9),), TASKS, "", Limits({TASK: 2}))
+    with open_at(tmp_path / "duly.db") as store:
+        register(store)
+        enqueue_many(store, 5, lane=lane)
+        assert len(store.apply([op])[0]) == 2
+        few = _steps(store, op)
+        enqueue_many(store, 1_000, lane=lane)
+        enqueue_many(store, 200)
+        for found in claim(store):
+            succeed(store, found)
+
+        assert _steps(store, op) <= few * 1.2
+
+
+def _steps(store, op):
+    """Count what SQLite does for a claim that finds nothing."""
+    steps = 0
+
+    def count():
+        nonlocal steps
+        steps += 1
+        return 0
+
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as connection:
+        cursor = connection.cursor()
+        connection.set_progress_handler(count, 1)
+        assert list(claiming.claim(cursor, op, 1)) == []
+    return steps

@@ -76,7 +76,7 @@ def holder(duly: Duly, task: Task[..., Any], key: str | None) -> Run[Any] | None
 
 
 def _has_come_to_nothing(run: Run[Any]) -> bool:
-    with suppress(RunNotFound):  # A key outlives the record of its run.
+    with suppress(RunNotFound):  # It may have been pruned just now.
         return run.refresh().state in FINAL - {State.SUCCEEDED}
     return False
 

@@ -117,6 +117,45 @@ $$;
 CREATE TRIGGER duly_prove_on_revive AFTER DELETE ON duly_history
     FOR EACH ROW WHEN (OLD.queue = 'duly-prove') EXECUTE FUNCTION duly_prove_on_revive()
 
+-- :name slot_table
+-- Who takes a place under a limit and who leaves it, inside the same transaction. Whoever takes one
+-- has seen the commit of whoever left, so the order of writing never shows more than there were.
+CREATE TABLE duly_prove_slots (
+    sequence bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    run_id uuid NOT NULL,
+    lane text NOT NULL,
+    change integer NOT NULL
+);
+CREATE FUNCTION duly_prove_slot() RETURNS trigger LANGUAGE plpgsql
+AS $$
+BEGIN
+    INSERT INTO duly_prove_slots (run_id, lane, change)
+    VALUES (OLD.id, OLD.lane, TG_ARGV[0]::integer);
+    RETURN NULL;
+END
+$$
+
+-- :name on_slot_taken
+CREATE TRIGGER duly_prove_on_slot_taken AFTER UPDATE OF state ON duly_runs
+FOR EACH ROW
+WHEN (NEW.queue = 'duly-prove-limits' AND OLD.state <> 'running' AND NEW.state = 'running')
+EXECUTE FUNCTION duly_prove_slot('1')
+
+-- :name on_slot_left
+CREATE TRIGGER duly_prove_on_slot_left AFTER UPDATE OF state ON duly_runs
+FOR EACH ROW
+WHEN (NEW.queue = 'duly-prove-limits' AND OLD.state = 'running' AND NEW.state <> 'running')
+EXECUTE FUNCTION duly_prove_slot('-1')
+
+-- :name on_slot_gone
+CREATE TRIGGER duly_prove_on_slot_gone AFTER DELETE ON duly_runs
+FOR EACH ROW
+WHEN (OLD.queue = 'duly-prove-limits' AND OLD.state = 'running')
+EXECUTE FUNCTION duly_prove_slot('-1')
+
+-- :name slots
+SELECT run_id::text, lane, change FROM duly_prove_slots ORDER BY sequence
+
 -- :name rows
 SELECT run_id::text, claim_number, generation, task FROM duly_prove_ledger
 

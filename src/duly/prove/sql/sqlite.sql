@@ -89,6 +89,39 @@ BEGIN
     VALUES (OLD.id, 'revive', OLD.claim_number, OLD.generation, OLD.state);
 END
 
+-- :name slot_table
+-- Who takes a place under a limit and who leaves it, inside the same transaction.
+CREATE TABLE duly_prove_slots (
+    sequence INTEGER PRIMARY KEY,
+    run_id TEXT NOT NULL,
+    lane TEXT NOT NULL,
+    change INTEGER NOT NULL
+)
+
+-- :name on_slot_taken
+CREATE TRIGGER duly_prove_on_slot_taken AFTER UPDATE OF state ON duly_runs
+WHEN NEW.queue = 'duly-prove-limits' AND OLD.state <> 'running' AND NEW.state = 'running'
+BEGIN
+    INSERT INTO duly_prove_slots (run_id, lane, change) VALUES (OLD.id, OLD.lane, 1);
+END
+
+-- :name on_slot_left
+CREATE TRIGGER duly_prove_on_slot_left AFTER UPDATE OF state ON duly_runs
+WHEN NEW.queue = 'duly-prove-limits' AND OLD.state = 'running' AND NEW.state <> 'running'
+BEGIN
+    INSERT INTO duly_prove_slots (run_id, lane, change) VALUES (OLD.id, OLD.lane, -1);
+END
+
+-- :name on_slot_gone
+CREATE TRIGGER duly_prove_on_slot_gone AFTER DELETE ON duly_runs
+WHEN OLD.queue = 'duly-prove-limits' AND OLD.state = 'running'
+BEGIN
+    INSERT INTO duly_prove_slots (run_id, lane, change) VALUES (OLD.id, OLD.lane, -1);
+END
+
+-- :name slots
+SELECT run_id, lane, change FROM duly_prove_slots ORDER BY sequence
+
 -- :name rows
 SELECT run_id, claim_number, generation, task FROM duly_prove_ledger
 

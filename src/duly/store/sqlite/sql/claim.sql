@@ -33,14 +33,15 @@ SELECT name, paused, running_limit FROM duly_queues WHERE paused OR running_limi
 
 -- :name limited_lanes
 -- A loose index scan: one probe per limit that has something ready, however much it has, and one
--- count of what is running under it, which its limit bounds.
+-- count of what is running under it, which its limit bounds. SQLite begins its search by the first
+-- bound of a column that it meets; by the index's own it would walk past all that waits.
 WITH RECURSIVE head(lane) AS (
     SELECT * FROM (SELECT lane FROM duly_runs INDEXED BY duly_runs_limited
-                    WHERE state = 'queued' AND lane >= '~' AND lane > :after
+                    WHERE lane > :after AND state = 'queued' AND lane >= '~'
                     ORDER BY lane LIMIT 1)
     UNION ALL
     SELECT (SELECT next.lane FROM duly_runs AS next INDEXED BY duly_runs_limited
-             WHERE next.state = 'queued' AND next.lane >= '~' AND next.lane > head.lane
+             WHERE next.lane > head.lane AND next.state = 'queued' AND next.lane >= '~'
              ORDER BY next.lane LIMIT 1)
       FROM head
      WHERE head.lane IS NOT NULL
@@ -50,7 +51,7 @@ SELECT lane FROM head WHERE lane IS NOT NULL LIMIT :most
 -- :name running_in_lanes
 SELECT count(*)
   FROM duly_runs INDEXED BY duly_runs_slots
- WHERE state = 'running' AND lane >= '~' AND lane >= :low AND lane < :high
+ WHERE lane >= :low AND lane < :high AND state = 'running' AND lane >= '~'
 
 -- :name take_limited
 -- Guard: as take; its caller has counted, and nobody else writes.

@@ -356,7 +356,7 @@ SELECT 'queue', queue.running_limit, run.id, run.worker_id
 UNION ALL
 SELECT 'task', NULL, id, worker_id
   FROM duly_runs
- WHERE state = 'running' AND lane >= '~' AND lane >= :low AND lane < :high
+ WHERE lane >= :low AND lane < :high AND state = 'running' AND lane >= '~'
 
 -- :name cancel_requests
 SELECT id FROM duly_runs

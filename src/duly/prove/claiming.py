@@ -1,0 +1,79 @@
+"""A claimer as a process of its own: claims under limits, holds for a moment, and settles.
+
+It races with others until it is killed; nobody beats for it, and whoever kills it recovers it.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from random import Random
+from typing import NamedTuple
+
+from duly.app import Duly
+from duly.clock import new_id
+from duly.core.limiting import Limits, limited
+from duly.core.record import HeldRun
+from duly.core.states import Lane, State
+from duly.core.verdict import Finish, Requeue
+from duly.prove.trees import pause_for
+from duly.runtime.dying import die_with_parent
+from duly.store.ops import ClaimRuns, RegisterWorker, Settle, Want
+
+QUEUE = "duly-prove-limits"
+TASK = "duly.prove:limited"
+OTHER_TASK = "duly.prove:unlimited"
+CAPACITY = 5
+"""Of the task."""
+QUEUE_LIMIT = 8
+LANE = limited(Lane.THREAD, TASK)
+
+_CLAIMS = 3
+_HOLD_SECONDS = 0.05
+
+
+class Claimer(NamedTuple):
+    """A process that claims, and the worker that it says it is."""
+
+    process: "subprocess.Popen[bytes]"
+    worker_id: str
+
+
+def start_claimer(url: str, seed: int, program: str) -> Claimer:
+    """Start one; it registers by itself."""
+    worker_id = new_id()
+    process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
+        [sys.executable, "-m", program, str(os.getpid()), str(seed), worker_id],
+        env=os.environ | {"DULY_URL": url},
+    )
+    return Claimer(process, worker_id)
+
+
+def give_back(run: HeldRun) -> tuple[str, Requeue, None]:
+    """Judge what a killed claimer held: its place is free, and the run is ready again."""
+    again = Requeue(0.0, run.attempt, run.retries_used, run.crashes, run.lane, recorded=False)
+    return "handed_back", again, None
+
+
+def main() -> None:
+    """Claim until killed."""
+    parent, seed, worker_id = sys.argv[1:]
+    die_with_parent(int(parent))
+    draw = Random(int(seed))  # noqa: S311 - a seed must repeat what it chose
+    store = Duly().store
+    tasks = (TASK, OTHER_TASK)
+    store.apply([RegisterWorker(worker_id, "prove", os.getpid(), 60.0, "[]", json.dumps(tasks))])
+    wants = (Want(None, Lane.THREAD, _CLAIMS),)
+    while True:
+        limits = Limits({TASK: CAPACITY}, "", draw.random() < 0.5)  # noqa: PLR2004 - a coin
+        (claims,) = store.apply([ClaimRuns(worker_id, wants, tasks, "", limits)])
+        pause_for(draw.random() * _HOLD_SECONDS)
+        done = Finish(State.SUCCEEDED)
+        if claims:
+            store.apply(
+                [Settle(run.run_id, run.claim_number, "returned", done, 0) for run in claims]
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""Processes that race for places under limits while some are killed: no limit is ever exceeded."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from duly.clock import monotonic, new_id
+from duly.core.states import Lane
+from duly.prove.claiming import (
+    CAPACITY,
+    LANE,
+    OTHER_TASK,
+    QUEUE,
+    QUEUE_LIMIT,
+    TASK,
+    Claimer,
+    give_back,
+    start_claimer,
+)
+from duly.prove.strikes import Strike
+from duly.prove.trees import pause_for, wait_for
+from duly.prove.trial import Trial
+from duly.store.ops import Enqueue, Recover
+
+CLAIMERS = 64
+KILLS = 300
+_BACKLOG = 60
+_START_SECONDS = 60.0
+_SECONDS = 1_800.0
+_PAUSE_SECONDS = 0.02
+
+Slot = tuple[str, str, int]
+"""Run, lane, and 1 where it took a place, -1 where it left."""
+
+
+def limits(trial: Trial, scale: float, program: str = "duly.prove.claiming") -> None:
+    """Kill claimers while they race, until all runs have ended; then look at every transition."""
+    count, kills = max(4, round(CLAIMERS * min(1.0, 4 * scale))), max(4, round(KILLS * scale))
+    trial.database.record_slots()
+    trial.app.queues.limit(QUEUE, QUEUE_LIMIT, actor="prove")
+    until = monotonic() + _SECONDS
+    with _claiming(trial, count, program) as claimers:
+        while (left := _left(trial)) or len(trial.strikes) < kills:
+            trial.tell("kills", len(trial.strikes), kills)
+            if len(trial.strikes) < kills:
+                if left < _BACKLOG:
+                    trial.app.store.apply([_order(number) for number in range(_BACKLOG)])
+                _kill_one(trial, claimers, program)
+            if monotonic() > until:
+                trial.broken.append(f"{left} runs never got a place")
+                break
+            pause_for(_PAUSE_SECONDS)
+    slots = trial.database.slots()
+    trial.broken += exceeded(slots)
+    trial.facts |= {
+        "claimers": count,
+        "limit_of_the_task": CAPACITY,
+        "limit_of_the_queue": QUEUE_LIMIT,
+        "places_taken": sum(change > 0 for *_, change in slots),
+        "most_at_once": _most(slots),
+    }
+
+
+def _most(slots: Iterable[Slot]) -> dict[str, int]:
+    """Return how many were running at once, at most: in the queue, and of the task."""
+    most = {"queue": 0, "task": 0}
+    running = dict.fromkeys(most, 0)
+    for _, lane, change in slots:
+        running["queue"] += change
+        running["task"] += change if lane == LANE else 0
+        most = {what: max(most[what], running[what]) for what in most}
+    return most
+
+
+def exceeded(slots: Iterable[Slot]) -> Iterator[str]:
+    """Say where more were running than a limit lets be (I17)."""
+    most = _most(slots)
+    for what, limit in (("queue", QUEUE_LIMIT), ("task", CAPACITY)):
+        if most[what] > limit:
+            yield f"I17: {most[what]} were running at once under the {what}'s limit of {limit}"
+
+
+@contextmanager
+def _claiming(trial: Trial, count: int, program: str) -> Iterator[list[Claimer]]:
+    claimers: list[Claimer] = []
+    try:
+        for _ in range(count):
+            claimers += [_start(trial, program)]
+        wait_for(lambda: _are_there(trial, claimers), _START_SECONDS, _PAUSE_SECONDS)
+        yield claimers
+    finally:
+        for claimer in claimers:
+            _end(trial, claimer)
+
+
+def _start(trial: Trial, program: str) -> Claimer:
+    return start_claimer(trial.url, trial.random.getrandbits(30), program)
+
+
+def _are_there(trial: Trial, claimers: list[Claimer]) -> bool:
+    known = {worker.id for worker in trial.app.store.list_workers()}
+    return all(claimer.worker_id in known for claimer in claimers)
+
+
+def _kill_one(trial: Trial, claimers: list[Claimer], program: str) -> None:
+    """Kill one in whatever it is doing, recover it at once, and let another take its place."""
+    victim = claimers.pop(trial.random.randrange(len(claimers)))
+    _end(trial, victim)
+    trial.strikes.append(
+        Strike("kill", "claimer", victim.process.pid, victim.worker_id, struck=True)
+    )
+    claimers.append(_start(trial, program))
+
+
+def _end(trial: Trial, claimer: Claimer) -> None:
+    claimer.process.kill()
+    claimer.process.wait()
+    trial.app.store.apply([Recover(claimer.worker_id, give_back)])
+
+
+def _left(trial: Trial) -> int:
+    found = (queue for queue in trial.app.queues.list() if queue.name == QUEUE)
+    return sum(queue.ready + queue.waiting + queue.running for queue in found)
+
+
+def _order(number: int) -> Enqueue:
+    """Of three runs two are under the limit of their task; all are under that of their queue."""
+    if number % 3:
+        return Enqueue(new_id(), TASK, QUEUE, LANE, 0, "[[],{}]")
+    return Enqueue(new_id(), OTHER_TASK, QUEUE, Lane.THREAD, 0, "[[],{}]")

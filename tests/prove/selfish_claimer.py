@@ -1,0 +1,16 @@
+"""A claimer that counts what it runs itself, and not what others run under the same limit."""
+
+from duly.core.limiting import task_of
+from duly.prove.claiming import main
+from duly.store.sqlite.claim import LimitedClaim
+
+
+def _selfish(self: LimitedClaim, lane: str) -> int:
+    # When it claims, it holds nothing.
+    return self._limits.capacities[task_of(lane)]
+
+
+LimitedClaim._room_in = _selfish
+
+if __name__ == "__main__":
+    main()
