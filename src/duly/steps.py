@@ -92,7 +92,7 @@ async def astep(
             step, name, function, *args, transaction=True, on_crash=on_crash, **kwargs
         )
         is_joining = context.joined(context.store) is not None
-        return act() if is_joining else await _apart(act)  # type: ignore[no-any-return]
+        return act() if is_joining else await _apart(act)
     found = _Step(context, name, transaction=False, on_crash=on_crash)
     if await _off_the_loop(context, found.begin):
         return found.result()  # type: ignore[no-any-return]
