@@ -204,8 +204,8 @@ class TestFrozen:
 
         first.freeze(first.keeper.pid)
         self.wait_for_takeover(notes)
-        # Nobody attended to it, so it ended itself.
-        wait_until(lambda: not is_running(child), seconds=10, what="the child ends itself")
+        # Nobody attended to it, so it was killed before anybody took over.
+        assert not is_running(child)
         first.thaw(first.keeper.pid)
         notes.open_gate()
 
@@ -214,14 +214,17 @@ class TestFrozen:
         first.ready()
         assert first.keeper.poll() is None
 
-    def test_keeper_and_child(self, trees, notes):
+    @pytest.mark.parametrize("tether", [False, True], ids=["but the tether", "all"])
+    def test_keeper_and_child(self, trees, notes, tether):
         first, _, runs = trees
         (child,) = first.workers()
+        frozen = [first.keeper.pid, child, *(first.tethers() if tether else ())]
 
-        first.freeze(first.keeper.pid, child)
+        first.freeze(*frozen)
         self.wait_for_takeover(notes)
-        first.thaw(child, first.keeper.pid)
-        wait_until(lambda: not is_running(child), seconds=10, what="the old child ends")
+        # The kernel has killed it before anybody took over: it will do nothing when it wakes.
+        assert not is_running(child)
+        first.thaw(*frozen)
         notes.open_gate()
 
         self.check(notes, runs, [child])
@@ -240,6 +243,39 @@ class TestFrozen:
         assert [run.result(timeout=20) for run in runs] == [0, 1, 2]
         assert [outcomes(run) for run in runs] == [["returned"]] * 3
         assert {line.pid for line in notes.ends()} == {child}
+
+
+class TestTethered:
+    """What is tied to a keeper: no more than that makes a difference."""
+
+    def test_a_body_that_holds_the_interpreter_past_the_lease_lives_on(
+        self, shop, store_url, tmp_path
+    ):
+        with Tree(store_url, tmp_path).ready() as tree:
+            (child,) = tree.workers()
+
+            assert shop.hog.enqueue(LEASE * 1.5).result(timeout=40) == child
+
+    @pytest.mark.stores("sqlite-wal")  # The kernel's matter, not the store's.
+    def test_without_its_tether_it_ends_and_the_keeper_goes_on(
+        self, shop, notes, store_url, tmp_path
+    ):
+        with Tree(store_url, tmp_path, lease=60, beat=5).ready() as tree:
+            run = shop.linger_process.enqueue(*notes.arguments())
+            (start,) = notes.wait_for_starts(1)
+            pids = [start.pid, *tree.children()]
+            (tether,) = tree.tethers()
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                tree.kill(tether, number)
+            assert is_running(tether)
+
+            tree.kill(tether)
+
+            wait_until(lambda: not any(map(is_running, pids)), seconds=10, what="all of them die")
+            notes.open_gate()
+            assert run.result(timeout=20) == 0
+            assert outcomes(run) == ["lost", "returned"]
+            assert len(tree.ready().tethers()) == 1
 
 
 class TestStopping:

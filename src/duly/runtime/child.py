@@ -22,6 +22,7 @@ from duly.errors import OUTAGES, AppNotFound, DulyError
 from duly.runtime.dying import die_with_parent
 from duly.runtime.loading import explained, load
 from duly.runtime.slots import Slots
+from duly.runtime.tether import tie
 from duly.runtime.worker import Worker
 from duly.settings import WorkerSettings
 
@@ -43,6 +44,9 @@ def main() -> None:
     """Run one worker until told to stop."""
     config = json.loads(os.environ.pop(ENVIRONMENT))
     die_with_parent(config["keeper"])
+    if config["tether"] is not None:
+        with contextlib.suppress(OSError):  # Then its main thread alone watches.
+            tie(config["tether"])
     logging.basicConfig(
         level=os.environ.get("DULY_LOG_LEVEL", "INFO"),
         format="%(asctime)s %(levelname)s %(message)s",
