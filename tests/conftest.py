@@ -251,7 +251,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def _kinds_wanted(metafunc: pytest.Metafunc, kinds: tuple[str, ...]) -> list[str]:
     marker = metafunc.definition.get_closest_marker("stores")
     wanted = [name for name in kinds if marker is None or name.startswith(marker.args)]
-    if metafunc.definition.get_closest_marker("pgbouncer") and kinds is STORE_KINDS:
+    is_for_postgres = marker is None or any(name.startswith("postgres") for name in wanted)
+    is_for_pgbouncer = metafunc.definition.get_closest_marker("pgbouncer") is not None
+    if is_for_pgbouncer and is_for_postgres and kinds is STORE_KINDS:
         wanted.append("pgbouncer")
     if metafunc.definition.get_closest_marker("redis") and marker is None:
         wanted.append("redis")

@@ -224,11 +224,25 @@ class TestTwoBodiesOfOneRun:
         assert broken(self.history(seen_again_at=5.0)) == {"I5"}
 
     def test_the_time_that_the_first_stood_still_does_not_count(self):
-        frozen = (Freeze(1, 2.0, 4.95),)
+        frozen = (Freeze(1, 2.0, 4.997),)
         verdict = check(self.history(seen_again_at=5.0, frozen=frozen))
 
         assert verdict.holds
-        assert verdict.largest_overlap == pytest.approx(0.05)
+        assert verdict.largest_overlap == pytest.approx(0.003)
+
+    def test_a_moment_after_it_woke_up_does(self):
+        frozen = (Freeze(1, 2.0, 4.98),)
+
+        assert broken(self.history(seen_again_at=5.0, frozen=frozen)) == {"I5"}
+
+    def test_inside_a_program_that_nobody_may_end_it_is_only_measured(self):
+        history = self.history(seen_again_at=5.0)
+        history.embedded = frozenset({(sign.run_id, 1) for sign in history.signs})
+        verdict = check(history)
+
+        assert verdict.holds
+        assert verdict.largest_overlap == 0.0
+        assert verdict.largest_embedded_overlap == pytest.approx(2.0)
 
 
 class TestSchedules:

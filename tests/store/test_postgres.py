@@ -13,7 +13,7 @@ import pytest
 
 from duly.callers import converse
 from duly.core.limiting import limited, range_of
-from duly.errors import StoreUnavailable, WouldBlockItself
+from duly.errors import StoreFull, StoreUnavailable, WouldBlockItself
 from duly.store.opening import open_store
 from duly.store.ops import Enqueue, RecoverOrphans, Settled
 from duly.store.postgres import writers
@@ -380,3 +380,26 @@ def test_a_settle_finds_its_runs_by_their_ids_whatever_the_statistics_say(store,
 
     assert "duly_runs_pkey" in plan
     assert "duly_runs_held" not in plan
+
+
+# -- a disk that is full --
+
+
+def test_a_full_disk_is_named_and_leaves_nothing_half_written(store, connection):
+    connection.execute(
+        "CREATE FUNCTION fill() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " RAISE 'could not extend file: No space left on device' USING ERRCODE = 'disk_full';"
+        " END $$"
+    )
+    connection.execute(
+        "CREATE TRIGGER full_disk AFTER INSERT ON duly_runs FOR EACH ROW EXECUTE FUNCTION fill()"
+    )
+    connection.commit()
+
+    with pytest.raises(StoreFull, match=r"(?s)the disk of .* is full .*; free space"):
+        store.apply([order(key="k")])
+
+    connection.execute("DROP TRIGGER full_disk ON duly_runs")
+    connection.commit()
+    again = enqueue_one(store, key="k")
+    assert claimed_ids(store) == [again]

@@ -313,7 +313,7 @@ def _bodies(history: History, verdict: Verdict) -> Iterator[Violation]:
     for bodies in _bodies_by_run(history.signs).values():
         for earlier, later in _pairs(bodies):
             overlap = _live_overlap(earlier, later, frozen[earlier.pid])
-            if earlier.pid in history.embedded:
+            if (earlier.run_id, earlier.claim_number) in history.embedded:
                 most = max(verdict.largest_embedded_overlap, overlap)
                 verdict.largest_embedded_overlap = most
                 continue

@@ -1,7 +1,7 @@
 """One scenario under way on one database: the trees, the work, the strikes, and what came of it."""
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Self
@@ -12,7 +12,7 @@ from duly.core.schedule import first, instants, read_rules, read_trigger
 from duly.prove import workload
 from duly.prove.database import Database
 from duly.prove.feeding import Feeder, Mix, everything, waiting
-from duly.prove.history import Due, Freeze, History, Request
+from duly.prove.history import Due, Event, Freeze, History, Request
 from duly.prove.journals import Journal
 from duly.prove.strikes import Strike
 from duly.prove.trees import Tree, TreeSettings, wait_for
@@ -170,13 +170,14 @@ class Trial:
         requests: list[Request] = [*self.feeder.requests, *self.journal.read_requests()]
         effects = [*self.database.rows(), *self.journal.read_effects()]
         unsettled = waiting(self.app)
+        events = self.database.events() if self._records_transitions else None
         return History(
             requests=requests,
-            events=self.database.events() if self._records_transitions else None,
+            events=events,
             signs=self.journal.read_signs(),
             effects=effects,
             freezes=self.freezes,
-            embedded=frozenset(program.pid for program in self.embedded),
+            embedded=self._embedded_claims(events or ()),
             runs=self.database.runs(),
             attempts=self.database.attempts(),
             transactional=workload.TRANSACTIONAL,
@@ -192,6 +193,20 @@ class Trial:
             ],
             unsettled_after=DRAIN_SECONDS if unsettled else None,
             charges_allowed=self.charges_allowed,
+        )
+
+    def _embedded_claims(self, events: Sequence[Event]) -> frozenset[tuple[str, int]]:
+        """Return the claims of workers inside a program, whichever process their bodies ran in."""
+        pids = {program.pid for program in self.embedded}
+        workers = {
+            fields[0]
+            for name, pid, _at, *fields in self.journal.read_events()
+            if name == "WorkerStarted" and pid in pids
+        }
+        return frozenset(
+            (event.run_id, event.claim_number)
+            for event in events
+            if event.kind == "claim" and event.worker_id in workers
         )
 
     def killed_as_keepers_saw(self) -> int:

@@ -30,6 +30,8 @@ from tests.store.conformance.verbs import (
     state_of,
 )
 
+pytestmark = pytest.mark.pgbouncer
+
 AWKWARD = '[[],{"text":"Zürich \\"→\\" \\\\ 𝄞 %s %(x)s :name ? $1 \'; --"}]'
 
 

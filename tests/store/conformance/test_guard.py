@@ -17,7 +17,7 @@ from duly.store.guard_ops import (
 )
 from tests.store.conformance.verbs import SECOND
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.pgbouncer]
 
 LEASE = 30 * SECOND
 TTL = 3600 * SECOND

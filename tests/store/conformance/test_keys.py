@@ -34,6 +34,8 @@ from tests.store.conformance.verbs import (
     tick,
 )
 
+pytestmark = pytest.mark.pgbouncer
+
 TTL = 100.0
 
 

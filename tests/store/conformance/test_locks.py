@@ -10,6 +10,8 @@ from duly.core.record import LockRecord
 from duly.store.lock_ops import AcquireLock, Locked, ReleaseLock, RenewLock
 from tests.store.conformance.verbs import SECOND
 
+pytestmark = pytest.mark.pgbouncer
+
 TTL = 30 * SECOND
 
 

@@ -29,6 +29,8 @@ from tests.store.conformance.verbs import (
     unstarted,
 )
 
+pytestmark = pytest.mark.pgbouncer
+
 
 def worker_state(store, worker=WORKER):
     return {record.id: record.state for record in store.list_workers()}[worker]

@@ -50,6 +50,8 @@ from tests.store.conformance.verbs import (
     succeed,
 )
 
+pytestmark = pytest.mark.pgbouncer
+
 MINUTE = 60 * SECOND
 MINUTELY = Every(MINUTE, UNANCHORED)
 

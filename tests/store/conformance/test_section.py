@@ -25,6 +25,8 @@ from tests.store.conformance.verbs import (
     unstarted,
 )
 
+pytestmark = pytest.mark.pgbouncer
+
 
 @pytest.fixture
 def ledger(tables):

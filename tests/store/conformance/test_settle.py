@@ -39,6 +39,8 @@ from tests.store.conformance.verbs import (
     unstarted,
 )
 
+pytestmark = pytest.mark.pgbouncer
+
 LATE_WORDS = [success, failure, another_try, hand_back_op]
 
 

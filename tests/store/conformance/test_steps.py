@@ -30,6 +30,8 @@ from tests.store.conformance.verbs import (
     tick,
 )
 
+pytestmark = pytest.mark.pgbouncer
+
 
 def begin(store, claim, kind="step", **options):
     """Note that a run has come to a step."""
