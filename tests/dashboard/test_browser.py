@@ -8,7 +8,6 @@ import axe_core_python
 import pytest
 from playwright.sync_api import Error as Interrupted
 
-from duly.dashboard import dashboard
 from tests.dashboard.test_pages import PAGES
 from tests.dashboard.visiting import Visit
 

@@ -89,6 +89,27 @@ def test_an_attempt_that_sleeps_has_parts_and_its_sleep_is_not_the_queue():
     ]
 
 
+def test_what_is_waited_for_belongs_to_its_attempt_though_that_is_told_to_begin_later():
+    run = RUN._replace(finished_at=110 * MS)
+    tries = [
+        *(attempt(5, 10, "suspended"), attempt(60, 70, "suspended"), attempt(100, 110, "returned")),
+    ]
+    steps = [
+        step("nap", 9, 58, kind="sleep", wake_at=50),
+        step("gather", 59, 102, kind="gather"),
+    ]
+
+    assert bars(run, tries, steps) == [
+        ("queue", "in the queue", 0, 5),
+        ("attempt", "attempt 1", 5, 10),
+        ("sleep", "nap", 9, 50),
+        ("queue", "in the queue", 50, 59),
+        ("attempt", "attempt 1, part 2", 59, 70),
+        ("gather", "gather", 59, 100),
+        ("attempt", "attempt 1, part 3", 100, 110),
+    ]
+
+
 def test_a_run_that_waits_for_an_event_goes_on_waiting():
     run = RUN._replace(state="queued", due_at=10**15)
     rows = waterfall(

@@ -185,24 +185,33 @@ def _place_steps(tries: Sequence[_Try], steps: Sequence[StepRecord], now: int) -
     for step in sorted(steps, key=lambda step: step.ended_at or now):
         if step.kind == "epoch" or not tries:
             continue
-        end = step.ended_at if step.done and step.ended_at is not None else None
-        if step.kind == "sleep" and end is not None and step.wake_at is not None:
-            # That it is over is written down by the attempt that goes on.
-            end = max(step.began_at, min(end, step.wake_at))
-        elif step.kind in _AWAITED and end is not None:
-            following = [one.span.begin for one in tries if one.span.begin > step.began_at]
-            end = max(step.began_at, min([end, *following]))
-        seen_at = step.began_at if step.kind in _AWAITED else end or now
-        began = [one for one in tries if one.span.begin <= seen_at]
-        one = began[-1] if began else tries[0]
+        end = step.ended_at if step.done else None
         begin = step.began_at
-        if end is not None and begin == end:
+        seen_at = begin if step.kind in _AWAITED else now if end is None else end
+        # By the ends of attempts: their starts are told a little late.
+        place = next((at for at, one in enumerate(tries) if one.span.end >= seen_at), -1)
+        one = tries[place]
+        if step.kind in _AWAITED:
+            end = _over(step, tries[place + 1] if place not in {-1, len(tries) - 1} else None)
+        elif end is not None and begin == end:
             # Of a step that may run again only the end is written down: it began when the one
             # before it had ended, or its attempt had begun.
             begin = min(end, max(one.span.begin, before))
         until = max(now if end is None else end, begin)
         one.steps.append(Span(step.kind, step.name, begin, until, is_open=end is None))
         before = until
+
+
+def _over(step: StepRecord, following: _Try | None) -> int | None:
+    """Return when what was waited for was there: that is written by the attempt that goes on."""
+    if not step.done or step.ended_at is None:
+        return None
+    ends = [step.ended_at]
+    if step.kind == "sleep" and step.wake_at is not None:
+        ends.append(step.wake_at)
+    if following is not None:
+        ends.append(following.span.begin)
+    return max(step.began_at, min(ends))
 
 
 def _add_raised(one: _Try, attempt: AttemptRecord) -> None:
@@ -219,5 +228,5 @@ def _add_raised(one: _Try, attempt: AttemptRecord) -> None:
 
 def _begun_with_steps(one: _Try) -> _Try:
     # The start of an attempt is told from when its end was written, a little late.
-    begun = [span.begin for span in one.steps if span.kind == "step"]
-    return one._replace(span=one.span._replace(begin=min([one.span.begin, *begun])))
+    begin = min([one.span.begin, *(span.begin for span in one.steps)])
+    return one._replace(span=one.span._replace(begin=begin))

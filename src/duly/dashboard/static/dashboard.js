@@ -118,7 +118,12 @@
     Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
       !(name === "open" && node.tagName === "DETAILS") && !(name === "hidden" && node.matches(".copy")) && name !== "checked";
     const before = Idiomorph.defaults.callbacks.beforeNodeMorphed;
+    const changed = (field) => (field instanceof HTMLSelectElement
+      ? [...field.options].some((option) => option.selected && !option.defaultSelected && option.index > 0)
+      : field.value !== field.defaultValue);
     Idiomorph.defaults.callbacks.beforeNodeMorphed = (old, fresh) => {
+      // What people have typed or chosen and not yet sent stays theirs.
+      if (old instanceof Element && old.matches("input:not([type=checkbox]), textarea, select") && changed(old)) return false;
       // The parser makes no box ticked; the ones that people ticked stay so.
       if (old instanceof HTMLInputElement && old.type === "checkbox") { fresh.checked = old.checked; if (old.checked) fresh.setAttribute("checked", ""); }
       return before ? before(old, fresh) : true;
