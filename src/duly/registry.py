@@ -62,6 +62,8 @@ class Definition:
     tracing: Tracing | None = None
     limit: int | None = None
     """How many runs may be running at once, over all workers: of the task, or of each key."""
+    retention: float | None = None
+    """Seconds to keep its finished runs; None is as the settings say."""
     limit_key: Callable[..., str] | None = None
     """Tells, given the arguments of a call, which key's limit it counts against."""
     admit: Callable[[Claim], Outcome | None] | None = None
