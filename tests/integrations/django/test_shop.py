@@ -11,7 +11,7 @@ from tests.integrations.django.shop import SHOP, SOON, Shop, kill_one
 from tests.servers.processes import wait_until
 
 # A dozen processes begin one after the other, which takes long where many others do.
-pytestmark = [pytest.mark.process, pytest.mark.untouched, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.process, pytest.mark.untouched, pytest.mark.timeout(600)]
 
 
 @pytest.fixture

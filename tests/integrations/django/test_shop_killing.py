@@ -147,4 +147,4 @@ def ask_until_all_fire(seen: Duly, port: int, children: Callable[[], set[int]]) 
         live = {worker.pid for worker in seen.workers.list() if worker.state == "live"}
         return len(children()) == 4 and children() <= live
 
-    wait_until(are_all_firing, seconds=SOON, what="four web processes fire")
+    wait_until(are_all_firing, seconds=3 * SOON, what="four web processes fire")
