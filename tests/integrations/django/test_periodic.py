@@ -210,7 +210,7 @@ def test_an_execution_that_succeeded_is_pruned_after_a_day_and_a_dead_letter_is_
         )
         day = "interval '25 h'" if connection.vendor == "postgresql" else 25 * 3600 * 1_000_000
         with connection.cursor() as cursor:
-            ended = "UPDATE duly_history SET finished_at = finished_at - "
+            ended = "UPDATE duly_history SET kept_until = NULL, finished_at = finished_at - "
             cursor.execute(f"{ended}{day}")
         for _ in range(3):
             scheduler.store.apply([Prune(7 * 24 * 3600 * 1_000_000, 100)])
