@@ -1,6 +1,7 @@
-"""A worker of another backend, as a process: `python -m …delivering URL EXECUTION…`.
+"""A worker, as a process: `python -m …delivering URL TASK EXECUTION…`.
 
-It delivers every execution that it is given, one after the other.
+It delivers every execution that it is given, one after the other, as another backend would; without
+any it runs what is ready, as a worker of duly's.
 """
 
 import sys
@@ -8,14 +9,17 @@ import sys
 from tests.integrations.django.project import using
 
 
-def main(url: str, executions: list[str]) -> None:
+def main(url: str, name: str, executions: list[str]) -> None:
     """Deliver them."""
     with using(default=url):
         from tests.integrations.django import tasks  # noqa: PLC0415 - needs settings
 
+        task = getattr(tasks, name)
         for execution in executions:
-            tasks.count.call(_periodic_tasks_execution_id=execution)
+            task.call(_periodic_tasks_execution_id=execution)
+        if not executions:
+            task.get_backend().app.worker().drain(timeout=60)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])

@@ -123,3 +123,15 @@ def count(path: str, *, dies: bool = False) -> None:
         counter.write(f"{duly.current().run_id}\n")
     if dies:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task(backend="other")
+@exactly_once(transaction=True)
+def say_and_die_once(path: str) -> None:
+    say.func("hello")
+    count.func.__wrapped__(path, dies=duly.current().attempt == 1)
+
+
+@task()
+def count_and_die_once(path: str) -> None:
+    count.func.__wrapped__(path, dies=duly.current().attempt == 1)

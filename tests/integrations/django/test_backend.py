@@ -11,6 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from duly import KeyConflict
+from duly.integrations.django.backend import DulyBackend
 from tests.integrations.django import tasks
 from tests.integrations.django.api import (
     InvalidTask,
@@ -132,6 +133,20 @@ def test_a_task_waits_until_run_after(backend):
 def test_a_result_that_does_not_exist_is_told_so(backend, wrong):
     with pytest.raises(TaskResultDoesNotExist):
         backend.get_result(wrong)
+    with pytest.raises(TaskResultDoesNotExist):
+        async_to_sync(backend.aget_result)(wrong)
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_what_a_call_may_not_ask_for_is_refused(backend):
+    for priority in (-101, 101, 0.5):
+        with pytest.raises(InvalidTask, match="priority"):
+            tasks.add.using(priority=priority)
+    for priority in (-100, 100):
+        assert backend.app.runs.get(tasks.add.using(priority=priority).enqueue(1).id)
+    strict = DulyBackend("strict", {"QUEUES": ["default"]})
+    with pytest.raises(InvalidTask, match="mail"):
+        strict.validate_task(tasks.add.using(queue_name="mail"))
 
 
 def test_a_result_of_another_task_is_a_mismatch(backend):

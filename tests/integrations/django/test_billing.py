@@ -12,7 +12,7 @@ from tests.servers.processes import wait_until
 pytestmark = [
     pytest.mark.process,
     pytest.mark.untouched,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(600),
     pytest.mark.stores("postgres"),  # SQLite has no server.
 ]
 

@@ -2,11 +2,15 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
+from django.db import connection
 
-from duly.integrations.django import scheduled_task
+from duly.integrations.django import periodic, scheduled_task
 from duly.integrations.django.executions import EXECUTION
+from duly.runtime.recovery import judge_unknown
+from duly.store.ops import Recover
 from tests.integrations.django import other, tasks
 from tests.servers.processes import wait_until
 
@@ -15,19 +19,32 @@ SOON = 60.0
 pytestmark = pytest.mark.process
 
 
-def handed_over(app, count: int, **kwargs: object) -> list[str]:
+def handed_over(app, times: int, task=tasks.count, **kwargs: object) -> list[str]:
     """Have a schedule fire so often, and return what the other backend was given of it."""
-    scheduled_task(cron="0 0 1 1 *", name="yearly", kwargs=kwargs)(tasks.count)
+    scheduled_task(cron="0 0 1 1 *", name="yearly", kwargs=kwargs)(task)
     with app.worker():
-        for _ in range(count):
+        for _ in range(times):
             app.schedules.run_now("yearly")
-        wait_until(lambda: len(other.waiting) == count, seconds=SOON, what="all are handed over")
+        wait_until(lambda: len(other.waiting) == times, seconds=SOON, what="all are handed over")
     return [kwargs[EXECUTION] for _, _, kwargs in other.waiting]
 
 
-def delivering(url: str, executions: list[str]) -> subprocess.Popen[bytes]:
+def delivering(
+    url: str, executions: Sequence[str] = (), task: str = "count"
+) -> subprocess.Popen[bytes]:
     program = "tests.integrations.django.delivering"
-    return subprocess.Popen([sys.executable, "-m", program, url, *executions])
+    return subprocess.Popen([sys.executable, "-m", program, url, task, *executions])
+
+
+def told(attempts) -> list[str]:
+    return [f"{attempt.attempt} {attempt.outcome}" for attempt in attempts]
+
+
+def call_dead(app) -> None:
+    """Do what somebody does who has seen no beat of a worker over a whole lease."""
+    for worker in app.workers.list():
+        if worker.state == "live":
+            app.store.apply([Recover(worker.id, judge_unknown)])
 
 
 @pytest.mark.timeout(600)
@@ -43,6 +60,48 @@ def test_two_processes_that_are_given_the_same_do_each_once(scheduler, project, 
     done = effects.read_text().splitlines()
     assert len(done) == len(set(done)) == count
     assert {run.state for run in scheduler.runs.list(limit=200)} == {"succeeded"}
+
+
+def test_rows_of_one_that_is_killed_before_its_commit_are_written_once(
+    scheduler, project, tmp_path
+):
+    effects = tmp_path / "effects"
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE said (word varchar(20))")
+    chosen = tasks.say_and_die_once
+    executions = handed_over(scheduler, 1, chosen, path=str(effects))
+    assert delivering(project, executions, "say_and_die_once").wait(timeout=SOON) == -9
+    assert delivering(project, executions, "say_and_die_once").wait(timeout=SOON) == 0
+    call_dead(scheduler)
+
+    periodic.PeriodicTaskScheduler().tick()
+    for delivery in other.waiting * 2:
+        other.deliver(delivery)
+
+    (run,) = scheduler.runs.list()
+    assert run.state == "succeeded"
+    assert [(each.attempt, each.outcome) for each in run.attempts()] == [
+        (1, "lost"),
+        (2, "returned"),
+    ]
+    assert len(effects.read_text().splitlines()) == 2, "what is outside of the database"
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT word FROM said")
+        assert cursor.fetchall() == [("hello",)]
+
+
+def test_one_that_may_begin_again_does_so_and_says_how_often(backend, project, tmp_path):
+    effects = tmp_path / "effects"
+    result = tasks.count_and_die_once.enqueue(str(effects))
+    assert delivering(project, task="count_and_die_once").wait(timeout=SOON) == -9
+    call_dead(backend.app)
+
+    assert delivering(project, task="count_and_die_once").wait(timeout=SOON) == 0
+
+    result.refresh()
+    assert (result.status, result.attempts) == ("SUCCESSFUL", 2)
+    assert told(backend.app.runs.get(result.id).attempts()) == ["1 lost", "2 returned"]
+    assert effects.read_text().splitlines() == [result.id] * 2
 
 
 @pytest.mark.long

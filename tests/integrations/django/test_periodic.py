@@ -1,7 +1,8 @@
 """What users of django-periodic-tasks bring along: names, settings and what they mean here."""
 
 import sys
-from datetime import UTC, datetime
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.core.signals import request_started
@@ -9,7 +10,7 @@ from django.db import connection
 from django.test import override_settings
 
 from duly import BadOption
-from duly.errors import TaskNotRegistered
+from duly.errors import RunFailed, TaskNotRegistered
 from duly.integrations.django import (
     ScheduleEntry,
     ScheduleRegistry,
@@ -17,8 +18,10 @@ from duly.integrations.django import (
     schedule_registry,
     scheduled_task,
 )
-from duly.integrations.django.executions import CARRIER
+from duly.integrations.django.executions import CARRIER, retention
+from duly.registry import Registry
 from duly.runtime.relay import Relay
+from duly.store.ops import Prune
 from tests.integrations.django import other, tasks
 from tests.servers.processes import wait_until
 
@@ -179,3 +182,38 @@ def test_three_schedulers_hand_an_execution_over_thrice_while_no_worker_runs(sch
     scheduler.dead.retry(dead.id, actor="ada")
     periodic.PeriodicTaskScheduler().tick()
     assert other.deliver(other.waiting[3]) == "reminded 7"
+
+
+def test_executions_that_have_ended_are_kept_for_a_day_or_as_settings_say():
+    assert retention() == 24 * 3600
+    with override_settings(DULY_EXECUTION_RETENTION=timedelta(days=2)):
+        assert retention() == 48 * 3600
+    with override_settings(DULY_EXECUTION_RETENTION=None):
+        assert retention() is None
+
+
+@pytest.mark.skipif(not hasattr(Registry, "retentions"), reason="workers prune all runs alike")
+def test_an_execution_that_succeeded_is_pruned_after_a_day_and_a_dead_letter_is_not(scheduler):
+    scheduled_task(cron="0 0 1 1 *", name="plain", args=[8])(tasks.remind_plainly)
+    scheduled_task(cron="0 0 1 1 *", name="yearly", args=[7])(tasks.remind)
+    scheduled_task(cron="0 0 1 1 *", name="wrong", args=["/no/such/folder"])(tasks.count)
+    scheduler.schedules.sync()
+    for name in ("plain", "yearly", "wrong"):
+        scheduler.schedules.run_now(name)
+    with scheduler.worker():
+        wait_until(lambda: len(other.waiting) == 3, seconds=SOON, what="all are handed over")
+        for delivery in other.waiting:
+            with suppress(RunFailed):
+                other.deliver(delivery)
+        wait_until(
+            lambda: all(run.is_final for run in scheduler.runs.list()), seconds=SOON, what="all end"
+        )
+        day = "interval '25 h'" if connection.vendor == "postgresql" else 25 * 3600 * 1_000_000
+        with connection.cursor() as cursor:
+            ended = "UPDATE duly_history SET kept_until = NULL, finished_at = finished_at - "
+            cursor.execute(f"{ended}{day}")
+        for _ in range(3):
+            scheduler.store.apply([Prune(7 * 24 * 3600 * 1_000_000, 100)])
+
+    left = {run.record.task.rpartition(".")[2]: run.state for run in scheduler.runs.list()}
+    assert left == {"remind_plainly@other": "succeeded", "count@other": "failed"}

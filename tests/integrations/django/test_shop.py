@@ -7,11 +7,11 @@ from contextlib import closing
 import pytest
 
 from duly import Duly
-from tests.integrations.django.shop import SHOP, SOON, Shop
+from tests.integrations.django.shop import SHOP, SOON, Shop, kill_one
 from tests.servers.processes import wait_until
 
 # A dozen processes begin one after the other, which takes long where many others do.
-pytestmark = [pytest.mark.process, pytest.mark.untouched, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.process, pytest.mark.untouched, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
@@ -29,6 +29,19 @@ def test_a_command_meets_the_tasks_of_all_applications_and_schedules_nothing(sho
     assert said.splitlines()[-1] == "shop.tasks.nightly_billing"
     with closing(Duly(store_url)) as seen:
         assert list(seen.schedules.list()) == []
+
+
+def test_what_may_begin_only_once_is_interrupted_when_its_worker_is_killed(shop, store_url):
+    shop.manage("place_orders", "0", "--held", "1", "--seconds", "60")
+    with closing(Duly(store_url)) as seen, shop.working("-c", "2"):
+        (run,) = seen.runs.list()
+        begun = "Order.objects.get().confirmations"
+        wait_until(lambda: shop.ask(begun) == "1", seconds=SOON, what="its body has begun")
+        kill_one(seen)
+        wait_until(lambda: run.refresh().is_final, seconds=SOON, what="the loss is on record")
+        assert (run.state, run.cause) == ("interrupted", "crashed")
+        assert [letter.id for letter in seen.dead.list()] == [run.id]
+    assert shop.ask(begun) == "1"
 
 
 @pytest.mark.stores("sqlite-wal")

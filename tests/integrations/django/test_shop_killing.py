@@ -126,9 +126,13 @@ def deliver_again(redis_url: str) -> int:
         job_ids: Sequence[str] = queue.finished_job_registry.get_job_ids()
         for job_id in job_ids:
             queue.enqueue_job(Job.fetch(job_id, connection=client))
+
+        def under_way() -> set[str]:
+            return {*queue.get_job_ids(), *queue.started_job_registry.get_job_ids()}
+
         wait_until(
-            lambda: queue.count == 0 and queue.started_job_registry.count == 0,
-            seconds=SOON,
+            lambda: not under_way() & set(job_ids),
+            seconds=3 * SOON + 5 * len(job_ids),
             what="all are delivered again",
         )
         return len(job_ids)
@@ -147,4 +151,4 @@ def ask_until_all_fire(seen: Duly, port: int, children: Callable[[], set[int]]) 
         live = {worker.pid for worker in seen.workers.list() if worker.state == "live"}
         return len(children()) == 4 and children() <= live
 
-    wait_until(are_all_firing, seconds=SOON, what="four web processes fire")
+    wait_until(are_all_firing, seconds=3 * SOON, what="four web processes fire")

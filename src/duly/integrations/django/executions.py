@@ -10,6 +10,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar, overload
 
@@ -32,6 +33,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 EXECUTION = "_periodic_tasks_execution_id"
 """The argument that names an execution, as users of django-periodic-tasks know it."""
 _MOST_DISPATCHES = 3
+_RETENTION = timedelta(hours=24)
 _PLAIN = "_duly_exactly_once"
 _OPTIONS = "_duly_once_options"
 
@@ -136,6 +138,12 @@ class DjangoCarrier:
     def _enqueue(self, message: Message) -> None:
         task = self._tasks[message.task].using(queue_name=message.queue, priority=message.priority)
         task.enqueue(**{EXECUTION: f"{message.run_id}:{message.claim_number}"})
+
+
+def retention() -> float | None:
+    """Return for how many seconds executions that have ended are kept; None is as for all runs."""
+    kept = getattr(settings, "DULY_EXECUTION_RETENTION", _RETENTION)
+    return kept.total_seconds() if isinstance(kept, timedelta) else kept
 
 
 def name_of(task: Task) -> str:

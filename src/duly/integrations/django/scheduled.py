@@ -20,7 +20,13 @@ from duly.integrations.django.backend import DulyBackend
 from duly.integrations.django.bodies import tidy
 from duly.integrations.django.codec import GivenArguments
 from duly.integrations.django.compat import TASK_CLASSES, Task, normalize_json
-from duly.integrations.django.executions import CARRIER, name_of, once_options, plain
+from duly.integrations.django.executions import (
+    CARRIER,
+    name_of,
+    once_options,
+    plain,
+    retention,
+)
 from duly.integrations.django.section import with_completion
 from duly.registry import Definition
 from duly.task import Task as EngineTask
@@ -171,6 +177,7 @@ def known_to_duly(task: Task) -> tuple[Duly, Definition]:
         if options.get("transaction"):
             function = _with_completion(function, app.database)
         definition = define(_tidied(function), carrier=CARRIER, **place, **options)
+        definition = replace(definition, retention=retention())
     definition.function.task = task  # type: ignore[attr-defined]
     definition = replace(definition, codec=GivenArguments(definition.function))
     app.registry.add(definition)

@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import transaction
 
 from shop.models import Order
-from shop.tasks import confirm, confirm_once
+from shop.tasks import confirm, confirm_at_most_once, confirm_once
 
 
 class Command(BaseCommand):
@@ -18,13 +18,15 @@ class Command(BaseCommand):
         """Take how many, and how long each takes to confirm."""
         parser.add_argument("count", type=int)
         parser.add_argument("--seconds", type=float, default=0)
+        parser.add_argument("--held", type=int, default=0, help="So many more, at most once each.")
         parser.add_argument("--once", type=int, default=0, help="So many more, in one commit each.")
 
     @transaction.atomic
     def handle(self, *_args: object, **options: Any) -> None:  # noqa: ANN401 - Django's
         """Place them."""
-        for task, count in ((confirm, options["count"]), (confirm_once, options["once"])):
-            for number in range(count):
+        tasks = {"count": confirm, "once": confirm_once, "held": confirm_at_most_once}
+        for option, task in tasks.items():
+            for number in range(options[option]):
                 order = Order.objects.create(email=f"customer-{number}@example.com")
                 task.enqueue(order.pk, options["seconds"])
-        self.stdout.write(f"{options['count'] + options['once']} orders are placed")
+        self.stdout.write(f"{sum(options[option] for option in tasks)} orders are placed")
