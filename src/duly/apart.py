@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from duly.errors import DulyError
+from duly.store.lent import BODY
 
 T = TypeVar("T")
 
@@ -22,8 +23,10 @@ async def apart(act: Callable[[], T], undo: Callable[[T], object] | None = None)
     mutex = threading.Lock()
     done: list[T] = []
     abandoned = False
+    body = BODY.get()
 
     def work() -> None:
+        BODY.set(body)
         try:
             result = act()
         except Exception as error:  # noqa: BLE001 - handed to who waits for it

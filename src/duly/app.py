@@ -69,9 +69,9 @@ class Duly:
         self.queues = Queues(self)
         self.workers = Workers(self)
         self._schedules: Schedules | None = None
-        self._store = PerProcess(self._open)
-        self.before_opening: list[Callable[[], None]] = []
-        """Called when the store is about to be opened."""
+        self._store = PerProcess(self._open_store)
+        self.before_calls: list[Callable[[], None]] = []
+        """Asked before a call of a task is accepted; whoever objects raises."""
         self._opening = threading.Lock()
         self._holders: Holders | None = None
 
@@ -102,6 +102,7 @@ class Duly:
         carrier: "Carrier | None" = None,
         limit: int | None = None,
         limit_key: Callable[..., str] | None = None,
+        retention: float | timedelta | str | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
     def task(self, function: Any = None, **options: Any) -> Any:
         """Make a function a task."""
@@ -195,11 +196,6 @@ class Duly:
         """The open store; each process opens its own, forked ones too."""
         return self._store.get()
 
-    def _open(self) -> Store:
-        for call in self.before_opening:
-            call()
-        return self._open_store()
-
     def _open_store(self) -> Store:
         from duly.store.opening import open_store  # noqa: PLC0415 - spares importers
 
@@ -256,6 +252,8 @@ class Duly:
         self, name: str, payload: object = None, *, connection: Connection = None
     ) -> bool:
         """As `send_event`, without blocking the event loop."""
+        if connection is None and joined(self.store) is not None:
+            return self.send_event(name, payload)
         if connection is None:
             return await asyncio.to_thread(self.send_event, name, payload)
         op = SendEvent(check_name("event", name), encode_value(payload))

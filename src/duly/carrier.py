@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from duly.limits import RELAY_STALE_SECONDS
+from duly.errors import BadOption
+from duly.limits import DELAY_SECONDS, RELAY_STALE_SECONDS
 
 
 class Message(NamedTuple):
@@ -23,7 +24,29 @@ class Pace(NamedTuple):
     stale_seconds: float = RELAY_STALE_SECONDS
     """After how long again, for the first time; then twice that, and so on."""
     most: int | None = None
-    """How often in all, at least twice; without end if None. Then it waits for a person."""
+    """How often in all, at least twice; without end if None. Then it ends as a dead letter."""
+
+
+class NotSent(Exception):
+    """Messages about these runs may not have reached their engine; all others have."""
+
+    def __init__(self, failed: dict[str, Exception]) -> None:
+        first = next(iter(failed.values()))
+        more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
+        super().__init__(f"{type(first).__name__}: {first}{more}")
+        self.run_ids = tuple(failed)
+
+
+def check_pace(stale: float, most: int | None) -> Pace:
+    """Return a pace that was asked for, or say why it cannot be one."""
+    if not 1 <= stale <= DELAY_SECONDS:
+        raise BadOption(f"stale must be from 1 second to {DELAY_SECONDS}, not {stale!r}")
+    if most is not None and (type(most) is not int or most < 2):  # noqa: PLR2004 - as is said
+        raise BadOption(
+            f"most must be a whole number from 2 on, since the first message may be lost, or None "
+            f"for without end, not {most!r}"
+        )
+    return Pace(stale, most)
 
 
 class Carrier(Protocol):
@@ -37,5 +60,5 @@ class Carrier(Protocol):
         ...
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Give messages to the engine; raise if one may not have arrived."""
+        """Give messages to the engine; raise if one may not have arrived, or `NotSent` of some."""
         ...

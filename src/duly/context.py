@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
 
+from duly.core.escape import clean
 from duly.core.record import Claim, StepRecord
 from duly.core.states import plain_tags
 from duly.errors import BadOption, CancelRequested, NoCurrentRun
+from duly.store.lent import BODY
 from duly.store.protocol import Store
 from duly.store.step_ops import EndStep
 
@@ -21,9 +23,10 @@ class Transactions(Protocol):
     """The transactions of bodies."""
 
     def connection(self, claim: Claim) -> Connection: ...
-    def begin(self, claim: Claim) -> Connection: ...
+    def begin(self, claim: Claim, *, for_step: bool = False) -> Connection: ...
     def abandon(self, claim: Claim) -> None: ...
     def joined(self, claim: Claim, store: object) -> Connection | None: ...
+    def is_open(self, claim: Claim) -> bool: ...
     def record(self, claim: Claim, op: EndStep, *, commit: bool) -> bool | None: ...
 
 
@@ -177,12 +180,24 @@ class RunContext:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def begin_transaction(self) -> bool:
-        """Open this run's transaction; say whether it was not open yet."""
+        """Open this run's transaction for a step; say whether it was not open yet."""
         sections = self._sections()
         if sections.joined(self._claim, self.store) is not None:
             return False
-        sections.begin(self._claim)
+        sections.begin(self._claim, for_step=True)
         return True
+
+    def refuse_in_transaction(self, what: str) -> None:
+        """Refuse what has to be durable at once, or leaves the body, while its transaction is open.
+
+        One would be undone with the transaction, the other would undo it.
+        """
+        sections = self._port.sections
+        if sections is not None and sections.is_open(self._claim):
+            raise BadOption(
+                f"{what} cannot be a part of this run's transaction, which is open: do it before "
+                f"the transaction is opened, that is before the connection is first used"
+            )
 
     def abandon_transaction(self) -> None:
         """Undo what this run's transaction wrote."""
@@ -238,7 +253,14 @@ class RunLogger:
     def _write(self, level: int, message: str, args: tuple[object, ...]) -> None:
         text = message % args if args else message
         self._port.log(self._claim, logging.getLevelName(level).lower(), text)
-        logging.getLogger("duly.run").log(level, "%s: %s", self._claim.run_id, text)
+        claim = self._claim
+        about = {
+            "run_id": claim.run_id,
+            "task": claim.task,
+            "queue": claim.queue,
+            "attempt": claim.attempt,
+        }
+        logging.getLogger("duly.run").log(level, "%s: %s", claim.run_id, clean(text), extra=about)
 
 
 _current: ContextVar[RunContext | None] = ContextVar("duly_current_run", default=None)
@@ -294,3 +316,4 @@ def warn_of_unused_steps(context: RunContext) -> None:
 def enter(context: RunContext) -> None:
     """Make a run the current one of this context, in which nothing but its body runs."""
     _current.set(context)
+    BODY.set(object())

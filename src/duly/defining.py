@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from duly.context import RunConnection
@@ -10,6 +11,7 @@ from duly.core.payload import CallCodec
 from duly.core.retry import NO_RETRIES, Retry
 from duly.errors import BadOption
 from duly.registry import Definition, task_name
+from duly.settings import check_retention, retention_of
 from duly.task import DEFAULT_KEY_TTL, check_priority, check_unique, microseconds
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ def define(
     carrier: "Carrier | None" = None,
     limit: int | None = None,
     limit_key: Callable[..., str] | None = None,
+    retention: float | timedelta | str | None = None,
 ) -> Definition:
     """Check the options of a task and return its definition."""
     if not inspect.isroutine(function):
@@ -47,13 +50,7 @@ def define(
     if on_crash not in {"rerun", "hold"}:
         message = f'on_crash must be "rerun" or "hold", not {on_crash!r}'
         raise BadOption(message)
-    retry = retries if isinstance(retries, Retry) else Retry(retries) if retries else NO_RETRIES
-    if on_crash == "hold" and retry.limit and not retry_on:
-        message = (
-            'on_crash="hold" means at most once, so retries need retry_on=(…) naming the '
-            "exceptions after which trying again is safe"
-        )
-        raise BadOption(message)
+    retry = _retry(retries, is_bare_hold=on_crash == "hold" and not retry_on)
     for what, length in (("timeout", timeout), ("transaction_limit", transaction_limit)):
         if length is not None and not (isinstance(length, int | float) and length > 0):
             message = f"{what} must be above 0 seconds, not {length!r}"
@@ -85,7 +82,33 @@ def define(
         connection=connection,
         limit=_limit(limit, limit_key, carrier),
         limit_key=limit_key,
+        retention=_retention(retention),
     )
+
+
+def _retry(retries: int | Retry, *, is_bare_hold: bool) -> Retry:
+    """Return how a task is retried; one that is held after a crash must say after what."""
+    retry = retries if isinstance(retries, Retry) else Retry(retries) if retries else NO_RETRIES
+    if is_bare_hold and retry.limit:
+        message = (
+            'on_crash="hold" means at most once, so retries need retry_on=(…) naming the '
+            "exceptions after which trying again is safe"
+        )
+        raise BadOption(message)
+    return retry
+
+
+def _retention(given: float | timedelta | str | None) -> float | None:
+    """Return for how many seconds to keep runs; None is as the settings say."""
+    if given is None:
+        return None
+    value = given.total_seconds() if isinstance(given, timedelta) else given
+    try:
+        seconds = retention_of(value)
+    except TypeError as error:
+        raise BadOption(f"retention cannot be {given!r}: {error}") from error
+    check_retention("retention", seconds)
+    return seconds
 
 
 def _limit(

@@ -103,6 +103,19 @@ class KeyConflict(DulyError):
         self.run_id = run_id
 
 
+class QueueFull(DulyError):
+    """As many runs wait in a queue as may; nothing of this call was accepted."""
+
+    def __init__(self, queue: str, max_size: int) -> None:
+        super().__init__(
+            f"queue {queue!r} may hold {max_size:,} runs that wait, and this call would be one too "
+            f"many; try again later, start more workers, or raise it: duly queues limit {queue} "
+            f"--max-size"
+        )
+        self.queue = queue
+        self.max_size = max_size
+
+
 class RunNotFound(DulyError, LookupError):
     """No run has this id."""
 

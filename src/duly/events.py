@@ -83,6 +83,12 @@ class UnknownTaskBrought(NamedTuple):
     task: str
 
 
+class RunsUndelivered(NamedTuple):
+    """Runs were handed to another engine as often as they may be, and have ended: nobody began."""
+
+    run_ids: tuple[str, ...]
+
+
 Event = (
     AttemptEnded
     | ClaimWasLost
@@ -94,6 +100,7 @@ Event = (
     | ClaimsHandedBack
     | Overdue
     | UnknownTaskBrought
+    | RunsUndelivered
 )
 
 Subscriber = Callable[[Event], None]

@@ -1,5 +1,6 @@
 """What tasks, runs and the API need of the application they belong to."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from duly.registry import Registry
@@ -10,6 +11,8 @@ class Host(Protocol):
     """The application, seen from below."""
 
     registry: Registry
+    before_calls: list[Callable[[], None]]
+    """Asked before a call of a task is accepted; whoever objects raises."""
 
     @property
     def store(self) -> Store:

@@ -49,7 +49,8 @@ class Keepalive:
         self._beat = beat
         self._margin = margin
         self.attending: Callable[[float, float | None], None] = lambda _now, _since: None
-        """Told before every try, whether the store will answer or not, and since when it has."""
+        """Told after every try when (monotonic) somebody was here to make it: of one that was
+        acknowledged when it was sent, since others count from then on; and since when all were."""
         self.beats_succeeded_since: float | None = None
         """Since when (monotonic) every beat has been acknowledged; None after a failure."""
         self._due = threading.Event()
@@ -88,17 +89,18 @@ class Keepalive:
         """Beat once for everybody; return the seconds until the next time."""
         members = self._members()
         sent_at = monotonic()
-        self.attending(sent_at, self.beats_succeeded_since)
         faultpoints.hit("beat.before_write")
         try:
             acknowledged = self._pulse.beat(list(members)) if members else set()
         except (StoreError, OSError):
             # The lease runs on until its deadline; an outage shorter than that costs nothing.
             self.beats_succeeded_since = None
+            self.attending(monotonic(), None)
             return _RETRY_SECONDS
         faultpoints.hit("beat.after_write")
         if self.beats_succeeded_since is None:
             self.beats_succeeded_since = sent_at
+        self.attending(sent_at, self.beats_succeeded_since)
         for worker_id, publish in members.items():
             if worker_id in acknowledged:
                 publish(sent_at + self._lease - self._margin)

@@ -19,6 +19,8 @@ CRASH_LIMIT = 3
 SUSPECT_CHILDREN = 4
 """How many one-slot children a keeper has at once for runs that were lost twice."""
 
+QUEUE_SIZE = 1_000_000
+"""The largest `max_size` of a queue: who enqueues counts so far."""
 ENQUEUE_BATCH = 2_000
 COMMIT_OPS = 2_000
 CLAIM_BATCH = 500
@@ -30,6 +32,8 @@ RELAY_BATCH = 500
 RELAY_STALE_SECONDS = 60
 RELAY_LONGEST_SECONDS = 3600
 """How long a run that was handed over and not claimed waits to be so again: at first, at most."""
+RELAY_FULL_SECONDS = 5
+"""How long one waits that came while its queue's limit was full."""
 SUMMARY_RUNS = 10_000
 """Of how many finished runs, the newest, a summary tells."""
 FEW_TAGGED = 200
@@ -40,8 +44,12 @@ SCAN_RUNS = 10_000
 """Among how many runs, the newest, a search looks that no index answers."""
 GROUPS = 500
 """How many groups of dead letters a list of them looks at."""
+JUMPS = 500
+"""Of how many lanes and priorities of a queue the oldest runs are looked at."""
 COUNT_CAP = 10_000
 """Nobody counts further; the rest is "10,000+"."""
+COUNT_LOOKS = 60
+"""How many pages are read to count what no counter tells; enough for the cap."""
 PAGE = 200
 PAGE_DEFAULT = 50
 
@@ -97,9 +105,14 @@ UNCLAIMED_SECONDS = 5.0
 KEY_TTL_SECONDS = 24 * 3600
 RETENTION_SECONDS = 7 * 86_400.0
 DEAD_RETENTION_SECONDS = 30 * 86_400.0
+ACT_RETENTION_SECONDS = 365 * 86_400.0
+FOREVER_SECONDS = 1_000 * 365 * 86_400
+"""What is kept for ever is kept for a thousand years."""
+KEPT_LOOK_SECONDS = 30 * 86_400
+"""How often to look whether a run is still to be kept, at the least; its task may say otherwise."""
 
-TOKEN_CHARACTERS = 22
-"""The shortest token: 128 bits in letters and digits."""
+TOKEN_BITS = 128
+"""The weakest token: 22 letters and digits, or 32 hexadecimal ones."""
 SESSION_SECONDS = 12 * 3600
 LOGIN_FAILURES = 10
 LOGIN_SECONDS = 60.0
@@ -107,5 +120,7 @@ LOGIN_SECONDS = 60.0
 LIVE_STREAMS = 64
 """How many pages are kept up to date at once; further ones are as old as their last reload."""
 LIVE_SECONDS = 1.0
+LIVE_LONGEST_SECONDS = 300.0
+"""After that a page asks for its updates again, and is asked who it is."""
 BULK_ACTS = 100
 """How many acts on many runs, the newest, are remembered with their progress."""

@@ -62,6 +62,8 @@ class Definition:
     tracing: Tracing | None = None
     limit: int | None = None
     """How many runs may be running at once, over all workers: of the task, or of each key."""
+    retention: float | None = None
+    """Seconds to keep its finished runs; None is as the settings say."""
     limit_key: Callable[..., str] | None = None
     """Tells, given the arguments of a call, which key's limit it counts against."""
     admit: Callable[[Claim], Outcome | None] | None = None
@@ -81,10 +83,26 @@ class Definition:
         """Return where a run with these arguments waits."""
         if self.limit_key is None:
             return self.lane
-        key = self.limit_key(*args, **kwargs)
+        key = self._limit_key(self.limit_key, args, kwargs)
         if not isinstance(key, str) or len(key.encode()) > KEY_BYTES:
             raise BadOption(f"limit_key must return a text of {KEY_BYTES} bytes, not {key!r:.80}")
         return limited(self.slot, self.name, key)
+
+    def _limit_key(
+        self, tell: Callable[..., str], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> str:
+        """Give it the arguments in their order, whether the call names them or not."""
+        call = inspect.signature(self.function).bind_partial(*args, **kwargs)
+        if call.kwargs:
+            call.apply_defaults()
+        try:
+            return tell(*call.args, **call.kwargs)
+        except TypeError as error:
+            message = (
+                f"limit_key of task {self.name!r} cannot be called with the arguments of a call in "
+                f"their order: {error}; write it as lambda tenant, *_, **__: tenant"
+            )
+            raise BadOption(message) from error
 
     @property
     def policy(self) -> Policy:
@@ -158,6 +176,14 @@ class Registry:
         """Return the lanes of the tasks, by every name and alias; perhaps of the carried alone."""
         names = self._carriers if only_carried else self._definitions
         return {name: self._definitions[name].lane for name in names}
+
+    def retentions(self) -> dict[str, float]:
+        """Return for how long tasks that say so keep their runs, by every name and alias."""
+        return {
+            name: known.retention
+            for name, known in self._definitions.items()
+            if known.retention is not None
+        }
 
     def definitions(self) -> tuple[Definition, ...]:
         """Return every definition once."""

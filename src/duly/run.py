@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any, Generic, Self, TypeVar
 
 from duly.actor import acting
@@ -96,6 +97,7 @@ class Run(Generic[R]):
             waits_in=steps[-1] if steps else None,
             last=attempts[-1] if attempts else None,
             limit=None if definition is None else definition.limit,
+            knows_task=definition is not None,
             holders=store.list_holders(run),
         )
         return why(run, situation)
@@ -106,13 +108,13 @@ class Run(Generic[R]):
         A run that nobody has claimed for five seconds is logged with the reason, and the error of
         a wait that took too long says it.
         """
-        for pause in self._looks(timeout):
+        for pause in Looks(self, timeout):
             threading.Event().wait(pause)
         return self._unpack()
 
     async def aresult(self, timeout: float | None = None) -> R:  # noqa: ASYNC109 - as result()
         """Wait for its end without blocking the event loop; see `result`."""
-        looks = self._looks(timeout)
+        looks = Looks(self, timeout)
         while (pause := await asyncio.to_thread(next, looks, None)) is not None:  # noqa: ASYNC110
             await asyncio.sleep(pause)
         return self._unpack()
@@ -206,9 +208,6 @@ class Run(Generic[R]):
         """Return what its attempts logged, oldest first."""
         return self._host.store.list_logs(self.id, limit)
 
-    def _looks(self, timeout: float | None) -> "_Looks":
-        return _Looks(self, timeout)
-
     def _unpack(self) -> R:
         record = self.record
         match State(record.state):
@@ -238,11 +237,20 @@ class Run(Generic[R]):
         return f"<run {self.id} {state}>"
 
 
-class _Looks:
-    """Iterates over the pauses between looks at a run, until it is final."""
+class Looks:
+    """Iterates over the pauses between looks at a run, until it is final.
 
-    def __init__(self, run: Run[Any], timeout: float | None) -> None:
+    `explain` is told once why nobody has claimed it: its id, its task, and the reason.
+    """
+
+    def __init__(
+        self,
+        run: Run[Any],
+        timeout: float | None,
+        explain: Callable[[str, str, str], None] = log_unclaimed,
+    ) -> None:
         self._run = run
+        self._explain = explain
         self._timeout = timeout
         self._began = monotonic()
         self._pause = _FIRST_LOOK
@@ -261,16 +269,16 @@ class _Looks:
             message = f"run {run.id} is still {run.state} after {self._timeout:g} s: {run.why()}"
             raise WorkerTimeout(message)
         if waited >= UNCLAIMED_SECONDS and not self._explained:
-            self._explain(run)
+            self._explain_unclaimed(run)
         pause = self._pause
         self._pause = min(_LONGEST_LOOK, pause * 1.5)
         return pause if left is None else min(pause, left)
 
-    def _explain(self, run: Run[Any]) -> None:
+    def _explain_unclaimed(self, run: Run[Any]) -> None:
         """Say once, to whoever waits, why nobody has claimed the run."""
         self._explained = True
         if run.record.state == State.QUEUED and not run.record.claim_number:
-            log_unclaimed(run.id, run.record.task, str(run.why()))
+            self._explain(run.id, run.record.task, str(run.why()))
 
 
 def _lane_again(

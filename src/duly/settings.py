@@ -11,9 +11,11 @@ from typing import Any, TypedDict
 from duly.core.hints import nearest
 from duly.errors import BadOption
 from duly.limits import (
+    ACT_RETENTION_SECONDS,
     BEAT_SECONDS,
     CLAIM_BATCH,
     DEAD_RETENTION_SECONDS,
+    FOREVER_SECONDS,
     GRACE_SECONDS,
     LEASE_MARGIN_SECONDS,
     LEASE_SECONDS,
@@ -23,11 +25,16 @@ from duly.limits import (
 )
 
 PREFIX = "DULY_"
+FOREVER = math.inf
+_RETENTIONS = ("retention", "dead_retention", "act_retention")
 _OTHERS = re.compile(
-    "DULY_(CHILD$|FAULTPOINTS$|DASHBOARD_|TEST_|PROVE_|BENCHMARK_|EVERY_|SERVICE_|PORT)"
+    "DULY_(CHILD$|FAULTPOINTS$|TEST_|PROVE_|BENCHMARK_|EVERY_"
+    r"|(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$)"
 )
-"""Names in the environment that are no settings: our own machinery's, the dashboard's secrets, and
-those that Kubernetes gives to every pod where a service is called "duly"."""
+"""Names in the environment that are no settings: our own machinery's, and those that Kubernetes
+gives to every pod where a service is called "duly" or "duly-…"."""
+_SLOWEST = 1e-6
+"""One in eleven days: threads cannot be told to wait much longer."""
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)", re.ASCII)
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
@@ -48,6 +55,8 @@ class WorkerSettings:
     retention: float = RETENTION_SECONDS
     dead_retention: float = DEAD_RETENTION_SECONDS
     """How long dead letters are kept: there is still something to be done about them."""
+    act_retention: float = ACT_RETENTION_SECONDS
+    """How long acts of operators are kept."""
     recheck: float = RECHECK_SECONDS
     """How often to look at what runs wait for, lest a lost wake-up stay lost."""
     carries: bool = False
@@ -61,8 +70,10 @@ class WorkerSettings:
         check_count("async_limit", self.async_limit)
         if self.process_limit is not None:
             check_count("process_limit", self.process_limit)
-        for name in ("lease", "beat", "grace", "retention", "dead_retention", "recheck"):
+        for name in ("lease", "beat", "grace", "recheck"):
             check_seconds(name, getattr(self, name))
+        for name in _RETENTIONS:
+            check_retention(name, getattr(self, name))
         # Three times 0.2 is more than 0.6 in binary.
         if self.beat <= 0 or self.beat * 3 > self.lease * (1 + 1e-9):
             message = (
@@ -102,6 +113,9 @@ def worker_settings(base: WorkerSettings, **chosen: Any) -> WorkerSettings:  # n
     given = {name: value for name, value in chosen.items() if value is not None}
     if "queues" in given:
         given["queues"] = parse_queues(given["queues"])
+    for name in given.keys() & set(_RETENTIONS):
+        if isinstance(given[name], str):
+            given[name] = retention_of(given[name])
     return replace(base, **given)
 
 
@@ -119,6 +133,33 @@ def check_seconds(what: str, value: object) -> None:
         raise BadOption(message)
 
 
+def check_rate(rate: float | None) -> None:
+    """Refuse what is no number of things per second; None is any."""
+    is_number = isinstance(rate, int | float) and not isinstance(rate, bool)
+    if rate is not None and not (is_number and _SLOWEST <= rate < math.inf):
+        message = f"rate must be a number per second, at least {_SLOWEST:f}, not {rate!r:.80}"
+        raise BadOption(message)
+
+
+def check_retention(what: str, value: object) -> None:
+    """Refuse what is no length of time to keep something for; it may be infinite."""
+    if value != math.inf:
+        check_seconds(what, value)
+    if isinstance(value, int | float) and value < 0:
+        message = f"{what} must not be negative, not {value!r}; 0 keeps nothing, FOREVER all"
+        raise BadOption(message)
+
+
+def retention_of(value: object) -> float:
+    """Read how long something is kept: seconds, `7d`, or `forever`."""
+    return FOREVER if value in {"forever", None} else _seconds(value)
+
+
+def kept_microseconds(seconds: float) -> int:
+    """Return how long something is kept, as stores count it."""
+    return round(min(seconds, FOREVER_SECONDS) * 1_000_000)
+
+
 def parse_queues(text: str | None) -> tuple[tuple[str, int | None], ...]:
     """Read `mail:20,default`."""
     if text is not None and not isinstance(text, str):
@@ -134,6 +175,15 @@ def parse_queues(text: str | None) -> tuple[tuple[str, int | None], ...]:
             raise BadOption(message)
         found.append((name, int(limit) if limit else None))
     return tuple(found)
+
+
+def parse_users(text: str | None) -> dict[str, str]:
+    """Read `ann:secret,bob:secret`."""
+    pairs = dict(pair.partition(":")[::2] for pair in (text or "").split(",") if text)
+    if not all(name and word for name, word in pairs.items()):
+        # It is not shown: there are passwords in it.
+        raise BadOption("dashboard_users (DULY_DASHBOARD_USERS) reads name:password,name:password")
+    return pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +213,19 @@ class Settings:
     grace: float = GRACE_SECONDS
     """Seconds that bodies have to end after SIGTERM."""
     retention: float = RETENTION_SECONDS
-    """Seconds that finished runs are kept."""
+    """Seconds that finished runs are kept, or forever."""
     dead_retention: float = DEAD_RETENTION_SECONDS
-    """Seconds that dead letters are kept."""
+    """Seconds that dead letters are kept, or forever."""
+    act_retention: float = ACT_RETENTION_SECONDS
+    """Seconds that acts of operators are kept, or forever."""
     log_level: str = "INFO"
     """From which level on workers log."""
+    log_format: str = "text"
+    """How workers write a line of their logs: text or json."""
+    dashboard_token: str | None = field(default=None, repr=False)
+    """Lets who has it into the dashboard that `duly dashboard` serves."""
+    dashboard_users: str | None = field(default=None, repr=False)
+    """Asks for names and passwords there instead: ann:secret,bob:secret."""
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     """Where each setting that is not at its default came from."""
 
@@ -177,6 +235,10 @@ class Settings:
             raise BadOption(f"processes must be at least 1, not {self.processes}")
         if self.log_level not in _LEVELS:
             raise BadOption(f"log_level must be one of {', '.join(_LEVELS)}, not {self.log_level}")
+        if self.log_format not in _FORMATS:
+            known = " or ".join(_FORMATS)
+            raise BadOption(f"log_format must be {known}, not {self.log_format}")
+        parse_users(self.dashboard_users)
         self.worker()
 
     def worker(self) -> WorkerSettings:
@@ -191,6 +253,7 @@ class Settings:
             grace=self.grace,
             retention=self.retention,
             dead_retention=self.dead_retention,
+            act_retention=self.act_retention,
         )
 
     def as_given(self) -> "Sourced":
@@ -202,6 +265,9 @@ class Settings:
         chosen = {name: (value, origin) for name, value in given.items() if value is not None}
         return settled({**self.as_given(), **chosen})
 
+
+SECRETS = frozenset({"dashboard_token", "dashboard_users"})
+"""Settings that are never shown."""
 
 Sourced = Mapping[str, tuple[object, str]]
 """By name: a setting as it was given, and where."""
@@ -218,13 +284,18 @@ class Given(TypedDict, total=False):
     lease: float
     beat: float
     grace: float
-    retention: float
-    dead_retention: float
+    retention: float | str | None
+    dead_retention: float | str | None
+    act_retention: float | str | None
 
 
 def load_settings(**given: object) -> Settings:
     """Read the settings: keywords over the environment over pyproject.toml over the defaults."""
-    keywords = {name: (value, "keyword") for name, value in given.items() if value is not None}
+    keywords = {
+        name: (value, "keyword")
+        for name, value in given.items()
+        if value is not None or name in _RETENTIONS
+    }
     return settled({**_from_project(), **_from_environment(), **keywords})
 
 
@@ -261,7 +332,10 @@ def _from_environment() -> Sourced:
 
 def _from_project() -> Sourced:
     """Read the nearest pyproject.toml, of this folder or of one above it."""
-    folder = os.getcwd()  # noqa: PTH109 - importing pathlib costs every program that only enqueues
+    try:
+        folder = os.getcwd()  # noqa: PTH109 - importing pathlib costs every program that enqueues
+    except OSError:
+        return {}  # The folder is gone, and nobody knows what was above it.
     while True:
         file = os.path.join(folder, "pyproject.toml")  # noqa: PTH118 - as above
         try:
@@ -277,8 +351,11 @@ def _from_project() -> Sourced:
 
 @cache
 def _table_of(file: str, _changed: int) -> dict[str, object]:
-    with open(file, encoding="utf-8") as opened:  # noqa: PTH123 - as above
-        text = opened.read()
+    try:
+        with open(file, encoding="utf-8") as opened:  # noqa: PTH123 - as above
+            text = opened.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadOption(f"{file} cannot be read: {error}") from error
     if "tool.duly" not in text:
         return {}
     import tomllib  # noqa: PLC0415 - only where there is something to read
@@ -308,7 +385,8 @@ def _checked(name: str, value: object, origin: str) -> object:
     try:
         return _READERS[name](value)
     except (TypeError, ValueError) as error:
-        raise BadOption(f"{name} ({origin}) cannot be {value!r}: {error}") from error
+        shown = "***" if name in SECRETS else repr(value)
+        raise BadOption(f"{name} ({origin}) cannot be {shown}: {error}") from error
 
 
 def _unknown(name: str, origin: str) -> BadOption:
@@ -344,6 +422,7 @@ def _seconds(value: object) -> float:
 
 
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+_FORMATS = ("text", "json")
 _OF_TYPE: dict[object, Callable[[object], object]] = {
     str: _text,
     str | None: _text,
@@ -352,3 +431,4 @@ _OF_TYPE: dict[object, Callable[[object], object]] = {
     float: _seconds,
 }
 _READERS = {each.name: _OF_TYPE[each.type] for each in fields(Settings) if each.name != "origins"}
+_READERS |= dict.fromkeys(_RETENTIONS, retention_of)

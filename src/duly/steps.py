@@ -11,6 +11,7 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
+from functools import partial
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from duly.clock import MICROSECONDS
@@ -29,6 +30,7 @@ from duly.errors import (
     Suspend,
 )
 from duly.limits import DELAY_SECONDS, ENQUEUE_BATCH
+from duly.store.lent import BODY
 from duly.store.ops import Enqueue, Key
 from duly.store.protocol import Store
 from duly.store.step_ops import BeginStep, EndStep, ForgetStep
@@ -78,16 +80,26 @@ async def astep(
     on_crash: str = "rerun",
     **kwargs: Any,  # noqa: ANN401
 ) -> R:
-    """As `step`, in an `async def` task, which can have no transaction."""
+    """As `step`, in an `async def` task; with `transaction` a plain function has its own thread."""
+    context = current()
     if transaction:
-        raise BadOption("a step with a transaction needs a plain def task, which runs on a thread")
-    found = _Step(current(), name, transaction=False, on_crash=on_crash)
-    if await asyncio.to_thread(found.begin):
+        if inspect.iscoroutinefunction(function):
+            raise BadOption(
+                f"step {name!r} has a transaction, which one thread opens and ends: give it a "
+                f"plain function, which runs on a thread of its own, off the event loop"
+            )
+        act: Callable[[], Any] = partial(
+            step, name, function, *args, transaction=True, on_crash=on_crash, **kwargs
+        )
+        is_joining = context.joined(context.store) is not None
+        return act() if is_joining else await _apart(act)
+    found = _Step(context, name, transaction=False, on_crash=on_crash)
+    if await _off_the_loop(context, found.begin):
         return found.result()  # type: ignore[no-any-return]
     with found:
         value = function(*args, **kwargs)
         result: R = await value if inspect.isawaitable(value) else value
-        await asyncio.to_thread(found.end, result)
+        await _off_the_loop(context, partial(found.end, result))
     return result
 
 
@@ -135,6 +147,35 @@ async def agather(calls: Iterable[TaskCall], *, name: str = "gather") -> list[An
     return await asyncio.to_thread(_gather, current(), calls, name)
 
 
+async def _apart(act: Callable[[], R]) -> R:
+    """Do something on a thread, to its end: who is cancelled meanwhile waits for that first.
+
+    A claim is let go of only when all of its body has ended, and no thread can be broken off.
+    """
+
+    def alone() -> R:
+        BODY.set(object())  # The rest of the body, on its loop, has no part in it.
+        return act()
+
+    work, is_cancelled = asyncio.ensure_future(asyncio.to_thread(alone)), False
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError:
+            is_cancelled = True
+    if is_cancelled:
+        work.exception()
+        raise asyncio.CancelledError
+    return work.result()
+
+
+async def _off_the_loop(context: RunContext, act: Callable[[], R]) -> R:
+    """Do what may have to wait; what joins a transaction is done by the thread that has it open."""
+    if context.joined(context.store) is not None:
+        return act()
+    return await asyncio.to_thread(act)
+
+
 class _Step:
     """One step of this attempt."""
 
@@ -157,7 +198,9 @@ class _Step:
                 return True
             if self._holds:
                 raise StepVanished(self._name)
+        self._context.joined(self._store)  # Says so if it cannot be recorded from this thread.
         if self._holds:
+            self._context.refuse_in_transaction(f'step {self._name!r} with on_crash="hold"')
             _write(self._context, BeginStep(*self._place(), "step"))
         if self._transaction:
             # In a transaction that is open already it has a part, and does not end it.
@@ -184,6 +227,9 @@ class _Step:
     def __exit__(self, kind: object, error: BaseException | None, _traceback: object) -> None:
         if error is None:
             return
+        if isinstance(error, Exception):
+            # Nothing else tells in which step a body failed: those that end are on record alone.
+            error.add_note(f'(in step "{self._name}")')
         if self._transaction:
             self._context.abandon_transaction()
         # An exception of its own says that it failed, and that it may begin again. Whoever was
@@ -210,6 +256,7 @@ def _gather(context: RunContext, calls: Iterable[TaskCall], name: str) -> list[A
     check_name("step", name)
     known = context.steps().get(name)
     if known is None:
+        context.refuse_in_transaction(f"{name!r}, which waits for other runs,")
         children = json.dumps(_enqueue_children(context, calls, name))
     else:
         _check_kind(known, "gather")
@@ -259,6 +306,7 @@ def _await(
         _check_kind(known, kind)
         if known.done:
             return known
+    context.refuse_in_transaction(f"{name!r}, which waits,")
     store = context.store
     op = BeginStep(context.run_id, context.fence, name, kind, awaited, after)
     found: StepRecord | None

@@ -6,10 +6,11 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any, Generic, Never, ParamSpec, TypeVar
 
+from duly.apart import apart
 from duly.callers import Connection, aconverse, converse
 from duly.clock import new_id
 from duly.context import joined
@@ -167,6 +168,8 @@ class Bound(Generic[P, R]):
         return self._call(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[R]:
+        for look in self._host.before_calls:
+            look()
         key = None if self._key is None else self._full_key(self._key, args, kwargs)
         arguments = self._codec.encode(args, kwargs)
         how, tracing = self._how, self._definition.tracing
@@ -221,7 +224,10 @@ def accept(host: Host, calls: Sequence[Call[R]]) -> list[Run[R]]:
     connection = joined(store)
     if connection is not None:
         return [_accept_on(connection, host, call) for call in calls]
-    return _all_accepted(host, calls, store.apply([call.op for call in calls]))
+    ops = [call.op for call in calls]
+    if not store.rooms.fit(ops):
+        store.check_room(ops)
+    return _all_accepted(host, calls, store.apply(ops))
 
 
 def _accept_on(connection: Connection, host: Host, call: Call[R]) -> Run[R]:
@@ -262,7 +268,10 @@ class _Written(Generic[R]):
         self._host = host
         self._calls = calls
         self._answers: Future[list[Any]] = Future()
-        host.store.submit([call.op for call in calls], self._done)
+        ops = [call.op for call in calls]
+        if not host.store.rooms.fit(ops):
+            host.store.check_room(ops)
+        host.store.submit(ops, self._done)
         # The other thread would have to wait for this one to be switched off before it can send
         # anything, with nothing for the server to do meanwhile.
         time.sleep(_YIELD_SECONDS)
@@ -290,13 +299,21 @@ def _batches(calls: Iterable[Call[R]]) -> Iterator[list[Call[R]]]:
 
 
 async def aaccept(host: Host, call: Call[R]) -> Run[R]:
-    """Write one call from the committer's thread, sharing its commit with others."""
+    """Write one call from the committer's thread, sharing its commit with others.
+
+    In a transaction that this very thread has open it is a part of that.
+    """
+    connection = joined(host.store)
+    if connection is not None:
+        return _accept_on(connection, host, call)
     loop = asyncio.get_running_loop()
     future: asyncio.Future[list[Any]] = loop.create_future()
 
     def done(answers: list[Any] | BaseException) -> None:
         loop.call_soon_threadsafe(_resolve, future, answers)
 
+    if not host.store.rooms.fit([call.op]):
+        await apart(partial(host.store.check_room, [call.op]))
     host.store.submit([call.op], done)
     (answer,) = await future
     return _accepted(host, call, answer)

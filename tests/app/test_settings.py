@@ -66,7 +66,19 @@ def test_a_project_without_settings_is_not_looked_past(folder, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", ["DULY_TEST_POSTGRES", "DULY_DASHBOARD_TOKEN", "DULY_SERVICE_HOST", "DULY_PORT_80_TCP"]
+    "name",
+    [
+        "DULY_TEST_POSTGRES",
+        "DULY_SERVICE_HOST",
+        "DULY_PORT_80_TCP",
+        "DULY_WEB_SERVICE_HOST",
+        "DULY_WEB_SERVICE_PORT",
+        "DULY_WEB_SERVICE_PORT_HTTP",
+        "DULY_WEB_PORT",
+        "DULY_WEB_PORT_8000_TCP",
+        "DULY_WEB_PORT_8000_TCP_ADDR",
+        "DULY_DASHBOARD_PORT_53_UDP_PROTO",
+    ],
 )
 def test_what_belongs_to_others_in_the_environment_is_let_be(name, monkeypatch):
     monkeypatch.setenv(name, "x")
@@ -100,6 +112,8 @@ def test_an_unknown_name_is_an_error_with_the_nearest_known_one(folder, monkeypa
         ({"queues": ":"}, "name:limit"),
         ({"url": 3}, "must be a text"),
         ({"log_level": "LOUD"}, "one of DEBUG"),
+        ({"log_format": "xml"}, "text or json"),
+        ({"dashboard_users": "ann"}, "name:password"),
     ],
 )
 def test_what_cannot_work_is_refused_at_once(given, words):
@@ -121,6 +135,34 @@ def test_a_project_that_cannot_be_read_says_so(folder):
 
     with pytest.raises(BadOption, match=r"pyproject.toml cannot be read"):
         load_settings()
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda file: file.write_bytes(b"\xff"), lambda file: file.mkdir()]
+)
+def test_a_project_that_is_no_text_says_so(folder, spoil):
+    spoil(folder / "pyproject.toml")
+
+    with pytest.raises(BadOption, match=r"pyproject.toml cannot be read"):
+        Duly()
+
+
+def test_a_folder_that_is_gone_has_no_project(folder, monkeypatch):
+    gone = folder / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+
+    assert load_settings().origins == {}
+
+
+@pytest.mark.parametrize("name", ["dashboard_token", "dashboard_users"])
+def test_secrets_are_not_shown(name):
+    with pytest.raises(BadOption) as refused:
+        load_settings(**{name: ["s3cret"]})
+
+    assert "s3cret" not in str(refused.value)
+    assert "s3cret" not in repr(load_settings(**{name: "ann:s3cret"}))
 
 
 def test_durations_have_units():

@@ -1,5 +1,6 @@
 """Why a run is not running, as the application, a newcomer and the command line are told."""
 
+import json
 import logging
 import os
 import subprocess
@@ -193,3 +194,101 @@ def test_a_command_in_another_folder_says_which_file_is_missing(tmp_path):
     told = in_terminal(tmp_path, *DULY, "why", "00000000-0000-7000-8000-00000000dead")
 
     assert (told.returncode, f"no database at {tmp_path}" in told.stderr) == (1, True)
+
+
+LATER = SHOP.replace("timeout=float(sys.argv[1])", "")
+OTHER = """
+from duly import Duly
+
+app = Duly()
+
+
+@app.task(name="store:send")
+def send(number: int) -> int:
+    return number
+"""
+CAUSES = {
+    "nobody": ("no_worker", "no worker has been seen on "),
+    "other_queue": ("other_queue", "serves queue 'mail'; they serve default: start one with -q"),
+    "other_name": ("not_registered", "no live worker registers task 'shop:send' on "),
+    "other_file": ("no_worker", "if one is running, it uses another store than this"),
+}
+
+
+class Newcomer:
+    """Somebody with one file and two terminals, who made a mistake."""
+
+    def __init__(self, folder: Path, mistake: str) -> None:
+        self.folder = folder
+        folder.mkdir()
+        (folder / "shop.py").write_text(LATER)
+        (folder / "store.py").write_text(OTHER)
+        command = {
+            "other_queue": ["worker", "shop:app", "-q", "default"],
+            "other_name": ["worker", "store:app"],
+            "other_file": ["worker", "shop:app"],
+        }.get(mistake)
+        elsewhere = folder / "elsewhere"
+        elsewhere.mkdir()
+        place = elsewhere if mistake == "other_file" else folder
+        self.worker = None if command is None else self._start(place, *DULY, *command)
+
+    def see_worker(self) -> str:
+        """Wait until the worker has begun; return which store it says that it uses."""
+        if self.worker is None or self.worker.stderr is None:
+            return ""
+        first, _ = (self.worker.stderr.readline() for _ in range(2))
+        return first
+
+    def run_program(self) -> None:
+        self.program = self._start(self.folder, "shop.py")
+
+    def is_told(self) -> str:
+        """Return what the program says while it waits for its result."""
+        assert self.program.stderr is not None
+        return self.program.stderr.readline()
+
+    def asks_why(self) -> dict[str, str]:
+        listed = in_terminal(self.folder, *DULY, "runs", "list", "-q").stdout.split()
+        found: dict[str, str] = json.loads(
+            in_terminal(self.folder, *DULY, "why", *listed, "--json").stdout
+        )
+        return found
+
+    def leave(self) -> None:
+        for process in filter(None, (self.program, self.worker)):
+            process.terminate()
+            process.communicate(timeout=30)
+
+    def _start(self, place: Path, *command: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [sys.executable, *command],
+            cwd=place,
+            env=environment() | {"PYTHONPATH": f"{self.folder}:{os.environ.get('PYTHONPATH', '')}"},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+
+@pytest.mark.process
+@pytest.mark.timeout(120)
+def test_a_newcomer_who_waits_is_told_the_cause_after_five_seconds_and_so_by_why(tmp_path):
+    newcomers = {mistake: Newcomer(tmp_path / mistake, mistake) for mistake in CAUSES}
+    stores = {mistake: each.see_worker() for mistake, each in newcomers.items()}
+    for each in newcomers.values():
+        each.run_program()
+    try:
+        told = {mistake: each.is_told() for mistake, each in newcomers.items()}
+        why = {mistake: each.asks_why() for mistake, each in newcomers.items()}
+    finally:
+        for each in newcomers.values():
+            each.leave()
+
+    for mistake, (cause, words) in CAUSES.items():
+        assert "(shop:send) has not begun yet: " in told[mistake]
+        assert words in told[mistake]
+        assert words in why[mistake]["sentence"]
+        assert why[mistake]["cause"] == cause
+    assert str(tmp_path / "nobody" / "duly.db") in told["nobody"]
+    assert str(tmp_path / "other_file" / "duly.db") in told["other_file"]
+    assert str(tmp_path / "other_file" / "elsewhere" / "duly.db") in stores["other_file"]

@@ -67,6 +67,19 @@ def test_names_and_passwords_and_further_host_names(cli, app, served, monkeypatc
     assert cli("dashboard", "--port", "0").exit_code == 2
 
 
+@pytest.mark.stores("sqlite")
+def test_a_proxy_serves_it_below_a_path(cli, app, served, monkeypatch):
+    monkeypatch.setenv(USERS, "ann:secret-one")
+
+    result = cli("dashboard", "--port", "0", "--root-path", "/ops/duly/")
+
+    assert "/ops/duly/" in result.stdout
+    client = TestClient(served[0], base_url="http://localhost")
+    client.auth = ("ann", "secret-one")
+    assert 'href="/ops/duly/runs"' in client.get("/").text
+    assert cli("dashboard", "--port", "0", "--root-path", "duly").exit_code == 2
+
+
 def test_a_deployment_is_marked(cli, app):
     result = cli("deploy-mark", "v1.4")
 

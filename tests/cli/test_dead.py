@@ -6,7 +6,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-import duly.cli.dead
+import duly.cli.progress
 from tests.cli.conftest import answer, error
 
 # Refused before any store is asked, so one kind is enough.
@@ -84,7 +84,7 @@ def test_a_filter_that_matches_nothing_names_the_task_that_may_be_meant(app, cli
     assert [each.exit_code for each in (acted, listed, counted)] == [3, 0, 3]
     assert acted.stdout == ""
     for result in (acted, listed, counted):
-        assert "No dead letter matches." in result.stderr
+        assert "No dead letter matches in " in result.stderr
         assert "dead letters of orders:send." in result.stderr
     assert "orders:send" not in cli("dead", "retry", "--task", "quite-another").stderr
 
@@ -190,8 +190,8 @@ def test_discard_needs_a_reason(app, cli, dead):
 
 
 @REFUSED_BEFORE_THE_STORE
-@pytest.mark.parametrize("rate", ["0", "-1", "fast"])
-def test_a_rate_is_above_zero(app, cli, rate):
+@pytest.mark.parametrize("rate", ["0", "-1", "fast", "nan", "inf", "1e-320"])
+def test_a_rate_is_a_number_above_zero(app, cli, rate):
     assert cli("dead", "retry", "--all", "--yes", "--rate", rate).exit_code == 2
 
 
@@ -205,7 +205,7 @@ def test_acts_work_without_the_application(app, cli, dead, monkeypatch):
 def test_a_bar_is_drawn_only_where_somebody_watches(app, cli, dead, monkeypatch):
     drawn = StringIO()
     console = Console(file=drawn, force_terminal=True)
-    monkeypatch.setattr(duly.cli.dead, "stderr_console", lambda: console)
+    monkeypatch.setattr(duly.cli.progress, "stderr_console", lambda: console)
 
     silent = cli("dead", "retry", dead[0], "--yes", "--quiet")
     as_json = cli("dead", "retry", dead[1], "--yes", "--json")

@@ -1,14 +1,19 @@
-"""`duly demo --schedules`: a short one comes out clean, and a count that is not can be told."""
+"""`duly demo`: short ones come out clean, and a count that is not can be told."""
 
 import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from duly.prove.history import Due, FiringAtEnd
+import duly.cli.demo
+from duly.prove import workload
+from duly.prove.demo import Result as OrderResult
+from duly.prove.demo import Row, _row, kind_of
+from duly.prove.history import Due, FiringAtEnd, RunAtEnd
 from duly.prove.schedule_demo import KINDS, Result, count
 
 DULY = str(Path(sys.executable).with_name("duly"))
@@ -16,17 +21,94 @@ FIRST = "0:0"
 """The first schedule of the first kind, whose number is 0."""
 
 
-@pytest.mark.process
-@pytest.mark.timeout(120)
-def test_every_instant_runs_once_while_workers_are_killed(store_url):
-    done = subprocess.run(
-        [DULY, "demo", "--schedules", "--seconds", "5", "--json", "--url", store_url],
-        env=os.environ,
+def demo(url: str, *options: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [DULY, "demo", "--seconds", "5", "--json", *options],
+        env=os.environ | {"DULY_URL": url},
         check=False,
         capture_output=True,
         text=True,
         timeout=110,
     )
+
+
+# -- orders --
+
+
+@pytest.mark.process
+@pytest.mark.timeout(120)
+def test_no_order_is_lost_or_doubled_while_workers_are_killed_and_frozen(store_url):
+    done = demo(store_url, "--orders", "12")
+
+    found = json.loads(done.stdout)
+    whole = found["total"]
+    assert (done.returncode, found["holds"]) == (0, True), done.stdout + done.stderr
+    assert whole["enqueued"] == 12
+    assert whole["succeeded"] + whole["interrupted"] + whole["dead"] == 12
+    assert (whole["lost"], whole["duplicated"]) == (0, 0)
+    assert found["kills"] + found["freezes"] > 0
+
+
+ORDER, CHARGE, NOTIFY = (task.name for task in (workload.order, workload.charge, workload.notify))
+
+
+def ended(state: str) -> RunAtEnd:
+    return RunAtEnd("a", ORDER, state, None, 1, 1, 1, 0, None, 1)
+
+
+@pytest.mark.parametrize(
+    ("task", "state", "effects", "counted"),
+    [
+        (ORDER, "succeeded", 1, {"succeeded": 1}),
+        (ORDER, "succeeded", 0, {"lost": 1}),
+        (ORDER, "succeeded", 2, {"succeeded": 1, "duplicated": 1}),
+        (ORDER, "queued", 1, {"lost": 1}),
+        (ORDER, "queued", 0, {"lost": 1}),
+        (ORDER, None, 0, {"lost": 1}),
+        (ORDER, None, 1, {"succeeded": 1}),  # Its effect is what counts; the row may be pruned.
+        (ORDER, "failed", 0, {"dead": 1}),
+        (CHARGE, "interrupted", 1, {"interrupted": 1, "interrupted_with_effect": 1}),
+        (CHARGE, "interrupted", 0, {"interrupted": 1}),
+        (CHARGE, "interrupted", 2, {"interrupted": 1, "duplicated": 1}),
+        (CHARGE, "succeeded", 2, {"succeeded": 1, "duplicated": 1}),
+        (NOTIFY, "succeeded", 3, {"succeeded": 1, "again": 2}),
+        (NOTIFY, "succeeded", 0, {"lost": 1}),
+    ],
+)
+def test_orders_are_counted_by_what_they_did(task, state, effects, counted):
+    runs = {} if state is None else {"a": ended(state)}
+    others = {"b": NOTIFY if task != NOTIFY else ORDER}
+
+    row = _row(kind_of(task), {"a": task} | others, runs, Counter({"a": effects}))
+
+    nothing = dict.fromkeys(Row._fields[2:], 0)
+    assert row._asdict() == {"kind": kind_of(task), "enqueued": 1} | nothing | counted
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "status"), [({}, 0), ({"lost": 1}, 1), ({"duplicated": 1}, 1), ({"again": 3}, 0)]
+)
+def test_the_demo_fails_if_something_was_lost_or_doubled(folder, cli, monkeypatch, spoilt, status):
+    row = Row("hold", 1, 1, 0, 0, 0, 0, 0, 0)._replace(**spoilt)
+    database = {"kind": "sqlite", "version": "3", "journal": "wal"}
+    result = OrderResult((row,), 1, 0, 0, 0, 0, (), 1.0, database, 1)
+    monkeypatch.setattr(duly.cli.demo, "run_demo", lambda *_, **__: result)
+
+    shown = cli("demo", "--orders", "10")
+    told = cli("demo", "--orders", "10", "--json")
+
+    assert (shown.exit_code, told.exit_code) == (status, status)
+    assert json.loads(told.stdout)["holds"] is (status == 0)
+    assert ("this is a bug in duly" in shown.stdout) is (status == 1)
+
+
+# -- schedules --
+
+
+@pytest.mark.process
+@pytest.mark.timeout(120)
+def test_every_instant_runs_once_while_workers_are_killed(store_url):
+    done = demo(store_url, "--schedules")
 
     found = json.loads(done.stdout)
     whole = found["total"]

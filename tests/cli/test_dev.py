@@ -1,17 +1,39 @@
-"""`duly dev`: begins anew when the code changes."""
+"""`duly dev`: a worker, schedules and the dashboard, anew when the code changes."""
 
+import json
+import logging
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from urllib.error import URLError
+from urllib.request import Request, urlopen
 
 import pytest
 
-from duly.cli import dev
+from duly import Duly
+from duly.cli import dashboard, dev
+from duly.dashboard.serving import listen
+from duly.observe.writing import FORMAT, LEVEL
+from duly.prove.trees import wait_for
 
 DULY = str(Path(sys.executable).with_name("duly"))
-SHOP = "from duly import Duly\napp = Duly()\n"
+SHOP = """
+from datetime import timedelta
+from duly import Duly
+
+app = Duly()
+
+
+@app.every(timedelta(seconds=1))
+def price():
+    return {price}
+"""
 
 
 def test_files_of_others_do_not_count(tmp_path):
@@ -29,35 +51,119 @@ def test_dev_asks_for_an_application(folder, cli):
     assert cli("dev", "orders app").exit_code == 2
 
 
-@pytest.mark.process
-def test_a_changed_file_starts_the_worker_anew(tmp_path):
-    (tmp_path / "shop.py").write_text("raise SystemExit\n")
-    environment = {name: text for name, text in os.environ.items() if name[:5] != "DULY_"}
-    # What runs in the background is often told to ignore Ctrl-C, and so is all that it starts.
-    process = subprocess.Popen(
-        ["/usr/bin/env", "--default-signal=INT", DULY, "dev", "shop:app"],
-        cwd=tmp_path,
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@pytest.fixture
+def started(monkeypatch) -> list[Any]:
+    """What would have been started."""
+    programs: list[Any] = []
 
-    def wait_for(words: str) -> None:
-        assert process.stderr is not None
-        lines = []
-        for line in process.stderr:
-            lines.append(line)
-            if words in line:
-                return
-        pytest.fail(f"it never said {words!r}: {lines}")
+    def work(found: list[Any], _tell: Callable[[str], None]) -> None:
+        programs.extend(found)
+        raise KeyboardInterrupt
 
-    try:
-        wait_for("waiting for the code to change")
-        (tmp_path / "shop.py").write_text(SHOP)
-        wait_for("the code has changed")
-        wait_for(f"duly worker: shop:app on {tmp_path / 'duly.db'}")
-        wait_for("started on")
-    finally:
+    monkeypatch.setattr(dev, "_work_until_changed", work)
+    for name in (LEVEL, FORMAT):
+        # Set, so that the value that the command sets is undone after the test.
+        monkeypatch.setenv(name, "")
+    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
+    return programs
+
+
+def test_without_what_the_dashboard_needs_dev_says_so_and_goes_on(
+    folder, cli, started, monkeypatch
+):
+    monkeypatch.setattr(dashboard, "find_spec", lambda name: None if name == "uvicorn" else name)
+
+    result = cli("dev", "orders:app")
+
+    assert "no dashboard, since uvicorn cannot be found" in result.stderr
+    assert "pip install 'duly[web]'" in result.stderr
+    assert [program.name for program in started] == ["worker"]
+    alone = cli("dashboard", "--url", "sqlite:///x.db")
+    assert (alone.exit_code, "pip install 'duly[web]'" in alone.stderr) == (1, True)
+
+
+def test_the_dashboard_can_be_left_out_or_put_elsewhere(folder, cli, started):
+    cli("dev", "orders:app", "--no-dashboard")
+    assert [program.name for program in started] == ["worker"]
+    started.clear()
+
+    with closing(listen("127.0.0.1", 0)) as taken:
+        refused = cli("dev", "orders:app", "--port", str(taken.getsockname()[1]))
+
+    assert (refused.exit_code, started) == (1, [])
+    assert "cannot listen" in refused.stderr
+
+
+def test_one_who_may_come_in_already_is_given_no_token(folder, cli, started, monkeypatch):
+    monkeypatch.setenv("DULY_DASHBOARD_USERS", "ann:secret")
+
+    result = cli("dev", "orders:app", "--port", "0", "--json")
+
+    assert json.loads(result.stdout)["token"] is None
+    assert started[1].secrets == {}
+
+
+@pytest.fixture
+def begin(tmp_path: Path, url: str) -> Iterator[Callable[..., Any]]:
+    """Starts `duly dev` in a folder with a shop; it is stopped after the test."""
+    running = []
+
+    def start(*options: str) -> Any:
+        kept = {name: text for name, text in os.environ.items() if name[:5] != "DULY_"}
+        said = (tmp_path / "said").open("wb")
+        process = subprocess.Popen(
+            # What runs in the background is often told to ignore Ctrl-C, and so is all it starts.
+            ["/usr/bin/env", "--default-signal=INT", DULY, "dev", "shop:app", *options],
+            cwd=tmp_path,
+            env=kept | {"DULY_URL": url},
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+        )
+        said.close()
+        running.append(process)
+        return SimpleNamespace(process=process, said=(tmp_path / "said").read_text)
+
+    yield start
+    for process in running:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=30)
-    assert process.returncode == 130
+
+
+def page(pages: dict[str, str], name: str) -> str:
+    """Return a page of the dashboard; nothing if it is not served yet."""
+    credentials = {"Authorization": f"Bearer {pages['token']}"}
+    asked = Request(pages["address"] + name, headers=credentials)  # noqa: S310 - our own
+    try:
+        with urlopen(asked, timeout=20) as answer:  # noqa: S310 - as above
+            return str(answer.read().decode())
+    except URLError:
+        return ""
+
+
+@pytest.mark.process
+@pytest.mark.timeout(120)
+def test_one_command_runs_tasks_schedules_and_pages_and_takes_changed_code(tmp_path, url, begin):
+    shop = tmp_path / "shop.py"
+    shop.write_text("raise SystemExit\n")
+
+    began = begin("--json", "--port", "0")
+
+    pages = json.loads(began.process.stdout.readline())
+    assert wait_for(lambda: "the worker has ended; waiting for the code" in began.said(), 30)
+    shop.write_text(SHOP.format(price=1))
+    app = Duly(url)
+
+    def results() -> set[str | None]:
+        return {run.record.result for run in app.runs.list(state="succeeded")}
+
+    assert wait_for(lambda: "1" in results(), 40), began.said()
+    assert wait_for(lambda: "shop:price" in page(pages, "schedules"), 40), began.said()
+    shop.write_text(SHOP.format(price="2 "))
+    assert wait_for(lambda: "2" in results(), 40), began.said()
+    app.close()
+
+    began.process.send_signal(signal.SIGINT)
+    assert began.process.wait(30) == 130
+    lines = [json.loads(line) for line in began.said().splitlines()]
+    assert sum("the code has changed" in line.get("message", "") for line in lines) == 2

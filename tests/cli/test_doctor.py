@@ -1,8 +1,10 @@
 """`duly doctor`, `duly health` and `duly config`."""
 
 import os
+import sqlite3
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
@@ -11,6 +13,8 @@ from duly import Duly
 from duly.clock import MICROSECONDS
 from duly.limits import TICK_BATCH
 from duly.store.ops import Tick
+from duly.store.postgres.diagnose import diagnose as of_postgres
+from duly.store.sqlite.diagnose import diagnose as of_sqlite
 from tests.cli.conftest import answer, error
 from tests.store.conformance.opening import opened_tables
 
@@ -89,6 +93,88 @@ def test_the_doctor_names_a_clock_that_is_off(app, cli, url):
     assert "run NTP on both" in result
 
 
+@pytest.mark.stores("pgbouncer")
+@pytest.mark.pgbouncer
+def test_the_doctor_names_a_pooler_and_what_helps(app, cli):
+    result = cli("doctor", "--json")
+
+    (found,) = [each for each in answer(result)["findings"] if each["check"] == "pooler"]
+    assert (result.exit_code, found["level"]) == (0, "warning")
+    assert "workers are not woken, and look every second" in found["text"]
+    assert "name the server itself in DULY_URL" in found["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("journal", "version", "level"),
+    [
+        ("wal", (3, 40, 1), "error"),
+        ("wal", (3, 51, 3), "ok"),
+        ("delete", (3, 40, 1), "ok"),
+    ],
+)
+def test_the_doctor_names_a_journal_that_can_lose_commits(
+    folder, cli, monkeypatch, journal, version, level
+):
+    with closing(sqlite3.connect(folder / "duly.db")) as connection:
+        connection.execute(f"PRAGMA journal_mode = {journal}")
+        connection.execute("CREATE TABLE application_data (note)")
+    cli("db", "migrate")
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", version)
+
+    result = cli("doctor", "--json")
+
+    (found,) = [each for each in answer(result)["findings"] if each["check"] == "engine"]
+    assert (result.exit_code, found["level"]) == (int(level == "error"), level)
+    assert ("use SQLite 3.51.3 or newer" in found["remedy"]) == (level == "error")
+
+
+@pytest.mark.parametrize(("synchronous", "level"), [(0, "error"), (1, "error"), (2, "ok")])
+def test_the_doctor_names_a_file_whose_commits_do_not_reach_the_disk(tmp_path, synchronous, level):
+    file = tmp_path / "duly.db"
+    file.touch()
+
+    findings = of_sqlite(lambda *_: [("3.51.3", "wal", synchronous, 0)], file)
+
+    (found,) = [each for each in findings if each.check == "durability"]
+    assert found.level == level
+    assert ("leave it at FULL" in found.remedy) == (level == "error")
+
+
+@pytest.mark.parametrize(
+    ("fsync", "pages", "durable", "remedy"),
+    [
+        ("on", "on", "on", ""),
+        ("on", "on", "local", ""),
+        ("off", "on", "on", "set fsync and full_page_writes on"),
+        ("on", "off", "on", "set fsync and full_page_writes on"),
+        ("on", "on", "off", "something turned synchronous_commit off"),
+    ],
+)
+def test_the_doctor_names_a_server_that_may_lose_commits(fsync, pages, durable, remedy):
+    facts = ("18.0", fsync, pages, durable, "on", False, 0.0, 100, 1)
+
+    findings = of_postgres(lambda *_: [facts], is_pooled=False)
+
+    (found,) = [each for each in findings if each.check == "durability"]
+    assert found.level == ("error" if remedy else "ok")
+    assert found.remedy.startswith(remedy)
+
+
+@pytest.mark.stores("postgres")
+def test_a_server_that_does_not_wait_for_the_disk_is_told_to_by_duly(working, cli, url):
+    with opened_tables(url) as tables:
+        tables.execute(
+            f'ALTER DATABASE "{url.rpartition("/")[2].partition("?")[0]}"'
+            " SET synchronous_commit = off"
+        )
+
+    result = cli("doctor", "--json")
+
+    (found,) = [each for each in answer(result)["findings"] if each["check"] == "durability"]
+    assert (result.exit_code, found["level"]) == (0, "ok")
+    assert "synchronous_commit on" in found["text"]
+
+
 # -- health --
 
 
@@ -132,6 +218,7 @@ def test_health_of_a_database_that_is_away_is_a_temporary_failure(folder, cli):
 def test_config_shows_every_setting_and_where_it_came_from(folder, cli, monkeypatch):
     (folder / "pyproject.toml").write_text("[tool.duly]\nconcurrency = 4\napp = 'orders:app'\n")
     monkeypatch.setenv("DULY_URL", "postgresql://ann:secret@host/shop?password=x")
+    monkeypatch.setenv("DULY_DASHBOARD_TOKEN", "s3cret")
 
     found = answer(cli("config", "--json"))["settings"]
 
@@ -140,6 +227,8 @@ def test_config_shows_every_setting_and_where_it_came_from(folder, cli, monkeypa
         "value": "postgresql://ann:***@host/shop?password=***",
         "from": "DULY_URL",
     }
+    assert found["dashboard_token"] == {"value": "***", "from": "DULY_DASHBOARD_TOKEN"}
+    assert found["dashboard_users"] == {"value": None, "from": "default"}
     assert found["lease"] == {"value": 15.0, "from": "default"}
     assert "orders" in sys.modules
     assert "DULY_URL" in cli("config").stdout

@@ -6,8 +6,8 @@ from datetime import timedelta
 import click
 import pytest
 
-from duly.cli.escape import clean, clean_lines
 from duly.cli.values import duration, instant, since, tag
+from duly.core.escape import clean, clean_lines
 from duly.core.instants import iso, relative, shown
 
 SECOND = 1_000_000

@@ -11,6 +11,7 @@ from duly.core.instants import iso
 from duly.store.opening import sqlite_path
 from tests.cli.conftest import answer, error
 from tests.store.conformance.opening import opened_tables
+from tests.store.conformance.verbs import claim, register
 
 
 def test_the_audit_of_a_good_database_says_what_holds(app, cli, run_of, drain, dead):
@@ -20,8 +21,9 @@ def test_the_audit_of_a_good_database_says_what_holds(app, cli, run_of, drain, d
     found = answer(cli("audit", "--json"))
 
     assert said.exit_code == 0
-    assert "Every run is in one place" in said.stdout
-    assert found["runs"] == {"queued": 0, "running": 0, "waiting": 1, "finished": 3}
+    assert "Every run that was accepted is live, finished or pruned" in said.stdout
+    counts = {"queued": 0, "running": 0, "waiting": 1, "finished": 3, "accepted": 4, "pruned": 0}
+    assert found["runs"] == counts
     assert (found["ok"], found["flaws"]) == (True, [])
 
 
@@ -58,8 +60,14 @@ def test_prune_deletes_what_ended_long_enough_ago_if_somebody_says_yes(app, cli,
     kept = answer(cli("db", "prune", "--json", "--yes"))
     pruned = cli("db", "prune", "--older-than", "0", "--dead-older-than", "0", "--yes")
 
-    assert refused.exit_code == 1
+    assert (refused.exit_code, "Type prune to go on" in refused.stderr) == (1, True)
+    assert "type prune" in cli("db", "prune", stdin="yes\n").stderr
     assert kept == {"pruned": 0}
+    said = app.store.list_acts(None, 5)[0]
+    assert (said.act, said.subject) == (
+        "prune",
+        "history older than 0 s, dead letters older than 0 s",
+    )
     assert pruned.stdout == "3 finished runs were deleted.\n"
     assert app.runs.list() == []
     assert error(cli("db", "prune", "--json"))["kind"] == "UsageError"
@@ -120,10 +128,39 @@ def test_nothing_is_set_aside_under_a_live_worker_or_of_the_future(app, cli, url
     future = cli("restore", "--since", "2090-01-01T00:00Z", "--yes")
     other.close()
 
-    assert (busy.exit_code, "stop all workers first" in busy.stderr) == (2, True)
+    assert (busy.exit_code, "stop all workers first" in busy.stderr) == (1, True)
     assert future.exit_code == 2
     assert cli("restore", "--since", "1h").exit_code == 1
     assert run.refresh().state == "queued"
+
+
+@pytest.mark.parametrize("is_known_dead", [False, True])
+def test_what_was_running_or_waiting_for_something_at_the_backup_is_parked_too(
+    app, cli, url, run_of, is_known_dead
+):
+    run_of("add", 1)
+    waits = run_of("add", 2, delay=3600)
+    sleeps = run_of("add", 3, delay=3600)
+    with opened_tables(url) as tables:
+        register(app.store)
+        (held,) = claim(app.store, tasks=("orders:add",))
+        sql = """INSERT INTO duly_steps (run_id, name, kind, done, awaited, claim_number, began_at)
+                 SELECT id, 'w', 'wait', <no>, 'paid', 0, created_at FROM duly_waiting
+                  WHERE id = '<id>'"""
+        no = "0" if url.startswith("sqlite") else "false"
+        tables.execute(sql.replace("<no>", no).replace("<id>", waits.id))
+        if is_known_dead:
+            tables.execute("UPDATE duly_workers SET state = 'dead', stopped_at = started_at")
+        else:
+            tables.execute("UPDATE duly_workers SET lease_seconds = -1")
+    made_at = iso(app.store.now())
+
+    result = put_aside(cli, app, made_at)
+
+    assert result.stdout.startswith("2 runs are interrupted")
+    assert app.runs.get(held.run_id).cause == "restored"
+    assert (waits.refresh().state, sleeps.refresh().state) == ("interrupted", "queued")
+    assert answer(cli("audit", "--json"))["ok"]
 
 
 @pytest.mark.stores("sqlite-wal")

@@ -217,11 +217,14 @@ def test_show_says_all_of_a_letter(cli, app, write):
     assert "Traceback (most recent call last):" in shown
 
 
-def test_show_points_to_the_command_for_runs(cli, dead):
-    result = cli("dead", "show", dead[0])
+def test_show_shows_a_dead_run_as_runs_show_does(cli, dead):
+    shown = cli("dead", "show", dead[0])
 
-    assert result.exit_code == 2
-    assert f"duly runs show {dead[0]}" in result.stderr
+    assert shown.exit_code == 0
+    assert "nobody answers order-0" in shown.stdout
+    assert "attempt 1: raised" in shown.stdout
+    assert shown.stdout == cli("runs", "show", dead[0]).stdout
+    assert answer(cli("dead", "show", dead[0], "--json"))["run"]["id"] == dead[0]
 
 
 @pytest.mark.parametrize("letter_id", [UNKNOWN, "nonsense", "a\x00b"])

@@ -4,10 +4,13 @@ import json
 import sqlite3
 from contextlib import closing
 from datetime import timedelta
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+import duly.cli.progress
 from duly import Duly, current, step
 from duly.core.limiting import limited
 from duly.store.lock_ops import AcquireLock, Locked
@@ -129,7 +132,10 @@ def test_nothing_is_moved_into_what_is_used_or_under_a_worker(folder, cli, sourc
 
     assert (busy.exit_code, "stop all workers first" in busy.stderr) == (1, True)
     assert first.exit_code == 0
-    assert (second.exit_code, "has runs, schedules or keys already" in second.stderr) == (1, True)
+    assert (
+        second.exit_code,
+        "duly has not used yet" in second.stderr,
+    ) == (1, True)
 
 
 def test_what_cannot_be_moved_is_a_usage_error(folder, cli, source, url):
@@ -139,3 +145,14 @@ def test_what_cannot_be_moved_is_a_usage_error(folder, cli, source, url):
     with opened_tables(url) as tables:
         assert tables.rows("SELECT 1 FROM duly_history") == []
     assert json.loads(cli("move", source, url, "--json").stderr)["error"]["kind"] == "UsageError"
+
+
+def test_a_bar_shows_how_far_it_has_come(cli, source, store_url, monkeypatch):
+    drawn = StringIO()
+    console = Console(file=drawn, force_terminal=True, width=200)
+    monkeypatch.setattr(duly.cli.progress, "stderr_console", lambda: console)
+
+    assert cli("move", source, store_url, "--yes").exit_code == 0
+
+    assert "Copying" in drawn.getvalue()
+    assert f"Auditing {sqlite_path(source)}" in drawn.getvalue()

@@ -8,6 +8,17 @@ from duly.core.record import QueueRecord
 from tests.cli.conftest import answer
 
 
+def test_a_queue_is_bounded_and_the_bound_is_listed(app, cli):
+    said = cli("queues", "limit", "mail", "--max-size", "5")
+    both = answer(cli("queues", "limit", "mail", "3", "--max-size", "none", "--json"))
+
+    assert said.stdout == "In queue mail 5 may wait.\n"
+    assert both == {"name": "mail", "limit": 3, "max_size": None}
+    assert answer(cli("queues", "list", "--json"))["queues"][0]["max_size"] is None
+    assert cli("queues", "limit", "mail").exit_code == 2
+    assert cli("queues", "limit", "mail", "--max-size", "x").exit_code == 2
+
+
 def test_queues_with_live_runs_are_listed(cli, run_of):
     run_of("add", 1)
     run_of("send", "x", delay=3600)
@@ -130,4 +141,15 @@ def test_drain_waits_until_nothing_of_a_queue_is_ready_or_running(app, cli, run_
     assert cli("queues", "drain", "default").stdout == (
         "Nothing of queue default is ready or running.\n"
     )
-    assert answer(cli("queues", "drain", "mail", "--json")) == {"name": "mail", "drained": True}
+    drained = {"name": "mail", "drained": True, "known": True}
+    assert answer(cli("queues", "drain", "mail", "--json")) == drained
+
+
+def test_a_queue_that_nobody_has_used_is_drained_with_a_note(app, cli, run_of):
+    run_of("add", 1, queue="slow")
+
+    wrong = cli("queues", "drain", "slwo")
+
+    assert wrong.exit_code == 0
+    assert "no run and no worker has used queue 'slwo' yet; there is slow" in wrong.stderr
+    assert answer(cli("queues", "drain", "slwo", "--json"))["known"] is False

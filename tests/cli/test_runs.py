@@ -8,6 +8,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+import duly.run
 from duly import Duly, Filter
 from duly.cli import tail, waiting
 from tests.cli.conftest import answer, error
@@ -309,6 +310,22 @@ def test_wait_draws_a_bar_where_somebody_watches(app, cli, run_of, url, monkeypa
     assert drawn.getvalue() != ""
 
 
+@pytest.mark.parametrize("on_terminal", [True, False])
+def test_wait_says_why_nobody_has_claimed_the_run(cli, run_of, monkeypatch, on_terminal):
+    run = run_of("add", 1)
+    console = Console(file=StringIO(), force_terminal=True) if on_terminal else None
+    monkeypatch.setattr(waiting, "stderr_console", lambda: console)
+    monkeypatch.setattr(duly.run, "UNCLAIMED_SECONDS", 0.01)
+
+    result = cli("runs", "wait", run.id, "--timeout", "0.3s")
+    as_json = cli("runs", "wait", run.id, "--timeout", "0.3s", "--json")
+
+    assert result.exit_code == 4
+    told = f"Run {run.id} (orders:add) has not begun yet: no worker has been seen on "
+    assert result.stderr.count(told) == 1
+    assert "no worker has been seen" in error(as_json)["message"]
+
+
 def test_cancel_ends_a_run_that_waits(app, cli, run_of):
     run = run_of("add", 1)
 
@@ -395,25 +412,6 @@ def test_url_wins_over_the_application(app, cli, run_of, tmp_path):
 
     assert "a=7" in result.stdout
     assert "a=1" not in result.stdout
-
-
-# -- why --
-
-
-def test_why_says_the_reason_in_one_sentence(cli, run_of):
-    run = run_of("add", 1, delay=3600)
-
-    said = cli("why", run.id)
-    found = answer(cli("why", run.id, "--json"))
-
-    assert said.stdout.startswith(f"Run {run.id} (orders:add) is queued: it is due at ")
-    assert (found["id"], found["cause"], found["state"]) == (run.id, "later", "queued")
-    assert found["sentence"] in said.stdout
-    assert cli("why", run.id, "-q").stdout == "later\n"
-
-
-def test_why_of_an_unknown_run_is_not_found(app, cli):
-    assert cli("why", "00000000-0000-7000-8000-00000000dead").exit_code == 3
 
 
 # -- tail --

@@ -1,5 +1,6 @@
 """`duly worker`: checks what it is told and hands over to the keeper."""
 
+import json
 import logging
 import os
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 
 import duly.runtime
 from duly import Duly
-from duly.cli.worker import LOG_LEVEL
+from duly.observe.writing import FORMAT, LEVEL
 
 DULY = str(Path(sys.executable).with_name("duly"))
 ROOT = Path(__file__).parents[2]
@@ -30,6 +31,9 @@ def kept(monkeypatch):
     monkeypatch.setitem(sys.modules, "duly.runtime.keeper", keeper)
     monkeypatch.setattr(duly.runtime, "keeper", keeper, raising=False)
     monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
+    for name in (LEVEL, FORMAT):
+        # Set, so that the value that the command sets is undone after the test.
+        monkeypatch.setenv(name, "")
     return calls
 
 
@@ -70,14 +74,24 @@ def test_the_application_can_come_from_the_environment(cli, folder, url, kept, m
 @pytest.mark.parametrize(
     ("options", "level"), [(("--quiet",), "WARNING"), (("-v",), "DEBUG"), ((), "INFO")]
 )
-def test_loudness_reaches_the_children(cli, folder, url, kept, monkeypatch, options, level):
-    # Set, so that the value the command sets is undone after the test.
-    monkeypatch.setenv(LOG_LEVEL, "")
-    del os.environ[LOG_LEVEL]
+def test_loudness_reaches_the_children(cli, folder, url, kept, options, level):
+    cli("worker", "orders:app", "--url", url, *options)
+
+    assert os.environ.get(LEVEL) == level
+
+
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.parametrize("told_by", ["option", "environment", "project", "nobody"])
+def test_the_form_of_logs_reaches_the_children(cli, folder, url, kept, monkeypatch, told_by):
+    if told_by == "environment":
+        monkeypatch.setenv(FORMAT, "json")
+    if told_by == "project":
+        (folder / "pyproject.toml").write_text("[tool.duly]\nlog_format = 'json'\n")
+    options = ["--json"] if told_by == "option" else []
 
     cli("worker", "orders:app", "--url", url, *options)
 
-    assert os.environ.get(LOG_LEVEL) == level
+    assert os.environ[FORMAT] == ("text" if told_by == "nobody" else "json")
 
 
 # Refused before any store is asked, so one kind is enough.
@@ -145,9 +159,9 @@ class TestAnApplicationThatDoesNotLoad:
     def start(self, folder, url, told_by):
         """Start a worker for a module of these lines; say how it ended."""
 
-        def started(reference, lines):
+        def started(reference, lines, *options):
             (folder / "broken.py").write_text(lines)
-            options = ["--url", url] if told_by == "option" else []
+            options = [*options, *(["--url", url] if told_by == "option" else [])]
             command = [DULY, "worker", reference, *options]
             return subprocess.run(command, check=False, capture_output=True, text=True)
 
@@ -173,6 +187,14 @@ class TestAnApplicationThatDoesNotLoad:
         assert "no module 'nothing_there'" in missing.stderr.splitlines()[-1]
         assert "has no 'app'" in other.stderr.splitlines()[-1]
         assert "Traceback" not in missing.stderr + other.stderr
+
+    def test_it_is_told_in_json_where_that_is_asked_for(self, start):
+        result = start("broken:app", "{}['key']\n", "--json")
+
+        (line,) = result.stderr.splitlines()
+        assert result.returncode == 1
+        assert json.loads(line)["error"] == "AppBroken"
+        assert "KeyError" in json.loads(line)["traceback"]
 
 
 @pytest.mark.stores("sqlite")

@@ -163,8 +163,19 @@ def test_redacted_arguments_are_replaced_and_others_are_not():
     assert codec.redacted(text) == '[["ann"],{"password":"***","token":"***","size":1}]'
 
 
+def test_parameters_that_are_named_like_secrets_are_redacted_unasked():
+    codec = CallCodec(secretive)
+
+    text = codec.encode(("ann", "hush"), {"token": "hush", "max_tokens": 9})
+
+    assert codec.redacted(text) == '[["ann"],{"password":"***","token":"***","max_tokens":9}]'
+
+
+def collecting(user, /, size, *codes, **settings): ...
+
+
 def test_what_stars_collect_can_be_redacted_whole():
-    codec = CallCodec(secretive, redact=["user", "codes", "settings"])
+    codec = CallCodec(collecting, redact=["user", "codes", "settings"])
 
     text = codec.encode(("ann", "shown", "hush", "hush"), {"key": "hush"})
 

@@ -3,17 +3,19 @@
 import re
 import threading
 
-from duly.api.dead import Bulk
-from duly.dashboard.bulk import Jobs
+import pytest
+
+from duly.api.bulk import Bulk
+from duly.dashboard.bulk import Asked, Jobs
 from tests.dashboard.conftest import client_of
 
 
-def wait_for_job(client, page):
+def wait_for_job(client, page, end="Finished."):
     """Look at an act on many runs until it is over; return its page."""
     address = page.url.path
     for _ in range(200):
         text = client.get(address).text
-        if "Finished." in text:
+        if end in text:
             return text
         threading.Event().wait(0.02)
     raise AssertionError(text)
@@ -30,11 +32,11 @@ def test_a_group_is_retried_as_a_whole_and_once(busy, client):
     address = group_of(client, "charge")
     query = address.partition("?")[2]
 
-    asked = client.submit(f"/dead/confirm?{query}", verb="retry")
+    asked = client.submit(f"/dead/confirm?{query}", verb="retry", scope="group")
     assert "Retry 12 dead letters?" in asked.text
-    first = client.submit(f"/dead/act?{query}", verb="retry", reason="the bank is back")
-    done = wait_for_job(client, first)
-    again = wait_for_job(client, client.submit(f"/dead/act?{query}", verb="retry"))
+    fields = {"verb": "retry", "scope": "group", "reason": "the bank is back"}
+    done = wait_for_job(client, client.submit(f"/dead/act?{query}", **fields))
+    again = wait_for_job(client, client.submit(f"/dead/act?{query}", **fields))
 
     assert "<b>12</b> done" in done
     assert "<b>0</b> done" in again
@@ -57,6 +59,80 @@ def test_selected_dead_letters_are_discarded_with_a_reason(busy, client):
     assert client.get("/audit").text.count("test data") == 2
 
 
+def test_nothing_ticked_is_not_everything(busy, client):
+    query = group_of(client, "charge").partition("?")[2]
+
+    for path in (f"/dead/confirm?{query}", f"/dead/act?{query}", "/dead/confirm"):
+        answer = client.submit(path, verb="discard", reason="all of them")
+
+        assert answer.status_code == 409
+        assert "nothing was selected" in answer.text
+    assert len(busy.app.dead.list(task="shop.orders:charge")) == 12
+
+
+def test_a_group_is_what_the_chosen_window_shows(busy, client):
+    group = busy.app.dead.groups(task="shop.orders:charge")[0]
+    for window, answer in (("1h", 200), ("nonsense", 200)):
+        address = f"/dead/group?task={group.task}&fingerprint={group.fingerprint}&window={window}"
+        assert client.get(address).status_code == answer
+    assert "window=1h" in client.get("/dead?window=1h").text
+    assert "from the last 1h" in client.get(f"{address.partition('&window')[0]}&window=1h").text
+
+
+def ticket_of(page):
+    return re.search(r'name="ticket" value="([^"]+)"', page.text)[1]
+
+
+def test_all_runs_that_a_filter_finds_are_retried_once(busy, client):
+    busy.broken = False
+    chosen = {"verb": "retry", "scope": "matching", "q": "task:shop.orders:charge error:bank"}
+
+    asked = client.submit("/dead/confirm", **chosen)
+    form = chosen | {"ticket": ticket_of(asked), "reason": "the bank is back"}
+    done = wait_for_job(client, client.submit("/dead/act", **form))
+    busy.app.worker().drain()
+    again = wait_for_job(client, client.submit("/dead/act", **form))
+
+    assert "Retry 12 runs?" in asked.text
+    assert "failed or interrupted" in asked.text
+    assert "<b>12</b> done, <b>0</b> skipped" in done
+    assert again == done, "a form that is sent twice is one act"
+    runs = busy.app.runs.list(task="shop.orders:charge", state="succeeded")
+    assert {run.record.generation for run in runs} == {2}
+    assert len(runs) == 12
+
+
+def test_all_runs_that_a_filter_finds_are_cancelled(busy, client):
+    chosen = {"verb": "cancel", "scope": "matching", "q": "queue:mail"}
+
+    asked = client.submit("/dead/confirm", **chosen)
+    done = wait_for_job(client, client.submit("/dead/act", **chosen))
+
+    assert "Cancel 1 run?" in asked.text
+    assert "<b>1</b> done" in done
+    assert busy.app.runs.list(queue="mail", state="queued") == []
+
+
+def test_a_filter_that_is_not_understood_acts_on_nothing(busy, client):
+    wrong = {"q": "colour:red"}, {"q": "state:running"}, {"q": "state:failed", "verb": "discard"}
+    for fields in wrong:
+        answer = client.submit("/dead/act", **{"verb": "retry", "scope": "matching", **fields})
+
+        assert answer.status_code == 409, fields
+    assert len(busy.app.dead.list()) == 13
+
+
+def test_many_are_counted_up_to_a_cap(shop, client, monkeypatch):
+    monkeypatch.setattr("duly.dashboard.desk.COUNT_CAP", 250)
+    monkeypatch.setattr("duly.dashboard.words.COUNT_CAP", 250)
+    monkeypatch.setattr("duly.dashboard.many.COUNT_CAP", 250)
+    shop.app.enqueue_many(shop.nothing.call(number) for number in range(450))
+
+    asked = client.submit("/dead/confirm", verb="cancel", scope="matching", q="queue:reports")
+
+    assert "Cancel 250+ runs?" in asked.text
+
+
 def test_the_same_act_under_way_is_not_begun_twice():
     jobs, go = Jobs(), threading.Event()
 
@@ -64,11 +140,26 @@ def test_the_same_act_under_way_is_not_begun_twice():
         go.wait(10)
         return Bulk(1, 0)
 
-    first = jobs.start("t", 1, "ann", "what", act)
-    second = jobs.start("t", 1, "ann", "what", act)
+    first = jobs.start(Asked("t", 2, "ann", "what"), act)
+    second = jobs.start(Asked("t", 1, "ann", "what"), act)
     go.set()
 
     assert first is second
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_act_that_breaks_says_that_it_failed(busy, client, monkeypatch):
+    def act(*_args, **_options):
+        raise RuntimeError("the disk is gone")
+
+    monkeypatch.setattr(type(busy.app.dead), "retry", act)
+    run = busy.app.dead.list()[0]
+
+    page = client.submit("/dead/act", verb="retry", id=run.id)
+
+    text = wait_for_job(client, page, "Failed.")
+    assert "RuntimeError: the disk is gone" in text
+    assert "Finished." not in text
 
 
 def test_edited_arguments_are_checked_against_the_signature(busy, client):
@@ -89,11 +180,28 @@ def test_edited_arguments_are_checked_against_the_signature(busy, client):
 
 
 def test_arguments_of_which_some_are_redacted_are_not_edited(busy, client):
-    run = busy.app.runs.list(tag="tenant=acme")[0]
+    run = busy.app.runs.list(task="shop.mail:send_receipt", state="succeeded")[-1]
 
     assert "cannot be edited" in client.get(f"/runs/{run.id}/edit").text
     answer = client.submit(f"/runs/{run.id}/edit", arguments='{"kwargs": {}}')
     assert answer.status_code == 422
+
+
+def test_arguments_of_which_some_are_named_like_secrets_are_not_edited(shop, client):
+    @shop.app.task(name="shop.login:open", retries=0)
+    def open_session(options: dict[str, str]) -> None:
+        raise ValueError("no")
+
+    run = open_session.enqueue({"api_key": "hunter2"})
+    shop.app.worker().drain()
+
+    form = client.get(f"/runs/{run.id}/edit").text
+    given = '{"kwargs": {"options": {"api_key": "***"}}}'
+    answer = client.submit(f"/runs/{run.id}/edit", arguments=given)
+
+    assert "cannot be edited" in form
+    assert answer.status_code == 422
+    assert shop.app.runs.get(run.id).record.generation == 1
 
 
 def test_a_run_is_retried_from_a_step_and_keeps_what_came_before(busy, client):
@@ -155,3 +263,17 @@ def test_queues_and_schedules_obey(busy, client):
     wrong = client.submit("/schedules/half-hourly-sync/backfill", **{"from": "x", "to": "y"})
     assert wrong.status_code == 409
     assert client.submit("/queues/mail/explode").status_code == 404
+
+
+def test_a_queue_is_limited_and_shows_how_much_of_that_is_in_use(busy, client):
+    client.submit("/queues/mail/limit", limit="4")
+    limited = client.get("/queues").text
+    wrong = [client.submit("/queues/mail/limit", limit=text) for text in ("0", "-1", "many")]
+    before = [queue.limit for queue in busy.app.queues.list() if queue.name == "mail"]
+    client.submit("/queues/mail/limit", limit="")
+
+    assert 'value="4"' in limited
+    assert ">0%<" in limited
+    assert [answer.status_code for answer in wrong] == [409] * 3
+    assert before == [4]
+    assert [queue.limit for queue in busy.app.queues.list() if queue.name == "mail"] == [None]

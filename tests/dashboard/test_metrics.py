@@ -38,6 +38,17 @@ def test_metrics_tell_what_became_of_runs_and_what_waits(busy, client):
     assert samples["duly_schedule_lag_seconds", "nightly-report"] == 0
 
 
+def test_a_run_that_others_overtake_is_the_oldest_of_its_queue(shop, client):
+    first = shop.nothing.using(priority=-9).enqueue()
+    later = shop.nothing.using(priority=9).enqueue()
+
+    assert f"/runs/{first.id}" in client.get("/").text
+    assert f"/runs/{later.id}" not in client.get("/").text
+    families = text_string_to_metric_families(client.get("/metrics").text)
+    (age,) = [each for each in families if each.name == "duly_queue_oldest_age_seconds"]
+    assert [sample.labels for sample in age.samples] == [{"queue": "reports"}]
+
+
 def test_metrics_join_those_of_the_application(busy):
     registry = CollectorRegistry()
     registry.register(DulyCollector(busy.app))

@@ -1,5 +1,6 @@
 """Every page says what there is, with JavaScript or without, on both databases."""
 
+import re
 from datetime import datetime, timedelta
 from itertools import islice
 from zoneinfo import ZoneInfo
@@ -13,6 +14,7 @@ from duly.core.cron import Cron
 from duly.core.instants import microseconds_of, moment
 from duly.core.schedule import Rules, instants
 from duly.dashboard.pages.schedules import week
+from duly.dashboard.serving import below
 from duly.store.admin_ops import RecordAct
 from duly.store.ops import Recover, RegisterWorker
 from tests.dashboard.conftest import client_of
@@ -100,6 +102,15 @@ def test_runs_are_found_by_filters_in_the_address(busy, client):
     assert found == FOUND
 
 
+def test_the_tabs_of_states_keep_the_rest_of_the_filter(busy, client):
+    page = client.get("/runs", params={"q": "state:failed task:shop.orders:charge since:24h"}).text
+
+    others = "task%3Ashop.orders%3Acharge+since%3A24h"
+    assert f'/runs?q=state%3Aqueued+{others}"' in page
+    assert f'/runs?q={others}"' in page, "and all states"
+    assert f'q=state%3Afailed+{others}" aria-current="true"' in page
+
+
 def test_a_filter_that_is_not_understood_is_explained(client):
     page = client.get("/runs", params={"q": "colour:red state:odd since:ever tag:x word"}).text
 
@@ -130,6 +141,32 @@ def test_lists_go_on_where_they_ended(shop, client):
 
     assert (first.count("data-row"), second.count("data-row")) == (50, 10)
     assert 'rel="next"' not in second
+
+
+def test_schedules_are_listed_in_pages(shop, client):
+    for number in range(51):
+        shop.app.schedules.add(f"s{number:02}", shop.nothing, every=900)
+
+    first = client.get("/schedules").text
+    address = first.partition('" rel="next"')[0].rpartition('href="')[2]
+    second = client.get(f"/schedules{address}").text
+
+    assert (first.count("data-row"), second.count("data-row")) == (50, 1)
+    assert 'rel="next"' not in second
+
+
+@pytest.mark.parametrize("stripped", [True, False])
+@pytest.mark.stores("sqlite")
+def test_a_proxy_may_take_its_path_off_or_not(busy, stripped):
+    client = TestClient(below(client_of(busy.app).app, "/ops"), base_url="http://localhost")
+    before = "" if stripped else "/ops"
+
+    for path in ("/", "/runs", "/static/dashboard.css", "/api/queues"):
+        assert client.get(before + path).status_code == 200, path
+    page = client.get(f"{before}/runs")
+    assert 'href="/ops/static/dashboard.css"' in page.text
+    assert "Path=/ops" in client.get(f"{before}/").headers.get("set-cookie", "Path=/ops")
+    assert client.get("/ops").status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/runs/nothing", "/schedules/none", "/bulk/x", "/nowhere"])
@@ -178,3 +215,54 @@ def test_the_calendar_marks_the_days_on_which_clocks_change(zone, day, change):
 
     assert [each.change for each in days] == ["", "", f"clocks go {change}", "", "", "", ""]
     assert [len(each.fires) for each in days] == [1] * 7, "each day has its own, and only one"
+
+
+def test_what_is_named_like_a_secret_reaches_no_page(shop, client):
+    @shop.app.task(name="shop.login:open")
+    def open_session(
+        user: str, password: str = "", *, options: dict[str, str] | None = None, max_tokens: int = 0
+    ) -> None: ...
+
+    run = open_session.enqueue(
+        "ann", "hunter2-a", options={"api_key": "hunter2-b"}, max_tokens=4096
+    )
+
+    pages = [client.get(path).text for path in ("/runs", f"/runs/{run.id}", f"/runs/{run.id}/edit")]
+
+    assert not any("hunter2" in page for page in pages)
+    assert all("4096" in page for page in pages[:2]), "a number of words is no secret"
+    assert client.get("/runs", params={"q": "args.password:hunter2-a"}).text.count("data-row") == 0
+
+
+def test_tasks_are_listed_by_what_people_look_for(busy, client):
+    def first(order):
+        page = client.get("/tasks", params={"order": order}).text
+        return page.partition("data-row")[2].partition("</b>")[0].rpartition("<b>")[2]
+
+    assert first("busiest") == "send_receipt"
+    assert first("failing most") == "charge"
+    assert first("nonsense") == "send_receipt"
+    assert client.get("/tasks?order=slowest").status_code == 200
+
+
+def test_a_run_shows_the_states_that_it_came_through(busy, client):
+    run = busy.app.dead.list(task="shop.orders:charge")[0]
+    run.retry(actor="ann")
+
+    page = client.get(f"/runs/{run.id}").text
+    states = page.partition('class="moments"')[2].partition("</ol>")[0]
+
+    found = re.findall(r"badge s-(\w+)", states)
+    assert found == ["queued", "running", "failed", "queued"]
+    assert "redrive by ann" in states
+
+
+def test_the_step_that_failed_a_run_is_drawn(busy, client):
+    (run,) = busy.app.runs.list(task="shop.orders:fulfil")
+
+    page = client.get(f"/runs/{run.id}").text
+
+    drawn = page.partition('class="waterfall"')[2].partition("</svg>")[0]
+    assert re.search(r'class="w-step w-bad">.*print-label', drawn)
+    assert "attempt 1, part 2" in drawn
+    assert drawn.count("w-part") >= 1, "what only waited is told from what ended"

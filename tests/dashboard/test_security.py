@@ -1,19 +1,21 @@
 """Who may look, who may act, and what no page lets through (rules S4 to S14, S19, S20, S22)."""
 
 import re
+import secrets
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
 import duly.dashboard
+from duly.clock import new_secret
 from duly.dashboard import BasicAuth, TokenAuth, Viewer, dashboard
 from duly.errors import BadOption
 from tests.dashboard.conftest import client_of
 from tests.dashboard.test_pages import PAGES
 
 HERE = Path(duly.dashboard.__file__).parent
-TOKEN = "t" * 40
+TOKEN = "Vq7-dX2mR9_pLk4TzB8nWc5YhJ3f"  # noqa: S105 - of these tests alone
 WRITES = (
     "/runs/x/cancel",
     "/runs/x/retry",
@@ -111,9 +113,22 @@ def test_tokens_cannot_be_tried_out(shop):
     assert client.submit("/login", token=TOKEN).status_code == 401
 
 
-def test_short_tokens_are_refused():
-    with pytest.raises(BadOption):
-        TokenAuth("short")
+@pytest.mark.parametrize(
+    "token",
+    [
+        *("", "short", "t" * 40, "abcabcabc" * 5, "0123456789" * 3, "k3jq9zx7lw2rt5vb8nm1p"),
+        "0f1e2d3c4b5a69788796a5b4c3d2e1f",
+    ],
+)
+def test_tokens_that_can_be_guessed_are_refused(token):
+    with pytest.raises(BadOption, match="128 bits"):
+        TokenAuth(token)
+
+
+def test_tokens_that_generators_make_are_taken():
+    for _ in range(50):
+        for token in (secrets.token_urlsafe(16), secrets.token_hex(16), new_secret()):
+            TokenAuth(token)
 
 
 def test_names_and_passwords_with_their_roles(shop):

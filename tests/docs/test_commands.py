@@ -1,5 +1,6 @@
 """Every command line and every piece of configuration in README and docs is one that duly takes."""
 
+import configparser
 import re
 import shlex
 import tomllib
@@ -7,8 +8,11 @@ from collections.abc import Iterator
 
 import click
 import pytest
+import yaml
 
 from duly.cli import commands
+from duly.limits import GRACE_SECONDS
+from duly.runtime import keeper
 from duly.settings import settled
 from tests.docs.pages import PAGES, blocks_of, name_of
 
@@ -31,8 +35,8 @@ def command_lines() -> Iterator[object]:
                 yield pytest.param(words[:end], id=f"{block.place} {line.strip()}")
 
 
-@pytest.mark.parametrize("words", list(command_lines()))
-def test_a_command_of_a_block_can_be_read(words):
+def read_command(words: list[str]) -> None:
+    """Read a command line without its `duly`, as the real commands do."""
     command: click.Command = commands
     parent = None
     while isinstance(command, click.Group):
@@ -41,8 +45,12 @@ def test_a_command_of_a_block_can_be_read(words):
         _, found, words = command.resolve_command(context, words)
         assert found is not None
         command, parent = found, context
-
     command.make_context("duly", list(words), parent)
+
+
+@pytest.mark.parametrize("words", list(command_lines()))
+def test_a_command_of_a_block_can_be_read(words):
+    read_command(words)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -67,3 +75,45 @@ def test_settings_in_toml_are_settings(block):
     tool = tomllib.loads(block.text).get("tool", {})
 
     settled({name: (value, block.place) for name, value in tool.get("duly", {}).items()})
+
+
+LONGEST_STOP = GRACE_SECONDS + keeper._KILL_AFTER_GRACE
+"""How long a worker may take to end, in seconds."""
+
+
+@pytest.mark.parametrize("block", blocks_of("ini"), ids=lambda block: block.place)
+def test_a_unit_starts_a_worker_and_gives_it_time_to_stop(block):
+    unit = configparser.ConfigParser(interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment]  # names of systemd have capitals
+    unit.read_string(block.text)
+    program, *words = shlex.split(unit["Service"]["ExecStart"])
+
+    assert program.endswith("/duly")
+    read_command(words)
+    assert float(unit["Service"]["TimeoutStopSec"]) > LONGEST_STOP
+
+
+@pytest.mark.parametrize("block", blocks_of("yaml"), ids=lambda block: block.place)
+def test_a_manifest_has_commands_of_duly_and_gives_workers_time_to_stop(block):
+    manifest = yaml.safe_load(block.text)
+    values = list(everything_in(manifest))
+
+    for name, value in values:
+        if name == "command":
+            assert value[0] == "duly"
+            read_command(value[1:])
+    graces = [value for name, value in values if name == "terminationGracePeriodSeconds"]
+    assert all(seconds > LONGEST_STOP for seconds in graces)
+    assert len(graces) == ("kind" in manifest)
+
+
+def everything_in(node: object) -> Iterator[tuple[str, object]]:
+    """Give every name in a manifest, at whatever depth, with what it stands for."""
+    match node:
+        case dict():
+            for name, value in node.items():
+                yield name, value
+                yield from everything_in(value)
+        case list():
+            for item in node:
+                yield from everything_in(item)

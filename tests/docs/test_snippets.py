@@ -25,17 +25,19 @@ def test_the_snippets_of_a_page_run(page, tmp_path, request):
     if REDIS in program.read_text():
         environment[REDIS] = request.getfixturevalue("redis_url")
 
-    done = subprocess.run(
-        [sys.executable, str(program)],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
-
-    assert done.returncode == 0, done.stderr
+    # What a guard remembers outlives the program, and readers try it again in the same folder.
+    times = 2 if "guard" in program.read_text() else 1
+    for _ in range(times):
+        done = subprocess.run(
+            [sys.executable, str(program)],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=50,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

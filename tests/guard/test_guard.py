@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import gc
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 
@@ -146,13 +147,20 @@ class TestOnce:
 class TestLease:
     """What happens to a holder that is slow, frozen or gone."""
 
-    def test_a_body_may_run_for_longer_than_its_lease(self, guard, other):
-        with guard.once("invoice:42") as claim:
-            for _ in range(25):
+    def test_a_body_may_run_for_three_times_its_lease_and_ttl_and_nobody_else_does(
+        self, guard, other
+    ):
+        with guard.once("invoice:42", ttl=1) as claim:
+            until = time.monotonic() + 3 * guard.lease
+            while time.monotonic() < until:
                 threading.Event().wait(0.1)
                 with pytest.raises(Busy):
-                    other.once("invoice:42").__enter__()
+                    other.once("invoice:42", ttl=1).__enter__()
             claim.check()
+            claim.done("paid")
+
+        found = other.look("invoice:42")
+        assert found is None or (found.state, found.attempts) == ("done", 1)
 
     def test_a_holder_that_is_gone_is_replaced_after_its_lease(self, guard, other):
         with guard.once("invoice:42") as lost:

@@ -94,6 +94,24 @@ class TestAtEveryInstruction:
                 break
         assert number > 40
 
+    @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # Struck before that.
+    def test_so_has_a_coroutine(self, guard, effects):
+        @guard.idempotent(key=str, name="coroutine", wait=AT_ONCE)
+        async def body(key: str) -> None:
+            effects.append(key)
+
+        for number in itertools.count():
+            key = f"key {number}"
+            strike = Strike(number, *GUARD, "duly/apart.py")
+            strike.call(lambda key=key: asyncio.run(body(key)))
+
+            asyncio.run(body(key))
+
+            assert effects.count(key) == 1
+            if not strike.has_struck:
+                break
+        assert number > 40
+
     def test_a_block_lets_go_of_its_key_or_has_said_that_it_is_done(self, guard):
         def enter(key: str) -> None:
             with guard.once(key) as claim:

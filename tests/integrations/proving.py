@@ -1,4 +1,4 @@
-"""How many to kill, and where to keep what came of it.
+"""How many to kill, how long to go on, and where to keep what came of it.
 
 `make test` kills a twentieth of what `make prove` does, which sets these variables.
 """
@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-KILLS_VARIABLE, FOLDER_VARIABLE = "DULY_PROVE_KILLS", "DULY_PROVE_FOLDER"
+KILLS_VARIABLE, FOLDER_VARIABLE = "DULY_PROVE_KILLS", "DULY_TEST_EVIDENCE"
+SCALE = float(os.environ.get("DULY_TEST_SCALE", "1"))
 KILLS = int(os.environ.get(KILLS_VARIABLE, "5"))
 WHERE = pytest.mark.stores("sqlite", "postgres" if KILLS_VARIABLE in os.environ else "sqlite")
 """In `make test` the guard's own suite shows what depends on the store; one is enough here."""

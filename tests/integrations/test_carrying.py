@@ -7,10 +7,14 @@ from types import SimpleNamespace
 
 import celery
 import pytest
+import redis
+import rq
 
-from duly import Duly
+from duly import BadOption, Duly
 from duly.integrations.carrying import Carrying
 from duly.integrations.celery import CeleryCarrier
+from duly.integrations.rq import RQCarrier
+from duly.runtime.relay import Relay
 from tests.store.conformance.verbs import at_once
 
 pytestmark = pytest.mark.stores("sqlite")
@@ -72,6 +76,30 @@ def test_an_unknown_task_is_not_claimed_and_the_log_says_what_to_do(app, fleet, 
     assert "shop:unknown" in line
     assert "import the module" in line
     assert app.workers.list() == [], "no worker was started for it"
+
+
+def test_a_run_is_handed_over_at_the_pace_of_its_carrier(app):
+    engine = celery.Celery("engine", set_as_current=False)
+    asked = []
+    carriers = [
+        CeleryCarrier(engine, stale=30, most=2),
+        RQCarrier(rq.Queue("q", connection=redis.Redis()), app="shop:app", stale=30, most=2),
+    ]
+    for number, carrier in enumerate(carriers):
+        app.task(carrier=carrier, name=f"pay-{number}")(lambda: None)
+    store = SimpleNamespace(apply=lambda ops: asked.extend(ops) or [[] for _ in ops])
+
+    Relay(store, app.registry, app.bus).tick()
+
+    (hand_over,) = asked
+    assert set(hand_over.tasks) == {"pay-0", "pay-1"}
+    assert (hand_over.stale, hand_over.most) == (30_000_000, 2)
+
+
+@pytest.mark.parametrize("wrong", [{"stale": 0}, {"most": 1}, {"most": 2.5}])
+def test_a_pace_that_cannot_be_is_refused(wrong):
+    with pytest.raises(BadOption, match=next(iter(wrong))):
+        RQCarrier(rq.Queue("q", connection=redis.Redis()), app="shop:app", **wrong)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import pytest
 
 from duly.errors import BadOption, StoreUnavailable
 from duly.guard import Guard
-from duly.integrations.http_idempotency import IdempotencyMiddleware
+from duly.integrations.http_idempotency import IdempotencyMiddleware, WSGIIdempotencyMiddleware
 from duly.limits import RESULT_BYTES
-from tests.integrations.exchanges import Asgi
+from tests.integrations.exchanges import Asgi, Wsgi
 
 
 @pytest.fixture
@@ -225,6 +225,20 @@ def test_a_scope_of_ones_own_decides_who_is_one_caller(guard):
 
     assert again.is_replay
     assert not other.is_replay
+
+
+@pytest.mark.parametrize("scope", [None, 7, b"ann"])
+@pytest.mark.parametrize("client", [Asgi, Wsgi])
+@pytest.mark.stores("sqlite-wal")  # No store is asked.
+def test_a_scope_that_returns_no_text_is_an_error_and_nothing_runs(guard, client, scope):
+    shop = Shop()
+    kind = IdempotencyMiddleware if client is Asgi else WSGIIdempotencyMiddleware
+    served = client(kind(shop, guard, scope=lambda _request: scope))
+
+    with pytest.raises(BadOption, match="scope must return a text"):
+        served.post()
+
+    assert shop.calls == []
 
 
 @pytest.mark.parametrize("status", [200, 204, 303, 400, 404, 422])

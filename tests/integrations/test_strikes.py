@@ -1,16 +1,22 @@
 """Time limits of other engines that strike in our own instructions, at each of them in turn."""
 
 import itertools
+import sys
 from collections.abc import Iterator
 from contextlib import closing
+from types import SimpleNamespace
 
 import celery
+import dramatiq
 import pytest
 from celery.exceptions import SoftTimeLimitExceeded
+from dramatiq.brokers.stub import StubBroker
+from dramatiq.middleware import TimeLimitExceeded
 from rq.timeouts import JobTimeoutException
 
 from duly.guard import Guard
 from duly.integrations.celery import IdempotentTask
+from duly.integrations.dramatiq import IdempotentMiddleware
 from duly.integrations.rq import idempotent
 from tests.striking import Strike
 
@@ -19,6 +25,8 @@ GUARD = tuple(
 )
 CELERY = (*GUARD, "integrations/celery/task.py", "integrations/celery/dead.py")
 RQ = (*GUARD, "integrations/rq/idempotent.py")
+LOOP = ("duly/apart.py",)
+DRAMATIQ = (*GUARD, "integrations/dramatiq.py")
 BEFORE_IT_BEGINS = 4
 """How often Celery's limit may strike before there is anything to keep a letter of."""
 
@@ -119,3 +127,57 @@ def test_a_function_of_rq_has_its_effect_once(guard):
         assert effects.count(key) == 1
         if not has_struck:
             break
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # Struck before that.
+def test_a_coroutine_of_rq_has_its_effect_once(guard, monkeypatch):
+    effects: list[str] = []
+    job = SimpleNamespace(number_of_retries=0)
+    module = sys.modules["duly.integrations.rq.idempotent"]
+    monkeypatch.setattr(module, "_job_of", lambda _function: job)
+
+    @idempotent(guard, key=str, name="body", wait=5)
+    async def body(key: str) -> str:
+        effects.append(key)
+        return key
+
+    for number in itertools.count():
+        key = f"key {number}"
+        has_struck = struck(
+            number, *RQ, *LOOP, error=JobTimeoutException, act=lambda key=key: body(key)
+        )
+        assert body(key) == key
+        assert effects.count(key) == 1
+        if not has_struck:
+            break
+    assert number > 40
+
+
+def test_an_actor_of_dramatiq_has_its_effect_once(guard):
+    effects: list[str] = []
+    middleware = IdempotentMiddleware(guard)
+    broker = StubBroker(middleware=[middleware])
+
+    @dramatiq.actor(broker=broker, idempotent=True, idempotent_wait=5)
+    def pay(key: str) -> str:
+        effects.append(key)
+        return key
+
+    def process(key: str) -> str:
+        middleware.before_process_message(broker, dramatiq.broker.MessageProxy(pay.message(key)))
+        return pay.fn(key)
+
+    results = set()
+    for number in itertools.count():
+        key = f"key {number}"
+        has_struck = struck(
+            number,
+            *DRAMATIQ,
+            error=TimeLimitExceeded,
+            act=lambda key=key: results.add(process(key) == key),
+        )
+        assert process(key) == key
+        assert effects.count(key) == 1
+        if not has_struck:
+            break
+    assert results == {True}

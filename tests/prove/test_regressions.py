@@ -17,6 +17,7 @@ from duly.runtime.hand import Hand
 from duly.runtime.recovery import Recoverer
 from duly.runtime.slots import Slots, slots_path
 from duly.store.ops import ClaimRuns, Recover, RegisterWorker, Want
+from duly.store.protocol import Reading
 from duly.store.sqlite.liveness import life_path
 
 LEASE = 0.05
@@ -52,8 +53,8 @@ class Frozen:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._pulse, name)
 
-    def read(self) -> dict[str, int]:
-        return dict(self._counters)
+    def read(self) -> dict[str, Reading]:
+        return {worker_id: Reading(beats) for worker_id, beats in self._counters.items()}
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ def test_a_worker_that_wakes_up_is_not_recovered_while_its_beats_count(app, tmp_
         own_ids=frozenset,
         beats_since=lambda: 0.0,
         lease=LEASE,
-        pause=0.0,
+        beat=0.1,
     )
     deadline = monotonic() + 10
     while not acknowledged and monotonic() < deadline:

@@ -7,6 +7,7 @@ import asyncio
 import contextvars
 import os
 import signal
+import sys
 import time
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -162,6 +163,20 @@ def linger_process(log: str, gate: str, number: int) -> int:
 def quick(number: int) -> int:
     """Return at once."""
     return number
+
+
+@app.task
+def hog(seconds: float) -> int:
+    """Keep every other thread of this process from running, as careless C code does."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(2 * seconds)
+    try:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            pass
+    finally:
+        sys.setswitchinterval(interval)
+    return os.getpid()
 
 
 @app.task

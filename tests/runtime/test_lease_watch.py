@@ -1,11 +1,18 @@
 """Who may be called dead, and when: no sooner than a whole lease of the watcher's own reads."""
 
 import math
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.runtime.recovery import LeaseWatch
+from duly.events import Bus
+from duly.runtime import recovery
+from duly.runtime.recovery import LeaseWatch, Recoverer
+from duly.store.protocol import Reading
 
 LEASE = 15.0
 SINCE = 0.0
@@ -127,3 +134,104 @@ def test_nobody_is_dead_before_a_whole_lease_of_good_looks_at_one_count(steps):
         dead = watch.dead({"w": counter}, now, beats_since)
 
         assert dead == (["w"] if now - still_since >= LEASE else [])
+
+
+class Fleet:
+    """Workers of one lease, each under a keeper of its own, that beat and look at each other."""
+
+    LEASE, BEAT = 15.0, 5.0
+
+    def __init__(self, folder: Path, time, phases: list[float]) -> None:
+        self._time = time
+        self._phases = {f"w{number}": phase for number, phase in enumerate(phases)}
+        self._died_at = dict.fromkeys(self._phases, math.inf)
+        self.looks = dict.fromkeys(self._phases, 0)
+        pulse = SimpleNamespace(read=self.read)
+        patient = SimpleNamespace(pulse=lambda: pulse, list_workers=list, apply=lambda _ops: [[]])
+        self._watchers = {
+            name: Recoverer(
+                patient,
+                Bus(),
+                folder,
+                own_ids=lambda name=name: frozenset({name}),
+                beats_since=lambda: 0.0,
+                lease=self.LEASE,
+                beat=self.BEAT,
+            )
+            for name in self._phases
+        }
+        self._look_at = {name: time() + phase for name, phase in self._phases.items()}
+
+    def read(self) -> dict[str, Reading]:
+        """Return what a look shows just now."""
+        now = self._time()
+        readings = {}
+        for name, phase in self._phases.items():
+            beats, age = divmod(min(now, self._died_at[name]) - phase, self.BEAT)
+            readings[name] = Reading(int(beats), age + max(0.0, now - self._died_at[name]))
+        return readings
+
+    def kill(self, name: str, *, after_beat: float) -> float:
+        """Let a worker end so long after a beat of its; return when."""
+        self.go_on_until(
+            self._time() + (self._phases[name] - self._time()) % self.BEAT + after_beat
+        )
+        self._died_at[name] = self._time()
+        del self._watchers[name], self._look_at[name]
+        return self._time()
+
+    def go_on_until(self, end: float) -> None:
+        """Let everybody look when it wants to, up to then."""
+        while (first := min(self._look_at, key=self._look_at.__getitem__)) is not None:
+            if self._look_at[first] > end:
+                break
+            self._time.now = self._look_at[first]
+            self.looks[first] += 1
+            self._look_at[first] = self._time.now + self._watchers[first].tick()
+        self._time.now = end
+
+
+class TestLooks:
+    """When a worker looks at the others."""
+
+    @pytest.fixture
+    def time(self, passing):
+        """Time that passes when a test says so."""
+        return passing(recovery)
+
+    @pytest.fixture
+    def recovered(self, monkeypatch) -> list[str]:
+        """Who was called dead."""
+        found = []
+        monkeypatch.setattr(
+            recovery, "recover_worker", lambda _store, _bus, name, *_, **__: found.append(name)
+        )
+        return found
+
+    @pytest.mark.parametrize("trees", [2, 3, 7])
+    def test_a_tree_that_is_gone_is_found_within_its_lease_and_two_seconds_at_any_phase(
+        self, tmp_path, time, recovered, trees
+    ):
+        random = Random(trees)  # noqa: S311 - phases, no secrets
+        for step in range(40):
+            phases = [random.uniform(0.0, Fleet.BEAT) for _ in range(trees)]
+            fleet = Fleet(tmp_path, time, phases)
+            fleet.go_on_until(time() + 60.0)
+
+            died_at = fleet.kill("w0", after_beat=Fleet.BEAT * step / 40)
+            fleet.go_on_until(died_at + Fleet.LEASE - Fleet.BEAT)
+            assert recovered == []
+            fleet.go_on_until(died_at + Fleet.LEASE + 2.0)
+
+            assert set(recovered) == {"w0"}, (phases, step)
+            recovered.clear()
+
+    @pytest.mark.parametrize("trees", [1, 2, 7])
+    def test_workers_that_all_beat_look_once_per_beat(self, tmp_path, time, trees):
+        fleet = Fleet(tmp_path, time, [0.7 * number for number in range(trees)])
+        fleet.go_on_until(time() + 10.0)
+        before = dict(fleet.looks)
+
+        fleet.go_on_until(time() + 60.0)
+
+        assert all(fleet.looks[name] - before[name] <= 13 for name in before)

@@ -89,6 +89,20 @@ def test_each_key_has_its_own_limit_on_the_loop_too(app):
     assert {run.state for run in app.runs.list()} == {"succeeded"}
 
 
+def test_a_limit_key_is_given_the_arguments_in_their_order_however_they_are_named(app):
+    @app.task(name="of_tenant", limit=1, limit_key=lambda tenant, *_: tenant)
+    def of_tenant(tenant: str, number: int = 0, other: int = 0) -> None: ...
+
+    @app.task(name="of_nobody", limit=1, limit_key=lambda tenant, *_: tenant)
+    def of_nobody(number: int, *, tenant: str) -> None: ...
+
+    calls = [of_tenant.call("ann", 1), of_tenant.call(tenant="ann"), of_tenant.call("ann", other=2)]
+
+    assert len({call.op.lane for call in calls}) == 1
+    with pytest.raises(BadOption, match="limit_key of task 'of_nobody' cannot be called"):
+        of_nobody.enqueue(1, tenant="ann")
+
+
 def test_a_queue_with_a_limit_that_was_set_under_way_is_worked_off(app, other):
     gauge = Gauge()
 

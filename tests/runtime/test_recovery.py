@@ -12,6 +12,7 @@ from duly.runtime import recovery, upkeep
 from duly.runtime.recovery import Recoverer, recover_worker
 from duly.runtime.slots import Slots, slots_path
 from duly.store.ops import Cancel, ClaimRuns, Enqueue, RegisterWorker, Want
+from duly.store.protocol import Reading
 from tests.servers.processes import wait_until
 
 NEVER = math.inf
@@ -250,7 +251,7 @@ class TestRecoverer:
             own_ids=lambda: frozenset({"me"}),
             beats_since=lambda: 0.0,
             lease=lease,
-            pause=1.0,
+            beat=5.0,
         )
 
     @pytest.fixture
@@ -261,7 +262,7 @@ class TestRecoverer:
         register = RegisterWorker(worker_id, "host", 1, 15.0, "[]", '["task"]')
         app.store.apply([register, ClaimRuns(worker_id, (Want(None, "thread", 1),), ("task",))])
         pulse = app.store.pulse()
-        monkeypatch.setattr(pulse, "read", lambda: {worker_id: 0})
+        monkeypatch.setattr(pulse, "read", lambda: {worker_id: Reading(0)})
         monkeypatch.setattr(app.store, "pulse", lambda: pulse)
         return run
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -163,18 +164,6 @@ class TestOnce:
         assert run.state == "failed"
         assert "on record as a step" in (run.record.error or "")
 
-    def test_in_coroutines_a_step_has_no_transaction_and_says_so(self, app):
-        began = []
-
-        @app.task
-        async def pay() -> None:
-            await duly.astep("charge", lambda **given: began.append(given), transaction=True)
-
-        run = drained(app, pay.enqueue())
-
-        assert "plain def task" in (run.record.error or "")
-        assert began == []
-
     def test_a_coroutine_needs_to_be_awaited(self, app):
         @app.task
         def order() -> None:
@@ -294,6 +283,111 @@ class TestTransactions:
 
         assert run.state == "succeeded"
         assert tables.rows("SELECT number FROM once") == [(1,)]
+
+
+class TestTransactionsOfCoroutines:
+    """In coroutines such a step is a plain function, which has a thread for itself."""
+
+    def test_what_it_writes_and_its_record_are_one_commit(self, app, tables):
+        @app.task
+        def other() -> None: ...
+
+        @app.task(retries=Retry(2, base=0))
+        async def order() -> int:
+            number = await duly.astep("book", book, current().attempt, transaction=True)
+            if current().attempt == 2:
+                raise OSError("no")
+            return number
+
+        def book(number: int) -> int:
+            current().connection.execute(f"INSERT INTO once VALUES ({number})")  # noqa: S608
+            other.enqueue()
+            if number == 1:
+                raise OSError("no")
+            return number
+
+        run = drained(app, order.enqueue())
+
+        assert run.result() == 2
+        assert tables.rows("SELECT number FROM once") == [(2,)]
+        assert len(app.runs.list(task=other)) == 1
+        assert [(step.name, step.claim_number) for step in run.steps()] == [("book", 2)]
+
+    def test_the_rest_of_the_body_goes_on_and_has_no_part_in_it(self, app, tables):
+        @app.task
+        def other() -> None: ...
+
+        @app.task
+        async def order() -> list[str]:
+            booked, noted = await asyncio.gather(
+                duly.astep("book", book, transaction=True), note(), return_exceptions=True
+            )
+            return [type(booked).__name__, noted]
+
+        def book() -> None:
+            current().connection.execute("INSERT INTO once VALUES (1)")
+            begun.set()
+            assert go_on.wait(20)
+            raise OSError("no")
+
+        async def note() -> str:
+            assert await asyncio.to_thread(begun.wait, 20)
+            enqueueing = asyncio.ensure_future(other.aenqueue())
+            await asyncio.sleep(0.05)
+            go_on.set()
+            return (await enqueueing).id
+
+        begun, go_on = threading.Event(), threading.Event()
+        run = drained(app, order.enqueue())
+
+        error, noted = run.result()
+        assert error == "OSError"
+        assert [found.id for found in app.runs.list(task=other)] == [noted]
+        assert tables.rows("SELECT number FROM once") == []
+
+    def test_a_cancel_comes_when_it_has_ended(self, app, tables):
+        @app.task
+        async def order() -> None:
+            step = asyncio.ensure_future(duly.astep("book", book, transaction=True))
+            assert await asyncio.to_thread(begun.wait, 20)
+            step.cancel()
+            await asyncio.sleep(0.02)
+            step.cancel()
+            go_on.set()
+            with suppress(asyncio.CancelledError):
+                await step
+
+        def book() -> None:
+            current().connection.execute("INSERT INTO once VALUES (1)")
+            begun.set()
+            assert go_on.wait(20)
+
+        begun, go_on = threading.Event(), threading.Event()
+        run = drained(app, order.enqueue())
+
+        assert run.state == "succeeded"
+        assert tables.rows("SELECT number FROM once") == [(1,)]
+        assert [step.name for step in run.steps()] == ["book"]
+
+    def test_a_coroutine_function_is_refused(self, app):
+        @app.task
+        async def pay() -> None:
+            await duly.astep("charge", asyncio.sleep, 0, transaction=True)
+
+        run = drained(app, pay.enqueue())
+
+        assert "plain function" in (run.record.error or "")
+        assert run.steps() == []
+
+    def test_on_the_loop_itself_nothing_waits(self, app):
+        @app.task
+        async def pay() -> None:
+            duly.step("charge", int, transaction=True)
+
+        run = drained(app, pay.enqueue())
+
+        assert "astep" in (run.record.error or "")
+        assert run.steps() == []
 
 
 class TestHold:

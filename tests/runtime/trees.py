@@ -67,7 +67,7 @@ class Tree:
         return self
 
     def __exit__(self, *_: object) -> None:
-        pids = [*self.children(), self.keeper.pid]
+        pids = [*self._started(), self.keeper.pid]
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -88,7 +88,14 @@ class Tree:
         return self
 
     def children(self) -> list[int]:
-        """Return the process numbers of the children that have not ended."""
+        """Return the process numbers of the worker processes that have not ended."""
+        return [pid for pid in self._started() if not _is_tether(pid)]
+
+    def tethers(self) -> list[int]:
+        """Return the process numbers of what holds those."""
+        return [pid for pid in self._started() if _is_tether(pid)]
+
+    def _started(self) -> list[int]:
         listing = Path(f"/proc/{self.keeper.pid}/task/{self.keeper.pid}/children")
         try:
             return [pid for pid in map(int, listing.read_text().split()) if is_running(pid)]
@@ -201,6 +208,13 @@ def state_of(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
         return ""
+
+
+def _is_tether(pid: int) -> bool:
+    try:
+        return b"tether" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:
+        return False
 
 
 def _can_write(url: str) -> bool:

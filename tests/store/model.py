@@ -310,7 +310,12 @@ class ModelStore:
         old = [
             run.id
             for run in self.runs.values()
-            if run.finished_at is not None and run.finished_at < before
+            if run.finished_at is not None
+            and run.finished_at < before
+            and not any(
+                held.run_id == run.id and (held.expires_at is None or held.expires_at > self.now)
+                for held in self.keys.values()
+            )
         ]
         for run_id in old:
             del self.runs[run_id]

@@ -526,6 +526,7 @@ def test_closing_while_callers_wait_comes_to_an_end(committer, writer):
 # -- all of it together --
 
 
+@pytest.mark.scaled
 def test_every_call_of_many_threads_is_written_once_and_answered_rightly(committer, writer):
     count = round(300 * SCALE)
     for bad in range(0, 8 * count, 97):

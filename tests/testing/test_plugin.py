@@ -1,8 +1,9 @@
-"""The plugin, as a project uses it: in a pytest of its own."""
+"""The plugin, as a project uses it: in a pytest of its own, which finds it by its entry point."""
 
 import os
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,13 @@ SHOP, TESTS, REPAIRED = (block.text for block in blocks(PAGE) if block.kind == "
 
 def run_pytest(folder: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
     """Run the tests of a folder."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "duly_pytest"]
+    command = [sys.executable, "-m", "pytest", "-q"]
     command += ["-p", "no:cacheprovider", "-p", "no:randomly"]
+    kept = {name: text for name, text in os.environ.items() if name[:7] != "PYTEST_"}
     return subprocess.run(
         command,
         cwd=folder,
-        env=os.environ | environment,
+        env=kept | environment,
         capture_output=True,
         text=True,
         timeout=50,
@@ -57,6 +59,24 @@ def test_a_planted_crash_bug_is_found_by_a_short_test_and_its_repair_passes(
     assert "assert 8 == 9" in broken.stdout
     assert "3 passed" in whole.stdout, whole.stdout
     assert not (project / "duly.db").exists()
+
+
+def test_pytest_finds_the_plugin_by_the_entry_point_of_the_installed_distribution(tmp_path):
+    (entry,) = [each for each in entry_points(group="pytest11") if each.name == "duly_pytest"]
+    assert entry.dist is not None
+    assert entry.dist.name == "duly"
+    assert entry.load() is sys.modules["duly_pytest"]
+    (tmp_path / "test_it.py").write_text(
+        "def test_it(duly_worker, pytestconfig):\n"
+        "    plugins = pytestconfig.pluginmanager.list_plugin_distinfo()\n"
+        "    assert 'duly' in [found.metadata['name'] for _, found in plugins]\n"
+    )
+
+    (tmp_path / "shop.py").write_text("from duly import Duly\napp = Duly()\n")
+
+    found = run_pytest(tmp_path, PYTEST_ADDOPTS="-o duly_app=shop:app")
+
+    assert "1 passed" in found.stdout, found.stdout
 
 
 def test_a_project_that_does_not_use_the_plugin_does_not_pay_for_it(tmp_path):

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
 from duly import Duly, Retry, Run, Task, current
-from duly.api.dead import Bulk
+from duly.api.bulk import Bulk
 from duly.api.runs import Filter, Page
 from duly.core.record import (
     AttemptRecord,

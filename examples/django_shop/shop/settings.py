@@ -39,11 +39,17 @@ TIME_ZONE = "UTC"
 USE_TZ = True
 
 INSTALLED_APPS = ["duly.integrations.django", "shop"]
+DJANGO_TASKS = "django.tasks"
 if django.VERSION < (6,):
-    INSTALLED_APPS += ["django_tasks"]  # The backport of what Django 6 has itself.
-TASKS = {"default": {"BACKEND": "duly.integrations.django.DulyBackend"}}
+    DJANGO_TASKS = "django_tasks"  # The backport of what Django 6 has itself.
+    INSTALLED_APPS += [DJANGO_TASKS]
+TASKS = {
+    "default": {"BACKEND": "duly.integrations.django.DulyBackend"},
+    # Runs what it is given at once, where it is given it.
+    "here": {"BACKEND": f"{DJANGO_TASKS}.backends.immediate.ImmediateBackend"},
+}
 BILLING_CRON = os.environ.get("SHOP_BILLING", "0 2 * * *")
-BILLING_BACKEND = "default"
+BILLING_BACKEND = os.environ.get("SHOP_BILLING_BACKEND", "default")
 
 if "SHOP_REDIS" in os.environ:
     # RQ carries the billing; every web process and every `manage.py run_scheduler` may fire it.

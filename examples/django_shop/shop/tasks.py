@@ -33,9 +33,9 @@ def confirm_once(order_id: int, seconds: float = 0) -> None:
     time.sleep(seconds)
 
 
-@scheduled_task(cron=settings.BILLING_CRON, timezone="Europe/Paris")
+@scheduled_task(cron=settings.BILLING_CRON, timezone="Europe/Paris", misfire="all", overlap="queue")
 @task(backend=settings.BILLING_BACKEND)
 @exactly_once
 def nightly_billing() -> None:
-    """Bill everybody; on no night twice."""
+    """Bill everybody; on no night twice, and no night is left out."""
     Billing.objects.create(run_id=duly.current().run_id, pid=os.getpid())

@@ -1,34 +1,23 @@
 """`app.dead`: dead letters, to look at, redrive and discard."""
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from duly.actor import acting
+from duly.api.bulk import Bulk, Progress, apply_each
 from duly.api.runs import Filter, Page, Runs
-from duly.clock import monotonic
-from duly.core.limiting import with_slot
 from duly.core.record import DeadGroup
 from duly.core.states import DEAD
 from duly.errors import BadOption
 from duly.host import Host
 from duly.limits import PAGE, PAGE_DEFAULT
 from duly.run import Run, check_reason
-from duly.store.ops import DiscardDead, Redrive, Redriven
+from duly.settings import check_rate
+from duly.store.ops import DiscardDead, Redrive
 from duly.task import Task
 
 _DEAD = tuple(sorted(DEAD))
-
-
-class Bulk(NamedTuple):
-    """What a bulk act did: those that others had handled meanwhile are skipped."""
-
-    done: int
-    skipped: int
-
-
-Progress = Callable[[Bulk], None]
 
 
 class Dead:
@@ -123,23 +112,9 @@ class Dead:
         if (run_ids is None) == (which is None):
             message = "name dead letters either by id or by filter"
             raise BadOption(message)
-        if rate is not None and rate <= 0:
-            message = f"rate must be above 0 per second, not {rate}"
-            raise BadOption(message)
-        total = Bulk(0, 0)
-        started_at = monotonic()
-        for batch in _batches(self._targets(run_ids, which), rate):
-            answers: list[Redriven] = self._host.store.apply(
-                [op(run_id, generation, lane) for run_id, generation, lane in batch]
-            )
-            done = sum(answer.done for answer in answers)
-            total = Bulk(total.done + done, total.skipped + len(answers) - done)
-            if progress is not None:
-                progress(total)
-            if rate is not None:
-                due = started_at + sum(total) / rate
-                threading.Event().wait(max(0.0, due - monotonic()))
-        return total
+        check_rate(rate)
+        ops = (op(*target) for target in self._targets(run_ids, which))
+        return apply_each(self._host.store, ops, rate=rate, progress=progress)
 
     def _targets(
         self, run_ids: str | Sequence[str] | None, which: Filter | None
@@ -152,9 +127,7 @@ class Dead:
             yield from [self._target(self._runs.get(run_id)) for run_id in named]
 
     def _target(self, run: Run[Any]) -> tuple[str, int, str | None]:
-        definition = self._host.registry.find(run.record.task)
-        lane = None if definition is None else with_slot(run.record.lane, definition.slot)
-        return run.id, run.record.generation, lane
+        return run.id, run.record.generation, self._runs.lane_again(run.record)
 
     def _selected(self, which: Filter) -> Iterator[tuple[str, int, str | None]]:
         cursor = None
@@ -165,20 +138,6 @@ class Dead:
             cursor = page.cursor
             if cursor is None:
                 return
-
-
-def _batches(
-    targets: Iterator[tuple[str, int | None, str | None]], rate: float | None
-) -> "Iterator[list[tuple[str, int | None, str | None]]]":
-    size = PAGE if rate is None else max(1, min(PAGE, int(rate / 10)))
-    batch = []
-    for target in targets:
-        batch.append(target)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def _only_dead(state: str | Sequence[str] | None) -> Sequence[str]:

@@ -21,7 +21,6 @@ def examine(host: Host) -> list[Finding]:
     return [
         good("store", store.shown_url),
         *store.diagnose(),
-        *(Finding("notice", "warning", notice, "see above") for notice in store.notices),
         _clock_skew(store),
         judged(
             "workers",
@@ -44,7 +43,7 @@ def unfit(
         problems.append("no worker is live")
     if max_age is not None:
         limit = max_age // timedelta(microseconds=1)
-        for queue, due_at in store.read_backlog().items():
+        for queue, _, due_at in store.list_oldest_ready():
             if now - due_at > limit:
                 waited = (now - due_at) / MICROSECONDS
                 problems.append(f"a run of queue {queue!r} has been ready for {waited:.0f} s")

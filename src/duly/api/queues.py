@@ -1,15 +1,16 @@
 """`app.queues` and `app.workers`."""
 
 from collections.abc import Sequence
+from types import EllipsisType
 
 from duly.actor import acting
 from duly.core.key import check_name
 from duly.core.record import QueueRecord, WorkerRecord
 from duly.errors import BadOption
 from duly.host import Host
-from duly.limits import TICK_BATCH
+from duly.limits import QUEUE_SIZE, TICK_BATCH
 from duly.run import check_reason
-from duly.store.admin_ops import LimitQueue
+from duly.store.admin_ops import BoundQueue, LimitQueue
 from duly.store.ops import PauseQueue, Tick
 
 
@@ -32,21 +33,43 @@ class Queues:
         self._set(name, paused=False, actor=actor, reason=reason)
 
     def limit(
-        self, name: str, limit: int | None, *, actor: str | None = None, reason: str = ""
+        self,
+        name: str,
+        limit: int | EllipsisType | None = ...,
+        *,
+        max_size: int | EllipsisType | None = ...,
+        actor: str | None = None,
+        reason: str = "",
     ) -> None:
-        """Let at most so many of its runs be running at once, over all workers; None is any."""
-        if limit is not None and (
-            isinstance(limit, bool) or not isinstance(limit, int) or limit < 1
-        ):
-            raise BadOption(f"a limit is a whole number of at least 1, or None, not {limit!r}")
-        op = LimitQueue(check_name("queue", name), limit, acting(actor), check_reason(reason))
-        self._host.store.apply([op])
+        """Let at most so many of its runs be running at once, over all workers; None is any.
+
+        `max_size` is how many may wait for workers, approximately: further calls raise QueueFull.
+        """
+        how = (acting(actor), check_reason(reason))
+        queue = check_name("queue", name)
+        ops: list[LimitQueue | BoundQueue] = []
+        if limit is not ...:
+            ops.append(LimitQueue(queue, _count("a limit", limit), *how))
+        if max_size is not ...:
+            ops.append(BoundQueue(queue, _count("max_size", max_size), *how))
+        if not ops:
+            raise BadOption("say what to limit: how many run at once, or max_size=…")
+        self._host.store.apply(ops)
+        self._host.store.rooms.forget()
 
     def _set(self, name: str, *, paused: bool, actor: str | None, reason: str) -> None:
         who = acting(actor)
         op = PauseQueue(check_name("queue", name), paused, who, check_reason(reason))
         # What was parked goes on at once; without the tick, workers look for it every few seconds.
         self._host.store.apply([op] if paused else [op, Tick(TICK_BATCH)])
+
+
+def _count(what: str, value: int | None) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise BadOption(f"{what} is a whole number of at least 1, or None, not {value!r}")
+    if what == "max_size" and value is not None and value > QUEUE_SIZE:
+        raise BadOption(f"max_size is at most {QUEUE_SIZE:,}, since what waits is counted")
+    return value
 
 
 class Workers:

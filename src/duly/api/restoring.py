@@ -8,11 +8,11 @@ from duly.core.outcome import ErrorText
 from duly.core.record import HeldRun
 from duly.core.states import State
 from duly.core.verdict import Finish, Verdict
-from duly.errors import BadOption
+from duly.errors import BadOption, StoreRefused
 from duly.host import Host
 from duly.limits import TICK_BATCH
 from duly.store.admin_ops import Aside, SetAside
-from duly.store.ops import Recover
+from duly.store.ops import Recover, RecoverOrphans
 from duly.task import instant
 
 
@@ -26,7 +26,8 @@ def set_aside(host: Host, since: datetime, *, actor: str | None = None) -> Aside
     if made_at > now:
         raise BadOption("a backup cannot have been made in the future")
     if any(worker.is_heard_of(now) for worker in store.list_workers()):
-        raise BadOption("stop all workers first: what they have begun since cannot be told apart")
+        message = "stop all workers first: what they have begun since cannot be told apart"
+        raise StoreRefused(message)
     reason = f"restored from a backup of {iso(made_at)}: it may have run since"
 
     def interrupted(_run: HeldRun) -> tuple[str, Verdict, ErrorText | None]:
@@ -35,6 +36,9 @@ def set_aside(host: Host, since: datetime, *, actor: str | None = None) -> Aside
     gone = [worker.id for worker in store.list_workers() if worker.state == "live"]
     answers = store.apply([Recover(worker_id, interrupted) for worker_id in gone]) if gone else []
     runs = sum(len(found or []) for found in answers)
+    # And of workers that were called dead before, but whose runs nobody had recovered yet.
+    while found := store.apply([RecoverOrphans(interrupted, TICK_BATCH)])[0]:
+        runs += len(found)
     schedules = 0
     while True:
         (aside,) = store.apply([SetAside(made_at, who, reason, TICK_BATCH)])

@@ -31,7 +31,7 @@ from duly.core.schedule import (
 )
 from duly.errors import BadSchedule, ScheduleEnded, ScheduleExists, ScheduleNotFound
 from duly.host import Host
-from duly.limits import CATCH_UP, LATEST_YEAR, PAGE
+from duly.limits import CATCH_UP, LATEST_YEAR, PAGE, PAGE_DEFAULT
 from duly.run import Run, check_reason
 from duly.store.ops import BackfillSchedule, Behind, Op, Put, PutSchedule, RunSchedule, SetSchedule
 from duly.store.protocol import ScheduleFilter
@@ -225,6 +225,12 @@ class Schedules:
         return answers
 
     # -- looking --
+
+    def page(self, after: str = "", limit: int = PAGE_DEFAULT) -> Sequence[Schedule]:
+        """Return so many of the schedules whose names come behind one."""
+        tasks = self._registered()
+        which = ScheduleFilter(after=after, limit=limit)
+        return [shown(schedule, tasks) for schedule in self._host.store.list_schedules(which)]
 
     def list(self, *, removed: bool = False) -> Sequence[Schedule]:
         """Return the schedules by name."""

@@ -1,5 +1,6 @@
 """`duly`: the command line. A command's module is loaded only when that command is used."""
 
+import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -16,7 +17,7 @@ from duly.errors import DulyError
 
 _COMMANDS = {
     "worker": "Run tasks until told to stop.",
-    "dev": "Run tasks, anew whenever the code changes.",
+    "dev": "Run tasks and the dashboard, anew whenever the code changes.",
     "enqueue": "Enqueue one run of a task.",
     "runs": "List and follow runs, look at them, wait for, cancel and retry them.",
     "why": "Say why a run is not running.",
@@ -37,6 +38,10 @@ _COMMANDS = {
     "demo": "See duly at work.",
 }
 """Each is `command` in the module of its name; said here too, so that help loads none of them."""
+
+_WITH_PASSWORD = re.compile(
+    r"\b(postgres|postgresql|rediss?)://([^/@\s]*:[^/@\s]+@|\S*[?&]password=)"
+)
 
 
 class Commands(click.Group):
@@ -63,6 +68,7 @@ class Commands(click.Group):
         **extra: Any,  # noqa: ANN401 - click's
     ) -> click.Context:
         given = tuple(args)
+        _warn_of_passwords(given)
         make = super().make_context
         context: click.Context = _worded(given, lambda: make(info_name, args, parent, **extra))
         context.meta[__name__] = given
@@ -71,6 +77,17 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's
         invoke = super().invoke
         return _worded(ctx.meta[__name__], lambda: invoke(ctx))
+
+
+def _warn_of_passwords(arguments: tuple[str, ...]) -> None:
+    """Say who can read an address that was typed with its password in it."""
+    is_asked = not {"--json", "-q", "--quiet"}.intersection(arguments)
+    if is_asked and any(map(_WITH_PASSWORD.search, arguments)):
+        click.echo(
+            "Warning: everybody on this machine can read the password in the list of processes; "
+            "give the address in DULY_URL instead, or leave the password to PGPASSFILE",
+            err=True,
+        )
 
 
 def _module_of(name: str) -> str:

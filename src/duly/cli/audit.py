@@ -5,6 +5,7 @@ import click
 from duly.cli.failures import FAILURE
 from duly.cli.loading import app_of
 from duly.cli.output import print_fields, print_json, print_line
+from duly.cli.progress import bar
 from duly.cli.session import Session, pass_session, shared_options
 from duly.limits import PAGE
 
@@ -18,8 +19,9 @@ def command(session: Session) -> None:
     Ends with status 1 if something was found.
     """
     store = app_of(session).store
-    count = store.count_runs()
-    flaws = list(store.audit(PAGE))
+    with bar(session, "Auditing"):
+        count = store.count_runs()
+        flaws = list(store.audit(PAGE))
     if session.as_json:
         found = [flaw._asdict() for flaw in flaws]
         print_json(
@@ -31,6 +33,9 @@ def command(session: Session) -> None:
     elif not session.quiet:
         print_fields([("store", store.shown_url)])
         print_fields((name, f"{number:,}") for name, number in count._asdict().items())
-        print_line("Every run is in one place, held by one worker at most, and ended once at most.")
+        print_line(
+            "Every run that was accepted is live, finished or pruned, and in one place only;"
+        )
+        print_line("none is held by two workers, and no claim was settled twice.")
     if flaws:
         raise click.exceptions.Exit(FAILURE)

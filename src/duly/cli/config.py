@@ -8,7 +8,7 @@ from duly.cli.loading import load_app
 from duly.cli.output import Column, print_json, print_line, print_table
 from duly.cli.places import masked
 from duly.cli.session import Session, pass_session, shared_options
-from duly.settings import Settings, load_settings
+from duly.settings import SECRETS, Settings, load_settings
 
 _COLUMNS = (Column("SETTING", whole=True), Column("VALUE"), Column("FROM"))
 
@@ -42,7 +42,7 @@ def command(session: Session) -> None:
 
 def _entry(settings: Settings, name: str) -> dict[str, object]:
     value = getattr(settings, name)
-    shown = masked(value) if name == "url" else value
+    shown = masked(value) if name == "url" else "***" if value and name in SECRETS else value
     return {"value": shown, "from": settings.origins.get(name, "default")}
 
 

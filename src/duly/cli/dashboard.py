@@ -1,8 +1,9 @@
 """`duly dashboard`: serve the dashboard on its own."""
 
 import ipaddress
-import os
+import re
 from contextlib import closing
+from importlib.util import find_spec
 
 import click
 
@@ -10,9 +11,24 @@ from duly.cli.loading import app_of
 from duly.cli.output import print_json, print_line, print_note
 from duly.cli.session import Session, pass_session, shared_options
 from duly.clock import new_secret
+from duly.errors import DulyError
+from duly.settings import load_settings, parse_users
 
 TOKEN = "DULY_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
 USERS = "DULY_DASHBOARD_USERS"
+_NEEDED = ("jinja2", "python_multipart", "starlette", "uvicorn")
+
+
+class ExtraMissing(DulyError):
+    """The dashboard needs packages that are not installed."""
+
+
+def missing_extra() -> str | None:
+    """Say what has to be installed before the dashboard can be served; None if nothing has."""
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if not missing:
+        return None
+    return f"{' and '.join(missing)} cannot be found; install: pip install 'duly[web]'"
 
 
 @click.command("dashboard")
@@ -22,7 +38,15 @@ USERS = "DULY_DASHBOARD_USERS"
 )
 @click.option("--write", is_flag=True, help="Let people act, not only look.")
 @click.option("--allow-host", multiple=True, metavar="NAME", help="Answer to this host name, too.")
+@click.option(
+    "--root-path",
+    default="",
+    metavar="PATH",
+    callback=lambda _context, _option, path: _root(path),
+    help="The path below which a proxy serves it, such as /duly.",
+)
 @click.option("--hide-args", is_flag=True, help="Show no arguments and results.")
+@click.option("--create", is_flag=True, help="Make the database if there is none yet.")
 @shared_options
 @pass_session
 def command(
@@ -33,7 +57,9 @@ def command(
     port: int,
     write: bool,
     allow_host: tuple[str, ...],
+    root_path: str,
     hide_args: bool,
+    create: bool,
 ) -> None:
     """Serve the dashboard of an application, or of a store, until Ctrl-C.
 
@@ -41,20 +67,24 @@ def command(
     printed. DULY_DASHBOARD_USERS="ann:secret,bob:secret" asks for names and passwords instead.
     Anything but this machine is served only with one of the two.
     """
-    token, users = os.environ.get(TOKEN), os.environ.get(USERS)
+    settings = load_settings()
+    token, users = settings.dashboard_token, parse_users(settings.dashboard_users)
     if not _is_loopback(host) and not token and not users:
         raise click.UsageError(
             f"{host} can be reached from elsewhere: set {TOKEN} or {USERS} first, "
             f"or listen at 127.0.0.1"
         )
+    missing = missing_extra()
+    if missing is not None:
+        raise ExtraMissing(missing)
     # What serves pages is not needed to print a usage message.
     from duly.dashboard import BasicAuth, TokenAuth, dashboard  # noqa: PLC0415
     from duly.dashboard.guarding import LOOPBACK_HOSTS  # noqa: PLC0415
-    from duly.dashboard.serving import listen, serve  # noqa: PLC0415
+    from duly.dashboard.serving import below, listen, serve  # noqa: PLC0415
 
     made_up = None if token or users else new_secret()
-    auth = BasicAuth(_pairs(users)) if users else TokenAuth(token or made_up or "")
-    app = app_of(session)
+    auth = BasicAuth(users) if users else TokenAuth(token or made_up or "")
+    app = app_of(session, creates=create)
     pages = dashboard(
         app,
         auth=auth,
@@ -63,7 +93,7 @@ def command(
         show_arguments=not hide_args,
     )
     with closing(listen(host, port)) as socket:
-        address = f"http://{host}:{socket.getsockname()[1]}/"
+        address = f"http://{host}:{socket.getsockname()[1]}{root_path}/"
         if session.as_json:
             print_json({"address": address, "token": made_up, "write": write})
         else:
@@ -72,7 +102,7 @@ def command(
                 print_line(f"Token: {made_up}")
             if not write and not session.quiet:
                 print_note("Read-only; --write lets people act.")
-        serve(pages, socket)
+        serve(below(pages, root_path), socket)
 
 
 def _is_loopback(host: str) -> bool:
@@ -82,8 +112,9 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _pairs(text: str) -> dict[str, str]:
-    pairs = dict(pair.partition(":")[::2] for pair in text.split(","))
-    if not all(name and word for name, word in pairs.items()):
-        raise click.UsageError(f"{USERS} reads name:password,name:password")
-    return pairs
+def _root(path: str) -> str:
+    if not path.strip("/"):
+        return ""
+    if not re.fullmatch(r"(/[\w.~-]+)+/?", path):
+        raise click.BadParameter("a path begins with a slash, such as /duly")
+    return path.rstrip("/")

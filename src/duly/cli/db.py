@@ -7,17 +7,22 @@ from typing import NamedTuple
 
 import click
 
-from duly.cli.confirming import confirm, yes_option
+from duly.actor import acting
+from duly.api.pruning import prune as prune_now
+from duly.cli.confirming import confirm_by_name, yes_option
 from duly.cli.failures import FAILURE
 from duly.cli.loading import app_of, celery_guard, load_app
 from duly.cli.output import print_fields, print_json, print_line, print_note
 from duly.cli.places import missing_file, package_of
+from duly.cli.progress import bar
 from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.values import duration
-from duly.core.instants import iso
+from duly.clock import MICROSECONDS
+from duly.core.instants import iso, span
 from duly.limits import TICK_BATCH
-from duly.settings import store_url
+from duly.settings import FOREVER, kept_microseconds, store_url
 from duly.store import migrator
+from duly.store.admin_ops import RecordAct
 from duly.store.migrator import OLDEST_CODE
 from duly.store.opening import open_store
 from duly.store.ops import Prune
@@ -127,7 +132,8 @@ def sql(session: Session, /, *, after: int) -> None:
 def check(session: Session) -> None:
     """Have the database check its own files and indexes; status 1 if something is broken."""
     store = app_of(session).store
-    findings = store.check_integrity()
+    with bar(session, "Checking"):
+        findings = store.check_integrity()
     is_broken = any(finding.level == "error" for finding in findings)
     if session.as_json:
         found = [finding._asdict() for finding in findings]
@@ -144,6 +150,7 @@ def check(session: Session) -> None:
 @command.command("prune")
 @click.option("--older-than", type=duration, help="Finished runs that ended so long ago: 7d.")
 @click.option("--dead-older-than", type=duration, help="The same for dead letters: 30d.")
+@click.option("--reason", default="", help="Kept with the act.")
 @yes_option
 @shared_options
 @pass_session
@@ -153,18 +160,26 @@ def prune(
     *,
     older_than: timedelta | None,
     dead_older_than: timedelta | None,
+    reason: str,
     yes: bool,
 ) -> None:
-    """Delete finished runs now, in bounded pieces; workers do so by themselves as time passes."""
+    """Delete finished runs now, in bounded pieces; workers do so by themselves as time passes.
+
+    Runs whose task says how long they are kept, or whose key is still in force, stay until then.
+    """
     app = app_of(session)
-    ended = _microseconds(older_than, app.settings.retention)
-    died = _microseconds(dead_older_than, app.settings.dead_retention)
+    ended = _kept(older_than, app.settings.retention)
+    died = _kept(dead_older_than, app.settings.dead_retention)
     if not yes:
-        confirm(session, f"Delete finished runs from {app.store.shown_url}?")
-    op = Prune(older_than=ended, dead_older_than=died, limit=TICK_BATCH)
-    total = 0
-    while (pruned := app.store.apply([op])[0]) > 0:
-        total += pruned
+        confirm_by_name(session, f"Delete finished runs from {app.store.shown_url}.", "prune")
+    op = Prune(
+        older_than=kept_microseconds(ended),
+        dead_older_than=kept_microseconds(died),
+        acts_older_than=kept_microseconds(app.settings.act_retention),
+        limit=TICK_BATCH,
+    )
+    said = f"history older than {_shown(ended)}, dead letters older than {_shown(died)}"
+    total = prune_now(app.store, op, act=RecordAct(acting(None), "prune", said, reason))
     if session.as_json:
         print_json({"pruned": total})
     elif not session.quiet:
@@ -183,7 +198,8 @@ def backup(session: Session, /, *, file: Path) -> None:
     """
     store = app_of(session).store
     made_at = iso(store.now())
-    store.back_up(file.absolute())
+    with bar(session, "Copying"):
+        store.back_up(file.absolute())
     if session.as_json:
         print_json({"file": str(file.absolute()), "made_at": made_at})
     elif not session.quiet:
@@ -191,9 +207,13 @@ def backup(session: Session, /, *, file: Path) -> None:
         print_line(f"After it was put back: duly restore --since {made_at}")
 
 
-def _microseconds(given: timedelta | None, usual_seconds: float) -> int:
-    length = timedelta(seconds=usual_seconds) if given is None else given
-    return length // timedelta(microseconds=1)
+def _kept(given: timedelta | None, usual: float) -> float:
+    """Return seconds."""
+    return usual if given is None else given.total_seconds()
+
+
+def _shown(seconds: float) -> str:
+    return "for ever" if seconds == FOREVER else span(round(seconds) * MICROSECONDS)
 
 
 def judge(schema: Schema, needed: int) -> Finding:

@@ -2,13 +2,11 @@
 
 import json
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import click
-from rich.progress import Progress as ProgressBar
 
-from duly.api.dead import Bulk
+from duly.api.bulk import Bulk
 from duly.cli.arguments import ArgumentView
 from duly.cli.chosen import Chosen
 from duly.cli.confirming import confirm
@@ -24,15 +22,16 @@ from duly.cli.output import (
     print_line,
     print_note,
     print_table,
-    stderr_console,
 )
-from duly.cli.runs import show_args
+from duly.cli.progress import bar, is_watched
 from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.showing import print_run, show_args
 from duly.core.instants import relative
 from duly.core.record import DeadGroup, RunRecord
-from duly.errors import BadOption, LetterNotFound
+from duly.errors import LetterNotFound
 from duly.guard.letters import Ended, Progress
 from duly.limits import PAGE
+from duly.settings import check_rate
 from duly.store.guard_ops import Letter
 
 _GROUP_COLUMNS = (
@@ -93,14 +92,14 @@ def list_dead(
 @shared_options
 @pass_session
 def show_letter(session: Session, /, *, letter_id: str, show_args: bool) -> None:
-    """Show one letter of another engine; for a dead run, see `duly runs show`."""
+    """Show one dead letter: a run as `duly runs show` does, or a letter of another engine."""
     desk = desk_of(session)
     letter = desk.find(letter_id)
     if letter is None:
-        if desk.app is not None and desk.app.store.get_states([letter_id]):
-            raise BadOption(f"{letter_id} is a run: `duly runs show {letter_id}` shows it")
-        raise LetterNotFound(letter_id)
-    if session.as_json:
+        if desk.app is None or not desk.app.store.get_states([letter_id]):
+            raise LetterNotFound(letter_id)
+        print_run(desk.app, session, letter_id, show_args=show_args)
+    elif session.as_json:
         print_json({"letter": letter_document(letter, show_args=show_args)})
     else:
         print_letter(letter, desk.clock.now(), show_args=show_args)
@@ -177,7 +176,7 @@ def list_groups(session: Session, /, *, limit: int, **filters: Any) -> None:  # 
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @dead_filters
 @click.option("--all", "everything", is_flag=True, help="All dead letters, without a filter.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many a second.")
+@click.option("--rate", type=float, help="At most so many a second.")
 @click.option("--dry-run", is_flag=True, help="Only say how many would be retried.")
 @click.option("--reason", default="", help="Kept with each.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -201,6 +200,7 @@ def retry_dead(
 
     Letters of another engine are sent again by its application: --app proj.celery:app.
     """
+    check_rate(rate)
     chosen = Chosen(session, ids, Filters(**filters), everything=everything, replay=True)
 
     def act(progress: Progress) -> Ended:
@@ -266,8 +266,9 @@ def _bulk(
         return
     if not yes:
         _confirm(session, verb, chosen.count())
-    with ExitStack() as stack:
-        result = act(_progress_bar(session, stack, verb, chosen))
+    total = chosen.count() if is_watched(session) else None
+    with bar(session, verb, total=total) as progress:
+        result = act(progress)
     if session.as_json:
         counts = {done: result.done, "skipped": result.skipped, "left": len(result.unsent)}
         print_json(counts | {"dry_run": False})
@@ -298,16 +299,6 @@ def _print_dry_run(session: Session, chosen: Chosen, done: str) -> None:
         chosen.note_left()
     if matching == 0 and not session.quiet:
         print_note(chosen.none())
-
-
-def _progress_bar(session: Session, stack: ExitStack, verb: str, chosen: Chosen) -> Progress:
-    console = None if session.as_json or session.quiet else stderr_console()
-    if console is None:
-        return lambda _: None
-    bar = stack.enter_context(ProgressBar(console=console, transient=True))
-    task = bar.add_task(verb, total=chosen.count())
-
-    return lambda looked_at: bar.update(task, completed=looked_at)
 
 
 def _of_runs(progress: Progress) -> Callable[[Bulk], None]:

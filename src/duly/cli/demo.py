@@ -176,9 +176,10 @@ def _show(console: Console, result: Result) -> None:
 def _explanations(result: Result) -> Iterator[str]:
     if result.zombies:
         yield (
-            f"Zombies: {result.zombies} workers woke up after others had taken over their "
-            f"{result.taken_over} runs, and recorded nothing: {result.late_results_refused} late "
-            f"results reached the database and were turned away, the other bodies were ended first."
+            f"Zombies: {result.zombies} workers stood still past their lease, others took over "
+            f"their {result.taken_over} runs, and they recorded nothing: "
+            f"{result.late_results_refused} late results were turned away, the other bodies were "
+            f"ended before they woke."
         )
     if result.interrupted:
         effects = total(result.rows).interrupted_with_effect

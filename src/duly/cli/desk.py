@@ -24,6 +24,8 @@ class Desk(NamedTuple):
     app: Duly | None
     """Whose runs; None for a Celery application or a Redis, which have none."""
     letters: Letters
+    place: str
+    """Where that is, as it may be shown."""
 
     @property
     def clock(self) -> Clock:
@@ -49,23 +51,22 @@ class Desk(NamedTuple):
         """Say that nothing matches, and which task may have been meant."""
         groups = [] if self.app is None else self.app.dead.groups(limit=PAGE)
         letters = self.letters.groups(LetterFilter(limit=PAGE))
-        return _no_match(task, {group.task for group in (*groups, *letters)})
+        return self._no_match(task, {group.task for group in (*groups, *letters)})
+
+    def _no_match(self, task: str | None, known: Iterable[str]) -> str:
+        meant = [] if task is None else similar(task, known)
+        hint = f" --task takes a full name: there are dead letters of {', '.join(meant)}."
+        return f"No dead letter matches in {self.place}." + (hint if meant else "")
 
 
 def desk_of(session: Session) -> Desk:
     """Return where the session's dead letters are."""
     guard = open_guard(session)
     if guard is not None:
-        return Desk(None, guard.letters)
+        return Desk(None, guard.letters, guard.ledger.shown_url)
     guard = redis_guard(session)
     if guard is not None:
         ledger = guard.ledger
-        return Desk(None, Letters(lambda: ledger))
+        return Desk(None, Letters(lambda: ledger), ledger.shown_url)
     app = app_of(session)
-    return Desk(app, Letters(lambda: app.store))
-
-
-def _no_match(task: str | None, known: Iterable[str]) -> str:
-    meant = [] if task is None else similar(task, known)
-    hint = f" --task takes a full name: there are dead letters of {', '.join(meant)}."
-    return "No dead letter matches." + (hint if meant else "")
+    return Desk(app, Letters(lambda: app.store), app.store.shown_url)

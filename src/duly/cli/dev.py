@@ -1,66 +1,175 @@
-"""`duly dev`: a worker, with its schedules, that begins anew when the code changes."""
+"""`duly dev`: a worker, its schedules and the dashboard, which begin anew when the code changes."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
-from duly.cli.output import print_note
+from duly.cli.dashboard import TOKEN, missing_extra
+from duly.cli.output import print_line, print_note
 from duly.cli.session import Session, pass_session, shared_options
+from duly.clock import new_secret
+from duly.observe.logs import log_start
+from duly.observe.writing import FORMAT, set_up_logging
 from duly.runtime.loading import parse_reference
+from duly.settings import load_settings
 
 _LOOK_SECONDS = 0.3
 _GRACE_SECONDS = 5.0
-_PROGRAM = "from duly.cli import main; main()"
+_HOST = "127.0.0.1"
+_USUAL_PORT = 8_008
+_PROGRAM = (sys.executable, "-c", "from duly.cli import main; main()")
 _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
+
+Tell = Callable[[str], None]
 
 
 @click.command("dev")
 @click.argument("reference", required=False, metavar="[APP]")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    help=f"Where the dashboard listens; {_USUAL_PORT}, or any port if that is taken.",
+)
+@click.option("--no-dashboard", is_flag=True, help="Run the tasks and schedules alone.")
 @shared_options
 @pass_session
-def command(session: Session, /, *, reference: str | None) -> None:
+def command(
+    session: Session, /, *, reference: str | None, port: int | None, no_dashboard: bool
+) -> None:
     """Run the tasks and schedules of APP (module:attribute), anew whenever the code changes.
 
-    Looks at the Python files below this folder. For production there is `duly worker`.
+    Looks at the Python files below this folder. The dashboard is served to this machine, where
+    whoever has the token that is printed may act, too. For production there are `duly worker` and
+    `duly dashboard`.
     """
     app = reference or session.app_reference
     if app is None:
         message = "name the application: duly dev module:attribute, or set DULY_APP"
         raise click.UsageError(message)
     parse_reference(app)
-    arguments = ["worker", app, "--grace", str(_GRACE_SECONDS)]
-    if session.url is not None:
-        arguments += ["--url", session.url]
-    print_note(f"duly dev: {app}; begins anew when a Python file below {Path.cwd()} changes")
+    if session.as_json:
+        os.environ[FORMAT] = "json"
+    tell = _teller()
+    shared = [] if session.url is None else ["--url", session.url]
+    programs = [
+        _Program("worker", [app, "--grace", str(_GRACE_SECONDS), *shared, *_loud(session)], {})
+    ]
+    pages = None if no_dashboard else _pages(port, tell)
+    if pages is not None:
+        programs.append(pages.with_options("--app", app, *shared))
+    if not session.quiet:
+        tell(f"duly dev: {app}; begins anew when a Python file below {Path.cwd()} changes")
     while True:
-        _work_until_changed([sys.executable, "-c", _PROGRAM, *arguments])
-        print_note("duly dev: the code has changed")
+        _work_until_changed(programs, tell)
+        tell("duly dev: the code has changed")
 
 
-def _work_until_changed(worker: list[str]) -> None:
+class _Program(NamedTuple):
+    """A command of ours that runs beside this one."""
+
+    name: str
+    options: list[str]
+    secrets: Mapping[str, str]
+    """What it is told by its environment."""
+    output: int | None = None
+
+    def with_options(self, *options: str) -> "_Program":
+        return self._replace(options=[*self.options, *options])
+
+    def start(self) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(  # noqa: S603 - this interpreter, our own commands
+            [*_PROGRAM, self.name, *self.options],
+            env=os.environ | self.secrets,
+            stdout=self.output,
+        )
+
+
+def _teller() -> Tell:
+    """Return what says something in the form in which the worker logs."""
+    if load_settings().log_format == "json":
+        set_up_logging("INFO", "json")
+        return log_start
+    return print_note
+
+
+def _loud(session: Session) -> list[str]:
+    return (["-v"] if session.verbose else []) + (["--quiet"] if session.quiet else [])
+
+
+# -- the dashboard --
+
+
+def _pages(port: int | None, tell: Tell) -> _Program | None:
+    """Say where the dashboard will be and return it; None if what it needs is not installed."""
+    missing = missing_extra()
+    if missing is not None:
+        tell(f"duly dev: no dashboard, since {missing}")
+        return None
+    settings = load_settings()
+    secrets = {}
+    if not settings.dashboard_token and not settings.dashboard_users:
+        # Made here, so that pages stay open when the code has changed.
+        secrets[TOKEN] = new_secret()
+    found = _free_port(port)
+    address, token = f"http://{_HOST}:{found}/", secrets.get(TOKEN)
+    if settings.log_format == "json":
+        click.echo(json.dumps({"address": address, "token": token, "write": True}))
+    else:
+        print_line(f"Dashboard at {address}")
+        if token:
+            print_line(f"Token: {token}")
+    options = ["--host", _HOST, "--port", str(found), "--write", "--create", "--quiet"]
+    if settings.log_format == "json":
+        options.append("--json")
+    # What it would print was said here.
+    return _Program("dashboard", options, secrets, subprocess.DEVNULL)
+
+
+def _free_port(wanted: int | None) -> int:
+    # Needs what the dashboard needs.
+    from duly.dashboard.serving import CannotListen, listen  # noqa: PLC0415
+
+    try:
+        with closing(listen(_HOST, _USUAL_PORT if wanted is None else wanted)) as socket:
+            return int(socket.getsockname()[1])
+    except CannotListen:
+        if wanted is not None:
+            raise
+        return _free_port(0)
+
+
+# -- reloading --
+
+
+def _work_until_changed(programs: list[_Program], tell: Tell) -> None:
     before = _stamps(Path.cwd())
-    process = subprocess.Popen(worker)  # noqa: S603 - this interpreter, our own command
-    has_ended = False
+    running = {program.name: program.start() for program in programs}
+    ended: set[str] = set()
     try:
         while _stamps(Path.cwd()) == before:
-            if not has_ended and process.poll() is not None:
-                has_ended = True
-                print_note("duly dev: the worker has ended; waiting for the code to change")
+            for name, process in running.items():
+                if name not in ended and process.poll() is not None:
+                    ended.add(name)
+                    tell(f"duly dev: the {name} has ended; waiting for the code to change")
             threading.Event().wait(_LOOK_SECONDS)
     finally:
-        _end(process)
+        for process in running.values():
+            process.send_signal(signal.SIGTERM)
+        for process in running.values():
+            _see_to_end(process)
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Ask the worker to stop, and make it."""
-    if process.poll() is not None:
-        return
-    process.send_signal(signal.SIGTERM)
+def _see_to_end(process: "subprocess.Popen[bytes]") -> None:
+    """Wait for a program that was asked to stop, and make it."""
     try:
         process.wait(_GRACE_SECONDS * 2)
     except subprocess.TimeoutExpired:

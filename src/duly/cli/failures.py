@@ -5,7 +5,7 @@ import traceback
 
 import click
 
-from duly.cli.escape import clean, clean_lines
+from duly.core.escape import clean, clean_lines
 from duly.errors import (
     AppBroken,
     BadArguments,
@@ -13,6 +13,7 @@ from duly.errors import (
     DulyError,
     LetterNotFound,
     PayloadError,
+    QueueFull,
     RunNotFound,
     ScheduleNotFound,
     StoreUnavailable,
@@ -53,6 +54,7 @@ _STATUS: dict[type[DulyError], int] = {
     TaskNotRegistered: NOT_FOUND,
     WorkerTimeout: TIMEOUT,
     StoreUnavailable: TEMPORARY,
+    QueueFull: TEMPORARY,
 }
 
 

@@ -5,6 +5,7 @@ from importlib import import_module
 import click
 
 from duly.app import Duly
+from duly.cli.output import print_note
 from duly.cli.places import missing_file
 from duly.cli.session import Session
 from duly.errors import StoreRefused
@@ -30,6 +31,8 @@ def app_of(session: Session, *, creates: bool = False) -> Duly:
     if not creates:
         _refuse_missing(app.url)
     click.get_current_context().call_on_close(app.close)
+    if session.verbose and not session.as_json:
+        print_note(f"Store: {app.store.shown_url}")
     return app
 
 
@@ -63,6 +66,8 @@ def open_guard(session: Session) -> Guard | None:
     if guard is not None:
         _refuse_missing(guard.url)
         click.get_current_context().call_on_close(guard.close)
+        if session.verbose and not session.as_json:
+            print_note(f"Store: {guard.ledger.shown_url}")
     return guard
 
 

@@ -36,14 +36,15 @@ def list_locks(session: Session) -> None:
     A lock is renewed while it is held: the time that is left is how long it outlives a holder that
     vanishes now.
     """
-    locks = list(_held(app_of(session).store))
+    store = app_of(session).store
+    locks = list(_held(store))
     if session.as_json:
         print_json({"locks": [_document(lock) for lock in locks]})
     elif session.quiet:
         for lock in locks:
             print_line(lock.name)
     elif not locks:
-        print_note("Nobody holds a lock.")
+        print_note(f"Nobody holds a lock in {store.shown_url}.")
     else:
         print_table(_COLUMNS, [_row(lock) for lock in locks])
 

@@ -10,6 +10,7 @@ from duly.cli.confirming import confirm, yes_option
 from duly.cli.failures import FAILURE
 from duly.cli.output import print_json, print_line, print_note
 from duly.cli.places import masked, missing_file, package_of
+from duly.cli.progress import bar
 from duly.cli.session import Session, pass_session, shared_options
 from duly.core.audit import Flaw
 from duly.errors import StoreRefused
@@ -33,7 +34,7 @@ def command(session: Session, /, *, source: str, target: str, yes: bool) -> None
     if not yes:
         confirm(session, f"Copy {masked(source)} into {masked(target)}?")
     counts = _move(source, target, session)
-    flaws = {masked(url): _audit(url) for url in (source, target)}
+    flaws = {masked(url): _audit(url, session) for url in (source, target)}
     is_wrong = any(flaws.values())
     if session.as_json:
         found = {url: [flaw._asdict() for flaw in of_url] for url, of_url in flaws.items()}
@@ -70,15 +71,14 @@ def _move(source: str, target: str, session: Session) -> dict[str, int]:
         reading(old) as everything,
     ):
         write: Any = import_module("duly.store.postgres.moving").write
-
-        def tell(table: str, count: int) -> None:
-            if session.verbose and not session.as_json:
-                print_note(f"{table}: {count:,}")
-
-        counts: dict[str, int] = write(new.url, everything, tell)
+        with bar(session, "Copying", total=everything.row_count()) as show:
+            counts: dict[str, int] = write(new.url, everything, show)
+    if session.verbose and not session.as_json:
+        for table, count in counts.items():
+            print_note(f"{table}: {count:,}")
     return counts
 
 
-def _audit(url: str) -> list[Flaw]:
-    with closing(open_store(url)) as store:
+def _audit(url: str, session: Session) -> list[Flaw]:
+    with closing(open_store(url)) as store, bar(session, f"Auditing {store.shown_url}"):
         return list(store.audit(PAGE))

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from duly.cli.escape import clean, clean_lines
+from duly.core.escape import clean, clean_lines
 
 _UNLIMITED = 100_000
 """Columns of what is no terminal: nothing is cut that a program will read."""

@@ -10,6 +10,7 @@ from duly.cli.arguments import parsed
 from duly.cli.documents import COUNT_CAP, queue_document
 from duly.cli.loading import app_of
 from duly.cli.output import Column, print_json, print_line, print_note, print_table
+from duly.cli.progress import bar
 from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.values import duration
 from duly.clock import monotonic
@@ -25,6 +26,7 @@ _COLUMNS = (
     Column("WAITING", whole=True, right=True),
     Column("RUNNING", whole=True, right=True),
     Column("LIMIT", whole=True, right=True),
+    Column("MAX", whole=True, right=True),
 )
 
 _reason = click.option("--reason", default="", help="Kept with the act.")
@@ -41,14 +43,15 @@ def command() -> None:
 @pass_session
 def list_queues(session: Session) -> None:
     """List the queues that have live runs or were paused."""
-    queues = app_of(session).queues.list()
+    app = app_of(session)
+    queues = app.queues.list()
     if session.as_json:
         print_json({"queues": [queue_document(queue) for queue in queues]})
     elif session.quiet:
         for queue in queues:
             print_line(queue.name)
     elif not queues:
-        print_note("No queue has a live run.")
+        print_note(f"No queue has a live run in {app.store.shown_url}.")
     else:
         rows = [
             (
@@ -58,6 +61,7 @@ def list_queues(session: Session) -> None:
                 _count(queue.waiting),
                 _count(queue.running),
                 "-" if queue.limit is None else f"{queue.limit:,}",
+                "-" if queue.max_size is None else f"{queue.max_size:,}",
             )
             for queue in queues
         ]
@@ -92,24 +96,44 @@ def resume_queue(session: Session, /, *, name: str, reason: str) -> None:
 
 @command.command("limit")
 @click.argument("name")
-@click.argument("limit", metavar="LIMIT|none")
+@click.argument("limit", metavar="[LIMIT|none]", required=False)
+@click.option("--max-size", metavar="N|none", help="How many runs may wait for workers.")
 @_reason
 @shared_options
 @pass_session
-def limit_queue(session: Session, /, *, name: str, limit: str, reason: str) -> None:
-    """Let at most LIMIT runs of a queue be running at once, over all workers; none lifts that."""
-    if limit != "none" and not limit.isdigit():
-        raise click.BadParameter(f"{limit!r} is no whole number, and not none")
-    chosen = None if limit == "none" else int(limit)
+def limit_queue(
+    session: Session, /, *, name: str, limit: str | None, max_size: str | None, reason: str
+) -> None:
+    """Let at most LIMIT runs of a queue be running at once, over all workers; none lifts that.
+
+    --max-size is how many may wait, approximately; who enqueues more is refused (QueueFull).
+    """
+    if limit is None and max_size is None:
+        raise click.UsageError("say how many may be running at once, or --max-size")
+    chosen = {
+        what: None if text == "none" else _whole(text)
+        for what, text in (("limit", limit), ("max_size", max_size))
+        if text is not None
+    }
     app = app_of(session, creates=True)
     unused = _unused(app, name)
-    app.queues.limit(name, chosen, reason=reason)
+    app.queues.limit(name, **chosen, reason=reason)
     if session.as_json:
-        print_json({"name": name, "limit": chosen})
+        print_json({"name": name, **chosen})
     elif not session.quiet:
-        print_line(f"Queue {name} runs {'any number' if chosen is None else chosen} at once.")
+        shown = {what: "any number" if n is None else f"{n:,}" for what, n in chosen.items()}
+        if "limit" in shown:
+            print_line(f"Queue {name} runs {shown['limit']} at once.")
+        if "max_size" in shown:
+            print_line(f"In queue {name} {shown['max_size']} may wait.")
         if unused:
             print_note(unused)
+
+
+def _whole(text: str) -> int:
+    if not text.isdigit():
+        raise click.BadParameter(f"{text!r} is no whole number, and not none")
+    return int(text)
 
 
 @command.command("drain")
@@ -123,15 +147,26 @@ def drain_queue(session: Session, /, *, name: str, timeout: timedelta | None) ->
     What is due later, or parked, is not waited for.
     """
     app = app_of(session)
+    unused = _unused(app, name)
     until = None if timeout is None else monotonic() + timeout.total_seconds()
-    while left := sum(each.ready + each.running for each in app.queues.list() if each.name == name):
-        if until is not None and monotonic() >= until:
-            raise WorkerTimeout(f"queue {name!r} still has {left:,} runs that are ready or running")
-        threading.Event().wait(_LOOK_SECONDS)
+    first = _left(app, name)
+    with bar(session, f"Draining {name}", total=first) as show:
+        while left := _left(app, name):
+            if until is not None and monotonic() >= until:
+                text = f"queue {name!r} still has {left:,} runs that are ready or running"
+                raise WorkerTimeout(text)
+            show(max(0, first - left))
+            threading.Event().wait(_LOOK_SECONDS)
     if session.as_json:
-        print_json({"name": name, "drained": True})
+        print_json({"name": name, "drained": True, "known": not unused})
     elif not session.quiet:
         print_line(f"Nothing of queue {name} is ready or running.")
+        if unused:
+            print_note(unused)
+
+
+def _left(app: Duly, name: str) -> int:
+    return sum(each.ready + each.running for each in app.queues.list() if each.name == name)
 
 
 def _unused(app: Duly, name: str) -> str:

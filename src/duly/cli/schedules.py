@@ -20,8 +20,8 @@ from duly.cli.output import (
     print_note,
     print_table,
 )
-from duly.cli.runs import show_args
 from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.showing import show_args
 from duly.core.instants import iso, microseconds_of, relative
 
 _COLUMNS = (
@@ -68,7 +68,8 @@ def list_schedules(session: Session, /, *, removed: bool) -> None:
             print_line(schedule.name)
     elif not schedules:
         print_note(
-            "There is no schedule; those that code defines appear when a worker has started."
+            f"There is no schedule in {app.store.shown_url}; those that code defines appear when "
+            f"a worker has started."
         )
     else:
         now = app.store.now()

@@ -1,15 +1,16 @@
 """Waiting for the end of a run, with a bar where somebody watches."""
 
-from contextlib import suppress
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from duly.cli.escape import clean
-from duly.cli.output import stderr_console
+from duly.cli.output import print_note, stderr_console
 from duly.cli.session import Session
-from duly.clock import monotonic
+from duly.core.escape import clean
 from duly.core.record import RunRecord
 from duly.errors import (
     DulyError,
@@ -19,19 +20,21 @@ from duly.errors import (
     RunInterrupted,
     WorkerTimeout,
 )
-from duly.run import Run
-
-_LOOK_SECONDS = 1.0
+from duly.run import Looks, Run
 
 
 def wait_for(run: Run[Any], session: Session, timeout: float | None) -> DulyError | None:
     """Wait until the run has ended or the time is over; return what is wrong, None if nothing."""
-    console = None if session.as_json or session.quiet else stderr_console()
+    is_silent = session.as_json or session.quiet
+    looks = Looks(run, timeout, _say_nothing if is_silent else _say_unclaimed)
+    console = None if is_silent else stderr_console()
     try:
-        if console is None:
-            run.result(timeout)
-        else:
-            _watch(run, console, timeout)
+        with ExitStack() as stack:
+            show = _bar(console, stack)
+            for pause in looks:
+                show(run.record)
+                threading.Event().wait(pause)
+        run.result(0)
     except (WorkerTimeout, RunFailed, RunInterrupted, RunCancelled) as error:
         return error
     except PayloadError:
@@ -45,20 +48,25 @@ def result_text(run: RunRecord) -> str:
     return "null" if run.result is None else run.result
 
 
-def _watch(run: Run[Any], console: Console, timeout: float | None) -> None:
-    until = None if timeout is None else monotonic() + timeout
+def _say_unclaimed(run_id: str, task: str, reason: str) -> None:
+    print_note(f"Run {run_id} ({task}) has not begun yet: {reason}.")
+
+
+def _say_nothing(*_: str) -> None:
+    """Whoever reads JSON is told by the error of a wait that takes too long."""
+
+
+def _bar(console: Console | None, stack: ExitStack) -> Callable[[RunRecord], None]:
+    """Return what shows how a run stands."""
+    if console is None:
+        return lambda _: None
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task("", total=None)
-        while True:
-            left = _LOOK_SECONDS if until is None else min(_LOOK_SECONDS, until - monotonic())
-            with suppress(WorkerTimeout):
-                run.result(max(0.0, left))
-                return
-            record = run.record
-            if until is not None and monotonic() >= until:
-                message = f"run {run.id} is still {record.state} after {timeout:g} s: {run.why()}"
-                raise WorkerTimeout(message)
-            text = clean(" ".join(filter(None, (record.state, record.progress_text))))
-            total = None if record.progress is None else 1.0
-            progress.update(bar, description=text, total=total, completed=record.progress or 0)
+    progress = stack.enter_context(Progress(*columns, console=console, transient=True))
+    bar = progress.add_task("", total=None)
+
+    def show(record: RunRecord) -> None:
+        text = clean(" ".join(filter(None, (record.state, record.progress_text))))
+        total = None if record.progress is None else 1.0
+        progress.update(bar, description=text, total=total, completed=record.progress or 0)
+
+    return show

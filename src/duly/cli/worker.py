@@ -1,6 +1,5 @@
 """`duly worker`: the production worker. The application is imported by its children alone."""
 
-import logging
 import os
 from contextlib import closing
 from typing import Any
@@ -10,12 +9,11 @@ import click
 from duly.cli.output import print_note
 from duly.cli.session import Session, pass_session, worker_options
 from duly.events import Bus
-from duly.observe.logs import log_event
+from duly.observe.logs import log_event, log_notice, log_start
+from duly.observe.writing import FORMAT, set_up_logging
 from duly.runtime.loading import parse_reference
 from duly.settings import load_settings
 from duly.store.opening import open_store
-
-LOG_LEVEL = "DULY_LOG_LEVEL"
 
 
 @click.command("worker")
@@ -50,7 +48,10 @@ def command(
         message = "name the application: duly worker module:attribute, or set DULY_APP"
         raise click.UsageError(message)
     parse_reference(app)
-    load_settings(**options)  # Refuses at once what could not work.
+    # Refuses at once what could not work; the processes that this one starts read the format, too.
+    if session.as_json:
+        os.environ[FORMAT] = "json"
+    load_settings(**options)
     from duly.runtime import keeper, probe  # noqa: PLC0415 - help and usage errors need none of it
 
     found = probe.find_settings(app)
@@ -62,19 +63,16 @@ def command(
         shown_url = store.shown_url
         notices = store.notices
     quiet = silent or session.quiet
-    if not quiet:
+    level = "DEBUG" if session.verbose else "WARNING" if quiet else settings.log_level
+    set_up_logging(level, settings.log_format)
+    if settings.log_format == "json":
+        log_start(f"duly worker: {app} on {shown_url}")
+    elif not quiet:
         print_note(f"duly worker: {app} on {shown_url}")
     for notice in notices:
-        print_note(f"Warning: {notice}")
-    _set_up_logging("DEBUG" if session.verbose else "WARNING" if quiet else settings.log_level)
+        log_notice(notice)
     bus = Bus()
     bus.subscribe(log_event)
     raise click.exceptions.Exit(
         keeper.run(app, url, settings.worker(), processes=settings.processes, drain=drain, bus=bus)
     )
-
-
-def _set_up_logging(level: str) -> None:
-    """Log as the worker processes do, which read the level from the same variable."""
-    os.environ[LOG_LEVEL] = level
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s")

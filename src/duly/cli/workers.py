@@ -42,7 +42,10 @@ def list_workers(session: Session) -> None:
         for worker in workers:
             print_line(worker.id)
     elif not workers:
-        print_note("No worker has been here yet; start one with `duly worker module:app`.")
+        print_note(
+            f"No worker has been seen on {app.store.shown_url} yet; start one with "
+            f"`duly worker module:app`."
+        )
     else:
         now = app.store.now()
         print_table(_COLUMNS, [_row(worker, now) for worker in workers])

@@ -3,6 +3,8 @@
 from typing import NamedTuple
 
 CHECKS = {
+    "runs_missing": "went missing: accepted, and neither live nor finished nor pruned",
+    "runs_unaccounted": "appeared that nobody accepted",
     "in_two_places": "is in more than one of the tables of live, waiting and finished runs",
     "held_by_nobody": "is running, and its worker is not known, or has been dead for a while",
     "settled_twice": "has two ends on record for one claim",
@@ -16,6 +18,7 @@ CHECKS = {
     "tags_of_no_run": "has tags, and is not there",
     "tags_missing": "cannot be found by the tags that it has",
     "key_of_no_run": "keeps its key from others for ever, and is not live",
+    "key_outlived_run": "has a key that is in force, and is not there",
     "key_expiring": "is live, and its key may be given to another run",
     "fired_without_run": "was fired by a schedule, and is not there",
     "firings_miscounted": "says that more, or fewer, instants wait than do",
@@ -29,14 +32,17 @@ class Flaw(NamedTuple):
 
     check: str
     subject: str
-    """The id of a run, or the name of a schedule or a key."""
+    """The id of a run, the name of a schedule or a key, or how many runs."""
     text: str
 
 
 class Count(NamedTuple):
-    """How many runs there are, by where they are."""
+    """How many runs there are, by where they are, and how many there were."""
 
     queued: int
     running: int
     waiting: int
     finished: int
+    accepted: int
+    """Since the database was made."""
+    pruned: int

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from duly.core.display import display
 from duly.core.json_text import from_text, to_canonical_text, to_text
+from duly.core.secret_names import REDACTED, is_secret
 from duly.core.shapes import NO_CLASSES, Known, Vocabulary, resolve_annotation, signature_of
 from duly.core.values import (
     INT_MAX,
@@ -34,7 +35,6 @@ from duly.limits import PAYLOAD_BYTES, RESULT_BYTES
 
 __all__ = ["REDACTED", "CallCodec", "decode_value", "display", "encode_value"]
 
-REDACTED = "***"
 
 _STORED_CALL = "stored arguments"
 _RESULT = "return value"
@@ -70,7 +70,7 @@ class CallCodec:
         for name in redact:
             if name not in parameters:
                 raise BadOption(f"{self._function_name}() has no parameter {name!r} to redact")
-        self._redact = frozenset(redact)
+        self._redact = frozenset(redact) | frozenset(filter(is_secret, parameters))
 
         kinds = {name: parameter.kind for name, parameter in parameters.items()}
         names_of = {kind: tuple(n for n in kinds if kinds[n] is kind) for kind in kinds.values()}

@@ -156,6 +156,16 @@ class QueueRecord(NamedTuple):
     running: int
     limit: int | None = None
     """How many of its runs may be running at once, over all workers."""
+    max_size: int | None = None
+    """How many of its runs may wait for workers."""
+
+
+class ReadyRun(NamedTuple):
+    """The run of a queue that has been due for longest, and since when."""
+
+    queue: str
+    run_id: str
+    due_at: int
 
 
 class Holder(NamedTuple):

@@ -20,8 +20,9 @@ FINAL = frozenset({State.SUCCEEDED, State.FAILED, State.INTERRUPTED, State.CANCE
 DEAD = frozenset({State.FAILED, State.INTERRUPTED})
 
 MOVES: dict[State, frozenset[State]] = {
-    # Interrupted without an attempt is what was live in a backup and may have run since.
-    State.QUEUED: frozenset({State.RUNNING, State.CANCELLED, State.INTERRUPTED}),
+    # Interrupted without an attempt is what was live in a backup and may have run since; failed,
+    # what was handed to another engine too often.
+    State.QUEUED: frozenset({State.RUNNING, State.CANCELLED, State.INTERRUPTED, State.FAILED}),
     State.RUNNING: frozenset({State.QUEUED}) | FINAL,
     # Only an operator's act leaves a final state, into the next generation.
     State.SUCCEEDED: frozenset({State.QUEUED}),

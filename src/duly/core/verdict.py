@@ -141,6 +141,15 @@ def _after_crash(run: Standing, *, charged: bool) -> Verdict:
     return Requeue(0.0, run.attempt + 1, run.retries_used, crashes, lane)
 
 
+def undelivered(times: int) -> tuple[Finish, ErrorText]:
+    """Say what becomes of a run that was handed to another engine so often, and begun by nobody."""
+    message = (
+        f"it was handed over {times} times, and no worker began it: see that workers of its "
+        f"backend run and know its task, then retry it"
+    )
+    return Finish(State.FAILED, "undelivered"), ErrorText("Undelivered", message, "", "undelivered")
+
+
 def describe(outcome: Outcome) -> ErrorText | None:
     """Return the error text that the attempt's record carries, if any."""
     match outcome:

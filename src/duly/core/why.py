@@ -40,6 +40,8 @@ class Situation(NamedTuple):
     """Its attempt that ended last."""
     limit: int | None = None
     """How many runs of its task, or of its key, may be running at once."""
+    knows_task: bool = True
+    """Whether whoever asks knows its task, and so the limit."""
     holders: Sequence[Holder] = ()
     """What is running under the limits that it counts against."""
 
@@ -80,7 +82,7 @@ def _why_running(run: RunRecord, situation: Situation) -> Reason:
             f"takes the run over",
         )
     asked = ", and was asked to cancel it" if run.cancel_requested else ""
-    return Reason("running", f"it is running: {place} has had it for {since}{asked}")
+    return Reason("running", f"{place} has had it for {since}{asked}")
 
 
 def _why_later(run: RunRecord, situation: Situation) -> Reason:
@@ -154,13 +156,30 @@ def _full_limit(run: RunRecord, situation: Situation) -> Reason | None:
             key = key_of(run.lane) if whose == "task" else ""
             name = {"queue": run.queue, "task": run.task}[whose]
             of_key = f" and key {key!r}" if key else ""
-            runs = _listed([f"run {one.run_id} (worker {one.worker_id})" for one in held])
             return Reason(
                 "limit",
                 f"the limit of {whose} {name!r}{of_key} is full: {len(held)} of {capacity} are "
-                f"running, {runs}",
+                f"running, {_holders(held)}",
             )
-    return None
+    return _unknown_limit(run, situation)
+
+
+def _unknown_limit(run: RunRecord, situation: Situation) -> Reason | None:
+    """Say who holds a limit of which only the task knows how many it allows."""
+    held = [holder for holder in situation.holders if holder.limit == "task"]
+    if situation.knows_task or not held:
+        return None
+    key = key_of(run.lane)
+    of_key = f" for key {key!r}" if key else ""
+    return Reason(
+        "limit",
+        f"task {run.task!r} has a limit{of_key}, which {_holders(held)} held when this was asked; "
+        f"with --app module:attribute it is known how many may",
+    )
+
+
+def _holders(held: Sequence[Holder]) -> str:
+    return _listed([f"run {one.run_id} (worker {one.worker_id})" for one in held])
 
 
 def _no_worker(situation: Situation) -> Reason:

@@ -10,16 +10,22 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import (
+    HTMLResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from duly import __version__
 from duly.app import Duly
-from duly.dashboard import words
+from duly.dashboard import json_api, words
 from duly.dashboard.acting import Acts, name_of
-from duly.dashboard.auth import COOKIE, Auth, TokenAuth, TooManyTries, Viewer
+from duly.dashboard.auth import COOKIE, Auth, TokenAuth, TooManyTries, Viewer, check_auth
 from duly.dashboard.desk import Desk
 from duly.dashboard.guarding import CSRF_FIELD, Guard, cookie
 from duly.dashboard.live import Streams
@@ -60,6 +66,7 @@ def dashboard(
     `write` nobody can change anything. `hosts` are the names that it answers to. Arguments that a
     task redacts are never shown, and none are without `show_arguments`.
     """
+    check_auth(auth)
     desk = Desk(app, shows_arguments=show_arguments, writes=write)
     return _Dashboard(desk, auth, hosts, title).guarded
 
@@ -96,8 +103,9 @@ class _Dashboard:
             Route("/runs/{run_id}/discard", act(acts.discard), methods=["POST"]),
             Route("/dead", page(dead.dead)),
             Route("/dead/group", page(dead.group)),
-            Route("/dead/confirm", act(acts.confirm), methods=["POST"]),
-            Route("/dead/act", act(acts.act_on_many), methods=["POST"]),
+            Route("/dead/export", self._export),
+            Route("/dead/confirm", act(acts.many.confirm), methods=["POST"]),
+            Route("/dead/act", act(acts.many.act), methods=["POST"]),
             Route("/bulk/{job_id}", page(self._bulk)),
             Route("/schedules", page(schedule_pages.schedules)),
             Route("/schedules/{name:path}/{verb}", act(acts.schedule), methods=["POST"]),
@@ -107,6 +115,7 @@ class _Dashboard:
             Route("/workers", page(fleet.workers)),
             Route("/tasks", page(fleet.tasks)),
             Route("/audit", page(audit.audit)),
+            *json_api.routes(self._desk),
             Route("/metrics", self._metrics),
             Route("/login", self._login, methods=["GET", "POST"]),
             Route("/logout", self._logout, methods=["POST"]),
@@ -139,7 +148,7 @@ class _Dashboard:
         def render() -> str:
             try:
                 shown = view(self._desk, request)
-            except (NothingHere, DulyError) as error:
+            except NothingHere as error:
                 shown = Shown("message.html", {"heading": "Not found", "words": str(error)})
             if isinstance(shown, Elsewhere):
                 return ""
@@ -152,6 +161,15 @@ class _Dashboard:
         if job is None:
             raise NothingHere("That act was done by another process, or long ago; see the audit.")
         return Shown("bulk.html", {"job": job, "now": desk.store.now()})
+
+    def _export(self, request: Request) -> Response:
+        try:
+            which = dead.chosen(request, self._desk.store.now())
+        except NothingHere as nothing:
+            return self._message(request, "Not found", str(nothing), 404)
+        headers = {"Content-Disposition": 'attachment; filename="dead-letters.jsonl"'}
+        lines = json_api.exported(self._desk, which)
+        return StreamingResponse(lines, headers=headers, media_type="application/jsonl")
 
     # -- acts --
 
@@ -292,6 +310,7 @@ def _environment() -> Environment:
         "exact": words.exact,
         "ago": words.ago,
         "took": words.length,
+        "coarse": words.coarse,
         "number": words.count,
         "short_task": words.short_task,
         "pretty": words.pretty,

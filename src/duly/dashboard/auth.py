@@ -3,6 +3,8 @@
 import hashlib
 import hmac
 import inspect
+import math
+import string
 from base64 import b64decode
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -13,9 +15,10 @@ from starlette.requests import Request
 
 from duly.clock import monotonic, wall_seconds
 from duly.errors import BadOption
-from duly.limits import LOGIN_FAILURES, LOGIN_SECONDS, SESSION_SECONDS, TOKEN_CHARACTERS
+from duly.limits import LOGIN_FAILURES, LOGIN_SECONDS, SESSION_SECONDS, TOKEN_BITS
 
 COOKIE = "duly_session"
+_FEWEST_SIGNS = 8
 
 
 class Viewer(NamedTuple):
@@ -28,6 +31,24 @@ class Viewer(NamedTuple):
 Answer = Viewer | str | bool | None
 Auth = Callable[[Request], "Answer | Awaitable[Answer]"]
 """Says who asks: a Viewer, or the name of an operator. None, "" and False let nobody in."""
+
+
+def check_auth(auth: Auth | None) -> None:
+    """Refuse what is no function of a request: nobody would know whom it lets in."""
+    if auth is None:
+        return
+    if not callable(auth):
+        raise BadOption(f"auth must be a function of the request, not {auth!r:.80}")
+    try:
+        parameters = inspect.signature(auth).parameters
+    except ValueError:  # One in C, which says nothing of itself.
+        return
+    for name, parameter in parameters.items():
+        if type(parameter.default).__name__ == "Depends" or "Depends(" in str(parameter.annotation):
+            raise BadOption(
+                f"auth is called with the request, and its parameter {name!r} is for FastAPI to "
+                f"fill in: read the request itself, or serve the dashboard by TaskAdmin(…, auth=…)"
+            )
 
 
 async def ask(auth: Auth, request: Request) -> Viewer | None:
@@ -69,13 +90,32 @@ class _Tries:
         return ok
 
 
+_LOWER, _UPPER, _DIGITS = string.ascii_lowercase, string.ascii_uppercase, string.digits
+_ALPHABETS = (
+    *(_DIGITS, f"{_DIGITS}abcdef", f"{_DIGITS}ABCDEF", _LOWER, _UPPER),
+    *(_LOWER + _DIGITS, _UPPER + _DIGITS, _LOWER + _UPPER + _DIGITS),
+)
+
+
+def bits_of(token: str) -> float:
+    """Return how many bits of chance a token has at most, by the signs that it is made of.
+
+    What repeats a few signs, as no generator does, has none.
+    """
+    signs = set(token)
+    if len(signs) < _FEWEST_SIGNS:
+        return 0.0
+    size = min((len(known) for known in _ALPHABETS if signs <= set(known)), default=64)
+    return len(token) * math.log2(size)
+
+
 class TokenAuth:
     """One token opens the dashboard: typed into its page, or as `Authorization: Bearer …`."""
 
     def __init__(self, token: str, *, name: str = "token") -> None:
-        if len(token) < TOKEN_CHARACTERS:
+        if bits_of(token) < TOKEN_BITS:
             raise BadOption(
-                f"a token has at least {TOKEN_CHARACTERS} characters; "
+                f"a token has at least {TOKEN_BITS} bits that nobody can guess; "
                 f"`python -c 'import secrets; print(secrets.token_urlsafe())'` makes one"
             )
         # What is compared and what signs sessions is a hash; the token itself is not kept.

@@ -3,12 +3,23 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from duly.api.dead import Bulk, Progress
+from duly.api.bulk import Bulk, Progress
 from duly.clock import new_id
 from duly.errors import DulyError
 from duly.limits import BULK_ACTS
+
+
+class Asked(NamedTuple):
+    """What somebody asked for."""
+
+    title: str
+    total: int
+    actor: str
+    what: object
+    """Says which runs; equal for the same ones."""
 
 
 @dataclass
@@ -16,21 +27,20 @@ class Job:
     """One act on many runs."""
 
     id: str
-    title: str
-    total: int
-    actor: str
+    asked: Asked
+    ticket: str = ""
+    """Names the form that it was asked for by; sent twice, it is one act."""
     done: int = 0
     skipped: int = 0
     is_over: bool = False
     error: str | None = None
-    what: object = field(default=None, repr=False)
 
     @property
     def share(self) -> float:
         """How much of it is done, in hundredths."""
         if self.is_over and self.error is None:
             return 100.0
-        return min(100.0, 100 * (self.done + self.skipped) / max(1, self.total))
+        return min(100.0, 100 * (self.done + self.skipped) / max(1, self.asked.total))
 
 
 class Jobs:
@@ -44,15 +54,15 @@ class Jobs:
         """Return one."""
         return self._jobs.get(job_id)
 
-    def start(
-        self, title: str, total: int, actor: str, what: object, act: Callable[[Progress], Bulk]
-    ) -> Job:
-        """Begin one; the same that is under way already is the one that is returned."""
+    def start(self, asked: Asked, act: Callable[[Progress], Bulk], *, ticket: str = "") -> Job:
+        """Begin one; the same that is under way, or was begun by the same form, is returned."""
         with self._lock:
             for job in self._jobs.values():
-                if job.what == what and not job.is_over:
+                if job.asked.what == asked.what and not job.is_over:
                     return job
-            job = Job(new_id(), title, total, actor, what=what)
+                if ticket and job.ticket == ticket:
+                    return job
+            job = Job(new_id(), asked, ticket)
             self._jobs[job.id] = job
             while len(self._jobs) > BULK_ACTS:
                 self._jobs.popitem(last=False)
@@ -68,5 +78,9 @@ def _carry_out(job: Job, act: Callable[[Progress], Bulk]) -> None:
         note(act(note))
     except DulyError as error:
         job.error = str(error)
+    except Exception as error:
+        # People are told at once, and the log of the process has the rest.
+        job.error = f"{type(error).__name__}: {error}"
+        raise
     finally:
         job.is_over = True

@@ -1,15 +1,16 @@
 """What the pages know of the application: its store to read, its acts, and what may be shown."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 
 from duly.app import Duly
 from duly.core.display import display
-from duly.core.payload import REDACTED
 from duly.core.record import RunRecord
+from duly.core.secret_names import text_without_secrets
 from duly.core.states import PARENT_TAG
 from duly.dashboard.searching import Search
 from duly.dashboard.words import pretty
-from duly.limits import PAGE, SCAN_RUNS
+from duly.limits import COUNT_CAP, COUNT_LOOKS, PAGE, SCAN_RUNS
 from duly.store.protocol import Inspector, RunFilter
 
 UNKNOWN = (
@@ -38,7 +39,7 @@ class Desk:
         definition = self.app.registry.find(task)
         if definition is None or not self._shows_arguments:
             return None
-        return definition.codec.redacted(arguments)
+        return text_without_secrets(definition.codec.redacted(arguments))
 
     def short_arguments(self, run: RunRecord) -> str:
         """Return one short line, nothing where they are hidden."""
@@ -58,9 +59,10 @@ class Desk:
     def can_edit(self, run: RunRecord) -> bool:
         """Say whether the arguments can be edited: all are to be seen, and can be checked."""
         shown = self.stored_arguments(run.task, run.arguments)
-        if shown is None:
+        try:
+            return shown is not None and json.loads(shown) == json.loads(run.arguments)
+        except (ValueError, RecursionError):
             return False
-        return not self.app.registry.get(run.task).redact and shown != REDACTED
 
     # -- runs --
 
@@ -75,6 +77,32 @@ class Desk:
                 return runs, runs[-1].id
             return runs, self.store.reach_of(which)
         return self._look_inside(search, size)
+
+    def every(self, search: Search) -> Iterator[RunRecord]:
+        """Find all runs, newest first, however many looks that takes."""
+        if search.run_id is not None:
+            yield from self._of_ids([search.run_id], search)
+            return
+        following: str | None = search.which.before
+        while True:
+            which = search.which._replace(before=following)
+            page, following = self.find(search._replace(which=which), PAGE)
+            yield from page
+            if following is None:
+                return
+
+    def count(self, search: Search) -> tuple[int, bool]:
+        """Return how many runs a search finds, and whether these are all: it looks a while only."""
+        if search.run_id is not None:
+            return len(self._of_ids([search.run_id], search)), True
+        found, following = 0, search.which.before
+        for _ in range(COUNT_LOOKS):
+            which = search.which._replace(before=following)
+            page, following = self.find(search._replace(which=which), PAGE)
+            found += len(page)
+            if following is None or found > COUNT_CAP:
+                return found, following is None
+        return found, False
 
     def _look_inside(self, search: Search, size: int) -> tuple[list[RunRecord], str | None]:
         """Look at the newest runs one by one, up to a bound."""

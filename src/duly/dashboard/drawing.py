@@ -1,11 +1,11 @@
-"""Where the bars of charts and waterfalls lie. The templates draw them as SVG, without script."""
+"""Where the bars of charts lie. The templates draw them as SVG, without script."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from duly.clock import MICROSECONDS
 from duly.core.instants import moment
-from duly.core.record import Act, AttemptRecord, EndsAt, RunRecord, StepRecord
+from duly.core.record import Act, EndsAt
 from duly.core.states import DEAD
 from duly.dashboard.words import exact, length
 
@@ -127,103 +127,3 @@ def _round_up(number: int) -> int:
             if step * power >= number:
                 return step * power
         power *= 10
-
-
-class Span(NamedTuple):
-    """One bar of a waterfall."""
-
-    kind: str
-    """queue, attempt, step, sleep, wait or gather."""
-    label: str
-    begin: int
-    end: int
-    is_open: bool
-    """Whether it goes on."""
-    note: str = ""
-
-    @property
-    def words(self) -> str:
-        """How long it took."""
-        took = self.end - self.begin
-        return (length(took) if took else "< 1 ms") + (" so far" if self.is_open else "")
-
-
-class Row(NamedTuple):
-    """A bar and where it lies, in hundredths of the width."""
-
-    span: Span
-    x: float
-    width: float
-
-
-def waterfall(
-    run: RunRecord, attempts: Sequence[AttemptRecord], steps: Sequence[StepRecord], now: int
-) -> list[Row]:
-    """Lay out what a run did from when it was made until its end, or now."""
-    spans = _spans(run, attempts, steps, now)
-    if not spans:
-        return []
-    first = min(span.begin for span in spans)
-    last = max(span.end for span in spans)
-    scale = 100 / max(last - first, 1)
-    rows = []
-    for span in spans:
-        width = max((span.end - span.begin) * scale, 0.4)
-        x = min((span.begin - first) * scale, 100 - width)
-        rows.append(Row(span, round(x, 3), round(width, 3)))
-    return rows
-
-
-def _spans(
-    run: RunRecord, attempts: Sequence[AttemptRecord], steps: Sequence[StepRecord], now: int
-) -> list[Span]:
-    found: list[Span] = []
-    ready_at = run.created_at
-    for attempt in attempts:
-        begin = max(attempt.started_at or attempt.finished_at, ready_at)
-        found.append(Span("queue", "in the queue", ready_at, begin, is_open=False))
-        label = f"attempt {attempt.attempt}"
-        end = max(attempt.finished_at, begin)
-        found.append(Span("attempt", label, begin, end, is_open=False, note=attempt.outcome))
-        ready_at = end
-    if run.state == "running" and run.claimed_at is not None:
-        begin = max(run.claimed_at, ready_at)
-        found.append(Span("queue", "in the queue", ready_at, begin, is_open=False))
-        label = f"attempt {run.attempt}"
-        end = max(now, begin)
-        found.append(Span("attempt", label, begin, end, is_open=True, note="running"))
-    elif run.state == "queued":
-        found.append(Span("queue", "in the queue", ready_at, max(now, ready_at), is_open=True))
-    elif not attempts and run.finished_at is not None:
-        found.append(Span("queue", "in the queue", ready_at, run.finished_at, is_open=False))
-    return _with_steps(found, steps, now)
-
-
-def _with_steps(spans: list[Span], steps: Sequence[StepRecord], now: int) -> list[Span]:
-    """Put each step behind the attempt in which it ended, or goes on."""
-    attempts = [span for span in spans if span.kind == "attempt"]
-    parts: dict[Span, list[Span]] = {span: [] for span in attempts}
-    before = 0
-    for step in sorted(steps, key=lambda step: step.ended_at or now):
-        if step.kind == "epoch" or not attempts:
-            continue
-        end = step.ended_at if step.done and step.ended_at is not None else None
-        began = [span for span in attempts if span.begin <= (end or now)]
-        attempt = began[-1] if began else attempts[0]
-        begin = step.began_at
-        if end is not None and begin == end:
-            # Of a step that may run again only the end is written down: it began when the one
-            # before it had ended, or its attempt had begun.
-            begin = min(end, max(attempt.begin, before))
-        until = max(now if end is None else end, begin)
-        parts[attempt].append(Span(step.kind, step.name, begin, until, is_open=end is None))
-        before = until
-    found: list[Span] = []
-    for span in spans:
-        mine = parts.get(span, [])
-        # The start of an attempt is told from when its end was written, a little late.
-        begin = min([span.begin, *(part.begin for part in mine if part.kind == "step")])
-        if found and begin < span.begin and found[-1].kind == "queue":
-            found[-1] = found[-1]._replace(end=max(begin, found[-1].begin))
-        found += [span._replace(begin=begin), *mine]
-    return found

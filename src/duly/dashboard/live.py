@@ -8,10 +8,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
-from duly.limits import LIVE_SECONDS, LIVE_STREAMS
+from duly.clock import monotonic
+from duly.errors import StoreUnavailable
+from duly.limits import LIVE_LONGEST_SECONDS, LIVE_SECONDS, LIVE_STREAMS
 
 _TIMES = re.compile(r"<time\b([^>]*)>[^<]*</time>")
 """How long ago something was changes all the time, and is counted on by the page itself."""
+_TROUBLE = b"trouble"
 _SILENCE = 15
 """After so many looks without a change, a word that we are still there."""
 
@@ -35,9 +38,20 @@ class Streams:
         self._open += 1
         seen = b""
         quiet = 0
+        ends_at = monotonic() + LIVE_LONGEST_SECONDS
         try:
-            while not await request.is_disconnected():
-                text = await render()
+            # A stream ends at some time, and the page asks for another: so it is asked again who
+            # looks at it.
+            while monotonic() < ends_at and not await request.is_disconnected():
+                try:
+                    text = await render()
+                except StoreUnavailable:
+                    # What is shown stays. When the database answers, it is told whatever it was.
+                    if seen != _TROUBLE:
+                        yield "event: trouble\ndata: The database does not answer.\n\n"
+                    seen = _TROUBLE
+                    await asyncio.sleep(LIVE_SECONDS)
+                    continue
                 digest = hashlib.sha256(_TIMES.sub(r"<time\1>", text).encode()).digest()
                 quiet += 1
                 if digest != seen:

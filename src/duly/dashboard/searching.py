@@ -12,7 +12,6 @@ from duly.clock import MICROSECONDS
 from duly.core.key import check_storable
 from duly.core.record import RunRecord
 from duly.core.states import State
-from duly.dashboard.words import without_secrets
 from duly.errors import DulyError
 from duly.limits import PAGE_DEFAULT, SCAN_RUNS
 from duly.store.protocol import RunFilter
@@ -62,6 +61,12 @@ def read(text: str, now: int, *, cursor: str | None = None) -> Search:
         except DulyError as error:
             found = _hint(found, str(error))
     return found
+
+
+def with_state(text: str, state: str | None) -> str:
+    """Return a filter that asks for one state, or any, and else for the same."""
+    others = [match[0] for match in _TERM.finditer(text) if match[1] != "state"]
+    return " ".join(others if state is None else [f"state:{state}", *others])
 
 
 def _with(found: Search, name: str, value: str, now: int) -> Search:
@@ -124,7 +129,7 @@ def _run_id(text: str | None) -> str | None:
 
 def _has(arguments: str | None, path: Iterable[str], value: str) -> bool:
     try:
-        data = without_secrets(json.loads(arguments or "null"))
+        data = json.loads(arguments or "null")
     except (ValueError, RecursionError):
         return False
     if isinstance(data, list) and len(data) == 2 and isinstance(data[1], dict):  # noqa: PLR2004

@@ -3,7 +3,7 @@
 import socket as sockets
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from duly.errors import DulyError
 
@@ -23,12 +23,31 @@ def listen(host: str, port: int) -> sockets.socket:
     try:
         family, kind, _, _, address = sockets.getaddrinfo(host, port, type=sockets.SOCK_STREAM)[0]
         found = sockets.socket(family, kind)
+    except OSError as error:
+        raise CannotListen(host, port, error) from error
+    try:
         found.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
         found.bind(address)
         found.listen()
     except OSError as error:
+        found.close()
         raise CannotListen(host, port, error) from error
     return found
+
+
+def below(pages: ASGIApp, root: str) -> ASGIApp:
+    """Serve pages below a path that a proxy has, whether it takes that off or not."""
+    if not root:
+        return pages
+
+    async def serve_below(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            path = scope["path"]
+            whole = path if path == root or path.startswith(f"{root}/") else root + path
+            scope = {**scope, "root_path": root, "path": whole if whole != root else f"{root}/"}
+        await pages(scope, receive, send)
+
+    return serve_below
 
 
 def serve(pages: ASGIApp, socket: sockets.socket) -> None:

@@ -1,20 +1,14 @@
 """How instants, lengths of time, counts and stored values are shown to people."""
 
 import json
-import re
-from typing import Any
 
 from duly.core.instants import moment
+from duly.core.secret_names import without_secrets
 from duly.limits import COUNT_CAP
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _SECOND = 1_000_000
 _FINE_SECONDS = 10
-_SECRET = re.compile(
-    r"pass(word|wd|phrase)|secret|token|api_?key|authorization|credential|private_?key",
-    re.IGNORECASE,
-)
-HIDDEN = "(hidden)"
 NONE = "–"  # noqa: RUF001 - a dash, as print has it
 
 
@@ -67,6 +61,19 @@ def length(microseconds: float | None) -> str:
     return " ".join(parts)
 
 
+def exact_length(microseconds: int) -> str:
+    """Return how long something took, to the microsecond: `12.345 ms`, `2 h 5 min 3.000001 s`."""
+    if microseconds < _SECOND:
+        return f"{microseconds / 1_000:.3f} ms"
+    whole, rest = divmod(microseconds, _SECOND)
+    parts: list[str] = []
+    for unit, name in _UNITS[:-1]:
+        if whole >= unit:
+            parts.append(f"{whole // unit} {name}")
+            whole %= unit
+    return " ".join([*parts, f"{whole}.{rest:06} s"])
+
+
 def count(number: int) -> str:
     """Return a number; one beyond what is counted says so."""
     return f"{COUNT_CAP:,}+" if number > COUNT_CAP else f"{number:,}"
@@ -95,17 +102,3 @@ def pretty(text: str | None) -> str:
         return json.dumps(without_secrets(json.loads(text)), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
         return text
-
-
-def without_secrets(data: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """Replace what is named like a password or a token."""
-    match data:
-        case dict():
-            return {
-                name: HIDDEN if _SECRET.search(name) else without_secrets(value)
-                for name, value in data.items()
-            }
-        case list():
-            return [without_secrets(value) for value in data]
-        case _:
-            return data

@@ -1,5 +1,6 @@
 """A key in hand: held while its body runs, then done or failed; or somebody else's, and done."""
 
+import asyncio
 import os
 import threading
 import time
@@ -11,8 +12,8 @@ from weakref import ref
 from duly.apart import apart
 from duly.clock import MICROSECONDS, monotonic
 from duly.core.payload import decode_value, encode_value
-from duly.errors import OUTAGES, ClaimLost, DulyError, PayloadError
-from duly.guard.clerk import Clerk
+from duly.errors import OUTAGES, ClaimLost, DulyError, PayloadError, WouldBlockItself
+from duly.guard.clerk import Clerk, Errand
 from duly.store.guard_ops import FailKey, FinishKey, Guarded
 from duly.store.protocol import Ledger
 
@@ -64,6 +65,8 @@ class GuardClaim:
         self._results = results
         self._hold = hold
         self._clerk = clerk
+        self._is_being_said = False
+        """Whether a coroutine has begun to say how the body ended."""
 
     @property
     def result(self) -> Any:  # noqa: ANN401 - any result
@@ -82,7 +85,7 @@ class GuardClaim:
     @property
     def is_open(self) -> bool:
         """Whether it is still to be said how the body ended."""
-        return self._hold is not None and not self._hold.has_ended
+        return self._hold is not None and not (self._hold.has_ended or self._is_being_said)
 
     @property
     def is_done(self) -> bool:
@@ -105,9 +108,7 @@ class GuardClaim:
 
     async def adone(self, result: object = None) -> None:
         """As `done`, without blocking the event loop."""
-        # Whoever is cancelled while this goes on must not take it for a body that failed.
-        hold = self._ending()
-        await apart(lambda: self._finish(hold, result))
+        await self._asay(lambda: self._finish(self._ending(), result))
 
     def fail(self, *, began: bool = True) -> None:
         """Let go of the key: the body failed, or was not begun, and may be tried again."""
@@ -115,8 +116,7 @@ class GuardClaim:
 
     async def afail(self, *, began: bool = True) -> None:
         """As `fail`, without blocking the event loop."""
-        hold = self._ending()
-        await apart(lambda: self._fail(hold, began=began))
+        await self._asay(lambda: self._fail(self._ending(), began=began))
 
     def __repr__(self) -> str:
         what = "first" if self.first else self._found.state
@@ -128,6 +128,22 @@ class GuardClaim:
             how()
         else:
             self._clerk.do(how)
+
+    async def _asay(self, how: Callable[[], None]) -> None:
+        """Say it without blocking the event loop; it is said even if its caller is struck."""
+        errand = Errand(how)
+        # Whoever is cancelled while this goes on must not take it for a body that failed. Nothing
+        # strikes between this and the block.
+        self._is_being_said = True
+        try:
+            await apart(errand.run)
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            if self._clerk is not None and not errand.has_ended:
+                self._clerk.see_to(errand)
+            raise
+        errand.result()
 
     def _ending(self) -> "Hold":
         """Return the hold, of which how it ends is said once: now."""
@@ -229,6 +245,8 @@ class Hold:
             while True:
                 try:
                     (was_ours,) = self._ledger().apply([op])
+                except WouldBlockItself:
+                    raise  # It is the caller who is in the way, for as long as it waits for us.
                 except OUTAGES:
                     if monotonic() >= until:
                         raise

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
 from duly.clock import monotonic
+from duly.store.lent import BODY
 
 T = TypeVar("T")
 
@@ -35,10 +36,11 @@ class Doable(Protocol):
 class Errand:
     """Something that is done once, to its end, whatever becomes of who asks for it."""
 
-    __slots__ = ("_act", "_begun", "_ended", "answer", "error", "has_ended")
+    __slots__ = ("_act", "_begun", "_body", "_ended", "answer", "error", "has_ended")
 
     def __init__(self, act: Callable[[], Any]) -> None:
         self._act = act
+        self._body = BODY.get()
         self._begun = threading.Lock()
         self._ended = threading.Lock()
         self._ended.acquire()
@@ -49,6 +51,8 @@ class Errand:
     def run(self) -> None:
         """Do it, unless somebody does or has."""
         if self.withdraw():
+            # A store tells the body that has its lock from those that may wait for it.
+            BODY.set(self._body)
             try:
                 self.answer = self._act()
             except BaseException as error:  # noqa: BLE001 - handed to who waits for it
@@ -108,10 +112,14 @@ class Clerk:
         except BaseException:
             if not errand.has_ended:
                 # Struck. It may not have been given yet; given twice it is done once.
-                self.give(errand)
-                errand.linger(_LINGER_SECONDS)
+                self.see_to(errand)
             raise
         return result
+
+    def see_to(self, errand: Errand) -> None:
+        """Have an errand done whose caller was struck, and wait for its end for a while."""
+        self.give(errand)
+        errand.linger(_LINGER_SECONDS)
 
     def give(self, errand: Doable) -> None:
         """Have an errand done."""

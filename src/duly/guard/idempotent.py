@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
@@ -100,19 +100,44 @@ def _own_name(function: Callable[..., Any]) -> str:
     return task_name(function)
 
 
-def carry_out(claim: GuardClaim, body: Callable[[], R_co], end: Callable[[R_co], object]) -> R_co:
+def carry_out(
+    claim: GuardClaim,
+    body: Callable[[], R_co],
+    end: Callable[[R_co], object],
+    returned: list[R_co] | None = None,
+) -> R_co:
     """Run a body and say how it ended: whatever is thrown at it once it has returned is too late.
 
     An iterator of the interpreter's own calls it, so that what it returns is kept before the next
-    instruction, where an exception from outside strikes.
+    instruction, where an exception from outside strikes. A body that has more to do when its result
+    is there puts that into `returned` itself.
     """
-    returned: list[R_co] = []
+    returned = [] if returned is None else returned
     try:
         returned.extend(starmap(body, ((),)))
         end(returned[0])
     except BaseException:
         if returned and claim.is_open:
             end(returned[0])
+        raise
+    return returned[0]
+
+
+async def acarry_out(
+    claim: GuardClaim,
+    body: Callable[[], Awaitable[R_co]],
+    end: Callable[[R_co], Awaitable[object]],
+    end_now: Callable[[R_co], object],
+) -> R_co:
+    """As `carry_out`, of a coroutine; `end_now` is for who was struck and may have no loop left."""
+    returned: list[R_co] = []
+    try:
+        # Nothing strikes between the end of what is awaited and the end of this call.
+        returned.append(await body())
+        await end(returned[0])
+    except BaseException:
+        if returned and claim.is_open:
+            end_now(returned[0])
         raise
     return returned[0]
 
@@ -125,7 +150,8 @@ def guarded(call: Idempotent) -> Any:  # noqa: ANN401 - as the function was
         async def run_async(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
             async with call.once(args, kwargs) as claim:
                 if claim.first:
-                    await claim.adone(await call.function(*args, **kwargs))
+                    body = partial(call.function, *args, **kwargs)
+                    return await acarry_out(claim, body, claim.adone, claim.done)
                 return claim.result
 
         run: Any = run_async

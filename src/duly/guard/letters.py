@@ -21,6 +21,7 @@ from duly.limits import (
     REPLAY_FAILURES,
     TRACEBACK_CHARACTERS,
 )
+from duly.settings import check_rate
 from duly.store.guard_ops import AcquireKey, EndLetter, FailKey, Guarded, Letter, PutLetter
 from duly.store.protocol import LetterFilter
 
@@ -200,8 +201,7 @@ class Letters:
         Who dies in between leaves a letter open, to be sent again when a minute is over; its key
         sees to it that it is carried out once.
         """
-        if rate is not None and rate <= 0:
-            raise BadOption(f"rate must be above 0 per second, not {rate}")
+        check_rate(rate)
         who, why = acting(actor), _checked(reason)
         done, skipped, in_a_row = 0, 0, 0
         unsent: list[Unsent] = []

@@ -65,28 +65,38 @@ class Once:
             _leave(claim, error)
 
     async def __aenter__(self) -> GuardClaim:
+        errand: Errand | None = None
         try:
             with self._entering():
-                self._claims.append(found := await self._wait_for())
+                owner, until, pause = new_id(), monotonic() + self._wait, _SHORTEST_PAUSE
+                while True:
+                    errand = Errand(partial(self._attempt, owner))
+                    await apart(errand.run)
+                    found = errand.result()
+                    if isinstance(found, GuardClaim):
+                        break
+                    pause = self._pause(pause, until, found)
+                    await asyncio.sleep(pause)
+                self._claims.append(found)
             self.claim = found
         except BaseException as error:
             self.refusal = error
+            if errand is not None and not isinstance(errand.answer, Guarded):
+                take_back = partial(_take_back, errand)
+                if isinstance(error, asyncio.CancelledError):
+                    self._clerk.give(Errand(take_back))  # The loop goes on, and must not wait.
+                else:
+                    self._clerk.do(take_back)
             raise
-        return found
-
-    async def _wait_for(self) -> GuardClaim:
-        owner, until, pause = new_id(), monotonic() + self._wait, _SHORTEST_PAUSE
-        while not isinstance(
-            found := await apart(lambda: self._attempt(owner), undo=_give_back), GuardClaim
-        ):
-            pause = self._pause(pause, until, found)
-            await asyncio.sleep(pause)
         return found
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         with self._leaving() as claim:
-            if claim.is_open:
-                await apart(lambda: _leave(claim, error))
+            if claim.is_open and error is None:
+                await claim.adone()
+            elif claim.is_open:
+                with suppress(StoreError, ClaimLost):
+                    await claim.afail()
 
     @contextmanager
     def _entering(self) -> Iterator[None]:

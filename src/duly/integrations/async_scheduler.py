@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from duly.actor import acting
 from duly.apart import apart
+from duly.api.pruning import prune
 from duly.app import Duly
 from duly.clock import MICROSECONDS, new_id
 from duly.core.instants import moment
@@ -23,6 +25,7 @@ from duly.core.states import FINAL, State
 from duly.errors import LockBusy
 from duly.limits import TICK_BATCH
 from duly.locks.ownership import Ownership, take
+from duly.store.admin_ops import RecordAct
 from duly.store.lock_ops import Locked
 from duly.store.ops import Prune
 from duly.task import Task
@@ -206,10 +209,8 @@ class AsyncScheduler:
     async def cleanup_old_logs(self, keep_days: int = 30) -> bool:
         """Forget what ended longer ago; say whether there was something. duly does so by itself."""
         op = Prune(keep_days * _DAY * MICROSECONDS, TICK_BATCH)
-        found = False
-        while (await asyncio.to_thread(self.duly.store.apply, [op]))[0]:
-            found = True
-        return found
+        act = RecordAct(acting(None), "prune", f"history older than {keep_days} days")
+        return bool(await asyncio.to_thread(prune, self.duly.store, op, act=act))
 
     def _task(self, func: Callable[..., Any]) -> Task[..., Any]:
         if func not in self._tasks:

@@ -1,6 +1,7 @@
 """A lifespan for Starlette and FastAPI applications: duly opens, works and drains with them."""
 
 import asyncio
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -12,7 +13,6 @@ from starlette.requests import HTTPConnection
 from duly.apart import apart
 from duly.app import Duly
 from duly.errors import BadOption, LifespanNotStarted
-from duly.observe.logs import log_notice
 from duly.settings import worker_settings
 
 if TYPE_CHECKING:
@@ -23,12 +23,6 @@ Lifespan = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any] | None]
 
 _STATE = "duly"
 """Where a request finds what its application serves; mounted applications find it there, too."""
-
-_NOT_STARTED = (
-    "tasks are used in an application whose lifespan has not started: they are kept, but nothing "
-    "here runs them; use `with TestClient(api)`, and something that runs lifespans around httpx's "
-    "ASGITransport"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +53,11 @@ def duly_lifespan(
         )
     worker_settings(app.settings.worker(), **settings)  # Refuses now what could not work later.
 
-    has_started = False
-
-    def look() -> None:
-        if not has_started and _is_in_an_application():
-            log_notice(_NOT_STARTED)
-
-    app.before_opening.append(look)
+    app.before_calls.append(_refuse_requests)
 
     @asynccontextmanager
     async def lifespan(api: Any) -> AsyncIterator[Mapping[str, Any]]:  # noqa: ANN401 - Starlette's
-        nonlocal has_started
-        has_started = True
+        app.before_calls[:] = [each for each in app.before_calls if each is not _refuse_requests]
         async with AsyncExitStack() as stack:
             state = await stack.enter_async_context(inner(api)) if inner is not None else None
             serving = await stack.enter_async_context(serve(app, settings if worker else None))
@@ -79,10 +66,25 @@ def duly_lifespan(
     return lifespan
 
 
-def _is_in_an_application() -> bool:
-    """Say whether an event loop runs this, or one of the threads that endpoints have."""
-    name = threading.current_thread().name
-    return asyncio._get_running_loop() is not None or name.startswith("AnyIO")  # noqa: SLF001
+def _refuse_requests() -> None:
+    """Raise if a request calls: nothing here would run its task, and nobody would tell."""
+    if is_in_a_request():
+        raise LifespanNotStarted
+
+
+def is_in_a_request() -> bool:
+    """Say whether an endpoint of Starlette's runs this, on the event loop or a thread of its own.
+
+    Scripts and lifespans may call tasks before anything serves.
+    """
+    if threading.current_thread().name.startswith("AnyIO"):
+        return True
+    frame = sys._getframe()  # noqa: SLF001 - there is no other way to know who awaits this
+    while (caller := frame.f_back) is not None:
+        frame = caller
+        if frame.f_globals.get("__name__", "").startswith("starlette."):
+            return frame.f_code.co_name != "lifespan"
+    return False
 
 
 def announced(state: Mapping[str, Any] | None, serving: Serving) -> Mapping[str, Any]:

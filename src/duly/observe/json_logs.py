@@ -4,6 +4,9 @@ import json
 import logging
 from datetime import UTC, datetime
 
+_FIELDS = ("run_id", "task", "queue", "attempt", "outcome", "state", "error", "worker_id")
+"""What lines of duly carry beside their message, each where it is known."""
+
 
 class JsonFormatter(logging.Formatter):
     """For any handler: `handler.setFormatter(JsonFormatter())`."""
@@ -19,7 +22,14 @@ class JsonFormatter(logging.Formatter):
             "process": record.process,
             "thread": record.threadName,
         }
+        for name in _FIELDS:
+            value = getattr(record, name, None)
+            if value is not None:
+                line[name] = value
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        # Control characters and those that set a direction are escaped with the rest.
-        return json.dumps(line, ensure_ascii=True)
+        elif record.exc_text:
+            line["traceback"] = record.exc_text
+        # Control characters and those that set a direction are escaped with the rest; what a
+        # user's own record carries under our names may be anything.
+        return json.dumps(line, ensure_ascii=True, default=repr)

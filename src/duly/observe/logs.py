@@ -4,6 +4,7 @@ import logging
 from functools import cache
 from typing import assert_never
 
+from duly.core.escape import clean
 from duly.core.states import State
 from duly.core.verdict import Finish
 from duly.events import (
@@ -13,6 +14,7 @@ from duly.events import (
     EngineFailed,
     Event,
     Overdue,
+    RunsUndelivered,
     StoreFailed,
     StoreRecovered,
     UnknownTaskBrought,
@@ -32,22 +34,29 @@ def log_event(event: Event) -> None:
         case AttemptEnded():
             _log_attempt(event)
         case ClaimWasLost(run_id, claim_number):
-            logger.warning("run %s: claim %s was lost, its result is dropped", run_id, claim_number)
+            about = {"run_id": run_id, "outcome": "dropped"}
+            text = "run %s: claim %s was lost, its result is dropped"
+            logger.warning(text, run_id, claim_number, extra=about)
         case WorkerStarted(worker_id, store):
-            logger.info("worker %s started on %s", worker_id, store)
+            about = {"worker_id": worker_id}
+            logger.info("worker %s started on %s", worker_id, clean(store), extra=about)
         case WorkerEnded(worker_id, reason, run_ids):
             level = logging.INFO if reason == "stopped" else logging.WARNING
-            logger.log(level, "worker %s: %s%s", worker_id, reason, _left(len(run_ids)))
+            about = {"worker_id": worker_id}
+            left = _left(len(run_ids))
+            logger.log(level, "worker %s: %s%s", worker_id, clean(reason), left, extra=about)
         case StoreFailed(what, error, pause):
-            logger.warning("%s failed, next try in %.1f s: %s", what, pause, error)
+            logger.warning("%s failed, next try in %.1f s: %s", what, pause, clean(error))
         case StoreRecovered(what):
             logger.info("%s works again", what)
         case EngineFailed(what, error):
-            logger.error("%s met an unexpected error and goes on: %s", what, error)
+            logger.error("%s met an unexpected error and goes on: %s", what, clean(error))
         case ClaimsHandedBack(run_ids, reason):
             logger.info("%s claims handed back: %s", len(run_ids), reason)
         case Overdue(run_id, task):
-            logger.warning("run %s (%s) is past its timeout and still running", run_id, task)
+            about = {"run_id": run_id, "task": task, "outcome": "overdue"}
+            text = "run %s (%s) is past its timeout and still running"
+            logger.warning(text, run_id, task, extra=about)
         case UnknownTaskBrought(run_id, task):
             logger.warning(
                 "run %s was brought to this process, which does not know its task %s, and will be "
@@ -55,6 +64,14 @@ def log_event(event: Event) -> None:
                 "rename with @app.task(aliases=(…,))",
                 run_id,
                 task,
+                extra={"run_id": run_id, "task": task},
+            )
+        case RunsUndelivered(run_ids):
+            logger.error(
+                "%s runs were handed over as often as they may be, began nowhere, and are dead "
+                "letters now: %s",
+                len(run_ids),
+                ", ".join(run_ids[:5]),
             )
         case _:
             assert_never(event)
@@ -63,12 +80,18 @@ def log_event(event: Event) -> None:
 @cache
 def log_notice(notice: str) -> None:
     """Say once in each process what people should know about a database that it relies on."""
-    logger.warning("%s", notice)
+    logger.warning("%s", clean(notice))
+
+
+def log_start(text: str) -> None:
+    """Say what a program that keeps workers is about to do."""
+    logger.info("%s", clean(text))
 
 
 def log_unclaimed(run_id: str, task: str, reason: str) -> None:
     """Say to who waits for a run why nobody has claimed it."""
-    logger.warning("run %s (%s) has not begun yet: %s", run_id, task, reason)
+    about = {"run_id": run_id, "task": task}
+    logger.warning("run %s (%s) has not begun yet: %s", run_id, task, clean(reason), extra=about)
 
 
 def log_lost_letter(task: str, draft: str, error: Exception) -> None:
@@ -77,8 +100,8 @@ def log_lost_letter(task: str, draft: str, error: Exception) -> None:
         "the dead letter of a call of %s could not be written: %s; write it by hand, with Draft "
         "from duly.guard.letters: guard.letters.put(%s)",
         task,
-        error,
-        draft,
+        clean(str(error)),
+        clean(draft),
     )
 
 
@@ -114,5 +137,14 @@ def _log_attempt(event: AttemptEnded) -> None:
             event.outcome,
             event.elapsed / 1e6,
             follows,
-            f"; {event.error}" if event.error else "",
+            f"; {clean(event.error)}" if event.error else "",
+            extra={
+                "run_id": claim.run_id,
+                "task": claim.task,
+                "queue": claim.queue,
+                "attempt": claim.attempt,
+                "outcome": event.outcome,
+                "state": str(verdict.state) if isinstance(verdict, Finish) else "queued",
+                "error": event.error,
+            },
         )

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 from duly.clock import MICROSECONDS
 from duly.core.record import EndsOf
 from duly.limits import GROUPS, PAGE
-from duly.store.protocol import Inspector, RunFilter, ScheduleFilter
+from duly.store.protocol import Inspector, RunFilter
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BEYOND = 9_000_000_000_000
@@ -117,18 +117,12 @@ def _queues(store: Inspector) -> Iterator[Metric]:
     yield depth
     age = GaugeMetricFamily(
         "duly_queue_oldest_age_seconds",
-        "For how long the run that is to be claimed next has been due.",
+        "For how long the oldest run that can be claimed has been due.",
         labels=["queue"],
     )
     now = store.now()
-    ages: dict[str, float] = {}
-    for queue_name, run_id in store.list_oldest_ready():
-        run = store.get_run(run_id)
-        if run is not None and run.state == "queued":
-            waited = max(0, now - run.due_at) / MICROSECONDS
-            ages[queue_name] = max(waited, ages.get(queue_name, 0.0))
-    for queue_name, seconds in ages.items():
-        age.add_metric([queue_name], seconds)
+    for run in store.list_oldest_ready():
+        age.add_metric([run.queue], max(0, now - run.due_at) / MICROSECONDS)
     yield age
 
 
@@ -159,8 +153,7 @@ def _lags(store: Inspector) -> Metric:
         "duly_schedule_lag_seconds", "How late schedules are to fire.", labels=["schedule"]
     )
     now = store.now()
-    for schedule in store.list_schedules(ScheduleFilter(limit=PAGE)):
-        if schedule.state == "active" and schedule.next_at is not None:
-            late = max(0, now - schedule.next_at) / MICROSECONDS
-            found.add_metric([schedule.name], late)
+    for schedule in store.list_next_schedules(PAGE):
+        late = max(0, now - (schedule.next_at or now)) / MICROSECONDS
+        found.add_metric([schedule.name], late)
     return found

@@ -86,7 +86,7 @@ class Result(NamedTuple):
     kills: int
     freezes: int
     zombies: int
-    """Frozen workers whose runs were taken over and that woke up afterwards."""
+    """Frozen workers whose runs were taken over, and that recorded nothing of them."""
     taken_over: int
     """Runs that were taken from frozen workers."""
     late_results_refused: int

@@ -100,6 +100,9 @@ def gather(trial: Trial, scenario: str, scale: float, *, again: str | None = Non
             "seconds": round(monotonic() - began_at, 1),
             "seconds_to_settle_after_the_last_strike": _rounded(trial.seconds_to_settle),
             "largest_overlap_of_two_live_bodies_seconds": round(verdict.largest_overlap, 4),
+            "largest_overlap_in_embedded_workers_seconds": round(
+                verdict.largest_embedded_overlap, 4
+            ),
             "most_losses_of_one_run": verdict.most_losses,
             "redriven_after_the_crash_limit": trial.redriven,
             "snapshots": trial.feeder.snapshots,

@@ -125,6 +125,8 @@ class History:
     signs: Sequence[Sign] = ()
     effects: Sequence[Effect] = ()
     freezes: Sequence[Freeze] = ()
+    embedded: frozenset[int] = frozenset()
+    """Processes with a worker in them that nobody ends: a body may go on there beside its heir."""
     runs: Sequence[RunAtEnd] = ()
     attempts: Sequence[AttemptAtEnd] = ()
     transactional: frozenset[str] = frozenset()

@@ -23,6 +23,7 @@ EFFECTS = "effects.log"
 EVENTS = "events.log"
 REQUESTS = "requests.log"
 STRUCK = "struck.log"
+LATE = "late.log"
 
 
 class Journal:
@@ -70,6 +71,10 @@ class Journal:
         """Note that this process is about to strike itself."""
         self._append(STRUCK, [point, os.getpid(), self._clock.now()])
 
+    def late(self, refused: int) -> None:
+        """Note that this process has settled after a freeze, and what of it was refused."""
+        self._append(LATE, [os.getpid(), refused])
+
     def _append(self, name: str, fields: list[Any]) -> None:
         if self.folder is None:
             return
@@ -100,6 +105,10 @@ class Journal:
     def read_struck(self) -> list[tuple[str, int]]:
         """Return where processes struck themselves: the point and the pid."""
         return [(point, pid) for point, pid, _at in self._read(STRUCK)]
+
+    def read_late(self) -> list[int]:
+        """Return how many results were refused, of each settle that came after a freeze."""
+        return [refused for _pid, refused in self._read(LATE)]
 
     def _read(self, name: str) -> Iterator[list[Any]]:
         if self.folder is None or not (self.folder / name).exists():

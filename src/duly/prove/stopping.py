@@ -3,7 +3,7 @@
 Between the end of a body and its record: the worker has looked at its deadline and is about to
 write; when it is continued its write is late, and only the fence is left. Inside a claim: when it
 is continued it holds runs of which nobody knows whether it will start them. A file named after the
-keeper asks for it.
+keeper, or after the process where there is none, asks for it.
 """
 
 import os
@@ -22,23 +22,26 @@ from duly.store.protocol import Section, Store
 BEFORE_SETTLE, BEFORE_COMMIT, IN_CLAIM = "settle", "commit", "claim"
 
 
-def stop_flag(folder: Path, keeper: int) -> Path:
-    """Return the file that asks the workers of a keeper to stop, and says before what."""
-    return folder / f"stop-{keeper}"
+def stop_flag(folder: Path, asked: int) -> Path:
+    """Return the file that asks a process, or the workers of a keeper, to stop before something."""
+    return folder / f"stop-{asked}"
 
 
 class StoppingDuly(Duly):
     """An application that hands out a store which stops before it settles."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, asked: int) -> None:
         super().__init__()
-        self._flag = None if journal.folder is None else stop_flag(journal.folder, os.getppid())
-        faultpoints.arm("claim.before_commit", lambda: _stop_if_asked(self._flag, IN_CLAIM))
+        self._flag = None if journal.folder is None else stop_flag(journal.folder, asked)
+        faultpoints.arm("claim.before_commit", self._stop_in_claim)
 
     @property
     def store(self) -> Store:
         """The open store, with a halt before every settle."""
         return cast("Store", _StoppingStore(super().store, self._flag))
+
+    def _stop_in_claim(self) -> None:
+        _stop_if_asked(self._flag, IN_CLAIM)
 
 
 class _StoppingStore:
@@ -50,9 +53,12 @@ class _StoppingStore:
         return getattr(self._store, name)
 
     def apply(self, ops: Sequence[Op]) -> list[Any]:
-        if any(isinstance(op, Settle) for op in ops):
-            _stop_if_asked(self._flag, BEFORE_SETTLE)
-        return self._store.apply(ops)
+        settles = [place for place, op in enumerate(ops) if isinstance(op, Settle)]
+        is_late = bool(settles) and _stop_if_asked(self._flag, BEFORE_SETTLE)
+        answers = self._store.apply(ops)
+        if is_late:
+            journal.late(sum(answers[place] is Settled.CLAIM_LOST for place in settles))
+        return answers
 
     def section(self, seconds: float | None = None) -> "_StoppingSection":
         return _StoppingSection(self._store.section(seconds), self._flag)
@@ -71,10 +77,13 @@ class _StoppingSection:
         return self._section.settle_and_commit(op, words)
 
 
-def _stop_if_asked(flag: Path | None, where: str) -> None:
-    if flag is not None and flag.exists() and flag.read_text() == where:
+def _stop_if_asked(flag: Path | None, where: str) -> bool:
+    """Stop if it is this place that is asked for; say whether it was."""
+    is_asked = flag is not None and flag.exists() and flag.read_text() == where
+    if is_asked:
         faultpoints.stop_here()
+    return is_asked
 
 
-app = StoppingDuly(journal)
+app = StoppingDuly(journal, os.getppid())
 app.registry, app.bus = workload.registry, workload.bus

@@ -19,10 +19,14 @@ _STOP_SECONDS = 0.5
 _BUSY_SHARE = 0.85
 _PLACES = {"settler": BEFORE_SETTLE, "committer": BEFORE_COMMIT, "claimer": IN_CLAIM}
 _KEEPER_FIRST_SHARE = 0.3
+_ALL_SHARE = 0.5
 _BETWEEN_SECONDS = 0.05
-FREEZES = ("child", "keeper", "both", "settler", "committer", "claimer")
+EMBEDDED = "embedded"
+FREEZES = ("child", "keeper", "both", "settler", "committer", "claimer", EMBEDDED)
 """What stands still: one worker, the keeper alone, all of a tree at any moment; or all of a tree
-with a worker stopped right before it settles, inside a transactional commit, or inside a claim."""
+with a worker stopped right before it settles, inside a transactional commit, or inside a claim; or
+a program with a worker in it right before it settles. Half of the times when it is all of a tree,
+that includes what ties the workers to their keeper."""
 
 
 class Strike(NamedTuple):
@@ -41,6 +45,7 @@ class FreezeUnderWay(NamedTuple):
     tree: Tree
     target: str
     children: tuple[Child, ...]
+    helpers: tuple[int, ...]
     keeper: bool
     stopped_at: float
     thaw_at: float
@@ -83,8 +88,12 @@ def freeze(tree: Tree, target: str, seconds: float, random: Random) -> FreezeUnd
         return None
     keeper = target != "child"
     flag = None
+    helpers: tuple[int, ...] = ()
     if keeper and not _stop_keeper(tree):
         return None
+    if keeper and children and random.random() < _ALL_SHARE:
+        helpers = tuple(tree.helpers())
+        tree.signal_helpers(helpers, signal.SIGSTOP)
     if target in _PLACES:
         flag = _ask_to_stop(tree, _PLACES[target])
         wait_for(lambda: any(is_stopped(child.pid) for child in children), _STOP_SECONDS)
@@ -93,12 +102,24 @@ def freeze(tree: Tree, target: str, seconds: float, random: Random) -> FreezeUnd
     wait_for(lambda: all(_is_still(child.pid) for child in children), _SEEN_SECONDS)
     children = tuple(child for child in children if is_stopped(child.pid))
     under_way = FreezeUnderWay(
-        tree, target, children, keeper, stopped_at, stopped_at + seconds, flag
+        tree, target, children, helpers, keeper, stopped_at, stopped_at + seconds, flag
     )
     if target != "keeper" and not children:
         thaw(under_way, random)
         return None
     return under_way
+
+
+def freeze_embedded(program: Tree, seconds: float) -> FreezeUnderWay | None:
+    """Have a program with a worker in it stop before it settles; None if it did not."""
+    flag = _ask_to_stop(program, BEFORE_SETTLE)
+    if not wait_for(lambda: is_stopped(program.pid), _STOP_SECONDS):
+        flag.unlink(missing_ok=True)
+        # It may have read it just before.
+        program.signal_keeper(signal.SIGCONT)
+        return None
+    now = monotonic()
+    return FreezeUnderWay(program, EMBEDDED, (), (), True, now, now + seconds, flag)  # noqa: FBT003
 
 
 def thaw(under_way: FreezeUnderWay, random: Random) -> tuple[Strike, list[Freeze]]:
@@ -113,6 +134,7 @@ def thaw(under_way: FreezeUnderWay, random: Random) -> tuple[Strike, list[Freeze
         tree.signal_keeper(signal.SIGCONT)
         pause_for(random.uniform(0.0, _BETWEEN_SECONDS))
     tree.signal_children(children, signal.SIGCONT)
+    tree.signal_helpers(under_way.helpers, signal.SIGCONT)
     if under_way.keeper and not keeper_first:
         pause_for(random.uniform(0.0, _BETWEEN_SECONDS))
         tree.signal_keeper(signal.SIGCONT)

@@ -108,6 +108,20 @@ class Tree:
         self._known = {child.pid: child for child in workers}
         return workers
 
+    def helpers(self) -> list[int]:
+        """Return what the keeper started besides: what its workers are tied to."""
+        workers = {child.pid for child in self.children()}
+        rows = process_table().values()
+        mine = [row for row in rows if row.parent == self.pid and row.state != "Z"]
+        return [row.pid for row in mine if row.pid not in workers]
+
+    def signal_helpers(self, pids: Iterable[int], number: int) -> None:
+        """Send a signal to what the keeper started besides."""
+        for pid in pids:
+            row = process(pid)
+            if row is not None and row.parent == self.pid:
+                _send(os.kill, pid, number)
+
     def signal_child(self, child: Child, number: int) -> bool:
         """Send a signal to one worker process; say whether it was there to get it."""
         return self._is_ours(child) and _send(os.kill, child.pid, number)

@@ -55,6 +55,8 @@ class Trial:
         self.adapt: Callable[[TreeSettings], TreeSettings] = lambda settings: settings
         """Changes how trees are started, whatever a scenario asks for."""
         self.trees: list[Tree] = []
+        self.embedded: list[Tree] = []
+        """Programs with a worker in them, which have neither keeper nor children."""
         self.strikes: list[Strike] = []
         self.freezes: list[Freeze] = []
         self.feeder = self._feeder(everything, backlog=60)
@@ -75,7 +77,7 @@ class Trial:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for tree in self.trees:
+        for tree in (*self.trees, *self.embedded):
             tree.end()
         self.app.close()
 
@@ -90,6 +92,12 @@ class Trial:
         tree = Tree(self.adapt(self.settings._replace(**changes)))
         self.trees.append(tree)
         return tree
+
+    def start_embedded(self) -> Tree:
+        """Start one more program with a worker in it."""
+        program = Tree(self.settings._replace(program="duly.prove.embedding"))
+        self.embedded.append(program)
+        return program
 
     def wait_until_working(self) -> None:
         """Wait until every tree has a worker that claims."""
@@ -135,10 +143,12 @@ class Trial:
 
     def stop_trees(self) -> None:
         """Ask all keepers to stop; those that do not are ended."""
-        for tree in self.trees:
+        everybody = [*self.trees, *self.embedded]
+        for tree in everybody:
             tree.signal_keeper(signal.SIGTERM)
-        self.facts["keepers_stopped"] = [tree.wait(STOP_SECONDS) for tree in self.trees]
-        for tree in self.trees:
+        statuses = [tree.wait(STOP_SECONDS) for tree in everybody]
+        self.facts["keepers_stopped"] = statuses[: len(self.trees)]
+        for tree in everybody:
             tree.end()
 
     def drain(self, seconds: float = DRAIN_SECONDS) -> None:
@@ -166,6 +176,7 @@ class Trial:
             signs=self.journal.read_signs(),
             effects=effects,
             freezes=self.freezes,
+            embedded=frozenset(program.pid for program in self.embedded),
             runs=self.database.runs(),
             attempts=self.database.attempts(),
             transactional=workload.TRANSACTIONAL,

@@ -7,7 +7,6 @@ still attends to it. A child whose keeper is frozen or gone ends itself, with al
 import contextlib
 import gc
 import json
-import logging
 import os
 import select
 import signal
@@ -19,9 +18,11 @@ from typing import Any
 from duly import faultpoints
 from duly.clock import monotonic
 from duly.errors import OUTAGES, AppNotFound, DulyError
+from duly.observe.writing import set_up_inherited_logging, tell_failure
 from duly.runtime.dying import die_with_parent
 from duly.runtime.loading import explained, load
 from duly.runtime.slots import Slots
+from duly.runtime.tether import tie
 from duly.runtime.worker import Worker
 from duly.settings import WorkerSettings
 
@@ -43,10 +44,10 @@ def main() -> None:
     """Run one worker until told to stop."""
     config = json.loads(os.environ.pop(ENVIRONMENT))
     die_with_parent(config["keeper"])
-    logging.basicConfig(
-        level=os.environ.get("DULY_LOG_LEVEL", "INFO"),
-        format="%(asctime)s %(levelname)s %(message)s",
-    )
+    if config["tether"] is not None:
+        with contextlib.suppress(OSError):  # Then its main thread alone watches.
+            tie(config["tether"])
+    set_up_inherited_logging()
     faultpoints.arm_from_environment()
     slots = Slots(Path(config["slots"]))
     settings = WorkerSettings(**config["settings"] | {"queues": _queues(config["settings"])})
@@ -56,10 +57,10 @@ def main() -> None:
         store = app.store
         app.schedules.sync()
     except OUTAGES as error:
-        sys.stderr.write(f"cannot start now: {error}\n")
+        tell_failure(error, f"cannot start now: {error}")
         sys.exit(TRY_AGAIN)
     except DulyError as error:
-        sys.stderr.write(explained(error))
+        tell_failure(error, explained(error))
         sys.exit(_NOT_FOUND if isinstance(error, AppNotFound) else _CANNOT_START)
     worker = Worker(
         store,
@@ -112,8 +113,9 @@ class _Watch:
         self._worker.stop_claiming()
         until = monotonic() + self._settings.grace
         while not self._worker.hand.is_empty() and monotonic() < until:
-            if self._signals.wait(_STOPPING_LOOK_SECONDS if len(self._worker.hand) else 0.0):
-                break
+            # Whether a second signal means "at once" is the keeper's to decide: whoever signals all
+            # processes of a service has it pass on here what has come here already.
+            self._signals.wait(_STOPPING_LOOK_SECONDS if len(self._worker.hand) else 0.0)
             self.fence()
         # What still runs is the keeper's to settle, once this process is gone.
 

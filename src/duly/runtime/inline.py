@@ -62,7 +62,8 @@ class InlineWorker:
     def drain(self) -> int:
         """Run until nothing is ready; return how many attempts that took."""
         lanes = self._registry.lanes_seen_to(only_carried=False)
-        self._store.apply([registration(self.worker_id, LEASE_SECONDS, (), lanes)])
+        retentions = self._registry.retentions()
+        self._store.apply([registration(self.worker_id, LEASE_SECONDS, (), lanes, retentions)])
         names = self._registry.own_names()
         attempts = 0
         try:

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from duly.clock import monotonic, new_id
 from duly.errors import StoreError
@@ -23,16 +22,15 @@ from duly.keepalive import Keepalive
 from duly.limits import SUSPECT_CHILDREN
 from duly.runtime import child as child_program
 from duly.runtime.child import CANNOT_LOAD, ENVIRONMENT, Signals
+from duly.runtime.keeper_services import SUSPECT_PAUSE, Burials, Suspects
 from duly.runtime.probe import find_settings
-from duly.runtime.recovery import recover_worker
 from duly.runtime.service import ServiceLoop
 from duly.runtime.slots import Slots, slots_path
+from duly.runtime.tether import Tether
 from duly.settings import WorkerSettings
 from duly.store.opening import open_store, runtime_folder
 from duly.store.protocol import Store
 
-_SUSPECT_PAUSE = 1.0
-_LOOK_EVERY = 20
 _PATIENCE_SECONDS = 5.0
 """How long a body may stay past its timeout before its process is replaced."""
 _KILL_AFTER_GRACE = 2.0
@@ -98,6 +96,7 @@ class Keeper:
         self._bus = bus
         self._lock = threading.Lock()
         self._children: dict[int, _Child] = {}
+        self._tether = Tether()
         self._stopping_since: float | None = None
         self._failed_starts = 0
         self._restart_at = 0.0
@@ -111,8 +110,8 @@ class Keeper:
             margin=settings.margin,
         )
         self._keepalive.attending = self._attend
-        self._burials = _Burials(store, self._bus, self._folder)
-        self._suspects = _Suspects(store, self._may_have_suspects)
+        self._burials = Burials(store, self._bus, self._folder)
+        self._suspects = Suspects(store, self._may_have_suspects)
         self._services = ServiceLoop("duly-keeper", [self._burials, self._suspects], self._bus)
 
     def run(self) -> int:
@@ -147,12 +146,14 @@ class Keeper:
         path = slots_path(self._folder, worker_id)
         slots = Slots(path, create=settings.marks)
         slots.attended_at = monotonic()
+        end = self._tied()
         config = {
             "app": self._app,
             "url": self._url,
             "worker_id": worker_id,
             "slots": str(path),
             "keeper": os.getpid(),
+            "tether": end,
             "settings": asdict(settings),
             "drain": self._drain,
         }
@@ -160,12 +161,20 @@ class Keeper:
             [sys.executable, "-m", child_program.__name__],
             env=os.environ | {ENVIRONMENT: json.dumps(config)},
             stdin=subprocess.DEVNULL,
+            pass_fds=() if end is None else (end,),
             start_new_session=True,
         )
         with self._lock:
             self._children[process.pid] = _Child(
                 process, worker_id, slots, settings, one_slot, monotonic()
             )
+
+    def _tied(self) -> int | None:
+        """Return what a child is to be tied to."""
+        with self._lock:
+            if self._tether.renew():
+                self._hold(monotonic())
+            return self._tether.end
 
     def _reap(self) -> None:
         for pid, child in list(self._children.items()):
@@ -249,7 +258,7 @@ class Keeper:
             if (
                 self._suspects.waiting
                 and len(suspects) < SUSPECT_CHILDREN
-                and now - newest >= _SUSPECT_PAUSE
+                and now - newest >= SUSPECT_PAUSE
             ):
                 self._spawn(one_slot=True)
 
@@ -264,7 +273,7 @@ class Keeper:
     def _retire(child: _Child) -> None:
         """Replace a child: it finishes what it can within the grace, then it is killed."""
         child.retired_at = monotonic()
-        child.process.send_signal(signal.SIGTERM)
+        _ask_to_stop(child)
 
     def _kill_expired(self, now: float) -> None:
         """This very process was frozen: what its children hold may belong to others by now."""
@@ -285,11 +294,16 @@ class Keeper:
             if self._children.get(child.process.pid) is child:
                 child.slots.deadline = deadline
 
-    def _attend(self, now: float, beats_since: float | None) -> None:
+    def _attend(self, at: float, beats_since: float | None) -> None:
         with self._lock:
             for child in self._children.values():
-                child.slots.attended_at = now
+                child.slots.attended_at = at
                 child.slots.beats_since = beats_since
+            self._hold(at)
+
+    def _hold(self, at: float) -> None:
+        """Let the children live on, who were attended to then."""
+        self._tether.hold_until(at + self._settings.lease - self._settings.margin)
 
     def _disowned(self, worker_id: str) -> None:
         """The store calls a child dead: end it, so that no second body of its runs lives on."""
@@ -309,7 +323,7 @@ class Keeper:
     def _stop_children(self) -> None:
         self._stopping_since = self._stopping_since or monotonic()
         for child in self._children.values():
-            child.process.send_signal(signal.SIGTERM)
+            _ask_to_stop(child)
 
     def _kill_all(self) -> None:
         for child in self._children.values():
@@ -323,58 +337,15 @@ class Keeper:
         self._services.stop()
         self._burials.finish()
         self._keepalive.stop()
+        self._tether.close()
         self._store.close()
 
 
-class _Burials:
-    """A service: settles what dead children held, again and again until the store answers."""
-
-    name = "recover children"
-
-    def __init__(self, store: Store, bus: Bus, folder: Path) -> None:
-        self._store = store
-        self._bus = bus
-        self._folder = folder
-        self.pending: dict[str, tuple[str, bool]] = {}
-
-    def add(self, worker_id: str, reason: str, *, stopped: bool) -> None:
-        self.pending[worker_id] = (reason, stopped)
-
-    def tick(self) -> float:
-        for worker_id, (reason, stopped) in list(self.pending.items()):
-            recover_worker(
-                self._store, self._bus, worker_id, self._folder, stopped=stopped, reason=reason
-            )
-            del self.pending[worker_id]
-        return 3600.0
-
-    def finish(self) -> None:
-        """Try once more at the very end; others find what is left when its lease is over."""
-        with contextlib.suppress(StoreError):
-            self.tick()
-
-
-class _Suspects:
-    """A service: notices runs that wait for a one-slot child.
-
-    The children look anyway, and leave in their slots what they saw: the keeper itself asks the
-    store only when one of them saw such a run, or none is there to look; and now and then in any
-    case, since a body may keep its child from looking.
-    """
-
-    name = "watch suspects"
-
-    def __init__(self, store: Store, may_wait: Callable[[], bool]) -> None:
-        self._store = store
-        self._may_wait = may_wait
-        self._ticks = 0
-        self.waiting = False
-
-    def tick(self) -> float:
-        self._ticks += 1
-        looks = self._may_wait() or self._ticks % _LOOK_EVERY == 0
-        self.waiting = looks and self._store.peek().suspect
-        return _SUSPECT_PAUSE
+def _ask_to_stop(child: _Child) -> None:
+    # Not by Popen, which would reap a child that has ended, and hide its end from the keeper. Its
+    # number is nobody else's until it is reaped.
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child.process.pid, signal.SIGTERM)
 
 
 def _kill_group(child: _Child) -> None:

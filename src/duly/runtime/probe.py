@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 from duly.errors import BadOption, DulyError
+from duly.observe.writing import tell_failure
 from duly.runtime.loading import explained, load
 from duly.settings import Settings, settled
 
@@ -41,7 +42,7 @@ def main() -> None:
     try:
         found = load(app)
     except DulyError as error:
-        sys.stderr.write(explained(error))
+        tell_failure(error, explained(error))
         sys.exit(_USAGE if isinstance(error, BadOption) else 1)
     given = {**found.settings.as_given(), "url": (found.url, "application")}
     with os.fdopen(int(descriptor), "w") as answer:

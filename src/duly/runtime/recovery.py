@@ -17,7 +17,13 @@ from duly.store.ops import Judge, Recover, RecoverOrphans
 from duly.store.protocol import Store
 
 _ORPHANS_EVERY = 6
-"""At every so many looks: they come only of claims that were committed behind a worker's end."""
+"""After so many beats: they come only of claims that were committed behind a worker's end."""
+_BEHIND_SECONDS = 0.4
+"""So long after a beat is due it is looked for."""
+_LATE_PAUSE, _LATE_SECONDS = 1.0, 3.0
+"""How often a beat that has not come is looked for, and for how long."""
+_SAME_SECONDS = 0.05
+"""Beats that are no further apart are those of one keeper."""
 
 
 class LeaseWatch:
@@ -57,6 +63,11 @@ class LeaseWatch:
         self._seen = {key: seen for key, seen in self._seen.items() if key in counters}
         return found
 
+    def next_end(self, read_at: float) -> float:
+        """Return the seconds until some counter may have stood still for a whole lease."""
+        left = (seen_at + self._lease - read_at for _, seen_at in self._seen.values())
+        return min((seconds for seconds in left if seconds > 0), default=math.inf)
+
     def unmoved_for(self, worker_id: str, read_at: float) -> float:
         """Return how long a counter has stood still; for ever if its process is surely gone."""
         known = self._seen.get(worker_id)
@@ -66,6 +77,22 @@ class LeaseWatch:
         """A read or an own beat failed: what was seen before proves nothing any more."""
         self._seen.clear()
         self._reading_since = None
+
+
+def until_next_look(own_age: float, ages: list[float], beat: float) -> float:
+    """Return the seconds until a look that comes right behind another worker's beat.
+
+    The time over which a counter must stand still begins with the first look at it, so a look
+    long after the beat would prolong it. A look behind everybody's beat would cost a large fleet
+    much: each worker looks behind the one that follows its own, and so every beat is soon seen by
+    somebody, for one look per beat.
+    """
+    if not ages:
+        return beat
+    age = min(ages, key=lambda age: (own_age - age - _SAME_SECONDS) % beat)
+    if beat + _BEHIND_SECONDS <= age < beat + _LATE_SECONDS:
+        return min(beat, _LATE_PAUSE)
+    return (beat - age) % beat + min(beat / 4, _BEHIND_SECONDS)
 
 
 class Recoverer:
@@ -82,7 +109,7 @@ class Recoverer:
         own_ids: Callable[[], frozenset[str]],
         beats_since: Callable[[], float | None],
         lease: float,
-        pause: float,
+        beat: float,
     ) -> None:
         self._store = store
         self._bus = bus
@@ -90,28 +117,31 @@ class Recoverer:
         self._own_ids = own_ids
         self._beats_since = beats_since
         self._watch = LeaseWatch(lease)
-        self._pause = pause
-        self._ticks = 0
+        self._beat = beat
+        self._orphans_at = 0.0
 
     def tick(self) -> float:
         """Look at every live worker's counter once."""
         read_at = monotonic()
         try:
-            counters = self._store.pulse().read()
+            readings = self._store.pulse().read()
         except Exception:
             self._watch.interrupted()
             raise
         own = self._own_ids()
-        others = {key: counter for key, counter in counters.items() if key not in own}
+        others = {key: seen.beats for key, seen in readings.items() if key not in own}
         dead = self._over(self._watch.dead(others, read_at, self._beats_since()), read_at)
         for worker_id in dead:
             recover_worker(
                 self._store, self._bus, worker_id, self._slots_folder, beats=others[worker_id]
             )
-        if dead or self._ticks % _ORPHANS_EVERY == 0:
+        if dead or read_at >= self._orphans_at:
             self._take_orphans()
-        self._ticks += 1
-        return self._pause
+            self._orphans_at = read_at + _ORPHANS_EVERY * self._beat
+        own_age = min((readings[key].age for key in own & readings.keys()), default=0.0)
+        ages = [readings[key].age for key in others if key not in dead]
+        pause = until_next_look(own_age, ages, self._beat)
+        return min(pause, self._watch.next_end(read_at))
 
     def _over(self, suspects: list[str], read_at: float) -> list[str]:
         """Keep those whose own lease is over; it may be longer than ours."""

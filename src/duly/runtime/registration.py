@@ -5,13 +5,19 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 
+from duly.settings import kept_microseconds
 from duly.store.ops import RegisterWorker
 
 
 def registration(
-    worker_id: str, lease: float, queues: Sequence[str], lanes: Mapping[str, str]
+    worker_id: str,
+    lease: float,
+    queues: Sequence[str],
+    lanes: Mapping[str, str],
+    retentions: Mapping[str, float],
 ) -> RegisterWorker:
     """Return the op for a worker of this process; `lanes` are those of the tasks it sees to."""
+    kept = {task: kept_microseconds(seconds) for task, seconds in retentions.items()}
     return RegisterWorker(
         worker_id,
         platform.node(),
@@ -20,4 +26,5 @@ def registration(
         json.dumps(list(queues)),
         json.dumps(list(lanes)),
         json.dumps(dict(lanes)),
+        json.dumps({task: kept[task] for task in kept.keys() & lanes.keys()}),
     )

@@ -1,8 +1,8 @@
 """Hands runs to the engines that carry them, after their commit and again when they are stale."""
 
-from duly.carrier import Carrier, Message, Pace
+from duly.carrier import Carrier, Message, NotSent, Pace
 from duly.clock import MICROSECONDS
-from duly.events import Bus, EngineFailed
+from duly.events import Bus, EngineFailed, RunsUndelivered
 from duly.limits import RELAY_BATCH, RELAY_LONGEST_SECONDS
 from duly.registry import Registry
 from duly.store.carry_ops import HandAgain, HandOver
@@ -33,24 +33,34 @@ class Relay:
         for task, carrier in carriers.items():
             paced.setdefault(carrier.pace, []).append(task)
         answers = self._store.apply([_hand_over(pace, tasks) for pace, tasks in paced.items()])
-        messages: list[Message] = [message for answer in answers for message in answer]
+        messages: list[Message] = [message for answer in answers for message in answer.messages]
+        undelivered = tuple(run_id for answer in answers for run_id in answer.undelivered)
+        if undelivered:
+            self._bus.emit(RunsUndelivered(undelivered))
         parts: dict[int, tuple[Carrier, list[Message]]] = {}
         for message in messages:
             carrier = carriers[message.task]
             parts.setdefault(id(carrier), (carrier, []))[1].append(message)
         for carrier, own in parts.values():
             self._send(carrier, own)
-        is_full = any(len(answer) == RELAY_BATCH for answer in answers)
+        is_full = any(
+            len(answer.messages) + len(answer.undelivered) >= RELAY_BATCH for answer in answers
+        )
         return 0.0 if is_full else _WHEN_CALLED
 
     def _send(self, carrier: Carrier, messages: list[Message]) -> None:
         try:
             carrier.send(messages)
+        except NotSent as error:
+            self._send_again(error.run_ids, str(error))
         except Exception as error:  # noqa: BLE001 - whatever the client of a broker raises
-            self._bus.emit(EngineFailed("relay", f"{type(error).__name__}: {error}"))
             # Some may have arrived; sent again, those claim nothing.
             ids = tuple(message.run_id for message in messages)
-            self._store.apply([HandAgain(ids, _FAILED_SECONDS * MICROSECONDS)])
+            self._send_again(ids, f"{type(error).__name__}: {error}")
+
+    def _send_again(self, run_ids: tuple[str, ...], why: str) -> None:
+        self._bus.emit(EngineFailed("relay", why))
+        self._store.apply([HandAgain(run_ids, _FAILED_SECONDS * MICROSECONDS)])
 
 
 def _hand_over(pace: Pace, tasks: list[str]) -> HandOver:

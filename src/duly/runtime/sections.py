@@ -1,18 +1,20 @@
 """The transactions of bodies: what they write commits with their completion, or not at all."""
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 from duly.core.outcome import Outcome, Returned, Stopped
 from duly.core.record import Claim
-from duly.errors import OUTAGES, BadOption
+from duly.errors import OUTAGES, BadOption, WouldBlockItself
 from duly.events import Bus, ClaimWasLost
 from duly.runtime.attempt import outcome_of
 from duly.runtime.hand import Held
 from duly.runtime.journal import Journal
 from duly.runtime.report import Ended
 from duly.runtime.settler import ended_event, settle_op
+from duly.store.lent import BODY, OWN_TRANSACTION
 from duly.store.ops import Settled
 from duly.store.protocol import Section, Store
 from duly.store.step_ops import EndStep
@@ -33,6 +35,15 @@ class Waking(Protocol):
 class _Open(NamedTuple):
     section: Section
     thread: int
+    body: object
+
+
+def _is_on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 class Sections:
@@ -65,17 +76,23 @@ class Sections:
             )
         return self._connection(held)
 
-    def begin(self, claim: Claim) -> Any:  # noqa: ANN401 - as above
-        """Open the transaction of a run for the last part of its body."""
+    def begin(self, claim: Claim, *, for_step: bool = False) -> Any:  # noqa: ANN401 - as above
+        """Open the transaction of a run for the last part of its body, or for a step.
+
+        That of a step ends with it, so that a coroutine may have one on another thread.
+        """
         held = self._hand.get(claim.run_id)
-        if held is None or held.definition.executor != "thread":
+        is_plain = held is not None and held.definition.executor == "thread"
+        if held is None or not (is_plain or (for_step and not _is_on_a_loop())):
             raise BadOption(
-                "current().transaction() needs a plain def task, which runs on a thread"
+                "current().transaction() needs a plain def task, which runs on a thread; in an "
+                "async def task use `await duly.astep(name, function, transaction=True)`"
             )
         if claim.run_id in self._open:
             raise BadOption(
                 "this run's transaction is open already: a block inside it could not be undone by "
-                "itself; use a savepoint of the connection's own"
+                "itself; use a savepoint of the connection's own, and let steps with transactions "
+                "come one after the other"
             )
         return self._connection(held)
 
@@ -87,15 +104,17 @@ class Sections:
 
     def joined(self, claim: Claim, store: object) -> Any:  # noqa: ANN401 - as above
         """Return the connection that a write of this body to that store is a part of, if any."""
-        found = self._open.get(claim.run_id)
-        if found is None or store is not self._store or found.thread != threading.get_ident():
-            return None
-        return found.section.connection
+        found = self._callers(claim) if store is self._store else None
+        return None if found is None else found.section.connection
+
+    def is_open(self, claim: Claim) -> bool:
+        """Say whether the transaction of a run is open, in whichever thread."""
+        return claim.run_id in self._open
 
     def record(self, claim: Claim, op: EndStep, *, commit: bool) -> bool | None:
         """Record a step in the open transaction, and end that if asked to; None if none is open."""
-        found = self._open.get(claim.run_id)
-        if found is None or found.thread != threading.get_ident():
+        found = self._callers(claim)
+        if found is None:
             return None
         if not commit:
             return found.section.record(op)
@@ -145,8 +164,21 @@ class Sections:
         if found is None:
             self._journal.hold_back(run_id)
             section = self._store.section(held.definition.transaction_limit)
-            found = self._open[run_id] = _Open(section, threading.get_ident())
+            found = self._open[run_id] = _Open(section, threading.get_ident(), BODY.get())
         return found.section.connection
+
+    def _callers(self, claim: Claim) -> _Open | None:
+        """Return the open transaction that a write of this caller is a part of, if any.
+
+        A thread that the body started cannot write into it, since only the body's own can know
+        when it ends; and to write beside it would be to get around it.
+        """
+        found = self._open.get(claim.run_id)
+        if found is None or found.thread == threading.get_ident():
+            return found
+        if found.body is BODY.get():
+            raise WouldBlockItself(OWN_TRANSACTION)
+        return None
 
     def _rolled_back(self, claim: Claim, found: _Open) -> None:
         try:

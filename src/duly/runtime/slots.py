@@ -71,7 +71,7 @@ class Slots:
 
     @property
     def attended_at(self) -> float:
-        """When (monotonic) the keeper last tried to beat, whether the store answered or not."""
+        """When (monotonic) the keeper last was there to beat, whether the store answered or not."""
         return self._times[_ATTENDED]
 
     @attended_at.setter

@@ -15,7 +15,7 @@ from duly.runtime.runners.event_loop import EventLoopRunner
 from duly.runtime.runners.thread import ThreadRunner
 from duly.runtime.settler import Settler
 from duly.runtime.slots import Slots
-from duly.settings import WorkerSettings
+from duly.settings import WorkerSettings, kept_microseconds
 from duly.store.carry_ops import Relane
 from duly.store.ops import FireSchedules, FoldTallies, Prune, Tick, Ticked
 from duly.store.protocol import Store
@@ -256,20 +256,22 @@ class Registrar:
 
 
 class Pruner:
-    """Deletes finished runs after their time, which is longer for dead letters."""
+    """Deletes what is over after its time, which is longer for dead letters and for acts."""
 
     name = "prune"
 
     def __init__(self, store: Store, settings: WorkerSettings) -> None:
         self._store = store
         self._op = Prune(
-            older_than=round(settings.retention * MICROSECONDS),
-            dead_older_than=round(settings.dead_retention * MICROSECONDS),
+            older_than=kept_microseconds(settings.retention),
+            dead_older_than=kept_microseconds(settings.dead_retention),
+            acts_older_than=kept_microseconds(settings.act_retention),
             limit=TICK_BATCH,
         )
 
     def tick(self) -> float:
         """Delete one bounded piece, and add up one of what counts the rest."""
         pruned, folded = self._store.apply([self._op, FoldTallies(FOLD_ROWS)])
-        is_behind = pruned >= TICK_BATCH or folded >= FOLD_ROWS
+        self._op = self._op._replace(after=pruned.after)
+        is_behind = pruned.most >= TICK_BATCH or folded >= FOLD_ROWS
         return 0.1 if is_behind else _PRUNE_PAUSE

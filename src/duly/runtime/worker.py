@@ -293,7 +293,7 @@ class Worker:
             own_ids=lambda: frozenset({self.worker_id}),
             beats_since=beats_since,
             lease=self._settings.lease,
-            pause=self._settings.beat,
+            beat=self._settings.beat,
         )
         pruner = Pruner(self._store, self._settings)
         reconciler = Reconciler(self._claimer, self._bus)
@@ -312,7 +312,10 @@ class Worker:
         # it is parked.
         lanes = self._registry.lanes_seen_to(only_carried=self._settings.carries)
         queues = [name for name, _ in self._settings.queues]
-        self._store.apply([registration(self.worker_id, self._settings.lease, queues, lanes)])
+        op = registration(
+            self.worker_id, self._settings.lease, queues, lanes, self._registry.retentions()
+        )
+        self._store.apply([op])
 
     def _tell_of_tasks(self) -> None:
         """Register again: there are tasks that were defined since."""

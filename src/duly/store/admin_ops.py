@@ -42,4 +42,18 @@ class LimitQueue(NamedTuple):
     reason: str = ""
 
 
-AdminOp = SetAside | RecordAct | LimitQueue
+class BoundQueue(NamedTuple):
+    """Let at most so many runs of a queue wait for workers; None is any number."""
+
+    queue: str
+    max_size: int | None
+    actor: str
+    reason: str = ""
+
+
+def bound_in_words(op: BoundQueue) -> str:
+    """Name it as an act."""
+    return "lift max size" if op.max_size is None else f"max size {op.max_size}"
+
+
+AdminOp = SetAside | RecordAct | LimitQueue | BoundQueue

@@ -2,12 +2,20 @@
 
 from typing import NamedTuple
 
-A_DAY = 24 * 3600 * 1_000_000
-"""How long a run that was handed over as often as it may be is left alone before the next look."""
+from duly.carrier import Message
+
+
+class HandedOver(NamedTuple):
+    """What came of it."""
+
+    messages: list[Message]
+    """To be sent now."""
+    undelivered: list[str]
+    """Runs that were handed over as often as they may be, and have ended as dead letters."""
 
 
 class HandOver(NamedTuple):
-    """Mark runs as handed over that have not been, or not for too long. Answer: list[Message].
+    """Mark runs as handed over that have not been, or not for too long. Answer: HandedOver.
 
     They are marked before they are sent: what is lost in between is sent again when it is stale.
     Times are in microseconds.
@@ -17,7 +25,7 @@ class HandOver(NamedTuple):
     stale: int
     """After how long a run that nobody has claimed is handed over again; then twice that."""
     longest: int
-    """The longest that this grows to."""
+    """The longest that this grows to, and how long the last message has to be claimed."""
     limit: int
     most: int | None = None
     """How often a run is handed over in all, at least twice: the first sending may have failed."""

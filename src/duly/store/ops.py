@@ -12,6 +12,7 @@ from duly.core.limiting import Limits
 from duly.core.outcome import ErrorText
 from duly.core.record import HeldRun
 from duly.core.verdict import Verdict
+from duly.limits import ACT_RETENTION_SECONDS
 from duly.store.step_ops import StepOp
 
 if TYPE_CHECKING:  # Programs that only enqueue need not pay for what few of them use.
@@ -141,6 +142,7 @@ class RegisterWorker(NamedTuple):
     queues: str
     tasks: str
     lanes: str = "{}"  # By task: the lane in which this worker sees to its runs.
+    retentions: str = "{}"  # By task: microseconds to keep its runs, where it says so itself.
 
 
 class Tick(NamedTuple):
@@ -159,11 +161,28 @@ class Ticked(NamedTuple):
 
 
 class Prune(NamedTuple):
-    """Delete finished runs and expired keys older than so many microseconds. Answer: int."""
+    """Delete what ended longer ago than so many microseconds, up to `limit` of each kind.
+
+    A run stays for as long as its task says, and never goes before its key. Answer: Pruned.
+    """
 
     older_than: int
-    limit: int  # of dead letters and of other runs each
+    limit: int
     dead_older_than: int | None = None  # where dead letters are kept for another time
+    acts_older_than: int = round(ACT_RETENTION_SECONDS) * 1_000_000
+    after: int = 0
+    """Where to go on looking for runs that are kept for a shorter time than others."""
+
+
+class Pruned(NamedTuple):
+    """What a Prune did."""
+
+    runs: int
+    """How many are gone."""
+    most: int
+    """Of the kind of which it met most, so many; if that is the limit, there may be more."""
+    after: int
+    """For the next Prune."""
 
 
 class FoldTallies(NamedTuple):

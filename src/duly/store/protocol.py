@@ -16,6 +16,7 @@ from duly.core.record import (
     LockRecord,
     LogLine,
     QueueRecord,
+    ReadyRun,
     RunRecord,
     ScheduleRecord,
     StepRecord,
@@ -79,6 +80,7 @@ class ScheduleFilter(NamedTuple):
     removed: bool = False
     source: str | None = None
     limit: int = 200
+    state: str | None = None
 
 
 class LetterFilter(NamedTuple):
@@ -112,6 +114,18 @@ Dialogue = Generator[Statement, Row, A]
 """Yields the statements of a write one after the other and is sent the first row of each."""
 
 
+class Rooms(Protocol):
+    """What a process knows of how full queues are."""
+
+    def fit(self, ops: Sequence[Enqueue]) -> bool:
+        """Say whether runs are known to fit, without a look; then they count from now on."""
+        ...
+
+    def forget(self) -> None:
+        """Look anew: somebody has changed a queue."""
+        ...
+
+
 class Inspector(Protocol):
     """Reads, each one statement, so that a run on its way to history is never found nowhere."""
 
@@ -140,8 +154,8 @@ class Inspector(Protocol):
         """Return how many runs ended since then, by task, queue and how they did."""
         ...
 
-    def list_oldest_ready(self) -> list[tuple[str, str]]:
-        """Return queues with the run in each that is to be claimed next, one for each lane."""
+    def list_oldest_ready(self) -> list[ReadyRun]:
+        """Return the run of each queue that is not paused that has been due for longest."""
         ...
 
     def list_workers(self) -> list[WorkerRecord]: ...
@@ -149,10 +163,6 @@ class Inspector(Protocol):
     def is_paused(self, queue: str) -> bool: ...
     def list_holders(self, run: RunRecord) -> list[Holder]:
         """Return who is running under the limits that a run counts against."""
-        ...
-
-    def read_backlog(self) -> dict[str, int]:
-        """Return, by queue that is not paused, since when its oldest ready run has been due."""
         ...
 
     def list_unregistered(self) -> list[str]:
@@ -186,6 +196,10 @@ class Inspector(Protocol):
 
     def list_cancel_requests(self, worker_id: str) -> list[str]: ...
     def list_schedules(self, which: ScheduleFilter) -> list[ScheduleRecord]: ...
+    def list_next_schedules(self, limit: int) -> list[ScheduleRecord]:
+        """Return active schedules, the one that is due first, or has been for longest, first."""
+        ...
+
     def list_firings(self, schedule: str, before: int, limit: int) -> list[FiringRecord]: ...
     def list_locks(self, after: str, limit: int) -> list[LockRecord]:
         """Return the locks that somebody holds, by name, behind one."""
@@ -240,6 +254,15 @@ class Section(Protocol):
     def rollback(self) -> None: ...
 
 
+class Reading(NamedTuple):
+    """What a look at a live worker's beats shows."""
+
+    beats: int | None
+    """Its counter; None where the process is surely gone."""
+    age: float = 0.0
+    """Seconds since its last beat, by the store's clock: a hint when to look, and no proof."""
+
+
 class Pulse(Protocol):
     """Shows that workers live, and who does not. See ARCHITECTURE.md on leases."""
 
@@ -247,8 +270,8 @@ class Pulse(Protocol):
         """Count one beat for each; return those the store still calls live."""
         ...
 
-    def read(self) -> dict[str, int | None]:
-        """Return the counter of every live worker; None where the process is surely gone."""
+    def read(self) -> dict[str, Reading]:
+        """Look at every live worker once."""
         ...
 
     def condemn(self, worker_id: str, beats: int) -> bool:
@@ -309,6 +332,15 @@ class Store(Inspector, MigratableStore, Protocol):
 
     def hears_hints(self) -> bool:
         """Say whether hints of other processes reach a listener here just now."""
+        ...
+
+    @property
+    def rooms(self) -> Rooms:
+        """What this process knows of how full queues are."""
+        ...
+
+    def check_room(self, ops: Sequence[Enqueue]) -> None:
+        """Raise QueueFull if runs do not fit into their queues, as far as is known."""
         ...
 
     def enqueue_elsewhere(self, op: Enqueue) -> Dialogue[Accepted]:

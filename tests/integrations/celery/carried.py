@@ -4,9 +4,12 @@ Where things are comes from the environment, as in any deployment.
 """
 
 import os
+import time
+from contextlib import suppress
 
 import celery
 from celery import Celery
+from celery.exceptions import SoftTimeLimitExceeded
 
 from duly import Duly
 from duly.integrations.celery import CeleryCarrier
@@ -21,6 +24,8 @@ fleet.conf.update(
     },
     worker_prefetch_multiplier=1,
     broker_connection_retry_on_startup=True,
+    task_soft_time_limit=int(os.environ.get("SHOP_SOFT_LIMIT", "0")) or None,
+    task_time_limit=int(os.environ.get("SHOP_HARD_LIMIT", "0")) or None,
 )
 app = Duly(os.environ["SHOP_STORE"])
 carrier = CeleryCarrier(fleet, queue="fleet", lease=2.0, beat=0.5)
@@ -34,6 +39,14 @@ once, ours, linger = _shared.once, _shared.ours, _shared.linger
 async def greet(name: str) -> str:
     """Run on the loop of whoever carries it."""
     return f"hello {name}, from {'celery' if celery.current_app.main == 'fleet' else 'elsewhere'}"
+
+
+@fleet.task(name="limited")
+def limited() -> None:
+    """Take as long as Celery lets a task of its own take."""
+    while True:
+        with suppress(SoftTimeLimitExceeded):
+            time.sleep(60)
 
 
 @app.every(seconds=1, name="beat", carrier=carrier)

@@ -21,12 +21,19 @@ class Shop:
         self._notes = notes
         self._environment = environment
         self._open = ExitStack()
+        self._workers: list[CeleryWorker] = []
 
     def worker(self, *options: str) -> CeleryWorker:
         """Start a worker; it ends with the test."""
-        return self._open.enter_context(
+        worker = self._open.enter_context(
             CeleryWorker(self._notes.parent, self._environment, *options)
         )
+        self._workers.append(worker)
+        return worker
+
+    def logs(self) -> str:
+        """Return what the workers have logged."""
+        return "".join(worker.log.read_text() for worker in self._workers)
 
     def notes(self, what: str) -> list[tuple[str, int]]:
         """Return what was noted: the subject, and by which process."""

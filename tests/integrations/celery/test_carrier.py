@@ -60,6 +60,31 @@ def test_retries_and_failures_are_dulys(tasks, start_worker, counter):
 
 
 @ON_ONE
+def test_time_limits_of_celery_do_not_reach_carried_runs(
+    tasks, start_worker, counter, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("SHOP_SOFT_LIMIT", "1")
+    monkeypatch.setenv("SHOP_HARD_LIMIT", "2")
+    gate = tmp_path / "gate"
+    worker = start_worker()
+    run = tasks.linger.enqueue(1, counter.port, str(gate))
+    wait_until(lambda: counter.effects("began"), seconds=WAIT, what="it begins")
+
+    tasks.limited.apply_async(queue="fleet")  # Begins later, so its limits strike later.
+    wait_until(
+        lambda: "Hard time limit (2s) exceeded for limited" in worker.log.read_text(),
+        seconds=WAIT,
+        what="Celery's own task is struck",
+    )
+    gate.touch()
+
+    ((_, pid),) = counter.effects("began")
+    assert run.result(timeout=WAIT) == pid
+    assert outcomes(run.refresh()) == ["returned"]
+    assert "exceeded for duly.carry" not in worker.log.read_text()
+
+
+@ON_ONE
 def test_schedules_are_carried_too(tasks, start_worker):
     start_worker()
 

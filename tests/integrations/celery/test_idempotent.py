@@ -1,5 +1,7 @@
 """Celery tasks, carried by real workers over a real Redis, are done once per payload."""
 
+import os
+import signal
 from contextlib import closing
 
 import celery
@@ -7,7 +9,7 @@ import pytest
 from celery.exceptions import Ignore, TimeLimitExceeded
 from celery.states import FAILURE, RETRY, SUCCESS
 
-from duly.errors import DulyError, StoreUnavailable
+from duly.errors import BadOption, DulyError, StoreUnavailable
 from duly.guard import Guard
 from duly.guard.letters import Draft, LetterNotSent, Letters
 from duly.integrations.celery import AlreadyQueued, Celery, dead
@@ -217,6 +219,89 @@ def test_a_call_can_be_refused_while_an_equal_one_is_queued_or_running(shop):
     # It has ended, so its result is what an equal call gets.
     assert unique.delay(1, attempt=2).get(WAIT) == 0
     assert shop.count("began") == 3
+
+
+@pytest.fixture
+def sending(store_url):
+    """An application whose messages nobody fetches."""
+    with closing(Guard(store_url)) as guard:
+        yield Celery("sending", broker="memory://", guard=guard, set_as_current=False)
+
+
+def unsent(sending: Celery, name: str, **options) -> celery.Task:
+    """Define a task of a parameter and one that need not count."""
+
+    def pay(order_id: int, attempt: int = 0) -> int:
+        return order_id
+
+    return sending.task(pay, name=name, shared=False, **options)
+
+
+def test_a_call_that_never_began_keeps_others_back_for_as_long_as_is_said(sending):
+    long = unsent(sending, "long", raise_on_duplicate=True, lock_expiry=50)
+    short = unsent(sending, "short", raise_on_duplicate=True, lock_expiry=0.05)
+
+    long.delay(1)
+    with pytest.raises(AlreadyQueued) as caught:
+        long.delay(1)
+    assert 0 < caught.value.countdown <= 50
+
+    def is_sent() -> bool:
+        try:
+            return bool(short.delay(1))
+        except AlreadyQueued:
+            return False
+
+    assert is_sent()
+    wait_until(is_sent, seconds=WAIT, what="it may be sent again")
+
+
+def test_what_celery_once_calls_once_is_understood(sending):
+    loud = unsent(sending, "loud", once={"keys": ["order_id"], "timeout": 50})
+    quiet = unsent(sending, "quiet", once={"graceful": True})
+
+    loud.delay(1)
+    with pytest.raises(AlreadyQueued) as caught:
+        loud.delay(1, attempt=2)
+    quiet.delay(1)
+
+    assert 0 < caught.value.countdown <= 50
+    assert quiet.delay(1).state == "REJECTED"
+    assert quiet.delay(1, attempt=2).id is not None, "it is another call"
+
+
+@pytest.mark.parametrize("wrong", [{"unlock_before_run": True}, {"grateful": True}, True])
+def test_and_refused_where_it_cannot_be_kept(sending, wrong):
+    with pytest.raises(BadOption, match="once"):
+        unsent(sending, "wrong", once=wrong).delay(1)
+    with pytest.raises(BadOption, match="once"):
+        unsent(sending, "plain", once={"graceful": False}).apply_async((1,), once=wrong)
+
+
+def test_a_frozen_holder_cannot_finish(shop):
+    shop.worker("--concurrency", "1")
+    shop.worker("--concurrency", "1")
+    first = shop.tasks.linger.delay(1)
+    shop.wait_for("began")
+    ((_, frozen),) = shop.notes("began")
+    os.kill(frozen, signal.SIGSTOP)
+    second = shop.tasks.linger.delay(1)
+    shop.wait_for("began", 2)
+    shop.open_gate()
+
+    assert second.get(WAIT) == 1
+    os.kill(frozen, signal.SIGCONT)
+
+    wait_until(
+        lambda: f"linger[{first.id}] reject requeue=True: claim 1 of key" in shop.logs(),
+        seconds=WAIT,
+        what="the late one is not believed, and its message goes back",
+    )
+    assert first.get(WAIT) == 1
+    assert {pid for _, pid in shop.notes("ended")} == {pid for _, pid in shop.notes("began")}
+    known = shop.guard.look(shop.tasks.linger.key_for((1,), {}))
+    assert (shop.count("began"), known.state) == (2, "done")
+    assert shop.guard.letters.list() == []
 
 
 def test_letters_of_a_task_with_a_guard_of_its_own_can_be_replayed(shop, store_url):

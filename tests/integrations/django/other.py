@@ -13,6 +13,7 @@ class OtherBackend(BaseTaskBackend):
     """Delivers as often as it is asked to."""
 
     supports_async_task = True
+    supports_priority = True
 
     def enqueue(self, task: Task, args: list[Any], kwargs: dict[str, Any]) -> TaskResult:
         self.validate_task(task)
@@ -24,3 +25,10 @@ def deliver(delivery: Delivery) -> Any:
     """Call the task, as a worker of this backend would."""
     task, args, kwargs = delivery
     return task.call(*args, **kwargs)
+
+
+class BrokenBackend(OtherBackend):
+    """Cannot be reached."""
+
+    def enqueue(self, *_call: Any) -> TaskResult:
+        raise ConnectionError("its broker is away")

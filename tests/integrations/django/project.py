@@ -54,6 +54,8 @@ def set_up() -> None:
         TASKS={
             "default": {"BACKEND": "duly.integrations.django.DulyBackend", "QUEUES": []},
             "other": {"BACKEND": "tests.integrations.django.other.OtherBackend", "QUEUES": []},
+            "strict": {"BACKEND": "tests.integrations.django.other.OtherBackend"},
+            "broken": {"BACKEND": "tests.integrations.django.other.BrokenBackend"},
             "immediate": {"BACKEND": f"{tasks}.backends.immediate.ImmediateBackend"},
         },
         USE_TZ=True,

@@ -1,6 +1,7 @@
 """`examples/django_shop` in processes of its own, on whichever database a test brings."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from duly import Duly
-from tests.servers.processes import is_running, kill_with_children
+from tests.servers.processes import is_running, kill_with_children, wait_until
 
 ROOT = Path(__file__).parents[3]
 SHOP = ROOT / "examples" / "django_shop"
@@ -66,6 +67,19 @@ class Shop:
         finally:
             if process.poll() is None:
                 kill_with_children(process)
+
+
+def kill_one(seen: Duly) -> None:
+    """Kill a process that runs tasks, and wait until it is gone."""
+    victims: list[int] = []
+
+    def is_there() -> bool:
+        victims[:] = running_children(seen)
+        return bool(victims)
+
+    wait_until(is_there, seconds=SOON, what="a worker runs tasks")
+    os.kill(victims[0], signal.SIGKILL)
+    wait_until(lambda: not is_running(victims[0]), seconds=SOON, what="it is gone")
 
 
 def running_children(seen: Duly) -> list[int]:

@@ -217,7 +217,7 @@ def test_a_schedule_of_the_code_is_paused_and_run_but_not_edited(operator, backe
 
 def test_a_task_of_another_backend_that_no_code_schedules_is_handed_over(operator, scheduler):
     yearly = NIGHTLY | {
-        "task": "tests.integrations.django.tasks.remind",
+        "task": "tests.integrations.django.tasks.remind@other",
         "cron": "0 0 1 1 *",
         "args": "[7]",
         "kwargs": "{}",

@@ -1,10 +1,15 @@
 """System checks: what is wrong, each with its remedy."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from duly.integrations.django.backend import DulyBackend
 from duly.integrations.django.checks import check_backend, check_workers
+from tests.integrations.django import tasks
 from tests.integrations.django.project import using
 
 
@@ -24,10 +29,13 @@ def test_a_project_as_it_should_be_has_nothing_to_mend(backend):
 def test_what_is_wrong_with_a_database_is_told_with_the_remedy(store_url, backend):
     assert "default" in found(made(database="nosuch"))["duly.E002"]
     assert found(made(url="postgresql://elsewhere")) == {}
-    with pytest.raises(ImproperlyConfigured, match="not both"):
-        made(database="default", url="postgresql://elsewhere")
-    with pytest.raises(ImproperlyConfigured, match="databse"):
-        made(databse="default")
+    for options, what in (
+        ({"database": "default", "url": "postgresql://elsewhere"}, "not both"),
+        ({"databse": "default"}, "databse"),
+    ):
+        assert "duly.E005" in found(made(**options))
+        with pytest.raises(ImproperlyConfigured, match=what):
+            made(**options).validate_task(tasks.add)
 
 
 def test_sqlite_without_immediate_transactions_is_a_warning():
@@ -49,3 +57,80 @@ def test_tables_that_are_missing_are_a_warning(store_url):
         (message,) = check_workers(databases=["default"])
     assert message.id == "duly.W003"
     assert "manage.py migrate" in message.msg
+
+
+PROJECT = """
+import sys
+from types import ModuleType
+import django
+from django.conf import settings
+from django.core.checks import run_checks
+
+DULY = "duly.integrations.django.DulyBackend"
+WAL = {"ENGINE": "django.db.backends.sqlite3", "NAME": "x.db"}
+GOOD = WAL | {"OPTIONS": {"transaction_mode": "IMMEDIATE"}}
+IMMEDIATE = "django_tasks" if django.VERSION < (6,) else "django.tasks"
+OTHER = {"BACKEND": f"{IMMEDIATE}.backends.immediate.ImmediateBackend"}
+TASK = f"from {IMMEDIATE} import task; from duly.integrations.django import *\\n"
+
+AT_TWO = "@scheduled_task(cron='0 2 * * *'"
+BILL = "\\n@task()\\n@exactly_once\\ndef bill(): pass"
+
+
+APP = ["duly.integrations.django"]
+
+
+def check(*, database=GOOD, backend=DULY, options={}, apps=APP, code="", early=False):
+    shop = ModuleType("shop")
+    shop.__path__, shop.__file__ = ["."], "shop/__init__.py"
+    sys.modules["shop"] = shop
+    with open("tasks.py", "w") as file:
+        file.write(code and TASK + code)
+    tasks_of = {"default": {"BACKEND": backend, "OPTIONS": options}}
+    settings.configure(
+        DATABASES={"default": database}, INSTALLED_APPS=[*apps, "shop"], TASKS=tasks_of, USE_TZ=True
+    )
+    if early:
+        import shop.tasks
+    django.setup()
+    for message in run_checks():
+        print(message.id, "|", message.hint)
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("project", "said"),
+    [
+        ("check()", ""),
+        ("check(database=WAL)", "duly.W001 | set DATABASES"),
+        ("check(database={'ENGINE': 'django.db.backends.dummy'})", "duly.E003 | name an SQLite"),
+        ("check(options={'databse': 'x'})", "duly.E005"),
+        ("check(backend=OTHER['BACKEND'])", "duly.W002 | TASKS = "),
+        (
+            "check(code='@exactly_once\\n@task()\\ndef bill(): pass')",
+            "duly.E006 | @scheduled_task(…) goes above @task(…)",
+        ),
+        ("check(code=AT_TWO + ', queue_name=0)' + BILL)", "duly.E006"),
+        # One that uses duly for schedules of other backends alone has nothing to mend.
+        ("check(backend=OTHER['BACKEND'], code=AT_TWO + ')' + BILL)", ""),
+        # Applications may import tasks before Django is ready for anything else.
+        ("check(code=AT_TWO + ')' + BILL, early=True)", ""),
+        # Django 6 looks at backends once its tasks are imported.
+        ("import duly.integrations.django.compat; check(apps=[])", "duly.E001 | add 'duly."),
+    ],
+)
+def test_manage_py_check_tells_what_is_wrong(tmp_path, project, said):
+    done = subprocess.run(
+        [sys.executable, "-c", PROJECT + project],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == bool(said), done.stdout
+    assert done.stdout.startswith(said)

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 from django.core.signals import request_started
+from django.db import connection
 from django.test import override_settings
 
 from duly import BadOption
@@ -17,6 +18,7 @@ from duly.integrations.django import (
     scheduled_task,
 )
 from duly.integrations.django.executions import CARRIER
+from duly.runtime.relay import Relay
 from tests.integrations.django import other, tasks
 from tests.servers.processes import wait_until
 
@@ -138,8 +140,42 @@ def test_a_server_begins_to_fire_with_its_first_request_and_no_other_process_doe
 
 
 def test_an_execution_that_nobody_begins_is_handed_over_as_often_as_settings_say():
-    assert CARRIER.pace.most is None
+    assert CARRIER.pace == (60, 3)
     with override_settings(
-        PERIODIC_TASKS_MAX_DISPATCH_ATTEMPTS=3, PERIODIC_TASKS_REDISPATCH_AFTER=300
+        PERIODIC_TASKS_MAX_DISPATCH_ATTEMPTS=5, PERIODIC_TASKS_REDISPATCH_AFTER=300
     ):
-        assert CARRIER.pace == (300, 3)
+        assert CARRIER.pace == (300, 5)
+    with override_settings(PERIODIC_TASKS_MAX_DISPATCH_ATTEMPTS=None):
+        assert CARRIER.pace.most is None
+
+
+def let_pass(seconds: int) -> None:
+    """Let what was handed over be older by so much."""
+    length = f"interval '{seconds} s'" if connection.vendor == "postgresql" else seconds * 1_000_000
+    with connection.cursor() as cursor:
+        cursor.execute(f"UPDATE duly_handed SET stale_at = stale_at - {length}")  # noqa: S608
+
+
+def test_three_schedulers_hand_an_execution_over_thrice_while_no_worker_runs(scheduler):
+    scheduled_task(cron="0 0 1 1 *", name="yearly", args=[7])(tasks.remind)
+    scheduler.schedules.sync()
+    scheduler.schedules.run_now("yearly")
+    relays = [Relay(scheduler.store, scheduler.registry, scheduler.bus) for _ in range(3)]
+
+    for _ in range(120):  # Ten minutes.
+        for relay in relays:
+            relay.tick()
+        let_pass(5)
+
+    assert len(other.waiting) == 3
+    (run,) = scheduler.runs.list()
+    assert run.state == "queued"
+    # The last message has an hour, and then a person has to look.
+    let_pass(3600)
+    relays[0].tick()
+    (dead,) = scheduler.dead.list()
+    assert (dead.state, dead.cause) == ("failed", "undelivered")
+    assert other.deliver(other.waiting[0]) is None
+    scheduler.dead.retry(dead.id, actor="ada")
+    periodic.PeriodicTaskScheduler().tick()
+    assert other.deliver(other.waiting[3]) == "reminded 7"

@@ -1,6 +1,8 @@
-"""The pages of the project: Django's admin."""
+"""The pages of the project: Django's admin, and duly's dashboard."""
 
 from django.contrib import admin
 from django.urls import path
 
-urlpatterns = [path("admin/", admin.site.urls)]
+from duly.integrations.django.dashboard import dashboard_urls
+
+urlpatterns = [path("admin/", admin.site.urls), path("duly/", dashboard_urls())]

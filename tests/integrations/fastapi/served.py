@@ -29,7 +29,10 @@ async def tick() -> None:
 
 GRACE = float(os.environ.get("SERVED_GRACE", "0.2"))
 LEASE = float(os.environ.get("SERVED_LEASE", "15"))
-app = FastAPI(lifespan=duly_lifespan(duly, grace=GRACE, lease=LEASE, beat=LEASE / 3))
+AT_ONCE = int(os.environ.get("SERVED_AT_ONCE", "200"))
+app = FastAPI(
+    lifespan=duly_lifespan(duly, grace=GRACE, lease=LEASE, beat=LEASE / 3, async_limit=AT_ONCE)
+)
 
 
 @app.post("/runs/{number}")

@@ -84,7 +84,7 @@ def test_a_forced_exit_does_not_wait_for_threads(duly):
         return "done"
 
     run = stubborn.enqueue()
-    serve_until(began, duly_lifespan(duly, grace=600, lease=0.6, beat=0.2))
+    serve_until(began, duly_lifespan(duly, grace=600, lease=3, beat=1))
     state = run.refresh().state
     goes_on.set()
 

@@ -117,7 +117,7 @@ def test_a_store_that_hangs_is_asked_by_few(duly, monkeypatch):
 
 @pytest.mark.stores("sqlite-wal")
 def test_a_worker_whose_beats_are_lost_is_not_ready(duly, monkeypatch):
-    with TestClient(served(duly, lease=0.6, beat=0.2)) as client:
+    with TestClient(served(duly, lease=2, beat=0.5)) as client:
         assert is_ready(client)
 
         def away(_pulse, _workers):

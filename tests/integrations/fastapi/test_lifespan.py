@@ -5,18 +5,19 @@ import threading
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
+from typing import Annotated
 
 import pytest
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.testclient import TestClient
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from starlette.applications import Starlette
 
 from duly import BadOption, Duly
+from duly.dashboard import dashboard
 from duly.errors import LifespanNotStarted, StoreRefused
 from duly.integrations.fastapi import DulyTasks, duly_lifespan
-from duly.observe.logs import log_notice
 from tests.servers.processes import wait_until
 
 SOON = 20.0
@@ -164,10 +165,8 @@ def test_without_a_started_lifespan_adding_a_task_is_an_error(duly):
 
 
 @pytest.mark.stores("sqlite-wal")
-@pytest.mark.parametrize("path", ["/plain", "/async"])
-def test_a_task_enqueued_by_itself_without_a_started_lifespan_is_kept_and_told_of(
-    duly, caplog, path
-):
+@pytest.mark.parametrize("path", ["/plain", "/async", "/many"])
+def test_a_task_enqueued_by_itself_without_a_started_lifespan_is_an_error(duly, path):
     @duly.task(name="one")
     def one() -> int:
         return 1
@@ -182,22 +181,40 @@ def test_a_task_enqueued_by_itself_without_a_started_lifespan_is_kept_and_told_o
     async def aenqueue() -> None:
         await one.aenqueue()
 
-    log_notice.cache_clear()
-    TestClient(api).post(path)
-    assert "lifespan has not started" in caplog.text
-    assert [run.state for run in duly.runs.list()] == ["queued"]
+    @api.post("/many")
+    async def enqueue_many() -> None:
+        duly.enqueue_many([one.call()])
+
+    assert duly.runs.list() == []  # Whoever has opened the store before is told no less.
+    with pytest.raises(LifespanNotStarted, match="with TestClient"):
+        TestClient(api).post(path)
+    assert duly.runs.list() == []
+    with TestClient(api) as client:
+        client.post(path).raise_for_status()
+    assert len(duly.runs.list()) == 1
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_what_a_script_enqueues_needs_no_lifespan(duly, caplog):
+def test_what_scripts_and_lifespans_enqueue_needs_nobody_who_serves(duly):
     @duly.task(name="one")
     def one() -> int:
         return 1
 
-    duly_lifespan(duly)
-    log_notice.cache_clear()
+    ours = duly_lifespan(duly)
+
+    @asynccontextmanager
+    async def lifespan(api: FastAPI) -> AsyncIterator[None]:
+        await one.aenqueue()
+        async with ours(api):
+            yield
+
+    async def script() -> None:
+        await one.aenqueue()
+
     one.enqueue()
-    assert caplog.text == ""
+    asyncio.run(script())
+    with TestClient(FastAPI(lifespan=lifespan)):
+        assert len(duly.runs.list()) == 3
 
 
 @pytest.mark.stores("sqlite-wal")
@@ -316,20 +333,80 @@ def test_a_blocked_loop_loses_no_lease(duly):
     @duly.task(name="patient")
     async def patient() -> None:
         began.append(asyncio.get_running_loop())
-        await asyncio.sleep(1.2)
+        await asyncio.sleep(2.8)
 
-    api = FastAPI(lifespan=duly_lifespan(duly, lease=0.6, beat=0.2))
+    api = FastAPI(lifespan=duly_lifespan(duly, lease=2, beat=0.5))
 
     @api.post("/block")
     async def block() -> None:
-        time.sleep(1)  # noqa: ASYNC251 - the mistake that this is about
+        time.sleep(2.5)  # noqa: ASYNC251 - the mistake that this is about
 
     # The other worker would take over what the blocked one had lost.
     with TestClient(api) as client:
         run = patient.enqueue()
         wait_until(lambda: bool(began), seconds=SOON, what="the task begins")
-        with duly.worker(lease=0.6, beat=0.2):
+        with duly.worker(lease=2, beat=0.5):
             client.post("/block")
             run.result(timeout=SOON)
     assert len(began) == 1
     assert [attempt.outcome for attempt in run.attempts()] == ["returned"]
+
+
+def test_an_application_as_people_write_it(duly, store_url):
+    """Its own lifespan, its sessions, a dashboard that it guards, and a task in a transaction."""
+    address = store_url.replace("sqlite://", "sqlite+aiosqlite://").replace(
+        "postgresql://", "postgresql+psycopg://"
+    )
+    engine = create_async_engine(address)
+    said = []
+
+    @asynccontextmanager
+    async def my_lifespan(_api: FastAPI) -> AsyncIterator[None]:
+        said.append("begins")
+        yield
+        await engine.dispose()
+        said.append("ends")
+
+    async def get_db() -> AsyncIterator[AsyncSession]:
+        async with AsyncSession(engine) as session, session.begin():
+            yield session
+
+    def require_admin(request: Request) -> str | None:
+        return "ann" if request.headers.get("authorization") == "ann" else None
+
+    @duly.task(name="welcome")
+    async def welcome(user_id: int) -> str:
+        return f"welcome, {user_id}"
+
+    api = FastAPI(lifespan=duly_lifespan(duly, worker=True, inner=my_lifespan))
+    api.mount("/duly", dashboard(duly, auth=require_admin))
+
+    @api.post("/users/{user_id}")
+    async def create(user_id: int, db: Annotated[AsyncSession, Depends(get_db)]) -> str:
+        await db.execute(text("select 1"))
+        run = await welcome.using(connection=db, key=f"welcome-{user_id}").aenqueue(user_id)
+        return run.id
+
+    with TestClient(api) as client:
+        ids = {client.post("/users/7").json() for _ in range(2)}
+        (run_id,) = ids
+        assert duly.runs.get(run_id).result(timeout=SOON) == "welcome, 7"
+        assert client.get("/duly/").status_code == 403
+        assert run_id in client.get("/duly/runs", headers={"authorization": "ann"}).text
+    assert said == ["begins", "ends"]
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_a_dependency_of_fastapi_is_no_function_of_a_request(duly):
+    def user() -> str:
+        return "ann"
+
+    def require_admin(user: Annotated[str, Depends(user)]) -> str:
+        return user
+
+    def require_boss(user: str = Depends(user)) -> str:
+        return user
+
+    for wrong in (require_admin, require_boss, "ann"):
+        with pytest.raises(BadOption, match="auth"):
+            dashboard(duly, auth=wrong)

@@ -44,6 +44,7 @@ def duly(store_url) -> Iterator[Duly]:
         yield duly
 
 
+@pytest.mark.timeout(240)
 def test_no_more_run_at_once_after_a_restart_than_the_limit_says(duly: Duly):
     """In full: 500 that a stop has put back, of which a process then runs four at once."""
     goes_on = threading.Event()
@@ -70,7 +71,7 @@ def test_no_more_run_at_once_after_a_restart_than_the_limit_says(duly: Duly):
         goes_on.set()
         wait_until(
             lambda: not duly.runs.list(state=("queued", "running"), limit=1),
-            seconds=SOON,
+            seconds=3 * SOON,
             what="all have been inside",
         )
 

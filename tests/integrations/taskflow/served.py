@@ -3,8 +3,9 @@
 import asyncio
 import os
 import time
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI
 
@@ -19,6 +20,11 @@ KINDS = {
 """The rows of the table of what happens at a shutdown, by their options."""
 
 
+def wish(kind: str, which: str) -> dict[str, Any]:
+    """What a call wants besides its arguments."""
+    return {"tags": {"which": which}, "priority": 3, "idempotency_key": f"{kind} {which}"}
+
+
 def build(url: str, log: Path, *, hangs: bool) -> tuple[FastAPI, TaskManager]:
     """Make the application; each kind of task has a queue in which one runs and others wait."""
     manager = TaskManager(
@@ -31,7 +37,7 @@ def build(url: str, log: Path, *, hangs: bool) -> tuple[FastAPI, TaskManager]:
         process_shutdown_timeout=0.2,
     )
     # So that who recovers on another connection need not wait for long.
-    manager._worker |= {"lease": 0.9, "beat": 0.3}
+    manager._worker |= {"lease": 3.0, "beat": 1.0}
 
     def note(line: str) -> None:
         with log.open("a") as file:
@@ -61,7 +67,23 @@ def build(url: str, log: Path, *, hangs: bool) -> tuple[FastAPI, TaskManager]:
 
     @app.post("/add/{kind}/{which}")
     def add(kind: str, which: str, tasks: Tasks) -> str:
-        return tasks.add_task(functions[kind], which, tags={"which": which}, priority=3)
+        return tasks.add_task(functions[kind], which, **wish(kind, which))
+
+    @app.post("/once/{kind}/{which}")
+    async def schedule(kind: str, which: str) -> None:
+        now = datetime.now(UTC)
+        key = f"{kind} {which}"
+        await manager.schedule_once(
+            functions[kind], which, run_at=now, run_key=key, **wish(kind, which)
+        )
+
+    @manager.task()
+    def fail() -> None:
+        raise ValueError("it failed before the end")
+
+    @app.post("/fail")
+    def add_failure(tasks: Tasks) -> str:
+        return tasks.add_task(fail)
 
     return app, manager
 

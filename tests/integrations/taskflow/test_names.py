@@ -123,6 +123,11 @@ def test_a_record_of_encrypted_arguments_has_their_token(manager_of):
         ("retention_days", ["x", 0, float("nan")]),
         ("encrypt_args_key", [5, "", b"x"]),
         ("duly", ["sqlite:///tasks.db"]),
+        ("snapshot_interval", ["x", None]),
+        ("merged_list_ttl", ["x"]),
+        ("registry_ttl", [float("nan")]),
+        ("registry_heartbeat", [None]),
+        ("log_lifecycle", [True]),
     ],
 )
 def test_a_manager_refuses_at_once_what_cannot_work(option, values):

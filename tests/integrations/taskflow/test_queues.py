@@ -93,8 +93,9 @@ def test_a_full_queue_accepts_no_more_but_what_is_eager(manager_of):
         for queue in ("mail", "default"):
             manager.duly.queues.pause(queue)
         tasks = adding(manager)
+        first = tasks.add_task(mail, idempotency_key="first")
         tasks.add_task(mail)
-        tasks.add_task(mail)
+        assert tasks.add_task(mail, idempotency_key="first") == first  # It is in there already.
         with pytest.raises(QueueFullError, match="'mail'"):
             tasks.add_task(mail)
         tasks.add_task(other)

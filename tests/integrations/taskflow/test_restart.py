@@ -208,14 +208,17 @@ def test_a_retry_that_waits_goes_on_after_a_restart_where_it_was(manager_of):
         return len(tries)
 
     for manager in (first, second):
-        manager.task(name="flaky", retries=3, delay=0.4, backoff=1.0)(flaky)
+        manager.task(name="flaky", retries=3, delay=2.0, backoff=1.0)(flaky)
 
     with serving(first):
         run = first.duly.runs.get(adding(first).add_task(flaky))
         wait_until(lambda: run.refresh().record.retries_used == 1, seconds=SOON, what="it failed")
-    assert run.refresh().state is State.QUEUED
+    due_at = run.refresh().record.due_at
+    assert run.state is State.QUEUED
     with serving(second):
         assert run.result(timeout=SOON) == 3
+    (_first, retried, _last) = run.refresh().attempts()
+    assert retried.started_at >= due_at
     assert (run.refresh().record.retries_used, len(tries)) == (2, 3)
 
 

@@ -355,6 +355,10 @@ def test_options_of_the_admin_that_cannot_be_kept_are_refused(manager):
     for wrong in (1, [], ("a",), ("admin", ""), [("a", "b"), ("", "x")], Backend):
         with pytest.raises(BadOption, match="auth must"):
             TaskAdmin(FastAPI(), manager, auth=wrong)
+    with pytest.raises(BadOption, match="token_expiry"):
+        TaskAdmin(FastAPI(), manager, token_expiry=60)
+    with pytest.raises(BadOption, match="poll_interval"):
+        TaskAdmin(FastAPI(), manager, poll_interval="often")
     TaskAdmin(FastAPI(), manager, retention_days=3)
     assert manager._worker["retention"] == 3 * 86_400
 

@@ -184,6 +184,23 @@ def test_a_key_whose_task_has_failed_is_scheduled_for_its_time_and_not_run_at_on
     assert (ran, run.refresh().state) == ([1], "failed")
 
 
+def test_a_key_whose_task_was_cancelled_is_free_again(manager):
+    @manager.task()
+    def close() -> int:
+        return 1
+
+    async def schedule_and_cancel() -> None:
+        for _ in range(2):
+            await manager.schedule_once(close, run_at=LATER, run_key="close", idempotency_key="k")
+            (_waiting,) = await manager.list_scheduled(LATER)
+            assert await manager.cancel_scheduled("close") is True
+
+    asyncio.run(schedule_and_cancel())
+    with serving(manager):
+        task_id = adding(manager).add_task(close, idempotency_key="k")
+        assert manager.duly.runs.get(task_id).result(timeout=SOON) == 1
+
+
 @pytest.mark.stores("sqlite-wal")
 def test_a_time_that_is_none_is_refused(manager):
     @manager.task()

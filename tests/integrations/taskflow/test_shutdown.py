@@ -13,18 +13,18 @@ from fastapi.testclient import TestClient
 from duly import Duly
 from duly.integrations.taskflow import TaskStatus
 from tests.integrations.taskflow.running import SOON, ask, uvicorn
-from tests.integrations.taskflow.served import KINDS, build
+from tests.integrations.taskflow.served import KINDS, build, wish
 from tests.servers.processes import wait_until
 
 SERVED = "tests.integrations.taskflow.served:app"
 TASKS = [f"{kind}-{where}" for kind in KINDS for where in ("loop", "thread")]
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
 def test_the_shutdown_table_holds(how, store_url, tmp_path):
-    """Rows 1 to 4; T1, T8, T13, T14 and T19 in one go."""
+    """Rows 1 to 4; T1, T8, T13, T14, T17 and T19 in one go."""
     log = tmp_path / "log"
     log.touch()
     ids = {}
@@ -32,11 +32,17 @@ def test_the_shutdown_table_holds(how, store_url, tmp_path):
     # Given: of every kind one that has begun, and one that waits behind it.
     variables = {"DULY_URL": store_url, "SERVED_LOG": str(log)}
     with uvicorn(SERVED, tmp_path, **variables) as (server, port):
-        for task in TASKS:
+        for task in TASKS[1:]:
             ids[task, "first"] = ask(port, f"/add/{task}/first", "POST")
+        ask(port, f"/once/{TASKS[0]}/first", "POST")
+        failed = ask(port, "/fail", "POST")
         wait_until(
             lambda: len(log.read_text().splitlines()) == len(TASKS), seconds=SOON, what="all begin"
         )
+        with closing(Duly(store_url)) as duly:
+            (once,) = duly.runs.list(task=TASKS[0])
+            ids[TASKS[0], "first"] = once.id
+            wait_until(lambda: duly.runs.get(failed).is_final, seconds=SOON, what="one has failed")
         for task in TASKS:
             ids[task, "second"] = ask(port, f"/add/{task}/second", "POST")
 
@@ -75,10 +81,11 @@ def test_the_shutdown_table_holds(how, store_url, tmp_path):
                     "plain first": 2,
                 }
             )
-            assert all(
-                (each.tags, each.priority) == ({"which": which}, 3)
-                for (_, which), each in found.items()
-            )
+            for (task, which), each in found.items():
+                kept = {"tags": each.tags, "priority": each.priority}
+                assert kept | {"idempotency_key": each.idempotency_key} == wish(task, which)
+                assert each.queue == task
+            assert "before the end" in manager.store.get(failed).stacktrace
 
             # And what was not to be persisted runs once somebody asks for it.
             lost = ids["plain-loop", "second"]

@@ -155,6 +155,39 @@ def test_adding_before_the_manager_has_started_is_an_error(manager):
 
 
 @pytest.mark.stores("sqlite-wal")
+def test_a_request_schedules_nothing_before_the_manager_has_started(manager):
+    @manager.task()
+    def one() -> None: ...
+
+    app = FastAPI()
+    manager.init_app(app)
+
+    @app.post("/")
+    async def schedule() -> None:
+        await manager.schedule_once(one, run_at=datetime.now(UTC), run_key="one")
+
+    with pytest.raises(ManagerNotStarted):
+        TestClient(app).post("/")
+    assert manager.duly.runs.list() == []
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_an_endpoint_that_would_get_tasks_in_memory_is_refused_at_the_start(manager):
+    app = FastAPI()
+    manager.init_app(app)
+
+    @app.post("/orders")
+    def order(tasks: ManagedBackgroundTasks) -> None: ...
+
+    with pytest.raises(BadOption, match=r"/orders: .*Depends.*auto_install"), TestClient(app):
+        pass
+    manager.install(app := FastAPI())
+    app.post("/orders")(order)
+    with TestClient(app):
+        pass
+
+
+@pytest.mark.stores("sqlite-wal")
 def test_only_tasks_can_be_added(manager):
     with serving(manager), pytest.raises(BadOption, match="decorate it"):
         adding(manager).add_task(print, "hello")
@@ -258,7 +291,7 @@ def test_a_key_outlives_the_record_of_its_task(manager):
     with serving(manager):
         task_id = adding(manager).add_task(charge, idempotency_key="k")
         manager.duly.runs.get(task_id).result(timeout=SOON)
-        assert manager.duly.store.apply([Prune(0, 10)]) == [1]
+        assert manager.duly.store.apply([Prune(0, 10)])[0].runs == 1
         assert adding(manager).add_task(charge, idempotency_key="k") == task_id
     assert manager.duly.runs.list() == []
 

@@ -34,6 +34,9 @@ ATTEMPT = (
     "INSERT INTO duly_attempts (run_id, claim_number, generation, attempt, outcome, finished_at)"
 )
 PLANTS = {
+    "runs_missing": ("1 run", "DELETE FROM duly_runs WHERE key = 'held'"),
+    "runs_unaccounted": ("1 run", "INSERT INTO duly_accounts (accepted) VALUES (-1)"),
+    "key_outlived_run": ("ended", "DELETE FROM duly_history"),
     "in_two_places": ("held", "INSERT INTO duly_waiting (<copy>) SELECT <copy> FROM duly_runs"),
     "held_by_nobody": ("held", "UPDATE duly_runs SET worker_id = 'nobody'"),
     "settled_twice": (

@@ -5,9 +5,11 @@ import pytest
 from duly.carrier import Message
 from duly.core.states import Lane
 from duly.core.verdict import Requeue
+from duly.store.admin_ops import LimitQueue
 from duly.store.carry_ops import HandAgain
 from duly.store.ops import Cancel, ClaimRuns, Prune, Settle, Tick, Want
 from tests.store.conformance.verbs import (
+    ACTOR,
     MINUTE,
     OTHER_TASK,
     SECOND,
@@ -16,8 +18,10 @@ from tests.store.conformance.verbs import (
     enqueue_one,
     hand_over,
     pause,
+    redrive,
     register,
     resume,
+    succeed,
     take,
 )
 
@@ -46,6 +50,34 @@ def test_a_run_is_handed_over_once_and_claimed_by_its_id(store, run_id):
     assert store.peek(MINE).next_stale_in is None
 
 
+def test_a_queues_limit_counts_what_another_engine_runs(store, run_id, clock):
+    runs = [run_id, *(enqueue_one(store, lane=Lane.CARRIED) for _ in range(4))]
+    messages = hand_over(store)
+    assert {message.run_id for message in messages} == set(runs)
+    store.apply([LimitQueue("default", 2, ACTOR)])
+
+    taken = [take(store, message) for message in messages]
+
+    assert [claim is not None for claim in taken] == [True, True, False, False, False]
+    succeed(store, taken[0])
+    clock.advance(5.1)
+    again = hand_over(store)
+    assert {message.run_id for message in again} == {message.run_id for message in messages[2:]}
+    assert [take(store, message) is not None for message in again] == [True, False, False]
+
+
+def test_no_more_of_a_limited_queue_is_handed_over_than_may_run(store, run_id):
+    for _ in range(4):
+        enqueue_one(store, lane=Lane.CARRIED)
+    store.apply([LimitQueue("default", 2, ACTOR)])
+
+    first, *_ = hand_over(store)
+
+    assert hand_over(store) == []
+    succeed(store, take(store, first))
+    assert len(hand_over(store)) == 1
+
+
 def test_our_own_workers_do_not_take_it(store, run_id):
     wants = tuple(Want(None, lane, 10) for lane in Lane)[:7]
     for _ in range(2):
@@ -64,17 +96,49 @@ def test_one_that_nobody_claims_is_handed_over_again_ever_more_seldom(store, run
         assert hand_over(store) == [message]
 
 
-def test_one_is_handed_over_no_more_often_than_asked_for(store, run_id, clock):
+def test_one_that_was_handed_over_as_often_as_asked_for_ends_as_a_dead_letter(
+    store, run_id, clock, tables
+):
     (message,) = hand_over(store, most=2)
     clock.advance(60)
     assert hand_over(store, most=2) == [message]
+    # The last message has long enough to be claimed.
+    assert store.peek(MINE).next_stale_in == 3 * MINUTE
 
-    for _ in range(3):
-        clock.advance(24 * 3600)
-        assert hand_over(store, most=2) == []
+    clock.advance(180)
+    assert hand_over(store, most=2) == []
 
+    run = store.get_run(run_id)
+    assert (run.state, run.cause) == ("failed", "undelivered")
+    assert "handed over 2 times" in run.error
+    assert take(store, message) is None
+    assert tables.rows("SELECT run_id FROM duly_handed") == []
+    assert redrive(store, run_id).done
+    store.apply([Tick(10)])
+    assert [message.run_id for message in hand_over(store, most=2)] == [run_id]
+
+
+def test_the_last_message_may_be_claimed_until_it_is_stale_itself(store, run_id, clock):
+    hand_over(store, most=2)
+    clock.advance(60)
+    (message,) = hand_over(store, most=2)
+    clock.advance(179)
+    assert take(store, message) is not None
+    clock.advance(2)
+    assert hand_over(store, most=2) == []
+    assert store.get_run(run_id).state == "running"
+
+
+def test_messages_that_came_while_the_queue_was_paused_do_not_count(store, run_id, clock):
+    hand_over(store, most=2)
+    clock.advance(60)
+    hand_over(store, most=2)
+    pause(store)
+
+    resume(store)
+
+    assert len(hand_over(store, most=2)) == 1
     assert store.get_run(run_id).state == "queued"
-    assert take(store, message) is not None  # The message that is still under way counts.
 
 
 def test_a_broker_that_is_away_for_long_does_not_use_up_how_often(store, run_id, clock):
@@ -83,20 +147,6 @@ def test_a_broker_that_is_away_for_long_does_not_use_up_how_often(store, run_id,
         store.apply([HandAgain((run_id,), 5 * SECOND)])
         clock.advance(5)
     assert len(hand_over(store, most=2)) == 1
-
-
-def test_one_that_was_handed_over_too_often_is_forgotten_when_it_ends(store, run_id, clock):
-    hand_over(store, most=2)
-    for seconds in (60, 120):
-        clock.advance(seconds)
-        hand_over(store, most=2)
-    assert store.peek(MINE).next_stale_in == 24 * 60 * MINUTE
-    store.apply([Cancel(run_id, "ada", "")])
-
-    clock.advance(24 * 3600)
-    assert hand_over(store, most=2) == []
-
-    assert store.peek(MINE).next_stale_in is None
 
 
 def test_one_whose_sending_failed_is_handed_over_soon(store, run_id, clock):

@@ -356,3 +356,26 @@ def test_a_batch_of_states_may_be_large(store, worker):
     ids = enqueue_many(store, 1000)
 
     assert len(store.get_states(ids)) == 1000
+
+
+def test_the_oldest_ready_run_of_a_queue_is_found_behind_others_that_overtake_it(
+    store, worker, clock
+):
+    starved = enqueue_one(store, queue="mail", priority=-5)
+    clock.advance(1)
+    for priority in (3, 0, 3):
+        enqueue_one(store, queue="mail", priority=priority)
+    other = enqueue_one(store, queue="reports", lane="~task key 0")
+    enqueue_one(store, queue="stopped")
+    pause(store, "stopped")
+
+    oldest = store.list_oldest_ready()
+
+    assert [(run.queue, run.run_id) for run in oldest] == [("mail", starved), ("reports", other)]
+    assert [run.due_at for run in oldest] == [run_of(store, run.run_id).due_at for run in oldest]
+
+
+def test_nothing_is_oldest_where_nothing_is_ready(store, worker):
+    enqueue_one(store, delay_seconds=60)
+
+    assert store.list_oldest_ready() == []

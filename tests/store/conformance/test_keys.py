@@ -209,14 +209,28 @@ def test_a_key_taken_over_lives_by_its_new_run(store, worker, clock):
     assert accept(store, key="k").new
 
 
-def test_a_key_outlives_the_pruning_of_its_run(store, worker, clock):
+def test_a_run_is_never_pruned_before_its_key(store, worker, clock):
     run_id = enqueue_and_succeed(store, key=key("k", ttl_seconds=TTL))
+    failed = enqueue_and_fail(store, key=key("f", ttl_seconds=TTL))
+    for_ever = enqueue_and_succeed(store, key=key("e", ttl_seconds=None))
+    enqueue_and_succeed(store, key=key("a", active_only=True))
     clock.advance(TTL - 1)
 
-    assert store.apply([Prune(older_than=0, limit=100)]) == [1]
+    def prune():
+        return store.apply([Prune(older_than=0, limit=100)])[0].runs
 
-    assert store.get_run(run_id) is None
+    assert prune() == 1
     assert accept(store, key="k") == Accepted(run_id, new=False, conflict=False)
+    assert state_of(store, failed) == "failed"
+    assert list(store.audit(10)) == []
+    clock.advance(1)
+    assert prune() == 2
+    clock.advance(1000 * DAY_SECONDS)
+    assert prune() == 0
+    assert listed_ids(store) == [for_ever]
+    store.apply([ResetKey(TASK, "e", ACTOR)])
+    assert prune() == 1
+    assert list(store.audit(10)) == []
 
 
 def test_a_pruned_key_is_free(store, worker, clock, tables):

@@ -1,20 +1,29 @@
 """Old history is forgotten in bounded pieces, with all that hangs on it and nothing else."""
 
+import json
+
 from duly.core.states import State
 from duly.core.verdict import Finish
 from duly.runtime.upkeep import Pruner
-from duly.settings import WorkerSettings
-from duly.store.ops import AddLogs, Prune
+from duly.settings import FOREVER, WorkerSettings
+from duly.store.admin_ops import RecordAct
+from duly.store.ops import AddLogs, Prune, RegisterWorker
+from duly.store.step_ops import SendEvent
 from tests.store.conformance.verbs import (
     DAY_SECONDS,
     HOUR_SECONDS,
+    OTHER_TASK,
     SECOND,
+    TASK,
+    TASKS,
+    WORKER,
     cancel,
     claim_one,
     enqueue_and_claim,
     enqueue_and_fail,
     enqueue_and_succeed,
     enqueue_one,
+    key,
     listed_ids,
     retry_now,
     settle,
@@ -25,7 +34,7 @@ from tests.store.conformance.verbs import (
 
 
 def prune(store, older_than_seconds, limit=100):
-    return store.apply([Prune(round(older_than_seconds * SECOND), limit)])[0]
+    return store.apply([Prune(round(older_than_seconds * SECOND), limit)])[0].runs
 
 
 def test_only_what_ended_long_enough_ago_is_forgotten(store, worker, clock):
@@ -115,6 +124,99 @@ def test_what_hangs_on_other_runs_stays(store, worker, clock):
     assert listed_ids(store, tag=("customer", "17")) == [kept.run_id]
     assert len(store.list_logs(kept.run_id, 10)) == 1
     assert len(store.list_attempts(kept.run_id)) == 2
+
+
+def keep(store, **retentions):
+    """Let tasks say for how many seconds their runs are kept."""
+    kept = {task: round(seconds * SECOND) for task, seconds in retentions.items()}
+    op = RegisterWorker(WORKER, "host", 1, 15.0, "[]", json.dumps(TASKS), "{}", json.dumps(kept))
+    store.apply([op])
+
+
+def test_a_task_says_for_how_long_its_runs_are_kept(store, worker, clock):
+    pruner = Pruner(store, WorkerSettings(retention=HOUR_SECONDS, dead_retention=2 * HOUR_SECONDS))
+    keep(store, **{TASK: 60, OTHER_TASK: DAY_SECONDS})
+    brief, dead = enqueue_and_succeed(store), enqueue_and_fail(store)
+    long, dead_long = (
+        enqueue_and_succeed(store, task=OTHER_TASK),
+        enqueue_and_fail(store, task=OTHER_TASK),
+    )
+
+    def left_after(seconds):
+        clock.advance(seconds)
+        pruner.tick()
+        return set(listed_ids(store))
+
+    assert left_after(59) == {brief, dead, long, dead_long}
+    assert left_after(2) == {dead, long, dead_long}
+    assert left_after(3 * HOUR_SECONDS) == {long, dead_long}
+    assert left_after(DAY_SECONDS) == set()
+    assert list(store.audit(10)) == []
+
+
+def test_what_is_kept_for_ever_stays_and_what_is_so_no_longer_goes(store, worker, clock):
+    for_ever = WorkerSettings(retention=FOREVER, dead_retention=FOREVER)
+    keep(store, **{TASK: 1000 * 365 * DAY_SECONDS})
+    kept, others = enqueue_and_succeed(store), enqueue_and_succeed(store, task=OTHER_TASK)
+    clock.advance(3000 * DAY_SECONDS)
+
+    Pruner(store, for_ever).tick()
+    assert len(listed_ids(store)) == 2
+    Pruner(store, WorkerSettings()).tick()
+    assert listed_ids(store) == [kept]
+    assert others
+    keep(store)
+    clock.advance(31 * DAY_SECONDS)
+    Pruner(store, WorkerSettings()).tick()
+    assert listed_ids(store) == []
+
+
+def test_runs_that_are_kept_are_not_in_the_way_of_a_prune(store, worker, clock):
+    keep(store, **{TASK: DAY_SECONDS})
+    for _ in range(5):
+        enqueue_and_succeed(store)
+    gone = enqueue_and_succeed(store, task=OTHER_TASK)
+    clock.advance(HOUR_SECONDS)
+
+    assert [prune(store, 0, limit=2) for _ in range(3)] == [0, 0, 1]
+    assert store.get_run(gone) is None
+
+
+def test_a_prune_is_behind_while_anything_is_left(store, worker, clock):
+    for number in range(5):
+        store.apply([SendEvent(f"e{number}", "1")])
+        store.apply([RecordAct("ada", "deploy", f"v{number}")])
+    clock.advance(400 * DAY_SECONDS)
+    op = Prune(0, 2)
+
+    assert [store.apply([op])[0].most for _ in range(4)] == [2, 2, 1, 0]
+    assert store.list_acts(None, 10) == []
+
+
+def test_no_table_grows_under_a_steady_load(store, worker, clock, tables):
+    pruner = Pruner(store, WorkerSettings(act_retention=7 * DAY_SECONDS))
+    sizes = []
+    for cycle in range(4):
+        for number in range(5):
+            unique = key(f"{cycle}-{number}", ttl_seconds=DAY_SECONDS)
+            found = enqueue_and_claim(store, key=unique, tags={"of": str(cycle)})
+            store.apply([AddLogs(found.run_id, 1, ((clock.now(), "info", "hello"),))])
+            retry_now(store, found)
+            succeed(store, claim_one(store))
+            store.apply([SendEvent(f"e{cycle}-{number}", "1")])
+            cancel(store, enqueue_one(store))
+            enqueue_and_fail(store)
+        clock.advance(40 * DAY_SECONDS)
+        for _ in range(3):
+            pruner.tick()
+        sizes.append({name: len(rows) for name, rows in tables.everything().items()})
+
+    # Of tallies, a row for each kind of end.
+    assert sizes[1] == sizes[2] == sizes[3]
+    assert sizes[3]["duly_history"] == sizes[3]["duly_keys"] == sizes[3]["duly_acts"] == 0
+    assert list(store.audit(10)) == []
+    count = store.count_runs()
+    assert (count.accepted, count.pruned) == (60, 60)
 
 
 def test_pruning_is_bounded(store, worker, clock):

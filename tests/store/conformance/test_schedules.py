@@ -42,6 +42,7 @@ from tests.store.conformance.verbs import (
     claim,
     claim_one,
     claimed_ids,
+    enqueue_and_succeed,
     fail,
     listed_ids,
     run_of,
@@ -147,6 +148,15 @@ def test_many_schedules_fire_in_pieces_the_most_overdue_first(store, clock):
 
     assert [fire(store, 3).runs for _ in range(4)] == [3, 3, 1, 0]
     assert len(listed_ids(store)) == 7
+
+
+def test_schedules_are_listed_by_when_they_are_due_and_by_state(store, clock):
+    for name, minutes in (("a", 9), ("b", 3), ("c", 6), ("d", 1)):
+        put(store, name, At(clock.now() + minutes * MINUTE))
+    set_state(store, "paused", "d")
+
+    assert [each.name for each in store.list_next_schedules(2)] == ["b", "c"]
+    assert [each.name for each in store.list_schedules(ScheduleFilter(state="paused"))] == ["d"]
 
 
 def test_eight_who_look_at_once_fire_every_instant_once(store, clock, open_another):
@@ -585,6 +595,20 @@ def test_old_firings_are_pruned_and_never_fire_again(store, clock):
 
     assert firings(store) == []
     assert schedule(store).next_at is not None
+
+
+def test_a_dead_letter_that_is_pruned_early_is_not_missed_by_the_audit(store, clock, worker):
+    put(store)
+    clock.advance(60)
+    fire(store)
+    fail(store, claim_one(store))
+    enqueue_and_succeed(store)
+    clock.advance(DAY_SECONDS / 2)
+
+    store.apply([Prune(7 * DAY_SECONDS * SECOND, 100, dead_older_than=0)])
+
+    assert len(firings(store)) == 1
+    assert list(store.audit(10)) == []
 
 
 # -- what went wrong before --

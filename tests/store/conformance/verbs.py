@@ -269,7 +269,7 @@ def tick(store: Any, limit: int = 1000) -> Ticked:
 def hand_over(store: Any, *tasks: str, limit: int = 10, most: int | None = None) -> list[Message]:
     """Mark runs of these tasks, or of the usual one, as handed over; return their messages."""
     op = HandOver(tasks or (TASK,), stale=MINUTE, longest=3 * MINUTE, limit=limit, most=most)
-    return store.apply([op])[0]
+    return store.apply([op])[0].messages
 
 
 def take(store: Any, message: Message, worker: str = WORKER) -> Claim | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from duly.clock import new_id
+from duly.store.protocol import Reading
 from tests.store.conformance.verbs import OTHER_WORKER, WORKER
 from tests.store.sqlite.verbs import TIMEOUT, closing_life, running, tell
 
@@ -61,12 +62,12 @@ def living(store, store_url):
 
 @pytest.mark.process
 def test_a_living_workers_beats_are_seen(store, living):
-    before = store.pulse().read()[WORKER]
+    before = store.pulse().read()[WORKER].beats
 
     assert ask(living, "beat") == f"['{WORKER}']"
-    once = store.pulse().read()[WORKER]
+    once = store.pulse().read()[WORKER].beats
     ask(living, "beat")
-    twice = store.pulse().read()[WORKER]
+    twice = store.pulse().read()[WORKER].beats
 
     assert (before, once, twice) == (0, 1, 2)
 
@@ -77,7 +78,7 @@ def test_a_killed_worker_is_seen_dead_at_once(store, living):
     living.kill()
     living.wait(TIMEOUT)
 
-    assert store.pulse().read() == {WORKER: None}
+    assert store.pulse().read() == {WORKER: Reading(None)}
 
 
 @pytest.mark.process
@@ -86,27 +87,27 @@ def test_a_frozen_worker_is_not_dead_but_its_counter_stands_still(store, living)
     living.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, living.pid, os.WSTOPPED | os.WNOWAIT)
 
-    counters = [store.pulse().read()[WORKER] for _ in range(3)]
+    counters = [store.pulse().read()[WORKER].beats for _ in range(3)]
 
     assert counters == [1, 1, 1]
     living.send_signal(signal.SIGCONT)
     ask(living, "beat")
-    assert store.pulse().read()[WORKER] == 2
+    assert store.pulse().read()[WORKER].beats == 2
 
 
 @pytest.mark.process
 def test_a_worker_that_ended_in_good_order_is_gone(store, living):
     ask(living, "end")
 
-    assert store.pulse().read() == {WORKER: None}
+    assert store.pulse().read() == {WORKER: Reading(None)}
 
 
 @pytest.mark.process
 def test_a_worker_that_looks_at_itself_does_not_let_go_of_its_life(store, living):
-    assert ask(living, "look") != "None"
-    assert ask(living, "look") != "None"
+    assert ask(living, "look") == "not watched"
+    assert ask(living, "look") == "not watched"
 
-    assert store.pulse().read()[WORKER] is not None
+    assert store.pulse().read()[WORKER].beats is not None
 
 
 @pytest.mark.process
@@ -115,10 +116,10 @@ def test_a_child_that_a_worker_forked_does_not_keep_it_alive(store, store_url):
         child = int(process.stdout.readline())
         try:
             assert process.stdout.readline() == "living\n"
-            alive = store.pulse().read()[WORKER]
+            alive = store.pulse().read()[WORKER].beats
             process.kill()
             process.wait(TIMEOUT)
-            dead = store.pulse().read()[WORKER]
+            dead = store.pulse().read()[WORKER].beats
         finally:
             os.kill(child, signal.SIGKILL)
 

@@ -2,11 +2,12 @@
 
 from starlette.requests import Request
 
+from duly.core.record import DeadGroup
 from duly.dashboard import searching
 from duly.dashboard.desk import Desk
 from duly.dashboard.pages import NothingHere, Shown
 from duly.dashboard.pages.runs import tags_of
-from duly.limits import PAGE_DEFAULT
+from duly.limits import PAGE, PAGE_DEFAULT
 from duly.store.protocol import RunFilter
 
 _HOUR = 3_600_000_000
@@ -16,10 +17,8 @@ WINDOWS = {"1h": _HOUR, "24h": 24 * _HOUR, "7d": 168 * _HOUR, "all": None}
 def dead(desk: Desk, request: Request) -> Shown:
     """List the groups."""
     now = desk.store.now()
-    window = request.query_params.get("window", "all")
-    window = window if window in WINDOWS else "all"
-    ago = WINDOWS[window]
-    which = RunFilter(since=None if ago is None else now - ago, limit=PAGE_DEFAULT)
+    window = window_of(request)
+    which = RunFilter(since=_since(window, now), limit=PAGE_DEFAULT)
     groups = desk.store.list_dead_groups(which)
     return Shown(
         "dead.html", {"now": now, "groups": groups, "window": window, "windows": list(WINDOWS)}
@@ -29,23 +28,20 @@ def dead(desk: Desk, request: Request) -> Shown:
 def group(desk: Desk, request: Request) -> Shown:
     """List the runs of one group."""
     now = desk.store.now()
-    which = group_filter(request)
+    which = group_filter(request, now)
     page = desk.store.list_runs(which._replace(limit=PAGE_DEFAULT))
     if not page and which.before is None:
         raise NothingHere("There is no dead letter in this group any more; all were seen to.")
-    found = [
-        one
-        for one in desk.store.list_dead_groups(RunFilter(task=which.task, limit=200))
-        if one.fingerprint == which.fingerprint
-    ]
+    found = group_of(desk, which)
     return Shown(
         "group.html",
         {
             "now": now,
             "task": which.task,
             "fingerprint": which.fingerprint,
-            "count": found[0].count if found else len(page),
-            "group": found[0] if found else None,
+            "count": found.count if found else len(page),
+            "group": found,
+            "window": window_of(request),
             "sample": page[0] if page else None,
             "runs": [(run, desk.short_arguments(run), tags_of(run)) for run in page],
             "following": page[-1].id if len(page) == PAGE_DEFAULT else None,
@@ -54,7 +50,30 @@ def group(desk: Desk, request: Request) -> Shown:
     )
 
 
-def group_filter(request: Request) -> RunFilter:
+def group_of(desk: Desk, which: RunFilter) -> DeadGroup | None:
+    """Return a group with its number; None if nothing is left of it."""
+    groups = desk.store.list_dead_groups(RunFilter(task=which.task, since=which.since, limit=PAGE))
+    return next((one for one in groups if one.fingerprint == which.fingerprint), None)
+
+
+def window_of(request: Request) -> str:
+    """Return within which time the dead letters were made."""
+    window = request.query_params.get("window", "all")
+    return window if window in WINDOWS else "all"
+
+
+def _since(window: str, now: int) -> int | None:
+    ago = WINDOWS[window]
+    return None if ago is None else now - ago
+
+
+def chosen(request: Request, now: int) -> RunFilter:
+    """Return which dead letters an address is about: one group, or all of its window."""
+    which = group_filter(request, now)
+    return which if which.task else which._replace(task=None, fingerprint=None)
+
+
+def group_filter(request: Request, now: int) -> RunFilter:
     """Return which dead letters an address is about."""
     parameters = request.query_params
     task, fingerprint = parameters.get("task", ""), parameters.get("fingerprint", "")
@@ -62,5 +81,9 @@ def group_filter(request: Request) -> RunFilter:
     if "\0" in task + fingerprint:
         raise NothingHere("There is no such group of dead letters.")
     return RunFilter(
-        states=("failed", "interrupted"), task=task, fingerprint=fingerprint, before=cursor
+        states=("failed", "interrupted"),
+        task=task,
+        fingerprint=fingerprint,
+        since=_since(window_of(request), now),
+        before=cursor,
     )

@@ -1,19 +1,26 @@
 """Queues, workers and tasks."""
 
 import json
+from collections.abc import Callable
 
 from starlette.requests import Request
 
 from duly.clock import MICROSECONDS
 from duly.core.record import EndsOf, QueueRecord, RunRecord, WorkerRecord
 from duly.dashboard.desk import Desk
-from duly.dashboard.figures import figures
+from duly.dashboard.figures import Figures, figures
 from duly.dashboard.pages import Shown
 from duly.limits import PAGE
 from duly.store.protocol import RunFilter
 
-_DAY = 86_400_000_000
-_KEPT_IN_VIEW = 3_600_000_000
+_HOUR = 3_600_000_000
+_DAY = 24 * _HOUR
+_ORDERS: dict[str, Callable[[Figures], float]] = {
+    "busiest": lambda found: found.runs,
+    "slowest": lambda found: found.p95 or 0,
+    "failing most": lambda found: found.failed / found.runs if found.runs else 0,
+}
+_KEPT_IN_VIEW = _HOUR
 """For how long workers that are gone are listed."""
 
 
@@ -24,11 +31,10 @@ def queues(desk: Desk, _request: Request) -> Shown:
     ends: dict[str, list[EndsOf]] = {}
     for row in store.count_ends_of_tasks(now - _DAY):
         ends.setdefault(row.queue, []).append(row)
-    oldest: dict[str, int] = {}
-    for name, run_id in store.list_oldest_ready():
-        run = store.get_run(run_id)
-        if run is not None and run.state == "queued":
-            oldest[name] = min(run.due_at, oldest.get(name, run.due_at))
+    oldest = {run.queue: run.due_at for run in store.list_oldest_ready()}
+    lately: dict[str, int] = {}
+    for row in store.count_ends_of_tasks(now - _HOUR):
+        lately[row.queue] = lately.get(row.queue, 0) + row.elapsed
     live = {queue.name: queue for queue in store.list_queues()}
     names = sorted({*live, *ends})
     rows = [
@@ -36,6 +42,7 @@ def queues(desk: Desk, _request: Request) -> Shown:
             live.get(name, QueueRecord(name, paused=False, ready=0, waiting=0, running=0)),
             figures(ends.get(name, [])),
             oldest.get(name),
+            lately.get(name, 0) / _HOUR,
         )
         for name in names
     ]
@@ -71,8 +78,10 @@ def _state(worker: WorkerRecord, now: int) -> str:
     return "lost" if worker.state == "dead" else "stopped"
 
 
-def tasks(desk: Desk, _request: Request) -> Shown:
+def tasks(desk: Desk, request: Request) -> Shown:
     """List tasks, with how long they take and how often they fail."""
+    order = request.query_params.get("order", "busiest")
+    order = order if order in _ORDERS else "busiest"
     now = desk.store.now()
     ends: dict[str, list[EndsOf]] = {}
     for row in desk.store.count_ends_of_tasks(now - _DAY):
@@ -88,5 +97,5 @@ def tasks(desk: Desk, _request: Request) -> Shown:
         (name, figures(ends.get(name, [])), desk.app.registry.find(name), name in registered)
         for name in sorted(names | registered | set(ends))
     ]
-    rows.sort(key=lambda row: (-row[1].runs, row[0]))
-    return Shown("tasks.html", {"now": now, "rows": rows})
+    rows.sort(key=lambda row: (-_ORDERS[order](row[1]), row[0]))
+    return Shown("tasks.html", {"now": now, "rows": rows, "order": order, "orders": list(_ORDERS)})

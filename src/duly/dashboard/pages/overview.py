@@ -2,7 +2,7 @@
 
 from starlette.requests import Request
 
-from duly.core.record import EndsOf, RunRecord
+from duly.core.record import EndsOf, ReadyRun, RunRecord
 from duly.dashboard.desk import Desk
 from duly.dashboard.drawing import WINDOWS, chart
 from duly.dashboard.figures import Seen, figures, judge
@@ -27,11 +27,11 @@ def overview(desk: Desk, request: Request) -> Shown:
     last_hour = store.count_ends(now - _HOUR, _HOUR)
     rows = _rows(desk, now - whole)
     tasks = {task: figures(found) for task, found in rows.items()}
-    oldest = _oldest(desk)
-    schedules = store.list_schedules(ScheduleFilter(limit=PAGE))
+    oldest = sorted(store.list_oldest_ready(), key=lambda run: run.due_at)
+    due = store.list_next_schedules(PAGE)
+    paused = store.list_schedules(ScheduleFilter(state="paused", limit=PAGE))
     queues = store.list_queues()
     workers = store.list_workers()
-    due = [each for each in schedules if each.state == "active" and each.next_at is not None]
     return Shown(
         "overview.html",
         {
@@ -41,7 +41,12 @@ def overview(desk: Desk, request: Request) -> Shown:
             "chart": chart(ends, store.list_acts(DEPLOYMENT, 20), window, now),
             "health": judge(
                 Seen(
-                    now, workers, queues, last_hour, oldest[0].due_at if oldest else None, schedules
+                    now,
+                    workers,
+                    queues,
+                    last_hour,
+                    oldest[0].due_at if oldest else None,
+                    [*due, *paused],
                 )
             ),
             "failing": sorted(
@@ -49,13 +54,13 @@ def overview(desk: Desk, request: Request) -> Shown:
                 key=lambda pair: (-pair[1].failed, pair[0]),
             )[:_TOP],
             "all": figures(row for found in rows.values() for row in found),
-            "oldest": oldest[:_TOP],
-            "next": sorted(due, key=lambda each: (each.next_at or 0, each.name))[:_TOP],
+            "oldest": _still_queued(desk, oldest[:_TOP]),
+            "next": due[:_TOP],
             "ready": sum(queue.ready for queue in queues),
             "waiting": sum(queue.waiting for queue in queues),
             "running": sum(queue.running for queue in queues),
             "live_workers": sum(worker.state == "live" for worker in workers),
-            "is_empty": not (ends or queues or workers or schedules),
+            "is_empty": not (ends or queues or workers or due or paused),
         },
     )
 
@@ -67,7 +72,6 @@ def _rows(desk: Desk, since: int) -> dict[str, list[EndsOf]]:
     return rows
 
 
-def _oldest(desk: Desk) -> list[RunRecord]:
-    runs = [desk.store.get_run(run_id) for _, run_id in desk.store.list_oldest_ready()]
-    found = [run for run in runs if run is not None and run.state == "queued"]
-    return sorted(found, key=lambda run: run.due_at)
+def _still_queued(desk: Desk, oldest: list[ReadyRun]) -> list[RunRecord]:
+    runs = [desk.store.get_run(run.run_id) for run in oldest]
+    return [run for run in runs if run is not None and run.state == "queued"]

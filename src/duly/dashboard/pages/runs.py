@@ -9,8 +9,9 @@ from duly.core.record import LogLine, RunRecord
 from duly.core.states import DEAD, FINAL, PARENT_TAG, State, plain_tags
 from duly.dashboard import searching
 from duly.dashboard.desk import Desk
-from duly.dashboard.drawing import waterfall
 from duly.dashboard.pages import Elsewhere, NothingHere, Shown
+from duly.dashboard.timeline import timeline
+from duly.dashboard.waterfall import attempt_labels, waterfall
 from duly.dashboard.words import pretty
 from duly.limits import PAGE, PAGE_DEFAULT, SCAN_RUNS
 
@@ -35,8 +36,17 @@ def runs(desk: Desk, request: Request) -> Shown | Elsewhere:
             "runs": [(run, desk.short_arguments(run), tags_of(run)) for run in found],
             "following": following,
             "cursor": cursor,
-            "states": [state.value for state in State],
-            "chosen": search.which.states,
+            "states": [
+                ("all", searching.with_state(search.text, None), not search.which.states),
+                *(
+                    (
+                        state.value,
+                        searching.with_state(search.text, state.value),
+                        search.which.states == (state.value,),
+                    )
+                    for state in State
+                ),
+            ],
             "scan": SCAN_RUNS,
             "suggestions": _suggestions(desk, [queue.name for queue in queues]),
         },
@@ -59,7 +69,7 @@ def describe(desk: Desk, run_id: str) -> dict[str, Any]:
         )
     now = store.now()
     attempts, steps = store.list_attempts(found.id), store.list_steps(found.id)
-    logs = store.list_logs(found.id, _LOG_LINES)
+    logs, acts = store.list_logs(found.id, _LOG_LINES), store.list_acts(found.id, PAGE)
     arguments = desk.stored_arguments(found.task, found.arguments)
     tags = json.loads(found.tags) if found.tags else {}
     parent = tags.get(PARENT_TAG)
@@ -67,18 +77,22 @@ def describe(desk: Desk, run_id: str) -> dict[str, Any]:
         "now": now,
         "run": found,
         "tags": plain_tags(tags),
-        "attempts": [(attempt, _of(logs, attempt.claim_number)) for attempt in attempts][::-1],
+        "attempts": [
+            (attempt, label, _of(logs, attempt.claim_number))
+            for attempt, label in zip(attempts, attempt_labels(found, attempts), strict=False)
+        ][::-1],
         "lines": _of(logs, found.claim_number) if found.state == State.RUNNING else [],
         "log_count": len(logs),
         "steps": [step for step in steps if step.name],
         "rows": waterfall(found, attempts, steps, now),
+        "moments": timeline(found, attempts, acts),
         "arguments": None if arguments is None else pretty(_call(arguments)),
         "result": desk.result(found) if found.state == State.SUCCEEDED else None,
         "why_hidden": desk.why_hidden(),
         "why": desk.app.runs.get(found.id).why() if found.state == State.QUEUED else None,
         "parent": parent,
         "children": desk.children(found.id),
-        "acts": store.list_acts(found.id, PAGE),
+        "acts": acts,
         "can_cancel": found.state not in FINAL and not found.cancel_requested,
         "can_retry": found.state in FINAL,
         "is_dead": found.state in DEAD,

@@ -15,6 +15,7 @@ from duly.core.schedule import instants, read_rules, read_trigger
 from duly.dashboard.desk import Desk
 from duly.dashboard.pages import NothingHere, Shown
 from duly.errors import BadSchedule, DulyError
+from duly.limits import PAGE_DEFAULT
 from duly.store.protocol import ScheduleFilter
 
 _FIRES = 5
@@ -24,11 +25,20 @@ _IN_A_DAY = 12
 _MOST = 2_000
 
 
-def schedules(desk: Desk, _request: Request) -> Shown:
+def schedules(desk: Desk, request: Request) -> Shown:
     """List schedules."""
     now = desk.store.now()
-    listed = [(each, _outcomes(desk, each.name)) for each in desk.app.schedules.list()]
-    return Shown("schedules.html", {"now": now, "schedules": listed})
+    after = request.query_params.get("after", "").replace("\0", "")
+    page = desk.app.schedules.page(after, PAGE_DEFAULT)
+    return Shown(
+        "schedules.html",
+        {
+            "now": now,
+            "schedules": [(each, _outcomes(desk, each.name)) for each in page],
+            "after": after,
+            "following": page[-1].name if len(page) == PAGE_DEFAULT else None,
+        },
+    )
 
 
 def schedule(desk: Desk, request: Request) -> Shown:

@@ -8,16 +8,17 @@
 
   // -- how long ago ---------------------------------------------------------------------------
   const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
-  const ago = (at) => {
-    const away = Math.round((at - Date.now()) / 1000);
-    const size = Math.abs(away);
-    if (size < 1) return "now";
-    const [unit, name] = units.find(([seconds]) => size >= seconds);
-    const words = `${Math.floor(size / unit)} ${name}`;
-    return away > 0 ? `in ${words}` : `${words} ago`;
+  const coarse = (size) => {
+    const [unit, name] = units.find(([seconds]) => size >= seconds) || [1, "s"];
+    return `${Math.floor(size / unit)} ${name}`;
   };
-  const tellTimes = () => all("time[data-ago]").forEach((time) => {
-    const words = ago(Date.parse(time.dateTime));
+  const ago = (away) => {
+    if (Math.abs(away) < 1) return "now";
+    return away > 0 ? `in ${coarse(away)}` : `${coarse(-away)} ago`;
+  };
+  const tellTimes = () => all("time[data-ago], time[data-since]").forEach((time) => {
+    const away = Math.round((Date.parse(time.dateTime) - Date.now()) / 1000);
+    const words = "since" in time.dataset ? coarse(Math.max(0, -away)) : ago(away);
     if (time.textContent !== words) time.textContent = words;
   });
 
@@ -43,15 +44,28 @@
   const anchor = $("#live");
   const state = $("#state");
   let paused = false;
+  let closed = false;
+  let late = null;
   let source = null;
+  let held = null;
   const say = (words) => { if (state) { state.textContent = words; state.hidden = !words; } };
+  const sayClosed = () => {
+    disconnect();
+    closed = true;
+    say("You are signed out. ");
+    const link = document.createElement("a");
+    link.href = location.href;
+    link.textContent = "Sign in again";
+    if (state) state.append(link);
+  };
   const connect = () => {
-    if (!anchor || paused || document.hidden || source) return;
+    if (!anchor || paused || closed || document.hidden || source) return;
+    held = null;
     source = document.createElement("div");
     source.hidden = true;
     source.setAttribute("hx-ext", "sse,morph");
     source.setAttribute("sse-connect", anchor.dataset.address);
-    source.innerHTML = "<div sse-swap=\"page\" hx-target=\"#page\" hx-swap=\"morph:innerHTML\"></div>";
+    source.innerHTML = "<div sse-swap=\"page\" hx-target=\"#page\" hx-swap=\"morph:innerHTML\"></div><div sse-swap=\"trouble\"></div>";
     document.body.append(source);
     htmx.process(source);
   };
@@ -62,21 +76,43 @@
     source = null;
   };
   const togglePause = () => {
-    if (!anchor) return;
+    if (!anchor || closed) return;
     paused = !paused;
     if (paused) { disconnect(); say("Paused. r resumes"); } else { say(""); connect(); }
   };
   document.addEventListener("visibilitychange", () => (document.hidden ? disconnect() : connect()));
-  document.addEventListener("htmx:sseOpen", () => { if (!paused) say(""); });
-  document.addEventListener("htmx:sseError", () => { if (!paused && !document.hidden) say("Reconnecting …"); });
+  document.addEventListener("htmx:sseOpen", () => { clearTimeout(late); if (!paused) say(""); });
+  document.addEventListener("htmx:sseError", () => {
+    if (paused || document.hidden || closed) return;
+    // A stream ends now and then, and is opened again at once.
+    clearTimeout(late);
+    late = setTimeout(() => { if (!paused && !closed) say("Reconnecting …"); }, 1500);
+    fetch(anchor.dataset.address, { method: "HEAD", headers: { Accept: "text/plain" } })
+      .then((answer) => { if (answer.status === 401 || answer.status === 403) sayClosed(); })
+      .catch(() => { /* nobody there: reconnecting */ });
+  });
   // What people are in the middle of stays as it is.
   const busy = () => {
     const at = document.activeElement;
     return $("#page details.inline[open]") || (at && at.closest("#page") && /^(INPUT|TEXTAREA|SELECT)$/.test(at.tagName) && at.type !== "checkbox");
   };
   document.addEventListener("htmx:sseBeforeMessage", (event) => {
-    if (event.detail.type === "page" && (busy() || !event.detail.data)) event.preventDefault();
+    const { type, data } = event.detail;
+    if (type === "trouble") { event.preventDefault(); say(data); return; }
+    if (type !== "page") return;
+    say("");
+    held = busy() ? data : null;
+    if (held || !data) event.preventDefault();
   });
+  // What came meanwhile is shown as soon as they are done.
+  const showHeld = () => setTimeout(() => {
+    if (held === null || busy() || !window.Idiomorph) return;
+    Idiomorph.morph($("#page"), held, { morphStyle: "innerHTML" });
+    held = null;
+    ready();
+  });
+  document.addEventListener("focusout", showHeld);
+  document.addEventListener("toggle", showHeld, true);
   if (window.Idiomorph) {
     Idiomorph.defaults.ignoreActiveValue = true;
     Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
@@ -88,8 +124,14 @@
       return before ? before(old, fresh) : true;
     };
   }
+  // What goes on beyond its edge fades there.
+  const showEdges = () => all(".scroll").forEach((box) =>
+    box.classList.toggle("more", box.scrollLeft + box.clientWidth < box.scrollWidth - 2));
+  document.addEventListener("scroll", showEdges, true);
+  window.addEventListener("resize", showEdges);
   const ready = () => {
     all(".copy").forEach((button) => { button.hidden = false; });
+    showEdges();
     tellTimes();
     showRow();
     countSelected();
@@ -125,6 +167,7 @@
     const number = boxes().filter((box) => box.checked).length;
     words.textContent = `${number} selected`;
     words.hidden = number === 0;
+    all("[data-bulk]").forEach((button) => { button.disabled = number === 0; });
   };
   document.addEventListener("change", (event) => {
     if (event.target.matches("[data-all]")) boxes().forEach((box) => { box.checked = event.target.checked; });

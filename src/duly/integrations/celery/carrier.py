@@ -9,9 +9,10 @@ import celery
 from celery import signals
 
 from duly.app import Duly
-from duly.carrier import Message, Pace
+from duly.carrier import Message, check_pace
 from duly.errors import OUTAGES, BadOption
 from duly.integrations.carrying import Carrying
+from duly.limits import DELAY_SECONDS, RELAY_STALE_SECONDS
 
 _PREFORK = "celery.concurrency.prefork"
 _names: "WeakKeyDictionary[celery.Celery, set[str]]" = WeakKeyDictionary()
@@ -26,21 +27,24 @@ class CeleryCarrier:
     schedule and its dead letter are ours, the processes are Celery's.
     """
 
-    pace = Pace()
-
     def __init__(
         self,
         celery_app: celery.Celery,
         *,
         queue: str | None = None,
         name: str = "duly.carry",
+        stale: float = RELAY_STALE_SECONDS,
+        most: int | None = None,
         **settings: float,
     ) -> None:
         """Send messages to this queue, or to the one that Celery chooses.
 
         `name` is that of the task that carries them there; a second carrier on one Celery
-        application needs another one. `settings` are those of a worker: lease, beat, grace.
+        application needs another one. A run that nobody has claimed is handed over again after
+        `stale` seconds, then after twice that and so on, `most` times in all. `settings` are those
+        of a worker: lease, beat, grace.
         """
+        self.pace = check_pace(stale, most)
         taken = _names.setdefault(celery_app, set())
         if name in taken:
             raise BadOption(
@@ -80,6 +84,9 @@ class CeleryCarrier:
 
     def send(self, messages: Sequence[Message]) -> None:
         """Send messages over Celery's broker."""
+        # How long a body may take is the task's to say. No limit at all is none that Celery knows:
+        # it would take the application's own.
+        limits = {"time_limit": DELAY_SECONDS, "soft_time_limit": DELAY_SECONDS}
         with self._celery.producer_or_acquire() as producer:
             for message in messages:
                 self._task.apply_async(
@@ -87,6 +94,7 @@ class CeleryCarrier:
                     producer=producer,
                     queue=self._queue,
                     retry=False,
+                    **limits,
                 )
 
     def _on_process_start(self, **_: object) -> None:

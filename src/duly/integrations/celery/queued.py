@@ -1,13 +1,33 @@
 """Refusing a call while an equal one is queued, as celery-once and celery-singleton do."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from duly.actor import acting
 from duly.clock import MICROSECONDS
-from duly.errors import DulyError
+from duly.errors import BadOption, DulyError
 from duly.guard import Guard
 from duly.guard.keys import stored_key
 from duly.store.guard_ops import AcquireKey, FailKey, Guarded
+
+_AS_CELERY_ONCE_SAYS = {"keys": "keys", "graceful": "graceful", "timeout": "lock_expiry"}
+
+
+def as_options(once: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what celery-once's `once={…}` means here, or say what cannot be kept of it."""
+    found = dict(once) if isinstance(once, Mapping) else {"": once}
+    if found.pop("unlock_before_run", False):
+        raise BadOption(
+            'once={"unlock_before_run": True} is not kept: leave once out, then equal calls may be '
+            "sent at any time, and get the result of the first"
+        )
+    unknown = found.keys() - _AS_CELERY_ONCE_SAYS.keys()
+    if unknown:
+        raise BadOption(
+            f"once takes a mapping with {', '.join(_AS_CELERY_ONCE_SAYS)}, not {once!r}"
+        )
+    options = {_AS_CELERY_ONCE_SAYS[name]: value for name, value in found.items()}
+    return options | {"raise_on_duplicate": True}
 
 
 class AlreadyQueued(DulyError):

@@ -1,7 +1,7 @@
 """The base class of Celery tasks that run once per key."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import cached_property, partial
@@ -36,7 +36,7 @@ from duly.integrations.celery.dead import (
     keep,
     write,
 )
-from duly.integrations.celery.queued import AlreadyQueued, Reservation
+from duly.integrations.celery.queued import AlreadyQueued, Reservation, as_options
 from duly.limits import CRASH_LIMIT, GUARD_TTL_SECONDS, RESERVATION_SECONDS
 from duly.store.guard_ops import Letter
 
@@ -82,6 +82,8 @@ class IdempotentTask(celery.Task):
     lock_expiry: float | None = None
     """For how many seconds a call that was sent and never began keeps others from being sent; an
     hour if it is not said."""
+    once: Mapping[str, Any] | None = None
+    """The same three as celery-once spells them: `keys`, `graceful` and `timeout`."""
 
     # -- keys --
 
@@ -92,8 +94,11 @@ class IdempotentTask(celery.Task):
 
     @classmethod
     def on_bound(cls, app: celery.Celery) -> None:
-        """Have the letters of a guard of the task's own replayed by its application."""
+        """Read `once`; let the application replay the letters of a guard of the task's own."""
         super().on_bound(app)
+        if cls.once is not None:
+            for name, value in as_options(cls.once).items():
+                setattr(cls, name, value)
         if cls.guard is not None:
             send_letters_of(cls.guard, app)
 
@@ -134,6 +139,8 @@ class IdempotentTask(celery.Task):
         **options: Any,  # noqa: ANN401 - Celery's own
     ) -> Any:  # noqa: ANN401 - Celery's own
         """Send a message, unless an equal one is to be refused."""
+        if "once" in options:
+            raise BadOption("once={…} is an option of the task here, not of one call")
         if not (self.raise_on_duplicate or self.graceful) or _again.get():
             return super().apply_async(args, kwargs, task_id=task_id, **options)
         task_id = task_id or uuid()

@@ -1,5 +1,7 @@
 """The Django application."""
 
+from contextlib import suppress
+
 from django.apps import AppConfig
 from django.conf import settings
 from django.core import checks
@@ -15,10 +17,15 @@ class DulyConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Register the checks, and what begins with the first request."""
+        """Register the checks and what begins with the first request, and meet the tasks."""
         from duly.integrations.django.checks import (  # noqa: PLC0415 - reads settings
             check_apps,
+            check_tasks,
             check_workers,
+        )
+        from duly.integrations.django.loading import (  # noqa: PLC0415 - as above
+            WRONG,
+            discover_tasks,
         )
 
         if getattr(settings, "PERIODIC_TASKS_AUTOSTART", False):
@@ -26,4 +33,8 @@ class DulyConfig(AppConfig):
 
             request_started.connect(autostart)
         checks.register(check_apps, checks.Tags.compatibility)
+        checks.register(check_tasks, checks.Tags.compatibility)
         checks.register(check_workers, checks.Tags.database)
+        # The checks tell what is wrong, with its remedy; whoever needs the tasks meets it again.
+        with suppress(*WRONG):
+            discover_tasks()

@@ -60,17 +60,15 @@ class DulyBackend(BaseTaskBackend):
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
-        unknown = sorted(set(self.options) - _OPTIONS)
-        if unknown:
-            raise ImproperlyConfigured(
-                f"TASKS[{alias!r}]['OPTIONS'] has no {unknown[0]!r}; there are "
-                f"{', '.join(sorted(_OPTIONS))}"
-            )
-        if self.options.keys() >= _OPTIONS:
-            raise ImproperlyConfigured(
-                f"TASKS[{alias!r}]['OPTIONS'] names a database of Django's or a url, not both"
-            )
-        self.app = app_for(alias, self.options)
+        self.problem = _problem(alias, self.options)
+        """What is wrong with its settings: told by `check`, and to who uses it all the same."""
+
+    @property
+    def app(self) -> Duly:
+        """The application that its tasks are tasks of."""
+        if self.problem is not None:
+            raise ImproperlyConfigured(self.problem)
+        return app_for(self.alias, self.options)
 
     def validate_task(self, task: Task) -> None:
         """Refuse what cannot run, and make known to the engine what can."""
@@ -206,6 +204,16 @@ def backend_of(alias: str) -> DulyBackend:
     raise ImproperlyConfigured(
         f"TASKS has no {alias!r} whose BACKEND is duly.integrations.django.DulyBackend"
     )
+
+
+def _problem(alias: str, options: dict[str, Any]) -> str | None:
+    unknown = sorted(set(options) - _OPTIONS)
+    if unknown:
+        known = ", ".join(sorted(_OPTIONS))
+        return f"TASKS[{alias!r}]['OPTIONS'] has no {unknown[0]!r}; there are {known}"
+    if options.keys() >= _OPTIONS:
+        return f"TASKS[{alias!r}]['OPTIONS'] names a database of Django's or a url, not both"
+    return None
 
 
 def _aware(moment: Any) -> Any:  # noqa: ANN401 - a datetime or None

@@ -1,5 +1,6 @@
 """System checks: what is wrong with a project's settings, each with its remedy."""
 
+import traceback
 from collections.abc import Iterable, Sequence
 from importlib import util
 from typing import TYPE_CHECKING, Any
@@ -7,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from django.apps import apps
 from django.core import checks
 from django.core.checks import CheckMessage, Error
-from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
 from duly.errors import SchemaMismatch
+from duly.integrations.django.loading import WRONG, discover_tasks
 
 if TYPE_CHECKING:
     from duly.integrations.django.backend import DulyBackend
@@ -24,20 +25,21 @@ def check_backend(backend: "DulyBackend") -> Iterable[CheckMessage]:
             hint="add 'duly.integrations.django' to INSTALLED_APPS and run manage.py migrate",
             id="duly.E001",
         )
-    if "url" in backend.options:
-        return
-    alias = backend.options.get("database", "default")
+    if backend.problem is not None:
+        yield Error(backend.problem, id="duly.E005")
+    elif "url" not in backend.options:
+        alias = backend.options.get("database", "default")
+        yield from _check_database(alias, f"TASKS[{backend.alias!r}]['OPTIONS']['database']")
+
+
+def _check_database(alias: str, where: str) -> Iterable[CheckMessage]:
     if alias not in connections:
         yield Error(
-            f"TASKS[{backend.alias!r}] names the database {alias!r}, which DATABASES lacks",
-            hint=f"name one of {', '.join(sorted(connections))} in OPTIONS['database']",
+            f"{where} names the database {alias!r}, which DATABASES lacks",
+            hint=f"name one of {', '.join(sorted(connections))} there",
             id="duly.E002",
         )
         return
-    yield from _check_database(alias)
-
-
-def _check_database(alias: str) -> Iterable[CheckMessage]:
     connection = connections[alias]
     if connection.vendor not in {"sqlite", "postgresql"}:
         yield Error(
@@ -63,22 +65,36 @@ def _check_database(alias: str) -> Iterable[CheckMessage]:
 
 
 def check_apps(**_options: Any) -> Iterable[CheckMessage]:  # noqa: ANN401 - Django's
-    """Check that what was installed is used."""
-    from duly.integrations.django.backend import backends  # noqa: PLC0415 - reads settings
+    """Check that what was installed is used: by a backend, or by schedules of other backends."""
+    from duly.integrations.django.app import scheduler_app  # noqa: PLC0415 - reads settings
+    from duly.integrations.django.backend import backends  # noqa: PLC0415 - as above
+    from duly.integrations.django.scheduled import schedule_registry  # noqa: PLC0415 - as above
 
+    found, scheduler = backends(), scheduler_app()
+    if scheduler.registry.names():
+        checked = {backend.options.get("database", "default") for backend in found}
+        if scheduler.database not in checked:
+            yield from _check_database(scheduler.database, "DULY_DATABASE")
+    elif not found and not schedule_registry.get_entries():
+        yield checks.Warning(
+            "duly is installed, and no backend in TASKS is duly's",
+            hint="TASKS = {'default': {'BACKEND': 'duly.integrations.django.DulyBackend'}}",
+            id="duly.W002",
+        )
+
+
+def check_tasks(**_options: Any) -> Iterable[CheckMessage]:  # noqa: ANN401 - Django's
+    """Check that the tasks of the project can be what their modules say, in that order."""
     try:
-        found = backends()
-    except ImproperlyConfigured as error:
-        return [Error(str(error), id="duly.E005")]
-    if not found:
-        return [
-            checks.Warning(
-                "duly is installed, and no backend in TASKS is duly's",
-                hint="TASKS = {'default': {'BACKEND': 'duly.integrations.django.DulyBackend'}}",
-                id="duly.W002",
-            )
-        ]
-    return []
+        discover_tasks()
+    except WRONG as error:
+        lines = traceback.extract_tb(error.__traceback__)
+        places = [f"{line.filename}:{line.lineno}" for line in lines if line.name == "<module>"]
+        yield Error(
+            f"{places[-1]} cannot be imported: {error}",
+            hint="@scheduled_task(…) goes above @task(…); @exactly_once and @duly_options(…) below",
+            id="duly.E006",
+        )
 
 
 def check_workers(
@@ -89,7 +105,7 @@ def check_workers(
     from duly.integrations.django.app import DjangoDuly  # noqa: PLC0415 - reads settings
     from duly.integrations.django.backend import backends  # noqa: PLC0415 - as above
 
-    for backend in backends():
+    for backend in (found for found in backends() if found.problem is None):
         app = backend.app
         if not isinstance(app, DjangoDuly) or app.database not in (databases or ()):
             continue

@@ -1,5 +1,7 @@
 """Django's own `django.tasks`, or the backport `django_tasks` where that is what there is."""
 
+from typing import Any
+
 try:
     from django.tasks import task_backends
     from django.tasks.backends.base import BaseTaskBackend
@@ -8,6 +10,8 @@ try:
     from django.tasks.signals import task_enqueued, task_finished, task_started
     from django.utils.json import normalize_json
 except ImportError:  # Django before 6.0
+    # Importing it registers the check of backends, as Django 6 does even where no application asks.
+    from django_tasks import checks as _checks  # noqa: F401
     from django_tasks import task_backends
     from django_tasks.backends.base import BaseTaskBackend
     from django_tasks.base import Task, TaskContext, TaskError, TaskResult, TaskResultStatus
@@ -16,7 +20,16 @@ except ImportError:  # Django before 6.0
     from django_tasks.signals import task_enqueued, task_finished, task_started
     from django_tasks.utils import normalize_json
 
+try:
+    from django_tasks.base import Task as _BackportedTask
+except ImportError:
+    TASK_CLASSES: tuple[type[Any], ...] = (Task,)
+else:
+    TASK_CLASSES = (Task, _BackportedTask)
+"""What a task may be: some backends know the backport alone, also beside Django's own tasks."""
+
 __all__ = [
+    "TASK_CLASSES",
     "BaseTaskBackend",
     "InvalidTask",
     "Task",

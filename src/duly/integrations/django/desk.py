@@ -11,7 +11,7 @@ from duly.app import Duly
 from duly.errors import BadOption
 from duly.integrations.django.app import DjangoDuly, scheduler_app
 from duly.integrations.django.backend import backends
-from duly.integrations.django.compat import Task
+from duly.integrations.django.compat import TASK_CLASSES, Task
 from duly.integrations.django.loading import load_tasks
 from duly.integrations.django.scheduled import known_to_duly
 
@@ -24,14 +24,19 @@ def databases() -> list[str]:
 
 def app_of(database: str, task: str) -> Duly:
     """Return the application in a database that knows a task; any one, if none does."""
-    here = [app for app in _apps() if app.database == database]
+    here = apps_in(database)
     return next((app for app in here if app.registry.find(task) is not None), here[0])
 
 
 def tasks_in(database: str) -> list[str]:
     """Return the names of the tasks of a database, as far as they were met."""
-    here = (app.registry for app in _apps() if app.database == database)
+    here = (app.registry for app in apps_in(database))
     return sorted({found.name for registry in here for found in registry.definitions()})
+
+
+def apps_in(database: str) -> list[DjangoDuly]:
+    """Return the applications whose runs lie in a database."""
+    return [app for app in _apps() if app.database == database]
 
 
 def apps_of_project() -> dict[str, Duly]:
@@ -58,7 +63,7 @@ def project_tasks() -> list[Task]:
         for name, module in sorted(sys.modules.items())
         if isinstance(module, ModuleType) and _is_within(name, packages)
         for attribute, value in sorted(vars(module).items())
-        if isinstance(value, Task)
+        if isinstance(value, TASK_CLASSES)
     )
     # What a module only imported is found where it was defined.
     return [task for name, attribute, task in found if task.module_path == f"{name}.{attribute}"]

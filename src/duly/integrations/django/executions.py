@@ -18,18 +18,20 @@ from django.conf import settings
 from django.db import close_old_connections
 
 from duly.app import Duly
-from duly.carrier import Message, Pace
+from duly.carrier import Message, NotSent, Pace
+from duly.core.record import RunRecord
 from duly.core.states import State
 from duly.errors import BadOption, RunFailed, RunNotFound
 from duly.integrations.carrying import Carrying
 from duly.integrations.django.app import scheduler_app
-from duly.integrations.django.compat import Task
+from duly.integrations.django.compat import TASK_CLASSES, Task
 from duly.limits import RELAY_STALE_SECONDS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 EXECUTION = "_periodic_tasks_execution_id"
 """The argument that names an execution, as users of django-periodic-tasks know it."""
+_MOST_DISPATCHES = 3
 _PLAIN = "_duly_exactly_once"
 _OPTIONS = "_duly_once_options"
 
@@ -57,7 +59,7 @@ _TRANSACTION: dict[str, Any] = {"transaction": True}
 
 
 def _once(function: Callable[..., Any], *, options: dict[str, Any]) -> Callable[..., Any]:
-    if isinstance(function, Task):
+    if isinstance(function, TASK_CLASSES):
         raise BadOption("@exactly_once goes below @task(), next to the function")
     if "transaction" in options and inspect.iscoroutinefunction(function):
         raise BadOption("@exactly_once(transaction=True) needs a plain def function")
@@ -105,7 +107,7 @@ class DjangoCarrier:
     @property
     def pace(self) -> Pace:
         """How often an execution is handed over that nobody begins."""
-        most = getattr(settings, "PERIODIC_TASKS_MAX_DISPATCH_ATTEMPTS", None)
+        most = getattr(settings, "PERIODIC_TASKS_MAX_DISPATCH_ATTEMPTS", _MOST_DISPATCHES)
         stale = getattr(settings, "PERIODIC_TASKS_REDISPATCH_AFTER", RELAY_STALE_SECONDS)
         # Once would mean never again, though the one message may have been lost.
         return Pace(stale, None if most is None else max(most, 2))
@@ -113,59 +115,76 @@ class DjangoCarrier:
     def attach(self, _app: Duly) -> None:
         """Do nothing: which application that is, the settings of the project say."""
 
-    def knows(self, task: str) -> bool:
-        """Say whether a task was met in this process."""
-        return task in self._tasks
-
     def carries(self, task: Task) -> None:
         """Remember which task a name stands for."""
-        self._tasks[task.module_path] = task
+        self._tasks[name_of(task)] = task
 
     def send(self, messages: Sequence[Message]) -> None:
         """Enqueue the tasks on their own backends, each with the name of its execution."""
+        failed: dict[str, Exception] = {}
         try:
             for message in messages:
-                task = self._tasks[message.task].using(queue_name=message.queue)
-                task.enqueue(**{EXECUTION: f"{message.run_id}:{message.claim_number}"})
+                try:
+                    self._enqueue(message)
+                except Exception as error:  # noqa: BLE001 - of one backend, that others know nothing of
+                    failed[message.run_id] = error
         finally:
             close_old_connections()
+        if failed:
+            raise NotSent(failed)
 
-    def run(self, task: str, execution: str) -> Any:  # noqa: ANN401 - what the task returns
-        """Run one attempt to its end, if it is still to be had; return what came of it."""
-        run_id, _, claim_number = execution.partition(":")
-        app = scheduler_app()
-        if not _is_to_be_had(app, run_id, int(claim_number)):
-            return None
-        carrying = Carrying()
-        carrying.attach(app)
-        try:
-            if not carrying.run(run_id, int(claim_number), task):
-                return None
-        finally:
-            carrying.stop()
-        run = app.runs.get(run_id)
-        if run.state is State.FAILED:
-            raise RunFailed(run.id, run.cause, run.record.error)
-        return run.result() if run.state is State.SUCCEEDED else None
+    def _enqueue(self, message: Message) -> None:
+        task = self._tasks[message.task].using(queue_name=message.queue, priority=message.priority)
+        task.enqueue(**{EXECUTION: f"{message.run_id}:{message.claim_number}"})
 
 
-def _is_to_be_had(app: Duly, run_id: str, claim_number: int) -> bool:
-    """Say whether it is worth trying: a look is cheaper than a worker, and most are doubled."""
-    try:
-        record = app.runs.get(run_id).record
-    except RunNotFound:
-        return False
-    return record.state == State.QUEUED and record.claim_number == claim_number
+def name_of(task: Task) -> str:
+    """Return what the runs of a task are named that another backend carries.
+
+    One task may be scheduled on several of them, and enqueued by hand on duly's own.
+    """
+    return f"{task.module_path}@{task.backend}"
 
 
 def _carry(function: Callable[..., Any], execution: str) -> Any:  # noqa: ANN401 - as above
-    path = f"{function.__module__}.{function.__qualname__}"
-    if not CARRIER.knows(path):
-        # No code schedules it: it was somebody in the admin who did.
+    """Run one attempt to its end, if it is still to be had; return what came of it."""
+    run_id, _, claim_number = execution.partition(":")
+    app = scheduler_app()
+    record = _to_be_had(app, run_id, int(claim_number))
+    if record is None:
+        return None
+    _meet(app, function, record.task)
+    carrying = Carrying()
+    carrying.attach(app)
+    try:
+        if not carrying.run(run_id, int(claim_number), record.task):
+            return None
+    finally:
+        carrying.stop()
+    run = app.runs.get(run_id)
+    if run.state is State.FAILED:
+        raise RunFailed(run.id, run.cause, run.record.error)
+    return run.result() if run.state is State.SUCCEEDED else None
+
+
+def _to_be_had(app: Duly, run_id: str, claim_number: int) -> RunRecord | None:
+    """Return a run if it is worth trying: a look is cheaper than a worker, and most are doubled."""
+    try:
+        record = app.runs.get(run_id).record
+    except RunNotFound:
+        return None
+    is_waiting = record.state == State.QUEUED and record.claim_number == claim_number
+    return record if is_waiting else None
+
+
+def _meet(app: Duly, function: Callable[..., Any], name: str) -> None:
+    """Make a task known under which an execution was brought; perhaps no code schedules it so."""
+    path, _, backend = name.rpartition("@")
+    if app.registry.find(name) is None and path == f"{function.__module__}.{function.__qualname__}":
         from duly.integrations.django.scheduled import known_to_duly  # noqa: PLC0415 - needs this
 
-        known_to_duly(getattr(sys.modules[function.__module__], function.__qualname__))
-    return CARRIER.run(path, execution)
+        task = getattr(sys.modules[function.__module__], function.__qualname__)
+        known_to_duly(task.using(backend=backend))
 
 
 CARRIER = DjangoCarrier()

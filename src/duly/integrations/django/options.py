@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from duly.core.retry import Retry
 from duly.defining import define
 from duly.errors import BadOption
-from duly.integrations.django.compat import Task
+from duly.integrations.django.compat import TASK_CLASSES, Task
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -59,7 +59,7 @@ def duly_options(**options: Any) -> Callable[[F], F]:  # noqa: ANN401 - those of
         raise BadOption(f"there is no option {unknown[0]!r}; there are {known}")
 
     def decorate(function: F) -> F:
-        if isinstance(function, Task):
+        if isinstance(function, TASK_CLASSES):
             raise BadOption("@duly_options(…) goes below @task(), next to the function")
         setattr(function, _OPTIONS, options)
         return function

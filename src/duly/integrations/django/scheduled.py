@@ -11,6 +11,7 @@ from django.db import close_old_connections
 
 from duly.api.schedules import ScheduleOptions
 from duly.app import Duly
+from duly.context import current
 from duly.core.cron import Cron
 from duly.defining import define
 from duly.errors import BadOption
@@ -18,8 +19,8 @@ from duly.integrations.django.app import scheduler_app
 from duly.integrations.django.backend import DulyBackend
 from duly.integrations.django.bodies import tidy
 from duly.integrations.django.codec import GivenArguments
-from duly.integrations.django.compat import Task, normalize_json, task_backends
-from duly.integrations.django.executions import CARRIER, once_options, plain
+from duly.integrations.django.compat import TASK_CLASSES, Task, normalize_json
+from duly.integrations.django.executions import CARRIER, name_of, once_options, plain
 from duly.integrations.django.section import with_completion
 from duly.registry import Definition
 from duly.task import Task as EngineTask
@@ -43,15 +44,17 @@ class ScheduleEntry:
     backend: str | None = None
     rules: ScheduleOptions = field(default_factory=ScheduleOptions)
 
+    def chosen(self) -> Task:
+        """Return the task as it is asked for here; Django says what the backend would refuse."""
+        return self.task.using(
+            queue_name=self.queue_name, priority=self.priority, backend=self.backend
+        )
+
     def define(self) -> Duly:
         """Tell the application that fires it, and return that; workers there make it known."""
-        task = self.task if self.backend is None else self.task.using(backend=self.backend)
+        task = self.chosen()
         app, definition = known_to_duly(task)
-        fired = replace(
-            definition,
-            queue=task.queue_name if self.queue_name is None else self.queue_name,
-            priority=task.priority if self.priority is None else self.priority,
-        )
+        fired = replace(definition, queue=task.queue_name, priority=task.priority)
         app.schedules.define(
             self.name,
             EngineTask(app, fired),
@@ -94,6 +97,7 @@ class ScheduleRegistry:
             raise BadOption(
                 f"a schedule {name!r} is registered already; give this one another name"
             )
+        entry.chosen()
         if self._is_fired:
             entry.define()
         self._entries[name] = entry
@@ -122,7 +126,7 @@ def scheduled_task(
     """
 
     def decorate(task: T) -> T:
-        if not isinstance(task, Task):
+        if not isinstance(task, TASK_CLASSES):
             raise BadOption("@scheduled_task(…) goes above @task(), which makes the task it fires")
         chosen = schedule_registry if registry is None else registry
         chosen.register(task, cron=cron, name=name or task.module_path, **options)
@@ -143,17 +147,19 @@ def sync_code_schedules(registry: ScheduleRegistry | None = None) -> None:
 
 def known_to_duly(task: Task) -> tuple[Duly, Definition]:
     """Make a task known to who fires it: its own backend, or the scheduler of all others."""
-    carrier = task_backends[task.backend]
+    carrier = task.get_backend()
     if isinstance(carrier, DulyBackend):
         carrier.validate_task(task)
         return carrier.app, carrier.app.registry.get(task.module_path)
     app = scheduler_app()
-    known = app.registry.find(task.module_path)
+    name = name_of(task)
+    known = app.registry.find(name)
     if known is not None:
         return app, known
+    place = {"name": name, "queue": task.queue_name, "priority": task.priority}
     function = plain(task.func)
     if function is None:
-        definition = define(_handing_over(task), name=task.module_path)
+        definition = define(_handing_over(task), **place)
     else:
         if task.takes_context:
             raise BadOption(
@@ -164,7 +170,8 @@ def known_to_duly(task: Task) -> tuple[Duly, Definition]:
         options = once_options(task.func)
         if options.get("transaction"):
             function = _with_completion(function, app.database)
-        definition = define(_tidied(function), name=task.module_path, carrier=CARRIER, **options)
+        definition = define(_tidied(function), carrier=CARRIER, **place, **options)
+    definition.function.task = task  # type: ignore[attr-defined]
     definition = replace(definition, codec=GivenArguments(definition.function))
     app.registry.add(definition)
     return app, definition
@@ -178,8 +185,10 @@ def _handing_over(task: Task) -> Callable[..., None]:
 
     @functools.wraps(task.func)
     def hand_over(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the user's own
+        fired = scheduler_app().runs.get(current().run_id).record
         try:
-            task.enqueue(*args, **kwargs)
+            asked = task.using(queue_name=fired.queue, priority=fired.priority)
+            asked.enqueue(*args, **kwargs)
         finally:
             close_old_connections()
 

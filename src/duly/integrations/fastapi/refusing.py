@@ -12,6 +12,7 @@ from duly.errors import (
     BadOption,
     DulyError,
     PayloadError,
+    QueueFull,
     RunNotFinal,
     RunNotFound,
     ScheduleEnded,
@@ -30,6 +31,7 @@ _STATUS: dict[type[DulyError], int] = {
     BadOption: 422,
     PayloadError: 422,
     StoreUnavailable: 503,
+    QueueFull: 503,
 }
 
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]

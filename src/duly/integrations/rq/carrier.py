@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import rq
 
 from duly.app import Duly
-from duly.carrier import Message, Pace
+from duly.carrier import Message, check_pace
 from duly.errors import TaskNotRegistered
 from duly.integrations.carrying import Carrying
+from duly.limits import RELAY_STALE_SECONDS
 from duly.runtime.loading import load, parse_reference
 
 _FUNCTION = "duly.integrations.rq.carry"
@@ -24,14 +25,22 @@ class RQCarrier:
     one `duly worker`, or `with app.worker()` in a program.
     """
 
-    pace = Pace()
-
-    def __init__(self, queue: rq.Queue, *, app: str, **settings: float) -> None:
+    def __init__(
+        self,
+        queue: rq.Queue,
+        *,
+        app: str,
+        stale: float = RELAY_STALE_SECONDS,
+        most: int | None = None,
+        **settings: float,
+    ) -> None:
         """Send messages to this queue, for workers that find the application by this name.
 
-        `app` is `module:attribute`, as for `duly worker`. `settings` are those of a worker: lease,
-        beat, grace.
+        `app` is `module:attribute`, as for `duly worker`. A run that nobody has claimed is handed
+        over again after `stale` seconds, then after twice that and so on, `most` times in all.
+        `settings` are those of a worker: lease, beat, grace.
         """
+        self.pace = check_pace(stale, most)
         parse_reference(app)
         self._queue = queue
         self._reference = app

@@ -1,5 +1,6 @@
 """Job functions that run once per key, however often RQ brings them."""
 
+import asyncio
 import functools
 import inspect
 import math
@@ -16,7 +17,8 @@ from rq.timeouts import JobTimeoutException
 from duly.errors import BadOption, Busy, ClaimLost
 from duly.guard import Guard, GuardClaim
 from duly.guard.guard import check_ttl
-from duly.guard.idempotent import Idempotent, IdempotentFunction, carry_out
+from duly.guard.idempotent import Idempotent, IdempotentFunction, acarry_out, carry_out
+from duly.guard.once import Once
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,65 +64,80 @@ def idempotent(
 def _sync(call: Idempotent) -> Any:  # noqa: ANN401 - as the function was
     @functools.wraps(call.function)
     def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
-        job = _job_of(call.function)
-        once = call.once(args, kwargs)
-        lost: list[ClaimLost] = []
-        try:
-            with once as claim:
-                if not claim.first:
-                    return claim.result
-                token = _is_inside.set(True)
-                try:
-                    body = partial(call.function, *args, **kwargs)
-                    result = carry_out(claim, body, partial(_end, claim, lost))
-                finally:
-                    _is_inside.reset(token)
-                return _later(job, lost[0], call.guard.lease) if lost else result
-        except Busy as busy:
-            if busy is not once.refusal:
-                raise
-            return _later(job, busy, busy.retry_after)
-        except JobTimeoutException:
-            if once.claim is None or not once.is_done:
-                raise
-            return once.claim.result  # The limit came too late: it was done in time.
+        body = partial(call.function, *args, **kwargs)
+        return _run(call, _job_of(call.function), call.once(args, kwargs), body, [])
 
     return run
 
 
 def _async(call: Idempotent) -> Any:  # noqa: ANN401 - as the function was
+    async def run_plainly(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
+        async with call.once(args, kwargs) as claim:
+            if not claim.first:
+                return claim.result
+
+            async def end(result: object) -> None:
+                await (claim.afail() if _asks_again(result) else claim.adone(result))
+
+            body = partial(call.function, *args, **kwargs)
+            return await acarry_out(claim, body, end, partial(_say, claim))
+
     @functools.wraps(call.function)
-    async def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
+    def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
         job = _job_of(call.function)
-        once = call.once(args, kwargs)
-        try:
-            async with once as claim:
-                if not claim.first:
-                    return claim.result
-                token = _is_inside.set(True)
-                try:
-                    result = await call.function(*args, **kwargs)
-                finally:
-                    _is_inside.reset(token)
-                try:
-                    await (claim.afail() if _asks_again(result) else claim.adone(result))
-                except ClaimLost as lost:
-                    return _later(job, lost, call.guard.lease)
-                return result
-        except Busy as busy:
-            if busy is not once.refusal:
-                raise
-            return _later(job, busy, busy.retry_after)
+        if job is None:
+            return run_plainly(*args, **kwargs)
+        # On a loop of our own: RQ throws its timeout into this thread, and would leave its loop
+        # without telling the coroutine.
+        returned: list[Any] = []
+
+        async def keep() -> None:
+            # Nothing strikes between the end of what is awaited and the end of this call.
+            returned.append(await call.function(*args, **kwargs))
+
+        return _run(call, job, call.once(args, kwargs), lambda: asyncio.run(keep()), returned)
 
     return run
+
+
+def _run(
+    call: Idempotent,
+    job: Job | None,
+    once: Once,
+    body: Callable[[], Any],
+    returned: list[Any],
+) -> Any:  # noqa: ANN401 - as the function
+    lost: list[ClaimLost] = []
+    try:
+        with once as claim:
+            if not claim.first:
+                return claim.result
+            token = _is_inside.set(True)
+            try:
+                result = carry_out(claim, body, partial(_end, claim, lost), returned)
+            finally:
+                _is_inside.reset(token)
+            return _later(job, lost[0], call.guard.lease) if lost else result
+    except Busy as busy:
+        if busy is not once.refusal:
+            raise
+        return _later(job, busy, busy.retry_after)
+    except JobTimeoutException:
+        if once.claim is None or not once.is_done:
+            raise
+        return once.claim.result  # The limit came too late: it was done in time.
 
 
 def _end(claim: GuardClaim, lost: list[ClaimLost], result: object) -> None:
     """Say how a body ended that has returned; note if that was for somebody else to say."""
     try:
-        claim.fail() if _asks_again(result) else claim.done(result)
+        _say(claim, result)
     except ClaimLost as error:
         lost.append(error)
+
+
+def _say(claim: GuardClaim, result: object) -> None:
+    claim.fail() if _asks_again(result) else claim.done(result)
 
 
 def _job_of(function: Callable[..., Any]) -> Job | None:

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 from duly.actor import acting
 from duly.app import Duly
-from duly.core.states import DEAD
+from duly.core.states import FINAL, State
 from duly.errors import KeyConflict, LifespanNotStarted, RunNotFound
 from duly.run import Run
 from duly.store.ops import Enqueue, ResetKey
-from duly.task import Bound, Call, accept
+from duly.task import Bound, Call, Task, accept
 
 
 class ManagerNotStarted(LifespanNotStarted):
@@ -43,12 +43,12 @@ def accepted(
     *,
     reserved: dict[str, str],
 ) -> Run[Any]:
-    """Accept a run, or return the one that has its key and has not failed."""
+    """Accept a run, or return the one that has its key and has not come to nothing."""
     call: Call[Any] = bound.call(*args, **kwargs)
     op = with_reserved(call.op, reserved)
     while True:
         run = _accepted(duly, op)
-        if run.new or op.key is None or not _is_dead(run):
+        if run.new or op.key is None or not _has_come_to_nothing(run):
             return run
         # Of those who do this at once one has the key forgotten, and the others find what it made.
         duly.store.apply([ResetKey(op.task, op.key.text, acting(None), run.id)])
@@ -66,9 +66,18 @@ def _accepted(duly: Duly, op: Enqueue) -> Run[Any]:
     return run
 
 
-def _is_dead(run: Run[Any]) -> bool:
+def holder(duly: Duly, task: Task[..., Any], key: str | None) -> Run[Any] | None:
+    """Return the run of a task that has a key and has not come to nothing, if there is one."""
+    for run_id in duly.store.find_by_key(key) if key else ():
+        run: Run[Any] = Run(duly, run_id)
+        if run.refresh().record.task == task.name and not _has_come_to_nothing(run):
+            return run
+    return None
+
+
+def _has_come_to_nothing(run: Run[Any]) -> bool:
     with suppress(RunNotFound):  # A key outlives the record of its run.
-        return run.refresh().state in DEAD
+        return run.refresh().state in FINAL - {State.SUCCEEDED}
     return False
 
 

@@ -4,10 +4,14 @@ from collections.abc import Sequence
 
 from fastapi import FastAPI
 
+from duly.errors import BadOption
 from duly.integrations.taskflow.auth import Dependency, Pair, TaskAuthBackend, guard
 from duly.integrations.taskflow.dashboard import add_dashboard
 from duly.integrations.taskflow.manager import TaskManager
 from duly.integrations.taskflow.router import task_router
+from duly.settings import check_seconds
+
+_TOKEN_EXPIRY = 86_400
 
 
 class TaskAdmin:
@@ -22,12 +26,19 @@ class TaskAdmin:
         display_func_args: bool = False,
         auto_install: bool = False,
         auth: Pair | Sequence[Pair] | TaskAuthBackend | Dependency | None = None,
-        token_expiry: int = 86_400,  # noqa: ARG002 - HTTP Basic has no sessions that could expire
-        secret_key: str | None = None,  # noqa: ARG002 - nor any to sign
-        poll_interval: float = 30.0,  # noqa: ARG002 - the dashboard is told of changes at once
+        token_expiry: int = _TOKEN_EXPIRY,
+        secret_key: str | None = None,  # noqa: ARG002 - there are no sessions to sign
+        poll_interval: float = 30.0,
         title: str = "duly",
         retention_days: float | None = None,
     ) -> None:
+        if token_expiry != _TOKEN_EXPIRY:
+            raise BadOption(
+                "token_expiry cannot be kept: browsers send a name and a password with every "
+                "request, and there is no session that could end; give auth= a dependency of your "
+                "own that knows when yours do"
+            )
+        check_seconds("poll_interval", poll_interval)  # The dashboard is told of changes at once.
         if retention_days is not None:
             task_manager.keep_history(retention_days)
         who = guard(auth, title)

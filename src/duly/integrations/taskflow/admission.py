@@ -59,7 +59,8 @@ class Accepter(NamedTuple):
             return False
         if self.place and self.place == here[0]:
             return _started(self.pid) != self.started
-        return store.pulse().read().get(self.worker_id) is None
+        seen = store.pulse().read().get(self.worker_id)
+        return seen is None or seen.beats is None
 
 
 def admission(store: Callable[[], Store], *, persisted: bool) -> Callable[[Claim], Outcome | None]:

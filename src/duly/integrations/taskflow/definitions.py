@@ -89,6 +89,7 @@ class Definer:
         duly.registry.add(definition)
         task: Task[..., Any] = Task(duly, definition)
         self._tasks[function] = task, eager
+        self._persisted.discard(task.name)
         if persisted:
             self._persisted.add(task.name)
         return task

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+from duly.api.pruning import prune
 from duly.api.runs import Filter
 from duly.clock import MICROSECONDS
 from duly.core.instants import moment
@@ -181,11 +182,7 @@ class Desk:
         """Forget tasks that ended so long ago, and say how many."""
         op = Prune(value * _SECONDS[unit] * MICROSECONDS, TICK_BATCH)
         act = RecordAct(name_of(actor), _FORGET, f"history older than {value} {unit}")
-        _, deleted = self._duly.store.apply([act, op])
-        pruned = deleted
-        while pruned >= TICK_BATCH:
-            (pruned,) = self._duly.store.apply([op])
-            deleted += pruned
+        deleted = prune(self._duly.store, op, act=act)
         return {"deleted": deleted, "store": 0, "backend": deleted}
 
     def _dead(self, which: Filter) -> Iterator[str]:

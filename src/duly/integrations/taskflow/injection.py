@@ -6,10 +6,16 @@ made by is replaced, once for the process; what is made depends on the applicati
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from typing import get_type_hints
 
 import fastapi.dependencies.utils
 from fastapi import BackgroundTasks, FastAPI
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from duly.errors import BadOption
+from duly.integrations.taskflow.tasks import ManagedBackgroundTasks
 
 Make = Callable[[], BackgroundTasks]
 
@@ -20,6 +26,35 @@ def inject(app: FastAPI, make: Make) -> None:
     """Let the application's endpoints, and those mounted in it, be given what `make` makes."""
     fastapi.dependencies.utils.BackgroundTasks = _made  # type: ignore[attr-defined,assignment]
     app.add_middleware(_Making, make=make)
+
+
+def check_parameters(app: FastAPI) -> None:
+    """Refuse endpoints that would be given FastAPI's own tasks, which die with the process."""
+    classes: list[object] = [middleware.cls for middleware in app.user_middleware]
+    if _Making in classes:
+        return
+    for route in app.routes:
+        if isinstance(route, APIRoute):
+            _check(route.dependant, route.path)
+
+
+def _check(dependant: Dependant, path: str) -> None:
+    name = dependant.background_tasks_param_name
+    if name is not None and _annotations(dependant).get(name) is ManagedBackgroundTasks:
+        raise BadOption(
+            f"{path}: a parameter {name!r} of ManagedBackgroundTasks needs "
+            f"Depends(task_manager.get_tasks), or an application that was given "
+            f"auto_install=True: FastAPI would give it tasks that end with this process"
+        )
+    for inner in dependant.dependencies:
+        _check(inner, path)
+
+
+def _annotations(dependant: Dependant) -> dict[str, object]:
+    try:
+        return get_type_hints(dependant.call)
+    except (NameError, TypeError):  # Names of a function's own, or an object that is called.
+        return {}
 
 
 def _made() -> BackgroundTasks:

@@ -12,13 +12,13 @@ from fastapi import BackgroundTasks, FastAPI
 
 from duly.app import Duly
 from duly.errors import BadOption
-from duly.integrations.starlette import Lifespan, Serving, announced, serve
-from duly.integrations.taskflow.accepting import ManagerNotStarted, Wish, accepted
+from duly.integrations.starlette import Lifespan, Serving, announced, is_in_a_request, serve
+from duly.integrations.taskflow.accepting import ManagerNotStarted, Wish, accepted, holder
 from duly.integrations.taskflow.admission import ACCEPTER_TAG, Accepter
 from duly.integrations.taskflow.backends import SnapshotBackend, address
 from duly.integrations.taskflow.definitions import Definer, Executor, Policy
 from duly.integrations.taskflow.encryption import fernet_of
-from duly.integrations.taskflow.injection import inject
+from duly.integrations.taskflow.injection import check_parameters, inject
 from duly.integrations.taskflow.loggers import FileLogger, LoggerChain, TaskObserver
 from duly.integrations.taskflow.observing import Observing
 from duly.integrations.taskflow.once import OneTime, ScheduledOnce
@@ -43,9 +43,9 @@ class TaskManager:
         *,
         snapshot_db: str | PathLike[str] | None = None,
         snapshot_backend: SnapshotBackend | None = None,
-        snapshot_interval: float = 60.0,  # noqa: ARG002 - there is nothing to write now and then
+        snapshot_interval: float = 60.0,
         requeue_pending: bool = False,
-        merged_list_ttl: float = 5.0,  # noqa: ARG002 - lists are read from the store
+        merged_list_ttl: float = 5.0,
         loggers: Sequence[TaskObserver] | None = None,
         log_file: str | None = None,
         log_file_max_bytes: int = 10 * 1024 * 1024,
@@ -63,11 +63,18 @@ class TaskManager:
         retry_replaces_original: bool = True,  # noqa: ARG002 - a retry keeps the id and the record
         instance_url: str | None = None,  # noqa: ARG002 - instances share the store
         instance_tasks_prefix: str = "",  # noqa: ARG002 - as instance_url
-        registry_ttl: int = 90,  # noqa: ARG002 - as instance_url
-        registry_heartbeat: int = 30,  # noqa: ARG002 - as instance_url
+        registry_ttl: int = 90,
+        registry_heartbeat: int = 30,
         duly: Duly | None = None,
     ) -> None:
         """Check the options; docs/how-to/taskflow.md says what became of each."""
+        # What these are for the store does by itself, sooner than they could say.
+        _check_seconds(
+            snapshot_interval=snapshot_interval,
+            merged_list_ttl=merged_list_ttl,
+            registry_ttl=registry_ttl,
+            registry_heartbeat=registry_heartbeat,
+        )
         self._served: WeakSet[FastAPI] = WeakSet()
         self._starts: list[asyncio.AbstractEventLoop] = []
         self._stack: AsyncExitStack | None = None
@@ -88,11 +95,8 @@ class TaskManager:
         )
         self.keep_history(retention_days)
         WorkerSettings(**self._worker)  # Refuses now what could not work later.
-        observers = list(loggers or [])
-        if log_file is not None:
-            size, count, mode = log_file_max_bytes, log_file_backup_count, log_file_mode
-            observers.append(FileLogger(log_file, size, count, mode, log_lifecycle=log_lifecycle))
-        self.logger = LoggerChain(observers) if observers else None
+        file = (log_file, log_file_max_bytes, log_file_backup_count, log_file_mode)
+        self.logger = _observers(loggers, file, log_lifecycle=log_lifecycle)
         self._observing = Observing(self.duly, self.logger) if self.logger else None
         self._definer = Definer(
             self,
@@ -170,8 +174,12 @@ class TaskManager:
         worker_id = self._worker_id()
         task, is_eager = self._definer.get(function)
         queue = self._queues.resolve(wish.queue or task.definition.queue)
-        if not (is_eager if wish.eager is None else wish.eager):
-            self._queues.check_room(queue, self.duly.store)
+        is_bounded = not (is_eager if wish.eager is None else wish.eager)
+        if is_bounded and self._queues.is_full(queue, self.duly.store):
+            found = holder(self.duly, task, wish.idempotency_key)
+            if found is None:
+                raise self._queues.refusal(queue)
+            return found.id
         reserved = {}
         if not self._definer.is_persisted(task):
             reserved[ACCEPTER_TAG] = str(Accepter.here(worker_id))
@@ -207,6 +215,8 @@ class TaskManager:
 
         A time without a zone is UTC; one that has passed is now.
         """
+        if self._serving is None and is_in_a_request():
+            raise ManagerNotStarted
         task: Task[..., Any]
         task, _is_eager = self._definer.get(func)
         named = self._queues.resolve(queue or task.definition.queue)
@@ -271,6 +281,7 @@ class TaskManager:
         inner: Lifespan,
         api: Any,  # noqa: ANN401 - the application
     ) -> AsyncIterator[Mapping[str, Any]]:
+        check_parameters(api)
         async with inner(api) as state:
             await self.startup()
             try:
@@ -326,6 +337,27 @@ class TaskManager:
             raise ManagerNotStarted
         # For a moment there is none, when it has to go on under a new identity.
         return serving.worker.worker_id or ""
+
+
+def _observers(
+    loggers: Sequence[TaskObserver] | None,
+    file: tuple[str | None, int, int, Literal["rotate", "watched"]],
+    *,
+    log_lifecycle: bool,
+) -> LoggerChain | None:
+    """Return whoever is told what becomes of tasks, or None."""
+    observers = list(loggers or [])
+    name, size, count, mode = file
+    if name is not None:
+        observers.append(FileLogger(name, size, count, mode, log_lifecycle=log_lifecycle))
+    elif log_lifecycle:
+        raise BadOption("log_lifecycle says what goes into log_file, and no log_file is named")
+    return LoggerChain(observers) if observers else None
+
+
+def _check_seconds(**options: object) -> None:
+    for option, seconds in options.items():
+        check_seconds(option, seconds)
 
 
 def _chosen(

@@ -7,7 +7,7 @@ from typing import Any
 
 from duly.core.key import check_name
 from duly.core.record import QueueRecord
-from duly.errors import BadOption, DulyError
+from duly.errors import BadOption, QueueFull
 from duly.store.protocol import Store
 
 DEFAULT = "default"
@@ -37,16 +37,16 @@ class QueueConfig:
             )
 
 
-class QueueFullError(DulyError, RuntimeError):
+class QueueFullError(QueueFull, RuntimeError):
     """As many tasks wait in a queue as may; nothing was accepted."""
 
     def __init__(self, queue: str, max_size: int) -> None:
-        super().__init__(
+        super().__init__(queue, max_size)
+        message = (
             f"{max_size} tasks wait in queue {queue!r}, and max_size allows no more; try again "
             f"later, or raise max_size"
         )
-        self.queue = queue
-        self.max_size = max_size
+        self.args = (message,)
 
 
 class QueueLimits:
@@ -92,15 +92,18 @@ class QueueLimits:
             return DEFAULT
         return name
 
-    def check_room(self, name: str, store: Store) -> None:
-        """Raise if a queue is full, by what waits in it now: others may add at the same time."""
+    def is_full(self, name: str, store: Store) -> bool:
+        """Say whether a queue is, by what waits in it now: others may add at the same time."""
         config = self._configs.get(name)
         if config is None or config.max_size is None:
-            return
+            return False
         found = next((each for each in store.list_queues() if each.name == name), None)
-        if found is not None and _pending(found) >= config.max_size:
-            self._rejected[name] += 1
-            raise QueueFullError(name, config.max_size)
+        return found is not None and _pending(found) >= config.max_size
+
+    def refusal(self, name: str) -> QueueFullError:
+        """Count a task that is not accepted, and return what to raise."""
+        self._rejected[name] += 1
+        return QueueFullError(name, self._configs[name].max_size or 0)
 
     def change(self, name: str, *, concurrency: int | None, max_size: int | None) -> QueueConfig:
         """Set the limits of a queue, and return them."""

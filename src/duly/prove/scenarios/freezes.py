@@ -4,7 +4,7 @@ from itertools import cycle
 
 from duly.clock import monotonic
 from duly.prove.feeding import everything_and_long_bodies
-from duly.prove.strikes import FREEZES, FreezeUnderWay, freeze, thaw
+from duly.prove.strikes import EMBEDDED, FREEZES, FreezeUnderWay, freeze, freeze_embedded, thaw
 from duly.prove.trees import Tree, pause_for
 from duly.prove.trial import Trial, is_working
 
@@ -22,27 +22,36 @@ def freezes(trial: Trial, scale: float) -> None:
     trial.use_mix(everything_and_long_bodies, backlog=60)
     for _ in range(_TREES):
         trial.start_tree(processes=1, app="duly.prove.stopping:app")
+    trial.start_embedded()
     trial.feeder.start()
     trial.wait_until_working()
     kinds = cycle(FREEZES)
+    kind = next(kinds)
     under_way: list[FreezeUnderWay] = []
     while len(trial.strikes) < wanted or under_way:
         trial.tell("freezes", len(trial.strikes), wanted)
         for due in [one for one in under_way if monotonic() >= one.thaw_at]:
             under_way.remove(due)
             _end(trial, due)
-        is_room = len(under_way) < _AT_ONCE and len(trial.strikes) + len(under_way) < wanted
-        tree = _choose(trial, [one.tree for one in under_way]) if is_room else None
-        if tree is not None:
+        if len(under_way) < _AT_ONCE and len(trial.strikes) + len(under_way) < wanted:
             seconds = lease * _PAST_THE_LEASE + trial.random.uniform(0.0, 0.4)
-            begun = freeze(tree, next(kinds), seconds, trial.random)
+            begun = _begin(trial, kind, [one.tree for one in under_way], seconds)
             if begun is not None:
                 under_way.append(begun)
+                kind = next(kinds)
         pause_for(_LOOK_SECONDS)
     trial.feeder.stop()
     trial.settle_down()
     trial.stop_trees()
     _tell_of_zombies(trial)
+
+
+def _begin(trial: Trial, kind: str, frozen: list[Tree], seconds: float) -> FreezeUnderWay | None:
+    if kind == EMBEDDED:
+        (program,) = trial.embedded
+        return None if program in frozen else freeze_embedded(program, seconds)
+    tree = _choose(trial, frozen)
+    return None if tree is None else freeze(tree, kind, seconds, trial.random)
 
 
 def _choose(trial: Trial, frozen: list[Tree]) -> Tree | None:
@@ -61,6 +70,7 @@ def _tell_of_zombies(trial: Trial) -> None:
     """Say what the frozen lost while they slept, and what they still tried when they woke."""
     frozen = {strike.worker_id for strike in trial.strikes if strike.worker_id}
     states = {worker_id: state for worker_id, state, _pid in trial.database.workers()}
+    late = trial.journal.read_late()
     trial.facts |= {
         "frozen_workers": len(frozen),
         "frozen_workers_declared_dead": sum(states.get(name) == "dead" for name in frozen),
@@ -68,5 +78,8 @@ def _tell_of_zombies(trial: Trial) -> None:
             attempt.outcome == "lost" and attempt.worker_id in frozen
             for attempt in trial.database.attempts()
         ),
-        "late_writes_refused_by_the_fence": trial.writes_refused(),
+        "settles_that_came_late": len(late),
+        "late_writes_refused_by_the_fence": sum(late),
     }
+    if not sum(late):
+        trial.broken.append("the fence refused nothing, so this shows nothing of it")

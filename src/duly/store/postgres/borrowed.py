@@ -45,7 +45,7 @@ class BorrowedPostgresStore(Alone, PostgresStore):
 
     def enqueue_elsewhere(self, op: Enqueue) -> Dialogue[Accepted]:
         """Accept a run on a connection; keys that it holds there are no other transaction's."""
-        return enqueue.enqueue_elsewhere(op, self._database_name())
+        return enqueue.enqueue_elsewhere(op, self._database_name(), self.rooms)
 
     def wake(self) -> None:
         """Hint to all workers when the transaction that is open commits."""

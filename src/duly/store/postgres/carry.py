@@ -4,21 +4,36 @@ from typing import Any
 
 from duly.carrier import Message
 from duly.core.states import agreed_lanes
-from duly.store.carry_ops import A_DAY, HandAgain, HandOver, Relane
+from duly.core.verdict import undelivered
+from duly.store.carry_ops import HandAgain, HandedOver, HandOver, Relane
 from duly.store.postgres.columns import texts
 from duly.store.postgres.connection import Session
+from duly.store.postgres.operate import end_queued
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "carry")
 
 
-def hand_over(session: Session, op: HandOver) -> list[Message]:
-    """Mark what is to be sent to its engine, for the first time or again."""
-    place = op._asdict() | {"tasks": texts(op.tasks), "a_day": A_DAY}
-    rows = session.execute(SQL["stale"], place).fetchall()
+def hand_over(session: Session, op: HandOver) -> HandedOver:
+    """Mark what is to be sent to its engine, at first or again; end what was so too often."""
+    place = op._asdict() | {"tasks": texts(op.tasks)}
+    stale = session.execute(SQL["stale"], place).fetchall()
+    rows = [row[:-1] for row in stale if op.most is None or row[-1] < op.most]
+    worn = [row[0] for row in stale if op.most is not None and row[-1] >= op.most]
     if len(rows) < op.limit:
         rows += session.execute(SQL["fresh"], place | {"limit": op.limit - len(rows)}).fetchall()
-    return [Message._make(row) for row in rows]
+    return HandedOver([Message._make(row) for row in rows], _give_up(session, worn))
+
+
+def _give_up(session: Session, run_ids: list[str]) -> list[str]:
+    if not run_ids:
+        return []
+    # Locked, so that none can have been claimed, and queued anew, since it was found.
+    found = session.execute(SQL["worn"], {"run_ids": texts(run_ids)}).fetchall()
+    for run_id, times in found:
+        verdict, error = undelivered(times)
+        end_queued(session, run_id, state=verdict.state, cause=str(verdict.cause), error=str(error))
+    return [run_id for run_id, _ in found]
 
 
 def hand_again(session: Session, op: HandAgain) -> int:

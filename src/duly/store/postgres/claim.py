@@ -9,7 +9,7 @@ from duly.store.carry_ops import ClaimCarried
 from duly.store.ops import ClaimRuns, Want
 from duly.store.postgres.columns import numbers, optional_texts, texts
 from duly.store.postgres.connection import Line, Session
-from duly.store.postgres.limited import LimitedClaim
+from duly.store.postgres.limited import LimitedClaim, take_carried_from_queue
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "claim")
@@ -102,9 +102,13 @@ class Claimer:
         """Take one run that was handed over, if it still waits for this claim."""
 
         def take(session: Session, lost: bool) -> list[_Row]:  # noqa: FBT001 - as `run` calls it
-            place = op._asdict()
+            place = op._asdict() | {"counted": False}
             found = session.execute(SQL["carried"], place).fetchall() if lost else []
-            return found or session.execute_alone(SQL["take_carried"], place)
+            return (
+                found
+                or session.execute_alone(SQL["take_carried"], place)
+                or take_carried_from_queue(session, place)
+            )
 
         rows = self._line.run(take)
         return _claim(rows[0]) if rows else None

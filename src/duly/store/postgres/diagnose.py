@@ -17,7 +17,7 @@ class Query(Protocol):
     def __call__(self, sql: str, parameters: dict[str, Any], /) -> list[tuple[Any, ...]]: ...
 
 
-def diagnose(query: Query) -> list[Finding]:
+def diagnose(query: Query, *, is_pooled: bool) -> list[Finding]:
     """Return what was found, good and bad."""
     (row,) = query(SQL["facts"], {})
     version, fsync, pages, durable, autovacuum, standby, oldest, room, used = row
@@ -26,10 +26,18 @@ def diagnose(query: Query) -> list[Finding]:
         judged(
             "durability",
             f"fsync {fsync}, full_page_writes {pages}, synchronous_commit {durable}",
-            bad="off" in {fsync, pages},
+            bad="off" in {fsync, pages, durable},
             level="error",
-            remedy="set fsync and full_page_writes on: without them a crash of the machine loses "
-            "or corrupts what was accepted",
+            remedy=_durability_remedy(fsync, pages),
+        ),
+        judged(
+            "pooler",
+            "a pooler that shares connections: workers are not woken, and look every second"
+            if is_pooled
+            else "connected to the server itself",
+            bad=is_pooled,
+            remedy="name the server itself in DULY_URL of the workers, and they are woken at once; "
+            "programs that only enqueue may go on through the pooler",
         ),
         judged(
             "primary",
@@ -57,6 +65,19 @@ def diagnose(query: Query) -> list[Finding]:
             remedy="raise max_connections, run fewer worker processes, or put PgBouncer before it",
         ),
     ]
+
+
+def _durability_remedy(fsync: str, pages: str) -> str:
+    if "off" in {fsync, pages}:
+        return (
+            "set fsync and full_page_writes on: without them a crash of the machine loses or "
+            "corrupts what was accepted"
+        )
+    # Connections of duly's turn it on for themselves, whatever the server's default is.
+    return (
+        "something turned synchronous_commit off on duly's own connections, such as options in "
+        "the address: leave it out, or a crash of the machine loses what was accepted"
+    )
 
 
 def check_integrity(query: Query) -> list[Finding]:

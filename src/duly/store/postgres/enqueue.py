@@ -14,6 +14,7 @@ from duly.store.postgres.connection import Line, Session
 from duly.store.postgres.failures import is_fatal
 from duly.store.postgres.wakeup import Hints
 from duly.store.protocol import Dialogue, Row, Statement
+from duly.store.rooms import QueueRooms
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "enqueue")
@@ -107,8 +108,10 @@ def check_database(found: Row, database: str) -> None:
         )
 
 
-def enqueue_elsewhere(op: Enqueue, database: str) -> Dialogue[Accepted]:
+def enqueue_elsewhere(op: Enqueue, database: str, rooms: QueueRooms) -> Dialogue[Accepted]:
     """Accept a run on a connection that is not ours, but to the same database."""
+    if not rooms.fit([op]):
+        yield from rooms.check([op])
     parameters: dict[str, Any] = op._asdict()
     key = parameters.pop("key")
     parameters |= {

@@ -1,6 +1,7 @@
 """Reading."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Protocol
 
 from duly.core.audit import CHECKS, Count, Flaw
@@ -17,6 +18,7 @@ from duly.core.record import (
     LockRecord,
     LogLine,
     QueueRecord,
+    ReadyRun,
     RunRecord,
     ScheduleRecord,
     StepRecord,
@@ -24,17 +26,20 @@ from duly.core.record import (
     WorkerRecord,
 )
 from duly.core.states import DEAD, FINAL
-from duly.limits import COUNT_CAP, FEW_TAGGED, GROUPS, SUMMARY_RUNS
+from duly.limits import COUNT_CAP, FEW_TAGGED, GROUPS, JUMPS, SUMMARY_RUNS
 from duly.store.guard_ops import GuardedKey, Letter
+from duly.store.ops import Enqueue
 from duly.store.postgres.columns import is_run_id, texts
 from duly.store.postgres.diagnose import SQL as DIAGNOSE
 from duly.store.postgres.diagnose import check_integrity, diagnose
 from duly.store.postgres.guard import SQL as GUARD
 from duly.store.postgres.steps import SQL as STEPS
 from duly.store.protocol import LetterFilter, Peek, RunFilter, ScheduleFilter
+from duly.store.rooms import QueueRooms, answer_all
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "inspect")
+ENQUEUE = load("duly.store.postgres", "enqueue")
 AUDIT = load("duly.store.postgres", "audit")
 LOCKS = load("duly.store.postgres", "locks")
 SCHEDULES = load("duly.store.postgres", "schedules")
@@ -52,6 +57,8 @@ class PostgresInspector:
     """The reads of a store, over its `_query`."""
 
     _query: Query
+    is_pooled = False
+    """Whether a pooler stands between, which shares connections."""
 
     def get_run(self, run_id: str) -> RunRecord | None:
         """Return one run, wherever it is."""
@@ -124,13 +131,22 @@ class PostgresInspector:
         """Return queues by name."""
         return [QueueRecord(*row) for row in self._query(SQL["queues"], {})]
 
+    @cached_property
+    def rooms(self) -> QueueRooms:
+        """What this process knows of how full queues are."""
+        return QueueRooms("postgresql", ENQUEUE)
+
+    def check_room(self, ops: Sequence[Enqueue]) -> None:
+        """Raise QueueFull if runs do not fit into their queues, as far as is known."""
+        answer_all(self.rooms.check(ops), self._query)
+
     def is_paused(self, queue: str) -> bool:
         """Say whether a queue is paused."""
         return bool(self._query(SQL["paused"], {"queue": queue}))
 
     def diagnose(self) -> list[Finding]:
         """Say how the server is and how it is set up."""
-        return diagnose(self._query)
+        return diagnose(self._query, is_pooled=self.is_pooled)
 
     def check_integrity(self) -> list[Finding]:
         """Look for broken indexes."""
@@ -152,10 +168,6 @@ class PostgresInspector:
         low, high = range_of(run.lane) if is_limited(run.lane) else ("", "")
         place = {"queue": run.queue, "low": low, "high": high}
         return [Holder(*row) for row in self._query(SQL["holders"], place)]
-
-    def read_backlog(self) -> dict[str, int]:
-        """Return, by queue, since when the oldest ready run has been due."""
-        return dict(self._query(DIAGNOSE["backlog"], {"limit": SUMMARY_RUNS}))
 
     def list_unregistered(self) -> list[str]:
         """Return the tasks whose runs are parked because no live worker registers them."""
@@ -180,9 +192,9 @@ class PostgresInspector:
         rows = self._query(SQL["ends_by_task"], {"since": since})
         return [EndsOf._make(row) for row in rows]
 
-    def list_oldest_ready(self) -> list[tuple[str, str]]:
-        """Return queues with the run in each that is to be claimed next, one for each lane."""
-        return [(queue, run_id) for queue, run_id in self._query(SQL["oldest_ready"], {}) if run_id]
+    def list_oldest_ready(self) -> list[ReadyRun]:
+        """Return the run of each queue that is not paused that has been due for longest."""
+        return [ReadyRun._make(row) for row in self._query(SQL["oldest_ready"], {"jumps": JUMPS})]
 
     def find_by_key(self, key: str) -> list[str]:
         """Return the runs that have a key, of whichever tasks."""
@@ -201,6 +213,11 @@ class PostgresInspector:
         return [
             ScheduleRecord._make(r) for r in self._query(SCHEDULES["schedules"], which._asdict())
         ]
+
+    def list_next_schedules(self, limit: int) -> list[ScheduleRecord]:
+        """Return active schedules, the one that is due first, or has been for longest, first."""
+        rows = self._query(SCHEDULES["next_schedules"], {"limit": limit})
+        return [ScheduleRecord._make(row) for row in rows]
 
     def list_firings(self, schedule: str, before: int, limit: int) -> list[FiringRecord]:
         """Return what became of a schedule's instants, newest first."""

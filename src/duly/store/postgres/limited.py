@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from duly.clock import MICROSECONDS
 from duly.core.limiting import FIRST, Limits, range_of, slot_of, task_of
-from duly.limits import CLAIM_BATCH, LIMITS_BATCH
+from duly.limits import CLAIM_BATCH, LIMITS_BATCH, RELAY_FULL_SECONDS
 from duly.store.ops import ClaimRuns
 from duly.store.postgres.columns import texts
 from duly.store.postgres.connection import Session
@@ -112,3 +113,22 @@ class LimitedClaim:
     def _count(self, sql: str, place: Mapping[str, str]) -> int:
         ((count,),) = self._session.execute(sql, place).fetchall()
         return int(count)
+
+
+def take_carried_from_queue(session: Session, place: Mapping[str, Any]) -> list[_Row]:
+    """Take a run that was handed over and whose queue has a limit, if there is room for it."""
+    found = session.execute(SQL["queue_of_carried"], place).fetchone()
+    if found is None:
+        return []
+    queue, limit = found
+    session.begin()
+    session.execute(SQL["lock_limit"], {"name": f"queue {queue}"})
+    ((running,),) = session.execute(SQL["running_in_queue"], {"queue": queue}).fetchall()
+    rows: list[_Row] = []
+    if running < limit:
+        rows = session.execute(SQL["take_carried"], {**place, "counted": True}).fetchall()
+    else:
+        after = RELAY_FULL_SECONDS * MICROSECONDS
+        session.execute(SQL["put_off_handed"], {"run_id": place["run_id"], "after": after})
+    session.commit_now()
+    return rows

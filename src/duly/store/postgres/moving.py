@@ -14,29 +14,37 @@ from duly.store.postgres.failures import translated
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "moving")
+_TOLD_EVERY = 1_000
 
 
-def write(url: str, source: Source, progress: Callable[[str, int], None]) -> dict[str, int]:
-    """Copy all rows into a database that has none; return how many, by table."""
+def write(url: str, source: Source, progress: Callable[[int], None]) -> dict[str, int]:
+    """Copy all rows into a database that has none; return how many, by table.
+
+    `progress` is told now and then how many were copied so far.
+    """
     address = Address(url)
     counts: dict[str, int] = {}
     try:
         with psycopg.connect(**address.parameters) as connection:
             if connection.execute(SQL["is_used"]).fetchone() != (False,):
                 raise StoreRefused(
-                    f"{address.shown_url} has runs, schedules or keys already; move into a "
-                    f"database that duly has not used yet"
+                    f"{address.shown_url} has or had runs, schedules, keys, locks, letters or "
+                    f"events; move into a database that duly has not used yet"
                 )
             for table in source.tables():
-                counts[table.name] = _copy(connection, table)
-                progress(table.name, counts[table.name])
+                counts[table.name] = _copy(connection, table, sum(counts.values()), progress)
             connection.execute(SQL["set_fence"], {"latest": source.latest_fence()})
     except psycopg.Error as error:
         raise translated(error, address) from error
     return counts
 
 
-def _copy(connection: "psycopg.Connection[tuple[Any, ...]]", table: Table) -> int:
+def _copy(
+    connection: "psycopg.Connection[tuple[Any, ...]]",
+    table: Table,
+    before: int,
+    progress: Callable[[int], None],
+) -> int:
     types = dict(connection.execute(SQL["columns"], {"table": table.name}).fetchall())
     are_instants = [types[name] == "timestamp with time zone" for name in table.columns]
     columns = sql.SQL(", ").join(map(sql.Identifier, table.columns))
@@ -51,4 +59,7 @@ def _copy(connection: "psycopg.Connection[tuple[Any, ...]]", table: Table) -> in
                 ]
             )
             count += 1
+            if count % _TOLD_EVERY == 0:
+                progress(before + count)
+    progress(before + count)
     return count

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from duly.core.states import State
 from duly.errors import StoreUnavailable
-from duly.store.admin_ops import LimitQueue, RecordAct
+from duly.store.admin_ops import BoundQueue, LimitQueue, RecordAct, bound_in_words
 from duly.store.ops import (
     AddLogs,
     Cancel,
@@ -119,8 +119,15 @@ def limit_queue(session: Session, op: LimitQueue) -> None:
     record_act(session, op.actor, act, f"queue {op.queue}", op.reason)
 
 
+def bound_queue(session: Session, op: BoundQueue) -> None:
+    """Set or lift how many runs may wait in a queue; who enqueues looks at it now and then."""
+    session.execute(SQL["bound"], {"queue": op.queue, "max_size": op.max_size})
+    record_act(session, op.actor, bound_in_words(op), f"queue {op.queue}", op.reason)
+
+
 def reset_key(session: Session, op: ResetKey) -> bool:
     """Forget a key."""
+    session.execute(SQL["release_of_key"], op._asdict())
     gone = session.execute(SQL["reset_key"], op._asdict()).rowcount
     if gone:
         record_act(session, op.actor, "reset key", f"{op.task} {op.key}", "")

@@ -11,6 +11,7 @@ from duly.store.postgres.address import Address
 from duly.store.postgres.columns import texts
 from duly.store.postgres.connection import HINTS, Session, connect, execute_within
 from duly.store.postgres.failures import translated
+from duly.store.protocol import Reading
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "recover")
@@ -35,9 +36,10 @@ class PostgresPulse:
             return set()
         return {row[0] for row in self._ask(SQL["beat"], (texts(worker_ids),))}
 
-    def read(self) -> dict[str, int | None]:
-        """Return every live worker's counter; a dead process looks like a frozen one from here."""
-        return {worker_id: int(beats) for worker_id, beats in self._ask(SQL["beats"], ())}
+    def read(self) -> dict[str, Reading]:
+        """Look at every live worker; a dead process looks like a frozen one from here."""
+        rows = self._ask(SQL["beats"], ())
+        return {worker_id: Reading(int(beats), float(age)) for worker_id, beats, age in rows}
 
     def condemn(self, worker_id: str, beats: int) -> bool:  # noqa: ARG002
         """Do nothing: `Recover` looks at the counter under the lock on its row."""

@@ -59,6 +59,7 @@ class PostgresStore(PostgresInspector):
         self._process: _Process | None = None
         self._mutex = threading.Lock()
         with closing(connect(self._address, {})) as session:
+            self.is_pooled = session.pooled
             if session.pooled:
                 self.notices.append(
                     f"{self.shown_url} is a pooler that shares connections: workers cannot be "
@@ -85,10 +86,11 @@ class PostgresStore(PostgresInspector):
     def enqueue_elsewhere(self, op: Enqueue) -> Dialogue[Accepted]:
         """Accept a run on a connection that is not ours; it exists if its transaction commits."""
         self._here().writers.note_elsewhere(op)
-        return enqueue.enqueue_elsewhere(op, self._database_name())
+        return enqueue.enqueue_elsewhere(op, self._database_name(), self.rooms)
 
     def send_elsewhere(self, op: SendEvent) -> Dialogue[bool]:
         """Send an event on a connection that is not ours; it is sent if its transaction commits."""
+        self._here().writers.note_elsewhere(op)
         return steps.send_elsewhere(op, self._database_name())
 
     def _database_name(self) -> str:

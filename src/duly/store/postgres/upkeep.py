@@ -6,16 +6,18 @@ Each verb runs inside a transaction that the store opens and commits.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from duly.clock import MICROSECONDS
 from duly.core.record import HeldRun
 from duly.core.states import State
 from duly.core.verdict import Finish, Requeue
-from duly.limits import TICK_BATCH
-from duly.store.folding import folds
+from duly.limits import KEPT_LOOK_SECONDS, TICK_BATCH
+from duly.store.folding import folds, next_look, usual
 from duly.store.ops import (
     FoldTallies,
     HandBackUnknown,
     Judge,
     Prune,
+    Pruned,
     Recover,
     RecoverOrphans,
     RegisterWorker,
@@ -43,6 +45,8 @@ class Tended(NamedTuple):
 def register(session: Session, op: RegisterWorker) -> None:
     """Make a worker known and live."""
     session.execute(RECOVER["register"], op._asdict())
+    session.execute(RECOVER["forget_retentions"], op._asdict())
+    session.execute(RECOVER["note_retentions"], op._asdict())
 
 
 def recover(session: Session, op: Recover) -> list[str] | None:
@@ -111,22 +115,39 @@ def tick(session: Session, op: Tick) -> Tended:
     return Tended(Ticked(promoted.rowcount, parked.rowcount, ended, due_in), dead_rows)
 
 
-def prune(session: Session, op: Prune) -> int:
-    """Delete old finished runs and expired keys, a bounded number of each."""
+def prune(session: Session, op: Prune) -> Pruned:
+    """Delete what is old, a bounded number of each kind."""
     place = {
         "older_than": op.older_than,
         "dead_older_than": op.older_than if op.dead_older_than is None else op.dead_older_than,
+        "acts_older_than": op.acts_older_than,
+        "others_older_than": usual(op.older_than),
         "limit": min(op.limit, TICK_BATCH),
+        "look": KEPT_LOOK_SECONDS * MICROSECONDS,
     }
+    brief, after = _note_brief(session, op, place)
     with session.pipeline():
-        dropped = session.execute(PRUNE["drop_runs"], place)
-        session.execute(PRUNE["drop_keys"], place)
-        session.execute(PRUNE["drop_firings"], place)
-        session.execute(PRUNE["drop_events"], place)
-        session.execute(PRUNE["drop_marks"], place)
+        runs = session.execute(PRUNE["drop_runs"], place)
+        others = [
+            session.execute(PRUNE[name], place)
+            for name in ("drop_keys", "drop_firings", "drop_events", "drop_acts", "drop_marks")
+        ]
         session.execute(PRUNE["drop_workers"], place)
-    ((count,),) = dropped.fetchall()
-    return int(count)
+    ((pruned, most),) = runs.fetchall()
+    return Pruned(pruned, max(brief, most, *(cursor.rowcount for cursor in others)), after)
+
+
+def _note_brief(session: Session, op: Prune, place: dict[str, int]) -> tuple[int, int]:
+    """Note until when runs are kept that are so for less than the usual time.
+
+    Return how many were looked at, and where to go on.
+    """
+    ((shortest, now),) = session.execute(PRUNE["shortest"]).fetchall()
+    if shortest is None or shortest >= op.older_than:
+        return 0, 0
+    after = max(op.after, now - op.older_than)
+    ((count, last),) = session.execute(PRUNE["brief"], place | {"after": after}).fetchall()
+    return count, next_look(after, max(after, last), now, is_full=count == place["limit"])
 
 
 def fold(session: Session, op: FoldTallies) -> int:
@@ -137,4 +158,5 @@ def fold(session: Session, op: FoldTallies) -> int:
             session.execute(PRUNE["fold"], each._asdict() | {"limit": op.limit})
             for each in folds(now)
         ]
+        added.append(session.execute(PRUNE["fold_accounts"], {"limit": op.limit}))
     return max(int(cursor.fetchall()[0][0]) for cursor in added)

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from psycopg.errors import LockNotAvailable
+
 from duly import faultpoints
 from duly.clock import jitter, monotonic
 from duly.core.verdict import Finish
@@ -71,6 +73,7 @@ _OPERATIONS: dict[type, tuple[str, _Verb]] = {
     carry_ops.HandAgain: ("operate", carry.hand_again),
     admin_ops.SetAside: ("operate", restore.set_aside),
     admin_ops.LimitQueue: ("operate", operate.limit_queue),
+    admin_ops.BoundQueue: ("operate", operate.bound_queue),
     ops.Tick: ("operate", upkeep.tick),
     ops.Prune: ("operate", upkeep.prune),
     ops.FoldTallies: ("operate", upkeep.fold),
@@ -145,7 +148,8 @@ class Writers:
         }
         self._patient = Line(address, HOT)
         self._patience = threading.Lock()
-        self._own_keys: dict[tuple[str, str], None] = {}
+        self._own_keys: dict[tuple[str | None, str], None] = {}
+        """By task; those of events have none."""
 
     def apply(self, ops: Sequence[Op]) -> list[Any]:
         """Write the ops and return their answers, in order."""
@@ -160,12 +164,14 @@ class Writers:
         """Write the ops from the committers' own threads, one part after the other."""
         self._submit(_parts(ops), [None] * len(ops), done)
 
-    def note_elsewhere(self, op: ops.Enqueue) -> None:
-        """Remember that a transaction of a caller's in this process may hold a key."""
-        if op.key is not None:
+    def note_elsewhere(self, op: ops.Enqueue | step_ops.SendEvent) -> None:
+        """Remember that a transaction of a caller's in this process may hold a key or an event."""
+        if isinstance(op, step_ops.SendEvent):
+            self._own_keys[None, op.name] = None
+        elif op.key is not None:
             self._own_keys[op.task, op.key.text] = None
-            while len(self._own_keys) > _OWN_KEYS:
-                self._own_keys.pop(next(iter(self._own_keys)), None)
+        while len(self._own_keys) > _OWN_KEYS:
+            self._own_keys.pop(next(iter(self._own_keys)), None)
 
     def close(self) -> None:
         """Write what waits, end all threads, hang up."""
@@ -178,12 +184,15 @@ class Writers:
 
     def _apply(self, committer: str, ops: Sequence[Op]) -> list[Any]:
         try:
-            return self._write(committer, ops)
+            return self._committers[committer].apply(ops)
         except KeyHeld as held:
             return self._wait_for_keys(ops, held)
-
-    def _write(self, committer: str, ops: Sequence[Op]) -> list[Any]:
-        return self._committers[committer].apply(ops)
+        except StoreUnavailable as error:
+            names = [op.name for op in ops if isinstance(op, step_ops.SendEvent)]
+            is_own = any((None, name) in self._own_keys for name in names)
+            if is_own and isinstance(error.__cause__, LockNotAvailable):
+                raise WouldBlockItself(str(error)) from error
+            raise
 
     def _submit(self, parts: list[_Part], answers: list[Any], done: Done) -> None:
         if not parts:

@@ -6,27 +6,32 @@ from typing import Any
 
 from duly.carrier import Message
 from duly.core.states import agreed_lanes
-from duly.store.carry_ops import A_DAY, HandAgain, HandOver, Relane
+from duly.core.verdict import undelivered
+from duly.store.carry_ops import HandAgain, HandedOver, HandOver, Relane
+from duly.store.sqlite.operate import end_queued
 from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "carry")
 
 
-def hand_over(cursor: sqlite3.Cursor, op: HandOver, now: int) -> list[Message]:
-    """Mark what is to be sent to its engine, for the first time or again."""
-    messages = _stale(cursor, op, now)
+def hand_over(cursor: sqlite3.Cursor, op: HandOver, now: int) -> HandedOver:
+    """Mark what is to be sent to its engine, at first or again; end what was so too often."""
+    messages, worn = _stale(cursor, op, now)
     place: dict[str, Any] = {"tasks": json.dumps(op.tasks), "now": now, "stale": op.stale}
-    for queue, lane in cursor.execute(SQL["lanes"]).fetchall():
+    for queue, lane, limit in cursor.execute(SQL["lanes"]).fetchall():
         room = op.limit - len(messages)
         if room <= 0:
             break
+        if limit is not None:
+            (out,) = cursor.execute(SQL["out_of_queue"], {"queue": queue}).fetchone()
+            room = max(min(room, limit - out), 0)
         where = place | {"queue": queue, "lane": lane, "limit": room}
         for row in cursor.execute(SQL["fresh"], where).fetchall():
             message = Message._make(row)
             cursor.execute(SQL["hand"], {"run_id": message.run_id})
             cursor.execute(SQL["note"], place | {"run_id": message.run_id, "task": message.task})
             messages.append(message)
-    return messages
+    return HandedOver(messages, worn)
 
 
 def hand_again(cursor: sqlite3.Cursor, op: HandAgain, now: int) -> int:
@@ -68,10 +73,10 @@ def _send_away(cursor: sqlite3.Cursor, lanes: dict[str, str], limit: int) -> int
     return moved
 
 
-def _stale(cursor: sqlite3.Cursor, op: HandOver, now: int) -> list[Message]:
-    messages: list[Message] = []
+def _stale(cursor: sqlite3.Cursor, op: HandOver, now: int) -> HandedOver:
+    found = HandedOver([], [])
     for task in op.tasks:
-        place = {"task": task, "now": now, "limit": op.limit - len(messages)}
+        place = {"task": task, "now": now, "limit": op.limit - len(found.messages)}
         rows = cursor.execute(SQL["stale"], place).fetchall()
         for run_id, claim_number, queue, priority, times in rows:
             if claim_number is None:
@@ -79,9 +84,19 @@ def _stale(cursor: sqlite3.Cursor, op: HandOver, now: int) -> list[Message]:
                 cursor.execute(SQL["forget"], {"run_id": run_id})
                 continue
             if op.most is not None and times >= op.most:
-                cursor.execute(SQL["put_off"], {"run_id": run_id, "now": now, "after": A_DAY})
+                _give_up(cursor, run_id, times, now)
+                found.undelivered.append(run_id)
                 continue
-            after = min(op.stale * 2 ** min(times, 30), op.longest)
+            is_last = times + 1 == op.most
+            after = op.longest if is_last else min(op.stale * 2 ** min(times, 30), op.longest)
             cursor.execute(SQL["note_again"], {"run_id": run_id, "now": now, "after": after})
-            messages.append(Message(run_id, claim_number, task, queue, priority))
-    return messages
+            found.messages.append(Message(run_id, claim_number, task, queue, priority))
+    return found
+
+
+def _give_up(cursor: sqlite3.Cursor, run_id: str, times: int, now: int) -> None:
+    verdict, error = undelivered(times)
+    end_queued(
+        cursor, run_id, state=verdict.state, cause=str(verdict.cause), error=str(error), now=now
+    )
+    cursor.execute(SQL["forget"], {"run_id": run_id})

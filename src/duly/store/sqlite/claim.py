@@ -4,9 +4,10 @@ import json
 import sqlite3
 from operator import itemgetter
 
+from duly.clock import MICROSECONDS
 from duly.core.limiting import FIRST, Limits, range_of, slot_of, task_of
 from duly.core.record import Claim, Claims, from_fields
-from duly.limits import CLAIM_BATCH, LIMITS_BATCH
+from duly.limits import CLAIM_BATCH, LIMITS_BATCH, RELAY_FULL_SECONDS
 from duly.store.carry_ops import ClaimCarried
 from duly.store.ops import ClaimRuns
 from duly.store.statements import load
@@ -151,6 +152,7 @@ def claim_carried(cursor: sqlite3.Cursor, op: ClaimCarried, now: int) -> Claim |
     """Take one run that was handed over, if it still waits for this claim; `now` as above."""
     place = op._asdict() | {"now": now}
     if not cursor.execute(SQL["take_carried"], place).rowcount:
+        cursor.execute(SQL["put_off_handed"], place | {"after": RELAY_FULL_SECONDS * MICROSECONDS})
         return None
     cursor.execute(SQL["drop_handed"], place)
     (row,) = json.loads(cursor.execute(SQL["taken"], place).fetchone()[0])

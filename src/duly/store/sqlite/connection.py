@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
 from duly.errors import (
     DulyError,
@@ -18,6 +18,7 @@ from duly.errors import (
     StoreUnavailable,
     WouldBlockItself,
 )
+from duly.store.lent import BODY, OWN_TRANSACTION
 from duly.store.sqlite.patience import BUSY_SECONDS, is_busy
 
 OLDEST_SQLITE = (3, 35, 0)
@@ -159,6 +160,22 @@ def translated(error: sqlite3.Error, path: Path) -> DulyError:
     return StoreError(f"{path}: {error}")
 
 
+class _Holder(NamedTuple):
+    """Who has a lock for longer than one write."""
+
+    thread: int
+    body: object
+
+    def is_caller(self) -> bool:
+        """Say whether it is who asks, on another thread perhaps."""
+        is_same_body = self.body is not None and self.body is BODY.get()
+        return is_same_body or self.thread == threading.get_ident()
+
+
+_holders: dict[tuple[int, int], _Holder] = {}
+"""By the lock's file: several stores of a process may have it open, each with a lock of its own."""
+
+
 class WriteLock:
     """The lock every write transaction of duly takes first, across threads and processes.
 
@@ -176,16 +193,20 @@ class WriteLock:
         except OSError as error:
             message = f"cannot open {path}: {error.strerror}; check the folder's permissions"
             raise StoreReadOnly(message) from error
+        found = os.fstat(self._descriptor)
+        self._place = found.st_dev, found.st_ino
 
     def acquire(self) -> None:
-        """Wait for the lock; a thread that holds it already is told so instead of stalling."""
+        """Wait for the lock; who holds it already is told so instead of stalling."""
         self.refuse_owner()
         self.mutex.acquire()
         try:
             self.lock_file()
         except BaseException:
-            self.release()
+            self.unlock_file()
+            self.mutex.release()
             raise
+        _holders[self._place] = _Holder(threading.get_ident(), BODY.get())
 
     def lock_file(self) -> None:
         """Wait for the other processes, once this one's mutex is held."""
@@ -211,16 +232,14 @@ class WriteLock:
         return True
 
     def refuse_owner(self) -> None:
-        """Tell the thread that holds the lock that it must not wait for it, nor for who does."""
-        if self._owner == threading.get_ident():
-            message = (
-                "this thread holds the database's write lock in a transactional section; "
-                "write through it with using(connection=duly.current().connection)"
-            )
-            raise WouldBlockItself(message)
+        """Tell who holds the lock that they must not wait for it, nor for who does."""
+        holder = _holders.get(self._place)
+        if holder is not None and holder.is_caller():
+            raise WouldBlockItself(OWN_TRANSACTION)
 
     def release(self) -> None:
         """Let the next writer go on."""
+        _holders.pop(self._place, None)
         self.unlock_file()
         self.mutex.release()
 

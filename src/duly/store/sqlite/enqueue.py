@@ -10,6 +10,7 @@ from duly.core.record import from_fields
 from duly.errors import StoreRefused, StoreUnavailable
 from duly.store.ops import Accepted, Enqueue, Key, Op
 from duly.store.protocol import Dialogue, Statement
+from duly.store.rooms import QueueRooms
 from duly.store.sqlite.bulk import execute_rows
 from duly.store.statements import load
 
@@ -52,6 +53,8 @@ def enqueue(cursor: sqlite3.Cursor, ops: Sequence[Enqueue], now: int) -> list[Ac
     for name, rows in (("ready", ready), ("later", later), ("tags", tags)):
         if rows:
             execute_rows(cursor, SQL, name, rows)
+    if ready or later:
+        cursor.execute(SQL["count"], {"accepted": len(ready) + len(later)})
     return answers
 
 
@@ -62,12 +65,11 @@ def is_plain(op: Op) -> bool:
 
 _PLAIN = (0, None, None, None, None)
 """Delay, at, expires, tags and key."""
-_READY_ONE = SQL.for_rows("ready", 1)
 
 
 def enqueue_one(connection: sqlite3.Connection, op: Any, now: int) -> Accepted:  # noqa: ANN401
     """Insert a plain run."""
-    connection.execute(_READY_ONE, (*op[:5], now, now, op[5], 0, "", ""))
+    connection.execute(SQL["plain"], (*op[:5], now, op[5]))
     return _accepted((op[0], True, False))
 
 
@@ -82,9 +84,11 @@ def check_place(path: Path) -> Dialogue[None]:
         )
 
 
-def enqueue_elsewhere(op: Enqueue, path: Path, now: int) -> Dialogue[Accepted]:
+def enqueue_elsewhere(op: Enqueue, path: Path, now: int, rooms: QueueRooms) -> Dialogue[Accepted]:
     """Accept a run on a connection that is not ours."""
     yield from check_place(path)
+    if not rooms.fit([op]):
+        yield from rooms.check([op])
     key = op.key
     row = {
         "run_id": op.run_id,

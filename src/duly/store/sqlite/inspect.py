@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 from duly.clock import MICROSECONDS, Clock, boot_id
@@ -19,6 +20,7 @@ from duly.core.record import (
     LockRecord,
     LogLine,
     QueueRecord,
+    ReadyRun,
     RunRecord,
     ScheduleRecord,
     StepRecord,
@@ -26,9 +28,11 @@ from duly.core.record import (
     WorkerRecord,
 )
 from duly.core.states import DEAD, FINAL
-from duly.limits import COUNT_CAP, FEW_TAGGED, GROUPS, SUMMARY_RUNS
+from duly.limits import COUNT_CAP, FEW_TAGGED, GROUPS, JUMPS, SUMMARY_RUNS
 from duly.store.guard_ops import GuardedKey, Letter
+from duly.store.ops import Enqueue
 from duly.store.protocol import LetterFilter, Peek, RunFilter, ScheduleFilter
+from duly.store.rooms import QueueRooms, answer_all
 from duly.store.sqlite.diagnose import SQL as DIAGNOSE
 from duly.store.sqlite.guard import SQL as GUARD
 from duly.store.sqlite.guard import read_times
@@ -37,6 +41,7 @@ from duly.store.sqlite.steps import as_record
 from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "inspect")
+ENQUEUE = load("duly.store.sqlite", "enqueue")
 AUDIT = load("duly.store.sqlite", "audit")
 LOCKS = load("duly.store.sqlite", "locks")
 SCHEDULES = load("duly.store.sqlite", "schedules")
@@ -107,6 +112,15 @@ class SqliteInspector:
             for name, paused, *counts in self._query(SQL["queues"], {})
         ]
 
+    @cached_property
+    def rooms(self) -> QueueRooms:
+        """What this process knows of how full queues are."""
+        return QueueRooms("sqlite", ENQUEUE)
+
+    def check_room(self, ops: Sequence[Enqueue]) -> None:
+        """Raise QueueFull if runs do not fit into their queues, as far as is known."""
+        answer_all(self.rooms.check(ops), self._query)
+
     def is_paused(self, queue: str) -> bool:
         """Say whether a queue is paused."""
         return bool(self._query(SQL["paused"], {"queue": queue}))
@@ -116,8 +130,8 @@ class SqliteInspector:
         now = self.now()
         place = {
             "limit": limit,
+            "now": now,
             "a_while_ago": now - 60 * MICROSECONDS,
-            "a_day_ago": now - 86_400 * MICROSECONDS,
         }
         for check, text in CHECKS.items():
             for (subject,) in self._query(AUDIT[check], place):
@@ -132,10 +146,6 @@ class SqliteInspector:
         low, high = range_of(run.lane) if is_limited(run.lane) else ("", "")
         place = {"queue": run.queue, "low": low, "high": high}
         return [Holder(*row) for row in self._query(SQL["holders"], place)]
-
-    def read_backlog(self) -> dict[str, int]:
-        """Return, by queue, since when the oldest ready run has been due."""
-        return dict(self._query(DIAGNOSE["backlog"], {"limit": SUMMARY_RUNS}))
 
     def list_unregistered(self) -> list[str]:
         """Return the tasks whose runs are parked because no live worker registers them."""
@@ -159,9 +169,9 @@ class SqliteInspector:
         rows = self._query(SQL["ends_by_task"], {"since": since})
         return [EndsOf._make(row) for row in rows]
 
-    def list_oldest_ready(self) -> list[tuple[str, str]]:
-        """Return queues with the run in each that is to be claimed next, one for each lane."""
-        return [(queue, run_id) for queue, run_id in self._query(SQL["oldest_ready"], {}) if run_id]
+    def list_oldest_ready(self) -> list[ReadyRun]:
+        """Return the run of each queue that is not paused that has been due for longest."""
+        return [ReadyRun._make(row) for row in self._query(SQL["oldest_ready"], {"jumps": JUMPS})]
 
     def find_by_key(self, key: str) -> list[str]:
         """Return the runs that have a key, of whichever tasks."""
@@ -185,6 +195,11 @@ class SqliteInspector:
         return [
             ScheduleRecord._make(r) for r in self._query(SCHEDULES["schedules"], which._asdict())
         ]
+
+    def list_next_schedules(self, limit: int) -> list[ScheduleRecord]:
+        """Return active schedules, the one that is due first, or has been for longest, first."""
+        rows = self._query(SCHEDULES["next_schedules"], {"limit": limit})
+        return [ScheduleRecord._make(row) for row in rows]
 
     def list_firings(self, schedule: str, before: int, limit: int) -> list[FiringRecord]:
         """Return what became of a schedule's instants, newest first."""

@@ -11,6 +11,9 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from duly.clock import MICROSECONDS, SystemClock
+from duly.store.protocol import Reading
+
 _COUNTER_BYTES = 8
 _CONDEMNED = b"\x01"
 
@@ -37,6 +40,7 @@ class FilePulse:
     def __init__(self, folder: Path, live_workers: Callable[[], list[str]]) -> None:
         self._folder = folder
         self._live_workers = live_workers
+        self._clock = SystemClock()
         self._counters: dict[str, tuple[int, int]] = {}
         self._mutex = threading.Lock()
 
@@ -45,8 +49,8 @@ class FilePulse:
         with self._mutex:
             return {worker_id for worker_id in worker_ids if self._beat_one(worker_id)}
 
-    def read(self) -> dict[str, int | None]:
-        """Return other processes' live workers' counters; None where the process is gone."""
+    def read(self) -> dict[str, Reading]:
+        """Look at other processes' live workers."""
         return {
             worker_id: self._read_one(life_path(self._folder, worker_id))
             for worker_id in self._live_workers()
@@ -102,18 +106,19 @@ class FilePulse:
         is_condemned = os.pread(descriptor, 1, _COUNTER_BYTES) == _CONDEMNED
         return not is_condemned and os.fstat(descriptor).st_nlink > 0
 
-    @staticmethod
-    def _read_one(path: Path) -> int | None:
+    def _read_one(self, path: Path) -> Reading:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
-            return None
+            return Reading(None)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            return int.from_bytes(os.pread(descriptor, _COUNTER_BYTES, 0), "little")
+            beats = int.from_bytes(os.pread(descriptor, _COUNTER_BYTES, 0), "little")
+            seen_at = os.fstat(descriptor).st_mtime_ns // 1_000
+            return Reading(beats, (self._clock.now() - seen_at) / MICROSECONDS)
         else:
-            return None
+            return Reading(None)
         finally:
             os.close(descriptor)
 

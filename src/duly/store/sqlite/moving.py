@@ -31,6 +31,8 @@ TABLES = (
     "duly_tallies",
     "duly_guarded",
     "duly_locks",
+    "duly_accounts",
+    "duly_retentions",
 )
 """All but workers, of which there must be none."""
 
@@ -47,6 +49,11 @@ class Source:
             cursor = self._connection.execute(SQL[name])
             columns = tuple(column[0] for column in cursor.description)
             yield Table(name, columns, cursor)
+
+    def row_count(self) -> int:
+        """Return about how many rows there are."""
+        found: int = self._connection.execute(SQL["row_count"]).fetchone()[0]
+        return found
 
     def latest_fence(self) -> int:
         """Return the last fence that was given out for a key of a guard."""

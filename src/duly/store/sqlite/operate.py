@@ -4,7 +4,7 @@ import json
 import sqlite3
 
 from duly.core.states import State
-from duly.store.admin_ops import LimitQueue, RecordAct
+from duly.store.admin_ops import BoundQueue, LimitQueue, RecordAct, bound_in_words
 from duly.store.ops import (
     AddLogs,
     Cancel,
@@ -123,8 +123,15 @@ def limit_queue(cursor: sqlite3.Cursor, op: LimitQueue, now: int) -> None:
     record_act(cursor, op.actor, act, f"queue {op.queue}", op.reason, now)
 
 
+def bound_queue(cursor: sqlite3.Cursor, op: BoundQueue, now: int) -> None:
+    """Set or lift how many runs may wait in a queue; who enqueues looks at it now and then."""
+    cursor.execute(SQL["bound"], {"queue": op.queue, "max_size": op.max_size})
+    record_act(cursor, op.actor, bound_in_words(op), f"queue {op.queue}", op.reason, now)
+
+
 def reset_key(cursor: sqlite3.Cursor, op: ResetKey, now: int) -> bool:
     """Forget a key."""
+    cursor.execute(SQL["release_of_key"], op._asdict())
     gone = cursor.execute(SQL["reset_key"], op._asdict()).rowcount
     if gone:
         record_act(cursor, op.actor, "reset key", f"{op.task} {op.key}", "", now)

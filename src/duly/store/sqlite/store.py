@@ -211,7 +211,7 @@ class SqliteStore(SqliteInspector):
 
     def enqueue_elsewhere(self, op: Enqueue) -> Dialogue[Accepted]:
         """Accept a run on a connection that is not ours; it exists if its transaction commits."""
-        return enqueue.enqueue_elsewhere(op, self.path, self.now())
+        return enqueue.enqueue_elsewhere(op, self.path, self.now(), self.rooms)
 
     # -- reading --
 

@@ -3,16 +3,18 @@
 import json
 import sqlite3
 
+from duly.clock import MICROSECONDS
 from duly.core.record import HeldRun
 from duly.core.states import State
 from duly.core.verdict import Finish, Requeue
-from duly.limits import TICK_BATCH
-from duly.store.folding import folds
+from duly.limits import FOREVER_SECONDS, KEPT_LOOK_SECONDS, TICK_BATCH
+from duly.store.folding import folds, next_look, usual
 from duly.store.ops import (
     FoldTallies,
     HandBackUnknown,
     Judge,
     Prune,
+    Pruned,
     Recover,
     RecoverOrphans,
     RegisterWorker,
@@ -32,6 +34,8 @@ PRUNE = load("duly.store.sqlite", "prune")
 def register(cursor: sqlite3.Cursor, op: RegisterWorker, now: int) -> None:
     """Make a worker known and live."""
     cursor.execute(RECOVER["register"], op._asdict() | {"now": now})
+    cursor.execute(RECOVER["forget_retentions"], op._asdict())
+    cursor.execute(RECOVER["note_retentions"], op._asdict())
 
 
 def recover(cursor: sqlite3.Cursor, op: Recover, now: int) -> list[str]:
@@ -127,22 +131,70 @@ def _unpark(cursor: sqlite3.Cursor, limit: int) -> None:
             cursor.execute(TICK["unpark"], place)
 
 
-def prune(cursor: sqlite3.Cursor, op: Prune, now: int) -> int:
-    """Delete old finished runs and expired keys, a bounded number of each."""
-    before = now - op.older_than
+def prune(cursor: sqlite3.Cursor, op: Prune, now: int) -> Pruned:
+    """Delete what is old, a bounded number of each kind."""
     limit = min(op.limit, TICK_BATCH)
-    died_before = before if op.dead_older_than is None else now - op.dead_older_than
-    rows = cursor.execute(PRUNE["old_runs"], {"before": before, "limit": limit}).fetchall()
-    rows += cursor.execute(PRUNE["old_dead"], {"before": died_before, "limit": limit}).fetchall()
-    for (run_id,) in rows:
+    died = op.older_than if op.dead_older_than is None else op.dead_older_than
+    place = {
+        "now": now,
+        "limit": limit,
+        "older_than": op.older_than,
+        "dead_older_than": died,
+        "before": now - op.older_than,
+        "died_before": now - died,
+        "never": now + FOREVER_SECONDS * MICROSECONDS,
+    }
+    brief, after = _note_brief(cursor, op, place)
+    found = [
+        cursor.execute(PRUNE[name], place).fetchall()
+        for name in ("old_runs", "old_dead", "no_longer_kept")
+    ]
+    pruned = _drop_runs(cursor, [row for rows in found for row in rows], now)
+    acts = {"before": now - op.acts_older_than, "limit": limit}
+    other = {"before": now - usual(op.older_than), "limit": limit}
+    dropped = [
+        cursor.execute(PRUNE["drop_keys"], place).rowcount,
+        cursor.execute(PRUNE["drop_firings"], place).rowcount,
+        cursor.execute(PRUNE["drop_events"], place).rowcount,
+        cursor.execute(PRUNE["drop_acts"], acts).rowcount,
+        cursor.execute(PRUNE["drop_marks"], other).rowcount,
+    ]
+    cursor.execute(PRUNE["drop_workers"], other)
+    return Pruned(pruned, max(brief, *map(len, found), *dropped), after)
+
+
+def _note_brief(cursor: sqlite3.Cursor, op: Prune, place: dict[str, int]) -> tuple[int, int]:
+    """Note until when runs are kept that are so for less than the usual time.
+
+    Return how many were looked at, and where to go on.
+    """
+    (shortest,) = cursor.execute(PRUNE["shortest"]).fetchone()
+    if shortest is None or shortest >= op.older_than:
+        return 0, 0
+    after = max(op.after, place["before"])
+    rows = cursor.execute(PRUNE["brief"], place | {"after": after}).fetchall()
+    for run_id, _, until in rows:
+        if until is not None:
+            cursor.execute(PRUNE["keep"], {"run_id": run_id, "until": until})
+    last = rows[-1][1] if rows else after
+    return len(rows), next_look(after, last, place["now"], is_full=len(rows) == place["limit"])
+
+
+def _drop_runs(cursor: sqlite3.Cursor, rows: list[tuple[str, int, int, int]], now: int) -> int:
+    """Delete the runs that are kept no longer, with all that hangs on them; put off the others."""
+    gone = []
+    for run_id, gone_at, usual_until, own_until in rows:
+        if max(usual_until, own_until) > now:
+            latest = now + KEPT_LOOK_SECONDS * MICROSECONDS
+            until = min(own_until, latest) if own_until > now else None
+            cursor.execute(PRUNE["keep"], {"run_id": run_id, "until": until})
+            continue
+        gone.append(gone_at)
         for name in ("drop_run", "drop_attempts", "drop_logs", "drop_tags", "drop_steps"):
             cursor.execute(PRUNE[name], {"run_id": run_id})
-    cursor.execute(PRUNE["drop_keys"], {"now": now, "limit": limit})
-    cursor.execute(PRUNE["drop_firings"], {"before": before, "limit": limit})
-    cursor.execute(PRUNE["drop_events"], {"before": before, "limit": limit})
-    cursor.execute(PRUNE["drop_marks"], {"before": before, "limit": limit})
-    cursor.execute(PRUNE["drop_workers"], {"before": before})
-    return len(rows)
+    if gone:
+        cursor.execute(PRUNE["count"], {"pruned": len(gone), "until": max(gone)})
+    return len(gone)
 
 
 def fold(cursor: sqlite3.Cursor, op: FoldTallies, now: int) -> int:

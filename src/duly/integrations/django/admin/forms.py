@@ -10,8 +10,9 @@ from duly.core.cron import Cron
 from duly.core.key import check_name
 from duly.core.schedule import Rules, read_rules, read_trigger
 from duly.errors import BadOption, BadSchedule, DulyError
+from duly.integrations.django.bodies import task_of
 from duly.integrations.django.compat import InvalidTask
-from duly.integrations.django.desk import app_of, project_tasks, tasks_in
+from duly.integrations.django.desk import app_of, tasks_in
 from duly.integrations.django.models import Schedule
 from duly.registry import Definition
 from duly.task import Task as EngineTask
@@ -78,9 +79,7 @@ class ScheduleForm(forms.ModelForm):
             definition.codec.encode(tuple(args), kwargs)
         except (TypeError, DulyError) as error:
             self.add_error("args", str(error))
-        for task in project_tasks():
-            if task.module_path == definition.name:
-                self._check_place(task, said)
+        self._check_place(task_of(definition), said)
 
     def _check_place(self, task: Any, said: dict[str, Any]) -> None:  # noqa: ANN401 - Django's
         asked = {"queue_name": said["queue_name"] or None, "priority": said["priority"]}

@@ -5,7 +5,24 @@
 SELECT (SELECT count(*) FROM duly_runs WHERE state = 'queued'),
        (SELECT count(*) FROM duly_runs WHERE state = 'running'),
        (SELECT count(*) FROM duly_waiting),
-       (SELECT count(*) FROM duly_history)
+       (SELECT count(*) FROM duly_history),
+       (SELECT coalesce(sum(accepted), 0)::bigint FROM duly_accounts),
+       (SELECT coalesce(sum(pruned), 0)::bigint FROM duly_accounts)
+
+-- :name runs_missing
+-- Accepted, and neither live nor finished nor pruned.
+SELECT missing || CASE missing WHEN 1 THEN ' run' ELSE ' runs' END
+  FROM (SELECT (SELECT coalesce(sum(accepted - pruned), 0)::bigint FROM duly_accounts)
+               - (SELECT count(*) FROM duly_runs) - (SELECT count(*) FROM duly_waiting)
+               - (SELECT count(*) FROM duly_history) AS missing) AS balance
+ WHERE missing > 0
+
+-- :name runs_unaccounted
+SELECT found || CASE found WHEN 1 THEN ' run' ELSE ' runs' END
+  FROM (SELECT (SELECT count(*) FROM duly_runs) + (SELECT count(*) FROM duly_waiting)
+               + (SELECT count(*) FROM duly_history)
+               - (SELECT coalesce(sum(accepted - pruned), 0)::bigint FROM duly_accounts) AS found) AS balance
+ WHERE found > 0
 
 -- :name in_two_places
 SELECT id::text FROM duly_runs WHERE EXISTS (SELECT 1 FROM duly_waiting WHERE id = duly_runs.id)
@@ -97,6 +114,12 @@ SELECT run_id::text FROM duly_keys
    AND NOT EXISTS (SELECT 1 FROM duly_waiting WHERE id = duly_keys.run_id)
  LIMIT %(limit)s
 
+-- :name key_outlived_run
+SELECT run_id::text FROM duly_keys
+ WHERE (expires_at IS NULL OR expires_at > duly_now())
+   AND NOT EXISTS (SELECT 1 FROM duly_every_run WHERE id = duly_keys.run_id)
+ LIMIT %(limit)s
+
 -- :name key_expiring
 SELECT run_id::text FROM duly_keys
  WHERE expires_at IS NOT NULL
@@ -105,12 +128,10 @@ SELECT run_id::text FROM duly_keys
  LIMIT %(limit)s
 
 -- :name fired_without_run
--- Of those that ended later than one which is still there, none can have been pruned.
+-- Fired after the end of every run that was pruned: it cannot be one of them.
 SELECT run_id::text FROM duly_firings
  WHERE run_id IS NOT NULL
-   AND fired_at > duly_now() - interval '1 day'
-   AND fired_at >= coalesce((SELECT min(finished_at) FROM duly_history
-                              WHERE state NOT IN ('failed', 'interrupted')), duly_now() - interval '1 minute')
+   AND fired_at > coalesce((SELECT max(pruned_until) FROM duly_accounts), timestamptz '-infinity')
    AND NOT EXISTS (SELECT 1 FROM duly_every_run WHERE id = duly_firings.run_id)
  LIMIT %(limit)s
 

@@ -2,7 +2,7 @@
 
 -- :name fresh
 -- Guard: only queued rows that nobody else is taking. One statement for SQLite's lanes, fresh, hand
--- and note.
+-- and note. Of a queue with a limit, no more is handed over than may be running.
 WITH picked AS MATERIALIZED (
     SELECT run.id
       FROM duly_ready_lanes AS turn
@@ -13,7 +13,12 @@ WITH picked AS MATERIALIZED (
               AND task = ANY (%(tasks)s::text[])
               AND (expires_at IS NULL OR expires_at > duly_now())
             ORDER BY priority DESC, due_at, id
-            LIMIT %(limit)s
+            LIMIT CASE WHEN turn.running_limit IS NULL THEN %(limit)s
+                       ELSE least(%(limit)s, greatest(turn.running_limit - (
+                            SELECT count(*) FROM duly_runs AS other
+                             WHERE other.queue = turn.queue
+                               AND (other.worker_id IS NOT NULL
+                                    OR other.lane IN ('handed', 'handed-hold'))), 0)) END
               FOR UPDATE SKIP LOCKED) AS run
      WHERE NOT turn.paused AND turn.lane IN ('carried', 'carried-hold')
      LIMIT %(limit)s
@@ -31,7 +36,7 @@ WITH picked AS MATERIALIZED (
 SELECT id::text, claim_number, task, queue, priority FROM moved
 
 -- :name stale
--- One statement for SQLite's stale, note_again, put_off and forget.
+-- One statement for SQLite's stale, note_again and forget.
 WITH due AS MATERIALIZED (
     SELECT mark.run_id, mark.times
       FROM unnest(%(tasks)s::text[]) AS known(task)
@@ -48,11 +53,6 @@ WITH due AS MATERIALIZED (
       FROM due
       JOIN duly_runs AS run ON run.id = due.run_id
      WHERE run.state <> 'running' AND run.lane IN ('handed', 'handed-hold')
-), worn AS (
-    UPDATE duly_handed AS handed
-       SET stale_at = duly_now() + %(a_day)s::bigint * interval '1 microsecond'
-      FROM found
-     WHERE handed.run_id = found.id AND found.times >= %(most)s::integer
 ), forgotten AS (
     DELETE FROM duly_handed AS handed
      USING due
@@ -61,17 +61,32 @@ WITH due AS MATERIALIZED (
     UPDATE duly_handed AS handed
        SET times = handed.times + 1,
            stale_at = duly_now() + interval '1 microsecond'
-                      * least(%(stale)s::bigint * 2 ^ least(found.times, 30), %(longest)s::bigint)
+                      * CASE WHEN found.times + 1 = %(most)s::integer THEN %(longest)s::bigint
+                             ELSE least(%(stale)s::bigint * 2 ^ least(found.times, 30),
+                                        %(longest)s::bigint) END
       FROM found
      WHERE handed.run_id = found.id AND (found.times < %(most)s::integer) IS NOT FALSE
 )
-SELECT id::text, claim_number, task, queue, priority
-  FROM found
- WHERE (times < %(most)s::integer) IS NOT FALSE
+SELECT id::text, claim_number, task, queue, priority, times FROM found
+
+-- :name worn
+-- Guard: only runs that wait for their engine still. Their marks go with them; one whose run somebody
+-- else holds just now is found again.
+WITH ending AS MATERIALIZED (
+    SELECT id
+      FROM duly_runs
+     WHERE id = ANY (%(run_ids)s::uuid[])
+       AND state <> 'running' AND lane IN ('handed', 'handed-hold')
+       FOR UPDATE SKIP LOCKED
+)
+DELETE FROM duly_handed AS handed
+ USING ending
+ WHERE handed.run_id = ending.id
+RETURNING handed.run_id::text, handed.times
 
 -- :name resume
--- Whoever was brought one while its queue was paused has used up the message.
-UPDATE duly_handed SET stale_at = duly_now()
+-- Whoever was brought one while its queue was paused has used up the message, and it does not count.
+UPDATE duly_handed SET times = 1, stale_at = duly_now()
  WHERE run_id IN (SELECT id FROM duly_runs
                    WHERE state = 'queued' AND queue = %(queue)s
                      AND lane IN ('handed', 'handed-hold'))

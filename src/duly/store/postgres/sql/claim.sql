@@ -144,7 +144,8 @@ RETURNING run.id::text, claim_number, task, queue, lane, priority, duly_microsec
           duly_microseconds(claimed_at)
 
 -- :name take_carried
--- Guard: as above, and only for the claim that was handed over.
+-- Guard: as above, and only for the claim that was handed over; of a queue with a limit only if its
+-- caller holds the lock of that and has counted.
 WITH live AS MATERIALIZED (
     SELECT 1 FROM duly_workers WHERE id = %(worker_id)s AND state = 'live' FOR KEY SHARE
 ), picked AS MATERIALIZED (
@@ -153,7 +154,9 @@ WITH live AS MATERIALIZED (
      WHERE run.id = %(run_id)s AND run.claim_number = %(claim_number)s AND run.state = 'queued'
        AND run.lane IN ('carried', 'carried-hold', 'handed', 'handed-hold')
        AND (run.expires_at IS NULL OR run.expires_at > duly_now())
-       AND NOT EXISTS (SELECT 1 FROM duly_queues WHERE name = run.queue AND paused)
+       AND NOT EXISTS (SELECT 1 FROM duly_queues
+                        WHERE name = run.queue
+                          AND (paused OR (running_limit IS NOT NULL AND NOT %(counted)s)))
        AND EXISTS (SELECT 1 FROM live)
        FOR UPDATE OF run
 ), dropped AS (
@@ -166,6 +169,18 @@ UPDATE duly_runs AS run
  WHERE run.id = picked.id AND run.state = 'queued'
 RETURNING run.id::text, claim_number, task, queue, lane, priority, duly_microseconds(due_at),
           attempt, retries_used, crashes, generation, key IS NOT NULL, tags, arguments
+
+-- :name queue_of_carried
+SELECT known.name, known.running_limit
+  FROM duly_runs AS run
+  JOIN duly_queues AS known ON known.name = run.queue
+ WHERE run.id = %(run_id)s AND run.claim_number = %(claim_number)s AND run.state <> 'running'
+   AND NOT known.paused AND known.running_limit IS NOT NULL
+
+-- :name put_off_handed
+-- Of a queue that is full: handed over again soon.
+UPDATE duly_handed SET stale_at = duly_now() + %(after)s::bigint * interval '1 microsecond'
+ WHERE run_id = %(run_id)s
 
 -- :name carried
 -- What such a claim took whose reply got lost.

@@ -10,16 +10,6 @@ SELECT current_setting('server_version'), current_setting('fsync'),
        current_setting('max_connections')::integer,
        (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')
 
--- :name backlog
--- Ids are made in the order of time, so that the oldest come first; a bounded number of them, and
--- nothing of paused queues.
-SELECT queue, duly_microseconds(min(due_at))
-  FROM (SELECT queue, due_at FROM duly_runs WHERE state = 'queued'
-         ORDER BY id LIMIT %(limit)s) AS oldest
- WHERE queue NOT IN (SELECT name FROM duly_queues WHERE paused)
- GROUP BY queue
- ORDER BY queue
-
 -- :name unregistered
 SELECT DISTINCT task FROM duly_parked_lanes WHERE parked = 'unregistered' ORDER BY task
 

@@ -1,7 +1,10 @@
 -- enqueue: accept runs. Already due ones go where claims look, the others wait.
 
 -- :name ready_one
--- A lone run that is due at once and has neither tags nor a key: one plain row.
+-- A lone run that is due at once and has neither tags nor a key: one plain row, and its count.
+WITH counted AS (
+    INSERT INTO duly_accounts (accepted) VALUES (1)
+)
 INSERT INTO duly_runs
     (id, task, queue, lane, priority, created_at, due_at, expires_at, arguments)
 VALUES (%(id)s, %(task)s, %(queue)s, %(lane)s, %(priority)s, duly_now(), duly_now(),
@@ -9,6 +12,9 @@ VALUES (%(id)s, %(task)s, %(queue)s, %(lane)s, %(priority)s, duly_now(), duly_no
 
 -- :name ready_one_and_hint
 -- The same, and a hint that goes out with the commit.
+WITH counted AS (
+    INSERT INTO duly_accounts (accepted) VALUES (1)
+)
 INSERT INTO duly_runs
     (id, task, queue, lane, priority, created_at, due_at, expires_at, arguments)
 VALUES (%(id)s, %(task)s, %(queue)s, %(lane)s, %(priority)s, duly_now(), duly_now(),
@@ -18,6 +24,9 @@ RETURNING pg_notify(%(channel)s, %(sender)s)
 -- :name ready
 -- Many such runs. SQLite takes rows, PostgreSQL columns: one parameter per column, whatever the
 -- number of rows, so that one plan serves all.
+WITH counted AS (
+    INSERT INTO duly_accounts (accepted) VALUES (cardinality(%(ids)s::uuid[]))
+)
 INSERT INTO duly_runs
     (id, task, queue, lane, priority, created_at, due_at, expires_at, arguments)
 SELECT id, task, queue, lane, priority, duly_now(), duly_now(),
@@ -46,6 +55,7 @@ WITH op AS MATERIALIZED (
       FROM op
      WHERE due_at <= now
         ON CONFLICT (id) DO NOTHING
+    RETURNING id
 ), later AS (
     INSERT INTO duly_waiting
         (id, task, queue, lane, priority, created_at, due_at, expires_at, key, tags, arguments)
@@ -53,6 +63,10 @@ WITH op AS MATERIALIZED (
       FROM op
      WHERE due_at > now
         ON CONFLICT (id) DO NOTHING
+    RETURNING id
+), counted AS (
+    INSERT INTO duly_accounts (accepted)
+    SELECT count(*) FROM (TABLE ready UNION ALL TABLE later) AS accepted HAVING count(*) > 0
 )
 INSERT INTO duly_tags (name, value, run_id)
 SELECT tag.key, tag.value, op.id
@@ -88,6 +102,21 @@ RETURNING task, key
 SELECT known.task, known.key, known.run_id::text, known.fingerprint
   FROM unnest(%(tasks)s::text[], %(keys)s::text[]) AS op(task, key)
   JOIN duly_keys AS known ON known.task = op.task AND known.key = op.key
+
+-- :name max_size
+SELECT max_size FROM duly_queues WHERE name = %(queue)s AND max_size IS NOT NULL
+
+-- :name size
+-- What waits for a worker only; counted no further than it may be.
+SELECT count(*)
+  FROM (SELECT 1 FROM duly_runs WHERE state = 'queued' AND queue = %(queue)s
+        UNION ALL
+        SELECT 1 FROM duly_waiting WHERE parked IN ('paused', 'unregistered') AND queue = %(queue)s
+         LIMIT %(limit)s) AS waiting
+
+-- :name key_in_force
+-- Or was until lately, which lets one run too many into a full queue.
+SELECT run_id::text FROM duly_keys WHERE task = %(task)s AND key = %(key)s
 
 -- :name database
 SELECT current_database()::text

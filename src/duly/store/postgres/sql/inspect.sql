@@ -310,13 +310,41 @@ SELECT task, queue, state, took, waited, sum(runs)::bigint, sum(elapsed)::bigint
  ORDER BY task, queue, state, took, waited
 
 -- :name oldest_ready
--- The run that has been ready for longest, of each queue and lane: a probe each.
-SELECT lanes.queue,
-       (SELECT id::text FROM duly_runs
-         WHERE state = 'queued' AND queue = lanes.queue AND lane = lanes.lane
-         ORDER BY priority DESC, due_at, id LIMIT 1)
-  FROM duly_ready_lanes AS lanes
- ORDER BY lanes.queue
+-- The run that has been due for longest, of each queue. The index has them in that order within a
+-- lane and a priority, and is jumped over from one of these to the next, up to so many in a queue:
+-- a run that others overtake for ever is so found, and no backlog is walked over.
+WITH RECURSIVE head(id, queue, lane, priority, due_at, number) AS (
+    (SELECT id, queue, lane, priority, due_at, 1
+       FROM duly_runs WHERE state = 'queued'
+      ORDER BY queue, lane, priority DESC, due_at, id LIMIT 1)
+    UNION ALL
+    SELECT next.id, next.queue, next.lane, next.priority, next.due_at,
+           CASE WHEN next.queue = head.queue THEN head.number + 1 ELSE 1 END
+      FROM head
+     CROSS JOIN LATERAL (
+           (SELECT run.id, run.queue, run.lane, run.priority, run.due_at
+              FROM duly_runs AS run
+             WHERE run.state = 'queued' AND head.number < %(jumps)s
+               AND run.queue = head.queue AND run.lane = head.lane
+               AND run.priority < head.priority
+             ORDER BY run.priority DESC, run.due_at, run.id LIMIT 1)
+           UNION ALL
+           (SELECT run.id, run.queue, run.lane, run.priority, run.due_at
+              FROM duly_runs AS run
+             WHERE run.state = 'queued' AND head.number < %(jumps)s
+               AND run.queue = head.queue AND run.lane > head.lane
+             ORDER BY run.lane, run.priority DESC, run.due_at, run.id LIMIT 1)
+           UNION ALL
+           (SELECT run.id, run.queue, run.lane, run.priority, run.due_at
+              FROM duly_runs AS run
+             WHERE run.state = 'queued' AND run.queue > head.queue
+             ORDER BY run.queue, run.lane, run.priority DESC, run.due_at, run.id LIMIT 1)
+           LIMIT 1) AS next
+)
+SELECT DISTINCT ON (queue) queue, id::text, duly_microseconds(due_at)
+  FROM head
+ WHERE queue NOT IN (SELECT name FROM duly_queues WHERE paused)
+ ORDER BY queue, due_at, id
 
 -- :name workers
 SELECT id, state, host, pid, duly_microseconds(started_at), duly_microseconds(seen_at),
@@ -355,7 +383,8 @@ SELECT name,
        (SELECT count(*) FROM (SELECT 1 FROM duly_runs
                                WHERE worker_id IS NOT NULL AND queue = every.name
                                LIMIT 10001) AS _),
-       (SELECT running_limit FROM duly_queues AS known WHERE known.name = every.name)
+       (SELECT running_limit FROM duly_queues AS known WHERE known.name = every.name),
+       (SELECT max_size FROM duly_queues AS known WHERE known.name = every.name)
   FROM every
  ORDER BY name
 

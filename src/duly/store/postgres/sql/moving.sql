@@ -9,6 +9,9 @@ SELECT attribute.attname::text, format_type(attribute.atttypid, NULL)
 -- :name is_used
 SELECT EXISTS (SELECT 1 FROM duly_every_run) OR EXISTS (SELECT 1 FROM duly_schedules)
        OR EXISTS (SELECT 1 FROM duly_keys) OR EXISTS (SELECT 1 FROM duly_guarded)
+       OR EXISTS (SELECT 1 FROM duly_locks) OR EXISTS (SELECT 1 FROM duly_letters)
+       OR EXISTS (SELECT 1 FROM duly_events)
+       OR EXISTS (SELECT 1 FROM duly_accounts WHERE accepted > 0)
 
 -- :name set_fence
 SELECT setval('duly_guard_fences', greatest(%(latest)s::bigint, 1))

@@ -101,6 +101,17 @@ SELECT pg_advisory_xact_lock(duly_key_lock(' limit', %(name)s))
 INSERT INTO duly_queues (name, paused, running_limit) VALUES (%(queue)s, false, %(limit)s)
     ON CONFLICT (name) DO UPDATE SET running_limit = excluded.running_limit
 
+-- :name bound
+INSERT INTO duly_queues (name, paused, max_size) VALUES (%(queue)s, false, %(max_size)s)
+    ON CONFLICT (name) DO UPDATE SET max_size = excluded.max_size
+
+-- :name release_of_key
+-- The run need not be kept for its key's sake any more.
+UPDATE duly_history SET kept_until = NULL
+ WHERE id = (SELECT run_id FROM duly_keys
+              WHERE task = %(task)s AND key = %(key)s
+                AND (%(run_id)s::uuid IS NULL OR run_id = %(run_id)s::uuid))
+
 -- :name reset_key
 DELETE FROM duly_keys
  WHERE task = %(task)s AND key = %(key)s

@@ -58,6 +58,18 @@ SELECT id::text, claim_number, task, lane, attempt, retries_used, crashes, key I
                     WHERE duly_workers.id = duly_runs.worker_id AND duly_workers.state = 'live')
  ORDER BY id
 
+-- :name forget_retentions
+-- Of tasks that have none of their own any more.
+DELETE FROM duly_retentions
+ WHERE task IN (SELECT json_array_elements_text(%(tasks)s::json))
+   AND task NOT IN (SELECT json_object_keys(%(retentions)s::json))
+
+-- :name note_retentions
+-- In one order, since others may register at the same time.
+INSERT INTO duly_retentions (task, kept)
+SELECT key, value::bigint FROM json_each_text(%(retentions)s::json) ORDER BY key COLLATE "C"
+    ON CONFLICT (task) DO UPDATE SET kept = excluded.kept WHERE duly_retentions.kept <> excluded.kept
+
 -- :name register
 -- Said again, it tells of tasks that were defined since; nobody comes back to life by it.
 INSERT INTO duly_workers
@@ -77,4 +89,6 @@ UPDATE duly_workers
 RETURNING id
 
 -- :name beats
-SELECT id, beats FROM duly_workers WHERE state = 'live'
+SELECT id, beats, extract(epoch FROM duly_now() - seen_at)
+  FROM duly_workers
+ WHERE state = 'live'

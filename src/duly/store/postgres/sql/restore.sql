@@ -1,12 +1,15 @@
 -- restore: after a backup was put back. What was live in it and came due since may have run before
--- the database was lost, and nobody knows.
+-- the database was lost, and nobody knows; so may what waited for an event, or for other runs.
 
 -- :name in_doubt
 SELECT id::text FROM duly_runs
  WHERE state = 'queued' AND created_at <= duly_time(%(since)s::bigint)
 UNION ALL
 SELECT id::text FROM duly_waiting
- WHERE created_at <= duly_time(%(since)s::bigint) AND due_at <= duly_now()
+ WHERE created_at <= duly_time(%(since)s::bigint)
+   AND (due_at <= duly_now() OR EXISTS (SELECT 1 FROM duly_steps
+                                         WHERE run_id = duly_waiting.id
+                                           AND kind IN ('wait', 'gather') AND NOT done))
  LIMIT %(limit)s
 
 -- :name pause_schedules

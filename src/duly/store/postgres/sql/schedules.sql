@@ -128,7 +128,17 @@ SELECT name, version, source, place, task, queue, lane, priority, arguments, exp
  WHERE name > %(after)s::text AND (%(name)s::text IS NULL OR name = %(name)s)
    AND (%(removed)s::boolean OR state <> 'removed')
    AND (%(source)s::text IS NULL OR source = %(source)s)
+   AND (%(state)s::text IS NULL OR state = %(state)s)
  ORDER BY name LIMIT %(limit)s
+
+-- :name next_schedules
+SELECT name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,
+       rules, state, reason, duly_microseconds(next_at), duly_microseconds(look_at), waiting,
+       last_run_id::text,
+       duly_microseconds(created_at), duly_microseconds(updated_at)
+  FROM duly_schedules AS plan
+ WHERE state = 'active' AND plan.next_at IS NOT NULL
+ ORDER BY plan.next_at, name LIMIT %(limit)s
 
 -- :name firings
 SELECT schedule, duly_microseconds(instant), duly_microseconds(last_instant), instants, version,

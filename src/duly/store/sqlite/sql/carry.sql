@@ -1,7 +1,16 @@
 -- carry: hand runs over to another engine, once they are ready and again when nobody claims them.
 
 -- :name lanes
-SELECT queue, lane FROM duly_ready_lanes WHERE NOT paused AND lane IN ('carried', 'carried-hold')
+SELECT queue, lane, running_limit
+  FROM duly_ready_lanes
+ WHERE NOT paused AND lane IN ('carried', 'carried-hold')
+
+-- :name out_of_queue
+-- What is running in a queue, or was handed over: of a queue with a limit no more is.
+SELECT (SELECT count(*) FROM duly_runs INDEXED BY duly_runs_held
+         WHERE state = 'running' AND queue = :queue)
+       + (SELECT count(*) FROM duly_runs INDEXED BY duly_runs_ready
+           WHERE state = 'queued' AND queue = :queue AND lane IN ('handed', 'handed-hold'))
 
 -- :name fresh
 SELECT id, claim_number, task, queue, priority
@@ -33,16 +42,13 @@ SELECT handed.run_id, run.claim_number, run.queue, run.priority, handed.times
 -- :name note_again
 UPDATE duly_handed SET times = times + 1, stale_at = :now + :after WHERE run_id = :run_id
 
--- :name put_off
-UPDATE duly_handed SET stale_at = :now + :after WHERE run_id = :run_id
-
 -- :name unsent
 -- A sending that failed does not count, unless it was the first: a mark stands for one at least.
 UPDATE duly_handed SET times = max(times - 1, 1), stale_at = :now + :after WHERE run_id = :run_id
 
 -- :name resume
--- Whoever was brought one while its queue was paused has used up the message.
-UPDATE duly_handed SET stale_at = :now
+-- Whoever was brought one while its queue was paused has used up the message, and it does not count.
+UPDATE duly_handed SET times = 1, stale_at = :now
  WHERE run_id IN (SELECT id FROM duly_runs INDEXED BY duly_runs_ready
                    WHERE state = 'queued' AND queue = :queue AND lane IN ('handed', 'handed-hold'))
 

@@ -78,8 +78,24 @@ UPDATE duly_runs
  WHERE id = :run_id AND claim_number = :claim_number AND state = 'queued'
    AND lane IN ('carried', 'carried-hold', 'handed', 'handed-hold')
    AND (expires_at IS NULL OR expires_at > :now)
-   AND NOT EXISTS (SELECT 1 FROM duly_queues WHERE name = duly_runs.queue AND paused)
+   AND NOT EXISTS (
+       SELECT 1 FROM duly_queues AS known
+        WHERE known.name = duly_runs.queue
+          AND (known.paused
+               OR known.running_limit <= (SELECT count(*)
+                                            FROM duly_runs AS other INDEXED BY duly_runs_held
+                                           WHERE other.state = 'running'
+                                             AND other.queue = known.name)))
    AND EXISTS (SELECT 1 FROM duly_workers WHERE id = :worker_id AND state = 'live')
+
+-- :name put_off_handed
+-- Of a queue that is full: handed over again soon.
+UPDATE duly_handed SET stale_at = :now + :after
+ WHERE run_id = :run_id
+   AND EXISTS (SELECT 1 FROM duly_runs AS run
+                 JOIN duly_queues AS known ON known.name = run.queue
+                WHERE run.id = :run_id AND run.state = 'queued' AND NOT known.paused
+                  AND known.running_limit IS NOT NULL)
 
 -- :name drop_handed
 DELETE FROM duly_handed WHERE run_id = :run_id

@@ -1,6 +1,12 @@
 -- enqueue: accept runs. Already due ones go where claims look, the others wait.
 -- An empty text or 0 stands for NULL: the driver binds None ten times slower than a text.
 
+-- :name plain
+-- One run that is due at once and has neither key nor tags, and its count; see the trigger of
+-- duly_enqueue_plain in the migrations.
+INSERT INTO duly_enqueue_plain (id, task, queue, lane, priority, now, arguments)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+
 -- :name ready
 INSERT INTO duly_runs
     (id, task, queue, lane, priority, created_at, due_at, arguments, expires_at, key, tags)
@@ -19,6 +25,9 @@ SELECT column1, column2, column3, column4, column5, column6, column7, column8,
 INSERT INTO duly_tags (name, value, run_id)
 VALUES :rows(3)
 
+-- :name count
+UPDATE duly_accounts SET accepted = accepted + :accepted
+
 -- :name take_key
 -- Guard: a key that is still in force stays with its run.
 INSERT INTO duly_keys (task, key, run_id, fingerprint, ttl, active_only)
@@ -30,6 +39,22 @@ VALUES (:task, :key, :run_id, :fingerprint, :ttl, :active_only)
 
 -- :name read_key
 SELECT run_id, fingerprint FROM duly_keys WHERE task = :task AND key = :key
+
+-- :name max_size
+SELECT max_size FROM duly_queues WHERE name = :queue AND max_size IS NOT NULL
+
+-- :name size
+-- What waits for a worker only; counted no further than it may be.
+SELECT count(*)
+  FROM (SELECT 1 FROM duly_runs INDEXED BY duly_runs_ready WHERE state = 'queued' AND queue = :queue
+        UNION ALL
+        SELECT 1 FROM duly_waiting INDEXED BY duly_waiting_parked
+         WHERE parked IN ('paused', 'unregistered') AND queue = :queue
+         LIMIT :limit)
+
+-- :name key_in_force
+-- Or was until lately, which lets one run too many into a full queue.
+SELECT run_id FROM duly_keys WHERE task = :task AND key = :key
 
 -- :name place
 -- Which file a connection that is not ours writes to.

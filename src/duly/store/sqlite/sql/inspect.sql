@@ -285,13 +285,38 @@ SELECT task, queue, state, took, waited, sum(runs), sum(elapsed), sum(delay)
  ORDER BY task, queue, state, took, waited
 
 -- :name oldest_ready
--- The run that has been ready for longest, of each queue and lane: a probe each.
-SELECT lanes.queue,
-       (SELECT id FROM duly_runs INDEXED BY duly_runs_ready
-         WHERE state = 'queued' AND queue = lanes.queue AND lane = lanes.lane
-         ORDER BY priority DESC, due_at, id LIMIT 1)
-  FROM duly_ready_lanes AS lanes
- ORDER BY lanes.queue
+-- The run that has been due for longest, of each queue. The index has them in that order within a
+-- lane and a priority, and is jumped over from one of these to the next, up to so many in a queue:
+-- a run that others overtake for ever is so found, and no backlog is walked over.
+WITH RECURSIVE head(place, queue, lane, priority, number) AS (
+    SELECT * FROM (SELECT rowid, queue, lane, priority, 1
+                     FROM duly_runs INDEXED BY duly_runs_ready
+                    WHERE state = 'queued'
+                    ORDER BY queue, lane, priority DESC, due_at, id LIMIT 1)
+    UNION ALL
+    SELECT next.rowid, next.queue, next.lane, next.priority,
+           CASE WHEN next.queue = head.queue THEN head.number + 1 ELSE 1 END
+      FROM head
+      JOIN duly_runs AS next
+        ON next.rowid = coalesce(
+           (SELECT rowid FROM duly_runs INDEXED BY duly_runs_ready
+             WHERE state = 'queued' AND head.number < :jumps
+               AND queue = head.queue AND lane = head.lane AND priority < head.priority
+             ORDER BY priority DESC, due_at, id LIMIT 1),
+           (SELECT rowid FROM duly_runs INDEXED BY duly_runs_ready
+             WHERE state = 'queued' AND head.number < :jumps
+               AND queue = head.queue AND lane > head.lane
+             ORDER BY lane, priority DESC, due_at, id LIMIT 1),
+           (SELECT rowid FROM duly_runs INDEXED BY duly_runs_ready
+             WHERE state = 'queued' AND queue > head.queue
+             ORDER BY queue, lane, priority DESC, due_at, id LIMIT 1))
+)
+SELECT run.queue, run.id, min(run.due_at)
+  FROM head
+  JOIN duly_runs AS run ON run.rowid = head.place
+ WHERE run.queue NOT IN (SELECT name FROM duly_queues WHERE paused)
+ GROUP BY run.queue
+ ORDER BY run.queue
 
 -- :name workers
 SELECT id, state, host, pid, started_at, seen_at, stopped_at, lease_seconds, queues, tasks,
@@ -316,7 +341,8 @@ SELECT name,
        (SELECT count(*) FROM (SELECT 1 FROM duly_waiting WHERE queue = every.name LIMIT 10001)),
        (SELECT count(*) FROM (SELECT 1 FROM duly_runs
                                WHERE state = 'running' AND queue = every.name LIMIT 10001)),
-       (SELECT running_limit FROM duly_queues AS known WHERE known.name = every.name)
+       (SELECT running_limit FROM duly_queues AS known WHERE known.name = every.name),
+       (SELECT max_size FROM duly_queues AS known WHERE known.name = every.name)
   FROM (SELECT name FROM duly_queues
         UNION SELECT queue FROM duly_runs
         UNION SELECT queue FROM duly_waiting) AS every

@@ -58,5 +58,20 @@ SELECT key, state, owner, holder, fence, fingerprint, attempts, losses, 0 AS lea
 -- As above; what stays is the fence, which must only grow.
 SELECT name, NULL AS owner, holder, fence, 0 AS expires_at FROM duly_locks
 
+-- :name row_count
+-- About how much there is to move: the tables that grow.
+SELECT (SELECT count(*) FROM duly_runs) + (SELECT count(*) FROM duly_waiting)
+       + (SELECT count(*) FROM duly_history) + (SELECT count(*) FROM duly_attempts)
+       + (SELECT count(*) FROM duly_keys) + (SELECT count(*) FROM duly_tags)
+       + (SELECT count(*) FROM duly_logs) + (SELECT count(*) FROM duly_acts)
+       + (SELECT count(*) FROM duly_firings) + (SELECT count(*) FROM duly_steps)
+       + (SELECT count(*) FROM duly_letters) + (SELECT count(*) FROM duly_guarded)
+
+-- :name duly_accounts
+SELECT * FROM duly_accounts
+
+-- :name duly_retentions
+SELECT * FROM duly_retentions
+
 -- :name latest_fence
 SELECT latest FROM duly_guard_fences

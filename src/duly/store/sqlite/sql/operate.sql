@@ -89,6 +89,16 @@ INSERT INTO duly_queues (name, paused) VALUES (:queue, :paused)
 INSERT INTO duly_queues (name, paused, running_limit) VALUES (:queue, 0, :limit)
     ON CONFLICT (name) DO UPDATE SET running_limit = excluded.running_limit
 
+-- :name bound
+INSERT INTO duly_queues (name, paused, max_size) VALUES (:queue, 0, :max_size)
+    ON CONFLICT (name) DO UPDATE SET max_size = excluded.max_size
+
+-- :name release_of_key
+-- The run need not be kept for its key's sake any more.
+UPDATE duly_history SET kept_until = NULL
+ WHERE id = (SELECT run_id FROM duly_keys
+              WHERE task = :task AND key = :key AND (:run_id IS NULL OR run_id = :run_id))
+
 -- :name reset_key
 DELETE FROM duly_keys
  WHERE task = :task AND key = :key AND (:run_id IS NULL OR run_id = :run_id)

@@ -1,14 +1,68 @@
 -- prune: forget finished runs and keys whose time is over.
 
+-- :name shortest
+-- Whether a task keeps its runs for less than the usual time.
+SELECT min(kept) FROM duly_retentions
+
+-- :name brief
+-- Runs that ended lately, and until when their tasks keep them if that is less than the usual time.
+SELECT ended.id, ended.finished_at,
+       (SELECT ended.finished_at + kept FROM duly_retentions
+         WHERE task = ended.task AND kept < :older_than)
+  FROM duly_history AS ended INDEXED BY duly_history_ended
+ WHERE ended.finished_at >= :after AND ended.state NOT IN ('failed', 'interrupted')
+   AND ended.kept_until IS NULL
+ ORDER BY ended.finished_at LIMIT :limit
+
 -- :name old_runs
-SELECT id FROM duly_history
- WHERE finished_at < :before AND state NOT IN ('failed', 'interrupted')
- ORDER BY finished_at LIMIT :limit
+-- Each with two instants: until when it is kept for the usual time, and until when as its task says
+-- or by its key. A task can have dead letters kept for longer only.
+SELECT ended.id, max(ended.finished_at, ended.created_at),
+       CASE WHEN ended.state IN ('failed', 'interrupted') THEN ended.finished_at + :dead_older_than
+            WHEN own.kept IS NULL THEN ended.finished_at + :older_than
+            ELSE 0 END,
+       max(coalesce(ended.finished_at + own.kept, 0),
+           coalesce((SELECT coalesce(expires_at, :never) FROM duly_keys
+                      WHERE task = ended.task AND key = ended.key AND run_id = ended.id), 0))
+  FROM duly_history AS ended INDEXED BY duly_history_ended
+  LEFT JOIN duly_retentions AS own ON own.task = ended.task
+ WHERE ended.finished_at < :before AND ended.state NOT IN ('failed', 'interrupted')
+   AND ended.kept_until IS NULL
+ ORDER BY ended.finished_at LIMIT :limit
 
 -- :name old_dead
-SELECT id FROM duly_history
- WHERE finished_at < :before AND state IN ('failed', 'interrupted')
- ORDER BY finished_at LIMIT :limit
+SELECT ended.id, max(ended.finished_at, ended.created_at),
+       CASE WHEN ended.state IN ('failed', 'interrupted') THEN ended.finished_at + :dead_older_than
+            WHEN own.kept IS NULL THEN ended.finished_at + :older_than
+            ELSE 0 END,
+       max(coalesce(ended.finished_at + own.kept, 0),
+           coalesce((SELECT coalesce(expires_at, :never) FROM duly_keys
+                      WHERE task = ended.task AND key = ended.key AND run_id = ended.id), 0))
+  FROM duly_history AS ended INDEXED BY duly_history_died
+  LEFT JOIN duly_retentions AS own ON own.task = ended.task
+ WHERE ended.finished_at < :died_before AND ended.state IN ('failed', 'interrupted')
+   AND ended.kept_until IS NULL
+ ORDER BY ended.finished_at LIMIT :limit
+
+-- :name no_longer_kept
+SELECT ended.id, max(ended.finished_at, ended.created_at),
+       CASE WHEN ended.state IN ('failed', 'interrupted') THEN ended.finished_at + :dead_older_than
+            WHEN own.kept IS NULL THEN ended.finished_at + :older_than
+            ELSE 0 END,
+       max(coalesce(ended.finished_at + own.kept, 0),
+           coalesce((SELECT coalesce(expires_at, :never) FROM duly_keys
+                      WHERE task = ended.task AND key = ended.key AND run_id = ended.id), 0))
+  FROM duly_history AS ended INDEXED BY duly_history_kept
+  LEFT JOIN duly_retentions AS own ON own.task = ended.task
+ WHERE ended.kept_until <= :now
+ ORDER BY ended.kept_until LIMIT :limit
+
+-- :name keep
+UPDATE duly_history SET kept_until = :until WHERE id = :run_id
+
+-- :name count
+UPDATE duly_accounts
+   SET pruned = pruned + :pruned, pruned_until = max(coalesce(pruned_until, 0), :until)
 
 -- :name drop_run
 DELETE FROM duly_history WHERE id = :run_id
@@ -38,6 +92,12 @@ DELETE FROM duly_keys
 DELETE FROM duly_firings
  WHERE (schedule, instant) IN (SELECT schedule, instant FROM duly_firings
                                 WHERE fired_at < :before AND outcome <> 'waiting' LIMIT :limit)
+
+-- :name drop_acts
+-- They are in the order in which they were done: the oldest are looked at.
+DELETE FROM duly_acts
+ WHERE rowid IN (SELECT rowid FROM (SELECT rowid, at FROM duly_acts ORDER BY rowid LIMIT :limit)
+                  WHERE at < :before)
 
 -- :name drop_marks
 -- Of runs that are with another engine no more, and of tasks that nobody hands over. By tasks, so

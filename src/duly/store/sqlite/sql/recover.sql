@@ -19,6 +19,17 @@ SELECT id, claim_number, task, lane, attempt, retries_used, crashes, key IS NOT 
    AND worker_id NOT IN (SELECT id FROM duly_workers WHERE state = 'live')
  LIMIT :limit
 
+-- :name forget_retentions
+-- Of tasks that have none of their own any more.
+DELETE FROM duly_retentions
+ WHERE task IN (SELECT value FROM json_each(:tasks))
+   AND task NOT IN (SELECT key FROM json_each(:retentions))
+
+-- :name note_retentions
+INSERT INTO duly_retentions (task, kept)
+SELECT key, value FROM json_each(:retentions) WHERE true
+    ON CONFLICT (task) DO UPDATE SET kept = excluded.kept WHERE duly_retentions.kept <> excluded.kept
+
 -- :name register
 -- Said again, it tells of tasks that were defined since; nobody comes back to life by it.
 INSERT INTO duly_workers

@@ -1,10 +1,14 @@
 -- restore: after a backup was put back. What was live in it and came due since may have run before
--- the database was lost, and nobody knows.
+-- the database was lost, and nobody knows; so may what waited for an event, or for other runs.
 
 -- :name in_doubt
 SELECT id FROM duly_runs WHERE state = 'queued' AND created_at <= :since
 UNION ALL
-SELECT id FROM duly_waiting WHERE created_at <= :since AND due_at <= :now
+SELECT id FROM duly_waiting
+ WHERE created_at <= :since
+   AND (due_at <= :now OR EXISTS (SELECT 1 FROM duly_steps
+                                   WHERE run_id = duly_waiting.id AND kind IN ('wait', 'gather')
+                                     AND NOT done))
  LIMIT :limit
 
 -- :name pause_schedules

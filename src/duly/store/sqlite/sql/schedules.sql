@@ -95,8 +95,15 @@ SELECT name, version, source, place, task, queue, lane, priority, arguments, exp
        rules, state, reason, next_at, look_at, waiting, last_run_id, created_at, updated_at
   FROM duly_schedules
  WHERE name > :after AND (:name IS NULL OR name = :name) AND (:removed OR state <> 'removed')
-   AND (:source IS NULL OR source = :source)
+   AND (:source IS NULL OR source = :source) AND (:state IS NULL OR state = :state)
  ORDER BY name LIMIT :limit
+
+-- :name next_schedules
+SELECT name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,
+       rules, state, reason, next_at, look_at, waiting, last_run_id, created_at, updated_at
+  FROM duly_schedules
+ WHERE state = 'active' AND next_at IS NOT NULL
+ ORDER BY next_at, name LIMIT :limit
 
 -- :name firings
 SELECT schedule, instant, last_instant, instants, version, outcome, reason, run_id, fired_at

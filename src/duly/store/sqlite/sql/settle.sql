@@ -76,6 +76,7 @@ SELECT :now, 0, task, queue, state, took, waited, count(*), sum(elapsed), sum(de
                     ON run.id = ended.id AND run.claim_number = ended.claim_number
                        AND run.state = 'running'
                  WHERE ended.finished_at = :now AND ended.state NOT IN ('failed', 'interrupted')
+                   AND ended.kept_until IS NULL
                 UNION ALL
                 SELECT ended.task, ended.queue, ended.state,
                        ended.finished_at - ended.started_at,
@@ -84,7 +85,8 @@ SELECT :now, 0, task, queue, state, took, waited, count(*), sum(elapsed), sum(de
                  CROSS JOIN duly_runs AS run
                     ON run.id = ended.id AND run.claim_number = ended.claim_number
                        AND run.state = 'running'
-                 WHERE ended.finished_at = :now AND ended.state IN ('failed', 'interrupted')))
+                 WHERE ended.finished_at = :now AND ended.state IN ('failed', 'interrupted')
+                   AND ended.kept_until IS NULL))
  GROUP BY task, queue, state, took, waited
 
 -- :name leave
@@ -98,13 +100,15 @@ DELETE FROM duly_runs
            ON run.id = ended.id AND run.claim_number = ended.claim_number
               AND run.state = 'running'
         WHERE ended.finished_at = :now AND ended.state NOT IN ('failed', 'interrupted')
+          AND ended.kept_until IS NULL
        UNION ALL
        SELECT run.rowid
          FROM duly_history AS ended INDEXED BY duly_history_died
         CROSS JOIN duly_runs AS run
            ON run.id = ended.id AND run.claim_number = ended.claim_number
               AND run.state = 'running'
-        WHERE ended.finished_at = :now AND ended.state IN ('failed', 'interrupted'))
+        WHERE ended.finished_at = :now AND ended.state IN ('failed', 'interrupted')
+          AND ended.kept_until IS NULL)
 
 -- :name recorded
 -- What an op that matched no row left behind, if its commit went through and only the reply got lost.

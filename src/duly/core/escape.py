@@ -1,4 +1,4 @@
-"""Makes text from the store harmless to a terminal."""
+"""Makes text from anywhere harmless to a terminal and to a log of one line per entry."""
 
 
 def clean(text: str) -> str:

@@ -1,0 +1,61 @@
+"""Acts on many runs: written in batches, with word of how far they are."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from duly.clock import monotonic
+from duly.limits import PAGE
+from duly.store.ops import Cancel, DiscardDead, Redrive, Redriven
+from duly.store.protocol import Store
+
+ActOnRun = Redrive | DiscardDead | Cancel
+
+
+class Bulk(NamedTuple):
+    """What a bulk act did: those that others had handled meanwhile are skipped."""
+
+    done: int
+    skipped: int
+
+
+Progress = Callable[[Bulk], None]
+
+
+def apply_each(
+    store: Store,
+    ops: Iterable[ActOnRun],
+    *,
+    rate: float | None = None,
+    progress: Progress | None = None,
+) -> Bulk:
+    """Write the ops, at most `rate` of them per second."""
+    total = Bulk(0, 0)
+    started_at = monotonic()
+    for batch in _batches(ops, rate):
+        answers: list[Redriven | str | None] = store.apply(batch)
+        done = sum(map(_is_done, answers))
+        total = Bulk(total.done + done, total.skipped + len(answers) - done)
+        if progress is not None:
+            progress(total)
+        if rate is not None:
+            due = started_at + sum(total) / rate
+            threading.Event().wait(max(0.0, due - monotonic()))
+    return total
+
+
+def _is_done(answer: Redriven | str | None) -> bool:
+    # Of a cancel, a run that had ended before answers with its state.
+    return answer.done if isinstance(answer, Redriven) else answer in {"cancelled", "requested"}
+
+
+def _batches(ops: Iterable[ActOnRun], rate: float | None) -> Iterator[list[ActOnRun]]:
+    size = PAGE if rate is None else max(1, min(PAGE, int(rate / 10)))
+    batch: list[ActOnRun] = []
+    for op in ops:
+        batch.append(op)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

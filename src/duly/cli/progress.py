@@ -1,0 +1,43 @@
+"""Bars for work that takes a while, where somebody watches."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from duly.cli.output import stderr_console
+from duly.cli.session import Session
+from duly.core.escape import clean
+
+Show = Callable[[int], None]
+"""Is told how many are done."""
+
+
+def is_watched(session: Session) -> bool:
+    """Say whether somebody would see a bar."""
+    return not session.as_json and not session.quiet and stderr_console() is not None
+
+
+@contextmanager
+def bar(session: Session, what: str, *, total: int | None = None) -> Iterator[Show]:
+    """Draw a bar during a block, which grows as it is told, or only moves if no total is known."""
+    console = stderr_console() if is_watched(session) else None
+    if console is None:
+        yield lambda _: None
+        return
+    columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False), BarColumn()]
+    if total is not None:
+        columns.append(MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+        task = progress.add_task(clean(what), total=total)
+        # More may come to it meanwhile than there were at first.
+        yield lambda done: progress.update(
+            task, completed=done, total=None if total is None else max(total, done)
+        )

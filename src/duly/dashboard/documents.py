@@ -1,0 +1,123 @@
+"""The JSON of the dashboard: every field of a record, instants as ISO 8601 texts in UTC.
+
+What OpenAPI says of it is made from the same records.
+"""
+
+import json
+import types
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+
+from duly.core.instants import iso
+from duly.core.record import (
+    Act,
+    AttemptRecord,
+    DeadGroup,
+    LogLine,
+    QueueRecord,
+    RunRecord,
+    ScheduleRecord,
+    StepRecord,
+    WorkerRecord,
+)
+from duly.core.states import plain_tags
+
+Schema = dict[str, Any]
+_TYPES: dict[object, Schema] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    types.NoneType: {"type": "null"},
+}
+_OBJECT: Schema = {"type": "object"}
+_TEXTS: Schema = {"type": "array", "items": {"type": "string"}}
+_ANY: Schema = {}
+
+
+class Kind(NamedTuple):
+    """A record as JSON: fields that are stored as JSON are read, and some are left out."""
+
+    record: type[Any]
+    without: frozenset[str] = frozenset()
+    read: dict[str, Schema] = {}  # noqa: RUF012 - never changed
+
+    def document(self, record: Any) -> dict[str, Any]:  # noqa: ANN401 - of the record's type
+        """Return the fields."""
+        fields = [pair for pair in record._asdict().items() if pair[0] not in self.without]
+        return {name: self._shown(name, value) for name, value in fields}
+
+    def _shown(self, name: str, value: Any) -> Any:  # noqa: ANN401 - of any field
+        if _is_instant(name):
+            return iso(value)
+        return parsed(value) if name in self.read else value
+
+    def schema(self) -> Schema:
+        """Say what the fields are."""
+        hints = get_type_hints(self.record)
+        fields = {
+            name: self.read[name] if name in self.read else _schema_of(name, hints[name])
+            for name in self.record._fields
+            if name not in self.without
+        }
+        return {"type": "object", "properties": fields, "required": list(fields)}
+
+
+# What is hidden is said in words of its own, by the desk.
+RUN = Kind(RunRecord, frozenset({"tags", "arguments", "result", "traceback"}))
+ATTEMPT = Kind(AttemptRecord, frozenset({"run_id"}))
+STEP = Kind(StepRecord, frozenset({"run_id", "result", "awaited"}))
+LOG = Kind(LogLine, frozenset({"run_id"}))
+ACT = Kind(Act)
+GROUP = Kind(DeadGroup)
+SCHEDULE = Kind(ScheduleRecord, frozenset({"arguments"}), {"trigger": _ANY, "rules": _ANY})
+QUEUE = Kind(QueueRecord)
+WORKER = Kind(WorkerRecord, read={"queues": _TEXTS, "tasks": _TEXTS})
+
+
+def run_document(run: RunRecord) -> dict[str, Any]:
+    """Return a run, as a list has it."""
+    return RUN.document(run) | {"tags": plain_tags(parsed(run.tags) or {})}
+
+
+def run_schema() -> Schema:
+    """Say what a run is, as a list has it."""
+    found = RUN.schema()
+    found["properties"]["tags"] = _OBJECT
+    return found
+
+
+def detail_schema() -> Schema:
+    """Say what a run is, with all that may be shown of it."""
+    found = run_schema()
+    lists = {"attempts": ATTEMPT, "steps": STEP, "logs": LOG, "acts": ACT}
+    found["properties"] |= {
+        "arguments": {"description": "null where they are hidden"},
+        "result": {"description": "null where it is hidden"},
+        **{name: {"type": "array", "items": kind.schema()} for name, kind in lists.items()},
+    }
+    return found
+
+
+def page_schema(name: str, item: Schema) -> Schema:
+    """Say what a list is, and that it goes on."""
+    fields = {name: {"type": "array", "items": item}, "next": {"type": ["string", "null"]}}
+    return {"type": "object", "properties": fields, "required": [name, "next"]}
+
+
+def parsed(text: str | None) -> Any:  # noqa: ANN401 - any JSON value
+    """Read stored JSON; None if it is none."""
+    try:
+        return None if text is None else json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_instant(name: str) -> bool:
+    return name == "at" or name.endswith("_at")
+
+
+def _schema_of(name: str, hint: object) -> Schema:
+    parts = get_args(hint) if get_origin(hint) is types.UnionType else (hint,)
+    instant: Schema = {"type": "string", "format": "date-time"}
+    found = [instant if part is int and _is_instant(name) else _TYPES[part] for part in parts]
+    return found[0] if len(found) == 1 else {"anyOf": found}

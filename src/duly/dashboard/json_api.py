@@ -1,0 +1,236 @@
+"""What the pages show, as JSON to be read by programs; nothing can be changed by it."""
+
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, NamedTuple
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from duly import __version__
+from duly.core.key import check_storable
+from duly.dashboard import documents, searching
+from duly.dashboard.desk import Desk
+from duly.dashboard.pages import NothingHere
+from duly.dashboard.pages.dead import WINDOWS
+from duly.dashboard.searching import Search
+from duly.errors import BadOption, DulyError, StoreUnavailable
+from duly.limits import PAGE, PAGE_DEFAULT
+from duly.store.protocol import RunFilter, ScheduleFilter
+
+Document = dict[str, Any]
+_LOG_LINES = 500
+_TEXT: Document = {"type": "string"}
+_LIMIT: Document = {"type": "integer", "minimum": 1, "maximum": PAGE, "default": PAGE_DEFAULT}
+_REFUSALS = {
+    401: "Nobody has signed in",
+    403: "Not for you",
+    404: "There is no such thing",
+    421: "The dashboard does not answer to that host name",
+    422: "A parameter is not understood",
+    503: "The database does not answer",
+}
+
+
+class _Answer(NamedTuple):
+    """One address: what it answers, what it takes, and what OpenAPI says of it."""
+
+    path: str
+    summary: str
+    read: Callable[[Desk, Request], Document]
+    schema: Document
+    query: dict[str, Document]
+
+
+def routes(desk: Desk) -> list[Route]:
+    """Return the addresses."""
+    document = openapi()
+
+    async def describe(_request: Request) -> Response:
+        return JSONResponse(document)
+
+    return [
+        Route("/api/openapi.json", describe),
+        *(Route(answer.path, _endpoint(desk, answer)) for answer in _ANSWERS),
+    ]
+
+
+def _endpoint(desk: Desk, answer: _Answer) -> Callable[[Request], Awaitable[Response]]:
+    def respond(request: Request) -> Response:
+        try:
+            return JSONResponse(answer.read(desk, request))
+        except NothingHere as nothing:
+            return _refusal(404, str(nothing))
+        except StoreUnavailable as error:
+            return _refusal(503, str(error))
+        except DulyError as error:
+            return _refusal(422, str(error))
+
+    async def endpoint(request: Request) -> Response:
+        return await run_in_threadpool(respond, request)
+
+    return endpoint
+
+
+def _refusal(status: int, words: str) -> Response:
+    return JSONResponse({"detail": words}, status)
+
+
+# -- what is read --
+
+
+def _runs(desk: Desk, request: Request) -> Document:
+    search = searching.read(
+        _text(request, "q") or "", desk.store.now(), cursor=_text(request, "before")
+    )
+    if search.hints:
+        raise BadOption(" ".join(search.hints))
+    if search.run_id is not None:
+        found = [run] if (run := desk.store.get_run(search.run_id)) else []
+        following = None
+    else:
+        found, following = desk.find(search, _limit(request))
+    return {"runs": [documents.run_document(run) for run in found], "next": following}
+
+
+def _run(desk: Desk, request: Request) -> Document:
+    run_id = str(request.path_params["run_id"])
+    check_storable("run id", run_id)
+    run = desk.store.get_run(run_id)
+    if run is None:
+        raise NothingHere(f"there is no run {run_id}; it may have been pruned")
+    store = desk.store
+    arguments = desk.stored_arguments(run.task, run.arguments)
+    return documents.run_document(run) | {
+        "arguments": documents.parsed(arguments),
+        "result": documents.parsed(desk.result(run)),
+        "attempts": [documents.ATTEMPT.document(each) for each in store.list_attempts(run.id)],
+        "steps": [documents.STEP.document(each) for each in store.list_steps(run.id) if each.name],
+        "logs": [documents.LOG.document(each) for each in store.list_logs(run.id, _LOG_LINES)],
+        "acts": [documents.ACT.document(each) for each in store.list_acts(run.id, PAGE)],
+    }
+
+
+def exported(desk: Desk, which: RunFilter) -> Iterator[str]:
+    """Give dead letters as JSON, one in a line, newest first."""
+    for run in desk.every(Search("", which)):
+        arguments = desk.stored_arguments(run.task, run.arguments)
+        found = documents.run_document(run)
+        found |= {"arguments": documents.parsed(arguments), "traceback": run.traceback}
+        yield json.dumps(found, ensure_ascii=False) + "\n"
+
+
+def _groups(desk: Desk, request: Request) -> Document:
+    window = _text(request, "window") or "all"
+    if window not in WINDOWS:
+        raise BadOption(f"window is one of {', '.join(WINDOWS)}, not {window!r:.40}")
+    ago = WINDOWS[window]
+    since = None if ago is None else desk.store.now() - ago
+    groups = desk.store.list_dead_groups(RunFilter(since=since, limit=_limit(request)))
+    return {"groups": [documents.GROUP.document(group) for group in groups], "next": None}
+
+
+def _schedules(desk: Desk, request: Request) -> Document:
+    limit = _limit(request)
+    which = ScheduleFilter(after=_text(request, "after") or "", limit=limit)
+    found = desk.store.list_schedules(which)
+    following = found[-1].name if len(found) == limit else None
+    return {
+        "schedules": [documents.SCHEDULE.document(schedule) for schedule in found],
+        "next": following,
+    }
+
+
+def _queues(desk: Desk, _request: Request) -> Document:
+    found = desk.store.list_queues()
+    return {"queues": [documents.QUEUE.document(queue) for queue in found], "next": None}
+
+
+def _workers(desk: Desk, _request: Request) -> Document:
+    found = desk.store.list_workers()
+    return {"workers": [documents.WORKER.document(worker) for worker in found], "next": None}
+
+
+def _text(request: Request, name: str) -> str | None:
+    given = request.query_params.get(name)
+    if given is not None:
+        check_storable(name, given)
+    return given
+
+
+def _limit(request: Request) -> int:
+    given = request.query_params.get("limit")
+    if given is None:
+        return PAGE_DEFAULT
+    if not (given.isascii() and given.isdecimal() and 1 <= int(given[:9]) <= PAGE):
+        raise BadOption(f"limit is a whole number from 1 to {PAGE}")
+    return int(given)
+
+
+# -- what is said of it --
+
+_ANSWERS = (
+    _Answer(
+        "/api/runs",
+        "Runs that a filter finds, newest first",
+        _runs,
+        documents.page_schema("runs", documents.run_schema()),
+        {"q": _TEXT, "before": _TEXT, "limit": _LIMIT},
+    ),
+    _Answer("/api/runs/{run_id}", "One run", _run, documents.detail_schema(), {}),
+    _Answer(
+        "/api/dead",
+        "Dead letters by task and error, the largest group first",
+        _groups,
+        documents.page_schema("groups", documents.GROUP.schema()),
+        {"window": {"type": "string", "enum": list(WINDOWS)}, "limit": _LIMIT},
+    ),
+    _Answer(
+        "/api/schedules",
+        "Schedules by name",
+        _schedules,
+        documents.page_schema("schedules", documents.SCHEDULE.schema()),
+        {"after": _TEXT, "limit": _LIMIT},
+    ),
+    _Answer(
+        "/api/queues",
+        "Queues; counts stop at 10001",
+        _queues,
+        documents.page_schema("queues", documents.QUEUE.schema()),
+        {},
+    ),
+    _Answer(
+        "/api/workers",
+        "Workers, newest first",
+        _workers,
+        documents.page_schema("workers", documents.WORKER.schema()),
+        {},
+    ),
+)
+
+
+def openapi() -> Document:
+    """Return the OpenAPI document of all of it."""
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "duly dashboard", "version": __version__},
+        "paths": {answer.path: {"get": _operation(answer)} for answer in _ANSWERS},
+    }
+
+
+def _operation(answer: _Answer) -> Document:
+    parameters = [
+        {"name": name, "in": "query", "required": False, "schema": schema}
+        for name, schema in answer.query.items()
+    ]
+    if "{" in answer.path:
+        place = {"name": "run_id", "in": "path", "required": True, "schema": _TEXT}
+        parameters.append(place)
+    responses: Document = {
+        str(status): {"description": words} for status, words in _REFUSALS.items()
+    }
+    content = {"application/json": {"schema": answer.schema}}
+    responses["200"] = {"description": answer.summary, "content": content}
+    return {"summary": answer.summary, "parameters": parameters, "responses": responses}

@@ -1,0 +1,58 @@
+"""Which states a run came through, and when. Pure functions."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from duly.core.record import Act, AttemptRecord, RunRecord
+from duly.core.states import FINAL
+from duly.dashboard.waterfall import attempt_labels
+
+_ENDS = {"returned": "succeeded", "cancelled": "cancelled", "vanished": "interrupted"}
+"""How a generation ended, told from its last attempt; else it failed."""
+
+
+class Moment(NamedTuple):
+    """When a run came into a state, and why."""
+
+    state: str
+    at: int
+    note: str
+
+
+def timeline(
+    run: RunRecord, attempts: Sequence[AttemptRecord], acts: Sequence[Act]
+) -> list[Moment]:
+    """Return the states of a run, oldest first."""
+    found = [Moment("queued", run.created_at, "made"), *_of_attempts(run, attempts)]
+    found += [
+        Moment("queued", act.at, f"{act.act} by {act.actor}")
+        for act in acts
+        if "redrive" in act.act
+    ]
+    if run.state == "running":
+        if run.claimed_at is not None:
+            found.append(Moment("running", run.claimed_at, attempt_labels(run, attempts)[-1]))
+        found += [
+            Moment("running", act.at, f"{act.actor} asked it to stop")
+            for act in acts
+            if act.act == "cancel"
+        ]
+    if run.finished_at is not None:
+        found.append(Moment(run.state, run.finished_at, (run.cause or "").replace("_", " ")))
+    return sorted(found, key=lambda moment: moment.at)
+
+
+def _of_attempts(run: RunRecord, attempts: Sequence[AttemptRecord]) -> Iterator[Moment]:
+    labels = attempt_labels(run, attempts)
+    for place, attempt in enumerate(attempts):
+        if attempt.started_at is not None:
+            yield Moment("running", attempt.started_at, labels[place])
+        is_last = place == len(attempts) - 1
+        if is_last and run.state in FINAL:
+            return
+        following = run.generation if is_last else attempts[place + 1].generation
+        note = attempt.outcome.replace("_", " ")
+        if following == attempt.generation:
+            yield Moment("queued", attempt.finished_at, note)
+        else:
+            yield Moment(_ENDS.get(attempt.outcome, "failed"), attempt.finished_at, note)

@@ -1,0 +1,223 @@
+"""What a run did from when it was made until its end, as bars under each other. Pure functions.
+
+Templates draw them as SVG. Between two attempts a run backs off, sleeps, waits for something or for
+a worker: what is on record says which.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from duly.core.record import AttemptRecord, RunRecord, StepRecord
+from duly.core.states import FINAL
+from duly.dashboard.words import exact_length
+
+_RAISED_IN = re.compile(r"^\(in step \"(.+)\"\)$", re.MULTILINE)
+"""What a step adds to an exception that leaves it; the innermost comes first."""
+_BACKED_OFF = frozenset({"raised", "timed_out"})
+_AWAITED = frozenset({"sleep", "wait", "gather"})
+
+
+class Span(NamedTuple):
+    """One bar of a waterfall."""
+
+    kind: str
+    """queue, pause, attempt, step, sleep, wait or gather."""
+    label: str
+    begin: int
+    end: int
+    is_open: bool = False
+    """Whether it goes on."""
+    note: str = ""
+
+    @property
+    def words(self) -> str:
+        """How long it took, exactly."""
+        took = self.end - self.begin
+        return (exact_length(took) if took else "< 1 ms") + (" so far" if self.is_open else "")
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether it ended as nobody wished."""
+        return self.note in {"raised", "timed_out", "lost", "vanished"}
+
+
+class Row(NamedTuple):
+    """A bar and where it lies, in hundredths of the width."""
+
+    span: Span
+    x: float
+    width: float
+
+
+def waterfall(
+    run: RunRecord, attempts: Sequence[AttemptRecord], steps: Sequence[StepRecord], now: int
+) -> list[Row]:
+    """Lay out what a run did from when it was made until its end, or now."""
+    spans = list(_spans(run, attempts, steps, now))
+    if not spans:
+        return []
+    first = min(span.begin for span in spans)
+    last = max(span.end for span in spans)
+    scale = 100 / max(last - first, 1)
+    rows = []
+    for span in spans:
+        width = max((span.end - span.begin) * scale, 0.4)
+        x = min((span.begin - first) * scale, 100 - width)
+        rows.append(Row(span, round(x, 3), round(width, 3)))
+    return rows
+
+
+class _Try(NamedTuple):
+    """An attempt, ended or under way, with the steps that ended or go on in it."""
+
+    span: Span
+    generation: int
+    outcome: str
+    steps: list[Span]
+
+
+def _spans(
+    run: RunRecord, attempts: Sequence[AttemptRecord], steps: Sequence[StepRecord], now: int
+) -> Iterator[Span]:
+    tries = _tries(run, attempts, steps, now)
+    end = run.finished_at if run.finished_at is not None else now
+    if not tries:
+        yield from _until_due(run, run.created_at, end, "delayed", is_open=run.state not in FINAL)
+        return
+    first = tries[0]
+    # When a run was due is known of its last claim alone.
+    if len(tries) == 1 and run.state != "queued":
+        yield from _until_due(run, run.created_at, first.span.begin, "delayed")
+    else:
+        yield Span("queue", "in the queue", run.created_at, first.span.begin)
+    for one, following in pairwise(tries):
+        yield one.span
+        yield from one.steps
+        is_last = following is tries[-1]
+        yield from _gap(run if is_last else None, one, following.span.begin, following.generation)
+    yield tries[-1].span
+    yield from tries[-1].steps
+    if run.state == "queued":
+        yield from _gap(run, tries[-1], max(now, tries[-1].span.end), run.generation, is_open=True)
+
+
+def _gap(
+    run: RunRecord | None, one: _Try, until: int, generation: int, *, is_open: bool = False
+) -> Iterator[Span]:
+    """Say what a run did between an attempt and the next; `run` is given where it knows when."""
+    begin = one.span.end
+    if generation != one.generation:
+        label = "ended, until it was retried"
+    elif one.outcome in _BACKED_OFF:
+        label = "back-off"
+    elif one.outcome == "snoozed":
+        label = "snoozed"
+    elif one.outcome == "suspended":
+        # What it waits for has a bar of its own.
+        awaited = [span.end for span in one.steps if span.kind in _AWAITED]
+        begin = max([begin, *awaited])
+        if begin < until:
+            yield from _queued(begin, until, is_open=is_open)
+        return
+    else:
+        yield from _queued(begin, until, is_open=is_open)
+        return
+    if run is None:
+        yield Span("pause", label, begin, until, is_open)
+    else:
+        yield from _until_due(run, begin, until, label, is_open=is_open)
+
+
+def _until_due(
+    run: RunRecord, begin: int, until: int, label: str, *, is_open: bool = False
+) -> Iterator[Span]:
+    """Part the time before an attempt into that before it was due and that in the queue."""
+    due = min(max(run.due_at, begin), until)
+    if due > begin:
+        yield Span("pause", label, begin, due, is_open and due == until)
+    if due < until or due == begin:
+        yield from _queued(due, until, is_open=is_open)
+
+
+def _queued(begin: int, until: int, *, is_open: bool) -> Iterator[Span]:
+    yield Span("queue", "in the queue", begin, max(begin, until), is_open)
+
+
+def _tries(
+    run: RunRecord, attempts: Sequence[AttemptRecord], steps: Sequence[StepRecord], now: int
+) -> list[_Try]:
+    found: list[_Try] = []
+    after = run.created_at
+    labels = attempt_labels(run, attempts)
+    for attempt, label in zip(attempts, labels, strict=False):
+        begin = max(attempt.started_at or attempt.finished_at, after)
+        after = max(attempt.finished_at, begin)
+        span = Span("attempt", label, begin, after, note=attempt.outcome)
+        found.append(_Try(span, attempt.generation, attempt.outcome, []))
+    if run.state == "running" and run.claimed_at is not None:
+        begin = max(run.claimed_at, after)
+        span = Span("attempt", labels[-1], begin, max(now, begin), is_open=True, note="running")
+        found.append(_Try(span, run.generation, "running", []))
+    _place_steps(found, steps, now)
+    for one, attempt in zip(found, attempts, strict=False):
+        _add_raised(one, attempt)
+    return [_begun_with_steps(one) for one in found]
+
+
+def attempt_labels(run: RunRecord, attempts: Sequence[AttemptRecord]) -> list[str]:
+    """Name the attempts; one that waits for something in its midst has parts."""
+    numbers = [(attempt.generation, attempt.attempt) for attempt in attempts]
+    if run.state == "running":
+        numbers.append((run.generation, run.attempt))
+    labels = []
+    for place, (generation, number) in enumerate(numbers):
+        part = numbers[:place].count((generation, number)) + 1
+        again = f", generation {generation}" if generation > 1 else ""
+        labels.append(f"attempt {number}{f', part {part}' if part > 1 else ''}{again}")
+    return labels
+
+
+def _place_steps(tries: Sequence[_Try], steps: Sequence[StepRecord], now: int) -> None:
+    """Put each step into the attempt in which it ended, and what was waited for where it began."""
+    before = 0
+    for step in sorted(steps, key=lambda step: step.ended_at or now):
+        if step.kind == "epoch" or not tries:
+            continue
+        end = step.ended_at if step.done and step.ended_at is not None else None
+        if step.kind == "sleep" and end is not None and step.wake_at is not None:
+            # That it is over is written down by the attempt that goes on.
+            end = max(step.began_at, min(end, step.wake_at))
+        elif step.kind in _AWAITED and end is not None:
+            following = [one.span.begin for one in tries if one.span.begin > step.began_at]
+            end = max(step.began_at, min([end, *following]))
+        seen_at = step.began_at if step.kind in _AWAITED else end or now
+        began = [one for one in tries if one.span.begin <= seen_at]
+        one = began[-1] if began else tries[0]
+        begin = step.began_at
+        if end is not None and begin == end:
+            # Of a step that may run again only the end is written down: it began when the one
+            # before it had ended, or its attempt had begun.
+            begin = min(end, max(one.span.begin, before))
+        until = max(now if end is None else end, begin)
+        one.steps.append(Span(step.kind, step.name, begin, until, is_open=end is None))
+        before = until
+
+
+def _add_raised(one: _Try, attempt: AttemptRecord) -> None:
+    """Add the step that an exception left, which is on record nowhere else."""
+    found = _RAISED_IN.search(attempt.traceback or "")
+    if found is None or one.outcome not in {"raised", "timed_out"}:
+        return
+    if any(span.label == found[1] for span in one.steps):
+        return
+    begin = max([one.span.begin, *(span.end for span in one.steps)])
+    end = one.span.end
+    one.steps.append(Span("step", found[1], min(begin, end), end, note=one.outcome))
+
+
+def _begun_with_steps(one: _Try) -> _Try:
+    # The start of an attempt is told from when its end was written, a little late.
+    begun = [span.begin for span in one.steps if span.kind == "step"]
+    return one._replace(span=one.span._replace(begin=min([one.span.begin, *begun])))

@@ -1,0 +1,263 @@
+"""The dashboard among a project's own pages, for its staff: `path("duly/", dashboard_urls())`.
+
+The pages are those of `duly.dashboard`, an ASGI application. It runs on an event loop of its own,
+so that a server which speaks WSGI, and one which speaks ASGI, give the same answers, streams too.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from django.conf import settings
+from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.urls import NoReverseMatch, URLPattern, re_path, reverse
+
+from duly.app import Duly
+from duly.integrations.django.app import DjangoDuly, scheduler_app
+from duly.integrations.django.backend import backend_of, backends
+from duly.integrations.django.desk import apps_in, meet_tasks
+from duly.store.owning import PerProcess
+
+if TYPE_CHECKING:
+    from duly.dashboard import Viewer
+
+T = TypeVar("T")
+Scope = dict[str, Any]
+
+OPERATORS = ("duly.change_run", "duly.change_deadletter", "duly.change_schedule")
+"""The permissions of those who may act; all other staff may look."""
+_VIEWER = "duly.viewer"
+_NAMESPACE = "duly-dashboard"
+_STREAM = "text/event-stream"
+
+
+def dashboard_urls(
+    backend: str = "default",
+    *,
+    write: bool = True,
+    show_arguments: bool = True,
+    title: str = "duly",
+) -> tuple[list[URLPattern], str, str]:
+    """Return the dashboard of a backend's database, for a project's `urlpatterns`.
+
+    Staff may look, by the session they have in Django's admin; to act they need the permissions of
+    `OPERATORS`, and `write`.
+    """
+    options = {"write": write, "show_arguments": show_arguments, "title": title}
+    view = _Pages(backend, options)
+    return [re_path(r"^(?P<path>.*)$", view, name="page")], _NAMESPACE, _NAMESPACE
+
+
+class _Pages:
+    """A view of Django's that hands requests on, and says who asks."""
+
+    csrf_exempt = True
+    """Every form of the dashboard has a token of its own."""
+
+    def __init__(self, backend: str, options: dict[str, Any]) -> None:
+        from duly.dashboard import dashboard  # noqa: PLC0415 - of an extra
+
+        self._make: Callable[[Duly], Any] = partial(dashboard, auth=_who_asks, **options)
+        self._backend = backend
+        self._pages: Any = None
+        self.app: Duly | None = None
+        """The application behind it, from the first request on."""
+        self.exchanges: set[_Exchange] = set()
+        """What is under way."""
+        self._mutex = threading.Lock()
+
+    def __call__(self, request: HttpRequest, path: str) -> HttpResponseBase:
+        request.get_host()  # Django refuses names that it does not answer to.
+        viewer = _viewer(request)
+        is_public = path.startswith("static/")
+        if viewer is None and not is_public and not request.user.is_authenticated:
+            return _to_login(request)
+        scope = _scope(request, path, viewer)
+        exchange = _Exchange(self._found(), scope, request.body, self.exchanges)
+        return exchange.answer(is_async=isinstance(request, ASGIRequest))
+
+    def _found(self) -> Any:  # noqa: ANN401 - an ASGI application
+        with self._mutex:
+            if self._pages is None:
+                self.app = _app(self._backend)
+                self._pages = self._make(self.app)
+            return self._pages
+
+
+async def _who_asks(request: Any) -> "Viewer | None":  # noqa: ANN401 - Starlette's
+    found: Viewer | None = request.scope[_VIEWER]
+    return found
+
+
+def _viewer(request: HttpRequest) -> "Viewer | None":
+    from duly.dashboard import Viewer  # noqa: PLC0415 - of an extra
+
+    user = request.user
+    if not (user.is_active and user.is_staff):
+        return None
+    return Viewer(user.get_username(), "operator" if user.has_perms(OPERATORS) else "viewer")
+
+
+def _to_login(request: HttpRequest) -> HttpResponse:
+    from django.contrib.auth.views import redirect_to_login  # noqa: PLC0415 - needs models
+
+    try:
+        address = reverse("admin:login")
+    except NoReverseMatch:
+        address = str(settings.LOGIN_URL)
+    return redirect_to_login(request.get_full_path(), address)
+
+
+def _app(backend: str) -> Duly:
+    """Return an application that knows all tasks of a database, on connections of its own."""
+    meet_tasks()
+    found = backend_of(backend).app if backends() else scheduler_app()
+    if not isinstance(found, DjangoDuly):
+        return found
+    # Pages are made on threads whose connections Django would never close.
+    apart = DjangoDuly(found.database)
+    apart.runs_tasks = True
+    for app in apps_in(found.database):
+        for definition in app.registry.definitions():
+            apart.registry.add(definition)
+    return apart
+
+
+def _scope(request: HttpRequest, path: str, viewer: "Viewer | None") -> Scope:
+    headers = [
+        (name.lower().encode("latin-1"), value.encode("latin-1", "replace"))
+        for name, value in request.headers.items()
+    ]
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": request.method,
+        "scheme": request.scheme,
+        "path": request.path,
+        "root_path": request.path.removesuffix(path).rstrip("/"),
+        "query_string": request.META.get("QUERY_STRING", "").encode("latin-1"),
+        "headers": headers,
+        "client": (request.META.get("REMOTE_ADDR", ""), 0),
+        _VIEWER: viewer,
+    }
+
+
+class _Exchange:
+    """One request to an ASGI application, and its answer."""
+
+    def __init__(
+        self,
+        pages: Any,  # noqa: ANN401 - as above
+        scope: Scope,
+        body: bytes,
+        under_way: "set[_Exchange]",
+    ) -> None:
+        self._pages = pages
+        self._under_way = under_way
+        self._scope = scope
+        self._body = [body]
+        self._loop = LOOP.get()
+
+    def answer(self, *, is_async: bool) -> HttpResponseBase:
+        """Return it: whole, or as a stream for whoever serves."""
+        start = self._loop.do(self._begin())
+        kind = dict(start["headers"]).get(b"content-type", b"").decode("latin-1")
+        answer: HttpResponseBase
+        if kind.startswith(_STREAM):
+            parts = self._parts_on_a_loop() if is_async else self._parts()
+            answer = StreamingHttpResponse(parts, status=start["status"])
+        else:
+            answer = HttpResponse(b"".join(self._parts()), status=start["status"])
+        del answer["Content-Type"]
+        for name, value in start["headers"]:
+            text = value.decode("latin-1")
+            if name == b"set-cookie":
+                answer.cookies.load(text)
+            else:
+                answer[name.decode("latin-1")] = text
+        return answer
+
+    async def _begin(self) -> dict[str, Any]:
+        self._said: asyncio.Queue[dict[str, Any]] = asyncio.Queue(1)
+        self._is_over = asyncio.Event()
+        self._task = asyncio.create_task(self._run())
+        # An error has been answered, or is raised below.
+        self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return await self._next()
+
+    async def _next(self) -> dict[str, Any]:
+        saying = asyncio.create_task(self._said.get())
+        await asyncio.wait({saying, self._task}, return_when=asyncio.FIRST_COMPLETED)
+        if saying.done():
+            return saying.result()
+        saying.cancel()
+        await self._task
+        return {}
+
+    async def _run(self) -> None:
+        self._under_way.add(self)
+        try:
+            await self._pages(self._scope, self._receive, self._said.put)
+        finally:
+            self._is_over.set()
+            self._under_way.discard(self)
+
+    async def _receive(self) -> dict[str, Any]:
+        if self._body:
+            return {"type": "http.request", "body": self._body.pop(), "more_body": False}
+        await self._is_over.wait()
+        return {"type": "http.disconnect"}
+
+    async def _end(self) -> None:
+        self._is_over.set()
+        self._task.cancel()
+
+    def _parts(self) -> Iterator[bytes]:
+        try:
+            more = True
+            while more:
+                part = self._loop.do(self._next())
+                more = part.get("more_body", False)
+                yield part.get("body", b"")
+        finally:
+            self._loop.do(self._end())
+
+    async def _parts_on_a_loop(self) -> AsyncIterator[bytes]:
+        try:
+            more = True
+            while more:
+                part = await asyncio.wrap_future(self._loop.begin(self._next()))
+                more = part.get("more_body", False)
+                yield part.get("body", b"")
+        finally:
+            self._loop.begin(self._end())
+
+
+class _Loop:
+    """An event loop on a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=self._loop.run_forever, name="duly-dashboard", daemon=True)
+        thread.start()
+
+    def begin(self, what: Any) -> Any:  # noqa: ANN401 - a coroutine, and the future of its end
+        """Have it do something."""
+        return asyncio.run_coroutine_threadsafe(what, self._loop)
+
+    def do(self, what: Awaitable[T]) -> T:
+        """Have it do something, and wait for that."""
+        found: T = self.begin(what).result()
+        return found
+
+    def close(self) -> None:
+        """Let it end."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+LOOP = PerProcess(_Loop)

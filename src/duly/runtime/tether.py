@@ -1,0 +1,77 @@
+"""Ties children to their keeper's word, in the kernel's hands.
+
+A child whose keeper is frozen must end before others take over what it holds, and it may be frozen
+itself, or its interpreter busy in one long call: it cannot see to it in time. So all children of a
+keeper are tied to a pipe whose other end a small process of no other use holds; the kernel kills
+that process when the keeper has not attended for too long, and them when the pipe is let go.
+"""
+
+import contextlib
+import fcntl
+import os
+import select
+import signal
+import subprocess
+import sys
+
+from duly.runtime import tether_process
+
+_CAN_TIE = sys.platform == "linux"
+
+
+class Tether:
+    """What a keeper holds its children by; where the kernel cannot do it, nothing."""
+
+    def __init__(self) -> None:
+        self.end: int | None = None
+        """The end of the pipe that children are to inherit."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._words = -1
+
+    def renew(self) -> bool:
+        """Start the process if it is not there, as after a freeze of the keeper; say whether."""
+        if not _CAN_TIE or (self._process is not None and self._process.poll() is None):
+            return False
+        self.close()
+        self.end, held = os.pipe()
+        theirs, self._words = os.pipe()
+        os.set_blocking(self._words, False)
+        self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own file
+            [sys.executable, "-I", "-S", tether_process.__file__],
+            stdin=theirs,
+            pass_fds=(held,),
+            start_new_session=True,
+        )
+        os.close(theirs)
+        os.close(held)
+        return True
+
+    def hold_until(self, until: float) -> None:
+        """Let children live until then (monotonic) even if no further word comes."""
+        if self._process is not None:
+            # It may have ended, or be frozen over a full pipe; either way its time runs out.
+            with contextlib.suppress(BrokenPipeError, BlockingIOError):
+                os.write(self._words, tether_process.WORD.pack(until))
+
+    def close(self) -> None:
+        """Let go: whatever is tied here ends."""
+        if self._process is None or self.end is None:
+            return
+        os.close(self._words)
+        os.close(self.end)
+        self._process.kill()
+        self._process.wait()
+        self._process = self.end = None
+
+
+def tie(end: int) -> None:
+    """Have the kernel kill this process and its group when the tether is let go."""
+    # The owner belongs to the open file, and the one that was inherited is everybody's.
+    own = os.open(f"/proc/self/fd/{end}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    os.close(end)
+    fcntl.fcntl(own, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(own, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(own, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    # It may have been let go before.
+    if select.select([own], [], [], 0)[0]:
+        os.killpg(0, signal.SIGKILL)

@@ -1,0 +1,110 @@
+"""Takes the pictures of the docs: `python -m tests.dashboard.pictures docs/images`.
+
+They are made of a shop with a day's work behind it, at two widths, and kept small.
+"""
+
+import sys
+import tempfile
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import uvicorn
+from playwright.sync_api import sync_playwright
+
+from duly.dashboard import dashboard
+from duly.dashboard.serving import listen
+from duly.store.admin_ops import RecordAct
+from tests.dashboard.shop import Shop
+from tests.servers.kinds import kind_or_skip
+
+WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 360, "height": 780}
+
+
+HIDE_PLACES = """
+root => document.querySelectorAll("pre").forEach(each => {
+  each.textContent = each.textContent.replaceAll(root, "/srv/shop");
+})
+"""
+"""Where this is written is nobody's business."""
+
+
+def pages_of(shop):
+    """Name each picture and its address."""
+    (run,) = shop.app.runs.list(task="shop.orders:fulfil")
+    group = shop.app.dead.groups()[0]
+    return {
+        "overview": "/",
+        "runs": "/runs",
+        "run": f"/runs/{run.id}",
+        "edit": f"/runs/{shop.app.dead.list(task='shop.orders:charge')[0].id}/edit",
+        "dead": "/dead",
+        "group": f"/dead/group?task={group.task}&fingerprint={group.fingerprint}",
+        "schedules": "/schedules",
+        "schedule": "/schedules/nightly-report",
+        "queues": "/queues",
+        "workers": "/workers",
+        "tasks": "/tasks",
+        "audit": "/audit",
+    }
+
+
+def served(app):
+    """Serve a dashboard; return its address and what ends it."""
+    socket = listen("127.0.0.1", 0)
+    config = uvicorn.Config(dashboard(app, write=True), log_level="error")
+    server = uvicorn.Server(config)
+    threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True).start()
+    return f"http://127.0.0.1:{socket.getsockname()[1]}", server
+
+
+def take(browser, address, pages, folder, *, full=()):
+    """Take each page at both widths, and the first in the dark."""
+    for viewport, suffix in ((WIDE, ""), (PHONE, "-phone")):
+        context = browser.new_context(viewport=viewport, reduced_motion="reduce")
+        page = context.new_page()
+        for name, path in pages.items():
+            page.goto(address + path, wait_until="load")
+            page.wait_for_timeout(500)
+            page.evaluate(HIDE_PLACES, str(Path(__file__).parents[2]))
+            whole = name in full
+            page.screenshot(path=folder / f"{name}{suffix}.png", full_page=whole)
+        context.close()
+    context = browser.new_context(viewport=WIDE, color_scheme="dark")
+    page = context.new_page()
+    page.goto(address + "/", wait_until="load")
+    page.screenshot(path=folder / f"{next(iter(pages))}-dark.png")
+    context.close()
+
+
+def main(folder):
+    """Take all pictures."""
+    kind = kind_or_skip("chromium")
+    with tempfile.TemporaryDirectory() as place, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=kind.binaries, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        empty = Shop(f"sqlite:///{place}/empty.db")
+        shop = Shop(f"sqlite:///{place}/shop.db")
+        with closing(empty.app), closing(shop.app):
+            shop.fill()
+            shop.app.store.apply([RecordAct("ann", "deploy", "deployment", "v1.4.2-rc1")])
+            shop.app.queues.resume("reports", actor="bob")
+            with shop.app.worker():
+                shop.nightly.enqueue()
+                shop.started.wait(10)
+                shop.app.queues.limit("mail", 4, actor="ann")
+                address, server = served(shop.app)
+                take(browser, address, pages_of(shop), folder, full=("overview", "run", "schedule"))
+                server.should_exit = True
+                shop.let_go.set()
+            address, server = served(empty.app)
+            names = ("", "runs", "dead", "schedules", "queues", "workers", "tasks", "audit")
+            pages = {f"empty-{name or 'overview'}": f"/{name}" for name in names}
+            take(browser, address, pages, folder)
+            server.should_exit = True
+        browser.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,104 @@
+"""What the sentence about health says of what is seen. No store is asked."""
+
+import pytest
+
+from duly.core.record import EndsAt, QueueRecord, ScheduleRecord, WorkerRecord
+from duly.dashboard.figures import BEYOND, Seen, figures, judge, quantile
+
+SECOND = 1_000_000
+NOW = 10**9 * SECOND
+WORKER = WorkerRecord("w", "live", "host", 1, NOW, NOW, None, 15.0, "[]", "[]", 0)
+QUEUE = QueueRecord("mail", paused=False, ready=0, waiting=0, running=0)
+SCHEDULE = ScheduleRecord(
+    *("nightly", 1, "code", "here", "shop:send", "default", "thread", 0, "[[],{}]", None),
+    *("{}", "{}", "active", None, NOW + SECOND, None, 0, None, 0, 0),
+)
+WELL = Seen(NOW, [WORKER], [QUEUE], [EndsAt(NOW, "succeeded", 100, 0, 0)], None, [SCHEDULE])
+
+
+def ends(good, bad):
+    return [EndsAt(NOW, "succeeded", good, 0, 0), EndsAt(NOW, "failed", bad, 0, 0)]
+
+
+def test_all_is_well_where_nothing_is_wrong():
+    health = judge(WELL)
+
+    assert (health.level, health.sentence) == ("good", "All is well.")
+    assert health.reasons == (
+        ("good", "1 live worker, 100 runs ended in the last hour", "workers"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "level", "words"),
+    [
+        ({"workers": []}, "warn", "no worker is live"),
+        (
+            {"workers": [], "queues": [QUEUE._replace(ready=3)]},
+            "bad",
+            "no worker is live, and runs wait",
+        ),
+        (
+            {"workers": [WORKER, WORKER._replace(seen_at=NOW - 16 * SECOND)]},
+            "warn",
+            "1 of 2 workers are silent",
+        ),
+        (
+            {"workers": [WORKER._replace(seen_at=NOW - 16 * SECOND)]},
+            "warn",
+            "no worker is live",
+        ),
+        ({"ends": ends(95, 5)}, "warn", "5 % of the last hour's runs failed (5 of 100)"),
+        ({"ends": ends(3, 1)}, "bad", "25 % of the last hour's runs failed (1 of 4)"),
+        ({"oldest_due_at": NOW - 90 * SECOND}, "warn", "a run has been ready for 1 min"),
+        ({"oldest_due_at": NOW - 900 * SECOND}, "bad", "a run has been ready for 15 min"),
+        (
+            {"queues": [QUEUE._replace(paused=True, waiting=7)]},
+            "warn",
+            "queue mail is paused, 7 runs wait in it",
+        ),
+        (
+            {"schedules": [SCHEDULE._replace(next_at=NOW - 121 * SECOND)]},
+            "bad",
+            "schedule nightly is 2 min late",
+        ),
+        (
+            {"schedules": [SCHEDULE._replace(state="paused", reason="holidays")]},
+            "warn",
+            "schedule nightly is paused: holidays",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_reason(change, level, words):
+    health = judge(WELL._replace(**change))
+
+    assert health.level == level
+    assert [reason[:2] for reason in health.reasons] == [(level, words)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ends": ends(96, 4)},
+        {"ends": []},
+        {"oldest_due_at": NOW - 59 * SECOND},
+        {"schedules": [SCHEDULE._replace(next_at=NOW - 119 * SECOND)]},
+    ],
+)
+def test_little_things_worry_nobody(change):
+    assert judge(WELL._replace(**change)).level == "good"
+
+
+def test_the_worst_reason_decides():
+    health = judge(WELL._replace(workers=[], ends=ends(1, 1)))
+
+    assert health.level == "bad"
+    assert [level for level, _, _ in health.reasons] == ["warn", "bad"]
+
+
+def test_quantiles_lie_between_their_bounds():
+    assert quantile({}, 0.5) is None
+    assert quantile({100: 10}, 0.5) == 75_000, "evenly between 50 and 100 ms"
+    assert quantile({10: 90, 500: 10}, 0.95) == 375_000
+    assert quantile({BEYOND: 1}, 1.0) == 2 * 86_400_000 * 1_000
+    assert figures([]).p95 is None

@@ -1,0 +1,156 @@
+"""The dashboard's JSON, what OpenAPI says of it, and that no request breaks a server."""
+
+import base64
+import json
+
+import pytest
+import schemathesis
+from fastapi import FastAPI
+from hypothesis import HealthCheck, given, settings
+from schemathesis.specs.openapi.checks import (
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from duly.dashboard import dashboard
+from duly.integrations.fastapi import duly_router
+from duly.integrations.taskflow import TaskAdmin, TaskManager
+from tests.dashboard.conftest import client_of
+
+NAMES = ("runs", "dead", "schedules", "queues", "workers")
+
+
+def test_programs_read_what_the_pages_show(busy, client):
+    (run,) = busy.app.runs.list(task="shop.orders:fulfil")
+    secret = busy.send_receipt.enqueue(1, "a@b.c", card="4111-2222")
+
+    found = {name: client.get(f"/api/{name}").json() for name in NAMES}
+    one = client.get(f"/api/runs/{run.id}").json()
+
+    assert [group["count"] for group in found["dead"]["groups"]] == [12, 1]
+    assert {queue["name"] for queue in found["queues"]["queues"]} == {"mail", "reports"}
+    assert len(found["schedules"]["schedules"]) == 3
+    assert found["workers"]["workers"][0]["state"] == "stopped"
+    assert (one["state"], one["arguments"]) == ("failed", [[], {"order_id": 4711}])
+    assert [step["name"] for step in one["steps"]][:2] == ["reserve-stock", "let-them-think"]
+    assert "Traceback" in one["attempts"][-1]["traceback"]
+    shown = client.get(f"/api/runs/{secret.id}")
+    assert "4111" not in shown.text
+    assert shown.json()["arguments"][1]["card"] == "***"
+    assert (
+        client_of(busy.app, show_arguments=False).get(f"/api/runs/{run.id}").json()["arguments"]
+        is None
+    )
+
+
+def test_lists_go_on_and_filters_are_those_of_the_page(busy, client):
+    first = client.get("/api/runs", params={"q": "state:failed", "limit": 9}).json()
+    rest = {"q": "state:failed", "limit": 9, "before": first["next"]}
+    second = client.get("/api/runs", params=rest).json()
+
+    assert (len(first["runs"]), len(second["runs"]), second["next"]) == (9, 4, None)
+    names = client.get("/api/schedules", params={"limit": 2}).json()
+    assert names["next"] == "nightly-report"
+    after = client.get("/api/schedules", params={"after": names["next"]}).json()["schedules"]
+    assert [each["name"] for each in after] == ["poll-the-bank"]
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/api/runs/nobody", 404),
+        ("/api/runs?q=colour:red", 422),
+        ("/api/runs?limit=0", 422),
+        ("/api/runs?limit=1e3", 422),
+        ("/api/dead?window=always", 422),
+        ("/api/schedules?after=%00", 422),
+    ],
+)
+@pytest.mark.stores("sqlite")
+def test_what_is_wrong_is_said(client, path, status):
+    answer = client.get(path)
+
+    assert answer.status_code == status
+    assert answer.json()["detail"]
+
+
+@pytest.mark.stores("sqlite")  # Of who asks, no database knows.
+def test_those_who_may_not_look_get_no_json(shop):
+    client = client_of(shop.app, auth=lambda _request: None)
+
+    assert client.get("/api/runs").status_code == 403
+    assert client.get("/api/openapi.json").status_code == 403
+    assert client_of(shop.app).post("/api/runs").status_code in {403, 405}
+
+
+CHECKS = [response_schema_conformance, status_code_conformance]
+
+
+def broken_by(schema, headers, *, conforms):
+    """Send what the schema allows, and what it does not; return what answered with a 5xx."""
+    found = []
+    for operation in schema.get_all_operations():
+
+        @settings(
+            max_examples=8,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(case=operation.ok().as_strategy())
+        def ask(case):
+            answer = case.call(headers=headers)
+            if answer.status_code >= 500:
+                found.append((case.method, case.path, answer.status_code))
+            elif conforms:
+                case.validate_response(answer, checks=CHECKS)
+
+        ask()
+    return found
+
+
+def test_no_request_breaks_the_dashboards_json(busy):
+    pages = dashboard(busy.app)
+    headers = {"Host": "localhost"}
+    schema = schemathesis.openapi.from_asgi("/api/openapi.json", pages, headers=headers)
+
+    assert broken_by(schema, headers, conforms=True) == []
+
+
+def test_no_request_breaks_the_router(busy):
+    api = FastAPI()
+    api.include_router(duly_router(busy.app, auth=None, write=True), prefix="/duly")
+    schema = schemathesis.openapi.from_asgi("/openapi.json", api)
+
+    assert broken_by(schema, {}, conforms=False) == []
+
+
+@pytest.mark.stores("sqlite")
+def test_no_request_breaks_the_routes_of_task_admin(shop):
+    manager = TaskManager(duly=shop.app)
+
+    @manager.task()
+    def send(address: str) -> None: ...
+
+    api = FastAPI()
+    TaskAdmin(api, manager, auth=("ann", "secret"))
+    headers = {"Authorization": f"Basic {base64.b64encode(b'ann:secret').decode()}"}
+    schema = schemathesis.openapi.from_asgi("/openapi.json", api)
+
+    assert broken_by(schema, headers, conforms=False) == []
+
+
+def test_dead_letters_are_exported_line_by_line(busy, client):
+    group = busy.app.dead.groups(task="shop.orders:charge")[0]
+    place = {"task": group.task, "fingerprint": group.fingerprint}
+
+    every = client.get("/dead/export")
+    one = client.get("/dead/export", params=place)
+
+    assert "dead-letters.jsonl" in every.headers["content-disposition"]
+    found = [json.loads(line) for line in one.text.splitlines()]
+    assert (len(every.text.splitlines()), len(found)) == (13, 12)
+    assert found[0]["task"] == "shop.orders:charge"
+    assert found[0]["arguments"] == [[], {"order_id": 11}]
+    assert "Traceback" in found[0]["traceback"]
+    assert client.get("/dead/export", params={"task": "none"}).text == ""

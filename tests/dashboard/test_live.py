@@ -1,0 +1,90 @@
+"""How a page is kept up to date: the stream that it asks for, without a browser."""
+
+import asyncio
+
+import pytest
+
+from duly.dashboard import TokenAuth
+from duly.dashboard.live import Streams
+from duly.errors import StoreUnavailable
+from tests.dashboard.conftest import client_of
+
+TOKEN = "k3Jq9-Zx_7Lw2Rt5Vb8Nm1Pd4"  # noqa: S105 - of this test alone
+
+
+class Page:
+    """A page that shows one thing after the other, until somebody leaves it."""
+
+    def __init__(self, *shown):
+        self._shown = list(shown)
+
+    async def is_disconnected(self):
+        return not self._shown
+
+    async def render(self):
+        found = self._shown.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """Returns what a stream says of a page."""
+    monkeypatch.setattr("duly.dashboard.live.LIVE_SECONDS", 0)
+
+    def listen(*shown):
+        page = Page(*shown)
+
+        async def collect():
+            answer = Streams().answer(page, page.render)
+            return [event async for event in answer.body_iterator]
+
+        return asyncio.run(collect())
+
+    return listen
+
+
+def test_a_page_is_sent_when_it_changes(told):
+    assert told("one", "one", "two") == [
+        "event: page\ndata: one\n\n",
+        "event: page\ndata: two\n\n",
+    ]
+
+
+def test_what_is_shown_stays_while_the_database_does_not_answer(told):
+    gone = StoreUnavailable("cannot connect")
+
+    events = told("one", gone, gone, "one")
+
+    page = "event: page\ndata: one\n\n"
+    assert events == [page, "event: trouble\ndata: The database does not answer.\n\n", page]
+
+
+def test_a_stream_ends_at_some_time_so_that_it_is_asked_again_who_looks(told, monkeypatch):
+    monkeypatch.setattr("duly.dashboard.live.LIVE_LONGEST_SECONDS", 0)
+
+    assert told("one") == []
+
+
+@pytest.mark.stores("sqlite")  # Of who asks, no database knows.
+def test_a_page_whose_session_is_over_can_tell_that_from_a_server_that_is_gone(shop):
+    client = client_of(shop.app, auth=TokenAuth(TOKEN))
+
+    stream = client.get("/runs", headers={"Accept": "text/event-stream"})
+    asked = client.head("/runs", headers={"Accept": "text/plain"})
+
+    assert (stream.status_code, asked.status_code) == (401, 401)
+
+
+@pytest.mark.stores("sqlite")
+def test_a_page_says_that_the_database_does_not_answer(shop, client, monkeypatch):
+    def now():
+        raise StoreUnavailable("cannot connect")
+
+    monkeypatch.setattr(shop.app.store, "now", now)
+
+    page = client.get("/runs")
+
+    assert page.status_code == 503
+    assert "The database does not answer" in page.text

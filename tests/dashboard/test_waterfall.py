@@ -1,0 +1,153 @@
+"""Where the bars of a run lie, and what they say. No store is asked."""
+
+import pytest
+
+from duly.core.record import AttemptRecord, RunRecord, StepRecord
+from duly.dashboard.waterfall import waterfall
+from duly.dashboard.words import exact_length
+
+MS = 1_000
+RUN = RunRecord(
+    *("run", "shop:send", "default", "thread", "succeeded", None, 0, 1, 1, 1, 0, 0),
+    *(0, 0, None, None, None, None, False, None, None, None, "[[],{}]", None),
+    *(None, None, None, None, None),
+)
+
+
+def attempt(began, ended, outcome, *, number=1, generation=1, traceback=None):
+    place = ("run", began, generation, number, outcome, "w")
+    return AttemptRecord(*place, began * MS, ended * MS, None, traceback)
+
+
+def step(name, began, ended, *, kind="step", wake_at=None):
+    done = ended is not None
+    place = ("run", name, kind, done, None, None if wake_at is None else wake_at * MS)
+    return StepRecord(*place, None, 1, began * MS, None if ended is None else ended * MS)
+
+
+def bars(run, attempts=(), steps=(), now=1_000):
+    """Return the bars as (kind, label, from, until) in milliseconds."""
+    rows = waterfall(run, attempts, steps, now * MS)
+    assert all(row.x >= 0 and row.x + row.width <= 100.001 for row in rows)
+    return [
+        (row.span.kind, row.span.label, row.span.begin // MS, row.span.end // MS) for row in rows
+    ]
+
+
+def test_a_run_waits_runs_its_steps_and_ends():
+    run = RUN._replace(finished_at=30 * MS)
+
+    assert bars(run, [attempt(10, 30, "returned")], [step("a", 15, 15), step("b", 25, 25)]) == [
+        ("queue", "in the queue", 0, 10),
+        ("attempt", "attempt 1", 10, 30),
+        ("step", "a", 10, 15),
+        ("step", "b", 15, 25),
+    ]
+
+
+def test_a_delay_is_not_the_queue():
+    delayed = RUN._replace(due_at=40 * MS, finished_at=60 * MS)
+    waiting = RUN._replace(state="queued", due_at=40 * MS)
+
+    assert bars(delayed, [attempt(50, 60, "returned")])[:2] == [
+        ("pause", "delayed", 0, 40),
+        ("queue", "in the queue", 40, 50),
+    ]
+    assert bars(waiting, now=20) == [("pause", "delayed", 0, 20)]
+    assert bars(waiting, now=45) == [("pause", "delayed", 0, 40), ("queue", "in the queue", 40, 45)]
+
+
+def test_retries_are_told_from_their_back_off():
+    run = RUN._replace(due_at=90 * MS, finished_at=110 * MS, attempt=3)
+    tries = [
+        attempt(5, 10, "raised"),
+        attempt(40, 50, "timed_out", number=2),
+        attempt(95, 110, "returned", number=3),
+    ]
+
+    assert bars(run, tries) == [
+        ("queue", "in the queue", 0, 5),
+        ("attempt", "attempt 1", 5, 10),
+        ("pause", "back-off", 10, 40),
+        ("attempt", "attempt 2", 40, 50),
+        ("pause", "back-off", 50, 90),
+        ("queue", "in the queue", 90, 95),
+        ("attempt", "attempt 3", 95, 110),
+    ]
+
+
+def test_an_attempt_that_sleeps_has_parts_and_its_sleep_is_not_the_queue():
+    run = RUN._replace(finished_at=110 * MS)
+    tries = [attempt(5, 10, "suspended"), attempt(100, 110, "returned")]
+
+    assert bars(run, tries, [step("nap", 9, 101, kind="sleep", wake_at=80)]) == [
+        ("queue", "in the queue", 0, 5),
+        ("attempt", "attempt 1", 5, 10),
+        ("sleep", "nap", 9, 80),
+        ("queue", "in the queue", 80, 100),
+        ("attempt", "attempt 1, part 2", 100, 110),
+    ]
+
+
+def test_a_run_that_waits_for_an_event_goes_on_waiting():
+    run = RUN._replace(state="queued", due_at=10**15)
+    rows = waterfall(
+        run, [attempt(5, 10, "suspended")], [step("paid", 9, None, kind="wait")], 50 * MS
+    )
+
+    assert [(row.span.kind, row.span.is_open) for row in rows] == [
+        ("queue", False),
+        ("attempt", False),
+        ("wait", True),
+    ]
+
+
+def test_the_step_that_raised_is_drawn():
+    traceback = 'Traceback …\nValueError: no\n(in step "print")\n(in step "outer")\n'
+    tries = [attempt(10, 30, "raised", traceback=traceback)]
+
+    rows = waterfall(RUN._replace(finished_at=30 * MS), tries, [step("a", 15, 15)], 40 * MS)
+
+    last = rows[-1].span
+    assert (last.kind, last.label, last.begin, last.end) == ("step", "print", 15 * MS, 30 * MS)
+    assert last.is_bad
+
+
+def test_a_loss_is_taken_over_at_once_and_a_redrive_begins_a_generation():
+    run = RUN._replace(generation=2, due_at=70 * MS, finished_at=90 * MS)
+    tries = [
+        attempt(5, 10, "lost"),
+        attempt(12, 20, "raised", number=2),
+        attempt(80, 90, "returned", generation=2),
+    ]
+
+    assert [bar[:2] for bar in bars(run, tries)] == [
+        ("queue", "in the queue"),
+        ("attempt", "attempt 1"),
+        ("queue", "in the queue"),
+        ("attempt", "attempt 2"),
+        ("pause", "ended, until it was retried"),
+        ("queue", "in the queue"),
+        ("attempt", "attempt 1, generation 2"),
+    ]
+
+
+def test_a_running_attempt_grows():
+    run = RUN._replace(state="running", claimed_at=20 * MS, claim_number=1)
+
+    rows = waterfall(run, [], [], 50 * MS)
+
+    assert rows[-1].span.words == "30.000 ms so far"
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "words"),
+    [
+        (7, "0.007 ms"),
+        (12_345, "12.345 ms"),
+        (1_250_431, "1.250431 s"),
+        (7_503_000_001, "2 h 5 min 3.000001 s"),
+    ],
+)
+def test_lengths_are_exact(microseconds, words):
+    assert exact_length(microseconds) == words

@@ -1,0 +1,172 @@
+"""The dashboard among the pages of a project: for its staff, over WSGI and ASGI alike."""
+
+import asyncio
+import re
+from importlib import reload
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.core.management import call_command
+from django.db import connections
+from django.test import AsyncClient, Client, override_settings
+from django.urls import clear_url_caches
+
+from duly.integrations.django.dashboard import OPERATORS
+from tests.integrations.django import tasks
+from tests.integrations.django.test_admin import UNMIGRATED
+from tests.servers.processes import wait_until
+
+SOON = 20.0
+STREAM = {"accept": "text/event-stream"}
+
+
+@pytest.fixture
+def backend(backend):
+    """With the tables of Django's own, and a dashboard that has answered nobody."""
+    with override_settings(MIGRATION_MODULES=UNMIGRATED):
+        call_command("migrate", run_syncdb=True, verbosity=0)
+    from tests.integrations.django import urls  # noqa: PLC0415 - needs settings
+
+    reload(urls)
+    clear_url_caches()
+    yield backend
+    if view().app is not None:
+        view().app.close()
+
+
+def view():
+    """Return what answers for the dashboard."""
+    from tests.integrations.django import urls  # noqa: PLC0415 - as above
+
+    return urls.urlpatterns[-1].url_patterns[0].callback
+
+
+def in_a_loop(asking):
+    """Wait for an answer, and leave no connection behind on the thread that made it."""
+
+    async def ask():
+        try:
+            return await asking
+        finally:
+            await sync_to_async(connections.close_all)()
+
+    return asyncio.run(ask())
+
+
+class OverAsgi:
+    """Asks as `Client` does, of Django's handler for ASGI."""
+
+    def __init__(self) -> None:
+        self._client = AsyncClient()
+        self.force_login = self._client.force_login
+
+    def get(self, path):
+        return in_a_loop(self._client.get(path))
+
+    def post(self, path, data):
+        return in_a_loop(self._client.post(path, data))
+
+    @property
+    def cookies(self):
+        return self._client.cookies
+
+    def first_part(self, path):
+        async def ask():
+            answer = await self._client.get(path, headers=STREAM)
+            parts = aiter(answer)
+            try:
+                return await asyncio.wait_for(anext(parts), SOON)
+            finally:
+                await parts.aclose()
+
+        return in_a_loop(ask())
+
+
+class OverWsgi(Client):
+    """Asks of Django's handler for WSGI."""
+
+    def first_part(self, path):
+        answer = self.get(path, headers=STREAM)
+        try:
+            return next(iter(answer))
+        finally:
+            answer.close()
+
+
+both = pytest.mark.parametrize("kind", [OverWsgi, OverAsgi], ids=["wsgi", "asgi"])
+
+
+def known_as(kind, name, *, permissions=(), **rights):
+    from django.contrib.auth.models import Permission, User  # noqa: PLC0415 - needs settings
+
+    user, _ = User.objects.get_or_create(username=name, defaults=rights)
+    codenames = [permission.partition(".")[2] for permission in permissions]
+    user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
+    client = kind()
+    client.force_login(user)
+    return client
+
+
+def without_times(page: str) -> str:
+    page = re.sub(r"<time[^>]*>[^<]*</time>", "<time>", page)
+    return re.sub(r'name="csrf" value="[0-9a-f]+"', "csrf", page)
+
+
+@both
+def test_staff_may_look_and_others_may_not(backend, kind):
+    run = tasks.add.enqueue(41)
+    staff = known_as(kind, "ada", is_staff=True)
+
+    seen = staff.get(f"/duly/runs/{run.id}")
+
+    assert seen.status_code == 200
+    assert run.id in seen.content.decode()
+    assert "41" in seen.content.decode()
+    assert staff.get("/duly/").status_code == 200
+    assert staff.get("/duly/static/dashboard.css")["Content-Type"].startswith("text/css")
+    anybody = kind().get("/duly/runs?state=failed")
+    assert anybody.status_code == 302
+    assert anybody["Location"] == "/admin/login/?next=/duly/runs%3Fstate%3Dfailed"
+    customer = known_as(kind, "bob").get("/duly/runs")
+    assert customer.status_code == 403
+    assert run.id not in customer.content.decode()
+    gone = known_as(kind, "eve", is_staff=True, is_active=False)
+    assert gone.get("/duly/runs").status_code == 302
+
+
+@both
+def test_to_act_takes_permissions_and_the_name_is_on_record(backend, kind):
+    run = backend.app.runs.get(tasks.add.enqueue(41).id)
+    address = f"/duly/runs/{run.id}"
+    operator = known_as(kind, "ada", is_staff=True, permissions=OPERATORS)
+    viewer = known_as(kind, "bob", is_staff=True, permissions=OPERATORS[:2])
+
+    for client, status, state in ((viewer, 403, "queued"), (operator, 303, "cancelled")):
+        client.get(address)
+        token = {"csrf": client.cookies["duly_csrf"].value}
+        assert client.post(f"{address}/cancel", {"csrf": "wrong"}).status_code == 403
+        assert client.post(f"{address}/cancel", token).status_code == status
+        assert run.refresh().state == state
+
+    assert "ada" in operator.get("/duly/audit").content.decode()
+
+
+def test_pages_are_the_same_over_wsgi_and_asgi(backend):
+    tasks.add.enqueue(41)
+    clients = [known_as(kind, "ada", is_staff=True) for kind in (OverWsgi, OverAsgi)]
+    for path in ("", "runs", "dead", "schedules", "queues", "workers", "tasks", "audit", "nosuch"):
+        answers = [client.get(f"/duly/{path}") for client in clients]
+        pages = {without_times(answer.content.decode()) for answer in answers}
+        assert len(pages) == 1, path
+        assert {answer.status_code for answer in answers} == {404 if path == "nosuch" else 200}
+
+
+@both
+def test_a_page_is_kept_up_to_date_and_its_stream_ends_with_the_connection(backend, kind):
+    run = tasks.add.enqueue(41)
+    client = known_as(kind, "ada", is_staff=True)
+    for _ in range(2):
+        first = client.first_part("/duly/runs").decode()
+        assert first.startswith("event: page")
+        assert run.id in first
+    wait_until(lambda: not view().exchanges, seconds=SOON, what="both streams have ended")

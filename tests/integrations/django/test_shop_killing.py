@@ -1,0 +1,150 @@
+"""The example shop under load: workers and schedulers get kill -9, and nothing is missed.
+
+`make test` does a little of what `make prove` does in full, which keeps what came of it.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from http.client import HTTPConnection
+from pathlib import Path
+
+import django
+import pytest
+
+from duly import Duly
+from tests.integrations.django.billing import EVERY_SECOND, Billed, judge, wait_for_instants
+from tests.integrations.django.shop import SOON, Shop, kill_one
+from tests.integrations.proving import KILLS_VARIABLE, keep
+from tests.servers.processes import children_of, free_port, wait_until
+
+IS_PROOF = KILLS_VARIABLE in os.environ
+ORDERS, ONCE, SECONDS = (150, 50, 0.1) if IS_PROOF else (6, 2, 0.5)
+KEEPERS = 2 if IS_PROOF else 0
+"""How many are killed over the heads of their children; then a lease has to pass."""
+NIGHTS = 60 if IS_PROOF else 2
+LIBRARIES = ["django"] if django.VERSION >= (6,) else ["django", "django-tasks"]
+
+pytestmark = [pytest.mark.process, pytest.mark.untouched, pytest.mark.timeout(900)]
+
+
+def test_kill_9_in_the_midst_of_tasks_loses_none(store_url, store_kind, tmp_path):
+    shop = Shop(store_url, tmp_path / "worker.log")
+    shop.manage("migrate", "--verbosity", "0")
+    shop.manage("place_orders", str(ORDERS), "--once", str(ONCE), "--seconds", str(SECONDS))
+    kills = 0
+    with closing(Duly(store_url)) as seen:
+        for _ in range(KEEPERS):
+            with shop.working("-c", "4", "--processes", "2") as worker:
+                for _ in range(4):
+                    kill_one(seen)
+                worker.kill()
+                worker.wait(timeout=SOON)
+                kills += 5
+        # No more of them: a run that was alone in three processes that died is called a poison.
+        with shop.working("-c", "2"):
+            if not KEEPERS:
+                kill_one(seen)
+                kills += 1
+            wait_until(
+                lambda: all(run.is_final for run in seen.runs.list(limit=200)),
+                seconds=300,
+                what="all are done, those of the last keeper once its lease is over",
+            )
+        runs = seen.runs.list(limit=200)
+        lost = sum(attempt.outcome == "lost" for run in runs for attempt in run.attempts())
+    counts = "[order.confirmations for order in Order.objects.order_by('pk')]"
+    confirmed = [int(text) for text in shop.ask(counts).strip("[]").split(", ")]
+
+    succeeded = sum(run.state == "succeeded" for run in runs)
+    broken = []
+    if succeeded != ORDERS + ONCE:
+        broken.append(f"{ORDERS + ONCE - succeeded} tasks did not succeed")
+    if min(confirmed) < 1:
+        broken.append(f"{confirmed.count(0)} orders were never confirmed")
+    if max(confirmed[ORDERS:]) > 1:
+        broken.append("an order whose row commits with its task was confirmed twice")
+    told = {
+        "tasks": ORDERS + ONCE,
+        "kills": kills,
+        "attempts_lost": lost,
+        "succeeded": succeeded,
+        "confirmations": sum(confirmed),
+        "broken": broken,
+    }
+    keep("django-kills", store_kind, told, *LIBRARIES)
+    assert broken == []
+    assert lost >= 1, "nobody was killed in the midst of a task"
+
+
+def test_four_web_processes_and_two_schedulers_bill_each_night_once(
+    store_url, store_kind, redis_url, tmp_path
+):
+    pytest.importorskip("django_tasks_rq", reason="it needs the backport of Django's tasks")
+    pytest.importorskip("gunicorn")
+
+    told = bill_by_rq(store_url, redis_url, tmp_path)
+
+    keep("django-billing", store_kind, told.document(), *LIBRARIES, "django-tasks-rq", "rq")
+    assert told.broken == []
+    assert told.delivered_again >= 1
+    assert told.bills >= NIGHTS
+
+
+def bill_by_rq(store_url: str, redis_url: str, tmp_path: Path) -> Billed:
+    """Have RQ carry the billing that many processes fire, and deliver all of it twice."""
+    shop = Shop(store_url, tmp_path / "shop.log", SHOP_BILLING=EVERY_SECOND, SHOP_REDIS=redis_url)
+    shop.manage("migrate", "--verbosity", "0")
+    port = free_port()
+    web = ("-m", "gunicorn", "-w", "4", "--preload", "-b", f"127.0.0.1:{port}", "shop.wsgi")
+    rq = ("manage.py", "rqworker", "default", "--job-class", "django_tasks_rq.Job")
+    with closing(Duly(store_url)) as seen, ExitStack() as processes:
+        schedulers = [
+            processes.enter_context(shop.running("manage.py", "run_scheduler")) for _ in range(2)
+        ]
+        server = processes.enter_context(shop.running(*web))
+        processes.enter_context(shop.running(*rq))
+        wait_for_instants(seen, 1)
+        ask_until_all_fire(seen, port, lambda: set(children_of(server.pid)))
+        os.kill(schedulers[0].pid, signal.SIGKILL)
+        wait_for_instants(seen, NIGHTS)
+        again = deliver_again(redis_url)
+        told = judge(shop, seen)
+    told.fired_by_others, told.delivered_again = 1, again
+    return told
+
+
+def deliver_again(redis_url: str) -> int:
+    """Have RQ deliver a second time all that it has delivered."""
+    import redis  # noqa: PLC0415 - where there is an RQ
+    from rq import Queue  # noqa: PLC0415
+    from rq.job import Job  # noqa: PLC0415
+
+    with closing(redis.Redis.from_url(redis_url)) as client:
+        queue = Queue("default", connection=client)
+        job_ids: Sequence[str] = queue.finished_job_registry.get_job_ids()
+        for job_id in job_ids:
+            queue.enqueue_job(Job.fetch(job_id, connection=client))
+        wait_until(
+            lambda: queue.count == 0 and queue.started_job_registry.count == 0,
+            seconds=SOON,
+            what="all are delivered again",
+        )
+        return len(job_ids)
+
+
+def ask_until_all_fire(seen: Duly, port: int, children: Callable[[], set[int]]) -> None:
+    """Send requests until each web process had its first, with which it begins to fire."""
+
+    def are_all_firing() -> bool:
+        try:
+            with closing(HTTPConnection("127.0.0.1", port, timeout=SOON)) as client:
+                client.request("GET", "/nosuch")
+                client.getresponse()
+        except OSError:
+            return False  # It has not begun to listen, or gave up waiting for a busy machine.
+        live = {worker.pid for worker in seen.workers.list() if worker.state == "live"}
+        return len(children()) == 4 and children() <= live
+
+    wait_until(are_all_firing, seconds=SOON, what="four web processes fire")

@@ -1,0 +1,158 @@
+"""The pages on what programs import."""
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tools.reference import source
+from tools.reference.source import Found, Function
+
+
+class Handle(NamedTuple):
+    """Something that users get from duly rather than make: how they come by it, and its class."""
+
+    said: str
+    module: str
+    name: str
+
+
+HANDLES = (
+    Handle("app.runs", "duly.api.runs", "Runs"),
+    Handle("app.dead", "duly.api.dead", "Dead"),
+    Handle("app.queues", "duly.api.queues", "Queues"),
+    Handle("app.workers", "duly.api.queues", "Workers"),
+    Handle("app.schedules", "duly.api.schedules", "Schedules"),
+    Handle("app.worker()", "duly.runtime.embedded", "EmbeddedWorker"),
+    Handle("app.lock()", "duly.locks.lock", "Lock"),
+    Handle("app.lock().acquire()", "duly.locks.held", "HeldLock"),
+    Handle("duly.current()", "duly.context", "RunContext"),
+    Handle("run.why()", "duly.core.why", "Reason"),
+    Handle("run.attempts()", "duly.core.record", "AttemptRecord"),
+    Handle("run.steps()", "duly.core.record", "StepRecord"),
+    Handle("run.logs()", "duly.core.record", "LogLine"),
+    Handle("app.runs.list()", "duly.api.runs", "Page"),
+    Handle("app.dead.groups()", "duly.core.record", "DeadGroup"),
+    Handle("app.dead.retry()", "duly.api.dead", "Bulk"),
+    Handle("app.queues.list()", "duly.core.record", "QueueRecord"),
+    Handle("app.workers.list()", "duly.core.record", "WorkerRecord"),
+    Handle("app.schedules.list()", "duly.api.schedule_views", "Schedule"),
+    Handle("app.schedules.firings()", "duly.api.schedule_views", "FiredAt"),
+)
+INTEGRATIONS = (
+    "duly.dashboard",
+    "duly.integrations.fastapi",
+    "duly.integrations.django",
+    "duly.integrations.celery",
+    "duly.integrations.rq",
+    "duly.integrations.dramatiq",
+    "duly.integrations.sqlalchemy",
+    "duly.integrations.http_idempotency",
+    "duly.integrations.async_scheduler",
+    "duly.integrations.taskflow",
+)
+OF_THE_ENGINE = {
+    "Duly": {"use_url"},
+    "EmbeddedWorker": {"carry", "limit_queue"},
+    "Filter": {"resolve"},
+    "Guard": {"ask", "enter", "ledger"},
+    "PostgresTestStore": {"advance", "clock", "freeze", "remove"},
+    "RunContext": {
+        "abandon_transaction",
+        "begin_transaction",
+        "has_steps",
+        "joined",
+        "record_step",
+        "steps",
+        "store",
+        "unused_steps",
+        "use_step",
+    },
+    "Runs": {"page"},
+    "Schedules": {"define", "is_defined", "sync"},
+    "SqliteTestStore": {"advance", "freeze", "remove"},
+}
+"""Members that have no underscore, since other parts of duly call them, and are not for users."""
+MADE_BY_DULY = {"GuardClaim", "Run", "Task"}
+"""Classes that users do not call."""
+
+
+def python_page() -> str:
+    """Return the page on duly itself, its guard and its testing kit."""
+    parts = ["# Python", "`import duly`. Errors have [a page of their own](errors.md)."]
+    parts += _module("duly", level=2)
+    parts.append("## What you get from those")
+    for handle in HANDLES:
+        node = source.find_class(handle.module, handle.name)
+        words = ast.get_docstring(node) or ""
+        parts += [f"### `{handle.said}`", words, *_members(node, handle.name)]
+    for name in ("duly.guard", "duly.testing"):
+        parts += _module(name, level=2)
+    return _joined(parts)
+
+
+def integrations_page() -> str:
+    """Return the page on what other engines and frameworks are given."""
+    parts = ["# Integrations", "Each needs what it is named after: mostly an extra of duly."]
+    for name in INTEGRATIONS:
+        parts += _module(name, level=2)
+    return _joined(parts)
+
+
+def _module(name: str, *, level: int) -> Iterator[str]:
+    yield f"{'#' * level} `{name}`"
+    yield source.words_of(name)
+    for wanted in source.offered(name):
+        found = source.find(name, wanted)
+        if not _is_error(found):
+            yield from _described(found, level + 1)
+
+
+def _described(found: Found, level: int) -> Iterator[str]:
+    yield f"{'#' * level} `{found.name}`"
+    match found.node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            yield f"`{source.signature(found.node)}`"
+            yield found.words
+        case ast.ClassDef():
+            made = source.constructor(found.node)
+            if made is not None and found.name not in MADE_BY_DULY:
+                yield f"`{made}`"
+            yield found.words
+            yield from _members(found.node, found.name)
+        case _:
+            yield found.words or f"`{ast.unparse(found.node)}`"
+
+
+def _members(node: ast.ClassDef, owner: str) -> Iterator[str]:
+    lines = []
+    for member in source.members(node):
+        if member.name in OF_THE_ENGINE.get(owner, ()):
+            continue
+        said = _said(member.node)
+        words = " ".join(member.words.split())
+        lines.append(f"- `{said}`" + (f": {words}" if words else ""))
+    if lines:
+        yield "\n".join(lines)
+
+
+def _said(node: ast.stmt) -> str:
+    """Return how a member is used."""
+    if not isinstance(node, Function):
+        return ast.unparse(node)
+    is_property = any("property" in ast.unparse(each) for each in node.decorator_list)
+    if is_property and node.returns is not None:
+        return f"{node.name}: {ast.unparse(node.returns)}"
+    return source.signature(node)
+
+
+def _is_error(found: Found) -> bool:
+    return isinstance(found.node, ast.ClassDef) and any(
+        isinstance(base, ast.Name) and base.id in _ERRORS for base in found.node.bases
+    )
+
+
+_ERRORS = {"DulyError", *source.offered("duly.errors")}
+
+
+def _joined(parts: list[str]) -> str:
+    return "\n\n".join(part for part in parts if part) + "\n"

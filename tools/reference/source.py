@@ -1,0 +1,146 @@
+"""Reads modules without importing them: what they offer, its signatures and its words.
+
+Nothing has to be installed for that, and what is written looks the same under every Python.
+"""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from inspect import cleandoc
+from pathlib import Path
+from typing import NamedTuple
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Found(NamedTuple):
+    """A name, and what stands for it in the code."""
+
+    name: str
+    node: ast.stmt
+    words: str
+    """The docstring, or for a value the text behind it."""
+
+
+@cache
+def module(name: str) -> ast.Module:
+    """Parse a module."""
+    path = SOURCE.joinpath(*name.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.parse(file.read_text(), str(file))
+
+
+def words_of(name: str) -> str:
+    """Return the docstring of a module."""
+    return ast.get_docstring(module(name)) or ""
+
+
+def offered(name: str) -> list[str]:
+    """Return what a module offers: its `__all__`, else all that is public and its own."""
+    body = module(name).body
+    for node in body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == "__all__":
+            return [str(item) for item in ast.literal_eval(node.value)]
+    own = [node for node in body if isinstance(node, Function | ast.ClassDef)]
+    return [node.name for node in own if not node.name.startswith("_")]
+
+
+def find(name: str, wanted: str) -> Found:
+    """Find where a name that a module offers is defined, through as many imports as it takes."""
+    body = list(_statements(module(name)))
+    for node, following in zip(body, [*body[1:], None], strict=True):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() if node.name == wanted:
+                return Found(wanted, node, ast.get_docstring(node) or "")
+            case ast.ImportFrom(module=str(source), names=names):
+                for alias in names:
+                    if (alias.asname or alias.name) == wanted and source.startswith("duly"):
+                        return find(source, alias.name)._replace(name=wanted)
+            case ast.Assign() | ast.AnnAssign() if wanted in _targets(node):
+                return Found(wanted, node, _text_behind(following))
+    raise LookupError(f"{name} offers {wanted}, which is not found in the code of duly")
+
+
+def find_class(name: str, wanted: str) -> ast.ClassDef:
+    """Find a class that a module offers."""
+    node = find(name, wanted).node
+    if not isinstance(node, ast.ClassDef):
+        raise TypeError(f"{name}.{wanted} is no class")
+    return node
+
+
+def members(node: ast.ClassDef) -> Iterator[Found]:
+    """Give the public members of a class that have words of their own, in their order."""
+    for item, following in zip(node.body, [*node.body[1:], None], strict=True):
+        match item:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() if not item.name.startswith("_"):
+                words = ast.get_docstring(item)
+                if words:
+                    yield Found(item.name, _as_called(node, item), words)
+            case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("_"):
+                yield Found(name, item, _text_behind(following))
+
+
+def signature(node: Function, *, name: str | None = None) -> str:
+    """Return how a function is called."""
+    arguments = node.args
+    for group in (arguments.posonlyargs, arguments.args):
+        if group and group[0].arg in {"self", "cls"}:
+            group.pop(0)
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns is not None else ""
+    prefix = "async " if isinstance(node, ast.AsyncFunctionDef) else ""
+    return f"{prefix}{name or node.name}({ast.unparse(arguments)}){returns}"
+
+
+def decorators(node: Function | ast.ClassDef) -> list[ast.expr]:
+    """Return the decorators, without their arguments."""
+    return [each.func if isinstance(each, ast.Call) else each for each in node.decorator_list]
+
+
+def constructor(node: ast.ClassDef) -> str | None:
+    """Return how a class is called; nothing if it is not its users who do."""
+    for item in node.body:
+        if isinstance(item, ast.FunctionDef) and item.name == "__init__":
+            return signature(item, name=node.name).removesuffix(" -> None")
+    is_record = any("dataclass" in ast.unparse(each) for each in decorators(node)) or any(
+        ast.unparse(base) == "NamedTuple" for base in node.bases
+    )
+    fields = [item for item in node.body if isinstance(item, ast.AnnAssign)]
+    if not is_record:
+        return None
+    return f"{node.name}({', '.join(ast.unparse(field) for field in fields)})"
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Give the statements of a module, also those for type checkers or under `with extra(…)`."""
+    for node in tree.body:
+        yield node
+        if isinstance(node, ast.If | ast.Try | ast.With):
+            yield from node.body
+
+
+def _targets(node: ast.Assign | ast.AnnAssign) -> list[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def _text_behind(node: ast.stmt | None) -> str:
+    match node:
+        case ast.Expr(value=ast.Constant(value=str(text))):
+            return cleandoc(text)
+        case _:
+            return ""
+
+
+def _as_called(node: ast.ClassDef, function: Function) -> Function:
+    """Return the overload with the most to say, if there are any; it is what users see."""
+    overloads = [
+        item
+        for item in node.body
+        if isinstance(item, Function)
+        and item.name == function.name
+        and any(getattr(each, "id", "") == "overload" for each in decorators(item))
+    ]
+    return max(overloads, key=lambda item: len(ast.unparse(item.args)), default=function)

@@ -1,0 +1,154 @@
+"""The pages that are tables: settings, limits, errors, metrics and fault points."""
+
+import ast
+from collections.abc import Iterable
+from dataclasses import fields
+from tempfile import TemporaryDirectory
+from textwrap import dedent
+
+from prometheus_client.core import Metric
+
+from duly import Duly, errors, faultpoints, limits
+from duly.cli.failures import status_of
+from duly.observe.metrics import DulyCollector
+from duly.settings import PREFIX, Given, Settings
+from tools.reference import source
+
+
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """Return a table in Markdown; nothing if it has no rows."""
+    lines = [
+        "| " + " | ".join(" ".join(cell.split()).replace("|", r"\|") for cell in row) + " |"
+        for row in rows
+    ]
+    if not lines:
+        return ""
+    return "\n".join(["| " + " | ".join(head) + " |", "|---" * len(head) + "|", *lines])
+
+
+def settings_page() -> str:
+    """Return the page on everything that can be set from outside."""
+    node = source.find_class("duly.settings", "Settings")
+    words = {member.name: member.words for member in source.members(node)}
+    rows = [
+        (
+            f"`{each.name}`",
+            f"`{PREFIX}{each.name.upper()}`",
+            "" if each.default in {None, ""} else f"`{_short(each.default)}`",
+            "yes" if each.name in {"url", *Given.__annotations__} else "",
+            words[each.name],
+        )
+        for each in fields(Settings)
+        if each.name != "origins"
+    ]
+    return _page(
+        "Settings",
+        "Of these the first that says something counts: an option on the command line, a keyword "
+        "of `Duly(…)`, the environment, `[tool.duly]` in the nearest `pyproject.toml`, the "
+        "default. `duly config` shows every one and where it came from. Lengths of time are "
+        'seconds, or texts such as `"90s"`, `"15m"`, `"24h"` and `"7d"`. A name that does not '
+        "exist is an error. See [operating](../how-to/operating.md#settings).",
+        table(("Setting", "Environment", "Default", "Keyword", "Meaning"), rows),
+    )
+
+
+def _short(value: object) -> str:
+    """Return a default as a person would write it."""
+    if not isinstance(value, float):
+        return str(value)
+    days, rest = divmod(value, 86_400)
+    return f"{days:g}d" if days and not rest else f"{value:g}"
+
+
+def limits_page() -> str:
+    """Return the page on the bounds of the engine."""
+    rows = []
+    for node in source.module("duly.limits").body:
+        if isinstance(node, ast.Assign):
+            name = ast.unparse(node.targets[0])
+            words = source.find("duly.limits", name).words
+            value = getattr(limits, name)
+            rows.append((f"`{name}`", f"{int(value) if value == int(value) else value:,}", words))
+    return _page(
+        "Limits",
+        "Every bound of the engine is in `duly.limits`. What goes beyond one that concerns a "
+        "call is a typed error at that call, the same on both databases, and leaves nothing "
+        "behind. They are constants, no settings.",
+        table(("Name", "Value", ""), rows),
+    )
+
+
+def errors_page() -> str:
+    """Return the page on errors."""
+    tree = dedent(source.words_of("duly.errors").partition("\n\n")[2].partition("\n\n")[0])
+    rows = []
+    for name in source.offered("duly.errors"):
+        kind = getattr(errors, name)
+        words = source.find("duly.errors", name).words
+        is_error = issubclass(kind, errors.DulyError)
+        status = str(status_of(kind.__new__(kind))) if is_error else ""
+        rows.append((f"`{name}`", status, words))
+    return _page(
+        "Errors",
+        "All are in `duly.errors`; those that most programs meet can be imported from `duly`. The "
+        "status is what a command of `duly` ends with when it meets one.",
+        f"```text\n{tree}\n```",
+        table(("Error", "Status", "When"), rows),
+    )
+
+
+def metrics_page() -> str:
+    """Return the page on metrics, as a new store tells them."""
+    with TemporaryDirectory() as folder:
+        app = Duly(f"sqlite:///{folder}/duly.db")
+        found = list(DulyCollector(app).collect())
+        app.close()
+    rows = [
+        (f"`{_exposed(metric)}`", metric.type, _labels(metric), metric.documentation)
+        for metric in found
+    ]
+    return _page(
+        "Metrics",
+        "What Prometheus is told: see [the dashboard](../how-to/dashboard.md#metrics).",
+        table(("Metric", "Type", "Labels", "Meaning"), rows),
+    )
+
+
+def _exposed(metric: Metric) -> str:
+    return f"{metric.name}_total" if metric.type == "counter" else metric.name
+
+
+def _labels(metric: Metric) -> str:
+    return ", ".join(metric._labelnames)  # noqa: SLF001 - without samples nothing else has them
+
+
+def fault_points_page() -> str:
+    """Return the page on fault points."""
+    rows = []
+    for verb in dict.fromkeys(name.partition(".")[0] for name in faultpoints.NAMES):
+        points = [name for name in faultpoints.NAMES if name.startswith(f"{verb}.")]
+        rows.append((verb, ", ".join(f"`{point}`" for point in points), _VERBS[verb]))
+    return _page(
+        "Fault points",
+        "Places in the engine where a test can let the process die: "
+        '`duly_worker.crash_at("settle.before_commit")`, see [testing](../how-to/testing.md), or '
+        "in a real worker `DULY_FAULTPOINTS=settle.before_commit=kill`, with `@3` for the third "
+        "time. `duly.testing.FAULT_POINTS` has their names.",
+        table(("Verb", "Points", "What is under way"), rows),
+    )
+
+
+_VERBS = {
+    "enqueue": "a run is accepted",
+    "claim": "a worker takes runs",
+    "settle": "the end of an attempt is recorded",
+    "recover": "what a dead worker held is taken from it",
+    "operate": "an operator acts: retries, cancels, pauses",
+    "beat": "a worker shows that it lives",
+    "attempt": "the body of a task",
+    "transaction": "the end of a body's own transaction",
+}
+
+
+def _page(title: str, *parts: str) -> str:
+    return "\n\n".join([f"# {title}", *(part for part in parts if part)]) + "\n"
