@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from duly import Duly
 from duly.cli import commands
 from duly.cli.loading import load_app
+from duly.observe.writing import FORMAT, LEVEL
 
 ORDERS = '''
 """The application of these tests."""
@@ -76,8 +77,12 @@ def url(store_kind: str, request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The current folder, with orders.py in it, and nothing of duly in the environment."""
-    for name in ("DULY_APP", "DULY_URL", "DULY_LOG_LEVEL"):
+    for name in ("DULY_APP", "DULY_URL"):
         monkeypatch.delenv(name, raising=False)
+    for name in (LEVEL, FORMAT):
+        # Set, so that what a command sets for the processes that it starts is undone; empty is as
+        # if it were not there.
+        monkeypatch.setenv(name, "")
     monkeypatch.setenv("DULY_ACTOR", "tester")
     folder = tmp_path / "project"
     folder.mkdir()

@@ -19,7 +19,6 @@ import pytest
 from duly import Duly
 from duly.cli import dashboard, dev
 from duly.dashboard.serving import listen
-from duly.observe.writing import FORMAT, LEVEL
 from duly.prove.trees import wait_for
 
 DULY = str(Path(sys.executable).with_name("duly"))
@@ -61,9 +60,6 @@ def started(monkeypatch) -> list[Any]:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(dev, "_work_until_changed", work)
-    for name in (LEVEL, FORMAT):
-        # Set, so that the value that the command sets is undone after the test.
-        monkeypatch.setenv(name, "")
     monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
     return programs
 

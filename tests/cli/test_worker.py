@@ -31,9 +31,6 @@ def kept(monkeypatch):
     monkeypatch.setitem(sys.modules, "duly.runtime.keeper", keeper)
     monkeypatch.setattr(duly.runtime, "keeper", keeper, raising=False)
     monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
-    for name in (LEVEL, FORMAT):
-        # Set, so that the value that the command sets is undone after the test.
-        monkeypatch.setenv(name, "")
     return calls
 
 
