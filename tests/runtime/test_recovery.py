@@ -277,6 +277,28 @@ class TestRecoverer:
 
         assert states == ["running", "running", "running", "queued"]
 
+    def test_a_watcher_that_is_kept_from_reading_takes_nobody_for_dead_too_soon(
+        self, app, frozen, tmp_path, time, monkeypatch
+    ):
+        watcher = self.watching(app, tmp_path, lease=15.0)
+        pulse = app.store.pulse()
+        seen = pulse.read()
+
+        def late() -> dict[str, Reading]:
+            time.advance(10.0)  # A body holds the interpreter, say; what it reads then is new.
+            return seen
+
+        with monkeypatch.context() as patch:
+            patch.setattr(pulse, "read", late)
+            watcher.tick()
+        states = []
+        for _ in range(2):
+            time.advance(7.5)
+            watcher.tick()
+            states.append(str(frozen.refresh().state))
+
+        assert states == ["running", "queued"]
+
     def test_a_short_lease_of_the_watcher_does_not_shorten_others(
         self, app, frozen, tmp_path, time
     ):

@@ -39,9 +39,19 @@ class LeaseWatch:
         self._reading_since: float | None = None
 
     def dead(
-        self, counters: dict[str, int | None], read_at: float, beats_since: float | None
+        self,
+        counters: dict[str, int | None],
+        read_at: float,
+        beats_since: float | None,
+        answered_at: float | None = None,
     ) -> list[str]:
-        """Take in one successful read; return the workers that may be called dead."""
+        """Take in one successful read; return the workers that may be called dead.
+
+        It took place between `read_at`, when it was asked for, and `answered_at`. A watch begins
+        with the latter: whoever asked may have been kept from reading for long.
+        """
+        if answered_at is None:
+            answered_at = read_at
         if beats_since is None:
             self.interrupted()
             return []
@@ -57,7 +67,7 @@ class LeaseWatch:
                 continue
             known = self._seen.get(worker_id)
             if known is None or known[0] != counter:
-                self._seen[worker_id] = (counter, read_at)
+                self._seen[worker_id] = (counter, answered_at)
             elif read_at - known[1] >= self._lease:
                 found.append(worker_id)
         self._seen = {key: seen for key, seen in self._seen.items() if key in counters}
@@ -128,9 +138,11 @@ class Recoverer:
         except Exception:
             self._watch.interrupted()
             raise
+        answered_at = monotonic()
         own = self._own_ids()
         others = {key: seen.beats for key, seen in readings.items() if key not in own}
-        dead = self._over(self._watch.dead(others, read_at, self._beats_since()), read_at)
+        suspects = self._watch.dead(others, read_at, self._beats_since(), answered_at)
+        dead = self._over(suspects, read_at)
         for worker_id in dead:
             recover_worker(
                 self._store, self._bus, worker_id, self._slots_folder, beats=others[worker_id]
