@@ -32,6 +32,22 @@ def test_many_failures_of_one_bug_are_one_group_and_retried_once(shop, serve, br
     assert shop.charged == dict.fromkeys(range(500), 1), "a second click starts nothing"
 
 
+def test_all_that_a_filter_finds_are_retried_once(busy, address, browser):
+    busy.broken = False
+    with Visit(browser, address) as visit:
+        page = visit.go("/runs?q=task:shop.orders:charge")
+        page.get_by_text("All that match").wait_for()
+        visit.press("Retry …")
+        page.get_by_role("heading", name="Retry 12 runs?").wait_for()
+        page.get_by_role("button", name="Retry 12").dblclick()
+        page.get_by_text("Finished.").wait_for()
+        assert visit.wrong == []
+    busy.app.worker().drain()
+    assert busy.charged == dict.fromkeys(range(12), 1)
+    (fulfil,) = busy.app.runs.list(task="shop.orders:fulfil")
+    assert fulfil.state == "failed", "what the filter does not find is left alone"
+
+
 def test_discarding_asks_for_a_reason_that_is_kept(busy, address, browser):
     group = busy.app.dead.list(task="shop.orders:charge")
     with Visit(browser, address) as visit:

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import pytest
 
 from duly.dashboard import TokenAuth, dashboard
-from tests.dashboard.visiting import Visit
+from tests.dashboard.visiting import TOKEN, Visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
@@ -90,7 +90,7 @@ def test_help_keeps_the_focus_and_gives_it_back(busy, address, browser):
 
 def test_a_theme_stays_and_is_there_before_anything_is_drawn(busy, serve, browser):
     address = serve(dashboard(busy.app))
-    closed = serve(dashboard(busy.app, auth=TokenAuth("t" * 40)))
+    closed = serve(dashboard(busy.app, auth=TokenAuth(TOKEN)))
     with Visit(browser, address, color_scheme="light") as visit:
         page = visit.page
         page.add_init_script(NOTE_THEME)

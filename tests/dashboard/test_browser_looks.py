@@ -10,7 +10,7 @@ import pytest
 from duly.dashboard import TokenAuth, dashboard
 from tests.dashboard.shop import Shop
 from tests.dashboard.test_pages import PAGES
-from tests.dashboard.visiting import Visit
+from tests.dashboard.visiting import TOKEN, Visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
@@ -65,7 +65,7 @@ def screens(visit, shop, empty, closed):
 def test_every_screen_can_be_read_and_fits(busy, address, serve, browser, store_kind, tmp_path):
     nothing = Shop(f"sqlite:///{tmp_path / 'nothing.db'}")
     empty = serve(dashboard(nothing.app))
-    closed = serve(dashboard(busy.app, auth=TokenAuth("t" * 40)))
+    closed = serve(dashboard(busy.app, auth=TokenAuth(TOKEN)))
     theme = "light" if store_kind.startswith("sqlite") else "dark"
     found = []
     # Scripts of the check are not ours to allow; the policy is tested in every other visit.

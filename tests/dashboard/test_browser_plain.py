@@ -13,11 +13,10 @@ from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from duly.dashboard import TokenAuth, dashboard
 from duly.errors import StoreUnavailable
 from tests.dashboard.test_pages import PAGES
-from tests.dashboard.visiting import Visit
+from tests.dashboard.visiting import TOKEN, Visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
-TOKEN = "t" * 40
 PREFIX = "/ops/duly"
 NOTHING = re.compile(r"\b(no|nobody|nothing)\b.*\.", re.IGNORECASE)
 VARIABLE = re.compile(r'<time[^>]*>[^<]*</time>|value="[0-9a-f]{32,}"')

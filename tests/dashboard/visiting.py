@@ -12,6 +12,7 @@ EXPECTED = (
     "The Cross-Origin-Opener-Policy header has been ignored",
 )
 """What the console says of pages that refuse something, as some should, and of plain HTTP."""
+TOKEN = "Vz3kQ9mX-7bRtY2wLp8cJ5nHs0dFgA4u"  # noqa: S105 - of these tests alone
 RUN_ID = re.compile(r"/runs/([0-9a-f]{8}-[0-9a-f-]{27})$")
 
 

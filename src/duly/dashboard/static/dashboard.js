@@ -115,8 +115,11 @@
   document.addEventListener("toggle", showHeld, true);
   if (window.Idiomorph) {
     Idiomorph.defaults.ignoreActiveValue = true;
+    // What people opened, ticked, chose and typed stays.
+    const isTyped = (node) => node.matches("input, textarea") && node.value !== node.defaultValue;
     Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
-      !(name === "open" && node.tagName === "DETAILS") && !(name === "hidden" && node.matches(".copy")) && name !== "checked";
+      !(name === "open" && node.tagName === "DETAILS") && !(name === "hidden" && node.matches(".copy"))
+      && !["checked", "selected"].includes(name) && !(name === "value" && isTyped(node));
     const before = Idiomorph.defaults.callbacks.beforeNodeMorphed;
     const changed = (field) => (field instanceof HTMLSelectElement
       ? [...field.options].some((option) => option.selected && !option.defaultSelected && option.index > 0)
