@@ -24,7 +24,7 @@ class Billed:
     runs: int = 0
     succeeded: int = 0
     bills: int = 0
-    fired_by_others: int = 0
+    schedulers_killed: int = 0
     """Processes that were killed while they fired."""
     delivered_again: int = 0
     broken: list[str] = field(default_factory=list)

@@ -19,7 +19,6 @@ from duly.integrations.django import (
     scheduled_task,
 )
 from duly.integrations.django.executions import CARRIER, retention
-from duly.registry import Registry
 from duly.runtime.relay import Relay
 from duly.store.ops import Prune
 from tests.integrations.django import other, tasks
@@ -192,7 +191,6 @@ def test_executions_that_have_ended_are_kept_for_a_day_or_as_settings_say():
         assert retention() is None
 
 
-@pytest.mark.skipif(not hasattr(Registry, "retentions"), reason="workers prune all runs alike")
 def test_an_execution_that_succeeded_is_pruned_after_a_day_and_a_dead_letter_is_not(scheduler):
     scheduled_task(cron="0 0 1 1 *", name="plain", args=[8])(tasks.remind_plainly)
     scheduled_task(cron="0 0 1 1 *", name="yearly", args=[7])(tasks.remind)
