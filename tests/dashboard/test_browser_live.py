@@ -88,8 +88,7 @@ def test_what_people_are_at_stays_while_a_list_changes(busy, address, browser):
         page.locator(f"#r{ticked}").get_by_role("checkbox").check()
         page.locator(f"#r{marked} b").evaluate("text => getSelection().selectAllChildren(text)")
         page.locator(f"#r{focused}").get_by_role("link").focus()
-        page.mouse.wheel(0, 150)
-        page.wait_for_function("() => window.scrollY > 100")
+        page.evaluate("() => window.scrollBy(0, 150)")
         row = page.locator(f"#r{focused}")
         place = row.bounding_box()["y"]
 
