@@ -6,12 +6,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from duly.context import RunConnection
+from duly.core.amounts import check_retention, retention_of
 from duly.core.key import check_name
 from duly.core.payload import CallCodec
 from duly.core.retry import NO_RETRIES, Retry
 from duly.errors import BadOption
 from duly.registry import Definition, task_name
-from duly.settings import check_retention, retention_of
 from duly.task import DEFAULT_KEY_TTL, check_priority, check_unique, microseconds
 
 if TYPE_CHECKING:

@@ -1,6 +1,5 @@
 """What can be set, and where it came from: keywords, then DULY_…, then [tool.duly] in pyproject."""
 
-import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -8,6 +7,13 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, TypedDict
 
+from duly.core.amounts import (
+    check_count,
+    check_retention,
+    check_seconds,
+    read_seconds,
+    retention_of,
+)
 from duly.core.hints import nearest
 from duly.errors import BadOption
 from duly.limits import (
@@ -15,7 +21,6 @@ from duly.limits import (
     BEAT_SECONDS,
     CLAIM_BATCH,
     DEAD_RETENTION_SECONDS,
-    FOREVER_SECONDS,
     GRACE_SECONDS,
     LEASE_MARGIN_SECONDS,
     LEASE_SECONDS,
@@ -25,7 +30,6 @@ from duly.limits import (
 )
 
 PREFIX = "DULY_"
-FOREVER = math.inf
 _RETENTIONS = ("retention", "dead_retention", "act_retention")
 _OTHERS = re.compile(
     "DULY_(CHILD$|FAULTPOINTS$|TEST_|PROVE_|BENCHMARK_|EVERY_"
@@ -33,10 +37,6 @@ _OTHERS = re.compile(
 )
 """Names in the environment that are no settings: our own machinery's, and those that Kubernetes
 gives to every pod where a service is called "duly" or "duly-…"."""
-_SLOWEST = 1e-6
-"""One in eleven days: threads cannot be told to wait much longer."""
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)", re.ASCII)
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,47 +117,6 @@ def worker_settings(base: WorkerSettings, **chosen: Any) -> WorkerSettings:  # n
         if isinstance(given[name], str):
             given[name] = retention_of(given[name])
     return replace(base, **given)
-
-
-def check_count(what: str, value: object) -> None:
-    """Refuse what is no whole number, or no thing at all."""
-    if type(value) is not int or value < 1:
-        message = f"{what} must be a whole number, at least 1, not {value!r:.80}"
-        raise BadOption(message)
-
-
-def check_seconds(what: str, value: object) -> None:
-    """Refuse what is no length of time."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        message = f"{what} must be a number of seconds, not {value!r:.80}"
-        raise BadOption(message)
-
-
-def check_rate(rate: float | None) -> None:
-    """Refuse what is no number of things per second; None is any."""
-    is_number = isinstance(rate, int | float) and not isinstance(rate, bool)
-    if rate is not None and not (is_number and _SLOWEST <= rate < math.inf):
-        message = f"rate must be a number per second, at least {_SLOWEST:f}, not {rate!r:.80}"
-        raise BadOption(message)
-
-
-def check_retention(what: str, value: object) -> None:
-    """Refuse what is no length of time to keep something for; it may be infinite."""
-    if value != math.inf:
-        check_seconds(what, value)
-    if isinstance(value, int | float) and value < 0:
-        message = f"{what} must not be negative, not {value!r}; 0 keeps nothing, FOREVER all"
-        raise BadOption(message)
-
-
-def retention_of(value: object) -> float:
-    """Read how long something is kept: seconds, `7d`, or `forever`."""
-    return FOREVER if value in {"forever", None} else _seconds(value)
-
-
-def kept_microseconds(seconds: float) -> int:
-    """Return how long something is kept, as stores count it."""
-    return round(min(seconds, FOREVER_SECONDS) * 1_000_000)
 
 
 def parse_queues(text: str | None) -> tuple[tuple[str, int | None], ...]:
@@ -311,14 +270,6 @@ def store_url(given: str | None) -> str:
     return given or load_settings().url
 
 
-def seconds_of(text: str) -> float:
-    """Read `90`, `90s`, `15m`, `24h`, `7d`, `2w`; a number alone counts seconds."""
-    found = _DURATION.fullmatch(text)
-    if found is None:
-        raise BadOption(f"{text!r} is no duration; write 90s, 15m, 24h or 7d")
-    return float(found[1]) * _UNITS[found[2]]
-
-
 # -- where they come from --
 
 
@@ -413,14 +364,6 @@ def _whole(value: object) -> int:
     return value
 
 
-def _seconds(value: object) -> float:
-    if isinstance(value, str):
-        return seconds_of(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError("it must be seconds, or a text such as 90s, 15m or 7d")
-    return float(value)
-
-
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _FORMATS = ("text", "json")
 _OF_TYPE: dict[object, Callable[[object], object]] = {
@@ -428,7 +371,7 @@ _OF_TYPE: dict[object, Callable[[object], object]] = {
     str | None: _text,
     int: _whole,
     int | None: _whole,
-    float: _seconds,
+    float: read_seconds,
 }
 _READERS = {each.name: _OF_TYPE[each.type] for each in fields(Settings) if each.name != "origins"}
 _READERS |= dict.fromkeys(_RETENTIONS, retention_of)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from duly import BadOption, Duly
-from duly.settings import FOREVER, load_settings, seconds_of, worker_settings
+from duly.core.amounts import FOREVER, seconds_of
+from duly.settings import load_settings, worker_settings
 
 
 @pytest.fixture(autouse=True)

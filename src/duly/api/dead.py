@@ -7,13 +7,13 @@ from typing import Any
 from duly.actor import acting
 from duly.api.bulk import Bulk, Progress, apply_each
 from duly.api.runs import Filter, Page, Runs
+from duly.core.amounts import check_rate
 from duly.core.record import DeadGroup
 from duly.core.states import DEAD
 from duly.errors import BadOption
 from duly.host import Host
 from duly.limits import PAGE, PAGE_DEFAULT
 from duly.run import Run, check_reason
-from duly.settings import check_rate
 from duly.store.ops import DiscardDead, Redrive
 from duly.task import Task
 

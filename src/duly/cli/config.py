@@ -8,7 +8,8 @@ from duly.cli.loading import load_app
 from duly.cli.output import Column, print_json, print_line, print_table
 from duly.cli.places import masked
 from duly.cli.session import Session, pass_session, shared_options
-from duly.settings import FOREVER, SECRETS, Settings, load_settings
+from duly.core.amounts import FOREVER
+from duly.settings import SECRETS, Settings, load_settings
 
 _COLUMNS = (Column("SETTING", whole=True), Column("VALUE"), Column("FROM"))
 

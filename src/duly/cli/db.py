@@ -18,9 +18,10 @@ from duly.cli.progress import bar
 from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.values import duration
 from duly.clock import MICROSECONDS
+from duly.core.amounts import FOREVER, kept_microseconds
 from duly.core.instants import iso, span
 from duly.limits import TICK_BATCH
-from duly.settings import FOREVER, kept_microseconds, store_url
+from duly.settings import store_url
 from duly.store import migrator
 from duly.store.admin_ops import RecordAct
 from duly.store.migrator import OLDEST_CODE

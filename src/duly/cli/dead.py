@@ -26,12 +26,12 @@ from duly.cli.output import (
 from duly.cli.progress import bar, is_watched
 from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.showing import print_run, show_args
+from duly.core.amounts import check_rate
 from duly.core.instants import relative
 from duly.core.record import DeadGroup, RunRecord
 from duly.errors import LetterNotFound
 from duly.guard.letters import Ended, Progress
 from duly.limits import PAGE
-from duly.settings import check_rate
 from duly.store.guard_ops import Letter
 
 _GROUP_COLUMNS = (

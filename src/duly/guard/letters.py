@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from duly.actor import acting
 from duly.clock import MICROSECONDS, new_id
+from duly.core.amounts import check_rate
 from duly.core.key import check_words
 from duly.core.record import DeadGroup
 from duly.errors import BadOption, DulyError, LetterNotFound, StoreError
@@ -21,7 +22,6 @@ from duly.limits import (
     REPLAY_FAILURES,
     TRACEBACK_CHARACTERS,
 )
-from duly.settings import check_rate
 from duly.store.guard_ops import AcquireKey, EndLetter, FailKey, Guarded, Letter, PutLetter
 from duly.store.protocol import LetterFilter
 

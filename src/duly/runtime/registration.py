@@ -5,7 +5,7 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 
-from duly.settings import kept_microseconds
+from duly.core.amounts import kept_microseconds
 from duly.store.ops import RegisterWorker
 
 

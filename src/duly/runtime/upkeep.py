@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from duly.clock import MICROSECONDS, monotonic
+from duly.core.amounts import kept_microseconds
 from duly.core.outcome import HandedBack
 from duly.errors import AttemptTimedOut
 from duly.events import Bus, ClaimsHandedBack, Overdue
@@ -15,7 +16,7 @@ from duly.runtime.runners.event_loop import EventLoopRunner
 from duly.runtime.runners.thread import ThreadRunner
 from duly.runtime.settler import Settler
 from duly.runtime.slots import Slots
-from duly.settings import WorkerSettings, kept_microseconds
+from duly.settings import WorkerSettings
 from duly.store.carry_ops import Relane
 from duly.store.ops import FireSchedules, FoldTallies, Prune, Tick, Ticked
 from duly.store.protocol import Store

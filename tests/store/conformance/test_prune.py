@@ -2,10 +2,11 @@
 
 import json
 
+from duly.core.amounts import FOREVER
 from duly.core.states import State
 from duly.core.verdict import Finish
 from duly.runtime.upkeep import Pruner
-from duly.settings import FOREVER, WorkerSettings
+from duly.settings import WorkerSettings
 from duly.store.admin_ops import RecordAct
 from duly.store.ops import AddLogs, Prune, RegisterWorker
 from duly.store.step_ops import SendEvent

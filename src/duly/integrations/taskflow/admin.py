@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from fastapi import FastAPI
 
+from duly.core.amounts import check_seconds
 from duly.errors import BadOption
 from duly.integrations.taskflow.auth import Dependency, Pair, TaskAuthBackend, guard
 from duly.integrations.taskflow.dashboard import add_dashboard
 from duly.integrations.taskflow.manager import TaskManager
 from duly.integrations.taskflow.router import task_router
-from duly.settings import check_seconds
 
 _TOKEN_EXPIRY = 86_400
 

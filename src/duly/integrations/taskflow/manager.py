@@ -11,6 +11,7 @@ from weakref import WeakSet
 from fastapi import BackgroundTasks, FastAPI
 
 from duly.app import Duly
+from duly.core.amounts import check_count, check_seconds
 from duly.errors import BadOption
 from duly.integrations.starlette import Lifespan, Serving, announced, is_in_a_request, serve
 from duly.integrations.taskflow.accepting import ManagerNotStarted, Wish, accepted, holder
@@ -27,7 +28,7 @@ from duly.integrations.taskflow.queues import QueueConfig, QueueLimits
 from duly.integrations.taskflow.records import MANUAL_TAG, TaskRecord, TaskStore
 from duly.integrations.taskflow.tasks import ManagedBackgroundTasks
 from duly.limits import DELAY_SECONDS
-from duly.settings import WorkerSettings, check_count, check_seconds
+from duly.settings import WorkerSettings
 from duly.task import Task
 
 F = TypeVar("F", bound=Callable[..., Any])
