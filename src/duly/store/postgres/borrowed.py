@@ -8,8 +8,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from duly.store.borrowed import Alone, Lender
-from duly.store.ops import Accepted, Enqueue, Op
-from duly.store.postgres import enqueue
+from duly.store.ops import Enqueue, Op
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import Claimer
 from duly.store.postgres.connection import HOT, Line, Session
@@ -19,8 +18,8 @@ from duly.store.postgres.store import PostgresStore
 from duly.store.postgres.sweep import Sweeper
 from duly.store.postgres.wakeup import Hints, notify
 from duly.store.postgres.writers import Writers
-from duly.store.protocol import Dialogue
 from duly.store.schema import Schema
+from duly.store.step_ops import SendEvent
 
 T = TypeVar("T")
 
@@ -43,13 +42,12 @@ class BorrowedPostgresStore(Alone, PostgresStore):
         """Write the ops and return their answers, in order."""
         return self._writers.apply(ops)
 
-    def enqueue_elsewhere(self, op: Enqueue) -> Dialogue[Accepted]:
-        """Accept a run on a connection; keys that it holds there are no other transaction's."""
-        return enqueue.enqueue_elsewhere(op, self._database_name(), self.rooms)
-
     def wake(self) -> None:
         """Hint to all workers when the transaction that is open commits."""
         self._writers.hints.send()
+
+    def _note_elsewhere(self, op: Enqueue | SendEvent) -> None:
+        """Note nothing: whoever waits for a key here waits in the transaction that holds it."""
 
     def _query(
         self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None = None

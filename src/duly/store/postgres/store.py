@@ -85,13 +85,16 @@ class PostgresStore(PostgresInspector):
 
     def enqueue_elsewhere(self, op: Enqueue) -> Dialogue[Accepted]:
         """Accept a run on a connection that is not ours; it exists if its transaction commits."""
-        self._here().writers.note_elsewhere(op)
+        self._note_elsewhere(op)
         return enqueue.enqueue_elsewhere(op, self._database_name(), self.rooms)
 
     def send_elsewhere(self, op: SendEvent) -> Dialogue[bool]:
         """Send an event on a connection that is not ours; it is sent if its transaction commits."""
-        self._here().writers.note_elsewhere(op)
+        self._note_elsewhere(op)
         return steps.send_elsewhere(op, self._database_name())
+
+    def _note_elsewhere(self, op: Enqueue | SendEvent) -> None:
+        self._here().writers.own_keys.note(op)
 
     def _database_name(self) -> str:
         if self._database is None:

@@ -23,6 +23,7 @@ from duly.store.postgres.address import Address
 from duly.store.postgres.claim import Claimer
 from duly.store.postgres.connection import HOT, UPKEEP, Line, Session
 from duly.store.postgres.enqueue import KeyHeld, enqueue, enqueue_keyed
+from duly.store.postgres.own_keys import OwnKeys
 from duly.store.postgres.settle import settle_alone
 from duly.store.postgres.sweep import Sweeper
 from duly.store.postgres.wakeup import Hints
@@ -30,7 +31,6 @@ from duly.store.postgres.wakeup import Hints
 HELD_KEY_SECONDS = 10.0
 OWN_KEY_SECONDS = 2.0
 """For a key that this process took in a transaction of a caller's, who may be waiting for us."""
-_OWN_KEYS = 1_000
 _SHORTEST_PAUSE_SECONDS = 0.002
 _LONGEST_PAUSE_SECONDS = 0.1
 
@@ -148,8 +148,7 @@ class Writers:
         }
         self._patient = Line(address, HOT)
         self._patience = threading.Lock()
-        self._own_keys: dict[tuple[str | None, str], None] = {}
-        """By task; those of events have none."""
+        self.own_keys = OwnKeys()
 
     def apply(self, ops: Sequence[Op]) -> list[Any]:
         """Write the ops and return their answers, in order."""
@@ -164,15 +163,6 @@ class Writers:
         """Write the ops from the committers' own threads, one part after the other."""
         self._submit(_parts(ops), [None] * len(ops), done)
 
-    def note_elsewhere(self, op: ops.Enqueue | step_ops.SendEvent) -> None:
-        """Remember that a transaction of a caller's in this process may hold a key or an event."""
-        if isinstance(op, step_ops.SendEvent):
-            self._own_keys[None, op.name] = None
-        elif op.key is not None:
-            self._own_keys[op.task, op.key.text] = None
-        while len(self._own_keys) > _OWN_KEYS:
-            self._own_keys.pop(next(iter(self._own_keys)), None)
-
     def close(self) -> None:
         """Write what waits, end all threads, hang up."""
         for committer in self._committers.values():
@@ -184,15 +174,17 @@ class Writers:
 
     def _apply(self, committer: str, ops: Sequence[Op]) -> list[Any]:
         try:
-            return self._committers[committer].apply(ops)
+            return self._write(committer, ops)
         except KeyHeld as held:
             return self._wait_for_keys(ops, held)
         except StoreUnavailable as error:
-            names = [op.name for op in ops if isinstance(op, step_ops.SendEvent)]
-            is_own = any((None, name) in self._own_keys for name in names)
-            if is_own and isinstance(error.__cause__, LockNotAvailable):
+            is_held = isinstance(error.__cause__, LockNotAvailable)
+            if is_held and self.own_keys.has_event_of(ops):
                 raise WouldBlockItself(str(error)) from error
             raise
+
+    def _write(self, committer: str, ops: Sequence[Op]) -> list[Any]:
+        return self._committers[committer].apply(ops)
 
     def _submit(self, parts: list[_Part], answers: list[Any], done: Done) -> None:
         if not parts:
@@ -344,7 +336,7 @@ class Writers:
 
     def _wait_for_keys(self, ops: Sequence[Op], held: KeyHeld) -> list[Any]:
         """Try again, alone and in the caller's own time, until the keys are let go."""
-        is_own = (held.task, held.key) in self._own_keys
+        is_own = self.own_keys.has_key(held.task, held.key)
         seconds = OWN_KEY_SECONDS if is_own else HELD_KEY_SECONDS
         deadline = monotonic() + seconds
         pause = _SHORTEST_PAUSE_SECONDS
