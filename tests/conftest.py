@@ -253,7 +253,8 @@ def _kinds_wanted(metafunc: pytest.Metafunc, kinds: tuple[str, ...]) -> list[str
     wanted = [name for name in kinds if marker is None or name.startswith(marker.args)]
     is_for_postgres = marker is None or any(name.startswith("postgres") for name in wanted)
     is_for_pgbouncer = metafunc.definition.get_closest_marker("pgbouncer") is not None
-    if is_for_pgbouncer and is_for_postgres and kinds is STORE_KINDS:
+    is_for_it_alone = marker is not None and "pgbouncer" in marker.args
+    if ((is_for_pgbouncer and is_for_postgres) or is_for_it_alone) and kinds is STORE_KINDS:
         wanted.append("pgbouncer")
     if metafunc.definition.get_closest_marker("redis") and marker is None:
         wanted.append("redis")

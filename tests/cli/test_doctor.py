@@ -94,7 +94,6 @@ def test_the_doctor_names_a_clock_that_is_off(app, cli, url):
 
 
 @pytest.mark.stores("pgbouncer")
-@pytest.mark.pgbouncer
 def test_the_doctor_names_a_pooler_and_what_helps(app, cli):
     result = cli("doctor", "--json")
 

@@ -81,13 +81,17 @@ def shell(folder: Path, environment: dict[str, str]) -> Iterator[Shell]:
             opened.end()
 
 
+_REST = r"(\s*|\d{4}-\d\d-\d\d .*)"
+"""Tasks print into the file that keepers log to, whose words may come before the line's end."""
+
+
 def missing_line(expected: str, printed: str) -> str | None:
     """Return the first line of what was expected that was not printed, if any."""
     lines = iter(printed.splitlines())
     for line in expected.splitlines():
         words = [re.escape(part) for part in UUID.sub("…", line).split("…")]
         # Columns are as wide as their widest cell.
-        pattern = re.compile(re.sub(r"(\\ )+", r"\\s+", ".*".join(words)).rstrip() + r"\s*")
+        pattern = re.compile(re.sub(r"(\\ )+", r"\\s+", ".*".join(words)).rstrip() + _REST)
         if not any(pattern.fullmatch(each) for each in lines):
             return line
     return None

@@ -15,6 +15,7 @@ from duly.integrations.carrying import Carrying
 from duly.integrations.celery import CeleryCarrier
 from duly.integrations.rq import RQCarrier
 from duly.runtime.relay import Relay
+from duly.store.carry_ops import HandedOver
 from tests.store.conformance.verbs import at_once
 
 pytestmark = pytest.mark.stores("sqlite")
@@ -87,7 +88,9 @@ def test_a_run_is_handed_over_at_the_pace_of_its_carrier(app):
     ]
     for number, carrier in enumerate(carriers):
         app.task(carrier=carrier, name=f"pay-{number}")(lambda: None)
-    store = SimpleNamespace(apply=lambda ops: asked.extend(ops) or [[] for _ in ops])
+    store = SimpleNamespace(
+        apply=lambda ops: asked.extend(ops) or [HandedOver([], []) for _ in ops]
+    )
 
     Relay(store, app.registry, app.bus).tick()
 

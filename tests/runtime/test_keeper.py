@@ -447,17 +447,19 @@ class TestLoading:
 
     @pytest.mark.stores("sqlite-wal")
     def test_children_that_cannot_start_at_the_same_time_end_as_one_does(self, store_url, tmp_path):
-        (tmp_path / "broken.py").write_text("raise RuntimeError('no config')")
+        # Both are there for a while, however late the second one begins.
+        broken = "import time; time.sleep(2); raise RuntimeError('no config')"
+        (tmp_path / "broken.py").write_text(broken)
         path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
         with Tree(
             store_url, tmp_path, app="broken:app", processes=2, environment={"PYTHONPATH": path}
         ) as tree:
-            wait_until(lambda: len(tree.children()) == 2, seconds=15, what="its children begin")
+            wait_until(lambda: len(tree.children()) == 2, seconds=45, what="its children begin")
             tree.freeze(tree.keeper.pid)
-            wait_until(lambda: not tree.children(), seconds=15, what="its children end")
+            wait_until(lambda: not tree.children(), seconds=45, what="its children end")
             tree.thaw(tree.keeper.pid)
 
-            assert tree.ended(seconds=15) == 1, tree.log.read_text()
+            assert tree.ended(seconds=45) == 1, tree.log.read_text()
 
         assert "ChildProcessError" not in tree.log.read_text()
 
