@@ -73,7 +73,7 @@ class Shop:
         """Do a day's work, with all that can go wrong."""
         app = self.app
         app.enqueue_many(
-            self.send_receipt.call(number, f"customer{number}@example.com", card="4111")
+            self.send_receipt.call(number, f"customer{number}@example.com", card="4111-2222")
             for number in range(40)
         )
         app.enqueue_many(self.charge.call(number) for number in range(12))

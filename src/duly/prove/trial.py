@@ -14,7 +14,7 @@ from duly.prove.database import Database
 from duly.prove.feeding import Feeder, Mix, everything, waiting
 from duly.prove.history import Due, Event, Freeze, History, Request
 from duly.prove.journals import Journal
-from duly.prove.strikes import Strike
+from duly.prove.strikes import Strike, is_gone
 from duly.prove.trees import Tree, TreeSettings, wait_for
 from duly.store.protocol import ScheduleFilter
 
@@ -140,6 +140,14 @@ class Trial:
         self.redriven = self.app.dead.retry(which=crashed, actor="prove", reason="killed").done
         if self.redriven:
             self.drain(seconds)
+        # Who died with nothing in hand is called dead no sooner than anybody else.
+        wait_for(lambda: not self._called_live_and_gone(), seconds, _LOOK_SECONDS)
+
+    def _called_live_and_gone(self) -> list[str]:
+        called_live = [
+            (each, pid) for each, state, pid in self.database.workers() if state == "live"
+        ]
+        return [worker_id for worker_id, pid in called_live if is_gone(pid)]
 
     def stop_trees(self) -> None:
         """Ask all keepers to stop; those that do not are ended."""
