@@ -1,7 +1,5 @@
 """Processes that race for one key, are killed with it in hand, or wake up too late."""
 
-import os
-import signal
 import subprocess
 import sys
 from contextlib import ExitStack, closing
@@ -10,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from duly.guard import Guard
+from tests.servers.freezing import freeze, thaw
 from tests.servers.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -21,13 +20,13 @@ class Callers:
     """Processes that enter one key; none is left behind."""
 
     def __init__(self, url: str, log: Path, stack: ExitStack) -> None:
-        self._url = url
+        self.url = url
         self._log = log
         self._stack = stack
 
     def start(self, how: str = "quick", key: str = "invoice:42") -> subprocess.Popen:
         """Start one more."""
-        command = [sys.executable, "-m", "tests.guard.body", self._url, key, str(self._log), how]
+        command = [sys.executable, "-m", "tests.guard.body", self.url, key, str(self._log), how]
         process = subprocess.Popen(command, cwd=ROOT)
         self._stack.callback(process.wait, 20)
         self._stack.callback(process.kill)
@@ -86,10 +85,10 @@ def test_a_killed_holder_is_replaced_and_the_body_is_done_once(callers):
 def test_a_frozen_holder_cannot_finish_once_it_was_replaced(callers):
     first = callers.start("linger")
     callers.wait_for("began")
-    os.kill(first.pid, signal.SIGSTOP)
+    freeze(callers.url, first.pid)
     second = callers.start("linger")
     callers.wait_for("began", 2)
-    os.kill(first.pid, signal.SIGCONT)
+    thaw(first.pid)
     callers.open_gate()
 
     assert [first.wait(30), second.wait(30)] == [0, 0]

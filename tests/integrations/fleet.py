@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.integrations.proving import SECONDS
+from tests.servers.freezing import freeze
 from tests.servers.processes import is_running, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -58,9 +59,9 @@ class FleetWorker:
         self._process.wait(30)
         self.kill()
 
-    def freeze(self) -> None:
-        """Stop all of it."""
-        self._signal(signal.SIGSTOP)
+    def freeze(self, url: str) -> None:
+        """Stop all of it, where it leaves others free to write into the store."""
+        freeze(url, *self.members())
 
     def thaw(self) -> None:
         """Let all of it go on."""

@@ -1,11 +1,9 @@
 """Real keepers with real children, started, signalled, and certainly gone in the end."""
 
 import contextlib
-import fcntl
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -13,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from duly.store.opening import sqlite_path
 from tests.runtime import shop
+from tests.servers.freezing import freeze, thaw
 from tests.servers.processes import is_running, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -116,28 +114,12 @@ class Tree:
         self.keeper.send_signal(signal.SIGTERM)
 
     def freeze(self, *pids: int) -> None:
-        """Stop processes where they leave the others free to write, and wait until they are.
-
-        One that is stopped inside a write transaction on SQLite keeps every other writer waiting,
-        and with its keeper stopped too nobody would end that.
-        """
-        for _ in range(20):
-            for pid in pids:
-                os.kill(pid, signal.SIGSTOP)
-            for pid in pids:
-                wait_until(lambda pid=pid: state_of(pid) in {"T", ""}, seconds=20, what="it stops")
-            if _can_write(self._url):
-                return
-            self.thaw(*pids)
-            time.sleep(0.01)  # long enough for the transaction to end
-        message = "they were inside a write transaction every time they were stopped"
-        raise AssertionError(message)
+        """Stop processes where they leave the others free to write, and wait until they are."""
+        freeze(self._url, *pids)
 
     def thaw(self, *pids: int) -> None:
         """Let them go on."""
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+        thaw(*pids)
 
     def ended(self, seconds: float = 20.0) -> int:
         """Wait for the keeper's end and return its exit status."""
@@ -202,37 +184,11 @@ class Notes:
         return self.starts()
 
 
-def state_of(pid: int) -> str:
-    """Return the one letter that says how a process stands; empty if it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return ""
-
-
 def _is_tether(pid: int) -> bool:
     try:
         return b"tether" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except FileNotFoundError:
         return False
-
-
-def _can_write(url: str) -> bool:
-    """Say whether nobody holds the write lock of an SQLite database."""
-    if not url.startswith("sqlite:"):
-        return True
-    path = sqlite_path(url)
-    with contextlib.closing(sqlite3.connect(path, timeout=0.2, isolation_level=None)) as connection:
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError:
-            return False
-    with path.with_name(f"{path.name}-duly.lock").open("ab") as queue:
-        try:
-            fcntl.flock(queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
 
 
 def _parsed(text: str) -> Iterator[Line]:

@@ -123,14 +123,14 @@ def test_a_lost_message_is_sent_again_and_a_doubled_one_claims_nothing(
 
 
 def test_a_frozen_worker_cannot_finish_what_another_has_taken_over(
-    tasks, start_worker, counter, tmp_path
+    tasks, start_worker, counter, tmp_path, store_url
 ):
     gate = tmp_path / "gate"
     first = start_worker("--concurrency", "1", "--pool", "solo")
     run = tasks.linger.enqueue(1, counter.port, str(gate))
     wait_until(lambda: counter.effects("began"), seconds=WAIT, what="it begins")
     ((_, frozen),) = counter.effects("began")
-    first.freeze()
+    first.freeze(store_url)
     second = start_worker("--concurrency", "1")
     gate.touch()
     winner = run.result(timeout=WAIT)

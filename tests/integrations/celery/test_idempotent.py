@@ -1,7 +1,5 @@
 """Celery tasks, carried by real workers over a real Redis, are done once per payload."""
 
-import os
-import signal
 from contextlib import closing
 
 import celery
@@ -15,6 +13,7 @@ from duly.guard.letters import Draft, LetterNotSent, Letters
 from duly.integrations.celery import AlreadyQueued, Celery, dead
 from duly.integrations.celery.dead import keep_timed_out, write
 from duly.store.protocol import LetterFilter
+from tests.servers.freezing import freeze, thaw
 from tests.servers.processes import wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.stores("sqlite")]
@@ -278,19 +277,19 @@ def test_and_refused_where_it_cannot_be_kept(sending, wrong):
         unsent(sending, "plain", once={"graceful": False}).apply_async((1,), once=wrong)
 
 
-def test_a_frozen_holder_cannot_finish(shop):
+def test_a_frozen_holder_cannot_finish(shop, store_url):
     shop.worker("--concurrency", "1")
     shop.worker("--concurrency", "1")
     first = shop.tasks.linger.delay(1)
     shop.wait_for("began")
     ((_, frozen),) = shop.notes("began")
-    os.kill(frozen, signal.SIGSTOP)
+    freeze(store_url, frozen)
     second = shop.tasks.linger.delay(1)
     shop.wait_for("began", 2)
     shop.open_gate()
 
     assert second.get(WAIT) == 1
-    os.kill(frozen, signal.SIGCONT)
+    thaw(frozen)
 
     wait_until(
         lambda: f"linger[{first.id}] reject requeue=True: claim 1 of key" in shop.logs(),

@@ -86,12 +86,12 @@ def test_a_message_that_kills_its_process_is_given_up(shop, counter):
     assert counter.count("tried") == {"1": 2}
 
 
-def test_a_frozen_holder_cannot_finish(shop, counter):
+def test_a_frozen_holder_cannot_finish(shop, counter, store_url):
     first = shop.worker()
     frozen = shop.actors.linger.send(1)
     wait_for(counter, "began")
     ((_, holder),) = counter.effects("began")
-    first.freeze()
+    first.freeze(store_url)
     shop.worker()
     second = shop.actors.linger.send(1)
     wait_for(counter, "began", 2)

@@ -106,14 +106,14 @@ def test_a_killed_worker_loses_nothing(tasks, start_worker, counter, tmp_path):
 
 @pytest.mark.usefixtures("handing_over")
 def test_a_frozen_work_horse_cannot_finish_what_another_has_taken_over(
-    tasks, start_worker, counter, tmp_path
+    tasks, start_worker, counter, tmp_path, store_url
 ):
     gate = tmp_path / "gate"
     first = start_worker()
     run = tasks.linger.enqueue(1, counter.port, str(gate))
     wait_until(lambda: counter.effects("began"), seconds=WAIT, what="it begins")
     ((_, frozen),) = counter.effects("began")
-    first.freeze()
+    first.freeze(store_url)
     start_worker()
     gate.touch()
     winner = run.result(timeout=WAIT)

@@ -12,6 +12,7 @@ from rq.results import Result
 
 from duly.errors import BadOption, Busy
 from duly.integrations.rq import idempotent
+from tests.servers.freezing import freeze, thaw
 from tests.servers.processes import wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.stores("sqlite")]
@@ -104,19 +105,19 @@ def test_a_queue_without_workers_raises_rather_than_puts_off(shop):
     assert job.get_status() == JobStatus.FAILED
 
 
-def test_a_frozen_holder_cannot_finish(shop, counter):
+def test_a_frozen_holder_cannot_finish(shop, counter, store_url):
     shop.worker()
     shop.worker("--verbose")
     first = shop.send(shop.tasks.linger, 1)
     wait_for(counter, "began")
     ((_, frozen),) = counter.effects("began")
-    os.kill(frozen, signal.SIGSTOP)
+    freeze(store_url, frozen)
     second = shop.send(shop.tasks.linger, 1)
     wait_for(counter, "began", 2)
     shop.open_gate()
 
     winner = shop.result(second)
-    os.kill(frozen, signal.SIGCONT)
+    thaw(frozen)
 
     assert shop.result(first) == winner != frozen
     assert counter.count("ended") == {"1": 2}, "the late one had its effect, and was not believed"

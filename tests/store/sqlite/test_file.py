@@ -456,6 +456,22 @@ def test_settling_many_takes_few_statements(store):
     assert len(statements) < 20
 
 
+def test_a_store_is_not_closed_under_a_thread_that_reads(store_url):
+    """SQLite's library crashes the process otherwise."""
+    store = open_store(store_url)
+    reading, is_closed = store._process.reading, threading.Event()
+    closing = threading.Thread(target=lambda: (store.close(), is_closed.set()))
+
+    with reading:
+        closing.start()
+        is_early = is_closed.wait(0.3)
+        store._process.reader.execute("SELECT 1")
+    closing.join(20)
+
+    assert not is_early
+    assert is_closed.is_set()
+
+
 def test_a_closed_store_says_so(store_url):
     store = open_store(store_url)
     store.close()

@@ -46,7 +46,8 @@ class Process:
     def close(self) -> None:
         """Close the file; closing may checkpoint, so it takes the lock."""
         self.committer.close()
-        with self.lock.held():
+        # Nor is a connection closed under a thread that still reads: the library would crash.
+        with self.lock.held(), self.reading:
             self.reader.close()
             self.writer.close()
         self.lock.close()
