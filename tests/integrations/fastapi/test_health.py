@@ -112,7 +112,7 @@ def test_a_store_that_hangs_is_asked_by_few(duly, monkeypatch):
         goes_on.set()
         wait_until(lambda: is_ready(client), seconds=SOON, what="it is ready again")
     assert set(answers) == {503}
-    assert 1 <= len(asked) < 10
+    assert 1 <= len(asked) < len(answers)
 
 
 @pytest.mark.stores("sqlite-wal")
