@@ -38,6 +38,7 @@ ONE_DIALECT = {
             "prune.drop_run",
             "prune.drop_steps",
             "prune.drop_tags",
+            "prune.judged",
             "prune.keep",
             "prune.no_longer_kept",
             "prune.old_dead",

@@ -146,10 +146,11 @@ def prune(cursor: sqlite3.Cursor, op: Prune, now: int) -> Pruned:
     }
     brief, after = _note_brief(cursor, op, place)
     found = [
-        cursor.execute(PRUNE[name], place).fetchall()
+        [run_id for (run_id,) in cursor.execute(PRUNE[name], place).fetchall()]
         for name in ("old_runs", "old_dead", "no_longer_kept")
     ]
-    pruned = _drop_runs(cursor, [row for rows in found for row in rows], now)
+    old = place | {"ids": json.dumps([run_id for ids in found for run_id in ids])}
+    pruned = _drop_runs(cursor, cursor.execute(PRUNE["judged"], old).fetchall(), now)
     acts = {"before": now - op.acts_older_than, "limit": limit}
     other = {"before": now - usual(op.older_than), "limit": limit}
     dropped = [

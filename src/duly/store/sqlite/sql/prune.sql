@@ -15,6 +15,21 @@ SELECT ended.id, ended.finished_at,
  ORDER BY ended.finished_at LIMIT :limit
 
 -- :name old_runs
+SELECT id FROM duly_history INDEXED BY duly_history_ended
+ WHERE finished_at < :before AND state NOT IN ('failed', 'interrupted') AND kept_until IS NULL
+ ORDER BY finished_at LIMIT :limit
+
+-- :name old_dead
+SELECT id FROM duly_history INDEXED BY duly_history_died
+ WHERE finished_at < :died_before AND state IN ('failed', 'interrupted') AND kept_until IS NULL
+ ORDER BY finished_at LIMIT :limit
+
+-- :name no_longer_kept
+SELECT id FROM duly_history INDEXED BY duly_history_kept
+ WHERE kept_until <= :now
+ ORDER BY kept_until LIMIT :limit
+
+-- :name judged
 -- Each with two instants: until when it is kept for the usual time, and until when as its task says
 -- or by its key. A task can have dead letters kept for longer only.
 SELECT ended.id, max(ended.finished_at, ended.created_at),
@@ -24,38 +39,9 @@ SELECT ended.id, max(ended.finished_at, ended.created_at),
        max(coalesce(ended.finished_at + own.kept, 0),
            coalesce((SELECT coalesce(expires_at, :never) FROM duly_keys
                       WHERE task = ended.task AND key = ended.key AND run_id = ended.id), 0))
-  FROM duly_history AS ended INDEXED BY duly_history_ended
+  FROM json_each(:ids) AS old
+  JOIN duly_history AS ended ON ended.id = old.value
   LEFT JOIN duly_retentions AS own ON own.task = ended.task
- WHERE ended.finished_at < :before AND ended.state NOT IN ('failed', 'interrupted')
-   AND ended.kept_until IS NULL
- ORDER BY ended.finished_at LIMIT :limit
-
--- :name old_dead
-SELECT ended.id, max(ended.finished_at, ended.created_at),
-       CASE WHEN ended.state IN ('failed', 'interrupted') THEN ended.finished_at + :dead_older_than
-            WHEN own.kept IS NULL THEN ended.finished_at + :older_than
-            ELSE 0 END,
-       max(coalesce(ended.finished_at + own.kept, 0),
-           coalesce((SELECT coalesce(expires_at, :never) FROM duly_keys
-                      WHERE task = ended.task AND key = ended.key AND run_id = ended.id), 0))
-  FROM duly_history AS ended INDEXED BY duly_history_died
-  LEFT JOIN duly_retentions AS own ON own.task = ended.task
- WHERE ended.finished_at < :died_before AND ended.state IN ('failed', 'interrupted')
-   AND ended.kept_until IS NULL
- ORDER BY ended.finished_at LIMIT :limit
-
--- :name no_longer_kept
-SELECT ended.id, max(ended.finished_at, ended.created_at),
-       CASE WHEN ended.state IN ('failed', 'interrupted') THEN ended.finished_at + :dead_older_than
-            WHEN own.kept IS NULL THEN ended.finished_at + :older_than
-            ELSE 0 END,
-       max(coalesce(ended.finished_at + own.kept, 0),
-           coalesce((SELECT coalesce(expires_at, :never) FROM duly_keys
-                      WHERE task = ended.task AND key = ended.key AND run_id = ended.id), 0))
-  FROM duly_history AS ended INDEXED BY duly_history_kept
-  LEFT JOIN duly_retentions AS own ON own.task = ended.task
- WHERE ended.kept_until <= :now
- ORDER BY ended.kept_until LIMIT :limit
 
 -- :name keep
 UPDATE duly_history SET kept_until = :until WHERE id = :run_id
