@@ -80,22 +80,25 @@ def _call_body(definition: Definition, arguments: str) -> Outcome:
 
 async def await_body(definition: Definition, arguments: str) -> Outcome:
     """Run a coroutine function on this loop and say how it ended."""
+    loop = asyncio.get_running_loop()
     claim = None if definition.tracing is None else current_claim()
     if definition.tracing is None or claim is None:
-        return await _await_body(definition, arguments)
+        return await await_untraced(definition, arguments, loop)
     with definition.tracing.process(claim) as note:
-        outcome = await _await_body(definition, arguments)
+        outcome = await await_untraced(definition, arguments, loop)
         note(outcome)
         return outcome
 
 
-async def _await_body(definition: Definition, arguments: str) -> Outcome:
+async def await_untraced(
+    definition: Definition, arguments: str, loop: asyncio.AbstractEventLoop
+) -> Outcome:
+    """Run a coroutine function on the loop that the caller is on, with nothing around it."""
     try:
         args, kwargs = definition.codec.decode(arguments)
     except BaseException as error:  # noqa: BLE001 - classes of the user's own are built there
         return _undecodable(error, definition)
     limit: asyncio.Timeout | None = None
-    loop = asyncio.get_running_loop()
     try:
         faultpoints.hit("attempt.before_body")
         if definition.timeout is None:

@@ -76,7 +76,9 @@ class Hand:
         with self._lock:
             for held in taken:
                 self._held[held.claim.run_id] = held
-                self._busy[held.kind] += 1
+            kinds = [held.kind for held in taken]
+            for kind in self._busy:
+                self._busy[kind] += kinds.count(kind)
         return taken
 
     def begin(self, held: Held) -> bool:

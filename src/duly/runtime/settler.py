@@ -205,20 +205,24 @@ class Settler:
         done: list[Held] = []
         again: list[Ended] = []
         of_children: list[str] = []
+        lanes: set[str] = set()
         for item, op, answer in zip(batch, ops, answers, strict=True):
             if answer is refused:
                 again.append(item)
                 continue
-            done.append(item.held)
-            tags = item.held.claim.tags
+            held = item.held
+            done.append(held)
+            claim = held.claim
+            lanes.add(claim.lane)
+            tags = claim.tags
             if tags is not None and PARENT_TAG in tags:
                 of_children.append(tags)
             if answer is not recorded or op.outcome != "returned" or tells_successes:
-                self._tell(item.held.claim, op, answer)
+                self._tell(claim, op, answer)
         self._hand.release(done)
         if of_children:
             self.wake_parents(of_children)
-        if any(is_limited(held.claim.lane) for held in done):
+        if any(map(is_limited, lanes)):
             self._store.wake()  # Others may wait for what was just let go.
         return again
 

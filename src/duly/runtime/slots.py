@@ -21,7 +21,7 @@ _REGISTERED_AT, _SUSPECT_AT = 40, 56
 # Places in the header when it is read as numbers of eight bytes.
 _DEADLINE, _ATTENDED, _BEATS_SINCE = 3, 4, 6
 _HEADER_BYTES = 64
-_SLOT = struct.Struct("=36sQdd")
+_SLOT = struct.Struct("=36sQddB")
 _pack_slot = _SLOT.pack_into
 _SLOT_BYTES = 64
 _STATE_AT = 60
@@ -110,10 +110,11 @@ class Slots:
         self, slot: int, run_id: str, claim_number: int, overdue_at: float, retry_after: float
     ) -> None:
         """Mark a start."""
+        # All of it is zeroed and then written in order, so the state goes last: a mark that is half
+        # written does not count.
         place = _HEADER_BYTES + slot * _SLOT_BYTES
-        _pack_slot(self._memory, place, run_id.encode(), claim_number, overdue_at, retry_after)
-        # The state goes last: a mark that is half written does not count.
-        self._memory[place + _STATE_AT] = STARTED
+        name = run_id.encode()
+        _pack_slot(self._memory, place, name, claim_number, overdue_at, retry_after, STARTED)
 
     def end(self, slot: int) -> None:
         """Note that the body has ended; the mark stays until the end is recorded."""
@@ -131,11 +132,8 @@ class Slots:
         for slot, state in enumerate(states):
             if state != FREE:
                 place = _HEADER_BYTES + slot * _SLOT_BYTES
-                run_id, claim_number, overdue_at, retry_after = _SLOT.unpack_from(
-                    self._memory, place
-                )
-                ended = state == ENDED
-                yield Mark(run_id.decode(), claim_number, overdue_at, retry_after, ended)
+                run_id, *numbers, _ = _SLOT.unpack_from(self._memory, place)
+                yield Mark(run_id.decode(), *numbers, ended=state == ENDED)
 
     def is_of_this_boot(self) -> bool:
         """Say whether the marks can be believed."""
