@@ -10,6 +10,7 @@ import pytest
 from duly import Duly, StoreError, StoreUnavailable, current
 from tests.runtime import shop as shop_module
 from tests.runtime.trees import Tree
+from tests.servers.cable import Cable
 from tests.servers.kinds import BEHIND_PGBOUNCER
 from tests.servers.postgres import PostgresServer
 from tests.servers.processes import is_running, wait_until
@@ -131,6 +132,48 @@ def test_a_tree_that_is_stopped_while_the_server_is_away_ends_and_loses_nothing(
         assert run.result(timeout=40) == 4
 
     assert status == 0, tree.log.read_text()
+
+
+@on_the_newest
+def test_a_worker_behind_a_cut_network_starts_and_records_nothing_until_it_is_back(
+    shop, notes, url, private_postgres, tmp_path
+):
+    def finished(*runs) -> bool:
+        states = shop.app.store.get_states([run.id for run in runs])
+        return set(states.values()) == {"succeeded"}
+
+    with Cable("127.0.0.1", private_postgres.port) as cable:
+        far_url = url.replace(f":{private_postgres.port}/", f":{cable.port}/")
+        # Longer than a beat waits for its answer, so that the far side is not ended meanwhile.
+        lease, beat = 6.0, 1.0
+        with Tree(far_url, tmp_path, lease=lease, beat=beat).ready() as far:
+            run = shop.linger.enqueue(*notes.arguments(3))
+            notes.wait_for_starts(1)
+            (cut_off,) = far.children()
+            with Tree(url, tmp_path, lease=lease, beat=beat).ready() as near:
+                cable.cut()
+                first, second = notes.wait_for_starts(2)
+                others = [shop.linger.enqueue(notes.log, "/", n) for n in range(20, 40)]
+                wait_until(lambda: finished(*others), seconds=30, what="the near side works on")
+                # Both bodies end; the one that is cut off has something to say, and may not.
+                notes.open_gate()
+                wait_until(lambda: finished(run), seconds=30, what="the near side records it")
+                wait_until(lambda: len(notes.ends(3)) == 2, seconds=30, what="both bodies end")
+                cable.mend()
+                wait_until(
+                    lambda: far.workers() not in ([], [cut_off]),
+                    seconds=40,
+                    what=f"the far side begins anew: {far.log.read_text()}",
+                )
+                near.terminate()
+                near.ended()
+            assert shop.quick.enqueue(5).result(timeout=30) == 5
+            assert far.keeper.poll() is None
+
+    assert (first.pid, first.fence, second.fence) == (cut_off, 1, 2)
+    assert cut_off not in {line.pid for line in notes.lines() if line.number >= 20}
+    assert [attempt.outcome for attempt in run.attempts()] == ["lost", "returned"]
+    assert run.refresh().record.claim_number == 2
 
 
 @on_the_newest
