@@ -10,10 +10,12 @@ on Redis by `@pytest.mark.redis`.
 
 import gc
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -51,6 +53,7 @@ class Servers:
         self._pgbouncer: PgBouncer | None = None
         self._redis: RedisEndpoint | None = None
         self._templates: dict[str, str] = {}
+        self._files: dict[bool, Path] = {}
 
     def postgres(self, name: str) -> PostgresEndpoint:
         """Give the PostgreSQL of a kind; skips the test if it cannot run here."""
@@ -93,6 +96,17 @@ class Servers:
             self._templates[name] = database_of(url)
         return self._templates[name]
 
+    def sqlite_template(self, *, is_own: bool) -> Path:
+        """Return a file with duly's tables, of duly's own or of an application's."""
+        if is_own not in self._files:
+            folder = self._open.enter_context(TemporaryDirectory(prefix="duly-template-"))
+            file = Path(folder) / "template.db"
+            if not is_own:
+                _create_application_file(file)
+            open_store(f"sqlite:///{file}").close()
+            self._files[is_own] = file
+        return self._files[is_own]
+
     def close(self) -> None:
         """Stop them all."""
         self._open.close()
@@ -122,18 +136,21 @@ def store_url(
     store_kind: str, tmp_path: Path, servers: Servers, request: pytest.FixtureRequest
 ) -> Iterator[str]:
     """The URL of a fresh store of each kind; what it names is gone after the test."""
+    is_untouched = request.node.get_closest_marker("untouched") is not None
     match store_kind:
-        case "sqlite-wal":
-            yield f"sqlite:///{tmp_path / 'duly.db'}"
-        case "sqlite-rollback":
-            file = tmp_path / "application.db"
-            _create_application_file(file)
+        case "sqlite-wal" | "sqlite-rollback":
+            is_own = store_kind == "sqlite-wal"
+            file = tmp_path / ("duly.db" if is_own else "application.db")
+            if not is_untouched:
+                shutil.copyfile(servers.sqlite_template(is_own=is_own), file)
+                file.chmod(0o600)
+            elif not is_own:
+                _create_application_file(file)
             yield f"sqlite:///{file}"
         case _:
             shared = (
                 servers.pgbouncer() if store_kind == "pgbouncer" else servers.postgres(store_kind)
             )
-            is_untouched = request.node.get_closest_marker("untouched") is not None
             template = "template0" if is_untouched else servers.template(store_kind)
             url = shared.create_database(template=template)
             yield url
