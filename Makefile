@@ -17,7 +17,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 RUN_STAMPS := .venv/run.stamp $(if $(filter postgres%,$(DULY_URL)),.venv/postgres.stamp)
 
 .DELETE_ON_ERROR:
-.PHONY: help setup lint test tests demo prove bench docs reference clean
+.PHONY: help setup lint test tests tests-django6 demo prove bench docs reference clean
 
 help:
 	@echo "make demo    see duly at work (DULY_URL=postgresql://... for PostgreSQL)"
@@ -42,30 +42,37 @@ lint: .venv/dev.stamp
 # tests live in memory where there is such a place. make prove and make bench use the real disk.
 MEMORY := $(shell test -d /dev/shm -a -w /dev/shm && echo /dev/shm || echo $${TMPDIR:-/tmp})
 
-# Most tests wait for processes, leases and servers, so twice as many run at once as there are cores
-# on a small machine. They start some thousand processes, and each would compile duly anew where the
-# environment says that no byte code may be written. What lint says comes last, since types are
-# checked on one core, meanwhile.
+# Most tests wait for processes, leases and servers, so more of them run at once than there are cores
+# on a small machine, those on the other Django beside them. They start some thousand processes, and
+# each would compile duly anew where the environment says that no byte code may be written. What ran
+# beside the long part is shown behind it.
 test:
 	@$(MAKE) --no-print-directory -j 2 setup
 	@$(MAKE) --no-print-directory lint >.lint.log 2>&1 & lint=$$!; \
+	$(MAKE) --no-print-directory tests-django6 >.django6.log 2>&1 & django6=$$!; \
 	$(MAKE) --no-print-directory tests; tests=$$?; \
-	wait $$lint; lint=$$?; cat .lint.log; exit $$((tests + lint))
+	wait $$django6; django6=$$?; cat .django6.log; \
+	wait $$lint; lint=$$?; cat .lint.log; exit $$((tests + django6 + lint))
 
 # Thousands of processes on a few cores: a deadline that holds alone may pass beside others. What
 # fails is run once more by itself, in plain sight, and has to pass there.
+PYTEST = TMPDIR=$(MEMORY) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 ALONE := -p no:randomly --last-failed --last-failed-no-failures none
+AGAIN := echo "What failed beside other tests is run again, alone."
+
 tests:
-	TMPDIR=$(MEMORY) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist worksteal $(PYTEST_ARGS) \
-	|| { echo "What failed beside other tests is run again, alone."; \
-	TMPDIR=$(MEMORY) SUMMARY=.test-summary-again.json $(BIN)/python -m pytest $(ALONE); }
+	$(PYTEST) -n 4 --dist worksteal $(PYTEST_ARGS) \
+	|| { $(AGAIN); SUMMARY=.test-summary-again.json $(PYTEST) $(ALONE); }
+
 ifneq ($(NEWER_PYTHON),)
-	TMPDIR=$(MEMORY) PYTHONDONTWRITEBYTECODE= PYTHONPATH=src SUMMARY=.test-summary-django6.json \
-	.venv-django6/bin/python -m pytest -n 4 -o cache_dir=.pytest_cache_django6 tests/integrations/django \
-	|| { echo "What failed beside other tests is run again, alone."; \
-	TMPDIR=$(MEMORY) PYTHONPATH=src SUMMARY=.test-summary-again.json .venv-django6/bin/python -m pytest \
-	-o cache_dir=.pytest_cache_django6 $(ALONE) tests/integrations/django; }
+tests-django6: export PYTHONPATH := src
+tests-django6: BIN := .venv-django6/bin
+tests-django6: DJANGO6 := -o cache_dir=.pytest_cache_django6 tests/integrations/django
+tests-django6:
+	SUMMARY=.test-summary-django6.json $(PYTEST) -n 2 $(DJANGO6) \
+	|| { $(AGAIN); SUMMARY=.test-summary-again-django6.json $(PYTEST) $(ALONE) $(DJANGO6); }
 else
+tests-django6:
 	@echo "No Python of 3.12 or newer was found: tests of Django ran on Django 5.2 alone."
 endif
 
@@ -88,7 +95,7 @@ reference: .venv/dev.stamp
 
 clean:
 	rm -rf .venv .venv-django6 .venv-docs site build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .pytest_cache_django6 .ruff_cache
-	rm -f .lint.log .test-summary.json .test-summary-django6.json .test-summary-again.json
+	rm -f .lint.log .django6.log .test-summary.json .test-summary-*.json
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
