@@ -116,6 +116,15 @@ class EmbeddedWorker:
         worker = self._worker
         return None if worker is None else worker.worker_id
 
+    @property
+    def leased_id(self) -> str | None:
+        """That identity, if nobody can have called it dead by now; None for the moment if not."""
+        with self._lock:
+            worker, slots = self._worker, self._slots
+        if worker is None or slots is None or worker.is_disowned or monotonic() >= slots.deadline:
+            return None
+        return worker.worker_id
+
     def limit_queue(self, name: str, limit: int | None) -> None:
         """Run at most so many of a queue at once from now on; what runs goes on."""
         queues = self._settings.queues

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from os import PathLike
-from typing import Any, Literal, Never, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Never, TypeVar
 from weakref import WeakSet
 
 from fastapi import BackgroundTasks, FastAPI
@@ -14,7 +14,13 @@ from duly.app import Duly
 from duly.core.amounts import check_count, check_seconds
 from duly.errors import BadOption
 from duly.integrations.starlette import Lifespan, Serving, announced, is_in_a_request, serve
-from duly.integrations.taskflow.accepting import ManagerNotStarted, Wish, accepted, holder
+from duly.integrations.taskflow.accepting import (
+    ManagerNotStarted,
+    Wish,
+    accepted,
+    holder,
+    leased_id,
+)
 from duly.integrations.taskflow.admission import ACCEPTER_TAG, Accepter
 from duly.integrations.taskflow.backends import SnapshotBackend, address
 from duly.integrations.taskflow.definitions import Definer, Executor, Policy
@@ -30,6 +36,9 @@ from duly.integrations.taskflow.tasks import ManagedBackgroundTasks
 from duly.limits import DELAY_SECONDS
 from duly.settings import WorkerSettings
 from duly.task import Task
+
+if TYPE_CHECKING:
+    from duly.runtime.embedded import EmbeddedWorker
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -172,7 +181,7 @@ class TaskManager:
         wish: Wish,
     ) -> str:
         """Accept a call of a task and return its id; it is durable then."""
-        worker_id = self._worker_id()
+        worker = self._running_worker()
         task, is_eager = self._definer.get(function)
         queue = self._queues.resolve(wish.queue or task.definition.queue)
         is_bounded = not (is_eager if wish.eager is None else wish.eager)
@@ -183,7 +192,7 @@ class TaskManager:
             return found.id
         reserved = {}
         if not self._definer.is_persisted(task):
-            reserved[ACCEPTER_TAG] = str(Accepter.here(worker_id))
+            reserved[ACCEPTER_TAG] = str(Accepter.here(leased_id(worker)))
         if task.name in self._periodic.names:
             reserved[MANUAL_TAG] = "1"
         bound = task.using(
@@ -332,12 +341,12 @@ class TaskManager:
         seconds = DELAY_SECONDS if days is None else min(days * _DAY, DELAY_SECONDS)
         self._worker |= {"retention": seconds, "dead_retention": seconds}
 
-    def _worker_id(self) -> str:
+    def _running_worker(self) -> "EmbeddedWorker":
         serving = self._serving
-        if serving is None or serving.worker is None:
+        # It has no identity any more once it has ended, a moment before all is shut down.
+        if serving is None or serving.worker is None or serving.worker.worker_id is None:
             raise ManagerNotStarted
-        # For a moment there is none, when it has to go on under a new identity.
-        return serving.worker.worker_id or ""
+        return serving.worker
 
 
 def _observers(
