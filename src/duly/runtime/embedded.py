@@ -70,9 +70,12 @@ class EmbeddedWorker:
         """Stop claiming, give the bodies the grace, hand back the rest."""
         with self._lock:
             self._stopping = True
+        ended = None
         with self._ending:
-            if self._worker is not None:
-                self._end(self._worker, self._settings.grace if grace is None else grace)
+            # Twice, if one was just about to go on under a new identity.
+            while (worker := self._worker) is not None and worker is not ended:
+                self._end(worker, self._settings.grace if grace is None else grace)
+                ended = worker
 
     def _end(self, worker: Worker, grace: float) -> None:
         worker.stop_claiming()
