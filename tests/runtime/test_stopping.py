@@ -347,6 +347,28 @@ class TestNewIdentity:
             wait_until(lambda: failures == [], seconds=20, what="it tried in vain")
             assert body.enqueue().result(timeout=20) == "done"
 
+    def test_one_that_is_stopped_as_it_takes_its_new_name_leaves_nobody(self, app, monkeypatch):
+        is_beginning, goes_on = threading.Event(), threading.Event()
+        with app.worker(lease=0.9, beat=0.3) as worker:
+            begin = worker._begin
+
+            def hold() -> None:
+                is_beginning.set()
+                goes_on.wait(20)
+                begin()
+
+            monkeypatch.setattr(worker, "_begin", hold)
+            recover_worker(app.store, app.bus, worker.worker_id, runtime_folder(app.store))
+            assert is_beginning.wait(20)
+            stopping = threading.Thread(target=worker.stop)
+            stopping.start()
+            wait_until(lambda: worker._keepalive._ended, seconds=20, what="it stops")
+            goes_on.set()
+            stopping.join(20)
+
+            assert worker.worker_id is None
+        assert live_workers(app) == []
+
 
 def test_two_embedded_workers_of_one_application_live_side_by_side(app):
     @app.task

@@ -37,7 +37,7 @@ class Filter(NamedTuple):
     since: datetime | None = None
     fingerprint: str | None = None
 
-    def resolve(self, *, limit: int, cursor: str | None) -> RunFilter:
+    def resolve(self, *, limit: int, cursor: str | None, scan: int | None = None) -> RunFilter:
         """Check the filter and return what stores understand."""
         if not 1 <= limit <= PAGE:
             message = f"limit must be from 1 to {PAGE}, not {limit}"
@@ -51,6 +51,7 @@ class Filter(NamedTuple):
             since=None if self.since is None else instant("since", self.since),
             before=_cursor(cursor),
             limit=limit,
+            scan=scan,
         )
 
 
@@ -83,12 +84,21 @@ class Runs:
         which = Filter(state, task, queue, tag, since, fingerprint)
         return self.page(which, limit=limit, cursor=cursor)
 
-    def page(self, which: Filter, *, limit: int, cursor: str | None = None) -> Page:
-        """Return a page of the runs that a filter selects."""
-        resolved = which.resolve(limit=limit, cursor=cursor)
+    def page(
+        self, which: Filter, *, limit: int, cursor: str | None = None, scan: int | None = None
+    ) -> Page:
+        """Return a page of the runs that a filter selects.
+
+        With `scan` it looks among so many runs where no index tells which ones fit: the page may
+        have fewer than `limit`, or none, and its cursor still lead to more.
+        """
+        # Where all fit, the newest are found at once.
+        bound = None if which == Filter() else scan
+        resolved = which.resolve(limit=limit, cursor=cursor, scan=bound)
         records = self._host.store.list_runs(resolved)
         runs = [Run[Any](self._host, record.id, record=record) for record in records]
-        return Page(runs, records[-1].id if len(records) == limit else None)
+        is_full = len(records) == limit
+        return Page(runs, records[-1].id if is_full else self._host.store.reach_of(resolved))
 
     def cancel(self, run_id: str, *, actor: str | None = None, reason: str = "") -> str:
         """Cancel a run; see `Run.cancel`."""

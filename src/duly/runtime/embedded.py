@@ -70,9 +70,12 @@ class EmbeddedWorker:
         """Stop claiming, give the bodies the grace, hand back the rest."""
         with self._lock:
             self._stopping = True
+        ended = None
         with self._ending:
-            if self._worker is not None:
-                self._end(self._worker, self._settings.grace if grace is None else grace)
+            # Twice, if one was just about to go on under a new identity.
+            while (worker := self._worker) is not None and worker is not ended:
+                self._end(worker, self._settings.grace if grace is None else grace)
+                ended = worker
 
     def _end(self, worker: Worker, grace: float) -> None:
         worker.stop_claiming()
@@ -115,6 +118,15 @@ class EmbeddedWorker:
         """The identity under which it works just now; None if it does not."""
         worker = self._worker
         return None if worker is None else worker.worker_id
+
+    @property
+    def leased_id(self) -> str | None:
+        """That identity, if nobody can have called it dead by now; None for the moment if not."""
+        with self._lock:
+            worker, slots = self._worker, self._slots
+        if worker is None or slots is None or worker.is_disowned or monotonic() >= slots.deadline:
+            return None
+        return worker.worker_id
 
     def limit_queue(self, name: str, limit: int | None) -> None:
         """Run at most so many of a queue at once from now on; what runs goes on."""

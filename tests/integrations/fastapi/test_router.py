@@ -10,7 +10,7 @@ from fastapi.security import HTTPBasic, HTTPBasicCredentials
 from fastapi.testclient import TestClient
 
 from duly import Duly, Task
-from duly.integrations.fastapi import duly_router
+from duly.integrations.fastapi import duly_router, router
 
 SOON = 20.0
 ON_ONE = pytest.mark.stores("sqlite-wal")
@@ -60,6 +60,23 @@ def test_runs_are_listed_by_filter_and_page(duly):
     assert queued[0]["id"] == other
     assert len(queued) == 6
     assert client.get("/duly/runs", params={"state": "succeeded"}).json()["runs"] == []
+
+
+def test_of_few_among_many_a_page_looks_at_some_and_says_where_to_go_on(duly, monkeypatch):
+    """T20: otherwise a history of a million runs would be walked for one."""
+    wanted = enqueued(duly, "age", date(2000, 1, 31))
+    for number in range(5):
+        enqueued(duly, "divide", number, by=1)
+    monkeypatch.setattr(router, "SCAN_RUNS", 3)
+    pages, cursor = [], None
+    while not pages or cursor is not None:
+        query = {"task": "age"} | ({"cursor": cursor} if cursor else {})
+        page = client_of(duly).get("/duly/runs", params=query).json()
+        pages.append([run["id"] for run in page["runs"]])
+        cursor = page["cursor"]
+
+    assert pages[:2] == [[], [wanted]]
+    assert [each for page in pages for each in page] == [wanted]
 
 
 def test_a_run_is_shown_with_its_attempts_and_without_what_is_secret(duly):

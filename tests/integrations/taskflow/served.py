@@ -3,11 +3,12 @@
 import asyncio
 import os
 import time
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, Request, Response
 
 from duly import Duly
 from duly.integrations.taskflow import ManagedBackgroundTasks, QueueConfig, TaskAdmin, TaskManager
@@ -18,6 +19,8 @@ KINDS = {
     "plain": {},
 }
 """The rows of the table of what happens at a shutdown, by their options."""
+ADMIN = ("admin", "secret")
+LONG = 60.0
 
 
 def wish(kind: str, which: str) -> dict[str, Any]:
@@ -25,12 +28,14 @@ def wish(kind: str, which: str) -> dict[str, Any]:
     return {"tags": {"which": which}, "priority": 3, "idempotency_key": f"{kind} {which}"}
 
 
-def build(url: str, log: Path, *, hangs: bool) -> tuple[FastAPI, TaskManager]:
+def build(
+    url: str, log: Path, *, seconds: float = 0.0, at_once: int = 1
+) -> tuple[FastAPI, TaskManager]:
     """Make the application; each kind of task has a queue in which one runs and others wait."""
     manager = TaskManager(
         duly=Duly(url),
         queues={
-            f"{kind}-{where}": QueueConfig(concurrency=1)
+            f"{kind}-{where}": QueueConfig(concurrency=at_once)
             for kind in KINDS
             for where in ("loop", "thread")
         },
@@ -47,13 +52,11 @@ def build(url: str, log: Path, *, hangs: bool) -> tuple[FastAPI, TaskManager]:
 
         def begin(which: str, kind: str = kind) -> None:
             note(f"{kind} {which}")
-            if hangs:
-                time.sleep(60)
+            time.sleep(seconds)
 
         async def abegin(which: str, kind: str = kind) -> None:
             note(f"{kind} {which}")
-            if hangs:
-                await asyncio.sleep(60)
+            await asyncio.sleep(seconds)
 
         manager.task(name=f"{kind}-thread", queue=f"{kind}-thread", **options)(begin)
         manager.task(name=f"{kind}-loop", queue=f"{kind}-loop", **options)(abegin)
@@ -62,6 +65,14 @@ def build(url: str, log: Path, *, hangs: bool) -> tuple[FastAPI, TaskManager]:
 
     app = FastAPI()
     TaskAdmin(app, manager)
+    TaskAdmin(app, manager, path="/guarded", auth=ADMIN)
+
+    @app.middleware("http")
+    async def sign(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+        """Tell which process has answered."""
+        response = await answer(request)
+        response.headers["X-Process"] = str(os.getpid())
+        return response
 
     Tasks = Annotated[ManagedBackgroundTasks, Depends(manager.get_tasks)]  # noqa: N806
 
@@ -88,7 +99,23 @@ def build(url: str, log: Path, *, hangs: bool) -> tuple[FastAPI, TaskManager]:
     return app, manager
 
 
+def tick() -> None:
+    """Come due by two schedules, each of every second."""
+
+
+def add_schedules(manager: TaskManager) -> None:
+    manager.schedule(every=1, name="tick")(tick)
+    manager.schedule(cron="* * * * * *", name="tick")(tick)
+
+
 functions = {}
 
 if "SERVED_LOG" in os.environ:
-    app, _ = build(os.environ["DULY_URL"], Path(os.environ["SERVED_LOG"]), hangs=True)
+    app, manager = build(
+        os.environ["DULY_URL"],
+        Path(os.environ["SERVED_LOG"]),
+        seconds=float(os.environ.get("SERVED_SECONDS", LONG)),
+        at_once=int(os.environ.get("SERVED_AT_ONCE", "1")),
+    )
+    if "SERVED_TICKS" in os.environ:
+        add_schedules(manager)

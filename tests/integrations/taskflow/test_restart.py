@@ -168,7 +168,7 @@ def test_its_tag_is_not_for_others_to_see(manager):
 
     with serving(manager):
         task_id = adding(manager).add_task(one)
-        assert accepters(manager) == [str(Accepter.here(manager._worker_id()))]
+        assert accepters(manager) == [str(Accepter.here(manager._serving.worker.worker_id))]
     assert manager.store.get(task_id).tags == {}
     assert Accepter.read(accepters(manager)[0]).pid == os.getpid()
 

@@ -50,7 +50,7 @@ def test_the_shutdown_table_holds(how, store_url, tmp_path):
         server.send_signal(how)
         server.wait(timeout=SOON)
     with closing(Duly(store_url)) as duly:
-        app, manager = build(store_url, log, hangs=False)
+        app, manager = build(store_url, log)
         with closing(manager.duly), TestClient(app) as client:
             for run_id in ids.values():
                 wait_until(

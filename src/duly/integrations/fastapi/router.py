@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
 
+from duly.api.runs import Filter
 from duly.app import Duly
 from duly.integrations.fastapi.documents import (
     Act,
@@ -22,7 +23,7 @@ from duly.integrations.fastapi.documents import (
     summary_of,
 )
 from duly.integrations.fastapi.refusing import Route, let_in, own_origin_only
-from duly.limits import PAGE, PAGE_DEFAULT
+from duly.limits import PAGE, PAGE_DEFAULT, SCAN_RUNS
 
 _UPCOMING = 5
 _RECENT = 20
@@ -72,10 +73,13 @@ def _add_looking(router: APIRouter, app: Duly, *, show_arguments: bool) -> None:
         limit: Annotated[int, Query(ge=1, le=PAGE)] = PAGE_DEFAULT,
         cursor: str | None = None,
     ) -> RunPage:
-        """Return a page of runs, newest first."""
-        page = app.runs.list(
-            state=state, task=task, queue=queue, tag=tag, since=since, limit=limit, cursor=cursor
-        )
+        """Return a page of runs, newest first.
+
+        One that looks for few among many may be short, or empty: there is more while it has a
+        cursor.
+        """
+        which = Filter(state, task, queue, tag, since)
+        page = app.runs.page(which, limit=limit, cursor=cursor, scan=SCAN_RUNS)
         return RunPage(runs=[summary_of(run.record) for run in page], cursor=page.cursor)
 
     @router.get("/runs/{run_id}")

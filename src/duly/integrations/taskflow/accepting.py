@@ -1,16 +1,25 @@
 """From a call of `add_task` to a run that is durable."""
 
 import json
+import threading
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from duly.actor import acting
 from duly.app import Duly
+from duly.clock import monotonic
 from duly.core.states import FINAL, State
-from duly.errors import KeyConflict, LifespanNotStarted, RunNotFound
+from duly.errors import KeyConflict, LifespanNotStarted, RunNotFound, StoreUnavailable
 from duly.run import Run
 from duly.store.ops import Enqueue, ResetKey
 from duly.task import Bound, Call, Task, accept
+
+if TYPE_CHECKING:
+    from duly.runtime.embedded import EmbeddedWorker
+
+_LEASE_SECONDS = 10.0
+"""How long to wait for a worker that was called dead, or not heard of, to go on."""
+_LOOK_SECONDS = 0.01
 
 
 class ManagerNotStarted(LifespanNotStarted):
@@ -33,6 +42,25 @@ class Wish(NamedTuple):
     eager: bool | None = None
     priority: int | None = None
     queue: str | None = None
+
+
+def leased_id(worker: "EmbeddedWorker") -> str:
+    """Return under which name others know that this process lives.
+
+    A worker that was called dead goes on under another name in a moment. Under its old one tasks
+    would be accepted that another machine takes for those of a process that is gone.
+    """
+    until = monotonic() + _LEASE_SECONDS
+    while (found := worker.leased_id) is None:
+        if worker.worker_id is None:
+            raise ManagerNotStarted
+        if monotonic() >= until:
+            raise StoreUnavailable(
+                "this process has lost its lease, and found no way to a new one: the task was not "
+                "accepted, since others would take its process for gone; try again"
+            )
+        threading.Event().wait(_LOOK_SECONDS)
+    return found
 
 
 def accepted(

@@ -14,8 +14,7 @@ from duly.errors import BadOption, DulyError, RunNotFinal, RunNotFound
 from duly.integrations.taskflow.context import func_name as name_shown
 from duly.integrations.taskflow.manager import TaskManager
 from duly.integrations.taskflow.records import STATES, STATUSES, TaskStatus
-from duly.limits import NAME_BYTES, PAGE, TICK_BATCH
-from duly.run import Run
+from duly.limits import NAME_BYTES, PAGE, SCAN_RUNS, TICK_BATCH
 from duly.store.admin_ops import RecordAct
 from duly.store.ops import Prune
 
@@ -64,17 +63,23 @@ class Desk:
         limit: int,
         cursor: str | None,
     ) -> tuple[list[dict[str, Any]], str | None]:
-        """Return tasks, newest first and without their lines, and where the list goes on."""
+        """Return tasks, newest first and without their lines, and where the list goes on.
+
+        Among so many as a request has time for: a page may be short, or empty, and still go on.
+        """
         if status is TaskStatus.REJECTED:
             return [], None
         state = None if status is None else STATES[status]
-        found: list[Run[Any]] = []
-        following = None
-        for task in self._tasksname_of(func_name):
-            which = Filter(state, task, queue, tag, self._after(since))
-            page = self._duly.runs.page(which, limit=limit, cursor=cursor)
-            found += page
-            following = page.cursor or following
+        after = self._after(since)
+        pages = [
+            self._duly.runs.page(
+                Filter(state, task, queue, tag, after), limit=limit, cursor=cursor, scan=SCAN_RUNS
+            )
+            for task in self._tasksname_of(func_name)
+        ]
+        # What of one task lies behind the end of another's page belongs to the next one.
+        following = max((page.cursor for page in pages if page.cursor is not None), default=None)
+        found = [run for page in pages for run in page if following is None or run.id >= following]
         found.sort(key=lambda run: run.id, reverse=True)
         if len(found) > limit:
             found = found[:limit]

@@ -1,11 +1,12 @@
 """The manager: tasks, schedules and queues in the shape of fastapi-taskflow, kept by duly."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from os import PathLike
-from typing import Any, Literal, Never, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Never, TypeVar
 from weakref import WeakSet
 
 from fastapi import BackgroundTasks, FastAPI
@@ -14,7 +15,13 @@ from duly.app import Duly
 from duly.core.amounts import check_count, check_seconds
 from duly.errors import BadOption
 from duly.integrations.starlette import Lifespan, Serving, announced, is_in_a_request, serve
-from duly.integrations.taskflow.accepting import ManagerNotStarted, Wish, accepted, holder
+from duly.integrations.taskflow.accepting import (
+    ManagerNotStarted,
+    Wish,
+    accepted,
+    holder,
+    leased_id,
+)
 from duly.integrations.taskflow.admission import ACCEPTER_TAG, Accepter
 from duly.integrations.taskflow.backends import SnapshotBackend, address
 from duly.integrations.taskflow.definitions import Definer, Executor, Policy
@@ -27,9 +34,13 @@ from duly.integrations.taskflow.periodic import Periodic
 from duly.integrations.taskflow.queues import QueueConfig, QueueLimits
 from duly.integrations.taskflow.records import MANUAL_TAG, TaskRecord, TaskStore
 from duly.integrations.taskflow.tasks import ManagedBackgroundTasks
+from duly.integrations.taskflow.threads import Threads
 from duly.limits import DELAY_SECONDS
 from duly.settings import WorkerSettings
 from duly.task import Task
+
+if TYPE_CHECKING:
+    from duly.runtime.embedded import EmbeddedWorker
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -80,6 +91,7 @@ class TaskManager:
         self._starts: list[asyncio.AbstractEventLoop] = []
         self._stack: AsyncExitStack | None = None
         self._serving: Serving | None = None
+        self.threads = Threads()
         url = address(snapshot_db, snapshot_backend)
         if duly is not None and url is not None:
             raise BadOption("a TaskManager has either a duly= of its own or a snapshot_…, not both")
@@ -172,7 +184,7 @@ class TaskManager:
         wish: Wish,
     ) -> str:
         """Accept a call of a task and return its id; it is durable then."""
-        worker_id = self._worker_id()
+        worker = self._running_worker()
         task, is_eager = self._definer.get(function)
         queue = self._queues.resolve(wish.queue or task.definition.queue)
         is_bounded = not (is_eager if wish.eager is None else wish.eager)
@@ -183,7 +195,7 @@ class TaskManager:
             return found.id
         reserved = {}
         if not self._definer.is_persisted(task):
-            reserved[ACCEPTER_TAG] = str(Accepter.here(worker_id))
+            reserved[ACCEPTER_TAG] = str(Accepter.here(leased_id(worker)))
         if task.name in self._periodic.names:
             reserved[MANUAL_TAG] = "1"
         bound = task.using(
@@ -222,17 +234,17 @@ class TaskManager:
         task, _is_eager = self._definer.get(func)
         named = self._queues.resolve(queue or task.definition.queue)
         wish = Wish(idempotency_key, tags, None, priority, named)
-        await asyncio.to_thread(
+        await self.threads.run(
             self._once.schedule, task, args, kwargs, wish, run_at=run_at, run_key=run_key
         )
 
     async def cancel_scheduled(self, run_key: str) -> bool:
         """Let what waits under a key not run; say whether there was anything."""
-        return await asyncio.to_thread(self._once.cancel, run_key)
+        return await self.threads.run(self._once.cancel, run_key)
 
     async def list_scheduled(self, before: datetime | None = None) -> list[ScheduledOnce]:
         """Return what waits for its time, by when it comes; within a year, if not said."""
-        return await asyncio.to_thread(self._once.due, before)
+        return await self.threads.run(self._once.due, before)
 
     def enqueue_priority(self, *_args: Any, **_options: Any) -> Never:  # noqa: ANN401
         """Refused: a task with a priority is added like any other."""
@@ -259,7 +271,7 @@ class TaskManager:
 
     async def merged_list(self) -> list[TaskRecord]:
         """Return the newest tasks of all processes."""
-        return await asyncio.to_thread(self.store.list)
+        return await self.threads.run(self.store.list)
 
     # -- living --
 
@@ -301,13 +313,15 @@ class TaskManager:
             return
         self._stack = AsyncExitStack()
         try:
+            self.threads.start()
+            self._stack.callback(self.threads.stop)
             if self._observing is not None:
                 await self._observing.start()
                 self._stack.push_async_callback(self._observing.stop)
-            live = await asyncio.to_thread(self.duly.queues.list)
+            live = await self.threads.run(self.duly.queues.list)
             settings = self._worker | {"queues": self._queues.for_worker(live)}
             self._serving = await self._stack.enter_async_context(serve(self.duly, settings))
-            await asyncio.to_thread(self._periodic.run_on_startup)
+            await self.threads.run(self._periodic.run_on_startup)
         except BaseException:
             await self.shutdown()
             raise
@@ -319,7 +333,8 @@ class TaskManager:
         if self._stack is not None and not self._starts:
             stack, self._stack = self._stack, None
             try:
-                await stack.aclose()
+                # Told of it if we are cancelled: the server is made to exit, and there is no grace.
+                await stack.__aexit__(*sys.exc_info())
             finally:
                 self._serving = None  # Only now: what runs until the end may still add tasks.
 
@@ -332,12 +347,12 @@ class TaskManager:
         seconds = DELAY_SECONDS if days is None else min(days * _DAY, DELAY_SECONDS)
         self._worker |= {"retention": seconds, "dead_retention": seconds}
 
-    def _worker_id(self) -> str:
+    def _running_worker(self) -> "EmbeddedWorker":
         serving = self._serving
-        if serving is None or serving.worker is None:
+        # It has no identity any more once it has ended, a moment before all is shut down.
+        if serving is None or serving.worker is None or serving.worker.worker_id is None:
             raise ManagerNotStarted
-        # For a moment there is none, when it has to go on under a new identity.
-        return serving.worker.worker_id or ""
+        return serving.worker
 
 
 def _observers(

@@ -67,6 +67,11 @@ def _add_looking(router: APIRouter, desk: Desk, manager: TaskManager) -> None:
         limit: Annotated[int, Query(ge=1, le=PAGE)] = PAGE_DEFAULT,
         cursor: Annotated[str | None, Query(description=f"as {NEXT} of the page before")] = None,
     ) -> list[dict[str, Any]]:
+        """Return a page of tasks.
+
+        One that looks for few among many may be short, or empty: there is more while its answer
+        names a cursor.
+        """
         try:
             page, following = desk.page(
                 status, func_name, queue=queue, tag=tag, since=since, limit=limit, cursor=cursor

@@ -1,6 +1,5 @@
 """What endpoints add tasks with: in place of FastAPI's `BackgroundTasks`, and durable."""
 
-import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -57,4 +56,4 @@ class ManagedBackgroundTasks(BackgroundTasks):
     ) -> str:
         """As `add_task`, without blocking the event loop."""
         wish = Wish(idempotency_key, tags, eager, priority, queue)
-        return await asyncio.to_thread(self._manager.add, func, args, kwargs, wish)
+        return await self._manager.threads.run(self._manager.add, func, args, kwargs, wish)
