@@ -1,5 +1,7 @@
 """The same pages on their own, and mounted in applications of FastAPI, Flask and Django."""
 
+import asyncio
+
 import pytest
 from a2wsgi import ASGIMiddleware
 from fastapi import FastAPI
@@ -9,6 +11,7 @@ from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.test import Client as WsgiClient
 
 from duly.dashboard import dashboard
+from tests.servers.processes import wait_until
 
 pytestmark = pytest.mark.stores("sqlite")  # Where pages are served is nothing to a store.
 
@@ -32,6 +35,24 @@ def test_pages_are_the_same_in_fastapi_and_behind_wsgi(busy):
         assert len(found) == 1, path
     answer = wsgi.get("/duly/static/dashboard.css", base_url="http://localhost")
     assert answer.status_code == 200
+
+
+def test_a_page_that_is_closed_behind_wsgi_leaves_nothing_running(busy, monkeypatch):
+    monkeypatch.setattr("duly.dashboard.live.LIVE_SEND_SECONDS", 0.1)
+    carried = ASGIMiddleware(dashboard(busy.app, auth=lambda _request: "ann"))
+    browser = WsgiClient(carried)
+
+    # Such a server is told that a page was closed, and tells nobody.
+    for _ in range(2):
+        stream = browser.get(
+            "/runs", base_url="http://localhost", headers={"Accept": "text/event-stream"}
+        )
+        assert b"event: page" in next(iter(stream.iter_encoded()))
+        stream.close()
+
+    wait_until(
+        lambda: not asyncio.all_tasks(carried.loop), seconds=20, what="both streams have ended"
+    )
 
 
 def _without_times(page):

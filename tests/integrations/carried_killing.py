@@ -10,17 +10,17 @@ from typing import Any
 from tests.integrations.counter import EffectCounter
 from tests.integrations.proving import KILLS, SECONDS
 
-RUNS = 2 * KILLS
 CRASH_LIMIT = 3
 
 
-def kill_carriers(tasks: Any, counter: EffectCounter) -> dict[str, Any]:
+def kill_carriers(tasks: Any, counter: EffectCounter, *, kills: int = KILLS) -> dict[str, Any]:
     """Enqueue runs, kill who is at work with one, again and again; return what came of it."""
     chance = random.Random(1)  # noqa: S311 - repeatable
-    runs = [tasks.pay.enqueue(number, counter.port) for number in range(RUNS)]
+    count = 2 * kills
+    runs = [tasks.pay.enqueue(number, counter.port) for number in range(count)]
     killed: dict[int, str] = {}
     deadline = time.monotonic() + SECONDS / 2
-    while len(killed) < KILLS and time.monotonic() < deadline:
+    while len(killed) < kills and time.monotonic() < deadline:
         struck = list(killed.values())
         # Killed three times, a run is right to be given up.
         at_work = {
@@ -37,14 +37,14 @@ def kill_carriers(tasks: Any, counter: EffectCounter) -> dict[str, Any]:
     results = [run.result(timeout=SECONDS / 2) for run in runs]
     outcomes = [[attempt.outcome for attempt in run.refresh().attempts()] for run in runs]
     begun, ended = counter.count("began").total(), counter.count("ended")
-    broken = [f"run {number} never ended" for number in range(RUNS) if not ended[str(number)]]
+    broken = [f"run {number} never ended" for number in range(count) if not ended[str(number)]]
     broken += [f"{each}" for each in outcomes if each[-1] != "returned" or "raised" in each]
-    if results != list(range(RUNS)):
+    if results != list(range(count)):
         broken.append(f"results: {results}")
-    if begun > RUNS + len(killed):
-        broken.append(f"{begun} bodies began for {RUNS} runs and {len(killed)} kills")
+    if begun > count + len(killed):
+        broken.append(f"{begun} bodies began for {count} runs and {len(killed)} kills")
     return {
-        "runs": RUNS,
+        "runs": count,
         "kills": len(killed),
         "succeeded": len(results),
         "attempts_lost": sum(each.count("lost") for each in outcomes),

@@ -1,7 +1,6 @@
 """What came of killing the workers of another engine, and what should not have."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 
 @dataclass
@@ -22,6 +21,7 @@ class Killed:
     """All bodies of a process die with it."""
     letters: int = 0
 
+    @property
     def broken(self) -> list[str]:
         """Say what should not have been."""
         found = []
@@ -38,7 +38,3 @@ class Killed:
         if self.bodies_ended < self.orders:
             found.append(f"{self.bodies_ended} bodies ended for {self.orders} orders")
         return found
-
-    def document(self) -> dict[str, Any]:
-        """Return it as evidence."""
-        return asdict(self) | {"broken": self.broken()}

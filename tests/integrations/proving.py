@@ -7,9 +7,10 @@ import json
 import os
 import platform
 import subprocess
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import pytest
 
@@ -23,11 +24,22 @@ SECONDS = 120 + 10 * KILLS
 """Long enough for that many, on a busy machine."""
 
 
-def keep(scenario: str, where: str, document: dict[str, Any], *libraries: str) -> None:
+class Told(Protocol):
+    """What came of a scenario: a dataclass, and what should not have been."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def broken(self) -> list[str]:
+        """One sentence each."""
+
+
+def keep(scenario: str, where: str, told: Told | dict[str, Any], *libraries: str) -> None:
     """Write down what came of a scenario, if somebody asked for that."""
     folder = os.environ.get(FOLDER_VARIABLE)
     if folder is None:
         return
+    document = told if isinstance(told, dict) else asdict(told) | {"broken": told.broken}
     asked = ["git", "describe", "--always", "--dirty"]
     commit = subprocess.run(
         asked,

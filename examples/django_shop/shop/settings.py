@@ -38,7 +38,32 @@ SECRET_KEY = os.environ.get("SECRET_KEY", "only for trying it out")
 TIME_ZONE = "UTC"
 USE_TZ = True
 
-INSTALLED_APPS = ["duly.integrations.django", "shop"]
+# Django's admin, for staff.
+INSTALLED_APPS = [
+    f"django.contrib.{name}" for name in ("admin", "auth", "contenttypes", "messages", "sessions")
+]
+MIDDLEWARE = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+STATIC_URL = "static/"
+
+INSTALLED_APPS += ["duly.integrations.django", "shop"]
 DJANGO_TASKS = "django.tasks"
 if django.VERSION < (6,):
     DJANGO_TASKS = "django_tasks"  # The backport of what Django 6 has itself.

@@ -3,14 +3,16 @@
 import asyncio
 import hashlib
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.types import Message, Send
 
 from duly.clock import monotonic
 from duly.errors import StoreUnavailable
-from duly.limits import LIVE_LONGEST_SECONDS, LIVE_SECONDS, LIVE_STREAMS
+from duly.limits import LIVE_LONGEST_SECONDS, LIVE_SECONDS, LIVE_SEND_SECONDS, LIVE_STREAMS
 
 _TIMES = re.compile(r"<time\b([^>]*)>[^<]*</time>")
 """How long ago something was changes all the time, and is counted on by the page itself."""
@@ -30,11 +32,11 @@ class Streams:
         if self._open >= LIVE_STREAMS:
             headers = {"Retry-After": "30"}
             return PlainTextResponse("Too many pages are open.\n", 503, headers=headers)
-        return StreamingResponse(self._events(request, render), media_type="text/event-stream")
+        return _Stream(self._events(request, render), media_type="text/event-stream")
 
     async def _events(
         self, request: Request, render: Callable[[], Awaitable[str]]
-    ) -> AsyncIterator[str]:
+    ) -> AsyncGenerator[str, None]:
         self._open += 1
         seen = b""
         quiet = 0
@@ -67,3 +69,30 @@ class Streams:
                 await asyncio.sleep(LIVE_SECONDS)
         finally:
             self._open -= 1
+
+
+class _Stream(StreamingResponse):
+    """Ends when nobody takes what it sends: some servers tell of a closed page by nothing else."""
+
+    def __init__(self, events: AsyncGenerator[str, None], *, media_type: str) -> None:
+        super().__init__(events, media_type=media_type)
+        self._events = events
+
+    async def stream_response(self, send: Send) -> None:
+        """Send the events as they come."""
+
+        async def send_soon(message: Message) -> None:
+            try:
+                async with asyncio.timeout(LIVE_SEND_SECONDS):
+                    await send(message)
+            except TimeoutError as error:
+                raise _Closed from error
+
+        # Its place is free for another page when it ends, not when it is collected.
+        async with aclosing(self._events):
+            with suppress(_Closed):
+                await super().stream_response(send_soon)
+
+
+class _Closed(Exception):
+    """Nobody takes what is sent any more."""

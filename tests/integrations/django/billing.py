@@ -1,10 +1,9 @@
-"""`nightly_billing` of the example, on every second: what was due, was fired, and was billed."""
+"""`nightly_billing` of the example, every few seconds: what was due, was fired, and was billed."""
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import pairwise
-from typing import Any
 
 from duly import Duly
 from tests.integrations.django.shop import SOON, Shop
@@ -20,27 +19,29 @@ class Billed:
     """What came of the instants of a schedule, and what should not have."""
 
     instants: int = 0
-    """Due instants, from the first to the last that was fired."""
+    """Due instants, from the first to the last that is looked at."""
     runs: int = 0
     succeeded: int = 0
     bills: int = 0
+    """Of those runs."""
     schedulers_killed: int = 0
     """Processes that were killed while they fired."""
     delivered_again: int = 0
     broken: list[str] = field(default_factory=list)
 
-    def document(self) -> dict[str, Any]:
-        """Return it as evidence."""
-        return asdict(self)
+
+def fired(seen: Duly) -> list:
+    """Return what became of each instant, the first one first."""
+    return sorted(seen.schedules.firings(NAME, limit=MOST), key=lambda firing: firing.instant)
 
 
 def done(seen: Duly) -> list[str]:
     """Return the runs of instants that have succeeded."""
-    fired = [fired.run_id for fired in seen.schedules.firings(NAME, limit=MOST) if fired.run_id]
-    return [run_id for run_id in fired if seen.runs.get(run_id).state == "succeeded"]
+    runs = [seen.runs.get(firing.run_id) for firing in fired(seen) if firing.run_id]
+    return [run.id for run in runs if run.state == "succeeded"]
 
 
-def wait_for_instants(seen: Duly, count: int) -> None:
+def wait_for_instants(seen: Duly, count: int, *, every: float = 1) -> None:
     """Wait until so many instants are billed."""
 
     def is_done() -> bool:
@@ -48,22 +49,42 @@ def wait_for_instants(seen: Duly, count: int) -> None:
         return NAME in known and len(done(seen)) >= count
 
     # A dozen processes have to begin, and where many others do, that takes long.
-    wait_until(is_done, seconds=3 * SOON + 3 * count, what=f"{count} instants are billed")
+    seconds = 3 * SOON + (2 + every) * count
+    wait_until(is_done, seconds=seconds, what=f"{count} instants are billed")
 
 
-def judge(shop: Shop, seen: Duly, *, lost: bool = False) -> Billed:
-    """Look at every instant: each is there, none was skipped, none billed twice.
+def wait_for_all(seen: Duly) -> int:
+    """Wait until each instant that has fired so far has come to its end; return how many those are.
+
+    Of two instants the second waits for the first, and is carried out after it.
+    """
+    count = len(fired(seen))
+
+    def have_ended() -> bool:
+        runs = [firing.run_id for firing in fired(seen)[:count]]
+        return all(run and seen.runs.get(run).is_final for run in runs)
+
+    wait_until(have_ended, seconds=3 * SOON + 10 * count, what=f"{count} instants have ended")
+    return count
+
+
+def judge(
+    shop: Shop, seen: Duly, *, every: float = 1, first: int = MOST, lost: bool = False
+) -> Billed:
+    """Look at the first instants: each is there, none was skipped, none billed twice.
 
     Where a body may be `lost`, with its server, it has failed or was interrupted, for a person.
     """
     # No instant is added to what was fired before what is billed is read, nor taken away.
-    firings = sorted(seen.schedules.firings(NAME, limit=MOST), key=lambda firing: firing.instant)
+    firings = fired(seen)[:first]
     finished = set(done(seen))
     bills = Counter(shop.ask("' '.join(Billing.objects.values_list('run_id', flat=True))").split())
     runs = [firing.run_id for firing in firings if firing.run_id]
-    told = Billed(len(firings), len(runs), len(finished), bills.total())
+    told = Billed(
+        len(firings), len(runs), len(finished.intersection(runs)), sum(bills[run] for run in runs)
+    )
     steps = {late.instant - early.instant for early, late in pairwise(firings)}
-    if steps - {timedelta(seconds=1)}:
+    if steps - {timedelta(seconds=every)}:
         told.broken.append("an instant that was due is on no record")
     told.broken += [
         f"{firing.instant} was skipped: {firing.reason}"
@@ -76,7 +97,7 @@ def judge(shop: Shop, seen: Duly, *, lost: bool = False) -> Billed:
         told.broken.append("a night was billed twice")
     if not finished <= set(bills):
         told.broken.append("a night is said to be billed, and is not")
-    fired_since = {firing.run_id for firing in seen.schedules.firings(NAME, limit=MOST)}
+    fired_since = {firing.run_id for firing in fired(seen)}
     if not set(bills) <= fired_since:
         told.broken.append("a bill is of no night")
     dead = seen.dead.list()

@@ -26,7 +26,7 @@ class Shop:
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src"), *sys.path]),
             **environment,
         }
-        self._log = log
+        self.log = log
 
     def manage(self, *arguments: str) -> str:
         """Run a command to its end; give what it printed."""
@@ -54,7 +54,7 @@ class Shop:
     @contextmanager
     def running(self, *program: str) -> Iterator[subprocess.Popen[bytes]]:
         """Run a program of Python's in the meantime."""
-        with self._log.open("ab") as log:
+        with self.log.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, *program],
                 cwd=self._folder,

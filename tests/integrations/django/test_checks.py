@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
 
 from duly.integrations.django.backend import DulyBackend
@@ -49,6 +50,15 @@ def test_a_project_that_nobody_works_for_is_a_warning(backend):
     with backend.app.worker():
         assert list(check_workers(databases=["default"])) == []
     assert list(check_workers(databases=[])) == []
+
+
+def test_only_a_deployment_is_asked_whether_somebody_works_for_it(backend):
+    def told(**options):
+        return {message.id for message in run_checks(databases=["default"], **options)}
+
+    # As `migrate` does, which makes the tables, and `test`, whose database nobody works for.
+    assert "duly.W004" not in told()
+    assert "duly.W004" in told(include_deployment_checks=True)
 
 
 @pytest.mark.untouched

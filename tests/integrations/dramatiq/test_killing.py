@@ -12,8 +12,8 @@ def check(shop, counter, where: str) -> None:
     """Kill some workers and look at what became of all orders."""
     outcome = kill_workers(shop, counter, kills=KILLS, seed=1)
 
-    keep("dramatiq-kills", where, outcome.document(), "dramatiq", "redis")
-    assert outcome.broken() == []
+    keep("dramatiq-kills", where, outcome, "dramatiq", "redis")
+    assert outcome.broken == []
     assert outcome.kills == KILLS
 
 

@@ -1,7 +1,7 @@
 """What became of the example shop's orders and instants, and what should not have."""
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -37,10 +37,6 @@ class Judgement:
     instants: int = 0
     tallies: int = 0
     broken: list[str] = field(default_factory=list)
-
-    def document(self) -> dict[str, Any]:
-        """Return it as evidence."""
-        return asdict(self)
 
 
 class Books:

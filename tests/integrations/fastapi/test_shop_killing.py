@@ -31,7 +31,7 @@ def duly(store_url):
 def check(scenario: str, where: str, told: Judgement) -> None:
     """Keep what came of a scenario, and look at it."""
     told.processes = PROCESSES
-    keep(scenario, where, told.document(), "fastapi", "uvicorn", "sqlalchemy")
+    keep(scenario, where, told, "fastapi", "uvicorn", "sqlalchemy")
     assert told.broken == []
     assert told.accepted > 0
     assert told.instants > 0

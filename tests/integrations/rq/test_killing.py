@@ -12,8 +12,8 @@ def check(shop, counter, where: str) -> None:
     """Kill some work-horses and look at what became of all orders."""
     outcome = kill_horses(shop, counter, kills=KILLS, seed=1)
 
-    keep("rq-kills", where, outcome.document(), "rq", "redis")
-    assert outcome.broken() == []
+    keep("rq-kills", where, outcome, "rq", "redis")
+    assert outcome.broken == []
     assert outcome.kills == KILLS
 
 

@@ -34,7 +34,8 @@ class DulyConfig(AppConfig):
             request_started.connect(autostart)
         checks.register(check_apps, checks.Tags.compatibility)
         checks.register(check_tasks, checks.Tags.compatibility)
-        checks.register(check_workers, checks.Tags.database)
+        # Not to be asked by `migrate`, which makes the tables, nor by `test`.
+        checks.register(check_workers, checks.Tags.database, deploy=True)
         # The checks tell what is wrong, with its remedy; whoever needs the tasks meets it again.
         with suppress(*WRONG):
             discover_tasks()

@@ -101,7 +101,7 @@ def check_workers(
     databases: Sequence[str] | None = None,
     **_options: Any,  # noqa: ANN401 - Django's
 ) -> Iterable[CheckMessage]:
-    """Check, if a database may be asked (`check --database default`), that somebody runs tasks."""
+    """Check for `check --deploy --database default` that there are tables, and a worker."""
     from duly.integrations.django.app import DjangoDuly  # noqa: PLC0415 - reads settings
     from duly.integrations.django.backend import backends  # noqa: PLC0415 - as above
 

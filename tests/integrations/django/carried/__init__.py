@@ -1,0 +1,1 @@
+"""A project whose scheduled tasks django-tasks-db or Celery carries."""
