@@ -140,7 +140,7 @@ class ScheduleNotFound(DulyError, LookupError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"there is no schedule {name!r}; app.schedules.list() names all, and schedules that "
+            f"there is no schedule {name!r}; `duly schedules list` names all, and schedules that "
             f"code defines appear when a worker has started"
         )
         self.name = name

@@ -19,6 +19,7 @@ import pytest
 from duly import Duly
 from duly.cli import dashboard, dev
 from duly.dashboard.serving import listen
+from duly.prove.strikes import is_gone
 from duly.prove.trees import wait_for
 
 DULY = str(Path(sys.executable).with_name("duly"))
@@ -115,6 +116,7 @@ def begin(tmp_path: Path, url: str) -> Iterator[Callable[..., Any]]:
             stdout=subprocess.PIPE,
             stderr=said,
             text=True,
+            start_new_session=True,
         )
         said.close()
         running.append(process)
@@ -163,3 +165,67 @@ def test_one_command_runs_tasks_schedules_and_pages_and_takes_changed_code(tmp_p
     assert began.process.wait(30) == 130
     lines = [json.loads(line) for line in began.said().splitlines()]
     assert sum("the code has changed" in line.get("message", "") for line in lines) == 2
+
+
+SLOW = """
+from pathlib import Path
+from time import sleep
+from duly import Duly
+
+app = Duly()
+
+
+@app.task
+def pack():
+    Path("begun").touch()
+    while not Path("tape").exists():
+        sleep(0.05)
+"""
+
+
+def ctrl_c(pid: int) -> None:
+    """Do what a terminal does: everything in its foreground is told."""
+    os.killpg(pid, signal.SIGINT)
+
+
+def sigterm(pid: int) -> None:
+    """Do what everything else does."""
+    os.kill(pid, signal.SIGTERM)
+
+
+@pytest.mark.process
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.parametrize(("end", "status"), [(ctrl_c, 130), (sigterm, 143)])
+def test_a_body_may_end_and_nothing_is_left_however_dev_is_told_to_stop(
+    tmp_path, url, begin, end, status
+):
+    (tmp_path / "shop.py").write_text(SLOW)
+    app = Duly(url)
+    run = app.task(name="shop:pack")(lambda: None).enqueue()
+    began = begin("--no-dashboard")
+    assert wait_for((tmp_path / "begun").exists, 30), began.said()
+
+    end(began.process.pid)
+    assert not wait_for(lambda: run.refresh().state != "running", 0.5)
+    (tmp_path / "tape").touch()
+
+    assert began.process.wait(30) == status
+    assert (run.refresh().state, run.record.claim_number) == ("succeeded", 1)
+    assert {worker.state for worker in app.workers.list()} == {"stopped"}
+    app.close()
+
+
+@pytest.mark.process
+@pytest.mark.stores("sqlite-wal")
+def test_nothing_is_left_of_a_dev_that_is_killed(tmp_path, url, begin):
+    (tmp_path / "shop.py").write_text(SLOW)
+    app = Duly(url)
+    app.task(name="shop:pack")(lambda: None).enqueue()
+    began = begin("--no-dashboard")
+    assert wait_for((tmp_path / "begun").exists, 30), began.said()
+    pids = [worker.pid for worker in app.workers.list()]
+
+    began.process.kill()
+
+    assert wait_for(lambda: all(is_gone(pid) for pid in pids), 20)
+    app.close()

@@ -96,6 +96,7 @@ def test_what_may_have_run_since_a_backup_is_parked_and_not_run_again(app, cli, 
     drain()
 
     assert result.stdout.startswith("1 runs are interrupted, 0 schedules paused.\n")
+    assert "1 runs were made after that and are left alone" in result.stdout
     assert (due.refresh().state, due.cause) == ("interrupted", "restored")
     assert (later.refresh().state, new.refresh().state) == ("queued", "succeeded")
     assert "restored from a backup of" in cli("dead", "list").stdout
@@ -170,6 +171,7 @@ def test_a_file_that_is_backed_up_put_back_and_restored_runs_nothing_twice(
     before = run_of("add", 1)
     copy = answer(cli("db", "backup", "copy.db", "--json"))
     again = cli("db", "backup", "copy.db")
+    nowhere = cli("db", "backup", "nowhere/copy.db")
     drain()
     assert before.refresh().state == "succeeded"
     app.close()
@@ -182,5 +184,25 @@ def test_a_file_that_is_backed_up_put_back_and_restored_runs_nothing_twice(
     drain()
 
     assert (folder / "copy.db").stat().st_mode & 0o777 == 0o600
+    assert (nowhere.exit_code, "No such file or directory" in nowhere.stderr) == (1, True)
     assert (again.exit_code, "is there already" in again.stderr) == (1, True)
     assert before.refresh().state == "interrupted"
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_a_run_that_comes_just_before_the_copy_is_parked_too(app, cli, run_of, monkeypatch):
+    copy, made = type(app.store).back_up, []
+
+    def back_up(store, file):
+        made.append(run_of("add", 1))
+        copy(store, file)
+
+    monkeypatch.setattr(type(app.store), "back_up", back_up)
+    made_at = answer(cli("db", "backup", "copy.db", "--json"))["made_at"]
+
+    result = answer(cli("restore", "--since", made_at, "--yes", "--json"))
+    again = answer(cli("restore", "--since", made_at, "--yes", "--json"))
+
+    assert result == {"runs": 1, "schedules": 0, "newer": 0}
+    assert again == {"runs": 0, "schedules": 0, "newer": 0}
+    assert made[0].refresh().state == "interrupted"

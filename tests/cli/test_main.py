@@ -34,6 +34,23 @@ def duly(*args, **environment):
     )
 
 
+def test_a_command_that_is_spelt_wrong_names_the_one_that_was_meant(cli):
+    result, below = cli("wurker", "shop:app"), cli("runs", "lst")
+
+    assert (result.exit_code, below.exit_code) == (2, 2)
+    assert "No such command 'wurker'. Did you mean 'worker'?" in result.stderr
+    assert "Did you mean 'list'?" in below.stderr
+    assert "No such command 'xyzzy'." in cli("xyzzy").stderr
+
+
+def test_the_package_is_a_program_too():
+    command = [sys.executable, "-m", "duly", "--version"]
+
+    said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=50).stdout
+
+    assert said == duly("--version").stdout
+
+
 def test_help_lists_the_commands_in_their_own_words(cli):
     result = cli("--help")
 

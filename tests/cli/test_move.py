@@ -1,7 +1,6 @@
 """`duly move`: from SQLite to PostgreSQL, with everything."""
 
 import json
-import sqlite3
 from contextlib import closing
 from datetime import timedelta
 from io import StringIO
@@ -12,12 +11,24 @@ from rich.console import Console
 
 import duly.cli.progress
 from duly import Duly, current, step
+from duly.clock import monotonic
 from duly.core.limiting import limited
 from duly.store.lock_ops import AcquireLock, Locked
 from duly.store.opening import open_store, sqlite_path
+from duly.store.ops import Enqueue
 from tests.cli.conftest import answer
+from tests.integrations.proving import SCALE, keep
 from tests.store.conformance.opening import opened_tables
-from tests.store.conformance.verbs import enqueue_many
+from tests.store.conformance.verbs import (
+    another_try,
+    claim,
+    failure,
+    key,
+    order,
+    recover,
+    register,
+    success,
+)
 
 pytestmark = pytest.mark.stores("postgres")
 
@@ -100,26 +111,58 @@ def test_everything_arrives_and_goes_on(folder, cli, source, url):
     app.close()
 
 
-@pytest.mark.long
-def test_a_hundred_thousand_runs_leave_both_sides_clean(folder, cli, tmp_path, url):
-    source = f"sqlite:///{tmp_path / 'many.db'}"
-    with closing(open_store(source)) as store:
-        enqueue_many(store, 2_000)
-    with closing(sqlite3.connect(sqlite_path(source))) as connection, connection:
-        columns = [row[1] for row in connection.execute("PRAGMA table_info(duly_runs)")]
-        rest = ", ".join(column for column in columns if column != "id")
-        connection.execute(
-            f"INSERT INTO duly_runs (id, {rest})"  # noqa: S608 - names of our own columns
-            " WITH RECURSIVE copy(number) AS (VALUES (1) UNION ALL SELECT number + 1 FROM copy"
-            "   WHERE number < 49)"
-            f" SELECT substr(id, 1, 24) || printf('%012x', rowid * 64 + number), {rest}"
-            " FROM duly_runs, copy"
-        )
+SIDES = ("audit_of_the_source", "audit_of_the_target")
+
+
+def fill(url: str, runs: int) -> None:
+    """Make runs: of ten, six end well, one badly, one waits and two are ready; half have a key."""
+    with closing(open_store(url)) as store:
+        register(store)
+        for first in range(0, runs, 1_000):
+            numbers = range(first, min(first + 1_000, runs))
+            store.apply([one_of_ten(number) for number in numbers])
+            # A seventh of what ends has been tried before.
+            store.apply([another_try(one) for one in claim(store, len(numbers) // 10)])
+            claims = claim(store, len(numbers) * 7 // 10)
+            ends = [success if place % 7 else failure for place in range(len(claims))]
+            store.apply([end(one) for end, one in zip(ends, claims, strict=True)])
+        recover(store)
+
+
+def one_of_ten(number: int) -> Enqueue:
+    """Make every tenth wait, and every second have a key."""
+    keyed = key(f"order-{number}") if number % 2 else None
+    return order(key=keyed, delay_seconds=3600.0 if number % 10 == 9 else 0.0)
+
+
+@pytest.mark.scaled
+def test_a_hundred_thousand_runs_leave_both_sides_clean(folder, cli, tmp_path, store_kind, url):
+    source, runs = f"sqlite:///{tmp_path / 'many.db'}", 100_000 if SCALE > 1 else 1_000
+    fill(source, runs)
+    began_at = monotonic()
 
     moved = answer(cli("move", source, url, "--yes", "--json"))
 
-    assert moved["moved"]["duly_runs"] == 100_000
-    assert moved["ok"]
+    seconds = monotonic() - began_at
+    audits = {name: answer(cli("audit", "--url", name, "--json")) for name in (source, url)}
+    counts = {name: audit["runs"] for name, audit in audits.items()}
+    broken = [flaw for audit in audits.values() for flaw in audit["flaws"]]
+    document = {
+        "seed": None,
+        "strikes": {"made": 0, "tried": 0, "why": "nothing is drawn and nobody is killed"},
+        "counts": {
+            "runs": runs,
+            "moved": moved["moved"],
+            **dict(zip(SIDES, counts.values(), strict=True)),
+        },
+        "measured": {"seconds_to_move_and_audit_both": round(seconds, 1)},
+        "broken": broken + [flaw for flaws in moved["flaws"].values() for flaw in flaws],
+    }
+    keep("move", store_kind, document, "duly", "psycopg")
+    assert (moved["ok"], broken) == (True, [])
+    assert counts[url] == counts[source]
+    assert counts[url]["accepted"] == runs
+    assert {name for name, count in counts[url].items() if count == 0} == {"running", "pruned"}
 
 
 def test_nothing_is_moved_into_what_is_used_or_under_a_worker(folder, cli, source, url):

@@ -115,10 +115,13 @@ def test_a_backfill_runs_what_did_not_run(app, cli, digest):
     span = ("--from", "2025-03-03", "--to", "2025-03-08")
 
     first = answer(cli("schedules", "backfill", "digest", *span, "--json"))["run_ids"]
-    again = cli("schedules", "backfill", "digest", *span)
+    zoned = ("--from", "2025-03-03T00:00Z", "--to", "2025-03-08T01:00+01:00")
+    again = cli("schedules", "backfill", "digest", *zoned)
+    unread = cli("schedules", "backfill", "digest", "--from", "monday", "--to", "2025-03-08")
 
     assert len(first) == 5
     assert (again.stdout, again.stderr) == ("", "0 instants run now.\n")
+    assert (unread.exit_code, "no ISO 8601 time" in unread.stderr) == (2, True)
 
 
 def test_one_that_has_ended_cannot_be_paused(app, cli):

@@ -43,6 +43,17 @@ def test_show_lists_the_steps(cli, interrupted):
     ]
 
 
+def test_a_run_is_retried_from_one_of_its_steps(app, cli, interrupted):
+    unknown = cli("runs", "retry", interrupted.id, "--from-step", "chrge")
+    said = cli("runs", "retry", interrupted.id, "--from-step", "charge")
+    kept = [step.name for step in interrupted.steps()]
+    app.worker().drain(timeout=20)
+
+    assert (unknown.exit_code, "has no step 'chrge'" in unknown.stderr) == (2, True)
+    assert (said.exit_code, kept) == (0, ["prepare"])
+    assert interrupted.refresh().result(timeout=1) == "charged"
+
+
 def test_resolve_says_that_it_is_done(app, cli, interrupted):
     said = cli(
         "runs", "resolve", interrupted.id, "--done", "--result", '"ch_1"', "--reason", "paid"

@@ -52,6 +52,15 @@ def test_why_says_the_reason_in_one_sentence(cli, run_of):
     assert cli("why", run.id, "-q").stdout == "later\n"
 
 
+def test_why_of_a_run_that_has_ended_says_how(cli, run_of, drain):
+    run = run_of("add", 1)
+    drain()
+
+    said = cli("why", run.id).stdout
+
+    assert said.startswith(f"Run {run.id} (orders:add): it has ended: succeeded, ")
+
+
 def test_why_of_an_unknown_run_is_not_found(app, cli):
     assert cli("why", "00000000-0000-7000-8000-00000000dead").exit_code == 3
 

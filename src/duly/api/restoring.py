@@ -45,4 +45,4 @@ def set_aside(host: Host, since: datetime, *, actor: str | None = None) -> Aside
         runs += aside.runs
         schedules += aside.schedules
         if aside.runs < TICK_BATCH:
-            return Aside(runs, schedules)
+            return Aside(runs, schedules, aside.newer)

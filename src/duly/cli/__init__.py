@@ -13,6 +13,7 @@ import click
 from duly import __version__
 from duly.cli.failures import INTERRUPTED, report, report_usage, status_of
 from duly.cli.session import shared_options
+from duly.core.hints import nearest
 from duly.errors import DulyError
 
 _COMMANDS = {
@@ -55,6 +56,15 @@ class Commands(click.Group):
             return None
         found: click.Command = import_module(_module_of(cmd_name)).command
         return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        known = self.list_commands(ctx)
+        meant = None if args[0] in known else nearest(args[0], known)
+        if meant is not None:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {meant!r}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

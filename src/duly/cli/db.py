@@ -198,13 +198,14 @@ def backup(session: Session, /, *, file: Path) -> None:
     start, `duly restore` parks what may have run since.
     """
     store = app_of(session).store
-    made_at = iso(store.now())
     with bar(session, "Copying"):
         store.back_up(file.absolute())
+    # Only now, so that everything in the copy was made before.
+    made_at = iso(store.now())
     if session.as_json:
         print_json({"file": str(file.absolute()), "made_at": made_at})
     elif not session.quiet:
-        print_line(f"{file.absolute()} is {store.shown_url} as of {made_at}.")
+        print_line(f"{file.absolute()} is {store.shown_url} as it was by {made_at}.")
         print_line(f"After it was put back: duly restore --since {made_at}")
 
 

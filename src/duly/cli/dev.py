@@ -6,8 +6,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,9 +24,15 @@ from duly.settings import load_settings
 
 _LOOK_SECONDS = 0.3
 _GRACE_SECONDS = 5.0
+_BY_SIGNAL = 128
+"""Shells add it to the number of the signal that ended a program."""
 _HOST = "127.0.0.1"
 _USUAL_PORT = 8_008
-_PROGRAM = (sys.executable, "-c", "from duly.cli import main; main()")
+_PROGRAM = """\
+from duly.runtime.dying import die_with_parent
+die_with_parent({})
+from duly.cli import main
+main()"""
 _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 Tell = Callable[[str], None]
@@ -68,9 +74,10 @@ def command(
         programs.append(pages.with_options("--app", app, *shared))
     if not session.quiet:
         tell(f"duly dev: {app}; begins anew when a Python file below {Path.cwd()} changes")
-    while True:
-        _work_until_changed(programs, tell)
-        tell("duly dev: the code has changed")
+    with _ending_on(signal.SIGTERM, signal.SIGHUP):
+        while True:
+            _work_until_changed(programs, tell)
+            tell("duly dev: the code has changed")
 
 
 class _Program(NamedTuple):
@@ -86,10 +93,14 @@ class _Program(NamedTuple):
         return self._replace(options=[*self.options, *options])
 
     def start(self) -> "subprocess.Popen[bytes]":
+        # In a group of its own, since Ctrl-C tells all of the terminal's, and a worker that is told
+        # twice gives its bodies no time to end.
         return subprocess.Popen(  # noqa: S603 - this interpreter, our own commands
-            [*_PROGRAM, self.name, *self.options],
+            [sys.executable, "-c", _PROGRAM.format(os.getpid()), self.name, *self.options],
             env=os.environ | self.secrets,
+            stdin=subprocess.DEVNULL,
             stdout=self.output,
+            process_group=0,
         )
 
 
@@ -150,6 +161,21 @@ def _free_port(wanted: int | None) -> int:
 # -- reloading --
 
 
+@contextmanager
+def _ending_on(*signals: signal.Signals) -> Iterator[None]:
+    """Have these end the command as Ctrl-C does, with what it has started."""
+
+    def end(number: int, _frame: object) -> None:
+        raise click.exceptions.Exit(_BY_SIGNAL + number)
+
+    before = {each: signal.signal(each, end) for each in signals}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
 def _work_until_changed(programs: list[_Program], tell: Tell) -> None:
     before = _stamps(Path.cwd())
     running = {program.name: program.start() for program in programs}
@@ -162,10 +188,21 @@ def _work_until_changed(programs: list[_Program], tell: Tell) -> None:
                     tell(f"duly dev: the {name} has ended; waiting for the code to change")
             threading.Event().wait(_LOOK_SECONDS)
     finally:
-        for process in running.values():
+        _end(list(running.values()))
+
+
+def _end(processes: "list[subprocess.Popen[bytes]]") -> None:
+    """Let programs end; a second Ctrl-C ends them at once."""
+    try:
+        for process in processes:
             process.send_signal(signal.SIGTERM)
-        for process in running.values():
+        for process in processes:
             _see_to_end(process)
+    except BaseException:
+        for process in processes:
+            process.kill()
+            process.wait()
+        raise
 
 
 def _see_to_end(process: "subprocess.Popen[bytes]") -> None:

@@ -45,3 +45,8 @@ def command(session: Session, /, *, made: datetime | timedelta, yes: bool) -> No
             print_line("Look at each: duly dead list, then duly dead retry or discard.")
         if aside.schedules:
             print_line("Resume each when its instants are looked at: duly schedules resume NAME.")
+        if aside.newer:
+            print_line(
+                f"{aside.newer:,} runs were made after that and are left alone. If they were in "
+                f"the backup, it was made later: do this again with that --since."
+            )

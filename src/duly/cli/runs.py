@@ -154,6 +154,7 @@ def cancel_run(session: Session, /, *, run_id: str, reason: str) -> None:
 @click.option(
     "--fresh-effects", is_flag=True, help="Give its effects other keys than those of before."
 )
+@click.option("--from-step", metavar="NAME", help="Keep what came before this step; do the rest.")
 @shared_options
 @pass_session
 def retry_run(
@@ -164,11 +165,18 @@ def retry_run(
     reason: str,
     arguments: Arguments | None,
     fresh_effects: bool,
+    from_step: str | None,
 ) -> None:
     """Queue a run again that has ended: same id, next generation."""
     app = app_of(session)
     edited = None if arguments is None else _edited(app, session, run_id, arguments)
-    run = app.runs.retry(run_id, reason=reason, arguments=edited, fresh_effects=fresh_effects)
+    run = app.runs.retry(
+        run_id,
+        reason=reason,
+        arguments=edited,
+        fresh_effects=fresh_effects,
+        from_step=from_step,
+    )
     _print_queued_again(app, session, run)
 
 

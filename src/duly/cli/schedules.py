@@ -22,6 +22,7 @@ from duly.cli.output import (
 )
 from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.showing import show_args
+from duly.cli.values import utc_instant
 from duly.core.instants import iso, microseconds_of, relative
 
 _COLUMNS = (
@@ -43,7 +44,7 @@ _RECENT = 10
 
 _reason = click.option("--reason", default="", help="Kept with the act.")
 _name = click.argument("name")
-_when = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
+_DATE = "2030-01-31, or 2030-01-31T08:00, in UTC if it says no zone"
 
 
 @click.group("schedules")
@@ -208,14 +209,16 @@ def run_schedule(session: Session, /, *, name: str) -> None:
 
 @command.command("backfill")
 @_name
-@click.option("--from", "start", type=_when, required=True, help="In UTC, the first instant.")
-@click.option("--to", "end", type=_when, required=True, help="In UTC, behind the last one.")
+@click.option(
+    "--from", "start", type=utc_instant, required=True, help=f"The first instant: {_DATE}."
+)
+@click.option("--to", "end", type=utc_instant, required=True, help="Behind the last one.")
 @shared_options
 @pass_session
 def backfill_schedule(session: Session, /, *, name: str, start: datetime, end: datetime) -> None:
     """Run the due instants of a span of time that have not run yet, skipped ones too."""
     app = app_of(session)
-    runs = app.schedules.backfill(name, start.replace(tzinfo=UTC), end.replace(tzinfo=UTC))
+    runs = app.schedules.backfill(name, start, end)
     if session.as_json:
         print_json({"run_ids": [run.id for run in runs]})
     else:

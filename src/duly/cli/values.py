@@ -39,17 +39,22 @@ def duration(text: str) -> timedelta:
         return timedelta.max
 
 
-def instant(text: str) -> datetime:
-    """Read an ISO 8601 date and time with its zone."""
+def instant(text: str, *, is_utc: bool = False) -> datetime:
+    """Read an ISO 8601 date and time with its zone, unless that is known."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         message = f"{text!r} is no ISO 8601 time, such as 2030-01-31T08:00Z"
         raise click.BadParameter(message) from None
-    if found.utcoffset() is None:
+    if found.utcoffset() is None and not is_utc:
         message = f"{text!r} has no time zone; write {found.isoformat()}Z for UTC"
         raise click.BadParameter(message)
-    return found
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def utc_instant(text: str) -> datetime:
+    """Read an ISO 8601 date, or date and time; in UTC, if it names no zone."""
+    return instant(text, is_utc=True)
 
 
 def since(text: str) -> datetime | timedelta:

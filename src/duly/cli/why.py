@@ -5,6 +5,7 @@ import click
 from duly.cli.loading import app_of
 from duly.cli.output import print_json, print_line
 from duly.cli.session import Session, pass_session, shared_options
+from duly.core.states import FINAL
 
 
 @click.command("why")
@@ -21,4 +22,5 @@ def command(session: Session, /, *, run_id: str) -> None:
     elif session.quiet:
         print_line(reason.cause)
     else:
-        print_line(f"Run {run.id} ({run.record.task}) is {run.record.state}: {reason}.")
+        stands = "" if run.record.state in FINAL else f" is {run.record.state}"
+        print_line(f"Run {run.id} ({run.record.task}){stands}: {reason}.")

@@ -177,8 +177,9 @@ class Demo:
             if self._frozen is not None and now >= self._frozen.thaw_at:
                 self._thaw()
             if freezes and now >= freezes[0] and self._frozen is None:
-                freezes.pop(0)
                 self._freeze()
+                if self._frozen is not None:
+                    freezes.pop(0)
             if now >= kill_at:
                 self._kill()
                 kill_at = now + _KILL_SECONDS * trial.random.uniform(0.8, 1.2)

@@ -22,6 +22,8 @@ class Aside(NamedTuple):
 
     runs: int
     schedules: int
+    newer: int
+    """Runs that could start now and are left alone, since they were made after the backup."""
 
 
 class RecordAct(NamedTuple):

@@ -18,4 +18,6 @@ def set_aside(session: Session, op: SetAside) -> Aside:
     for run_id in found:
         if end_queued(session, run_id, state=State.INTERRUPTED, cause=RESTORED, error=op.reason):
             record_act(session, op.actor, "set aside", run_id, op.reason)
-    return Aside(len(found), session.execute(SQL["pause_schedules"], place).rowcount)
+    paused = session.execute(SQL["pause_schedules"], place).rowcount
+    (newer,) = session.execute(SQL["newer"], place).fetchall()
+    return Aside(len(found), paused, newer[0])

@@ -64,7 +64,10 @@ def back_up(query: Query, file: Path) -> None:
     if file.exists():
         raise StoreRefused(f"{file} is there already; name a file that is not")
     # Made first, since SQLite would make it readable for others; it takes an empty file.
-    os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    try:
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise StoreRefused(f"{file} cannot be written: {error.strerror}") from error
     try:
         query("VACUUM INTO :file", {"file": str(file)})
         for place in (file, file.parent):

@@ -21,4 +21,5 @@ def set_aside(cursor: sqlite3.Cursor, op: SetAside, now: int) -> Aside:
             cursor, run_id, state=State.INTERRUPTED, cause=RESTORED, error=op.reason, now=now
         )
         record_act(cursor, op.actor, "set aside", run_id, op.reason, now)
-    return Aside(len(found), cursor.execute(SQL["pause_schedules"], place).rowcount)
+    paused = cursor.execute(SQL["pause_schedules"], place).rowcount
+    return Aside(len(found), paused, cursor.execute(SQL["newer"], place).fetchone()[0])

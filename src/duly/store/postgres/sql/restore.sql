@@ -12,6 +12,13 @@ SELECT id::text FROM duly_waiting
                                            AND kind IN ('wait', 'gather') AND NOT done))
  LIMIT %(limit)s
 
+-- :name newer
+-- Made after the backup was put back; or in it, if that was made later than somebody says.
+SELECT (SELECT count(*) FROM duly_runs
+         WHERE state = 'queued' AND created_at > duly_time(%(since)s::bigint))
+     + (SELECT count(*) FROM duly_waiting
+         WHERE created_at > duly_time(%(since)s::bigint) AND due_at <= duly_now())
+
 -- :name pause_schedules
 -- What comes due before somebody resumes them is recorded as skipped, and not fired again.
 UPDATE duly_schedules

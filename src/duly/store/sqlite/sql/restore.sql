@@ -11,6 +11,11 @@ SELECT id FROM duly_waiting
                                      AND NOT done))
  LIMIT :limit
 
+-- :name newer
+-- Made after the backup was put back; or in it, if that was made later than somebody says.
+SELECT (SELECT count(*) FROM duly_runs WHERE state = 'queued' AND created_at > :since)
+     + (SELECT count(*) FROM duly_waiting WHERE created_at > :since AND due_at <= :now)
+
 -- :name pause_schedules
 -- What comes due before somebody resumes them is recorded as skipped, and not fired again.
 UPDATE duly_schedules
