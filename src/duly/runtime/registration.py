@@ -15,8 +15,12 @@ def registration(
     queues: Sequence[str],
     lanes: Mapping[str, str],
     retentions: Mapping[str, float],
+    *,
+    version: str | None = None,
 ) -> RegisterWorker:
     """Return the op for a worker of this process; `lanes` are those of the tasks it sees to."""
+    from duly import __version__  # noqa: PLC0415 - whose import may be under way
+
     kept = {task: kept_microseconds(seconds) for task, seconds in retentions.items()}
     return RegisterWorker(
         worker_id,
@@ -27,4 +31,6 @@ def registration(
         json.dumps(list(lanes)),
         json.dumps(dict(lanes)),
         json.dumps({task: kept[task] for task in kept.keys() & lanes.keys()}),
+        version,
+        f"duly {__version__}, Python {platform.python_version()}",
     )
