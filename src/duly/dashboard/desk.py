@@ -10,7 +10,8 @@ from duly.core.secret_names import text_without_secrets
 from duly.core.states import PARENT_TAG
 from duly.dashboard.searching import Search
 from duly.dashboard.words import pretty
-from duly.limits import COUNT_CAP, COUNT_LOOKS, PAGE, SCAN_RUNS
+from duly.limits import COUNT_CAP, COUNT_LOOKS, PAGE, PAGE_SECONDS, SCAN_RUNS
+from duly.store.bounded import within
 from duly.store.protocol import Inspector, RunFilter
 
 UNKNOWN = (
@@ -86,7 +87,8 @@ class Desk:
         following: str | None = search.which.before
         while True:
             which = search.which._replace(before=following)
-            page, following = self.find(search._replace(which=which), PAGE)
+            with within(PAGE_SECONDS):
+                page, following = self.find(search._replace(which=which), PAGE)
             yield from page
             if following is None:
                 return

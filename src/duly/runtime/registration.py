@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from duly.core.amounts import kept_microseconds
 from duly.store.ops import RegisterWorker
+from duly.version import VERSION
 
 
 def registration(
@@ -19,8 +20,6 @@ def registration(
     version: str | None = None,
 ) -> RegisterWorker:
     """Return the op for a worker of this process; `lanes` are those of the tasks it sees to."""
-    from duly import __version__  # noqa: PLC0415 - whose import may be under way
-
     kept = {task: kept_microseconds(seconds) for task, seconds in retentions.items()}
     return RegisterWorker(
         worker_id,
@@ -32,5 +31,5 @@ def registration(
         json.dumps(dict(lanes)),
         json.dumps({task: kept[task] for task in kept.keys() & lanes.keys()}),
         version,
-        f"duly {__version__}, Python {platform.python_version()}",
+        f"duly {VERSION}, Python {platform.python_version()}",
     )
