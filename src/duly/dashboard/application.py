@@ -21,7 +21,6 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from duly.app import Duly
 from duly.dashboard import json_api, words
 from duly.dashboard.acting import Acts, name_of
 from duly.dashboard.auth import COOKIE, Auth, TokenAuth, TooManyTries, Viewer, check_auth
@@ -31,6 +30,7 @@ from duly.dashboard.live import Streams
 from duly.dashboard.pages import Elsewhere, NothingHere, Shown, audit, dead, fleet, overview
 from duly.dashboard.pages import runs as run_pages
 from duly.dashboard.pages import schedules as schedule_pages
+from duly.dashboard.protocols import Application
 from duly.errors import (
     DulyError,
     ReadTooSlow,
@@ -59,7 +59,7 @@ Page = Callable[[Desk, Request], Shown | Elsewhere]
 
 
 def dashboard(
-    app: Duly,
+    app: Application,
     *,
     auth: Auth | None = None,
     write: bool = False,
@@ -252,7 +252,7 @@ class _Dashboard:
         def expose() -> Response:
             try:
                 with within(PAGE_SECONDS):
-                    text = exposition(self._desk.app)
+                    text = exposition(self._desk)
             except StoreUnavailable as error:
                 return PlainTextResponse(f"{error}\n", 503)
             return Response(text, headers={"Content-Type": CONTENT_TYPE})
