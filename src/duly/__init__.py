@@ -28,11 +28,12 @@ from duly.errors import (
 )
 from duly.run import Run
 from duly.task import Task
+from duly.version import VERSION
 
 if TYPE_CHECKING:
     from duly.steps import agather, asleep, astep, await_for, gather, sleep, step, wait_for
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [  # noqa: RUF022 - grouped by what they are for
     # The application, its tasks and runs.

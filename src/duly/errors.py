@@ -14,7 +14,7 @@
     ├── LifespanNotStarted              raised inside web applications
     └── StoreError
         ├── StoreUnavailable
-        │   └── WouldBlockItself
+        │   └── WouldBlockItself, ReadTooSlow
         └── StoreReadOnly, StoreFull, StoreRefused, SchemaMismatch
 
 `Snooze`, `RetryAfter` and `Discard` are not errors: a task raises them to say what should follow.
@@ -326,6 +326,16 @@ class StoreUnavailable(StoreError):
 
 class WouldBlockItself(StoreUnavailable):
     """A caller asked for a write lock that it holds itself; nothing was written."""
+
+
+class ReadTooSlow(StoreUnavailable):
+    """A read took longer than whoever asked would wait, and was given up; nothing was changed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the database took too long to answer; ask for less, such as a shorter time or a "
+            "narrower filter, or look at what else keeps it busy"
+        )
 
 
 class StoreReadOnly(StoreError):

@@ -117,6 +117,8 @@ SESSION_SECONDS = 12 * 3600
 LOGIN_FAILURES = 10
 LOGIN_SECONDS = 60.0
 """After so many wrong tries within that time, none is looked at."""
+PAGE_SECONDS = 5.0
+"""How long all that a page reads may take; a page that takes longer says so instead."""
 LIVE_STREAMS = 64
 """How many pages are kept up to date at once; further ones are as old as their last reload."""
 LIVE_SECONDS = 1.0

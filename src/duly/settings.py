@@ -15,6 +15,7 @@ from duly.core.amounts import (
     retention_of,
 )
 from duly.core.hints import nearest
+from duly.core.key import check_key
 from duly.errors import BadOption
 from duly.limits import (
     ACT_RETENTION_SECONDS,
@@ -63,6 +64,8 @@ class WorkerSettings:
     """Runs what another engine's workers are brought, and claims nothing else."""
     one_slot: bool = False
     """Runs one suspect at a time and nothing else."""
+    version: str | None = None
+    """What the application calls its version."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
@@ -70,6 +73,8 @@ class WorkerSettings:
         check_count("async_limit", self.async_limit)
         if self.process_limit is not None:
             check_count("process_limit", self.process_limit)
+        if self.version is not None:
+            check_key(self.version, "version")
         for name in ("lease", "beat", "grace", "recheck"):
             check_seconds(name, getattr(self, name))
         for name in _RETENTIONS:
@@ -155,6 +160,8 @@ class Settings:
     """The application that commands deal with, as module:attribute."""
     actor: str | None = None
     """Who acts; the user and the host of the process, if nobody says."""
+    version: str | None = None
+    """What the application calls its version, shown with its workers."""
     concurrency: int = 10
     """Threads of a worker process for def tasks."""
     async_limit: int = 200
@@ -213,6 +220,7 @@ class Settings:
             retention=self.retention,
             dead_retention=self.dead_retention,
             act_retention=self.act_retention,
+            version=self.version,
         )
 
     def as_given(self) -> "Sourced":
@@ -235,6 +243,7 @@ Sourced = Mapping[str, tuple[object, str]]
 class Given(TypedDict, total=False):
     """What `Duly(…)` takes beside the address of the store."""
 
+    version: str
     concurrency: int
     async_limit: int
     process_limit: int

@@ -179,6 +179,17 @@ def test_edited_arguments_are_checked_against_the_signature(busy, client):
     assert busy.app.runs.get(run.id).result(1) == 7
 
 
+def test_edited_arguments_are_checked_against_the_annotations(busy, client):
+    run = busy.app.dead.list(task="shop.orders:charge")[0]
+
+    form = client.submit(f"/runs/{run.id}/edit", arguments='{"kwargs": {"order_id": "five"}}')
+
+    assert form.status_code == 422
+    assert "order_id: must be int, not str" in form.text
+    assert "five" in form.text, "what was written stays to be mended"
+    assert busy.app.runs.get(run.id).state == "failed"
+
+
 def test_arguments_of_which_some_are_redacted_are_not_edited(busy, client):
     run = busy.app.runs.list(task="shop.mail:send_receipt", state="succeeded")[-1]
 

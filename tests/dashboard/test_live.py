@@ -4,10 +4,12 @@ import asyncio
 
 import pytest
 
-from duly.dashboard import TokenAuth
+from duly.clock import monotonic
+from duly.dashboard import TokenAuth, live
 from duly.dashboard.live import Streams
-from duly.errors import StoreUnavailable
+from duly.errors import ReadTooSlow, StoreUnavailable
 from tests.dashboard.conftest import client_of
+from tests.store.conformance.slow import slow_down_acts
 
 TOKEN = "k3Jq9-Zx_7Lw2Rt5Vb8Nm1Pd4"  # noqa: S105 - of this test alone
 
@@ -61,6 +63,19 @@ def test_what_is_shown_stays_while_the_database_does_not_answer(told):
     assert events == [page, "event: trouble\ndata: The database does not answer.\n\n", page]
 
 
+def test_a_page_that_is_slow_to_read_is_told_to_be(told):
+    (event,) = told(ReadTooSlow())
+
+    assert event == "event: trouble\ndata: The database is slow.\n\n"
+
+
+def test_a_page_that_takes_long_to_make_is_made_more_rarely():
+    now = monotonic()
+
+    assert live._pause(now) == 1.0
+    assert 8 < live._pause(now - 2) < 9
+
+
 def test_a_stream_ends_at_some_time_so_that_it_is_asked_again_who_looks(told, monkeypatch):
     monkeypatch.setattr("duly.dashboard.live.LIVE_LONGEST_SECONDS", 0)
 
@@ -88,3 +103,18 @@ def test_a_page_says_that_the_database_does_not_answer(shop, client, monkeypatch
 
     assert page.status_code == 503
     assert "The database does not answer" in page.text
+
+
+def test_a_page_that_takes_too_long_to_read_says_what_to_do(shop, store_url, client, monkeypatch):
+    monkeypatch.setattr("duly.dashboard.application.PAGE_SECONDS", 0.3)
+    shop.app.store.now()
+    slow_down_acts(store_url)
+    began = monotonic()
+
+    page = client.get("/audit")
+
+    assert monotonic() - began < 5
+    assert page.status_code == 503
+    assert "This took too long" in page.text
+    assert "a narrower filter" in page.text
+    assert client.get("/queues").status_code == 200, "other pages are as they were"

@@ -10,6 +10,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
+import duly
 from duly.core.cron import Cron
 from duly.core.instants import microseconds_of, moment
 from duly.core.schedule import Rules, instants
@@ -50,6 +51,20 @@ def test_pages_show_a_days_work(busy, client):
         for word in words:
             assert word in page, f"{word} on {path}"
     assert 'id="ended">0<' not in client.get("/").text, "what ended is counted at once"
+
+
+def test_workers_are_shown_with_the_version_they_run(shop, client):
+    old = RegisterWorker("old", "host", 1, 15.0, "[]", "[]")
+    shop.app.store.apply([old])
+    before = client.get("/workers").text
+    with shop.app.worker(version="1.4.2-rc1"):
+        page = client.get("/workers").text
+    listed = client.get("/api/workers").json()["workers"]
+
+    assert "not told" in before
+    assert "1.4.2-rc1" in page
+    assert f"duly {duly.__version__}, Python 3." in page
+    assert [worker["version"] for worker in listed] == ["1.4.2-rc1", None]
 
 
 def test_a_run_is_shown_with_all_that_is_known_of_it(busy, client):

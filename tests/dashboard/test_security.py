@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 import duly.dashboard
 from duly.clock import new_secret
 from duly.dashboard import BasicAuth, TokenAuth, Viewer, dashboard
+from duly.dashboard.desk import Desk
 from duly.errors import BadOption
 from tests.dashboard.conftest import client_of
 from tests.dashboard.test_pages import PAGES
@@ -160,6 +161,13 @@ def test_a_hook_may_be_a_coroutine(shop):
 
     assert "ann" in page.text
     assert "read-only" in page.text
+
+
+def test_where_nobody_may_act_the_pages_are_given_no_acts_at_all(shop):
+    desk = Desk(shop.app, shows_arguments=True, writes=False)
+
+    with pytest.raises(BadOption, match="read-only"):
+        desk.operator  # noqa: B018 - it raises
 
 
 def test_a_dashboard_is_read_only_unless_told_otherwise(busy):

@@ -18,6 +18,7 @@ _COLUMNS = (
     Column("RUNNING", from_width=80, whole=True, right=True),
     Column("SEEN", from_width=80, whole=True),
     Column("STARTED", from_width=100, whole=True),
+    Column("VERSION", from_width=120),
     Column("QUEUES", from_width=120),
     Column("TASKS", from_width=120),
 )
@@ -60,6 +61,7 @@ def _row(worker: WorkerRecord, now: int) -> tuple[str, ...]:
         str(worker.running),
         relative(worker.seen_at, now),
         relative(worker.started_at, now),
+        worker.version or worker.engine or "",
         _names(worker.queues) or "every queue",
         _names(worker.tasks),
     )

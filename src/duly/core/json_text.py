@@ -6,6 +6,7 @@ Setting up takes longer than the arguments of most calls do.
 # ruff: noqa: ANN401 - values of any type are what this module is about
 
 import json
+import math
 from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring
 from json.scanner import make_scanner
@@ -50,3 +51,20 @@ def from_text(text: str) -> Any:
     if end != len(text):
         raise ValueError("more text after the end of the JSON")
     return data
+
+
+def size_of(text: str) -> float:
+    """Return the bytes that a text takes in UTF-8: without end if it cannot be written so."""
+    if text.isascii():
+        return len(text)
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        return math.inf
+
+
+def sha256(text: str) -> str:
+    """Return a hash of a text."""
+    import hashlib  # noqa: PLC0415 - loads OpenSSL, which only calls with a key need
+
+    return hashlib.sha256(text.encode()).hexdigest()

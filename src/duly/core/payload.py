@@ -17,7 +17,8 @@ from inspect import Parameter, Signature
 from typing import Any, NoReturn
 
 from duly.core.display import display
-from duly.core.json_text import from_text, to_canonical_text, to_text
+from duly.core.fitting import check_fit
+from duly.core.json_text import from_text, sha256, size_of, to_canonical_text, to_text
 from duly.core.secret_names import REDACTED, is_secret
 from duly.core.shapes import NO_CLASSES, Known, Vocabulary, resolve_annotation, signature_of
 from duly.core.values import (
@@ -109,7 +110,7 @@ class CallCodec:
         if not rest and not extra and not self._position_only and _are_plain(named.values()):
             text = f"[[],{to_text(named)}]"
             # A NUL is escaped by JSON; a lone surrogate shows when the bytes are counted.
-            size = len(text) if text.isascii() else _size_of(text)
+            size = len(text) if text.isascii() else size_of(text)
             if "\\u0000" not in text and size <= PAYLOAD_BYTES:
                 return text
         return self._encode_thoroughly(named, rest, extra)
@@ -119,12 +120,12 @@ class CallCodec:
         named, rest, extra = self._bind(args, kwargs)
         encoder = Encoder(PAYLOAD_BYTES, canonical=True)
         by_name, collected, others = self._encode_parts(encoder, named, rest, extra)
-        return _sha256(to_canonical_text([self._default_data | by_name, collected, others]))
+        return sha256(to_canonical_text([self._default_data | by_name, collected, others]))
 
     def decode(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the positional and the named arguments of a stored call."""
         positional, named = self._parse(text)
-        is_clean = "\\u" not in text and (text.isascii() or _size_of(text) < math.inf)
+        is_clean = "\\u" not in text and (text.isascii() or size_of(text) < math.inf)
         if is_clean and not positional and _are_plain(named.values()):
             return (), named
         args = tuple(
@@ -146,7 +147,12 @@ class CallCodec:
         """
         # The check of what is given now words a misfit better than that of stored text would.
         self.encode(tuple(args), kwargs)
-        return self.decode(to_text([list(args), kwargs]))
+        found, named = self.decode(to_text([list(args), kwargs]))
+        for index, value in enumerate(found):
+            self._check_fit(self._label_at(index), value, self._parameter_at(index))
+        for name, value in named.items():
+            self._check_fit(name, value, self._parameter_called(name))
+        return found, named
 
     def redacted(self, text: str) -> str:
         """Return stored text fit to be shown, with what is redacted, or all of it, replaced."""
@@ -161,7 +167,7 @@ class CallCodec:
             shown = to_text([positional, named])
         except (PayloadError, ValueError, RecursionError):
             return REDACTED
-        return shown if _size_of(shown) < math.inf else REDACTED
+        return shown if size_of(shown) < math.inf else REDACTED
 
     def encode_result(self, value: object) -> str | None:
         """Return the text to store for a result, or None for None."""
@@ -217,7 +223,7 @@ class CallCodec:
         positional = [by_name.pop(name) for name in leading if name in by_name] + collected
         by_name |= others
         text = to_text([positional, by_name])
-        size = _size_of(text)
+        size = size_of(text)
         if size > PAYLOAD_BYTES:
             sizes = {self._label_at(i): len(to_text(data)) for i, data in enumerate(positional)}
             sizes |= {name: len(to_text(data)) for name, data in by_name.items()}
@@ -266,6 +272,13 @@ class CallCodec:
             return decode(data, self._vocabularies[parameter])
         except Refusal as refusal:
             raise self._error(refusal, label, parameter) from self._cause(refusal, parameter)
+
+    def _check_fit(self, label: str, value: object, parameter: str) -> None:
+        if value is not None or self._signature.parameters[parameter].default is not None:
+            try:
+                check_fit(value, self._vocabularies[parameter].annotation)
+            except Refusal as refusal:
+                raise self._error(refusal, label, parameter) from None
 
     def _error(self, refusal: Refusal, label: str, parameter: str) -> PayloadError:
         # The path may quote the keys of a dict, the cause any value: neither is for a redacted one.
@@ -326,18 +339,12 @@ def fingerprint_of(value: object) -> str:
         text = to_canonical_text(Encoder(PAYLOAD_BYTES, canonical=True).encode(value, NO_CLASSES))
     except Refusal as refusal:
         raise PayloadError(refusal.path("value"), refusal.problem) from refusal.__cause__
-    return _sha256(text)
+    return sha256(text)
 
 
 def decode_value(text: str) -> Any:
     """Return the value that `encode_value` was given."""
     return _decode_value("value", text, NO_CLASSES)
-
-
-def _sha256(text: str) -> str:
-    import hashlib  # noqa: PLC0415 - loads OpenSSL, which only calls with a key need
-
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _are_plain(values: Iterable[Any]) -> bool:
@@ -355,22 +362,12 @@ def _are_plain(values: Iterable[Any]) -> bool:
     return True
 
 
-def _size_of(text: str) -> float:
-    """Return the bytes that a text takes in UTF-8: without end if it cannot be written so."""
-    if text.isascii():
-        return len(text)
-    try:
-        return len(text.encode())
-    except UnicodeEncodeError:
-        return math.inf
-
-
 def _encode_value(argument: str, value: object, names: Vocabulary, limit: int) -> str:
     try:
         text = to_text(Encoder(limit).encode(value, names))
     except Refusal as refusal:
         raise PayloadError(refusal.path(argument), refusal.problem) from refusal.__cause__
-    size = _size_of(text)
+    size = size_of(text)
     if size > limit:
         raise _too_large(argument, size, limit)
     return text

@@ -140,6 +140,10 @@ class WorkerRecord(NamedTuple):
     queues: str
     tasks: str
     running: int
+    version: str | None = None
+    """Of the application, if it tells one."""
+    engine: str | None = None
+    """The versions of duly and Python; None of a worker from before they were noted."""
 
     def is_heard_of(self, now: int) -> bool:
         """Say whether it is live, and not only because nobody was there to call it dead."""

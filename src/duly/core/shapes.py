@@ -39,6 +39,10 @@ class Vocabulary:
         self._resolve = resolve
         self._known = known
 
+    def annotation(self) -> Any:
+        """Return the annotation itself; what it names may be missing at run time."""
+        return self._resolve()
+
     def shape_of(self, kind: type) -> Shape:
         """Return how this class is stored, or raise a Refusal."""
         shape = self._shapes.get(kind)

@@ -32,7 +32,7 @@ class Acts:
     def cancel(self, request: Request, form: FormData, who: str) -> Elsewhere:
         """Cancel a run that waits; ask one that runs to stop."""
         run_id = _run_id(request)
-        self.desk.app.runs.cancel(run_id, actor=who, reason=text_of(form, "reason"))
+        self.desk.operator.runs.cancel(run_id, actor=who, reason=text_of(form, "reason"))
         return Elsewhere(f"/runs/{run_id}")
 
     def retry(self, request: Request, form: FormData, who: str) -> Elsewhere:
@@ -40,27 +40,28 @@ class Acts:
         run_id = _run_id(request)
         step = text_of(form, "from_step") or None
         reason = text_of(form, "reason")
-        self.desk.app.runs.retry(run_id, actor=who, reason=reason, from_step=step)
+        self.desk.operator.runs.retry(run_id, actor=who, reason=reason, from_step=step)
         return Elsewhere(f"/runs/{run_id}")
 
     def discard(self, request: Request, form: FormData, who: str) -> Elsewhere:
         """End a dead letter as cancelled."""
         run_id = _run_id(request)
-        self.desk.app.dead.discard(run_id, actor=who, reason=text_of(form, "reason"))
+        self.desk.operator.dead.discard(run_id, actor=who, reason=text_of(form, "reason"))
         return Elsewhere(f"/runs/{run_id}")
 
     def edit(self, request: Request, form: FormData, who: str) -> Elsewhere | Shown:
         """Retry a run with other arguments, which its task's signature has to accept."""
         run_id = _run_id(request)
-        run = self.desk.app.runs.get(run_id)
+        run = self.desk.operator.runs.get(run_id).record
         given = text_of(form, "arguments")
         try:
-            if not self.desk.can_edit(run.record):
+            if not self.desk.can_edit(run):
                 raise BadOption("the arguments of this run cannot be edited here: some are hidden")
             args, kwargs = _call(given)
-            codec = self.desk.app.registry.get(run.record.task).codec
+            codec = self.desk.tasks.get(run.task).codec
             arguments = codec.from_json(args, kwargs)
-            run.retry(actor=who, reason=text_of(form, "reason"), arguments=arguments)
+            reason = text_of(form, "reason")
+            self.desk.operator.runs.retry(run_id, actor=who, reason=reason, arguments=arguments)
         except DulyError as error:
             context = describe(self.desk, run_id)
             return Shown("edit.html", context | {"given": given, "error": str(error)}, 422)
@@ -71,7 +72,7 @@ class Acts:
     def queue(self, request: Request, form: FormData, who: str) -> Elsewhere:
         """Pause or resume a queue, or limit it."""
         name, reason = str(request.path_params["name"]), text_of(form, "reason")
-        queues = self.desk.app.queues
+        queues = self.desk.operator.queues
         match str(request.path_params["verb"]):
             case "pause":
                 queues.pause(name, actor=who, reason=reason)
@@ -86,7 +87,7 @@ class Acts:
     def schedule(self, request: Request, form: FormData, who: str) -> Elsewhere:
         """Pause, resume, run or backfill a schedule."""
         name, verb = str(request.path_params["name"]), str(request.path_params["verb"])
-        schedules, reason = self.desk.app.schedules, text_of(form, "reason")
+        schedules, reason = self.desk.operator.schedules, text_of(form, "reason")
         match verb:
             case "pause":
                 schedules.pause(name, actor=who, reason=reason)

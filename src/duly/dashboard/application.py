@@ -21,8 +21,6 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from duly import __version__
-from duly.app import Duly
 from duly.dashboard import json_api, words
 from duly.dashboard.acting import Acts, name_of
 from duly.dashboard.auth import COOKIE, Auth, TokenAuth, TooManyTries, Viewer, check_auth
@@ -32,8 +30,17 @@ from duly.dashboard.live import Streams
 from duly.dashboard.pages import Elsewhere, NothingHere, Shown, audit, dead, fleet, overview
 from duly.dashboard.pages import runs as run_pages
 from duly.dashboard.pages import schedules as schedule_pages
-from duly.errors import DulyError, RunNotFound, ScheduleNotFound, StoreUnavailable
-from duly.limits import SESSION_SECONDS
+from duly.dashboard.protocols import Application
+from duly.errors import (
+    DulyError,
+    ReadTooSlow,
+    RunNotFound,
+    ScheduleNotFound,
+    StoreUnavailable,
+)
+from duly.limits import PAGE_SECONDS, SESSION_SECONDS
+from duly.store.bounded import within
+from duly.version import VERSION
 
 HERE = Path(__file__).parent
 NAVIGATION = (
@@ -52,7 +59,7 @@ Page = Callable[[Desk, Request], Shown | Elsewhere]
 
 
 def dashboard(
-    app: Duly,
+    app: Application,
     *,
     auth: Auth | None = None,
     write: bool = False,
@@ -134,11 +141,12 @@ class _Dashboard:
 
     def _whole(self, view: Page, request: Request, live: bool) -> Response:  # noqa: FBT001
         try:
-            shown = view(self._desk, request)
+            with within(PAGE_SECONDS):
+                shown = view(self._desk, request)
         except NothingHere as nothing:
             return self._message(request, "Not found", str(nothing), 404)
         except StoreUnavailable as error:
-            return self._message(request, "The database does not answer", str(error), 503)
+            return self._unavailable(request, error)
         if isinstance(shown, Elsewhere):
             return self._redirect(request, shown)
         html = self._render(request, shown, "base.html", live=live)
@@ -147,7 +155,8 @@ class _Dashboard:
     async def _fragment(self, view: Page, request: Request) -> str:
         def render() -> str:
             try:
-                shown = view(self._desk, request)
+                with within(PAGE_SECONDS):
+                    shown = view(self._desk, request)
             except NothingHere as error:
                 shown = Shown("message.html", {"heading": "Not found", "words": str(error)})
             if isinstance(shown, Elsewhere):
@@ -188,9 +197,12 @@ class _Dashboard:
 
         def carry_out(request: Request, form: Any, who: str) -> Response:  # noqa: ANN401
             try:
-                done = act(request, form, who)
+                with within(PAGE_SECONDS):
+                    done = act(request, form, who)
             except (NothingHere, RunNotFound, ScheduleNotFound) as nothing:
                 return self._message(request, "Not found", str(nothing), 404)
+            except StoreUnavailable as error:
+                return self._unavailable(request, error)
             except DulyError as error:
                 return self._message(request, "That could not be done", str(error), 409)
             if isinstance(done, Elsewhere):
@@ -236,8 +248,16 @@ class _Dashboard:
             from duly.observe.metrics import CONTENT_TYPE, exposition  # noqa: PLC0415
         except ModuleNotFoundError:
             return PlainTextResponse("Metrics need: pip install 'duly[metrics]'\n", 501)
-        text = await run_in_threadpool(exposition, self._desk.app)
-        return Response(text, headers={"Content-Type": CONTENT_TYPE})
+
+        def expose() -> Response:
+            try:
+                with within(PAGE_SECONDS):
+                    text = exposition(self._desk)
+            except StoreUnavailable as error:
+                return PlainTextResponse(f"{error}\n", 503)
+            return Response(text, headers={"Content-Type": CONTENT_TYPE})
+
+        return await run_in_threadpool(expose)
 
     # -- answers --
 
@@ -259,6 +279,11 @@ class _Dashboard:
         say = "The dashboard met an error it does not know. The log of its process has it."
         return self._message(request, "Something went wrong", say, 500)
 
+    def _unavailable(self, request: Request, error: StoreUnavailable) -> Response:
+        is_slow = isinstance(error, ReadTooSlow)
+        heading = "This took too long" if is_slow else "The database does not answer"
+        return self._message(request, heading, f"{_sentence(error)} Reload to try again.", 503)
+
     def _message(self, request: Request, heading: str, say: str, status: int) -> Response:
         shown = Shown("message.html", {"heading": heading, "words": say})
         html = self._render(request, shown, "base.html", live=False)
@@ -276,7 +301,7 @@ class _Dashboard:
             "layout": layout,
             "root": root,
             "title": self._title,
-            "version": __version__,
+            "version": VERSION,
             "navigation": NAVIGATION,
             "here": path.strip("/").partition("/")[0],
             "address": root + path + (f"?{request.url.query}" if request.url.query else ""),
@@ -294,6 +319,11 @@ def _root(request: Request) -> str:
     """Return the path under which the dashboard is mounted, behind a proxy's prefix too."""
     root: str = request.scope.get("root_path", "")
     return quote(root.rstrip("/"))
+
+
+def _sentence(error: Exception) -> str:
+    words = str(error)
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 def _environment() -> Environment:

@@ -3,14 +3,17 @@
 import json
 from collections.abc import Iterator, Sequence
 
-from duly.app import Duly
 from duly.core.display import display
 from duly.core.record import RunRecord
 from duly.core.secret_names import text_without_secrets
-from duly.core.states import PARENT_TAG
+from duly.core.states import PARENT_TAG, State
+from duly.core.why import Reason
+from duly.dashboard.protocols import Application, Operator, ScheduleBook, Tasks
 from duly.dashboard.searching import Search
 from duly.dashboard.words import pretty
-from duly.limits import COUNT_CAP, COUNT_LOOKS, PAGE, SCAN_RUNS
+from duly.errors import BadOption
+from duly.limits import COUNT_CAP, COUNT_LOOKS, PAGE, PAGE_SECONDS, SCAN_RUNS
+from duly.store.bounded import within
 from duly.store.protocol import Inspector, RunFilter
 
 UNKNOWN = (
@@ -22,21 +25,42 @@ HIDDEN = "Hidden: this dashboard shows no arguments."
 class Desk:
     """The application behind a dashboard."""
 
-    def __init__(self, app: Duly, *, shows_arguments: bool, writes: bool) -> None:
-        self.app = app
+    def __init__(self, app: Application, *, shows_arguments: bool, writes: bool) -> None:
+        self._app = app
         self.writes = writes
         self._shows_arguments = shows_arguments
 
     @property
     def store(self) -> Inspector:
         """The reads."""
-        return self.app.store
+        return self._app.store
+
+    @property
+    def tasks(self) -> Tasks:
+        """The tasks whose code this process has."""
+        return self._app.registry
+
+    @property
+    def schedules(self) -> ScheduleBook:
+        """The schedules, to be looked at."""
+        return self._app.schedules
+
+    @property
+    def operator(self) -> Operator:
+        """The acts; who only looks gets at none of them, whatever a page forgot to ask."""
+        if not self.writes:
+            raise BadOption("this dashboard is read-only")
+        return self._app
+
+    def why(self, run: RunRecord) -> Reason | None:
+        """Say why a run waits; None if it does not."""
+        return self._app.runs.get(run.id).why() if run.state == State.QUEUED else None
 
     # -- what may be shown of arguments and results --
 
     def stored_arguments(self, task: str, arguments: str) -> str | None:
         """Return stored arguments without what is secret; None if all are hidden."""
-        definition = self.app.registry.find(task)
+        definition = self.tasks.find(task)
         if definition is None or not self._shows_arguments:
             return None
         return text_without_secrets(definition.codec.redacted(arguments))
@@ -52,7 +76,7 @@ class Desk:
 
     def result(self, run: RunRecord) -> str | None:
         """Return what a run returned; None if that is hidden."""
-        if self.app.registry.find(run.task) is None or not self._shows_arguments:
+        if self.tasks.find(run.task) is None or not self._shows_arguments:
             return None
         return pretty(run.result)
 
@@ -86,7 +110,8 @@ class Desk:
         following: str | None = search.which.before
         while True:
             which = search.which._replace(before=following)
-            page, following = self.find(search._replace(which=which), PAGE)
+            with within(PAGE_SECONDS):
+                page, following = self.find(search._replace(which=which), PAGE)
             yield from page
             if following is None:
                 return

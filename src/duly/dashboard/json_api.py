@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from duly import __version__
 from duly.core.key import check_storable
 from duly.dashboard import documents, searching
 from duly.dashboard.desk import Desk
@@ -17,8 +16,10 @@ from duly.dashboard.pages import NothingHere
 from duly.dashboard.pages.dead import WINDOWS
 from duly.dashboard.searching import Search
 from duly.errors import BadOption, DulyError, StoreUnavailable
-from duly.limits import PAGE, PAGE_DEFAULT
+from duly.limits import PAGE, PAGE_DEFAULT, PAGE_SECONDS
+from duly.store.bounded import within
 from duly.store.protocol import RunFilter, ScheduleFilter
+from duly.version import VERSION
 
 Document = dict[str, Any]
 _LOG_LINES = 500
@@ -60,7 +61,8 @@ def routes(desk: Desk) -> list[Route]:
 def _endpoint(desk: Desk, answer: _Answer) -> Callable[[Request], Awaitable[Response]]:
     def respond(request: Request) -> Response:
         try:
-            return JSONResponse(answer.read(desk, request))
+            with within(PAGE_SECONDS):
+                return JSONResponse(answer.read(desk, request))
         except NothingHere as nothing:
             return _refusal(404, str(nothing))
         except StoreUnavailable as error:
@@ -215,7 +217,7 @@ def openapi() -> Document:
     """Return the OpenAPI document of all of it."""
     return {
         "openapi": "3.1.0",
-        "info": {"title": "duly dashboard", "version": __version__},
+        "info": {"title": "duly dashboard", "version": VERSION},
         "paths": {answer.path: {"get": _operation(answer)} for answer in _ANSWERS},
     }
 

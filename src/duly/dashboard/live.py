@@ -11,12 +11,14 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Message, Send
 
 from duly.clock import monotonic
-from duly.errors import StoreUnavailable
+from duly.errors import ReadTooSlow, StoreUnavailable
 from duly.limits import LIVE_LONGEST_SECONDS, LIVE_SECONDS, LIVE_SEND_SECONDS, LIVE_STREAMS
 
 _TIMES = re.compile(r"<time\b([^>]*)>[^<]*</time>")
 """How long ago something was changes all the time, and is counted on by the page itself."""
 _TROUBLE = b"trouble"
+_RARER = 4
+"""How many times as long as a page took to be made it is left alone."""
 _SILENCE = 15
 """After so many looks without a change, a word that we are still there."""
 
@@ -45,14 +47,17 @@ class Streams:
             # A stream ends at some time, and the page asks for another: so it is asked again who
             # looks at it.
             while monotonic() < ends_at and not await request.is_disconnected():
+                began = monotonic()
                 try:
                     text = await render()
-                except StoreUnavailable:
+                except StoreUnavailable as error:
                     # What is shown stays. When the database answers, it is told whatever it was.
                     if seen != _TROUBLE:
-                        yield "event: trouble\ndata: The database does not answer.\n\n"
+                        slow = isinstance(error, ReadTooSlow)
+                        words = "is slow" if slow else "does not answer"
+                        yield f"event: trouble\ndata: The database {words}.\n\n"
                     seen = _TROUBLE
-                    await asyncio.sleep(LIVE_SECONDS)
+                    await asyncio.sleep(_pause(began))
                     continue
                 digest = hashlib.sha256(_TIMES.sub(r"<time\1>", text).encode()).digest()
                 quiet += 1
@@ -66,7 +71,7 @@ class Streams:
                 elif quiet >= _SILENCE:
                     quiet = 0
                     yield ": still here\n\n"
-                await asyncio.sleep(LIVE_SECONDS)
+                await asyncio.sleep(_pause(began))
         finally:
             self._open -= 1
 
@@ -96,3 +101,8 @@ class _Stream(StreamingResponse):
 
 class _Closed(Exception):
     """Nobody takes what is sent any more."""
+
+
+def _pause(began: float) -> float:
+    """Return how long to wait: a page that costs much is made anew the more rarely."""
+    return max(LIVE_SECONDS, _RARER * (monotonic() - began))

@@ -79,15 +79,15 @@ class Many:
         return Elsewhere(f"/bulk/{job.id}")
 
     def _carry_out(self, chosen: Chosen, who: str, reason: str, progress: Progress) -> Bulk:
-        app = self._desk.app
+        operator = self._desk.operator
         if chosen.search is not None:
-            act = app.runs.retry_each if chosen.verb == "retry" else app.runs.cancel_each
+            act = operator.runs.retry_each if chosen.verb == "retry" else operator.runs.cancel_each
             found = self._desk.every(chosen.search)
             return act(found, actor=who, reason=reason, progress=progress)
         if chosen.verb == "cancel":
-            runs = (app.runs.get(run_id).record for run_id in chosen.ids)
-            return app.runs.cancel_each(runs, actor=who, reason=reason, progress=progress)
-        many = app.dead.retry if chosen.verb == "retry" else app.dead.discard
+            runs = (operator.runs.get(run_id).record for run_id in chosen.ids)
+            return operator.runs.cancel_each(runs, actor=who, reason=reason, progress=progress)
+        many = operator.dead.retry if chosen.verb == "retry" else operator.dead.discard
         if chosen.group is None:
             return many(list(chosen.ids), actor=who, reason=reason, progress=progress)
         since = None if chosen.group.since is None else moment(chosen.group.since)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from duly.core.amounts import kept_microseconds
 from duly.store.ops import RegisterWorker
+from duly.version import VERSION
 
 
 def registration(
@@ -15,6 +16,8 @@ def registration(
     queues: Sequence[str],
     lanes: Mapping[str, str],
     retentions: Mapping[str, float],
+    *,
+    version: str | None = None,
 ) -> RegisterWorker:
     """Return the op for a worker of this process; `lanes` are those of the tasks it sees to."""
     kept = {task: kept_microseconds(seconds) for task, seconds in retentions.items()}
@@ -27,4 +30,6 @@ def registration(
         json.dumps(list(lanes)),
         json.dumps(dict(lanes)),
         json.dumps({task: kept[task] for task in kept.keys() & lanes.keys()}),
+        version,
+        f"duly {VERSION}, Python {platform.python_version()}",
     )

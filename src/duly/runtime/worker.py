@@ -313,7 +313,12 @@ class Worker:
         lanes = self._registry.lanes_seen_to(only_carried=self._settings.carries)
         queues = [name for name, _ in self._settings.queues]
         op = registration(
-            self.worker_id, self._settings.lease, queues, lanes, self._registry.retentions()
+            self.worker_id,
+            self._settings.lease,
+            queues,
+            lanes,
+            self._registry.retentions(),
+            version=self._settings.version,
         )
         self._store.apply([op])
 

@@ -143,6 +143,8 @@ class RegisterWorker(NamedTuple):
     tasks: str
     lanes: str = "{}"  # By task: the lane in which this worker sees to its runs.
     retentions: str = "{}"  # By task: microseconds to keep its runs, where it says so itself.
+    version: str | None = None  # Of the application, if it tells one.
+    engine: str | None = None  # The versions of duly and Python.
 
 
 class Tick(NamedTuple):

@@ -92,9 +92,9 @@ def tasks(desk: Desk, request: Request) -> Shown:
         if worker.state == "live"
         for name in json.loads(worker.tasks)
     }
-    names = {definition.name for definition in desk.app.registry.definitions()}
+    names = {definition.name for definition in desk.tasks.definitions()}
     rows = [
-        (name, figures(ends.get(name, [])), desk.app.registry.find(name), name in registered)
+        (name, figures(ends.get(name, [])), desk.tasks.find(name), name in registered)
         for name in sorted(names | registered | set(ends))
     ]
     rows.sort(key=lambda row: (-_ORDERS[order](row[1]), row[0]))

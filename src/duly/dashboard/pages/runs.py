@@ -89,7 +89,7 @@ def describe(desk: Desk, run_id: str) -> dict[str, Any]:
         "arguments": None if arguments is None else pretty(_call(arguments)),
         "result": desk.result(found) if found.state == State.SUCCEEDED else None,
         "why_hidden": desk.why_hidden(),
-        "why": desk.app.runs.get(found.id).why() if found.state == State.QUEUED else None,
+        "why": desk.why(found),
         "parent": parent,
         "children": desk.children(found.id),
         "acts": acts,
@@ -128,7 +128,7 @@ def _call(text: str) -> str:
 
 def _suggestions(desk: Desk, queues: list[str]) -> list[str]:
     """Return what a filter may begin with."""
-    known = {definition.name for definition in desk.app.registry.definitions()}
+    known = {definition.name for definition in desk.tasks.definitions()}
     return [
         *(f"state:{state.value}" for state in State),
         *(f"task:{name}" for name in sorted(known)[:100]),

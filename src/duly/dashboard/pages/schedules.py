@@ -29,7 +29,7 @@ def schedules(desk: Desk, request: Request) -> Shown:
     """List schedules."""
     now = desk.store.now()
     after = request.query_params.get("after", "").replace("\0", "")
-    page = desk.app.schedules.page(after, PAGE_DEFAULT)
+    page = desk.schedules.page(after, PAGE_DEFAULT)
     return Shown(
         "schedules.html",
         {
@@ -45,7 +45,7 @@ def schedule(desk: Desk, request: Request) -> Shown:
     """Show one schedule."""
     name = str(request.path_params["name"])
     try:
-        found = desk.app.schedules.get(name)
+        found = desk.schedules.get(name)
     except DulyError:
         raise NothingHere(f"There is no schedule {name!r}; the list has all there are.") from None
     now = desk.store.now()
@@ -55,7 +55,7 @@ def schedule(desk: Desk, request: Request) -> Shown:
             "now": now,
             "schedule": found,
             "next": _next(desk, found),
-            "firings": desk.app.schedules.firings(name, limit=_OUTCOMES),
+            "firings": desk.schedules.firings(name, limit=_OUTCOMES),
             "week": _week(desk, found, now),
             "acts": desk.store.list_acts(f"schedule {name}", _OUTCOMES),
             "next_at": None if found.next_at is None else microseconds_of(found.next_at),
@@ -70,7 +70,7 @@ def _outcomes(desk: Desk, name: str) -> Sequence[tuple[str, str]]:
 
 def _next(desk: Desk, schedule: Schedule) -> Sequence[datetime]:
     try:
-        return desk.app.schedules.next(schedule.name, _FIRES)
+        return desk.schedules.next(schedule.name, _FIRES)
     except BadSchedule:  # Of a time zone that this machine does not know.
         return []
 

@@ -58,6 +58,7 @@ _SET_LOCAL = """
 SELECT set_config(name, setting, true)
   FROM unnest(%(names)s::text[], %(values)s::text[]) AS _(name, setting)
 """
+_LIMIT = "SELECT set_config('statement_timeout', %(limit)s, true)"
 _SET_BEFORE_SETTLING = """
 SELECT set_config('synchronous_commit', %(durable)s, true),
        set_config('idle_in_transaction_session_timeout', %(frozen)s, true),
@@ -159,6 +160,18 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
             cursor = self.execute(sql, parameters)
             self.commit_now()
         return cursor.fetchall() if cursor.description is not None else []
+
+    def read_within(
+        self, seconds: float, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None
+    ) -> list[tuple[Any, ...]]:
+        """Run a statement that reads; the server gives up one that takes longer."""
+        limit = f"{max(1, int(seconds * 1000))}ms"
+        with self.pipeline():
+            self.begin()
+            self.tell(_LIMIT, {"limit": limit})
+            cursor = self.execute(sql, parameters, prepare=prepare)
+            self.commit_now()
+        return cursor.fetchall()
 
     def channel(self) -> str:
         """Return the channel of the hints; asked anew on every connection, as it is an oid."""

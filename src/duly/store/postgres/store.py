@@ -11,8 +11,9 @@ from typing import Any
 import psycopg
 
 from duly.clock import Clock
-from duly.errors import StoreError, StoreRefused
+from duly.errors import ReadTooSlow, StoreError, StoreRefused
 from duly.shield import shielded
+from duly.store.bounded import seconds_left
 from duly.store.committer import Done
 from duly.store.migrator import record_of
 from duly.store.ops import Accepted, Enqueue, Op
@@ -109,10 +110,15 @@ class PostgresStore(PostgresInspector):
         readers = self._here().readers
         retried = False
         while True:
+            left = seconds_left()
             try:
                 with shielded(), readers.lent() as session:
+                    if left is not None:
+                        return session.read_within(left, sql, parameters, prepare=prepare)
                     return session.execute(sql, parameters, prepare=prepare).fetchall()
             except psycopg.Error as error:
+                if left is not None and isinstance(error, psycopg.errors.QueryCanceled):
+                    raise ReadTooSlow from error
                 # Reading twice harms nobody; a server that restarted deserves it.
                 if retried or not is_fatal(error):
                     raise translated(error, self._address) from error

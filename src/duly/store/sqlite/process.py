@@ -15,14 +15,18 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from duly.errors import StoreError
+from duly.clock import monotonic
+from duly.errors import ReadTooSlow, StoreError
 from duly.store.committer import Committer, Write
 from duly.store.sqlite.connection import WriteLock, connect, driver_errors
 from duly.store.sqlite.patience import LOOK_SECONDS, patiently
 
 FORK_SECONDS = 5.0
 """How long a fork waits for a transaction; after that the child cannot use the store."""
+LOOK_INSTRUCTIONS = 10_000
+"""After so many of SQLite's instructions, a millisecond's, a bounded read looks at the clock."""
 
 
 class Process:
@@ -52,6 +56,24 @@ class Process:
             self.writer.close()
         self.lock.close()
         _open_here.discard(self)
+
+    def read_within(
+        self, seconds: float, sql: str, parameters: dict[str, Any]
+    ) -> list[tuple[Any, ...]]:
+        """Run a statement that reads; one that takes longer is given up."""
+        until = monotonic() + seconds
+        if not self.reading.acquire(timeout=seconds):
+            raise ReadTooSlow
+        try:
+            self.reader.set_progress_handler(lambda: monotonic() > until, LOOK_INSTRUCTIONS)
+            return self.reader.execute(sql, parameters).fetchall()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                raise ReadTooSlow from error
+            raise
+        finally:
+            self.reader.set_progress_handler(None, 0)
+            self.reading.release()
 
     def hold_still(self) -> None:
         """Let no transaction of this process be under way while it forks."""

@@ -14,6 +14,7 @@ from duly.core.finding import Finding
 from duly.core.record import WorkerRecord
 from duly.errors import StoreError
 from duly.shield import shielded
+from duly.store.bounded import seconds_left
 from duly.store.committer import Done
 from duly.store.migrator import record_of
 from duly.store.ops import Accepted, Enqueue, Op, Settle
@@ -216,9 +217,12 @@ class SqliteStore(SqliteInspector):
     # -- reading --
 
     def _query(self, sql: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
-        here = self._here()
-        with here.reading, driver_errors(self.path):
-            return here.reader.execute(sql, parameters).fetchall()
+        here, left = self._here(), seconds_left()
+        with driver_errors(self.path):
+            if left is not None:
+                return here.read_within(left, sql, parameters)
+            with here.reading:
+                return here.reader.execute(sql, parameters).fetchall()
 
     def now(self) -> int:
         """Return the wall time of this store, which is this host's."""

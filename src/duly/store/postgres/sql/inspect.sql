@@ -349,7 +349,7 @@ SELECT DISTINCT ON (queue) queue, id::text, duly_microseconds(due_at)
 -- :name workers
 SELECT id, state, host, pid, duly_microseconds(started_at), duly_microseconds(seen_at),
        duly_microseconds(stopped_at), lease_seconds, queues, tasks,
-       (SELECT count(*) FROM duly_runs WHERE worker_id = duly_workers.id)
+       (SELECT count(*) FROM duly_runs WHERE worker_id = duly_workers.id), version, engine
   FROM duly_workers
  ORDER BY duly_workers.started_at DESC, id DESC
  LIMIT 200

@@ -73,9 +73,10 @@ SELECT key, value::bigint FROM json_each_text(%(retentions)s::json) ORDER BY key
 -- :name register
 -- Said again, it tells of tasks that were defined since; nobody comes back to life by it.
 INSERT INTO duly_workers
-    (id, state, host, pid, started_at, seen_at, lease_seconds, queues, tasks, lanes)
+    (id, state, host, pid, started_at, seen_at, lease_seconds, queues, tasks, lanes, version,
+     engine)
 VALUES (%(worker_id)s, 'live', %(host)s, %(pid)s, duly_now(), duly_now(), %(lease_seconds)s,
-        %(queues)s, %(tasks)s, %(lanes)s)
+        %(queues)s, %(tasks)s, %(lanes)s, %(version)s, %(engine)s)
     ON CONFLICT (id) DO UPDATE
    SET tasks = excluded.tasks, lanes = excluded.lanes, queues = excluded.queues
  WHERE duly_workers.state = 'live'

@@ -321,7 +321,8 @@ SELECT run.queue, run.id, min(run.due_at)
 -- :name workers
 SELECT id, state, host, pid, started_at, seen_at, stopped_at, lease_seconds, queues, tasks,
        (SELECT count(*) FROM duly_runs
-         WHERE duly_runs.state = 'running' AND worker_id = duly_workers.id)
+         WHERE duly_runs.state = 'running' AND worker_id = duly_workers.id),
+       version, engine
   FROM duly_workers
  ORDER BY started_at DESC, id DESC
  LIMIT 200

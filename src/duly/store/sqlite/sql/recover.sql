@@ -33,8 +33,10 @@ SELECT key, value FROM json_each(:retentions) WHERE true
 -- :name register
 -- Said again, it tells of tasks that were defined since; nobody comes back to life by it.
 INSERT INTO duly_workers
-    (id, state, host, pid, started_at, seen_at, lease_seconds, queues, tasks, lanes)
-VALUES (:worker_id, 'live', :host, :pid, :now, :now, :lease_seconds, :queues, :tasks, :lanes)
+    (id, state, host, pid, started_at, seen_at, lease_seconds, queues, tasks, lanes, version,
+     engine)
+VALUES (:worker_id, 'live', :host, :pid, :now, :now, :lease_seconds, :queues, :tasks, :lanes,
+        :version, :engine)
     ON CONFLICT (id) DO UPDATE
    SET tasks = excluded.tasks, lanes = excluded.lanes, queues = excluded.queues
  WHERE duly_workers.state = 'live'

@@ -1,0 +1,136 @@
+"""All that the dashboard knows of an application: what it reads, and what people may do.
+
+`Duly` has all of it, and the pages see nothing else of it: no worker, no tables, no statements.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+from duly.api.bulk import Bulk, Progress
+from duly.api.runs import Filter
+from duly.api.schedule_views import FiredAt, Schedule
+from duly.core.record import RunRecord
+from duly.core.why import Reason
+from duly.registry import Definition
+from duly.store.protocol import Inspector
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class Tasks(Protocol):
+    """The tasks whose code this process has."""
+
+    def get(self, name: str) -> Definition: ...
+    def find(self, name: str) -> Definition | None: ...
+    def definitions(self) -> tuple[Definition, ...]: ...
+
+
+class FoundRun(Protocol):
+    """One run."""
+
+    id: str
+
+    @property
+    def record(self) -> RunRecord: ...
+    def why(self) -> Reason:
+        """Say why it is not running."""
+        ...
+
+
+class Runs(Protocol):
+    """What can be done about runs."""
+
+    def get(self, run_id: str) -> FoundRun: ...
+    def cancel(self, run_id: str, *, actor: str, reason: str) -> str: ...
+    def retry(
+        self,
+        run_id: str,
+        *,
+        actor: str,
+        reason: str,
+        arguments: Arguments | None = None,
+        from_step: str | None = None,
+    ) -> FoundRun: ...
+    def cancel_each(
+        self, runs: Iterable[RunRecord], *, actor: str, reason: str, progress: Progress
+    ) -> Bulk: ...
+    def retry_each(
+        self, runs: Iterable[RunRecord], *, actor: str, reason: str, progress: Progress
+    ) -> Bulk: ...
+
+
+class Dead(Protocol):
+    """What can be done about dead letters."""
+
+    def retry(
+        self,
+        run_ids: str | Sequence[str] | None = None,
+        *,
+        which: Filter | None = None,
+        actor: str,
+        reason: str,
+        progress: Progress | None = None,
+    ) -> Bulk: ...
+    def discard(
+        self,
+        run_ids: str | Sequence[str] | None = None,
+        *,
+        which: Filter | None = None,
+        actor: str,
+        reason: str,
+        progress: Progress | None = None,
+    ) -> Bulk: ...
+
+
+class Queues(Protocol):
+    """What can be done about queues."""
+
+    def pause(self, name: str, *, actor: str, reason: str) -> None: ...
+    def resume(self, name: str, *, actor: str, reason: str) -> None: ...
+    def limit(self, name: str, limit: int | None, *, actor: str, reason: str) -> None: ...
+
+
+class ScheduleBook(Protocol):
+    """Schedules as they are said in words, and when they come due."""
+
+    def page(self, after: str, limit: int) -> Sequence[Schedule]: ...
+    def get(self, name: str) -> Schedule: ...
+    def next(self, name: str, count: int) -> Sequence[datetime]: ...
+    def firings(self, name: str, *, limit: int) -> Sequence[FiredAt]: ...
+
+
+class Schedules(ScheduleBook, Protocol):
+    """What can be done about schedules."""
+
+    def pause(self, name: str, *, actor: str, reason: str) -> None: ...
+    def resume(self, name: str, *, actor: str, reason: str) -> None: ...
+    def run_now(self, name: str, *, actor: str) -> FoundRun: ...
+    def backfill(
+        self, name: str, start: datetime, end: datetime, *, actor: str
+    ) -> Sequence[FoundRun]: ...
+
+
+class Operator(Protocol):
+    """All that people may do."""
+
+    @property
+    def runs(self) -> Runs: ...
+    @property
+    def dead(self) -> Dead: ...
+    @property
+    def queues(self) -> Queues: ...
+    @property
+    def schedules(self) -> Schedules: ...
+
+
+class Application(Operator, Protocol):
+    """The application behind a dashboard."""
+
+    @property
+    def store(self) -> Inspector:
+        """The reads."""
+        ...
+
+    @property
+    def registry(self) -> Tasks: ...

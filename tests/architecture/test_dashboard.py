@@ -1,0 +1,28 @@
+"""The dashboard sees protocols of an application, and values, as import-linter says, too."""
+
+from tests.architecture.test_source import MODULES, imported
+
+OPEN = ("core", "dashboard", "errors", "limits", "clock", "version")
+VALUES = {
+    "api.bulk": {"Bulk", "Progress"},
+    "api.runs": {"Filter"},
+    "api.schedule_views": {"FiredAt", "Schedule"},
+    "observe.metrics": {"CONTENT_TYPE", "exposition"},
+    "registry": {"Definition"},
+    "store.bounded": {"within"},
+    "store.protocol": {"Inspector", "RunFilter", "ScheduleFilter"},
+}
+"""From modules that hold more than that."""
+
+
+def test_the_dashboard_imports_protocols_and_values_alone():
+    names = {
+        name.removeprefix("duly.")
+        for module, nodes in MODULES.items()
+        if module.startswith("dashboard/")
+        for node in nodes
+        for name in imported(node)[1:]
+        if name.startswith("duly.") and not name.startswith(tuple(f"duly.{part}" for part in OPEN))
+    }
+
+    assert names == {f"{module}.{name}" for module, names in VALUES.items() for name in names}
