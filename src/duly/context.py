@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
 
+from duly.core.codec import Codec
 from duly.core.escape import clean
 from duly.core.record import Claim, StepRecord
 from duly.core.states import plain_tags
 from duly.errors import BadOption, CancelRequested, NoCurrentRun
+from duly.registry import Registry
 from duly.store.lent import BODY
 from duly.store.protocol import Store
 from duly.store.step_ops import EndStep
@@ -36,6 +38,11 @@ class Port(Protocol):
     @property
     def store(self) -> Store | None:
         """None where the body runs in a process of its own."""
+        ...
+
+    @property
+    def registry(self) -> Registry | None:
+        """The tasks that are known here; None there too."""
         ...
 
     @property
@@ -136,6 +143,12 @@ class RunContext:
         if found is None:
             raise BadOption("a task with executor='process' cannot have steps")
         return found
+
+    def codec_of(self, task: str) -> Codec | None:
+        """Return what stores the results of a task; None if that is not known here."""
+        registry = self._port.registry
+        found = None if registry is None else registry.find(task)
+        return None if found is None else found.codec
 
     def steps(self) -> dict[str, StepRecord]:
         """Return what was on record of this run when this attempt first asked, by name."""

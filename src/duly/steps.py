@@ -12,37 +12,28 @@ import json
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from functools import partial
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
+from duly.children import TaskCall, end_of, enqueue_children, have_ended, result_of, together
 from duly.clock import MICROSECONDS
 from duly.context import RunContext, current
 from duly.core.key import check_name
 from duly.core.payload import decode_value, encode_value
 from duly.core.record import StepRecord
-from duly.core.states import PARENT_TAG, State
 from duly.errors import (
     AttemptTimedOut,
     BadOption,
     CancelRequested,
     ClaimLost,
-    RunFailed,
     StepVanished,
     Suspend,
 )
-from duly.limits import DELAY_SECONDS, ENQUEUE_BATCH
+from duly.limits import DELAY_SECONDS
 from duly.store.lent import BODY
-from duly.store.ops import Enqueue, Key
-from duly.store.protocol import Store
 from duly.store.step_ops import BeginStep, EndStep, ForgetStep
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class TaskCall(Protocol):
-    """A call of a task, from `task.call(…)`."""
-
-    op: Enqueue
 
 
 def step(
@@ -257,43 +248,19 @@ def _gather(context: RunContext, calls: Iterable[TaskCall], name: str) -> list[A
     known = context.steps().get(name)
     if known is None:
         context.refuse_in_transaction(f"{name!r}, which waits for other runs,")
-        children = json.dumps(_enqueue_children(context, calls, name))
+        children = json.dumps(enqueue_children(context, calls, name))
     else:
         _check_kind(known, "gather")
         children = known.awaited or "[]"
     found = _await(context, name, "gather", children, None)
     if found.result is not None:
         return decode_value(found.result)  # type: ignore[no-any-return]
-    results = [_result_of(context.store, child) for child in json.loads(children)]
-    _write(context, EndStep(context.run_id, context.fence, name, encode_value(results)))
+    ends = [end_of(context.store, child) for child in json.loads(children)]
+    results = [result_of(context, run) for run in ends]
+    if not found.done:
+        text = together(context, ends, results)
+        _write(context, EndStep(context.run_id, context.fence, name, text))
     return results
-
-
-def _enqueue_children(context: RunContext, calls: Iterable[TaskCall], name: str) -> list[str]:
-    """Enqueue each call once, however often this is tried: its key says which it is."""
-    ops = []
-    for number, call in enumerate(calls):
-        op = call.op
-        if op.key is not None:
-            raise BadOption("a call of gather(…) cannot have a key: it gets one of its own")
-        tags = json.loads(op.tags) if op.tags else {}
-        key = Key(f"{context.run_id} {name} {number}"[:255], "", None, active_only=False)
-        ops.append(op._replace(key=key, tags=json.dumps(tags | {PARENT_TAG: context.run_id})))
-    store = context.store
-    found: list[str] = []
-    for begin in range(0, len(ops), ENQUEUE_BATCH):
-        found += [answer.run_id for answer in store.apply(ops[begin : begin + ENQUEUE_BATCH])]
-    return found
-
-
-def _result_of(store: Store, run_id: str) -> Any:  # noqa: ANN401 - what the task returned
-    run = store.get_run(run_id)
-    if run is None or run.state != State.SUCCEEDED:
-        state = "gone" if run is None else run.state
-        raise RunFailed(
-            run_id, f"child run {run_id} is {state}", None if run is None else run.error
-        )
-    return None if run.result is None else decode_value(run.result)
 
 
 def _await(
@@ -313,20 +280,11 @@ def _await(
     (found,) = store.apply([op])
     if found is None:
         raise ClaimLost(f"run {context.run_id}", context.fence)
-    is_ready = kind == "gather" and _have_ended(store, json.loads(awaited or "[]"))
+    is_ready = kind == "gather" and have_ended(store, json.loads(awaited or "[]"))
     if found.done or is_ready:
         return found
     left = DELAY_SECONDS if found.wake_at is None else (found.wake_at - store.now()) / MICROSECONDS
     raise Suspend(name, max(left, 0.001))
-
-
-def _have_ended(store: Store, run_ids: list[str]) -> bool:
-    live = {State.QUEUED, State.RUNNING}
-    for begin in range(0, len(run_ids), ENQUEUE_BATCH):
-        states = store.get_states(run_ids[begin : begin + ENQUEUE_BATCH])
-        if not live.isdisjoint(map(State, states.values())):
-            return False
-    return True
 
 
 def _write(context: RunContext, op: BeginStep | EndStep | ForgetStep) -> None:
