@@ -10,6 +10,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable
+from contextvars import ContextVar
 from datetime import timedelta
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
@@ -34,6 +35,9 @@ from duly.store.step_ops import BeginStep, EndStep, ForgetStep
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_outer: ContextVar[str | None] = ContextVar("duly_outer_step", default=None)
+"""The step, or the gather, in which the code that runs just now lies."""
 
 
 def step(
@@ -175,6 +179,7 @@ class _Step:
             raise BadOption(f'on_crash must be "rerun" or "hold", not {on_crash!r}')
         self._context = context
         self._name = context.use_step(check_name("step", name))
+        self._outer = _outer.get()
         self._store = context.store
         self._transaction = transaction
         self._holds = on_crash == "hold"
@@ -188,11 +193,11 @@ class _Step:
             if self._known.done:
                 return True
             if self._holds:
-                raise StepVanished(self._name)
+                raise self._context.leave(StepVanished(self._name))
         self._context.joined(self._store)  # Says so if it cannot be recorded from this thread.
         if self._holds:
             self._context.refuse_in_transaction(f'step {self._name!r} with on_crash="hold"')
-            _write(self._context, BeginStep(*self._place(), "step"))
+            _write(self._context, BeginStep(*self._place(), "step", self._outer))
         if self._transaction:
             # In a transaction that is open already it has a part, and does not end it.
             self._transaction = self._context.begin_transaction()
@@ -205,7 +210,8 @@ class _Step:
 
     def end(self, value: object) -> None:
         """Record what it came to."""
-        op = EndStep(*self._place(), None if value is None else encode_value(value))
+        text = None if value is None else encode_value(value)
+        op = EndStep(*self._place(), text, self._outer)
         is_ours = self._context.record_step(op, commit=self._transaction)
         if is_ours is None:
             (is_ours,) = self._store.apply([op])
@@ -213,9 +219,10 @@ class _Step:
             raise ClaimLost(f"run {op.run_id}", op.claim_number)
 
     def __enter__(self) -> None:
-        pass
+        self._token = _outer.set(self._name)
 
     def __exit__(self, kind: object, error: BaseException | None, _traceback: object) -> None:
+        _outer.reset(self._token)
         if error is None:
             return
         if isinstance(error, Exception):
@@ -248,7 +255,11 @@ def _gather(context: RunContext, calls: Iterable[TaskCall], name: str) -> list[A
     known = context.steps().get(name)
     if known is None:
         context.refuse_in_transaction(f"{name!r}, which waits for other runs,")
-        children = json.dumps(enqueue_children(context, calls, name))
+        token = _outer.set(name)
+        try:
+            children = json.dumps(enqueue_children(context, calls, name))
+        finally:
+            _outer.reset(token)
     else:
         _check_kind(known, "gather")
         children = known.awaited or "[]"
@@ -284,7 +295,7 @@ def _await(
     if found.done or is_ready:
         return found
     left = DELAY_SECONDS if found.wake_at is None else (found.wake_at - store.now()) / MICROSECONDS
-    raise Suspend(name, max(left, 0.001))
+    raise context.leave(Suspend(name, max(left, 0.001)))
 
 
 def _write(context: RunContext, op: BeginStep | EndStep | ForgetStep) -> None:
