@@ -197,7 +197,7 @@ class EventLoopRunner:
         outcome: Outcome
         if held.cancel is None:
             outcome = await await_body(definition, claim.arguments)
-            if context.has_steps:
+            if context.has_steps and type(outcome) is Returned:
                 warn_of_unused_steps(context)
         else:
             outcome = Cancelled("requested")  # Before it could begin.
