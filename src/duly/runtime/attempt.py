@@ -30,6 +30,7 @@ from duly.errors import (
     PayloadError,
     RetryAfter,
     Snooze,
+    StepNotKept,
     StepVanished,
     StoreError,
     Suspend,
@@ -192,6 +193,8 @@ def outcome_of(error: BaseException, definition: Definition) -> Outcome:
             return Cancelled("requested")
         case AttemptTimedOut():
             return timed_out(definition)
+        case StepNotKept():
+            return Raised(error_text(error), retryable=False, cause="unencodable_result")
         case BaseExceptionGroup() if (said := _said_in(error)) is not None:
             return outcome_of(said, definition)
         case _:
