@@ -5,18 +5,22 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from duly.core.codec import Codec
 from duly.core.escape import clean
 from duly.core.record import Claim, StepRecord
 from duly.core.states import plain_tags
-from duly.errors import BadOption, CancelRequested, NoCurrentRun
+from duly.errors import BadOption, CancelRequested, NoCurrentRun, StepVanished, Suspend
+from duly.registry import Registry
 from duly.store.lent import BODY
 from duly.store.protocol import Store
 from duly.store.step_ops import EndStep
 
 Connection = Any
 """The driver's own connection."""
+
+Left = TypeVar("Left", Suspend, StepVanished)
 
 
 class Transactions(Protocol):
@@ -39,6 +43,11 @@ class Port(Protocol):
         ...
 
     @property
+    def registry(self) -> Registry | None:
+        """The tasks that are known here; None there too."""
+        ...
+
+    @property
     def sections(self) -> Transactions | None:
         """None there too: no transaction crosses that border."""
         ...
@@ -51,13 +60,15 @@ class Port(Protocol):
 class RunContext:
     """The current run, as seen from inside its body."""
 
-    __slots__ = ("_claim", "_log", "_port", "_steps", "_used", "deadline")
+    __slots__ = ("_claim", "_log", "_port", "_steps", "_used", "deadline", "left_by")
 
     def __init__(self, claim: Claim, port: Port, deadline: float | None) -> None:
         self._claim = claim
         self._port = port
         self._log: RunLogger | None = None
         self._steps: dict[str, StepRecord] | None = None
+        self.left_by: Suspend | StepVanished | None = None
+        """What was raised to leave the body; one that goes on all the same has caught it."""
         self.deadline = deadline
         """When the attempt's timeout strikes, on the clock of `duly.clock.monotonic`; or None."""
 
@@ -137,6 +148,12 @@ class RunContext:
             raise BadOption("a task with executor='process' cannot have steps")
         return found
 
+    def codec_of(self, task: str) -> Codec | None:
+        """Return what stores the results of a task; None if that is not known here."""
+        registry = self._port.registry
+        found = None if registry is None else registry.find(task)
+        return None if found is None else found.codec
+
     def steps(self) -> dict[str, StepRecord]:
         """Return what was on record of this run when this attempt first asked, by name."""
         if self._steps is None:
@@ -166,7 +183,33 @@ class RunContext:
         """Return steps on record that this attempt has not come to; nothing if it had none."""
         if self._steps is None:
             return []
-        return [name for name in self._steps if name and name not in self._used]
+        return [
+            name
+            for name in self._steps
+            if name and name not in self._used and not self._is_passed_over(name)
+        ]
+
+    def leave(self, error: Left) -> Left:
+        """Note what the body is to be left by, and return it."""
+        self.left_by = error
+        return error
+
+    def _is_passed_over(self, name: str) -> bool:
+        """Say whether a step lies inside of one that this attempt has passed over."""
+        known = self._steps or {}
+        for _ in known:
+            record = known[name]
+            if record.kind != "step":
+                # Nothing says where a wait lies: if a step was passed over, perhaps there.
+                return any(known[used].done for used in self._used & known.keys())
+            outer = None if record.awaited is None else known.get(record.awaited)
+            if outer is None:
+                return False
+            if outer.name in self._used:
+                # What children a gather has is on record before it is done.
+                return outer.done or outer.kind == "gather"
+            name = outer.name
+        return False
 
     def effect_key(self, name: str = "") -> str:
         """Return a key for an outside API: the same over all attempts, another for every name.
@@ -296,6 +339,12 @@ def joined(store: object) -> Connection | None:
     """Return the open connection of the body that is calling, if it is to that store."""
     found = _current.get()
     return None if found is None else found.joined(store)
+
+
+def left_by() -> Suspend | StepVanished | None:
+    """Return what was raised to leave the body that calls, if anything was."""
+    found = _current.get()
+    return None if found is None else found.left_by
 
 
 def current_claim() -> Claim | None:

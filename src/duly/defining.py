@@ -152,7 +152,10 @@ def _executor(asked: str | None, *, transaction: bool, is_async: bool) -> str:
         message = f"executor={asked!r} does not fit: async def runs on the loop, def on threads"
         raise BadOption(message)
     if transaction and found != "thread":
-        message = "transaction=True needs a plain def task, which runs on a thread"
+        message = (
+            "transaction=True needs a plain def task, which runs on a thread; in an async def task "
+            "let a plain function write: `await duly.astep(name, function, transaction=True)`"
+        )
         raise BadOption(message)
     return found
 

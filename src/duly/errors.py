@@ -50,6 +50,17 @@ class PayloadError(DulyError, TypeError):
         self.problem = problem
 
 
+class StepNotKept(PayloadError):
+    """A step was carried out, and what it returned cannot be stored."""
+
+    def __init__(self, step: str, error: PayloadError) -> None:
+        super().__init__(
+            f"what step {step!r} returned",
+            f"{error}; the step was carried out, so it is not tried again by itself",
+        )
+        self.step = step
+
+
 class BadOption(DulyError, ValueError):
     """An option of a task, a call or a command has a value that cannot be kept."""
 

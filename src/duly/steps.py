@@ -10,39 +10,42 @@ import asyncio
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable
+from contextvars import ContextVar
 from datetime import timedelta
 from functools import partial
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
+from duly.children import TaskCall, end_of, enqueue_children, have_ended, result_of, together
 from duly.clock import MICROSECONDS
 from duly.context import RunContext, current
 from duly.core.key import check_name
-from duly.core.payload import decode_value, encode_value
+from duly.core.payload import decode_value
 from duly.core.record import StepRecord
-from duly.core.states import PARENT_TAG, State
+from duly.core.step_result import decode_returned, encode_returned
 from duly.errors import (
-    AttemptTimedOut,
     BadOption,
-    CancelRequested,
     ClaimLost,
-    RunFailed,
     StepVanished,
     Suspend,
 )
-from duly.limits import DELAY_SECONDS, ENQUEUE_BATCH
+from duly.limits import DELAY_SECONDS
 from duly.store.lent import BODY
-from duly.store.ops import Enqueue, Key
-from duly.store.protocol import Store
 from duly.store.step_ops import BeginStep, EndStep, ForgetStep
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class TaskCall(Protocol):
-    """A call of a task, from `task.call(…)`."""
+class _Outer(NamedTuple):
+    """The step, or the gather, in which the code that runs just now lies."""
 
-    op: Enqueue
+    name: str | None
+    holds: str | None
+    """That one of all around it which must not begin twice."""
+
+
+_NOWHERE = _Outer(None, None)
+_outer: ContextVar[_Outer] = ContextVar("duly_outer_step", default=_NOWHERE)
 
 
 def step(
@@ -62,7 +65,7 @@ def step(
     """
     if inspect.iscoroutinefunction(function):
         raise BadOption(f"step {name!r} is a coroutine function: await astep(…), not step(…)")
-    found = _Step(current(), name, transaction=transaction, on_crash=on_crash)
+    found = _Step(current(), name, function, transaction=transaction, on_crash=on_crash)
     if found.begin():
         return found.result()  # type: ignore[no-any-return]
     with found:
@@ -93,7 +96,7 @@ async def astep(
         )
         is_joining = context.joined(context.store) is not None
         return act() if is_joining else await _apart(act)
-    found = _Step(context, name, transaction=False, on_crash=on_crash)
+    found = _Step(context, name, function, transaction=False, on_crash=on_crash)
     if await _off_the_loop(context, found.begin):
         return found.result()  # type: ignore[no-any-return]
     with found:
@@ -179,15 +182,26 @@ async def _off_the_loop(context: RunContext, act: Callable[[], R]) -> R:
 class _Step:
     """One step of this attempt."""
 
-    def __init__(self, context: RunContext, name: str, *, transaction: bool, on_crash: str) -> None:
+    def __init__(
+        self,
+        context: RunContext,
+        name: str,
+        function: Callable[..., Any],
+        *,
+        transaction: bool,
+        on_crash: str,
+    ) -> None:
         if on_crash not in {"rerun", "hold"}:
             raise BadOption(f'on_crash must be "rerun" or "hold", not {on_crash!r}')
         self._context = context
         self._name = context.use_step(check_name("step", name))
+        self._function = function
+        self._outer = _outer.get()
         self._store = context.store
         self._transaction = transaction
         self._holds = on_crash == "hold"
         self._known: StepRecord | None = None
+        self._has_returned = False
 
     def begin(self) -> bool:
         """Say whether it is done; note that it begins, where it must not begin twice."""
@@ -197,11 +211,11 @@ class _Step:
             if self._known.done:
                 return True
             if self._holds:
-                raise StepVanished(self._name)
+                raise self._context.leave(StepVanished(self._name))
         self._context.joined(self._store)  # Says so if it cannot be recorded from this thread.
         if self._holds:
             self._context.refuse_in_transaction(f'step {self._name!r} with on_crash="hold"')
-            _write(self._context, BeginStep(*self._place(), "step"))
+            _write(self._context, BeginStep(*self._place(), "step", self._outer.name))
         if self._transaction:
             # In a transaction that is open already it has a part, and does not end it.
             self._transaction = self._context.begin_transaction()
@@ -210,11 +224,13 @@ class _Step:
     def result(self) -> Any:  # noqa: ANN401 - what the function returned
         """Return what is on record."""
         assert self._known is not None  # noqa: S101 - for the type checker
-        return None if self._known.result is None else decode_value(self._known.result)
+        return decode_returned(self._function, self._known.result)
 
     def end(self, value: object) -> None:
         """Record what it came to."""
-        op = EndStep(*self._place(), None if value is None else encode_value(value))
+        self._has_returned = True
+        text = encode_returned(self._name, self._function, value)
+        op = EndStep(*self._place(), text, self._outer.name)
         is_ours = self._context.record_step(op, commit=self._transaction)
         if is_ours is None:
             (is_ours,) = self._store.apply([op])
@@ -222,9 +238,11 @@ class _Step:
             raise ClaimLost(f"run {op.run_id}", op.claim_number)
 
     def __enter__(self) -> None:
-        pass
+        holds = self._name if self._holds else self._outer.holds
+        self._token = _outer.set(_Outer(self._name, holds))
 
     def __exit__(self, kind: object, error: BaseException | None, _traceback: object) -> None:
+        _outer.reset(self._token)
         if error is None:
             return
         if isinstance(error, Exception):
@@ -233,8 +251,9 @@ class _Step:
         if self._transaction:
             self._context.abandon_transaction()
         # An exception of its own says that it failed, and that it may begin again. Whoever was
-        # struck from outside cannot say how far it came.
-        if self._holds and not isinstance(error, AttemptTimedOut | CancelRequested | ClaimLost):
+        # struck from outside cannot say how far it came, and once it has returned all is done.
+        is_its_own = isinstance(error, Exception) and not isinstance(error, ClaimLost)
+        if self._holds and is_its_own and not self._has_returned:
             _write(self._context, ForgetStep(*self._place()))
 
     def _place(self) -> tuple[str, int, str]:
@@ -257,43 +276,24 @@ def _gather(context: RunContext, calls: Iterable[TaskCall], name: str) -> list[A
     known = context.steps().get(name)
     if known is None:
         context.refuse_in_transaction(f"{name!r}, which waits for other runs,")
-        children = json.dumps(_enqueue_children(context, calls, name))
+        _refuse_if_held(name)
+        token = _outer.set(_Outer(name, None))
+        try:
+            children = json.dumps(enqueue_children(context, calls, name))
+        finally:
+            _outer.reset(token)
     else:
         _check_kind(known, "gather")
         children = known.awaited or "[]"
     found = _await(context, name, "gather", children, None)
     if found.result is not None:
         return decode_value(found.result)  # type: ignore[no-any-return]
-    results = [_result_of(context.store, child) for child in json.loads(children)]
-    _write(context, EndStep(context.run_id, context.fence, name, encode_value(results)))
+    ends = [end_of(context.store, child) for child in json.loads(children)]
+    results = [result_of(context, run) for run in ends]
+    if not found.done:
+        text = together(context, ends, results)
+        _write(context, EndStep(context.run_id, context.fence, name, text))
     return results
-
-
-def _enqueue_children(context: RunContext, calls: Iterable[TaskCall], name: str) -> list[str]:
-    """Enqueue each call once, however often this is tried: its key says which it is."""
-    ops = []
-    for number, call in enumerate(calls):
-        op = call.op
-        if op.key is not None:
-            raise BadOption("a call of gather(…) cannot have a key: it gets one of its own")
-        tags = json.loads(op.tags) if op.tags else {}
-        key = Key(f"{context.run_id} {name} {number}"[:255], "", None, active_only=False)
-        ops.append(op._replace(key=key, tags=json.dumps(tags | {PARENT_TAG: context.run_id})))
-    store = context.store
-    found: list[str] = []
-    for begin in range(0, len(ops), ENQUEUE_BATCH):
-        found += [answer.run_id for answer in store.apply(ops[begin : begin + ENQUEUE_BATCH])]
-    return found
-
-
-def _result_of(store: Store, run_id: str) -> Any:  # noqa: ANN401 - what the task returned
-    run = store.get_run(run_id)
-    if run is None or run.state != State.SUCCEEDED:
-        state = "gone" if run is None else run.state
-        raise RunFailed(
-            run_id, f"child run {run_id} is {state}", None if run is None else run.error
-        )
-    return None if run.result is None else decode_value(run.result)
 
 
 def _await(
@@ -306,6 +306,7 @@ def _await(
         _check_kind(known, kind)
         if known.done:
             return known
+    _refuse_if_held(name)
     context.refuse_in_transaction(f"{name!r}, which waits,")
     store = context.store
     op = BeginStep(context.run_id, context.fence, name, kind, awaited, after)
@@ -313,26 +314,27 @@ def _await(
     (found,) = store.apply([op])
     if found is None:
         raise ClaimLost(f"run {context.run_id}", context.fence)
-    is_ready = kind == "gather" and _have_ended(store, json.loads(awaited or "[]"))
+    is_ready = kind == "gather" and have_ended(store, json.loads(awaited or "[]"))
     if found.done or is_ready:
         return found
     left = DELAY_SECONDS if found.wake_at is None else (found.wake_at - store.now()) / MICROSECONDS
-    raise Suspend(name, max(left, 0.001))
-
-
-def _have_ended(store: Store, run_ids: list[str]) -> bool:
-    live = {State.QUEUED, State.RUNNING}
-    for begin in range(0, len(run_ids), ENQUEUE_BATCH):
-        states = store.get_states(run_ids[begin : begin + ENQUEUE_BATCH])
-        if not live.isdisjoint(map(State, states.values())):
-            return False
-    return True
+    raise context.leave(Suspend(name, max(left, 0.001)))
 
 
 def _write(context: RunContext, op: BeginStep | EndStep | ForgetStep) -> None:
     (answer,) = context.store.apply([op])
     if not answer:
         raise ClaimLost(f"run {op.run_id}", op.claim_number)
+
+
+def _refuse_if_held(name: str) -> None:
+    """Refuse what leaves the body inside of a step that could not begin again."""
+    holds = _outer.get().holds
+    if holds is not None:
+        raise BadOption(
+            f'{name!r}, which waits, lies in step {holds!r} with on_crash="hold": to go on would '
+            f"be to begin that a second time; wait before it or after it"
+        )
 
 
 def _check_kind(known: StepRecord, kind: str) -> None:

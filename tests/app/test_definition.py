@@ -83,8 +83,8 @@ def test_a_coroutine_function_cannot_run_on_threads(app):
         app.task(executor="thread")(coroutine)
 
 
-def test_a_coroutine_function_cannot_be_transactional(app):
-    with pytest.raises(BadOption, match="transaction=True needs a plain def task"):
+def test_a_coroutine_function_cannot_be_transactional_and_is_told_what_can(app):
+    with pytest.raises(BadOption, match=r"plain def task.*await duly\.astep.*transaction=True"):
         app.task(transaction=True)(coroutine)
 
 

@@ -408,7 +408,14 @@ def test_a_ledger_that_was_never_there_is_503(url):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"methods": "POST"}, {"methods": ["GET"]}, {"max_body": -1}, {"ttl": 0}, {"required": ["x"]}],
+    [
+        {"methods": "POST"},
+        {"methods": ["GET"]},
+        {"methods": ["post"]},
+        {"max_body": -1},
+        {"ttl": 0},
+        {"required": ["x"]},
+    ],
 )
 @pytest.mark.stores("sqlite-wal")  # No store is asked.
 def test_options_that_cannot_work_are_refused(guard, wrong):

@@ -173,13 +173,6 @@ class TestOnce:
 
         assert "astep" in (run.record.error or "")
 
-    def test_a_result_that_cannot_be_kept_fails_the_step(self, app):
-        @app.task
-        def order() -> None:
-            duly.step("charge", object)
-
-        assert "PayloadError" in (drained(app, order.enqueue()).record.error or "")
-
 
 class TestEffectKeys:
     """Keys for outside APIs."""

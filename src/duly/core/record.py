@@ -246,7 +246,7 @@ class StepRecord(NamedTuple):
     """Of what kind: step, sleep, wait, gather; or epoch, which counts redrives with fresh keys."""
     done: bool
     awaited: str | None
-    """The name of an event, or the ids of child runs as JSON."""
+    """The name of an event, or the ids of child runs as JSON; of a step, the one it lies in."""
     wake_at: int | None
     result: str | None
     claim_number: int

@@ -4,10 +4,11 @@ import asyncio
 import hashlib
 import re
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 from duly import faultpoints
-from duly.context import CONNECTION, current_claim
+from duly.context import CONNECTION, current_claim, left_by
 from duly.core.outcome import (
     Cancelled,
     ErrorText,
@@ -29,6 +30,7 @@ from duly.errors import (
     PayloadError,
     RetryAfter,
     Snooze,
+    StepNotKept,
     StepVanished,
     StoreError,
     Suspend,
@@ -140,6 +142,9 @@ def _undecodable(error: BaseException, definition: Definition) -> Outcome:
 
 def returned(value: Any, definition: Definition) -> Outcome:  # noqa: ANN401 - the user's value
     """Encode what the body returned; a value that cannot be stored fails the run."""
+    left = left_by()
+    if left is not None:
+        return _went_on(left)
     if value is None:
         return _RETURNED_NONE
     try:
@@ -149,6 +154,18 @@ def returned(value: Any, definition: Definition) -> Outcome:  # noqa: ANN401 - t
 
 
 _RETURNED_NONE = Returned(None)
+
+
+def _went_on(left: Suspend | StepVanished) -> Outcome:
+    """Say how a body ended that caught what was to leave it: not well, whatever it returned."""
+    if isinstance(left, StepVanished):
+        return Vanished(left.step)
+    wrong = BadOption(
+        f"the body went on while it was to wait at {left.step!r}: let what that raises leave it, "
+        f"past `except BaseException`, `except:`, a `return` in `finally`, and "
+        f"asyncio.gather(…, return_exceptions=True)"
+    )
+    return Raised(error_text(wrong), retryable=False)
 
 
 def timed_out(definition: Definition) -> TimedOut:
@@ -179,8 +196,33 @@ def outcome_of(error: BaseException, definition: Definition) -> Outcome:
             return Cancelled("requested")
         case AttemptTimedOut():
             return timed_out(definition)
+        case StepNotKept():
+            return Raised(error_text(error), retryable=False, cause="unencodable_result")
+        case BaseExceptionGroup() if (said := _said_in(error)) is not None:
+            return outcome_of(said, definition)
         case _:
             return _raised(error, definition)
+
+
+def _said_in(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
+    """Return what a body says to us out of a TaskGroup; None if it has simply failed."""
+    leaves = list(_leaves(group))
+    vanished = [leaf for leaf in leaves if isinstance(leaf, StepVanished)]
+    if vanished:
+        return vanished[0]
+    waits = [leaf for leaf in leaves if isinstance(leaf, Suspend)]
+    if len(waits) == len(leaves):
+        return min(waits, key=lambda wait: wait.after)
+    is_word = isinstance(leaves[0], Snooze | RetryAfter | Discard | CancelRequested)
+    return leaves[0] if is_word and len(leaves) == 1 else None
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
 
 
 def _is_pause(seconds: object) -> bool:

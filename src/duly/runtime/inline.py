@@ -52,7 +52,7 @@ class InlineWorker:
         self._registry = registry
         self._bus = bus
         self._await = awaiting
-        self._journal = Journal(store, lambda _claim: False)
+        self._journal = Journal(store, lambda _claim: False, registry)
         self._sections = Sections(store, self, self, self._journal, bus, lambda: True)
         self._journal.sections = self._sections
         self._held: dict[str, Held] = {}

@@ -8,6 +8,7 @@ from duly.context import Transactions
 from duly.core.record import Claim
 from duly.errors import OUTAGES
 from duly.limits import LOG_LINES_PER_ATTEMPT, LOG_MESSAGE_CHARACTERS, PROGRESS_CHARACTERS
+from duly.registry import Registry
 from duly.runtime.attempt import storable
 from duly.store.ops import AddLogs, SetProgress
 from duly.store.protocol import Store
@@ -24,9 +25,11 @@ class Journal:
         self,
         store: Store,
         is_cancelled: Callable[[Claim], bool],
+        registry: Registry | None = None,
     ) -> None:
         self.store = store
         self.is_cancelled = is_cancelled
+        self.registry = registry
         self.sections: Transactions | None = None
         self._clock = SystemClock()
         self._lock = threading.Lock()

@@ -68,7 +68,7 @@ class Worker:
         self.worker_id = worker_id
         self._gone = threading.Event()
         self.has_stopped = False
-        self._journal = Journal(store, self._is_cancelled)
+        self._journal = Journal(store, self._is_cancelled, registry)
         limits = {LOOP: settings.async_limit, THREAD: settings.concurrency}
         self.hand = Hand(slots, limits, CLAIM_BATCH)
         self._settler = Settler(store, self.hand, slots, self._journal, bus, self._gone.is_set)

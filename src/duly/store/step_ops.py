@@ -14,7 +14,7 @@ class BeginStep(NamedTuple):
     name: str
     kind: str
     awaited: str | None = None
-    """The name of an event, or the ids of child runs as JSON."""
+    """The name of an event, or the ids of child runs as JSON; of a step, the one it lies in."""
     after: int | None = None
     """Microseconds until it is over in any case; None is never."""
 
@@ -26,6 +26,8 @@ class EndStep(NamedTuple):
     claim_number: int
     name: str
     result: str | None
+    inside: str | None = None
+    """The step or gather that it lies in."""
 
 
 class ForgetStep(NamedTuple):

@@ -73,7 +73,9 @@ class Policy:
         replayed; after any other the request may be carried out again. `documentation` is the
         address that problem details link to.
         """
-        if isinstance(methods, str) or not methods or _SAFE.intersection(methods):
+        # In small letters they would match no request, and nothing would be guarded.
+        are_names = not isinstance(methods, str) and all(name.isupper() for name in methods)
+        if not methods or not are_names or _SAFE.intersection(methods):
             raise BadOption(
                 f"methods must be a sequence such as ('POST', 'PATCH'), not {methods!r}; "
                 f"{', '.join(sorted(_SAFE))} change nothing and need no key"

@@ -201,7 +201,7 @@ class EventLoopRunner:
                 outcome = await await_untraced(definition, claim.arguments, self._loop)
             else:
                 outcome = await await_body(definition, claim.arguments)
-            if context.has_steps:
+            if context.has_steps and type(outcome) is Returned:
                 warn_of_unused_steps(context)
         else:
             outcome = Cancelled("requested")  # Before it could begin.

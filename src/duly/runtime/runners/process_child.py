@@ -23,6 +23,7 @@ class PipePort:
     """Passes what the body says to the worker."""
 
     store = None
+    registry = None
     sections: Transactions | None = None
 
     def __init__(self, requests: TextIO, replies: TextIO) -> None:

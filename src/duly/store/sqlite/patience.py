@@ -41,7 +41,9 @@ def patiently(path: Path, begin: Callable[[], T]) -> T:
                 message = (
                     f"a connection of this process has had the write lock of {path} for "
                     f"{2 * LOOK_SECONDS:g} s and commits nothing; if it is the caller's own, write "
-                    f"in its transaction with using(connection=…), or end that first"
+                    f"in its transaction with using(connection=…), or end that first; if it is "
+                    f"another thread's, which SQLite does not tell, try again when that has ended, "
+                    f"and keep it shorter"
                 )
                 raise WouldBlockItself(message) from error
             seen = found

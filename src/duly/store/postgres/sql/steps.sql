@@ -26,8 +26,9 @@ UPDATE duly_steps
                 WHERE id = %(run_id)s AND claim_number = %(claim_number)s AND state = 'running')
 
 -- :name end
-INSERT INTO duly_steps (run_id, name, kind, done, result, claim_number, began_at, ended_at)
-SELECT id, %(name)s, 'step', true, %(result)s, claim_number, duly_now(), duly_now()
+INSERT INTO duly_steps
+       (run_id, name, kind, done, awaited, result, claim_number, began_at, ended_at)
+SELECT id, %(name)s, 'step', true, %(inside)s, %(result)s, claim_number, duly_now(), duly_now()
   FROM duly_runs
  WHERE id = %(run_id)s AND claim_number = %(claim_number)s AND state = 'running'
     ON CONFLICT (run_id, name) DO UPDATE

@@ -23,8 +23,9 @@ UPDATE duly_steps
                 WHERE id = :run_id AND claim_number = :claim_number AND state = 'running')
 
 -- :name end
-INSERT INTO duly_steps (run_id, name, kind, done, result, claim_number, began_at, ended_at)
-SELECT id, :name, 'step', 1, :result, claim_number, :now, :now
+INSERT INTO duly_steps
+       (run_id, name, kind, done, awaited, result, claim_number, began_at, ended_at)
+SELECT id, :name, 'step', 1, :inside, :result, claim_number, :now, :now
   FROM duly_runs
  WHERE id = :run_id AND claim_number = :claim_number AND state = 'running'
     ON CONFLICT (run_id, name) DO UPDATE

@@ -1,0 +1,147 @@
+"""When what a step did cannot be recorded, or is broken off: it has had its effect."""
+
+import asyncio
+from dataclasses import dataclass
+from datetime import date
+
+import pytest
+
+import duly
+from duly import Retry, current, faultpoints
+from duly.errors import StoreUnavailable
+
+AGAIN = Retry(2, base=0)
+
+
+@dataclass
+class Receipt:
+    """What a step may return."""
+
+    day: date
+
+
+@pytest.fixture
+def charged() -> list[int]:
+    """Which attempts have charged somebody."""
+    return []
+
+
+class TestHeldOnes:
+    """A step with on_crash="hold" is never begun twice, whatever it ended with."""
+
+    def test_that_were_struck_by_a_timeout(self, app, charged):
+        async def charge() -> None:
+            charged.append(current().attempt)
+            await asyncio.Event().wait()
+
+        @app.task(timeout=0.2, retries=AGAIN)
+        async def order() -> None:
+            await duly.astep("charge", charge, on_crash="hold")
+
+        run = order.enqueue()
+        app.worker().drain(timeout=20)
+
+        assert run.refresh().state == "interrupted"
+        assert charged == [1]
+
+    def test_whose_record_the_store_did_not_take(self, app, charged):
+        def be_away() -> None:
+            faultpoints.disarm()
+            raise StoreUnavailable("away")
+
+        def charge() -> None:
+            charged.append(current().attempt)
+            faultpoints.arm("operate.before_write", be_away)
+
+        @app.task(retries=AGAIN)
+        def order() -> None:
+            duly.step("charge", charge, on_crash="hold")
+
+        run = order.enqueue()
+        app.worker().drain(timeout=20)
+
+        assert run.refresh().state == "interrupted"
+        assert charged == [1]
+
+    def test_whose_result_cannot_be_kept(self, app, charged):
+        def charge() -> object:
+            charged.append(current().attempt)
+            return object()
+
+        @app.task(retries=AGAIN)
+        def order() -> None:
+            duly.step("charge", charge, on_crash="hold")
+
+        run = order.enqueue()
+        app.worker().drain(timeout=20)
+        assert run.refresh().state == "failed"
+        run.retry()
+        app.worker().drain(timeout=20)
+
+        assert run.refresh().state == "interrupted"
+        assert charged == [1]
+
+    @pytest.mark.parametrize("wait", ["sleep", "wait_for", "gather"])
+    def test_that_would_wait_are_refused(self, app, wait):
+        @app.task
+        def other() -> None: ...
+
+        waits = {
+            "sleep": lambda: duly.sleep("night", 60),
+            "wait_for": lambda: duly.wait_for("paid"),
+            "gather": lambda: duly.gather([other.call()]),
+        }
+
+        @app.task
+        def order() -> None:
+            duly.step("charge", lambda: duly.step("inner", waits[wait]), on_crash="hold")
+
+        run = order.enqueue()
+        app.worker().drain(timeout=20)
+
+        assert run.refresh().state == "failed"
+        assert "'charge'" in str(run.record.error)
+        assert 'on_crash="hold"' in str(run.record.error)
+        assert app.runs.list(task=other) == []
+        assert run.steps() == []
+
+
+class TestResults:
+    """What steps return is kept, or the step is not done again and again."""
+
+    def test_one_that_cannot_be_kept_is_no_reason_to_try_again(self, app, charged):
+        def charge() -> object:
+            charged.append(current().attempt)
+            return object()
+
+        @app.task(retries=AGAIN)
+        def order() -> None:
+            duly.step("charge", charge)
+
+        run = order.enqueue()
+        app.worker().drain(timeout=20)
+
+        assert run.refresh().state == "failed"
+        assert "step 'charge'" in str(run.record.error)
+        assert charged == [1]
+
+    def test_they_may_be_of_the_class_that_the_annotation_names(self, app, charged):
+        def charge() -> Receipt:
+            charged.append(current().attempt)
+            return Receipt(date(2030, 1, 31))
+
+        async def acharge() -> Receipt:
+            return charge()
+
+        @app.task(retries=AGAIN)
+        async def order() -> int:
+            receipts = [await duly.astep("one", acharge), await duly.astep("two", charge)]
+            if current().attempt == 1:
+                raise OSError("once more")
+            return sum(receipt.day.year for receipt in receipts)
+
+        run = order.enqueue()
+        app.worker().drain(timeout=20)
+
+        assert run.result(timeout=1) == 4060
+        assert charged == [1, 1]

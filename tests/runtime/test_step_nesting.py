@@ -1,0 +1,185 @@
+"""Steps inside of steps and of gathers, and waits beside one another."""
+
+import asyncio
+
+import pytest
+
+import duly
+from duly import Retry, current
+
+ONCE_MORE = Retry(1, base=0)
+
+
+def messages(run) -> list[str]:
+    """Return what a run has logged."""
+    return [line.message for line in run.logs()]
+
+
+class TestStepsThatArePassedOverWithTheirOuterOne:
+    """They are no longer come to, and the code has them still."""
+
+    def test_of_steps(self, app):
+        done: list[str] = []
+
+        def inner() -> None:
+            duly.step("inmost", done.append, "inmost")
+            duly.step("kept", done.append, "kept", on_crash="hold")
+
+        @app.task(retries=ONCE_MORE)
+        def order() -> None:
+            duly.step("outer", lambda: duly.step("inner", inner))
+            if current().attempt == 1:
+                raise OSError("once more")
+
+        run = order.enqueue()
+        app.worker().drain(timeout=20)
+
+        assert run.refresh().state == "succeeded"
+        assert done == ["inmost", "kept"]
+        assert messages(run) == []
+
+    def test_in_coroutines(self, app):
+        async def inner() -> int:
+            return await duly.astep("inner", int, "1") + await duly.astep(
+                "written", int, "2", transaction=True
+            )
+
+        @app.task(retries=ONCE_MORE)
+        async def order() -> int:
+            found = await asyncio.gather(duly.astep("outer", inner), duly.astep("beside", int))
+            if current().attempt == 1:
+                raise OSError("once more")
+            return found[0]
+
+        run = order.enqueue()
+        app.worker().drain(timeout=20)
+
+        assert run.result(timeout=1) == 3
+        assert messages(run) == []
+
+    def test_of_a_gather(self, app):
+        @app.task
+        def square(number: int) -> int:
+            return number * number
+
+        @app.task
+        def total() -> list[int]:
+            return duly.gather(square.call(duly.step(f"look-{n}", int, n)) for n in range(2))
+
+        run = total.enqueue()
+        with app.worker():
+            assert run.result(timeout=20) == [0, 1]
+
+        assert messages(run) == []
+
+    def test_one_that_the_code_no_longer_has_is_told_all_the_same(self, app):
+        @app.task(retries=ONCE_MORE)
+        def order() -> None:
+            def outer() -> None:
+                if current().attempt == 1:
+                    duly.step("old", int)
+                    raise OSError("once more")
+
+            duly.step("outer", outer)
+
+        run = order.enqueue()
+        app.worker().drain(timeout=20)
+
+        assert run.refresh().state == "succeeded"
+        (said,) = messages(run)
+        assert said.endswith("on record: old")
+
+
+@pytest.mark.parametrize("kind", ["plain", "coroutine"])
+def test_nothing_is_told_by_an_attempt_that_did_not_come_so_far(app, kind):
+    def left() -> None:
+        if current().attempt < 3:
+            raise OSError("once more")
+
+    @app.task(name="plain", retries=Retry(2, base=0))
+    def plain() -> None:
+        duly.step("first", int)
+        if current().attempt != 2:
+            duly.step("second", int)
+        left()
+
+    @app.task(name="coroutine", retries=Retry(2, base=0))
+    async def coroutine() -> None:
+        await duly.astep("first", int)
+        if current().attempt != 2:
+            await duly.astep("second", int)
+        left()
+
+    run = {"plain": plain, "coroutine": coroutine}[kind].enqueue()
+    app.worker().drain(timeout=20)
+
+    assert run.refresh().state == "succeeded"
+    assert messages(run) == []
+
+
+class TestWaitsBesideOneAnother:
+    """Coroutines wait for several things at once; the run leaves its worker all the same."""
+
+    def test_in_a_task_group(self, app):
+        @app.task(retries=0)
+        async def remind() -> str:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(duly.asleep("a", 0.01))
+                paid = group.create_task(duly.await_for("paid"))
+            return paid.result()
+
+        run = remind.enqueue()
+        with app.worker(recheck=0.2):
+            assert app.send_event("paid", "yes")
+            assert run.result(timeout=20) == "yes"
+
+        assert {attempt.outcome for attempt in run.attempts()} <= {"suspended", "returned"}
+
+    def test_with_an_error_beside_it_it_has_failed(self, app):
+        async def fail() -> None:
+            raise OSError("no")
+
+        @app.task(retries=0)
+        async def remind() -> None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(duly.asleep("a", 60))
+                group.create_task(fail())
+
+        run = remind.enqueue()
+        app.worker().drain(timeout=20)
+
+        assert run.refresh().state == "failed"
+
+    @pytest.mark.parametrize("how", ["except", "gather"])
+    def test_a_body_that_goes_on_without_what_it_waits_for_has_failed(self, app, how):
+        @app.task(retries=3)
+        async def remind() -> str:
+            if how == "gather":
+                await asyncio.gather(duly.asleep("night", 60), return_exceptions=True)
+            else:
+                try:
+                    await duly.asleep("night", 60)
+                except BaseException:  # noqa: BLE001 - the mistake that is to be told
+                    return "good morning"
+            return "good morning"
+
+        run = remind.enqueue()
+        app.worker().drain(timeout=20)
+
+        assert run.refresh().state == "failed"
+        assert "'night'" in str(run.record.error)
+        assert "except BaseException" in str(run.record.error)
+
+    def test_so_it_is_in_plain_functions(self, app):
+        @app.task
+        def remind() -> str:
+            try:
+                duly.sleep("night", 60)
+            finally:
+                return "good morning"  # noqa: B012 - the mistake that is to be told
+
+        run = remind.enqueue()
+        app.worker().drain(timeout=20)
+
+        assert run.refresh().state == "failed"
+        assert "'night'" in str(run.record.error)
