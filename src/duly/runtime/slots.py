@@ -132,8 +132,11 @@ class Slots:
         for slot, state in enumerate(states):
             if state != FREE:
                 place = _HEADER_BYTES + slot * _SLOT_BYTES
-                run_id, *numbers, _ = _SLOT.unpack_from(self._memory, place)
-                yield Mark(run_id.decode(), *numbers, ended=state == ENDED)
+                run_id, claim_number, overdue_at, retry_after, _ = _SLOT.unpack_from(
+                    self._memory, place
+                )
+                ended = state == ENDED
+                yield Mark(run_id.decode(), claim_number, overdue_at, retry_after, ended)
 
     def is_of_this_boot(self) -> bool:
         """Say whether the marks can be believed."""
