@@ -4,6 +4,7 @@ import asyncio
 import threading
 
 import pytest
+from fastapi import FastAPI
 
 from duly import BadOption
 from duly.integrations.taskflow import (
@@ -13,6 +14,7 @@ from duly.integrations.taskflow import (
     StdoutLogger,
     TaskManager,
     TaskObserver,
+    observing,
     task_log,
 )
 from tests.integrations.taskflow.conftest import adding, serving
@@ -147,3 +149,76 @@ def test_a_loop_that_is_gone_with_its_observers_harms_no_task(manager_of):
     assert manager.duly.runs.get(task_id).result(timeout=SOON) == "done"
     worker = manager._serving.worker
     wait_until(lambda: worker.worker_id is None, seconds=SOON, what="the worker stops itself")
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_an_observer_that_never_returns_does_not_keep_an_application_from_ending(
+    manager_of, monkeypatch, caplog
+):
+    class Stuck(TaskObserver):
+        closed = False
+
+        async def on_lifecycle(self, _event):
+            heard.set()
+            await asyncio.get_running_loop().create_future()
+
+        async def close(self):
+            self.closed = True
+
+    monkeypatch.setattr(observing, "_LAST_SECONDS", 0.2)
+    heard, stuck = threading.Event(), Stuck()
+    manager = manager_of(loggers=[stuck])
+
+    @manager.task()
+    async def one() -> int:
+        return 1
+
+    with serving(manager):
+        task_id = adding(manager).add_task(one)
+        assert manager.duly.runs.get(task_id).result(timeout=SOON) == 1
+        assert heard.wait(SOON)
+
+    assert stuck.closed
+    assert "were not told" in caplog.text
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_observers_are_closed_when_the_loop_ends_under_them(manager_of, monkeypatch):
+    """Also if more has been said than they were told."""
+
+    class Slow(TaskObserver):
+        closed = False
+
+        async def on_log(self, _event):
+            heard.set()
+            await asyncio.sleep(60)
+
+        async def close(self):
+            self.closed = True
+
+    monkeypatch.setattr(observing, "_MOST_WAITING", 5)
+    heard, slow = threading.Event(), Slow()
+    manager = manager_of(loggers=[slow])
+
+    @manager.task()
+    def talk() -> None:
+        for number in range(10):
+            task_log(str(number))
+
+    async def serve() -> None:
+        app = FastAPI()
+        manager.init_app(app)
+        async with app.router.lifespan_context(app):
+            adding(manager).add_task(talk)
+            await asyncio.get_running_loop().create_future()
+
+    async def main() -> None:
+        task = asyncio.create_task(serve())
+        await asyncio.to_thread(heard.wait, SOON)
+        (run,) = manager.duly.runs.list()
+        await asyncio.to_thread(run.result, timeout=SOON)
+        assert not task.done()
+
+    asyncio.run(main())
+
+    assert slow.closed

@@ -110,7 +110,7 @@ class TaskManager:
         WorkerSettings(**self._worker)  # Refuses now what could not work later.
         file = (log_file, log_file_max_bytes, log_file_backup_count, log_file_mode)
         self.logger = _observers(loggers, file, log_lifecycle=log_lifecycle)
-        self._observing = Observing(self.duly, self.logger) if self.logger else None
+        self._observing = Observing(self.duly, self.logger, self.threads) if self.logger else None
         self._definer = Definer(
             self,
             requeue_pending=requeue_pending,

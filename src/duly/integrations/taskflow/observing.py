@@ -8,6 +8,7 @@ import asyncio
 import functools
 import inspect
 import json
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -28,16 +29,20 @@ from duly.integrations.taskflow.context import (
 )
 from duly.integrations.taskflow.loggers import LifecycleEvent, LogEvent, TaskObserver
 from duly.integrations.taskflow.records import STATUSES, TaskStatus
+from duly.integrations.taskflow.threads import Threads
 
 _CLOCK = SystemClock()
 _MOST_WAITING = 10_000
+_LAST_SECONDS = 5.0
+"""For how long observers may keep an application from ending."""
 
 
 class Observing:
     """Between the start and the end of a manager; events from outside of that are not heard."""
 
-    def __init__(self, duly: Duly, observer: TaskObserver) -> None:
+    def __init__(self, duly: Duly, observer: TaskObserver, threads: Threads) -> None:
         self._duly = duly
+        self._threads = threads
         self._observer = observer
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: asyncio.Queue[LogEvent | LifecycleEvent | None] = asyncio.Queue()
@@ -52,13 +57,27 @@ class Observing:
         self._telling = asyncio.create_task(self._tell(), name="duly-taskflow-observers")
 
     async def stop(self) -> None:
-        """Tell what has been heard, and let the observers close."""
+        """Tell what has been heard, for a while, and let the observers close."""
         self._loop = None
-        if self._telling is not None:
-            await self._waiting.put(None)
-            await self._telling
-            self._telling = None
-        await self._observer.close()
+        telling, self._telling = self._telling, None
+        try:
+            if telling is not None:
+                await self._finish(telling)
+        finally:
+            await self._observer.close()
+
+    async def _finish(self, telling: asyncio.Task[None]) -> None:
+        # The end of its loop may have ended it before us, and then nobody takes from the queue.
+        ending = asyncio.create_task(self._waiting.put(None))
+        await asyncio.wait([telling], timeout=_LAST_SECONDS)
+        ending.cancel()
+        if not telling.done():
+            telling.cancel()
+            logging.getLogger("duly.taskflow").warning(
+                "observers have not returned within %s s: %s events were not told",
+                _LAST_SECONDS,
+                self._waiting.qsize(),
+            )
 
     def observed(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function, so wrapped that its beginning and its lines are heard of."""
@@ -130,7 +149,7 @@ class Observing:
                 await self._observer.on_log(event)
                 continue
             if event.status is TaskStatus.FAILED:
-                event.stacktrace = await asyncio.to_thread(self._stacktrace, event.task_id)
+                event.stacktrace = await self._threads.run(self._stacktrace, event.task_id)
             await self._observer.on_lifecycle(event)
 
     def _stacktrace(self, task_id: str) -> str | None:
