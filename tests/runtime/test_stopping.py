@@ -1,8 +1,11 @@
 """Stopping, draining, and going on under a new identity."""
 
 import asyncio
+import gc
 import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +29,15 @@ def events(app: Duly) -> list:
 def live_workers(app: Duly) -> list[str]:
     """Return the ids of the workers that the store calls live."""
     return [worker.id for worker in app.workers.list() if worker.state == "live"]
+
+
+def open_files() -> str:
+    """Return the names of all files that this process holds open, removed ones included."""
+    found = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.append(str(entry.readlink()))
+    return "\n".join(found)
 
 
 def test_stopping_waits_for_the_bodies_and_records_their_ends(app):
@@ -346,6 +358,24 @@ class TestNewIdentity:
 
             wait_until(lambda: failures == [], seconds=20, what="it tried in vain")
             assert body.enqueue().result(timeout=20) == "done"
+
+    def test_each_new_name_leaves_nothing_open_of_the_one_before(self, app):
+        with app.worker(lease=0.9, beat=0.3) as worker:
+
+            def take_a_new_name() -> int:
+                before = worker.worker_id
+                recover_worker(app.store, app.bus, before, runtime_folder(app.store))
+                wait_until(
+                    lambda: worker.worker_id != before and worker.is_live,
+                    seconds=20,
+                    what="it goes on",
+                )
+                return before
+
+            names = {take_a_new_name(), take_a_new_name()}
+            gc.collect()
+
+            assert not [name for name in names if name in open_files()]
 
     def test_one_that_is_stopped_as_it_takes_its_new_name_leaves_nobody(self, app, monkeypatch):
         is_beginning, goes_on = threading.Event(), threading.Event()

@@ -250,8 +250,13 @@ class EmbeddedWorker:
         ).start()
 
     def _reborn(self) -> tuple[Worker | None, Slots | None]:
+        gone = self._worker
         try:
             self._begin()
         except StoreError:
             return None, None  # The next tick tries again.
+        if gone is not None:
+            # As the store sees it, it holds nothing any more.
+            gone.end_life()
+            self._store.pulse().forget(gone.worker_id)
         return self._worker, self._slots
