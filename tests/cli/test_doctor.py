@@ -207,6 +207,13 @@ def test_health_names_the_queue_that_falls_behind(app, cli, run_of, url, monkeyp
     )
 
 
+def test_health_takes_no_depth_that_is_never_counted_to(app, cli):
+    refused = cli("health", "--no-worker", "--max-depth", "10001")
+
+    assert (refused.exit_code, "0<=x<=10000" in refused.stderr) == (2, True)
+    assert cli("health", "--no-worker", "--max-depth", "10000").exit_code == 0
+
+
 def test_health_of_a_database_that_is_away_is_a_temporary_failure(folder, cli):
     assert cli("health", "--url", "postgresql://nobody@127.0.0.1:1/none").exit_code == 75
 

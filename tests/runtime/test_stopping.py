@@ -373,9 +373,13 @@ class TestNewIdentity:
                 return before
 
             names = {take_a_new_name(), take_a_new_name()}
-            gc.collect()
 
-            assert not [name for name in names if name in open_files()]
+            def are_gone() -> bool:
+                gc.collect()
+                found = open_files()
+                return not any(name in found for name in names)
+
+            wait_until(are_gone, seconds=20, what="nothing of them is open")
 
     def test_one_that_is_stopped_as_it_takes_its_new_name_leaves_nobody(self, app, monkeypatch):
         is_beginning, goes_on = threading.Event(), threading.Event()

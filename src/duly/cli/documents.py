@@ -14,10 +14,8 @@ from duly.core.record import (
     StepRecord,
     WorkerRecord,
 )
+from duly.limits import COUNT_CAP
 from duly.store.guard_ops import Letter
-
-COUNT_CAP = 10_000
-"""Stores count the runs of a queue up to one more than this."""
 
 Record = (
     StepRecord

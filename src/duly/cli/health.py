@@ -10,11 +10,16 @@ from duly.cli.loading import app_of
 from duly.cli.output import print_json, print_line
 from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.values import duration
+from duly.limits import COUNT_CAP
 
 
 @click.command("health")
 @click.option("--max-age", type=duration, help="No run may have been ready for longer: 60s, 5m.")
-@click.option("--max-depth", type=click.IntRange(0), help="Ready runs that a queue may have.")
+@click.option(
+    "--max-depth",
+    type=click.IntRange(0, COUNT_CAP),
+    help="Ready runs that a queue may have; more than 10,000 are not counted: use --max-age.",
+)
 @click.option("--no-worker", is_flag=True, help="Do not ask for a live worker.")
 @shared_options
 @pass_session

@@ -8,7 +8,7 @@ import click
 
 from duly.app import Duly
 from duly.cli.arguments import parsed
-from duly.cli.documents import COUNT_CAP, queue_document
+from duly.cli.documents import queue_document
 from duly.cli.loading import app_of
 from duly.cli.output import Column, print_json, print_line, print_note, print_table
 from duly.cli.progress import bar
@@ -17,6 +17,7 @@ from duly.cli.values import duration
 from duly.clock import monotonic
 from duly.core.hints import similar
 from duly.errors import WorkerTimeout
+from duly.limits import COUNT_CAP
 
 _LOOK_SECONDS = 0.2
 
