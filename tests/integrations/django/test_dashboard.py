@@ -151,6 +151,22 @@ def test_to_act_takes_permissions_and_the_name_is_on_record(backend, kind):
     assert "ada" in operator.get("/duly/audit").content.decode()
 
 
+@both
+def test_it_acts_where_requests_are_transactions(backend, kind):
+    run = backend.app.runs.get(tasks.add.enqueue(41).id)
+    operator = known_as(kind, "ada", is_staff=True, permissions=OPERATORS)
+    operator.get(f"/duly/runs/{run.id}")
+    connections.settings["default"]["ATOMIC_REQUESTS"] = True
+    connections["default"].settings_dict["ATOMIC_REQUESTS"] = True
+
+    answer = operator.post(
+        f"/duly/runs/{run.id}/cancel", {"csrf": operator.cookies["duly_csrf"].value}
+    )
+
+    assert answer.status_code == 303
+    assert run.refresh().state == "cancelled"
+
+
 def test_pages_are_the_same_over_wsgi_and_asgi(backend):
     tasks.add.enqueue(41)
     clients = [known_as(kind, "ada", is_staff=True) for kind in (OverWsgi, OverAsgi)]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.conf import settings
 from django.core.handlers.asgi import ASGIRequest
+from django.db import connections
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import NoReverseMatch, URLPattern, re_path, reverse
@@ -57,6 +58,12 @@ class _Pages:
 
     csrf_exempt = True
     """Every form of the dashboard has a token of its own."""
+
+    @property
+    def _non_atomic_requests(self) -> set[str]:
+        # What is done here is done on connections of duly's own, which would wait in vain for the
+        # transaction that ATOMIC_REQUESTS opens around a view.
+        return set(connections)
 
     def __init__(self, backend: str, options: dict[str, Any]) -> None:
         from duly.dashboard import dashboard  # noqa: PLC0415 - of an extra
