@@ -6,6 +6,7 @@ from importlib import reload
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import connections
 from django.test import AsyncClient, Client, override_settings
@@ -165,6 +166,15 @@ def test_it_acts_where_requests_are_transactions(backend, kind):
 
     assert answer.status_code == 303
     assert run.refresh().state == "cancelled"
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_a_project_without_users_is_told_what_it_lacks(backend):
+    with (
+        override_settings(MIDDLEWARE=[]),
+        pytest.raises(ImproperlyConfigured, match="AuthenticationMiddleware"),
+    ):
+        OverWsgi().get("/duly/")
 
 
 def test_pages_are_the_same_over_wsgi_and_asgi(backend):

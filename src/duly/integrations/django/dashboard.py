@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.asgi import ASGIRequest
 from django.db import connections
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
@@ -79,6 +80,11 @@ class _Pages:
 
     def __call__(self, request: HttpRequest, path: str) -> HttpResponseBase:
         request.get_host()  # Django refuses names that it does not answer to.
+        if not hasattr(request, "user"):
+            raise ImproperlyConfigured(
+                "the dashboard is for staff, whom nobody knows here: add django.contrib.sessions, "
+                "django.contrib.auth, with SessionMiddleware and AuthenticationMiddleware"
+            )
         viewer = _viewer(request)
         is_public = path.startswith("static/")
         if viewer is None and not is_public and not request.user.is_authenticated:
