@@ -20,7 +20,7 @@ class Shop:
     """The project on one database."""
 
     def __init__(self, url: str, log: Path, folder: Path = SHOP, **environment: str) -> None:
-        self._folder = folder
+        self.folder = folder
         self._environment = os.environ | {
             "SHOP_DATABASE": url,
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src"), *sys.path]),
@@ -32,7 +32,7 @@ class Shop:
         """Run a command to its end; give what it printed."""
         done = subprocess.run(
             [sys.executable, "manage.py", *arguments],
-            cwd=self._folder,
+            cwd=self.folder,
             env=self._environment,
             check=False,
             capture_output=True,
@@ -48,16 +48,19 @@ class Shop:
         return said.splitlines()[-1]
 
     def working(self, *arguments: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
-        """Run a worker in the meantime."""
-        return self.running("manage.py", "duly", "worker", *arguments)
+        """Run a worker in the meantime, from another folder, as managers of services do."""
+        manage = str(self.folder / "manage.py")
+        return self.running(manage, "duly", "worker", *arguments, where=self.log.parent)
 
     @contextmanager
-    def running(self, *program: str) -> Iterator[subprocess.Popen[bytes]]:
+    def running(
+        self, *program: str, where: Path | None = None
+    ) -> Iterator[subprocess.Popen[bytes]]:
         """Run a program of Python's in the meantime."""
         with self.log.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, *program],
-                cwd=self._folder,
+                cwd=where or self.folder,
                 env=self._environment,
                 stdout=log,
                 stderr=log,

@@ -2,9 +2,11 @@
 
 from io import StringIO
 
-from django.core.management import call_command
+import pytest
+from django.core.management import CommandError, call_command
 
 from duly.integrations.django import scheduled_task
+from duly.integrations.django.management.commands.duly import Command
 from duly.integrations.django.testing import drain
 from tests.integrations.django import tasks
 
@@ -31,3 +33,27 @@ def test_status_says_who_works_what_waits_and_what_is_dead(backend):
     assert "nightly: active, next" in said
     with backend.app.worker():
         assert "1 live" in status()
+
+
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status", "--settings=shop.settings"],
+        ["--settings", "shop.settings", "status"],
+        ["--backend", "default", "status", "--pythonpath", "."],
+    ],
+)
+def test_options_of_every_command_may_stand_anywhere(backend, arguments):
+    out = StringIO()
+
+    # Django has read them before it asks a command.
+    Command(stdout=out).run_from_argv(["manage.py", "duly", *arguments])
+
+    assert "TASKS['default']" in out.getvalue()
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_a_backend_has_to_be_named(backend):
+    with pytest.raises(CommandError, match="--backend"):
+        call_command("duly", "--", "--backend")

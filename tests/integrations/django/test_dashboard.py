@@ -6,6 +6,7 @@ from importlib import reload
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import connections
 from django.test import AsyncClient, Client, override_settings
@@ -149,6 +150,31 @@ def test_to_act_takes_permissions_and_the_name_is_on_record(backend, kind):
         assert run.refresh().state == state
 
     assert "ada" in operator.get("/duly/audit").content.decode()
+
+
+@both
+def test_it_acts_where_requests_are_transactions(backend, kind):
+    run = backend.app.runs.get(tasks.add.enqueue(41).id)
+    operator = known_as(kind, "ada", is_staff=True, permissions=OPERATORS)
+    operator.get(f"/duly/runs/{run.id}")
+    connections.settings["default"]["ATOMIC_REQUESTS"] = True
+    connections["default"].settings_dict["ATOMIC_REQUESTS"] = True
+
+    answer = operator.post(
+        f"/duly/runs/{run.id}/cancel", {"csrf": operator.cookies["duly_csrf"].value}
+    )
+
+    assert answer.status_code == 303
+    assert run.refresh().state == "cancelled"
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_a_project_without_users_is_told_what_it_lacks(backend):
+    with (
+        override_settings(MIDDLEWARE=[]),
+        pytest.raises(ImproperlyConfigured, match="AuthenticationMiddleware"),
+    ):
+        OverWsgi().get("/duly/")
 
 
 def test_pages_are_the_same_over_wsgi_and_asgi(backend):

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from duly import BadOption
+from duly import BadOption, Retry
 from duly.errors import RunFailed
-from duly.integrations.django import exactly_once, scheduled_task
+from duly.integrations.django import duly_options, exactly_once, scheduled_task
 from tests.integrations.django import other, tasks
 from tests.integrations.django.api import task
 from tests.servers.processes import wait_until
@@ -31,11 +31,27 @@ async def bill_on_a_loop(customer: int) -> str:
     return f"billed {customer}"
 
 
+@task(backend="other")
+@duly_options(retries=Retry(1, base=0.01), retry_on=(ConnectionError,), redact=("card",))
+@exactly_once
+def charge(card: str) -> str:
+    calls.append(card)
+    if len(calls) == 1:
+        raise ConnectionError("the bank is away")
+    return "charged"
+
+
 @task(backend="immediate")
 @exactly_once
 def bill_here(customer: int) -> str:
     calls.append(customer)
     return f"billed {customer}"
+
+
+@task(backend="other")
+@duly_options(redact=("number",))
+def remind_by_phone(number: int) -> None:
+    calls.append(number)
 
 
 @task(backend="other")
@@ -94,6 +110,26 @@ def test_what_failed_is_told_and_a_delivery_does_not_repeat_it(scheduler):
     (run,) = scheduler.dead.list()
     scheduler.dead.retry(run.id, actor="ada")
     assert run.refresh().state == "queued"
+
+
+def test_options_of_duly_hold_for_what_another_backend_carries(scheduler):
+    delivery = fired(scheduler, charge, "4111-2222")
+    assert other.deliver(delivery) is None
+    (run,) = scheduler.runs.list()
+    assert run.state == "queued"
+
+    with scheduler.worker():
+        wait_until(lambda: len(other.waiting) == 2, seconds=SOON, what="it is handed over again")
+    assert other.deliver(other.waiting[1]) == "charged"
+
+    assert calls == ["4111-2222"] * 2
+    assert scheduler.registry.get(run.record.task).redact == ("card",)
+
+
+def test_secrets_of_a_task_that_is_only_handed_over_are_kept(scheduler):
+    fired(scheduler, remind_by_phone, 42)
+    (run,) = scheduler.runs.list()
+    assert scheduler.registry.get(run.record.task).redact == ("number",)
 
 
 def test_without_an_execution_the_function_simply_runs(scheduler):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.core.signals import request_started
-from django.db import connection
+from django.db import connection, transaction
 from django.test import override_settings
 
 from duly import BadOption
@@ -110,6 +110,21 @@ def test_a_scheduler_thread_fires_until_it_is_stopped(scheduler):
     finally:
         thread.close()
     assert not thread.is_alive()
+
+
+def test_a_process_that_serves_and_fires_acts_in_the_transactions_of_its_requests(scheduler):
+    scheduled_task(cron="* * * * * *", name="every-second", args=[7])(tasks.remind)
+    thread = periodic.PeriodicTaskScheduler()
+    thread.start()
+    try:
+        wait_until(lambda: bool(other.waiting), seconds=SOON, what="it is handed over")
+        with transaction.atomic():
+            # As Django's admin does, which has a transaction around each form.
+            scheduler.schedules.pause("every-second")
+            transaction.set_rollback(True)
+        assert scheduler.schedules.get("every-second").state == "active"
+    finally:
+        thread.close()
 
 
 class Counting:

@@ -70,10 +70,22 @@ class DjangoDuly(Duly):
         """
         if self.runs_tasks or self._is_alone():
             return super().lock(name, **options)
-        if self._apart is None:
-            self._apart = DjangoDuly(self.database)
-            self._apart.runs_tasks = True
-        return self._apart.lock(name, **options)
+        return self.apart().lock(name, **options)
+
+    def apart(self) -> "DjangoDuly":
+        """Return an application of the same tasks and schedules on connections of its own.
+
+        A worker in a process that also serves is its: what requests do stays in their transactions.
+        """
+        if self.runs_tasks:
+            return self
+        with self._opening:
+            if self._apart is None:
+                self._apart = DjangoDuly(self.database)
+                self._apart.runs_tasks = True
+                self._apart.registry, self._apart.bus = self.registry, self.bus
+            self._apart._of_project.take(self._of_project)  # noqa: SLF001 - of this class
+        return self._apart
 
     def close(self) -> None:
         """Close the store; the next use opens it again."""
@@ -127,6 +139,10 @@ class SchedulesOfProject(Schedules):
 
     Several of them have tasks of the same modules: what one does not define is another's.
     """
+
+    def take(self, others: Schedules) -> None:
+        """Define what another application defines, from now on too."""
+        self._defined = others._defined  # noqa: SLF001 - of this class
 
     def is_defined(self, name: str) -> bool:
         """Say whether the project defines a schedule of that name, for whichever backend."""

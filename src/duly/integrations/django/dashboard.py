@@ -11,7 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.asgi import ASGIRequest
+from django.db import connections
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import NoReverseMatch, URLPattern, re_path, reverse
@@ -58,6 +60,12 @@ class _Pages:
     csrf_exempt = True
     """Every form of the dashboard has a token of its own."""
 
+    @property
+    def _non_atomic_requests(self) -> set[str]:
+        # What is done here is done on connections of duly's own, which would wait in vain for the
+        # transaction that ATOMIC_REQUESTS opens around a view.
+        return set(connections)
+
     def __init__(self, backend: str, options: dict[str, Any]) -> None:
         from duly.dashboard import dashboard  # noqa: PLC0415 - of an extra
 
@@ -72,6 +80,11 @@ class _Pages:
 
     def __call__(self, request: HttpRequest, path: str) -> HttpResponseBase:
         request.get_host()  # Django refuses names that it does not answer to.
+        if not hasattr(request, "user"):
+            raise ImproperlyConfigured(
+                "the dashboard is for staff, whom nobody knows here: add django.contrib.sessions, "
+                "django.contrib.auth, with SessionMiddleware and AuthenticationMiddleware"
+            )
         viewer = _viewer(request)
         is_public = path.startswith("static/")
         if viewer is None and not is_public and not request.user.is_authenticated:

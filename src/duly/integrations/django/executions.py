@@ -157,7 +157,7 @@ def name_of(task: Task) -> str:
 def _carry(function: Callable[..., Any], execution: str) -> Any:  # noqa: ANN401 - as above
     """Run one attempt to its end, if it is still to be had; return what came of it."""
     run_id, _, claim_number = execution.partition(":")
-    app = scheduler_app()
+    app = scheduler_app().apart()
     record = _to_be_had(app, run_id, int(claim_number))
     if record is None:
         return None

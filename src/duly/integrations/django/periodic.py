@@ -97,7 +97,7 @@ class PeriodicTaskScheduler(threading.Thread):
 
     def run(self) -> None:
         """Fire until it is stopped."""
-        app = scheduler_app()
+        app = scheduler_app().apart()
         while not self._is_over.is_set():
             try:
                 meet_tasks()
@@ -109,8 +109,7 @@ class PeriodicTaskScheduler(threading.Thread):
 
     def tick(self) -> None:
         """Fire what is due now, and hand it over."""
-        app = scheduler_app()
-        app.runs_tasks = True
+        app = scheduler_app().apart()
         app.schedules.sync()
         app.store.apply([FireSchedules(FIRE_BATCH)])
         Relay(app.store, app.registry, app.bus).tick()

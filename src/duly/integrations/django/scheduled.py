@@ -27,6 +27,7 @@ from duly.integrations.django.executions import (
     plain,
     retention,
 )
+from duly.integrations.django.options import DEFINING, options_of
 from duly.integrations.django.section import with_completion
 from duly.registry import Definition
 from duly.task import Task as EngineTask
@@ -165,7 +166,9 @@ def known_to_duly(task: Task) -> tuple[Duly, Definition]:
     place = {"name": name, "queue": task.queue_name, "priority": task.priority}
     function = plain(task.func)
     if function is None:
-        definition = define(_handing_over(task), **place)
+        # The rest of what duly could do for it is up to its backend.
+        secrets = options_of(task, frozenset({"redact"}))
+        definition = define(_handing_over(task), **place, **secrets)
     else:
         if task.takes_context:
             raise BadOption(
@@ -173,13 +176,15 @@ def known_to_duly(task: Task) -> tuple[Duly, Definition]:
                 f"duly vouches for has none of"
             )
         CARRIER.carries(task)
-        options = once_options(task.func)
+        options = {**once_options(task.func), **options_of(task, DEFINING)}
         if options.get("transaction"):
             function = _with_completion(function, app.database)
         definition = define(_tidied(function), carrier=CARRIER, **place, **options)
         definition = replace(definition, retention=retention())
     definition.function.task = task  # type: ignore[attr-defined]
-    definition = replace(definition, codec=GivenArguments(definition.function))
+    definition = replace(
+        definition, codec=GivenArguments(definition.function, redact=definition.redact)
+    )
     app.registry.add(definition)
     return app, definition
 

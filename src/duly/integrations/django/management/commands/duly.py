@@ -3,10 +3,10 @@
 import os
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
 from duly.cli import commands
+from duly.integrations.django.children import named_backend, split, tell_children
 
 _WORKER = "duly.integrations.django.worker"
 
@@ -22,10 +22,8 @@ class Command(BaseCommand):
 
     def run_from_argv(self, argv: list[str]) -> None:
         """Take everything behind the name of the command as it is."""
-        arguments = argv[2:]
-        alias = "default"
-        if arguments[:1] == ["--backend"]:
-            alias, arguments = arguments[1], arguments[2:]
+        arguments, options = split(argv[2:])
+        alias, arguments = named_backend(arguments)
         if arguments == ["dev"]:
             from duly.integrations.django import dev  # noqa: PLC0415 - reads settings
 
@@ -36,7 +34,7 @@ class Command(BaseCommand):
 
             self.stdout.write("\n".join(lines()))
             return
-        os.environ.setdefault("DJANGO_SETTINGS_MODULE", settings.SETTINGS_MODULE)
+        tell_children(options.get("--pythonpath"))
         os.environ["DULY_APP"] = f"{_WORKER}:{alias}"
         commands.main(arguments, prog_name="manage.py duly")
 

@@ -1,12 +1,11 @@
 """`manage.py run_scheduler`: fires scheduled tasks that backends other than duly's carry."""
 
-import os
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
 from duly.cli import commands
+from duly.integrations.django.children import tell_children
 
 _APP = "duly.integrations.django.worker:scheduler_app"
 
@@ -33,5 +32,5 @@ class Command(BaseCommand):
         if scheduler is not PeriodicTaskScheduler:
             scheduler(options["interval"] or 15).run()
             return
-        os.environ.setdefault("DJANGO_SETTINGS_MODULE", settings.SETTINGS_MODULE)
+        tell_children(options["pythonpath"])
         commands.main(["worker", _APP], prog_name="manage.py run_scheduler")
