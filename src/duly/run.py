@@ -153,19 +153,34 @@ class Run(Generic[R]):
         return self._redriven(self._host.store.apply([op])[0])
 
     def resolve(
-        self, *, done: bool, result: object = None, actor: str | None = None, reason: str = ""
+        self,
+        *,
+        done: bool,
+        result: object = None,
+        step: str | None = None,
+        actor: str | None = None,
+        reason: str = "",
     ) -> Self:
         """Say what became of the step that this run was interrupted in, and let it go on.
 
-        Either it is `done`, and came to that result, or it is to run again.
+        Either it is `done`, and came to that result, or it is to run again. Where several ran at
+        once when the run was interrupted, each is named and settled by itself.
         """
         op = self._redrive(actor, reason, None)
         steps = self._host.store.list_steps(self.id)
-        is_open = any(step.kind == "step" and not step.done for step in steps)
-        if self.state is not State.INTERRUPTED or not is_open:
+        begun = {found.name: found for found in steps if found.kind == "step" and not found.done}
+        if self.state is not State.INTERRUPTED or not begun:
             raise RunNotInterrupted(self.id, self.state)
+        names = [name for name, found in begun.items() if found.awaited not in begun]
+        if (step is None and len(names) > 1) or (step is not None and step not in begun):
+            raise BadOption(
+                f"run {self.id} was interrupted in the steps {', '.join(names)}: say which one "
+                f"this is about"
+            )
         text = None if result is None else encode_value(result)
-        said = ResolveStep(self.id, op.actor, op.reason, is_done=done, result=text)
+        said = ResolveStep(
+            self.id, step or names[0], op.actor, op.reason, is_done=done, result=text
+        )
         return self._redriven(self._host.store.apply([said, op])[1])
 
     def _redrive(

@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 import duly
-from duly import Retry, current, faultpoints
+from duly import BadOption, Retry, current, faultpoints
 from duly.errors import StoreUnavailable
 
 AGAIN = Retry(2, base=0)
@@ -80,6 +80,38 @@ class TestHeldOnes:
 
         assert run.refresh().state == "interrupted"
         assert charged == [1]
+
+    def test_that_ran_at_once_are_settled_one_by_one(self, app, charged):
+        async def charge() -> str:
+            charged.append(current().attempt)
+            await asyncio.Event().wait()
+            return "never"
+
+        @app.task(timeout=0.5)
+        async def order() -> list[str]:
+            return await asyncio.gather(
+                duly.astep("card", charge, on_crash="hold"),
+                duly.astep("gift", charge, on_crash="hold"),
+            )
+
+        run = order.enqueue()
+        app.worker().drain(timeout=20)
+        assert run.refresh().state == "failed"
+        run.retry()
+        app.worker().drain(timeout=20)
+        assert run.refresh().state == "interrupted"
+
+        for wrong in (None, "cash"):
+            with pytest.raises(BadOption, match=r"steps (card, gift|gift, card): say which"):
+                run.resolve(done=True, result="paid", step=wrong)
+        run.resolve(done=True, result="by card", step="card")
+        app.worker().drain(timeout=20)
+        assert run.refresh().state == "interrupted"
+        run.resolve(done=True, result="by gift")
+        app.worker().drain(timeout=20)
+
+        assert run.result(timeout=1) == ["by card", "by gift"]
+        assert charged == [1, 1]
 
     @pytest.mark.parametrize("wait", ["sleep", "wait_for", "gather"])
     def test_that_would_wait_are_refused(self, app, wait):

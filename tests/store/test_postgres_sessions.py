@@ -185,6 +185,41 @@ def test_a_body_may_run_a_script_in_its_transaction(store, connection):
     assert connection.execute("SELECT to_regclass('two') IS NOT NULL").fetchone() == (True,)
 
 
+@pytest.fixture
+def other(store):
+    """A connection of the application's own, each statement of which commits."""
+    with psycopg.connect(store.url, autocommit=True) as connection:
+        yield connection
+
+
+def test_a_body_may_be_silent_for_longer_than_the_server_lets_others(store, other):
+    name = other.execute("SELECT current_database()").fetchone()[0]
+    other.execute(f"ALTER DATABASE {name} SET idle_in_transaction_session_timeout = '20ms'")
+    held = enqueue_and_claim(store)
+    section = store.section()
+    section.connection.execute("CREATE TABLE one (id integer)")
+    threading.Event().wait(0.2)
+
+    assert section.settle_and_commit(success(held)) is Settled.DONE
+
+
+def test_a_process_that_is_frozen_in_its_body_keeps_its_locks_no_longer_than_its_limit(
+    store, other, monkeypatch
+):
+    other.execute("CREATE TABLE account (id integer)")
+    other.execute("INSERT INTO account VALUES (1)")
+    section = store.section(0.2)
+    # The timer of a process that is stopped strikes nobody.
+    monkeypatch.setattr(PostgresSection, "_expire", lambda _: None)
+    section.connection.execute("UPDATE account SET id = 2")
+
+    other.execute("SET lock_timeout = '20s'")
+    other.execute("UPDATE account SET id = 3 WHERE id = 1")
+
+    assert other.execute("SELECT id FROM account").fetchone() == (3,)
+    section.rollback()
+
+
 def test_a_timeout_while_a_section_opens_gives_its_connection_back(store, monkeypatch):
     few = Sessions(store._address, {}, size=1, seconds=0.05)
     section = PostgresSection(store._address, few)

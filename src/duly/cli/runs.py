@@ -184,11 +184,19 @@ def retry_run(
 @click.argument("run_id", metavar="ID")
 @click.option("--done/--rerun", "done", default=None, help="It had its effect, or had not.")
 @click.option("--result", metavar="JSON", help="What the step came to; only with --done.")
+@click.option("--step", metavar="NAME", help="Which one, where several ran at once.")
 @click.option("--reason", default="", help="Kept with the run.")
 @shared_options
 @pass_session
 def resolve_run(
-    session: Session, /, *, run_id: str, done: bool | None, result: str | None, reason: str
+    session: Session,
+    /,
+    *,
+    run_id: str,
+    done: bool | None,
+    result: str | None,
+    step: str | None,
+    reason: str,
 ) -> None:
     """Say what became of the step that a run was interrupted in, and let the run go on."""
     if done is None:
@@ -200,7 +208,7 @@ def resolve_run(
     except ValueError as error:
         raise click.UsageError(f"--result is not JSON: {error}") from error
     app = app_of(session)
-    run = app.runs.get(run_id).resolve(done=done, result=value, reason=reason)
+    run = app.runs.get(run_id).resolve(done=done, result=value, step=step, reason=reason)
     _print_queued_again(app, session, run)
 
 

@@ -66,12 +66,13 @@ class Rechecked(NamedTuple):
 
 
 class ResolveStep(NamedTuple):
-    """Say of the step that a run was interrupted in that it is done, or is to run again.
+    """Say of a step that a run was interrupted in that it is done, or is to run again.
 
-    Answer: the names of the steps that this was said of.
+    Answer: the names of the steps that this was said of: those that lie in it too.
     """
 
     run_id: str
+    step: str
     actor: str
     reason: str
     is_done: bool

@@ -158,3 +158,19 @@ def pay(order_id: int, port: int) -> int:
     time.sleep(0.2)
     tell(port, "ended", order_id)
     return order_id
+
+
+@app.task(bind=True, autoretry_for=(ConnectionError,), max_retries=2, default_retry_delay=0)
+def moody(self, order_id: int) -> int:
+    """Fail once, and be tried again by Celery itself."""
+    if self.request.retries == 0:
+        raise ConnectionError("away")
+    note("calmed", order_id)
+    return order_id
+
+
+@app.task
+def add(numbers: list[int], more: int = 0) -> int:
+    """Be the end of a chord or a link of a chain."""
+    note("added", more)
+    return sum(numbers) + more

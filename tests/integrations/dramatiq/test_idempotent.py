@@ -3,6 +3,7 @@
 import dramatiq
 import pytest
 from dramatiq.brokers.stub import StubBroker
+from dramatiq.common import dq_name
 from dramatiq.errors import BrokerConnectionError
 from dramatiq.middleware import MiddlewareError
 from dramatiq.results import ResultFailure, ResultMissing
@@ -132,6 +133,23 @@ def stub(shop):
     yield broker
     worker.stop()
     broker.close()
+
+
+def test_a_pipeline_waits_for_a_message_that_is_put_off_and_goes_on_with_its_result(shop, stub):
+    seen: list[int] = []
+    first = dramatiq.actor(
+        lambda number: number, actor_name="first", broker=stub, idempotent=True, idempotent_wait=0
+    )
+    last = dramatiq.actor(seen.append, actor_name="last", broker=stub)
+    with shop.guard.once(first.fn.key_for(1)) as claim:
+        dramatiq.pipeline([first.message(1), last.message()], broker=stub).run()
+        delayed = stub.queues[dq_name(first.queue_name)]
+        wait_until(lambda: delayed.unfinished_tasks, seconds=WAIT, what="it is put off")
+        assert seen == []
+        claim.done(7)
+
+    wait_until(lambda: seen, seconds=WAIT, what="the pipeline has gone on")
+    assert seen == [7]
 
 
 def test_a_message_that_cannot_be_put_off_is_not_acknowledged(shop, stub, monkeypatch):

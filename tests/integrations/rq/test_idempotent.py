@@ -9,6 +9,7 @@ import rq
 from rq.job import JobStatus
 from rq.registry import FailedJobRegistry, StartedJobRegistry
 from rq.results import Result
+from rq.timeouts import TimerDeathPenalty
 
 from duly.errors import BadOption, Busy
 from duly.integrations.rq import idempotent
@@ -57,6 +58,31 @@ def test_a_duplicate_of_a_running_job_is_put_off_and_gets_its_result(shop, count
     second.refresh()
     assert (second.retries_left, second.number_of_retries) == (1, 0)
     assert counter.count("began") == {"1": 1}
+
+
+def test_a_worker_without_work_horses_does_so_too(shop, counter):
+    worker = _Simple([shop.queue], connection=shop.queue.connection)
+    tasks = shop.tasks
+    jobs = [shop.send(tasks.charge, 1), shop.send(tasks.charge, 1), shop.send(tasks.greet, "ann")]
+    flaky = shop.send(tasks.flaky, 2, 1, retries=3)
+    with shop.guard.once(tasks.charge.key_for(3)):
+        held = shop.send(tasks.charge, 3)
+        worker.work(burst=True)
+
+        assert held.get_status() == JobStatus.SCHEDULED
+
+    assert [shop.result(job) for job in jobs] == [{"order": 1, "currency": "EUR"}] * 2 + [
+        "hello ann"
+    ]
+    assert shop.result(flaky) == 2
+    assert counter.count("charged") == {"1": 1}
+    assert counter.count("tried") == {"2": 2}
+
+
+class _Simple(rq.SimpleWorker):
+    """Runs jobs in this process, whose alarm is not RQ's."""
+
+    death_penalty_class = TimerDeathPenalty
 
 
 def test_a_failing_job_is_tried_again_by_rq(shop, counter):

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.sql import SQL, Literal
 
 from duly.clock import jitter, monotonic
 from duly.errors import StoreError, StoreRefused, StoreUnavailable
@@ -59,6 +60,12 @@ SELECT set_config(name, setting, true)
   FROM unnest(%(names)s::text[], %(values)s::text[]) AS _(name, setting)
 """
 _LIMIT = "SELECT set_config('statement_timeout', %(limit)s, true)"
+_BEGIN_TO_LEND = SQL("""
+BEGIN; SET LOCAL idle_in_transaction_session_timeout = {silence}; SELECT pg_current_xact_id()::text
+""")
+_SILENCE_SECONDS = 1.0
+_LONGEST_SILENCE = 2**31 - 1
+"""In milliseconds: what the server takes."""
 _SET_BEFORE_SETTLING = """
 SELECT set_config('synchronous_commit', %(durable)s, true),
        set_config('idle_in_transaction_session_timeout', %(frozen)s, true),
@@ -135,9 +142,15 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         """Run a statement whose answer nobody needs."""
         self._deaf.execute(sql, parameters)
 
-    def begin_to_lend(self) -> str:
-        """Open a transaction for a body; return its number, by which it is known again."""
-        cursor = self.execute("BEGIN; SELECT pg_current_xact_id()::text")
+    def begin_to_lend(self, seconds: float) -> str:
+        """Open a transaction for a body; return its number, by which it is known again.
+
+        The server ends it when nothing was said for longer than it may take: whoever would do so
+        here may be frozen. A shorter time of the server's own would end it in good health.
+        """
+        silence = round(min((seconds + _SILENCE_SECONDS) * 1000, _LONGEST_SILENCE))
+        cursor = self.execute(_BEGIN_TO_LEND.format(silence=Literal(silence)))
+        cursor.nextset()
         cursor.nextset()
         ((number,),) = cursor.fetchall()
         return str(number)

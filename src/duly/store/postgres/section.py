@@ -111,7 +111,7 @@ class PostgresSection:
         try:
             references = getrefcount(session.pgconn)
             # Begun here, lest a `connection.transaction()` of the body begin it and commit.
-            number = session.begin_to_lend()
+            number = session.begin_to_lend(self._seconds)
             return _Open(session, LentConnection(session), number, references)
         except BaseException as error:
             # A timeout may strike here too; what was borrowed goes back whatever happens.

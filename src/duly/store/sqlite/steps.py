@@ -94,7 +94,7 @@ def is_awake(cursor: sqlite3.Cursor, run_id: str, name: str) -> bool:
 
 def resolve(cursor: sqlite3.Cursor, op: ResolveStep, now: int) -> list[str]:
     """Say of the step that a run was interrupted in what became of it."""
-    place = {"run_id": op.run_id, "result": op.result, "now": now}
+    place = {"run_id": op.run_id, "step": op.step, "result": op.result, "now": now}
     name = "resolve_done" if op.is_done else "resolve_again"
     names = [found for (found,) in cursor.execute(SQL[name], place).fetchall()]
     for step in names:

@@ -114,12 +114,14 @@ SELECT DISTINCT run_id::text FROM duly_steps
 UPDATE duly_steps
    SET done = true, ended_at = duly_now(), result = %(result)s
  WHERE run_id = %(run_id)s AND kind = 'step' AND NOT done
+   AND (name = %(step)s OR awaited = %(step)s)
    AND EXISTS (SELECT 1 FROM duly_history WHERE id = %(run_id)s AND state = 'interrupted')
 RETURNING name
 
 -- :name resolve_again
 DELETE FROM duly_steps
  WHERE run_id = %(run_id)s AND kind = 'step' AND NOT done
+   AND (name = %(step)s OR awaited = %(step)s)
    AND EXISTS (SELECT 1 FROM duly_history WHERE id = %(run_id)s AND state = 'interrupted')
 RETURNING name
 

@@ -77,12 +77,14 @@ SELECT DISTINCT run_id FROM duly_steps INDEXED BY duly_steps_pending
 UPDATE duly_steps
    SET done = 1, ended_at = :now, result = :result
  WHERE run_id = :run_id AND kind = 'step' AND NOT done
+   AND (name = :step OR awaited = :step)
    AND EXISTS (SELECT 1 FROM duly_history WHERE id = :run_id AND state = 'interrupted')
 RETURNING name
 
 -- :name resolve_again
 DELETE FROM duly_steps
  WHERE run_id = :run_id AND kind = 'step' AND NOT done
+   AND (name = :step OR awaited = :step)
    AND EXISTS (SELECT 1 FROM duly_history WHERE id = :run_id AND state = 'interrupted')
 RETURNING name
 
