@@ -54,10 +54,8 @@ class StepNotKept(PayloadError):
     """A step was carried out, and what it returned cannot be stored."""
 
     def __init__(self, step: str, error: PayloadError) -> None:
-        super().__init__(
-            f"what step {step!r} returned",
-            f"{error}; the step was carried out, so it is not tried again by itself",
-        )
+        problem = f"{error}; the step was carried out, so it is not tried again by itself"
+        super().__init__(f"what step {step!r} returned", problem)
         self.step = step
 
 

@@ -100,9 +100,8 @@ class TaskManager:
         self.duly = duly or Duly(url)
         self.registry = self.duly.registry
         self.fernet = None if encrypt_args_key is None else fernet_of(encrypt_args_key)
-        self._queues = QueueLimits(
-            queues, max_size=max_size, max_concurrent_tasks=max_concurrent_tasks
-        )
+        bounds = {"max_size": max_size, "max_concurrent_tasks": max_concurrent_tasks}
+        self._queues = QueueLimits(queues, **bounds)
         self._worker = _chosen(
             max_concurrent_tasks, max_sync_threads, max_process_workers, process_shutdown_timeout
         )

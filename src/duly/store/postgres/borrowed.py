@@ -11,9 +11,10 @@ from duly.store.borrowed import Alone, Lender
 from duly.store.ops import Enqueue, Op
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import Claimer
-from duly.store.postgres.connection import HOT, Line, Session
+from duly.store.postgres.connection import HOT, Session
 from duly.store.postgres.failures import translated
 from duly.store.postgres.inspect import SQL as INSPECT
+from duly.store.postgres.line import Line
 from duly.store.postgres.store import PostgresStore
 from duly.store.postgres.sweep import Sweeper
 from duly.store.postgres.wakeup import Hints, notify

@@ -8,8 +8,9 @@ from duly.core.record import Claim, Claims, from_fields
 from duly.store.carry_ops import ClaimCarried
 from duly.store.ops import ClaimRuns, Want
 from duly.store.postgres.columns import numbers, optional_texts, texts
-from duly.store.postgres.connection import Line, Session
+from duly.store.postgres.connection import Session
 from duly.store.postgres.limited import LimitedClaim, take_carried_from_queue
+from duly.store.postgres.line import Line
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "claim")

@@ -1,26 +1,23 @@
-"""How duly connects to PostgreSQL, and keeps a connection of its own over losses and contention."""
+"""How duly connects to PostgreSQL, and what its sessions can do."""
 
 import select
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg.errors import error_from_result
-from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq import ExecStatus
 from psycopg.sql import SQL, Literal
 
-from duly.clock import jitter, monotonic
+from duly.clock import monotonic
 from duly.errors import StoreError, StoreRefused, StoreUnavailable
 from duly.store.postgres.address import Address
 from duly.store.postgres.columns import texts
-from duly.store.postgres.failures import CONTENDED, is_fatal, translated
+from duly.store.postgres.failures import translated
 from duly.store.postgres.prepared import Prepared
 
 OLDEST_SERVER = 140_000
 GREETING_SECONDS = 5.0
-CONTENDED_TRIES = 8
-OLD_SESSION_SECONDS = 5.0
 FROZEN = "10s"
 
 HOT: Mapping[str, str] = {
@@ -70,11 +67,6 @@ _SET_BEFORE_SETTLING = """
 SELECT set_config('synchronous_commit', %(durable)s, true),
        set_config('idle_in_transaction_session_timeout', %(frozen)s, true),
        pg_current_xact_id()::text
-"""
-_END_SESSION = """
-SELECT pg_terminate_backend(pid, %(milliseconds)s)
-  FROM pg_stat_activity
- WHERE pid = %(pid)s AND extract(epoch FROM backend_start) = %(started)s::numeric
 """
 
 T = TypeVar("T")
@@ -225,125 +217,6 @@ def connect(address: Address, settings: Mapping[str, str], *, prepare_after: int
     return session
 
 
-class Line:
-    """One connection of ours for one purpose: opened at first use, replaced when it breaks.
-
-    The caller sees to it that one thread at a time uses it.
-    """
-
-    def __init__(self, address: Address, settings: Mapping[str, str]) -> None:
-        self.address = address
-        self._settings = settings
-        self._session: Session | None = None
-        self._doubtful: Session | None = None
-
-    def run(self, work: Callable[[Session, bool], T]) -> T:
-        """Do some work; again after contention, and once more after a lost connection.
-
-        Work is told when an earlier try broke off: what it sent may have been committed, and the
-        backend that served it is surely gone.
-        """
-        contended = 0
-        lost = False
-        while True:
-            session = self._open()
-            try:
-                return work(session, lost)
-            except psycopg.Error as error:
-                if session.closed or is_fatal(error):
-                    self._drop()
-                    if lost:
-                        raise translated(error, self.address) from error
-                    lost = True
-                    continue
-                self._tidy()
-                if error.sqlstate not in CONTENDED or contended == CONTENDED_TRIES:
-                    raise translated(error, self.address) from error
-                contended += 1
-                time.sleep(jitter() * 0.002 * 2**contended)
-            except BaseException:
-                self._tidy()
-                raise
-
-    def transact(self, work: Callable[[Session], T]) -> T:
-        """Do some work in one transaction, once, even if the reply to its commit gets lost."""
-        done: list[tuple[str, T]] = []
-
-        def attempt(session: Session, lost: bool) -> T:  # noqa: FBT001 - as `run` calls it
-            if lost and done and _is_committed(session, done[0][0], self.address):
-                return done[0][1]
-            done.clear()
-            session.begin()
-            answer = work(session)
-            number = session.execute("SELECT pg_current_xact_id_if_assigned()::text").fetchone()
-            if number is not None and number[0] is not None:
-                done.append((number[0], answer))
-            session.commit_now()
-            return answer
-
-        return self.run(attempt)
-
-    def close(self) -> None:
-        """Hang up."""
-        if self._session is not None:
-            self._session.close()
-            self._session = None
-
-    def _open(self) -> Session:
-        if self._session is not None:
-            if self._session.is_alive():
-                return self._session
-            self.close()
-        session = connect(self.address, self._settings)
-        try:
-            if self._doubtful is not None:
-                end_session(session, self._doubtful, self.address)
-        except BaseException:
-            session.close()
-            raise
-        self._doubtful = None
-        self._session = session
-        return session
-
-    def _drop(self) -> None:
-        self._doubtful = self._session
-        self.close()
-
-    def _tidy(self) -> None:
-        """Leave the connection as it should be found: idle, or not at all."""
-        session = self._session
-        if session is None:
-            return
-        try:
-            status = session.info.transaction_status
-            if status in {TransactionStatus.INTRANS, TransactionStatus.INERROR}:
-                session.execute("ROLLBACK")
-            elif status != TransactionStatus.IDLE:
-                self._drop()
-        except psycopg.Error:
-            self._drop()
-
-
-def end_session(session: Session, lost: Session, address: Address) -> None:
-    """Make sure that the backend of a lost connection is gone, so that what it did is final."""
-    if lost.pooled:
-        return
-    parameters = {
-        "pid": lost.pid,
-        "started": lost.started,
-        "milliseconds": int(OLD_SESSION_SECONDS * 1000),
-    }
-    try:
-        found = session.execute(_END_SESSION, parameters).fetchall()
-    except psycopg.Error as error:
-        raise translated(error, address) from error
-    if found == [(False,)]:
-        raise StoreUnavailable(
-            f"{address.shown_url}: backend {lost.pid}, whose connection was lost, does not end; "
-            f"what it did is not known yet"
-        )
-
-
 def execute_within(
     session: Session, sql: str, parameters: Sequence[str | None] = (), *, seconds: float
 ) -> list[tuple[str | None, ...]]:
@@ -379,22 +252,6 @@ def execute_within(
     if failed is not None:
         raise failed
     return rows
-
-
-def _is_committed(session: Session, number: str, address: Address) -> bool:
-    """Ask what became of a transaction whose commit was never answered."""
-    deadline = monotonic() + OLD_SESSION_SECONDS
-    while True:
-        row = session.execute("SELECT pg_xact_status(%s::xid8)", (number,)).fetchone()
-        status = row[0] if row is not None else None
-        if status != "in progress":
-            return bool(status == "committed")
-        if monotonic() > deadline:
-            raise StoreUnavailable(
-                f"{address.shown_url}: what became of transaction {number} is not known yet; "
-                f"look before trying again"
-            )
-        time.sleep(0.02)
 
 
 def _wanted(settings: Mapping[str, str], durable: str) -> Mapping[str, str]:

@@ -10,8 +10,9 @@ from duly.core.record import from_fields
 from duly.errors import StoreRefused
 from duly.store.ops import Accepted, Enqueue
 from duly.store.postgres.columns import flags, numbers, optional_numbers, optional_texts, texts
-from duly.store.postgres.connection import Line, Session
+from duly.store.postgres.connection import Session
 from duly.store.postgres.failures import is_fatal
+from duly.store.postgres.line import Line
 from duly.store.postgres.wakeup import Hints
 from duly.store.protocol import Dialogue, Row, Statement
 from duly.store.rooms import QueueRooms

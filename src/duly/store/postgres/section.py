@@ -16,10 +16,11 @@ from duly.shield import shielded
 from duly.store.lent import IS_OVER
 from duly.store.ops import AddLogs, SetProgress, Settle, Settled
 from duly.store.postgres.address import Address
-from duly.store.postgres.connection import Session, connect, end_session
+from duly.store.postgres.connection import Session, connect
 from duly.store.postgres.failures import is_fatal, translated
 from duly.store.postgres.lending import Sessions
 from duly.store.postgres.lent import ENDED_BY_ITS_BODY, LentConnection
+from duly.store.postgres.line import end_session
 from duly.store.postgres.operate import say
 from duly.store.postgres.settle import SQL, is_recorded, place_of, settle
 from duly.store.postgres.steps import end, has_ended

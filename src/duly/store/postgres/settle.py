@@ -10,7 +10,8 @@ from duly.core.outcome import ErrorText
 from duly.core.verdict import Finish, Requeue
 from duly.store.ops import Settle, Settled
 from duly.store.postgres.columns import flags, numbers, optional_texts, texts
-from duly.store.postgres.connection import Line, Session
+from duly.store.postgres.connection import Session
+from duly.store.postgres.line import Line
 from duly.store.postgres.steps import awake
 from duly.store.statements import load
 

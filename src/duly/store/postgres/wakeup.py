@@ -20,7 +20,8 @@ from psycopg import sql
 from duly.clock import monotonic, new_id
 from duly.errors import StoreError
 from duly.store.postgres.address import Address
-from duly.store.postgres.connection import HINTS, Line, Session, connect
+from duly.store.postgres.connection import HINTS, Session, connect
+from duly.store.postgres.line import Line
 
 _BETWEEN_SECONDS = 0.002
 """The first hint goes out at once; while more come in, one in this time."""

@@ -21,8 +21,9 @@ from duly.store.ops import Op
 from duly.store.postgres import carry, guard, locks, operate, restore, schedules, steps, upkeep
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import Claimer
-from duly.store.postgres.connection import HOT, UPKEEP, Line, Session
+from duly.store.postgres.connection import HOT, UPKEEP, Session
 from duly.store.postgres.enqueue import KeyHeld, enqueue, enqueue_keyed
+from duly.store.postgres.line import Line
 from duly.store.postgres.own_keys import OwnKeys
 from duly.store.postgres.settle import settle_alone
 from duly.store.postgres.sweep import Sweeper
