@@ -122,6 +122,8 @@ PAGE_SECONDS = 5.0
 LIVE_STREAMS = 64
 """How many pages are kept up to date at once; further ones are as old as their last reload."""
 LIVE_SECONDS = 1.0
+LIVE_SEND_SECONDS = 30.0
+"""After that somebody who takes nothing of what is sent is taken to be gone."""
 LIVE_LONGEST_SECONDS = 300.0
 """After that a page asks for its updates again, and is asked who it is."""
 BULK_ACTS = 100
