@@ -42,6 +42,9 @@ FOLD_ROWS = 5_000
 """How many tallies are added up at once, of each span."""
 SCAN_RUNS = 10_000
 """Among how many runs, the newest, a search looks that no index answers."""
+LOOK_RUNS = 1_000
+LOOKS = 5
+"""How many runs a search for arguments or errors reads at once, and how often."""
 GROUPS = 500
 """How many groups of dead letters a list of them looks at."""
 JUMPS = 500
@@ -50,6 +53,8 @@ COUNT_CAP = 10_000
 """Nobody counts further; the rest is "10,000+"."""
 COUNT_LOOKS = 60
 """How many pages are read to count what no counter tells; enough for the cap."""
+COUNT_SECONDS = 2.0
+"""For how long that is done; then the rest is "and more"."""
 PAGE = 200
 PAGE_DEFAULT = 50
 
