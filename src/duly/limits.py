@@ -42,6 +42,9 @@ FOLD_ROWS = 5_000
 """How many tallies are added up at once, of each span."""
 SCAN_RUNS = 10_000
 """Among how many runs, the newest, a search looks that no index answers."""
+LOOK_RUNS = 1_000
+LOOKS = 5
+"""How many runs a search for arguments or errors reads at once, and how often."""
 GROUPS = 500
 """How many groups of dead letters a list of them looks at."""
 JUMPS = 500
@@ -50,6 +53,8 @@ COUNT_CAP = 10_000
 """Nobody counts further; the rest is "10,000+"."""
 COUNT_LOOKS = 60
 """How many pages are read to count what no counter tells; enough for the cap."""
+COUNT_SECONDS = 2.0
+"""For how long that is done; then the rest is "and more"."""
 PAGE = 200
 PAGE_DEFAULT = 50
 
@@ -122,6 +127,8 @@ PAGE_SECONDS = 5.0
 LIVE_STREAMS = 64
 """How many pages are kept up to date at once; further ones are as old as their last reload."""
 LIVE_SECONDS = 1.0
+LIVE_SEND_SECONDS = 30.0
+"""After that somebody who takes nothing of what is sent is taken to be gone."""
 LIVE_LONGEST_SECONDS = 300.0
 """After that a page asks for its updates again, and is asked who it is."""
 LIVE_SEND_SECONDS = 30.0

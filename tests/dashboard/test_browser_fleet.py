@@ -56,7 +56,7 @@ def test_a_deployment_is_marked_on_the_chart(busy, store_url, address, browser):
         told = CliRunner().invoke(commands, ["deploy-mark", "v1.4", "--url", store_url])
         assert told.exit_code == 0, told.output
 
-        chart = page.get_by_role("img", name="runs ended")
+        chart = page.get_by_role("group", name="runs ended")
         chart.get_by_text("v1.4", exact=True).wait_for()
         assert visit.has_stayed
         assert visit.wrong == []

@@ -1,14 +1,17 @@
 """How a page is kept up to date: the stream that it asks for, without a browser."""
 
 import asyncio
+from wsgiref.util import setup_testing_defaults
 
 import pytest
+from a2wsgi import ASGIMiddleware
 
 from duly.clock import monotonic
-from duly.dashboard import TokenAuth, live
+from duly.dashboard import TokenAuth, dashboard, live
 from duly.dashboard.live import Streams
 from duly.errors import ReadTooSlow, StoreUnavailable
 from tests.dashboard.conftest import client_of
+from tests.servers.processes import wait_until
 from tests.store.conformance.slow import slow_down_acts
 
 TOKEN = "k3Jq9-Zx_7Lw2Rt5Vb8Nm1Pd4"  # noqa: S105 - of this test alone
@@ -118,3 +121,53 @@ def test_a_page_that_takes_too_long_to_read_says_what_to_do(shop, store_url, cli
     assert "This took too long" in page.text
     assert "a narrower filter" in page.text
     assert client.get("/queues").status_code == 200, "other pages are as they were"
+
+
+@pytest.mark.stores("sqlite")
+def test_a_page_that_was_closed_keeps_no_stream_where_wsgi_carries_it(shop, monkeypatch):
+    """The carrier tells nobody that a client is gone: what is sent is just never taken."""
+    monkeypatch.setattr("duly.dashboard.live.LIVE_STREAMS", 1)
+    monkeypatch.setattr("duly.dashboard.live.LIVE_SEND_SECONDS", 0.1)
+    pages = ASGIMiddleware(dashboard(shop.app))
+    answers = []
+
+    def open_page():
+        environ = {"HTTP_ACCEPT": "text/event-stream", "REMOTE_ADDR": "127.0.0.1"}
+        environ |= {"REMOTE_PORT": "1", "HTTP_HOST": "localhost"}
+        setup_testing_defaults(environ)
+        parts = pages(environ, lambda status, _headers, _error=None: answers.append(status))
+        next(parts)
+        return parts
+
+    open_page().close()
+    answers.clear()
+
+    def is_open():
+        open_page().close()
+        return answers.pop() == "200 OK"
+
+    wait_until(is_open, seconds=20, what="the first stream has ended")
+
+
+def test_a_stream_whose_reader_takes_nothing_is_ended(monkeypatch):
+    monkeypatch.setattr("duly.dashboard.live.LIVE_SEND_SECONDS", 0.05)
+    streams, page, sent = Streams(), Page("one", "two"), []
+
+    async def stuck(message):
+        sent.append(message["type"])
+        if message["type"] == "http.response.body":
+            await asyncio.Event().wait()
+
+    async def receive():
+        await asyncio.Event().wait()
+
+    async def read():
+        answer = streams.answer(page, page.render)
+        scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
+        async with asyncio.timeout(20):
+            await answer(scope, receive, stuck)
+
+    asyncio.run(read())
+
+    assert sent == ["http.response.start", "http.response.body"]
+    assert streams.open == 0

@@ -84,7 +84,10 @@ def fill(url, now):
 @pytest.mark.timeout(900)
 def test_every_page_answers_within_200_ms(shop, client, store_url):
     fill(store_url, shop.app.store.now())
-    searches = ("task:shop:rare", "state:failed task:shop:task_10", "tag:a=b", "key:k", "since:1h")
+    searches = (
+        *("task:shop:rare", "state:failed task:shop:task_10", "tag:a=b", "key:k", "since:1h"),
+        *("error:boom", "args.order_id:42", "error:nowhere state:failed", "queue:default"),
+    )
     addresses = [
         *PAGES,
         "/?window=1h",
@@ -92,6 +95,7 @@ def test_every_page_answers_within_200_ms(shop, client, store_url):
         "/dead?window=1h",
         "/dead/group?task=shop:task_10&fingerprint=print-3",
         *(f"/runs?q={text}" for text in searches),
+        *("/api/runs", "/api/dead", "/api/queues", "/api/workers", "/api/schedules", "/metrics"),
         f"/runs/{shop.app.runs.list(limit=1)[0].id}",
     ]
 

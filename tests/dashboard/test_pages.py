@@ -281,3 +281,28 @@ def test_the_step_that_failed_a_run_is_drawn(busy, client):
     assert re.search(r'class="w-step w-bad">.*print-label', drawn)
     assert "attempt 1, part 2" in drawn
     assert drawn.count("w-part") >= 1, "what only waited is told from what ended"
+
+
+def test_a_search_goes_on_from_look_to_look_and_from_page_to_page(shop, client, monkeypatch):
+    monkeypatch.setattr("duly.dashboard.desk.LOOK_RUNS", 3)
+    monkeypatch.setattr("duly.dashboard.desk.LOOKS", 2)
+    wanted = shop.charge.enqueue(42)
+    for number in range(10):
+        shop.charge.enqueue(1_000 + number)
+
+    looked, before = 0, ""
+    while before is not None:
+        page = client.get("/api/runs", params={"q": "args.order_id:42", "before": before}).json()
+        looked, before = looked + 1, page["next"]
+
+    assert [run["id"] for run in page["runs"]] == [wanted.id]
+    assert looked == 2, "six runs at a time"
+
+
+@pytest.mark.stores("sqlite")
+def test_counting_stops_in_time(busy, client, monkeypatch):
+    monkeypatch.setattr("duly.dashboard.desk.COUNT_SECONDS", -1)
+
+    page = client.submit("/dead/confirm", verb="retry", scope="matching", q="error:bank")
+
+    assert "Retry 0+ runs?" in page.text

@@ -252,8 +252,83 @@ def test_templates_turn_no_escaping_off_and_hold_no_scripts_or_styles():
         assert not re.search(r"<script(?![^>]*\bsrc=)", text), template.name
 
 
-def test_a_long_body_is_refused(client):
-    client.get("/")
-    data = {"csrf": client.cookies["duly_csrf"], "reason": "x" * 2_000_000}
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("127.0.0.1@evil.test", "127.0.0.1:80@evil.test", "localhost:x", "[::1]evil", "[::1"),
+        *("localhost/evil.test", "localhost evil.test", "localhost.", "localhost:123456", ""),
+    ],
+)
+def test_a_host_is_one_of_ours_as_a_whole(shop, host):
+    assert client_of(shop.app).get("/", headers={"Host": host}).status_code == 421
 
-    assert client.post("/queues/mail/pause", data=data).status_code == 403
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:8008", "127.0.0.1:1", "[::1]", "[::1]:80"]
+)
+def test_a_host_of_ours_may_have_a_port(shop, host):
+    assert client_of(shop.app).get("/", headers={"Host": host}).status_code == 200
+
+
+FORMS = {
+    "no boundary": ("multipart/form-data", b"zzz"),
+    "no part": ("multipart/form-data; boundary=x", b"--x\nzzz"),
+    "a file": (
+        "multipart/form-data; boundary=x",
+        b'--x\r\nContent-Disposition: form-data; name="f"; filename="f"\r\n\r\na\r\n--x--\r\n',
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_a_form_that_is_none_is_refused_in_words(shop, kind):
+    client = client_of(shop.app, write=True)
+    client.get("/queues")
+    given, body = FORMS[kind]
+
+    answer = client.post("/queues/mail/pause", content=body, headers={"Content-Type": given})
+
+    assert answer.status_code == 403
+    assert "not a form of ours" in answer.text
+    assert answer.headers["x-frame-options"] == "DENY"
+
+
+def test_a_form_that_is_too_long_is_not_read(shop):
+    client = client_of(shop.app, write=True)
+
+    answer = client.submit("/queues/mail/pause", reason="x" * 2_000_000)
+
+    assert answer.status_code == 413
+    assert "longer than" in answer.text
+    assert shop.app.queues.list() == []
+
+
+def test_a_token_that_is_none_of_ours_is_replaced(shop):
+    client = client_of(shop.app, write=True)
+    for made_up in ("x", "y" * 5_000, "0123456789abcdef"):
+        client.cookies.clear()
+        client.cookies.set("duly_csrf", made_up)
+
+        page = client.get("/queues")
+        answer = client.post("/queues/mail/pause", data={"csrf": made_up})
+
+        assert f'value="{made_up}"' not in page.text
+        assert answer.status_code == 403
+
+
+def test_an_auth_that_breaks_lets_nobody_in_and_says_so(shop):
+    def broken(_request):
+        raise RuntimeError("the directory of users is away")
+
+    client = TestClient(
+        dashboard(shop.app, auth=broken),
+        base_url="http://localhost",
+        raise_server_exceptions=False,
+    )
+
+    answer = client.get("/")
+
+    assert answer.status_code == 500
+    assert "directory" not in answer.text
+    assert "log of its process" in answer.text
+    assert "default-src 'none'" in answer.headers["content-security-policy"]

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 
+from duly.clock import monotonic
 from duly.core.display import display
 from duly.core.record import RunRecord
 from duly.core.secret_names import text_without_secrets
@@ -12,7 +13,15 @@ from duly.dashboard.protocols import Application, Operator, ScheduleBook, Tasks
 from duly.dashboard.searching import Search
 from duly.dashboard.words import pretty
 from duly.errors import BadOption
-from duly.limits import COUNT_CAP, COUNT_LOOKS, PAGE, PAGE_SECONDS, SCAN_RUNS
+from duly.limits import (
+    COUNT_CAP,
+    COUNT_LOOKS,
+    COUNT_SECONDS,
+    LOOK_RUNS,
+    LOOKS,
+    PAGE,
+    PAGE_SECONDS,
+)
 from duly.store.bounded import within
 from duly.store.protocol import Inspector, RunFilter
 
@@ -121,7 +130,10 @@ class Desk:
         if search.run_id is not None:
             return len(self._of_ids([search.run_id], search)), True
         found, following = 0, search.which.before
+        ends_at = monotonic() + COUNT_SECONDS
         for _ in range(COUNT_LOOKS):
+            if monotonic() > ends_at:
+                break
             which = search.which._replace(before=following)
             page, following = self.find(search._replace(which=which), PAGE)
             found += len(page)
@@ -132,17 +144,19 @@ class Desk:
     def _look_inside(self, search: Search, size: int) -> tuple[list[RunRecord], str | None]:
         """Look at the newest runs one by one, up to a bound."""
         found: list[RunRecord] = []
-        which = search.which._replace(limit=PAGE)
-        looked = 0
-        while looked < SCAN_RUNS // 2:
+        # Each look goes on where the last one ended, so none has to look at more than it returns.
+        which = search.which._replace(limit=LOOK_RUNS, scan=LOOK_RUNS)
+        for _ in range(LOOKS):
             page = self.store.list_runs(which)
-            looked += PAGE
             for run in page:
-                if search.fits(run, self.stored_arguments(run.task, run.arguments)):
+                if search.may_fit(run) and (
+                    not search.arguments
+                    or search.fits(self.stored_arguments(run.task, run.arguments))
+                ):
                     found.append(run)
                 if len(found) == size:
                     return found, run.id
-            reached = page[-1].id if len(page) == PAGE else self.store.reach_of(which)
+            reached = page[-1].id if len(page) == LOOK_RUNS else self.store.reach_of(which)
             if reached is None:
                 return found, None
             which = which._replace(before=reached)

@@ -1,4 +1,7 @@
-"""Where the bars of charts lie. The templates draw them as SVG, without script."""
+"""Where the bars of charts lie. The templates draw them as SVG, without script.
+
+Where scripts run, the overview's chart is drawn anew from the table below it (`chart.js`).
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -28,6 +31,19 @@ class Bar(NamedTuple):
     """Heights, from below: failed, others, succeeded."""
     wait_y: float | None
     title: str
+    ends: "Ends"
+
+
+class Ends(NamedTuple):
+    """What ended in one piece of time, as the table has it."""
+
+    at: int
+    """When the piece begins."""
+    succeeded: int
+    failed: int
+    cancelled: int
+    wait: float | None
+    """The mean, in microseconds."""
 
 
 class Mark(NamedTuple):
@@ -36,6 +52,7 @@ class Mark(NamedTuple):
     x: float
     label: str
     title: str
+    act: Act
 
     @property
     def is_late(self) -> bool:
@@ -55,6 +72,8 @@ class Chart(NamedTuple):
     runs: int
     failed: int
     summary: str
+    step: int
+    """How long a piece of time is."""
 
 
 def chart(ends: Sequence[EndsAt], deploys: Iterable[Act], window: str, now: int) -> Chart:
@@ -90,6 +109,7 @@ def chart(ends: Sequence[EndsAt], deploys: Iterable[Act], window: str, now: int)
                 other=round(HEIGHT * other / top, 1),
                 wait_y=wait_y,
                 title=f"{exact(start)[:16]} UTC: {words}",
+                ends=Ends(start, good, failed, other, wait),
             )
         )
     shown = [act for act in deploys if first <= act.at <= now]
@@ -98,6 +118,7 @@ def chart(ends: Sequence[EndsAt], deploys: Iterable[Act], window: str, now: int)
             round((act.at - first) / (step * len(starts)) * WIDTH, 1),
             act.reason[:24],
             f"{exact(act.at)}: {act.reason} deployed, says {act.actor}",
+            act,
         )
         for act in shown
     ]
@@ -111,7 +132,8 @@ def chart(ends: Sequence[EndsAt], deploys: Iterable[Act], window: str, now: int)
         for place, start in enumerate(starts)
         if place % every == every // 2
     ]
-    return Chart(bars, marks, ticks, top, length(longest) if longest else "", runs, failed, summary)
+    most = length(longest) if longest else ""
+    return Chart(bars, marks, ticks, top, most, runs, failed, summary, step)
 
 
 def _mean_wait(rows: Sequence[EndsAt]) -> float | None:

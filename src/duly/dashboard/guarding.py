@@ -2,9 +2,12 @@
 
 import hmac
 import ipaddress
+import re
 from collections.abc import Callable, Collection
 
 from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -18,6 +21,9 @@ CSRF_COOKIE = "duly_csrf"
 CSRF_FIELD = "csrf"
 CSRF_HEADER = "x-duly-csrf"
 _SAFE = frozenset({"GET", "HEAD"})
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s\[\]:@/?#\\]+)(?::\d{1,5})?")
+_SECRET = re.compile(r"[0-9a-f]{32,128}")
+_BROKEN = "The dashboard could not find out who asks. The log of its process says why."
 _IN_PROCESS = "testclient"
 """How Starlette's TestClient names itself; no connection from outside has such an address."""
 
@@ -62,8 +68,13 @@ class Guard:
         if scope["method"] not in _SAFE:
             receive = await _read(receive)
         request = Request(scope, receive)
-        refused = await self._refuse(request)
         answer = _with_headers(send, request)
+        try:
+            refused = await self._refuse(request)
+        except Exception:
+            # Of whoever says who asks. They hear of it from the server, who asks learns nothing.
+            await self._closed(request, _BROKEN, 500)(scope, receive, answer)
+            raise
         await (refused or self._pages)(scope, receive, answer)
 
     async def _refuse(self, request: Request) -> Response | None:
@@ -76,7 +87,11 @@ class Guard:
                 421,
             )
         path = _path_in(request)
-        request.state.csrf = request.cookies.get(CSRF_COOKIE) or new_secret()
+        known = request.cookies.get(CSRF_COOKIE, "")
+        request.state.csrf = known if _SECRET.fullmatch(known) else new_secret()
+        if request.receive is _too_long:
+            words = f"This is longer than the {HTTP_BODY_BYTES // 1024} KB that a form may have."
+            return self._closed(request, words, 413)
         if path.startswith("/static/"):
             return None if request.method in _SAFE else PlainTextResponse("GET only\n", 405)
         if request.method not in _SAFE and (wrong := await _foreign(request)):
@@ -115,8 +130,13 @@ class Guard:
         return self._closed(request, "You may not see this dashboard.", 403)
 
 
+async def _too_long() -> Message:
+    """Give nothing of a request that is too long to be read."""
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
 async def _read(receive: Receive) -> Receive:
-    """Read the whole of a request, which both we and a page look into; nothing, if it is long."""
+    """Read the whole of a request, which both we and a page look into."""
     body = b""
     more = True
     while more:
@@ -124,7 +144,7 @@ async def _read(receive: Receive) -> Receive:
         body += message.get("body", b"")
         more = message.get("more_body", False)
         if len(body) > HTTP_BODY_BYTES:
-            body, more = b"", False
+            return _too_long
 
     async def again() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}
@@ -140,14 +160,17 @@ async def _foreign(request: Request) -> str | None:
     origin = request.headers.get("origin", "null")
     if origin != "null" and origin.partition("://")[2] != request.headers.get("host"):
         return "This came from another site."
-    cookie = request.cookies.get(CSRF_COOKIE, "")
     given = request.headers.get(CSRF_HEADER)
     if given is None:
         kind = request.headers.get("content-type", "").partition(";")[0]
         if kind not in {"application/x-www-form-urlencoded", "multipart/form-data"}:
             return "This is not a form of ours."
-        given = str((await request.form(max_files=0, max_fields=1_000)).get(CSRF_FIELD, ""))
-    if not cookie or not hmac.compare_digest(given.encode(), cookie.encode()):
+        try:
+            form = await request.form(max_files=0, max_fields=1_000)
+        except (HTTPException, MultiPartException, KeyError, ValueError):
+            return "This is not a form of ours."
+        given = str(form.get(CSRF_FIELD, ""))
+    if not hmac.compare_digest(given.encode("utf-8", "replace"), request.state.csrf.encode()):
         return "This form is too old, or not ours. Go back, reload the page, and try again."
     return None
 
@@ -181,10 +204,9 @@ def cookie(request: Request, name: str, value: str, *, seconds: int | None = Non
 
 
 def _host_of(request: Request) -> str:
-    host = request.headers.get("host", "").lower()
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0]
+    """Return the name that was asked for, without its port; nothing if it is no such thing."""
+    found = _HOST.fullmatch(request.headers.get("host", "").lower())
+    return found[1] if found else ""
 
 
 def _path_in(request: Request) -> str:

@@ -21,6 +21,8 @@ STATES = tuple(state.value for state in State)
 _TERM = re.compile(r'([a-z]+(?:\.[^:\s"]+)?):("[^"]*"|\S+)|("[^"]*"|\S+)')
 _RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SINCE = re.compile(r"(\d{1,6})([smhdw])")
+_PLAIN_VALUE = re.compile(r"[\w.@-]+")
+"""What JSON writes as it is."""
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
@@ -41,10 +43,17 @@ class Search(NamedTuple):
         """Whether each run has to be looked at to tell if it fits."""
         return bool(self.arguments) or self.error is not None
 
-    def fits(self, run: RunRecord, arguments: str | None) -> bool:
-        """Say whether a run has what no store can be asked for; `arguments` as they are shown."""
+    def may_fit(self, run: RunRecord) -> bool:
+        """Say whether a run is worth a closer look: what is looked for is in its texts."""
         if self.error is not None and self.error.lower() not in (run.error or "").lower():
             return False
+        return all(
+            not _PLAIN_VALUE.fullmatch(value) or value in run.arguments
+            for _, value in self.arguments
+        )
+
+    def fits(self, arguments: str | None) -> bool:
+        """Say whether a run that may fit does, by its arguments as they are shown."""
         return all(_has(arguments, path, value) for path, value in self.arguments)
 
 

@@ -13,7 +13,7 @@ from duly.dashboard.pages import Elsewhere, NothingHere, Shown
 from duly.dashboard.timeline import timeline
 from duly.dashboard.waterfall import attempt_labels, waterfall
 from duly.dashboard.words import pretty
-from duly.limits import PAGE, PAGE_DEFAULT, SCAN_RUNS
+from duly.limits import LOOK_RUNS, LOOKS, PAGE, PAGE_DEFAULT, SCAN_RUNS
 
 _LOG_LINES = 500
 
@@ -47,7 +47,7 @@ def runs(desk: Desk, request: Request) -> Shown | Elsewhere:
                     for state in State
                 ),
             ],
-            "scan": SCAN_RUNS,
+            "scan": LOOK_RUNS * LOOKS if search.looks_inside else SCAN_RUNS,
             "suggestions": _suggestions(desk, [queue.name for queue in queues]),
         },
     )

@@ -125,6 +125,7 @@
       ? [...field.options].some((option) => option.selected && !option.defaultSelected && option.index > 0)
       : field.value !== field.defaultValue);
     Idiomorph.defaults.callbacks.beforeNodeMorphed = (old, fresh) => {
+      if (old.id === "plot") return false; // Drawn here, from the table below it.
       // What people have typed or chosen and not yet sent stays theirs.
       if (old instanceof Element && old.matches("input:not([type=checkbox]), textarea, select") && changed(old)) return false;
       // The parser makes no box ticked; the ones that people ticked stay so.
@@ -143,6 +144,7 @@
     tellTimes();
     showRow();
     countSelected();
+    document.dispatchEvent(new Event("duly:shown"));
   };
   document.addEventListener("htmx:afterSwap", ready);
   document.addEventListener("htmx:sseMessage", ready);
