@@ -128,10 +128,8 @@ LIVE_STREAMS = 64
 """How many pages are kept up to date at once; further ones are as old as their last reload."""
 LIVE_SECONDS = 1.0
 LIVE_SEND_SECONDS = 30.0
-"""After that somebody who takes nothing of what is sent is taken to be gone."""
+"""A page that takes no update for so long is taken to be closed: behind WSGI nobody says so."""
 LIVE_LONGEST_SECONDS = 300.0
 """After that a page asks for its updates again, and is asked who it is."""
-LIVE_SEND_SECONDS = 30.0
-"""A page that takes no update for so long is taken to be closed: behind WSGI nobody says so."""
 BULK_ACTS = 100
 """How many acts on many runs, the newest, are remembered with their progress."""
