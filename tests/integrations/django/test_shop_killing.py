@@ -125,7 +125,10 @@ def deliver_again(redis_url: str) -> int:
 
     with closing(redis.Redis.from_url(redis_url)) as client:
         queue = Queue("default", connection=client)
-        job_ids: Sequence[str] = queue.finished_job_registry.get_job_ids()
+        finished = queue.finished_job_registry
+        # A run has ended a little before RQ has written down the same of its job.
+        wait_until(lambda: finished.count >= NIGHTS, seconds=SOON, what="RQ is through with them")
+        job_ids: Sequence[str] = finished.get_job_ids()
         for job_id in job_ids:
             queue.enqueue_job(Job.fetch(job_id, connection=client))
 
