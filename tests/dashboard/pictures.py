@@ -108,6 +108,7 @@ def take(browser, address, pages, folder, *, full=()):
     context = browser.new_context(viewport=WIDE, color_scheme="dark")
     page = context.new_page()
     page.goto(address + "/", wait_until="load")
+    page.locator("canvas").wait_for()
     page.screenshot(path=folder / f"{next(iter(pages))}-dark.png")
     context.close()
 
@@ -126,7 +127,7 @@ def main(folder):
             work_all_day(f"{place}/shop.db", shop.app.store.now())
             shop.app.store.apply([RecordAct("ann", "deploy", "deployment", "v1.4.2-rc1")])
             shop.app.queues.resume("reports", actor="bob")
-            with shop.app.worker():
+            with shop.app.worker(version="1.4.2-rc1"):
                 shop.nightly.enqueue()
                 shop.started.wait(10)
                 shop.app.queues.limit("mail", 4, actor="ann")
