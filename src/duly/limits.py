@@ -85,7 +85,7 @@ ADDING_LEASE_SECONDS = 10.0
 ADDING_THREADS = 16
 """How many threads of a TaskManager add tasks at once; the rest waits for one of them."""
 OBSERVERS_SECONDS = 5.0
-"""For how long observers may keep an application from ending."""
+"""For how long observers may keep an application from ending, and for how long once cancelled."""
 LETTER_TTL_SECONDS = 30 * 86_400
 LETTER_LEASE_SECONDS = 60.0
 """How long a letter stays with somebody who died while sending it again."""

@@ -75,12 +75,12 @@ class SqliteInspector:
         return [_run(row) for row in self._query(SQL[name], parameters)]
 
     def reach_of(self, which: RunFilter) -> str | None:
-        """Return the last run that a list with a `scan` looked at; None if there were fewer."""
+        """Return the last run that a list with a `scan` looked at; None if it found the end."""
         _, name = _way(which)
         if name is None:
             return None
         rows = self._query(SQL[name], _filter(which))
-        return rows[0][0] if rows else None
+        return rows[0][0] if rows and which.goes_on_behind(rows[0][1]) else None
 
     def list_attempts(self, run_id: str) -> list[AttemptRecord]:
         """Return the ended attempts of a run, oldest first."""
