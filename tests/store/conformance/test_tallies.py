@@ -169,6 +169,18 @@ def test_live_runs_are_found_beneath_any_number_of_ended_ones(store, worker):
     assert [run.id for run in found] == [waiting]
 
 
+def test_dead_letters_are_looked_for_among_so_many_and_others_do_not_count(store, worker):
+    ids = [enqueue_and_fail(store) for _ in range(4)]
+    enqueue_and_succeed(store)
+    which = RunFilter(states=("failed",), queue="nobody", scan=3)
+
+    assert store.list_runs(which) == []
+    assert store.reach_of(which) == ids[1]
+    assert store.reach_of(which._replace(before=ids[1])) is None
+    found = store.list_runs(which._replace(queue=None, limit=2))
+    assert [run.id for run in found] == ids[:1:-1]
+
+
 def test_groups_of_dead_letters_are_all_found(store, worker):
     for task in (TASK, OTHER_TASK):
         for print_ in ("one", "two", ""):

@@ -14,7 +14,12 @@ from duly.errors import ReadTooSlow
 from duly.store.bounded import within
 from duly.store.protocol import RunFilter
 from duly.store.sqlite.inspect import SQL, _filter
-from tests.store.conformance.verbs import enqueue_and_succeed, enqueue_one, register
+from tests.store.conformance.verbs import (
+    enqueue_and_fail,
+    enqueue_and_succeed,
+    enqueue_one,
+    register,
+)
 
 FEW, MANY = 100, 5_000
 STEPS = 20
@@ -94,6 +99,21 @@ def cost(connection, sql, parameters) -> int:
     connection.execute(sql, parameters).fetchall()
     connection.set_progress_handler(None, 0)
     return steps
+
+
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.parametrize("name", ["dead_among", "scanned_dead"])
+def test_dead_letters_that_do_not_fit_are_walked_over_so_far_and_no_farther(store, path, name):
+    register(store)
+    enqueue_and_fail(store)
+    which = RunFilter(states=("failed",), queue="nobody", since=1, limit=10, scan=50)
+    with closing(sqlite3.connect(path)) as connection:
+        costs = []
+        for rows in (FEW, MANY):
+            fill(connection, rows)
+            costs.append(cost(connection, SQL[name], _filter(which)))
+
+    assert costs[1] <= 1.5 * costs[0]
 
 
 @pytest.mark.stores("sqlite-rollback")

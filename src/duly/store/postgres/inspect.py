@@ -269,14 +269,14 @@ def _filter(which: RunFilter) -> dict[str, Any]:
 
 def _way(which: RunFilter) -> tuple[str, str | None]:
     """Return the statement that finds runs by the best of indexes, and what tells how far."""
+    if which.scan is not None and which.tag is not None:
+        return "tagged_runs", "scanned_tagged"
     if which.states and DEAD.issuperset(which.states):
-        if which.task is None:
-            return "dead_runs", None
-        return ("dead_runs_of_task" if which.fingerprint is None else "dead_runs_of_group"), None
+        if which.task is not None:
+            return f"dead_runs_of_{'task' if which.fingerprint is None else 'group'}", None
+        return ("dead_runs", None) if which.scan is None else ("dead_among", "scanned_dead")
     if which.scan is None:
         return "runs", None
-    if which.tag is not None:
-        return "tagged_runs", "scanned_tagged"
     if which.states and FINAL.isdisjoint(which.states):
         return "live_runs", "scanned_live"
     return "runs_among", "scanned"

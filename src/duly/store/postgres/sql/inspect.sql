@@ -98,6 +98,23 @@ SELECT :part(record)
         LIMIT %(limit)s))
  ORDER BY duly_every_run.id DESC
 
+-- :name dead_among
+-- As above, among dead letters.
+SELECT :part(record)
+  FROM duly_every_run
+ WHERE id = ANY (ARRAY(
+       SELECT id
+         FROM (SELECT id, task, queue, state, fingerprint, created_at
+                 FROM duly_history
+                WHERE state NOT IN ('succeeded', 'cancelled')
+                  AND (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+                ORDER BY id DESC
+                LIMIT %(scan)s) AS newest
+        WHERE :part(fits)
+        ORDER BY id DESC
+        LIMIT %(limit)s))
+ ORDER BY duly_every_run.id DESC
+
 -- :name tagged_runs
 -- As above, among those that have a tag.
 SELECT :part(record)
@@ -131,6 +148,13 @@ SELECT id::text, duly_microseconds(created_at)
         SELECT id, created_at FROM duly_waiting
          WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)) AS live
  ORDER BY live.id DESC
+ LIMIT 1 OFFSET %(scan)s - 1
+
+-- :name scanned_dead
+SELECT id::text, duly_microseconds(created_at) FROM duly_history
+ WHERE state NOT IN ('succeeded', 'cancelled')
+   AND (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+ ORDER BY duly_history.id DESC
  LIMIT 1 OFFSET %(scan)s - 1
 
 -- :name scanned_tagged

@@ -88,6 +88,22 @@ SELECT *
         LIMIT :limit)
  ORDER BY id DESC
 
+-- :name dead_among
+-- As above, among dead letters.
+SELECT *
+  FROM duly_every_run
+ WHERE id IN (
+       SELECT id
+         FROM (SELECT id, task, queue, state, fingerprint, created_at
+                 FROM duly_history INDEXED BY duly_history_dead_by_id
+                WHERE state IN ('failed', 'interrupted') AND id < coalesce(:before, '~')
+                ORDER BY id DESC
+                LIMIT :scan)
+        WHERE :part(fits)
+        ORDER BY id DESC
+        LIMIT :limit)
+ ORDER BY id DESC
+
 -- :name tagged_runs
 -- As above, among those that have a tag.
 SELECT *
@@ -120,6 +136,12 @@ SELECT id, created_at FROM duly_every_run
 SELECT id, created_at FROM duly_runs WHERE id < coalesce(:before, '~')
 UNION ALL
 SELECT id, created_at FROM duly_waiting WHERE id < coalesce(:before, '~')
+ ORDER BY id DESC
+ LIMIT 1 OFFSET :scan - 1
+
+-- :name scanned_dead
+SELECT id, created_at FROM duly_history INDEXED BY duly_history_dead_by_id
+ WHERE state IN ('failed', 'interrupted') AND id < coalesce(:before, '~')
  ORDER BY id DESC
  LIMIT 1 OFFSET :scan - 1
 
