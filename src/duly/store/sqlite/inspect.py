@@ -256,7 +256,8 @@ def _way(which: RunFilter) -> tuple[str, str | None]:
         return "tagged_runs", "scanned_tagged"
     if which.states and DEAD.issuperset(which.states):
         if which.task is not None:
-            return f"dead_runs_of_{'task' if which.fingerprint is None else 'group'}", None
+            is_group = which.fingerprint is not None
+            return ("dead_runs_of_group" if is_group else "dead_runs_of_task"), None
         return ("dead_runs", None) if which.scan is None else ("dead_among", "scanned_dead")
     if which.scan is None:
         return "runs", None
