@@ -42,6 +42,8 @@ FOLD_ROWS = 5_000
 """How many tallies are added up at once, of each span."""
 SCAN_RUNS = 10_000
 """Among how many runs, the newest, a search looks that no index answers."""
+SKEW_SECONDS = 60
+"""How far the clocks of those who make runs may be apart for a list to know where it ends."""
 LOOK_RUNS = 1_000
 LOOKS = 5
 """How many runs a search for arguments or errors reads at once, and how often."""
@@ -78,6 +80,12 @@ GUARD_TTL_SECONDS = 24 * 3600
 GUARD_KEY_BYTES = 512
 HTTP_KEY_CHARACTERS = 255
 HTTP_BODY_BYTES = 1024 * 1024
+ADDING_LEASE_SECONDS = 10.0
+"""How long `add_task` waits for a worker that was called dead, or not heard of, to go on."""
+ADDING_THREADS = 16
+"""How many threads of a TaskManager add tasks at once; the rest waits for one of them."""
+OBSERVERS_SECONDS = 5.0
+"""For how long observers may keep an application from ending, and for how long once cancelled."""
 LETTER_TTL_SECONDS = 30 * 86_400
 LETTER_LEASE_SECONDS = 60.0
 """How long a letter stays with somebody who died while sending it again."""

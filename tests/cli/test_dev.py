@@ -215,6 +215,16 @@ def test_a_body_may_end_and_nothing_is_left_however_dev_is_told_to_stop(
     app.close()
 
 
+def test_a_signal_that_is_ignored_as_by_nohup_stays_so():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with dev._ending_on(signal.SIGTERM, signal.SIGHUP):
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            assert callable(signal.getsignal(signal.SIGTERM))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.process
 @pytest.mark.stores("sqlite-wal")
 def test_nothing_is_left_of_a_dev_that_is_killed(tmp_path, url, begin):

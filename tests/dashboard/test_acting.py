@@ -7,6 +7,7 @@ import pytest
 
 from duly.api.bulk import Bulk
 from duly.dashboard.bulk import Asked, Jobs
+from duly.errors import ReadTooSlow, StoreUnavailable
 from tests.dashboard.conftest import client_of
 
 
@@ -288,3 +289,26 @@ def test_a_queue_is_limited_and_shows_how_much_of_that_is_in_use(busy, client):
     assert [answer.status_code for answer in wrong] == [409] * 3
     assert before == [4]
     assert [queue.limit for queue in busy.app.queues.list() if queue.name == "mail"] == [None]
+
+
+@pytest.mark.stores("sqlite")
+@pytest.mark.parametrize(
+    ("error", "said", "unsaid"),
+    [
+        (StoreUnavailable("what became of it is not known yet"), "look before you", "Reload"),
+        (ReadTooSlow(), "Reload to try again.", "look before you"),
+    ],
+)
+def test_nobody_is_told_to_repeat_an_act_that_may_have_been_done(
+    busy, client, monkeypatch, error, said, unsaid
+):
+    def run_now(name, *, actor):
+        raise error
+
+    monkeypatch.setattr(busy.app.schedules, "run_now", run_now)
+
+    page = client.submit("/schedules/nightly-report/run")
+
+    assert page.status_code == 503
+    assert said in page.text
+    assert unsaid not in page.text

@@ -10,7 +10,8 @@ import psycopg
 import pytest
 
 from duly import faultpoints
-from duly.errors import AttemptTimedOut, StoreUnavailable
+from duly.errors import AttemptTimedOut, ReadTooSlow, StoreUnavailable
+from duly.store.bounded import within
 from duly.store.opening import open_store
 from duly.store.ops import AddLogs, HandBackUnknown, Settled
 from duly.store.postgres import connection as connection_module
@@ -20,11 +21,13 @@ from duly.store.postgres.claim import SQL as CLAIM
 from duly.store.postgres.connection import FROZEN, HOT, connect
 from duly.store.postgres.lending import Sessions
 from duly.store.postgres.section import PostgresSection
+from duly.store.postgres.store import READERS
 from tests.servers.postgres import PostgresServer
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import (
     OTHER_WORKER,
     TIMEOUT,
+    UNKNOWN_RUN,
     WORKER,
     accept,
     cancel,
@@ -309,3 +312,17 @@ def test_a_statement_that_goes_alone_outlives_a_rollback_on_its_connection(url):
         after = session.execute_alone("SELECT 1 + %(number)s::int", {"number": 1})
 
     assert before == after == [(2,)]
+
+
+def test_a_bounded_read_has_no_more_time_for_having_waited_for_a_reader(store):
+    readers = store._here().readers
+    lent = [readers.borrow() for _ in range(READERS)]
+    timer = threading.Timer(0.3, readers.give_back, [lent[0]])
+    timer.start()
+
+    with within(0.1), pytest.raises(ReadTooSlow):
+        store.get_run(UNKNOWN_RUN)
+
+    timer.join()
+    for session in lent[1:]:
+        readers.give_back(session)

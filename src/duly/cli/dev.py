@@ -163,12 +163,16 @@ def _free_port(wanted: int | None) -> int:
 
 @contextmanager
 def _ending_on(*signals: signal.Signals) -> Iterator[None]:
-    """Have these end the command as Ctrl-C does, with what it has started."""
+    """Have these end the command as Ctrl-C does, with what it has started.
+
+    One that is ignored stays so: `nohup` wants the command to outlive its terminal.
+    """
 
     def end(number: int, _frame: object) -> None:
         raise click.exceptions.Exit(_BY_SIGNAL + number)
 
-    before = {each: signal.signal(each, end) for each in signals}
+    heeded = [each for each in signals if signal.getsignal(each) is not signal.SIG_IGN]
+    before = {each: signal.signal(each, end) for each in heeded}
     try:
         yield
     finally:

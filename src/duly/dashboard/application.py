@@ -43,6 +43,7 @@ from duly.store.bounded import within
 from duly.version import VERSION
 
 HERE = Path(__file__).parent
+_IN_DOUBT = "Whether it was done is not known: look before you repeat it."
 NAVIGATION = (
     ("", "Overview", "o"),
     ("runs", "Runs", "r"),
@@ -201,8 +202,11 @@ class _Dashboard:
                     done = act(request, form, who)
             except (NothingHere, RunNotFound, ScheduleNotFound) as nothing:
                 return self._message(request, "Not found", str(nothing), 404)
-            except StoreUnavailable as error:
+            except ReadTooSlow as error:
                 return self._unavailable(request, error)
+            except StoreUnavailable as error:
+                # A reload would send the form again, and what was asked for may have been done.
+                return self._unavailable(request, error, then=_IN_DOUBT)
             except DulyError as error:
                 return self._message(request, "That could not be done", str(error), 409)
             if isinstance(done, Elsewhere):
@@ -279,10 +283,12 @@ class _Dashboard:
         say = "The dashboard met an error it does not know. The log of its process has it."
         return self._message(request, "Something went wrong", say, 500)
 
-    def _unavailable(self, request: Request, error: StoreUnavailable) -> Response:
+    def _unavailable(
+        self, request: Request, error: StoreUnavailable, *, then: str = "Reload to try again."
+    ) -> Response:
         is_slow = isinstance(error, ReadTooSlow)
         heading = "This took too long" if is_slow else "The database does not answer"
-        return self._message(request, heading, f"{_sentence(error)} Reload to try again.", 503)
+        return self._message(request, heading, f"{_sentence(error)} {then}", 503)
 
     def _message(self, request: Request, heading: str, say: str, status: int) -> Response:
         shown = Shown("message.html", {"heading": heading, "words": say})

@@ -23,7 +23,9 @@ class Aside(NamedTuple):
     runs: int
     schedules: int
     newer: int
-    """Runs that could start now and are left alone, since they were made after the backup."""
+    """Runs that could start now and are left alone, since they were made after the backup.
+
+    Counted by the last op, which finds fewer than its limit."""
 
 
 class RecordAct(NamedTuple):

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+from duly.clock import MICROSECONDS
 from duly.core.audit import Count, Flaw
 from duly.core.finding import Finding
 from duly.core.record import (
@@ -24,6 +25,7 @@ from duly.core.record import (
     WorkerRecord,
 )
 from duly.errors import TransactionTooLong
+from duly.limits import SKEW_SECONDS
 from duly.store.ops import Accepted, AddLogs, Enqueue, Op, SetProgress, Settle, Settled
 from duly.store.schema import MigratableStore
 from duly.store.step_ops import EndStep, SendEvent
@@ -48,6 +50,13 @@ class RunFilter(NamedTuple):
     limit: int = 50
     scan: int | None = None
     """Look among so many at most, where no index tells which ones fit."""
+
+    def goes_on_behind(self, created_at: int | None) -> bool:
+        """Say whether any could fit that are older than one that was made then."""
+        if self.since is None or created_at is None:
+            return True
+        # Runs are in the order of their ids, which their makers' clocks give.
+        return created_at >= self.since - SKEW_SECONDS * MICROSECONDS
 
 
 class Peek(NamedTuple):
@@ -136,7 +145,10 @@ class Inspector(Protocol):
     def list_steps(self, run_id: str) -> list[StepRecord]: ...
     def list_logs(self, run_id: str, limit: int) -> list[LogLine]: ...
     def reach_of(self, which: RunFilter) -> str | None:
-        """Return the last run that a list with a `scan` looked at; None if there were fewer."""
+        """Return the last run that a list with a `scan` looked at; None if it found the end.
+
+        That is where there were fewer, or where all beyond are older than the filter's `since`.
+        """
         ...
 
     def find_by_key(self, key: str) -> list[str]:

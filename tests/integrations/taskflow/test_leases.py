@@ -1,5 +1,6 @@
 """A process that others have called dead though it lives: what it accepts is not to end with it."""
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from duly import faultpoints
+from duly.clock import monotonic
 from duly.errors import StoreUnavailable
 from duly.integrations.taskflow import TaskManager, accepting
 from duly.integrations.taskflow.accepting import ManagerNotStarted
@@ -98,10 +100,27 @@ def test_one_that_finds_no_way_back_says_so_and_accepts_nothing(pair, monkeypatc
     @first.task()
     def one() -> None: ...
 
-    monkeypatch.setattr(accepting, "_LEASE_SECONDS", 0.1)
+    monkeypatch.setattr(accepting, "ADDING_LEASE_SECONDS", 0.1)
     with called_dead(first, second), pytest.raises(StoreUnavailable, match="not accepted"):
         adding(first).add_task(one)
 
+    assert first.duly.runs.list() == []
+
+
+def test_an_event_loop_waits_for_none_of_that(pair):
+    first, second = pair
+
+    @first.task()
+    def one() -> None: ...
+
+    async def endpoint() -> None:
+        adding(first).add_task(one)
+
+    with called_dead(first, second):
+        began = monotonic()
+        with pytest.raises(StoreUnavailable, match="await aadd_task"):
+            asyncio.run(endpoint())
+        assert monotonic() - began < 1
     assert first.duly.runs.list() == []
 
 

@@ -156,16 +156,19 @@ def test_an_observer_that_never_returns_does_not_keep_an_application_from_ending
     manager_of, monkeypatch, caplog
 ):
     class Stuck(TaskObserver):
-        closed = False
+        closed = left = left_before = False
 
         async def on_lifecycle(self, _event):
             heard.set()
-            await asyncio.get_running_loop().create_future()
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                self.left = True
 
         async def close(self):
-            self.closed = True
+            self.closed, self.left_before = True, self.left
 
-    monkeypatch.setattr(observing, "_LAST_SECONDS", 0.2)
+    monkeypatch.setattr(observing, "OBSERVERS_SECONDS", 0.2)
     heard, stuck = threading.Event(), Stuck()
     manager = manager_of(loggers=[stuck])
 
@@ -179,6 +182,7 @@ def test_an_observer_that_never_returns_does_not_keep_an_application_from_ending
         assert heard.wait(SOON)
 
     assert stuck.closed
+    assert stuck.left_before
     assert "were not told" in caplog.text
 
 

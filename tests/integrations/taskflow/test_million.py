@@ -34,6 +34,7 @@ QUERIES = (
     "tag=a%3Db",
     "since=1h",
     "since=1h&func_name=rare&status=failed",
+    "since=1h&queue=nobody&status=failed",
 )
 
 

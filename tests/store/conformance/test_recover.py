@@ -3,10 +3,12 @@
 import pytest
 
 from duly.core.states import Lane
+from duly.store.admin_ops import Aside, SetAside
 from duly.store.ops import HandBackUnknown, Prune, RecoverOrphans, Settled
 from duly.store.postgres import wakeup as postgres
 from duly.store.sqlite import wakeup as sqlite
 from tests.store.conformance.verbs import (
+    ACTOR,
     DAY_SECONDS,
     OTHER_WORKER,
     SECOND,
@@ -318,3 +320,15 @@ def test_a_run_that_is_given_back_wakes_workers(store, worker, hints, find):
     find(store)
 
     assert len(hints) == 1
+
+
+def test_what_is_newer_than_a_backup_is_counted_once_by_the_last_of_its_batches(store, clock):
+    enqueue_many(store, 3)
+    made_at = store.now()
+    clock.advance(seconds=1)
+    enqueue_many(store, 2)
+    op = SetAside(made_at, ACTOR, "restored", 2)
+
+    (first,), (last,) = store.apply([op]), store.apply([op])
+
+    assert (first, last) == (Aside(2, 0, 0), Aside(1, 0, 2))

@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import pytest
+
 from duly.core.outcome import ErrorText
 from duly.store.ops import FoldTallies, Redrive
 from duly.store.protocol import RunFilter
@@ -137,6 +139,26 @@ def test_a_search_looks_among_so_many_runs_and_says_how_far_it_came(store):
     assert store.reach_of(which._replace(before=ids[2])) is None
 
 
+@pytest.mark.parametrize(
+    "which",
+    [
+        RunFilter(queue="nobody", scan=2),
+        RunFilter(states=("queued",), queue="nobody", scan=2),
+        RunFilter(tag=("color", "red"), queue="nobody", scan=2),
+    ],
+    ids=["all", "live", "tagged"],
+)
+def test_a_search_ends_where_all_beyond_are_too_old(store, which):
+    ids = enqueue_many(store, 5, tags='{"color": "red"}')
+    (newest,) = store.list_runs(RunFilter(limit=1))
+
+    soon, later = (newest.created_at + wait * SECOND for wait in (30, 90))
+
+    assert store.reach_of(which) == ids[3]
+    assert store.reach_of(which._replace(since=soon)) == ids[3], "clocks may differ"
+    assert store.reach_of(which._replace(since=later)) is None
+
+
 def test_live_runs_are_found_beneath_any_number_of_ended_ones(store, worker):
     waiting = enqueue_one(store, delay_seconds=600)
     for _ in range(3):
@@ -145,6 +167,18 @@ def test_live_runs_are_found_beneath_any_number_of_ended_ones(store, worker):
     found = store.list_runs(RunFilter(states=("queued",), scan=2))
 
     assert [run.id for run in found] == [waiting]
+
+
+def test_dead_letters_are_looked_for_among_so_many_and_others_do_not_count(store, worker):
+    ids = [enqueue_and_fail(store) for _ in range(4)]
+    enqueue_and_succeed(store)
+    which = RunFilter(states=("failed",), queue="nobody", scan=3)
+
+    assert store.list_runs(which) == []
+    assert store.reach_of(which) == ids[1]
+    assert store.reach_of(which._replace(before=ids[1])) is None
+    found = store.list_runs(which._replace(queue=None, limit=2))
+    assert [run.id for run in found] == ids[:1:-1]
 
 
 def test_groups_of_dead_letters_are_all_found(store, worker):

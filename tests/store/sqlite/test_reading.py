@@ -9,9 +9,17 @@ from contextlib import closing
 
 import pytest
 
+from duly.clock import monotonic
+from duly.errors import ReadTooSlow
+from duly.store.bounded import within
 from duly.store.protocol import RunFilter
 from duly.store.sqlite.inspect import SQL, _filter
-from tests.store.conformance.verbs import enqueue_and_succeed, enqueue_one, register
+from tests.store.conformance.verbs import (
+    enqueue_and_fail,
+    enqueue_and_succeed,
+    enqueue_one,
+    register,
+)
 
 FEW, MANY = 100, 5_000
 STEPS = 20
@@ -91,3 +99,33 @@ def cost(connection, sql, parameters) -> int:
     connection.execute(sql, parameters).fetchall()
     connection.set_progress_handler(None, 0)
     return steps
+
+
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.parametrize("name", ["dead_among", "scanned_dead"])
+def test_dead_letters_that_do_not_fit_are_walked_over_so_far_and_no_farther(store, path, name):
+    register(store)
+    enqueue_and_fail(store)
+    which = RunFilter(states=("failed",), queue="nobody", since=1, limit=10, scan=50)
+    with closing(sqlite3.connect(path)) as connection:
+        costs = []
+        for rows in (FEW, MANY):
+            fill(connection, rows)
+            costs.append(cost(connection, SQL[name], _filter(which)))
+
+    assert costs[1] <= 1.5 * costs[0]
+
+
+@pytest.mark.stores("sqlite-rollback")
+def test_a_bounded_read_waits_no_longer_for_a_lock_either(store, path):
+    run_id = enqueue_one(store)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        began = monotonic()
+        with within(0.2), pytest.raises(ReadTooSlow):
+            store.get_run(run_id)
+        assert monotonic() - began < 5
+        other.execute("ROLLBACK")
+
+    assert store._query("PRAGMA busy_timeout", {}) == [(30_000,)], "others wait as ever"
+    assert store.get_run(run_id).id == run_id

@@ -1,5 +1,6 @@
 """From a call of `add_task` to a run that is durable."""
 
+import asyncio
 import json
 import threading
 from contextlib import suppress
@@ -10,6 +11,7 @@ from duly.app import Duly
 from duly.clock import monotonic
 from duly.core.states import FINAL, State
 from duly.errors import KeyConflict, LifespanNotStarted, RunNotFound, StoreUnavailable
+from duly.limits import ADDING_LEASE_SECONDS
 from duly.run import Run
 from duly.store.ops import Enqueue, ResetKey
 from duly.task import Bound, Call, Task, accept
@@ -17,8 +19,6 @@ from duly.task import Bound, Call, Task, accept
 if TYPE_CHECKING:
     from duly.runtime.embedded import EmbeddedWorker
 
-_LEASE_SECONDS = 10.0
-"""How long to wait for a worker that was called dead, or not heard of, to go on."""
 _LOOK_SECONDS = 0.01
 
 
@@ -48,12 +48,18 @@ def leased_id(worker: "EmbeddedWorker") -> str:
     """Return under which name others know that this process lives.
 
     A worker that was called dead goes on under another name in a moment. Under its old one tasks
-    would be accepted that another machine takes for those of a process that is gone.
+    would be accepted that another machine takes for those of a process that is gone. An event loop
+    does not wait for that: with it everything would stand still.
     """
-    until = monotonic() + _LEASE_SECONDS
+    until = monotonic() + ADDING_LEASE_SECONDS
     while (found := worker.leased_id) is None:
         if worker.worker_id is None:
             raise ManagerNotStarted
+        if _is_on_a_loop():
+            raise StoreUnavailable(
+                "this process has lost its lease, and add_task would keep the event loop waiting "
+                "for a new one: the task was not accepted; await aadd_task instead, or try again"
+            )
         if monotonic() >= until:
             raise StoreUnavailable(
                 "this process has lost its lease, and found no way to a new one: the task was not "
@@ -61,6 +67,14 @@ def leased_id(worker: "EmbeddedWorker") -> str:
             )
         threading.Event().wait(_LOOK_SECONDS)
     return found
+
+
+def _is_on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def accepted(

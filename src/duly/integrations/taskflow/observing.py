@@ -30,11 +30,10 @@ from duly.integrations.taskflow.context import (
 from duly.integrations.taskflow.loggers import LifecycleEvent, LogEvent, TaskObserver
 from duly.integrations.taskflow.records import STATUSES, TaskStatus
 from duly.integrations.taskflow.threads import Threads
+from duly.limits import OBSERVERS_SECONDS
 
 _CLOCK = SystemClock()
 _MOST_WAITING = 10_000
-_LAST_SECONDS = 5.0
-"""For how long observers may keep an application from ending."""
 
 
 class Observing:
@@ -69,13 +68,18 @@ class Observing:
     async def _finish(self, telling: asyncio.Task[None]) -> None:
         # The end of its loop may have ended it before us, and then nobody takes from the queue.
         ending = asyncio.create_task(self._waiting.put(None))
-        await asyncio.wait([telling], timeout=_LAST_SECONDS)
-        ending.cancel()
-        if not telling.done():
-            telling.cancel()
+        try:
+            await asyncio.wait([telling], timeout=OBSERVERS_SECONDS)
+        finally:
+            ending.cancel()
+            is_late = not telling.done() and telling.cancel()
+            if is_late:
+                # They are not to be closed while one of them is still told something.
+                await asyncio.wait([telling], timeout=OBSERVERS_SECONDS)
+        if is_late:
             logging.getLogger("duly.taskflow").warning(
                 "observers have not returned within %s s: %s events were not told",
-                _LAST_SECONDS,
+                OBSERVERS_SECONDS,
                 self._waiting.qsize(),
             )
 

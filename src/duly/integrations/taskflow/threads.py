@@ -7,11 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
+from duly.limits import ADDING_THREADS
+
 P = ParamSpec("P")
 T = TypeVar("T")
-
-_COUNT = 16
-"""As many as add tasks at once; the rest waits for one of them."""
 
 
 class Threads:
@@ -22,7 +21,7 @@ class Threads:
 
     def start(self) -> None:
         """Have threads, in this process."""
-        self._pool = ThreadPoolExecutor(_COUNT, thread_name_prefix="duly-adding")
+        self._pool = ThreadPoolExecutor(ADDING_THREADS, thread_name_prefix="duly-adding")
 
     def stop(self) -> None:
         """Take nothing more; what is under way goes on to its end."""

@@ -91,12 +91,12 @@ class PostgresInspector:
         return [RunRecord(*row) for row in rows]
 
     def reach_of(self, which: RunFilter) -> str | None:
-        """Return the last run that a list with a `scan` looked at; None if there were fewer."""
+        """Return the last run that a list with a `scan` looked at; None if it found the end."""
         _, name = _way(which)
         if name is None:
             return None
         rows = self._query(SQL[name], _filter(which), prepare=False)
-        return rows[0][0] if rows else None
+        return rows[0][0] if rows and which.goes_on_behind(rows[0][1]) else None
 
     def list_attempts(self, run_id: str) -> list[AttemptRecord]:
         """Return the ended attempts of a run, oldest first."""
@@ -269,14 +269,15 @@ def _filter(which: RunFilter) -> dict[str, Any]:
 
 def _way(which: RunFilter) -> tuple[str, str | None]:
     """Return the statement that finds runs by the best of indexes, and what tells how far."""
+    if which.scan is not None and which.tag is not None:
+        return "tagged_runs", "scanned_tagged"
     if which.states and DEAD.issuperset(which.states):
-        if which.task is None:
-            return "dead_runs", None
-        return ("dead_runs_of_task" if which.fingerprint is None else "dead_runs_of_group"), None
+        if which.task is not None:
+            is_group = which.fingerprint is not None
+            return ("dead_runs_of_group" if is_group else "dead_runs_of_task"), None
+        return ("dead_runs", None) if which.scan is None else ("dead_among", "scanned_dead")
     if which.scan is None:
         return "runs", None
-    if which.tag is not None:
-        return "tagged_runs", "scanned_tagged"
     if which.states and FINAL.isdisjoint(which.states):
         return "live_runs", "scanned_live"
     return "runs_among", "scanned"

@@ -110,9 +110,11 @@ class PostgresStore(PostgresInspector):
         readers = self._here().readers
         retried = False
         while True:
-            left = seconds_left()
+            left = None
             try:
                 with shielded(), readers.lent() as session:
+                    # Asked here, since one may have waited for a reader.
+                    left = seconds_left()
                     if left is not None:
                         return session.read_within(left, sql, parameters, prepare=prepare)
                     return session.execute(sql, parameters, prepare=prepare).fetchall()

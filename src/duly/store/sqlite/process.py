@@ -7,6 +7,7 @@ what it inherited before it opens anything. That is safe only where no transacti
 and a fork therefore waits for the end of the one that is.
 """
 
+import math
 import os
 import sqlite3
 import threading
@@ -21,7 +22,7 @@ from duly.clock import monotonic
 from duly.errors import ReadTooSlow, StoreError
 from duly.store.committer import Committer, Write
 from duly.store.sqlite.connection import WriteLock, connect, driver_errors
-from duly.store.sqlite.patience import LOOK_SECONDS, patiently
+from duly.store.sqlite.patience import BUSY_SECONDS, LOOK_SECONDS, is_busy, patiently
 
 FORK_SECONDS = 5.0
 """How long a fork waits for a transaction; after that the child cannot use the store."""
@@ -65,15 +66,23 @@ class Process:
         if not self.reading.acquire(timeout=seconds):
             raise ReadTooSlow
         try:
+            # What waits for a lock runs no instructions: SQLite itself gives that up.
+            self._wait_for_locks(min(BUSY_SECONDS, until - monotonic()))
             self.reader.set_progress_handler(lambda: monotonic() > until, LOOK_INSTRUCTIONS)
             return self.reader.execute(sql, parameters).fetchall()
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+            if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT or is_busy(error):
                 raise ReadTooSlow from error
             raise
         finally:
             self.reader.set_progress_handler(None, 0)
+            self._wait_for_locks(BUSY_SECONDS)
             self.reading.release()
+
+    def _wait_for_locks(self, seconds: float) -> None:
+        # In few steps, lest every read have a statement of its own among those that are kept.
+        tenths = max(1, math.ceil(seconds * 10))
+        self.reader.execute(f"PRAGMA busy_timeout = {tenths * 100}")
 
     def hold_still(self) -> None:
         """Let no transaction of this process be under way while it forks."""

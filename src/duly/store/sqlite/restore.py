@@ -22,4 +22,7 @@ def set_aside(cursor: sqlite3.Cursor, op: SetAside, now: int) -> Aside:
         )
         record_act(cursor, op.actor, "set aside", run_id, op.reason, now)
     paused = cursor.execute(SQL["pause_schedules"], place).rowcount
-    return Aside(len(found), paused, cursor.execute(SQL["newer"], place).fetchone()[0])
+    # Counted once, when all are done: it is a walk over all that waits.
+    is_last = len(found) < op.limit
+    newer = cursor.execute(SQL["newer"], place).fetchone()[0] if is_last else 0
+    return Aside(len(found), paused, newer)

@@ -98,6 +98,23 @@ SELECT :part(record)
         LIMIT %(limit)s))
  ORDER BY duly_every_run.id DESC
 
+-- :name dead_among
+-- As above, among dead letters.
+SELECT :part(record)
+  FROM duly_every_run
+ WHERE id = ANY (ARRAY(
+       SELECT id
+         FROM (SELECT id, task, queue, state, fingerprint, created_at
+                 FROM duly_history
+                WHERE state NOT IN ('succeeded', 'cancelled')
+                  AND (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+                ORDER BY id DESC
+                LIMIT %(scan)s) AS newest
+        WHERE :part(fits)
+        ORDER BY id DESC
+        LIMIT %(limit)s))
+ ORDER BY duly_every_run.id DESC
+
 -- :name tagged_runs
 -- As above, among those that have a tag.
 SELECT :part(record)
@@ -116,22 +133,33 @@ SELECT :part(record)
  ORDER BY duly_every_run.id DESC
 
 -- :name scanned
--- The last of so many runs, the newest first: how far a search of `runs` has come.
-SELECT id::text FROM duly_every_run
+-- The last of so many runs, the newest first: how far a search of `runs` has come, and
+-- when that one was made.
+SELECT id::text, duly_microseconds(created_at) FROM duly_every_run
  WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
  ORDER BY duly_every_run.id DESC
  LIMIT 1 OFFSET %(scan)s - 1
 
 -- :name scanned_live
-SELECT id::text
-  FROM (SELECT id FROM duly_runs WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+SELECT id::text, duly_microseconds(created_at)
+  FROM (SELECT id, created_at FROM duly_runs
+         WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
         UNION ALL
-        SELECT id FROM duly_waiting WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)) AS live
+        SELECT id, created_at FROM duly_waiting
+         WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)) AS live
  ORDER BY live.id DESC
  LIMIT 1 OFFSET %(scan)s - 1
 
+-- :name scanned_dead
+SELECT id::text, duly_microseconds(created_at) FROM duly_history
+ WHERE state NOT IN ('succeeded', 'cancelled')
+   AND (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+ ORDER BY duly_history.id DESC
+ LIMIT 1 OFFSET %(scan)s - 1
+
 -- :name scanned_tagged
-SELECT run_id::text FROM duly_tags
+SELECT run_id::text, (SELECT duly_microseconds(created_at) FROM duly_every_run WHERE id = run_id)
+  FROM duly_tags
  WHERE name = %(tag_name)s::text AND value = %(tag_value)s::text
    AND (%(before)s::uuid IS NULL OR run_id < %(before)s::uuid)
  ORDER BY duly_tags.run_id DESC

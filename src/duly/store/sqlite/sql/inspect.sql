@@ -88,6 +88,22 @@ SELECT *
         LIMIT :limit)
  ORDER BY id DESC
 
+-- :name dead_among
+-- As above, among dead letters.
+SELECT *
+  FROM duly_every_run
+ WHERE id IN (
+       SELECT id
+         FROM (SELECT id, task, queue, state, fingerprint, created_at
+                 FROM duly_history INDEXED BY duly_history_dead_by_id
+                WHERE state IN ('failed', 'interrupted') AND id < coalesce(:before, '~')
+                ORDER BY id DESC
+                LIMIT :scan)
+        WHERE :part(fits)
+        ORDER BY id DESC
+        LIMIT :limit)
+ ORDER BY id DESC
+
 -- :name tagged_runs
 -- As above, among those that have a tag.
 SELECT *
@@ -109,21 +125,29 @@ SELECT *
  ORDER BY id DESC
 
 -- :name scanned
--- The last of so many runs, the newest first: how far a search of `runs` has come.
-SELECT id FROM duly_every_run
+-- The last of so many runs, the newest first: how far a search of `runs` has come, and
+-- when that one was made.
+SELECT id, created_at FROM duly_every_run
  WHERE id < coalesce(:before, '~')
  ORDER BY id DESC
  LIMIT 1 OFFSET :scan - 1
 
 -- :name scanned_live
-SELECT id FROM duly_runs WHERE id < coalesce(:before, '~')
+SELECT id, created_at FROM duly_runs WHERE id < coalesce(:before, '~')
 UNION ALL
-SELECT id FROM duly_waiting WHERE id < coalesce(:before, '~')
+SELECT id, created_at FROM duly_waiting WHERE id < coalesce(:before, '~')
+ ORDER BY id DESC
+ LIMIT 1 OFFSET :scan - 1
+
+-- :name scanned_dead
+SELECT id, created_at FROM duly_history INDEXED BY duly_history_dead_by_id
+ WHERE state IN ('failed', 'interrupted') AND id < coalesce(:before, '~')
  ORDER BY id DESC
  LIMIT 1 OFFSET :scan - 1
 
 -- :name scanned_tagged
-SELECT run_id FROM duly_tags
+SELECT run_id, (SELECT created_at FROM duly_every_run WHERE id = run_id)
+  FROM duly_tags
  WHERE name = :tag_name AND value = :tag_value AND run_id < coalesce(:before, '~')
  ORDER BY run_id DESC
  LIMIT 1 OFFSET :scan - 1
