@@ -1,6 +1,7 @@
 """When what a step did cannot be recorded, or is broken off: it has had its effect."""
 
 import asyncio
+import threading
 from dataclasses import dataclass
 from datetime import date
 
@@ -43,6 +44,37 @@ class TestHeldOnes:
 
         assert run.refresh().state == "interrupted"
         assert charged == [1]
+
+    def test_that_were_struck_before_their_function_began_may_begin_again(self, app, charged):
+        struck = threading.Event()
+
+        async def charge() -> str:
+            charged.append(current().attempt)
+            return "paid"
+
+        def strike() -> None:
+            faultpoints.disarm()
+            struck.wait(timeout=10)
+
+        @app.task(retries=AGAIN)
+        async def order() -> str:
+            if current().attempt == 2:
+                return await duly.astep("charge", charge, on_crash="hold")
+            faultpoints.arm("operate.before_write", strike)
+            begins = asyncio.ensure_future(duly.astep("charge", charge, on_crash="hold"))
+            await asyncio.sleep(0.1)
+            begins.cancel()
+            await asyncio.sleep(0.1)
+            struck.set()
+            with pytest.raises(asyncio.CancelledError):
+                await begins
+            raise OSError("once more")
+
+        run = order.enqueue()
+        app.worker().drain(timeout=20)
+
+        assert run.result(timeout=1) == "paid"
+        assert charged == [2]
 
     def test_whose_record_the_store_did_not_take(self, app, charged):
         def be_away() -> None:
