@@ -189,6 +189,23 @@ class TestResults:
         assert "step 'charge'" in str(run.record.error)
         assert charged == [1]
 
+    def test_so_it_is_in_a_task_group(self, app, charged):
+        def charge() -> object:
+            charged.append(current().attempt)
+            return object()
+
+        @app.task(retries=AGAIN)
+        async def order() -> None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(duly.astep("charge", charge))
+
+        run = order.enqueue()
+        app.worker().drain(timeout=20)
+
+        assert run.refresh().state == "failed"
+        assert run.record.cause == "unencodable_result"
+        assert charged == [1]
+
     def test_they_may_be_of_the_class_that_the_annotation_names(self, app, charged):
         def charge() -> Receipt:
             charged.append(current().attempt)
