@@ -145,6 +145,29 @@ class TestHeldOnes:
         assert run.result(timeout=1) == ["by card", "by gift"]
         assert charged == [1, 1]
 
+    def test_that_lie_in_one_another_run_again_together(self, app, charged):
+        async def nested(*names: str) -> None:
+            if names:
+                await duly.astep(names[0], nested, *names[1:], on_crash="hold")
+            else:
+                charged.append(current().generation)
+                if len(charged) == 1:
+                    await asyncio.Event().wait()
+
+        @app.task(timeout=0.5, retries=AGAIN)
+        async def order() -> None:
+            await nested("outer", "inner", "inmost")
+
+        run = order.enqueue()
+        app.worker().drain(timeout=20)
+        assert run.refresh().state == "interrupted"
+
+        run.resolve(done=False)
+        app.worker().drain(timeout=20)
+
+        assert run.refresh().state == "succeeded"
+        assert len(charged) == 2
+
     @pytest.mark.parametrize("wait", ["sleep", "wait_for", "gather"])
     def test_that_would_wait_are_refused(self, app, wait):
         @app.task

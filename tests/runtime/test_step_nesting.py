@@ -92,6 +92,23 @@ class TestStepsThatArePassedOverWithTheirOuterOne:
         assert said.endswith("on record: old")
 
 
+def test_a_retry_from_an_outer_step_does_what_lies_in_it_again_too(app):
+    done: list[str] = []
+
+    @app.task
+    def order() -> None:
+        duly.step("before", done.append, "before")
+        duly.step("outer", lambda: duly.step("charge", done.append, "charge"))
+
+    run = order.enqueue()
+    app.worker().drain(timeout=20)
+    run.retry(from_step="outer")
+    app.worker().drain(timeout=20)
+
+    assert run.refresh().state == "succeeded"
+    assert done == ["before", "charge", "charge"]
+
+
 @pytest.mark.parametrize("kind", ["plain", "coroutine"])
 def test_nothing_is_told_by_an_attempt_that_did_not_come_so_far(app, kind):
     def left() -> None:
