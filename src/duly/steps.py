@@ -252,7 +252,8 @@ class _Step:
     def end(self, value: object) -> None:
         """Record what it came to."""
         self._has_returned = True
-        text = encode_returned(self._name, self._function, value)
+        in_transaction = self._context.joined(self._store) is not None
+        text = encode_returned(self._name, self._function, value, in_transaction=in_transaction)
         op = EndStep(*self._place(), text, self._outer.name)
         is_ours = self._context.record_step(op, commit=self._transaction)
         if is_ours is None:

@@ -212,6 +212,18 @@ class TestResults:
         assert "step 'charge'" in str(run.record.error)
         assert charged == [1]
 
+    @pytest.mark.parametrize("transaction", [True, False])
+    def test_it_is_told_whether_the_step_was_undone(self, app, transaction):
+        @app.task
+        def order() -> None:
+            duly.step("charge", object, transaction=transaction)
+
+        run = order.enqueue()
+        app.worker().drain(timeout=20)
+
+        said = "what it wrote is undone" if transaction else "the step was carried out"
+        assert said in str(run.refresh().record.error)
+
     def test_so_it_is_in_a_task_group(self, app, charged):
         def charge() -> object:
             charged.append(current().attempt)
