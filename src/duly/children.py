@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from duly.clock import MICROSECONDS
 from duly.context import RunContext
+from duly.core.json_text import sha256
 from duly.core.payload import CallCodec, decode_value, encode_value
 from duly.core.record import RunRecord
 from duly.core.states import PARENT_TAG, State
@@ -22,7 +23,11 @@ class TaskCall(Protocol):
 
 
 def enqueue_children(context: RunContext, calls: Iterable[TaskCall], name: str) -> list[str]:
-    """Enqueue each call once, however often this is tried: its key says which it is."""
+    """Enqueue each call once, however often this is tried: its key says which it is.
+
+    So it is until a day after a child's end, when its key is free again: whoever tries this later,
+    and never noted who the children are, enqueues it anew.
+    """
     ops = []
     # Long enough for an attempt that died before it could note who its children are; kept for ever,
     # they would be too.
@@ -46,9 +51,7 @@ def _child_key(run_id: str, name: str, number: int) -> str:
     key = f"{run_id} {name} {number}"
     if len(key.encode()) <= KEY_BYTES:
         return key
-    import hashlib  # noqa: PLC0415 - loads OpenSSL, which few need
-
-    return f"{run_id} {hashlib.sha256(name.encode()).hexdigest()} {number}"
+    return f"{run_id} {sha256(name)} {number}"
 
 
 def end_of(store: Store, run_id: str) -> RunRecord:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from asyncio import Future
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -60,13 +61,15 @@ class Port(Protocol):
 class RunContext:
     """The current run, as seen from inside its body."""
 
-    __slots__ = ("_claim", "_log", "_port", "_steps", "_used", "deadline", "left_by")
+    __slots__ = ("_claim", "_log", "_open", "_port", "_steps", "_used", "deadline", "left_by")
 
     def __init__(self, claim: Claim, port: Port, deadline: float | None) -> None:
         self._claim = claim
         self._port = port
         self._log: RunLogger | None = None
         self._steps: dict[str, StepRecord] | None = None
+        self._used: set[str] = set()
+        self._open: set[Future[None]] | None = None
         self.left_by: Suspend | StepVanished | None = None
         """What was raised to leave the body; one that goes on all the same has caught it."""
         self.deadline = deadline
@@ -157,7 +160,6 @@ class RunContext:
     def steps(self) -> dict[str, StepRecord]:
         """Return what was on record of this run when this attempt first asked, by name."""
         if self._steps is None:
-            self._used: set[str] = set()
             is_new = self._claim.claim_number == 1
             found = [] if is_new else self.store.list_steps(self._claim.run_id)
             self._steps = {record.name: record for record in found}
@@ -178,6 +180,13 @@ class RunContext:
     def has_steps(self) -> bool:
         """Whether this attempt has come to a step."""
         return self._steps is not None
+
+    @property
+    def open_steps(self) -> "set[Future[None]]":
+        """The ends of the steps that coroutines of this attempt are in; all are on one loop."""
+        if self._open is None:
+            self._open = set()
+        return self._open
 
     def unused_steps(self) -> list[str]:
         """Return steps on record that this attempt has not come to; nothing if it had none."""

@@ -51,10 +51,11 @@ class PayloadError(DulyError, TypeError):
 
 
 class StepNotKept(PayloadError):
-    """A step was carried out, and what it returned cannot be stored."""
+    """What a step returned cannot be stored. It was carried out, if no transaction undid it."""
 
-    def __init__(self, step: str, error: PayloadError) -> None:
-        problem = f"{error}; the step was carried out, so it is not tried again by itself"
+    def __init__(self, step: str, error: PayloadError, *, is_undone: bool = False) -> None:
+        done = "what it wrote is undone, and it" if is_undone else "the step was carried out, so it"
+        problem = f"{error}; {done} is not tried again by itself"
         super().__init__(f"what step {step!r} returned", problem)
         self.step = step
 

@@ -10,11 +10,13 @@ import asyncio
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from contextvars import ContextVar
 from datetime import timedelta
 from functools import partial
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
+from duly.beside import apart, let_others_end, off_the_loop, open_step
 from duly.children import TaskCall, end_of, enqueue_children, have_ended, result_of, together
 from duly.clock import MICROSECONDS
 from duly.context import RunContext, current
@@ -25,11 +27,11 @@ from duly.core.step_result import decode_returned, encode_returned
 from duly.errors import (
     BadOption,
     ClaimLost,
+    DulyError,
     StepVanished,
     Suspend,
 )
 from duly.limits import DELAY_SECONDS
-from duly.store.lent import BODY
 from duly.store.step_ops import BeginStep, EndStep, ForgetStep
 
 P = ParamSpec("P")
@@ -85,6 +87,23 @@ async def astep(
 ) -> R:
     """As `step`, in an `async def` task; with `transaction` a plain function has its own thread."""
     context = current()
+    with open_step(context):
+        try:
+            return await _astep(context, name, function, args, kwargs, transaction, on_crash)
+        except StepVanished:
+            await let_others_end(context)
+            raise
+
+
+async def _astep(
+    context: RunContext,
+    name: str,
+    function: Callable[..., Awaitable[R] | R],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    transaction: bool,  # noqa: FBT001
+    on_crash: str,
+) -> R:
     if transaction:
         if inspect.iscoroutinefunction(function):
             raise BadOption(
@@ -95,26 +114,31 @@ async def astep(
             step, name, function, *args, transaction=True, on_crash=on_crash, **kwargs
         )
         is_joining = context.joined(context.store) is not None
-        return act() if is_joining else await _apart(act)
+        return act() if is_joining else await apart(act)
     found = _Step(context, name, function, transaction=False, on_crash=on_crash)
-    if await _off_the_loop(context, found.begin):
+    try:
+        is_done = await off_the_loop(context, found.begin)
+    except asyncio.CancelledError:
+        with suppress(DulyError):  # On record it would be taken for one that vanished.
+            await off_the_loop(context, found.withdraw)
+        raise
+    if is_done:
         return found.result()  # type: ignore[no-any-return]
     with found:
         value = function(*args, **kwargs)
         result: R = await value if inspect.isawaitable(value) else value
-        await _off_the_loop(context, partial(found.end, result))
+        await off_the_loop(context, partial(found.end, result))
     return result
 
 
 def sleep(name: str, seconds: float | timedelta) -> None:
     """Let the run sleep; it needs no worker meanwhile."""
-    _await(current(), name, "sleep", None, _microseconds("a sleep", seconds))
+    _wait(_sleep, name, _microseconds("a sleep", seconds))
 
 
 async def asleep(name: str, seconds: float | timedelta) -> None:
     """As `sleep`, in an `async def` task."""
-    context, after = current(), _microseconds("a sleep", seconds)
-    await asyncio.to_thread(_await, context, name, "sleep", None, after)
+    await _wait_beside(_sleep, name, _microseconds("a sleep", seconds))
 
 
 def wait_for(
@@ -124,7 +148,7 @@ def wait_for(
 
     The run needs no worker meanwhile. `name` is the step's, where one event is awaited twice.
     """
-    return _event(current(), event, timeout, name)
+    return _wait(_event, event, timeout, name)
 
 
 async def await_for(
@@ -134,7 +158,7 @@ async def await_for(
     name: str | None = None,
 ) -> Any:  # noqa: ANN401 - what was sent
     """As `wait_for`, in an `async def` task."""
-    return await asyncio.to_thread(_event, current(), event, timeout, name)
+    return await _wait_beside(_event, event, timeout, name)
 
 
 def gather(calls: Iterable[TaskCall], *, name: str = "gather") -> list[Any]:
@@ -142,41 +166,33 @@ def gather(calls: Iterable[TaskCall], *, name: str = "gather") -> list[Any]:
 
     RunFailed if one of them did not succeed. The run needs no worker meanwhile.
     """
-    return _gather(current(), calls, name)
+    return _wait(_gather, calls, name)
 
 
 async def agather(calls: Iterable[TaskCall], *, name: str = "gather") -> list[Any]:
     """As `gather`, in an `async def` task."""
-    return await asyncio.to_thread(_gather, current(), calls, name)
+    return await _wait_beside(_gather, calls, name)
 
 
-async def _apart(act: Callable[[], R]) -> R:
-    """Do something on a thread, to its end: who is cancelled meanwhile waits for that first.
-
-    A claim is let go of only when all of its body has ended, and no thread can be broken off.
-    """
-
-    def alone() -> R:
-        BODY.set(object())  # The rest of the body, on its loop, has no part in it.
-        return act()
-
-    work, is_cancelled = asyncio.ensure_future(asyncio.to_thread(alone)), False
-    while not work.done():
-        try:
-            await asyncio.wait([work])
-        except asyncio.CancelledError:
-            is_cancelled = True
-    if is_cancelled:
-        work.exception()
-        raise asyncio.CancelledError
-    return work.result()
+def _wait(wait: Callable[Concatenate[RunContext, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Wait for something, and note it if the body is to be left for that."""
+    context = current()
+    try:
+        return wait(context, *args, **kwargs)
+    except Suspend as left:
+        raise context.leave(left) from None
 
 
-async def _off_the_loop(context: RunContext, act: Callable[[], R]) -> R:
-    """Do what may have to wait; what joins a transaction is done by the thread that has it open."""
-    if context.joined(context.store) is not None:
-        return act()
-    return await asyncio.to_thread(act)
+async def _wait_beside(
+    wait: Callable[Concatenate[RunContext, P], R], *args: P.args, **kwargs: P.kwargs
+) -> R:
+    """As `_wait`, where steps may be under way beside it: they end first."""
+    context = current()
+    try:
+        return await asyncio.to_thread(wait, context, *args, **kwargs)
+    except Suspend as left:
+        await let_others_end(context)
+        raise context.leave(left) from None
 
 
 class _Step:
@@ -201,6 +217,7 @@ class _Step:
         self._transaction = transaction
         self._holds = on_crash == "hold"
         self._known: StepRecord | None = None
+        self._has_begun = False
         self._has_returned = False
 
     def begin(self) -> bool:
@@ -216,10 +233,16 @@ class _Step:
         if self._holds:
             self._context.refuse_in_transaction(f'step {self._name!r} with on_crash="hold"')
             _write(self._context, BeginStep(*self._place(), "step", self._outer.name))
+            self._has_begun = True
         if self._transaction:
             # In a transaction that is open already it has a part, and does not end it.
             self._transaction = self._context.begin_transaction()
         return False
+
+    def withdraw(self) -> None:
+        """Take back that it begins: its function was never called."""
+        if self._has_begun:
+            _write(self._context, ForgetStep(*self._place()))
 
     def result(self) -> Any:  # noqa: ANN401 - what the function returned
         """Return what is on record."""
@@ -229,7 +252,8 @@ class _Step:
     def end(self, value: object) -> None:
         """Record what it came to."""
         self._has_returned = True
-        text = encode_returned(self._name, self._function, value)
+        in_transaction = self._context.joined(self._store) is not None
+        text = encode_returned(self._name, self._function, value, in_transaction=in_transaction)
         op = EndStep(*self._place(), text, self._outer.name)
         is_ours = self._context.record_step(op, commit=self._transaction)
         if is_ours is None:
@@ -258,6 +282,10 @@ class _Step:
 
     def _place(self) -> tuple[str, int, str]:
         return self._context.run_id, self._context.fence, self._name
+
+
+def _sleep(context: RunContext, name: str, after: int) -> None:
+    _await(context, name, "sleep", None, after)
 
 
 def _event(
@@ -318,7 +346,7 @@ def _await(
     if found.done or is_ready:
         return found
     left = DELAY_SECONDS if found.wake_at is None else (found.wake_at - store.now()) / MICROSECONDS
-    raise context.leave(Suspend(name, max(left, 0.001)))
+    raise Suspend(name, max(left, 0.001))
 
 
 def _write(context: RunContext, op: BeginStep | EndStep | ForgetStep) -> None:

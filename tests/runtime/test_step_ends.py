@@ -1,6 +1,7 @@
 """When what a step did cannot be recorded, or is broken off: it has had its effect."""
 
 import asyncio
+import threading
 from dataclasses import dataclass
 from datetime import date
 
@@ -43,6 +44,37 @@ class TestHeldOnes:
 
         assert run.refresh().state == "interrupted"
         assert charged == [1]
+
+    def test_that_were_struck_before_their_function_began_may_begin_again(self, app, charged):
+        struck = threading.Event()
+
+        async def charge() -> str:
+            charged.append(current().attempt)
+            return "paid"
+
+        def strike() -> None:
+            faultpoints.disarm()
+            struck.wait(timeout=10)
+
+        @app.task(retries=AGAIN)
+        async def order() -> str:
+            if current().attempt == 2:
+                return await duly.astep("charge", charge, on_crash="hold")
+            faultpoints.arm("operate.before_write", strike)
+            begins = asyncio.ensure_future(duly.astep("charge", charge, on_crash="hold"))
+            await asyncio.sleep(0.1)
+            begins.cancel()
+            await asyncio.sleep(0.1)
+            struck.set()
+            with pytest.raises(asyncio.CancelledError):
+                await begins
+            raise OSError("once more")
+
+        run = order.enqueue()
+        app.worker().drain(timeout=20)
+
+        assert run.result(timeout=1) == "paid"
+        assert charged == [2]
 
     def test_whose_record_the_store_did_not_take(self, app, charged):
         def be_away() -> None:
@@ -113,6 +145,29 @@ class TestHeldOnes:
         assert run.result(timeout=1) == ["by card", "by gift"]
         assert charged == [1, 1]
 
+    def test_that_lie_in_one_another_run_again_together(self, app, charged):
+        async def nested(*names: str) -> None:
+            if names:
+                await duly.astep(names[0], nested, *names[1:], on_crash="hold")
+            else:
+                charged.append(current().generation)
+                if len(charged) == 1:
+                    await asyncio.Event().wait()
+
+        @app.task(timeout=0.5, retries=AGAIN)
+        async def order() -> None:
+            await nested("outer", "inner", "inmost")
+
+        run = order.enqueue()
+        app.worker().drain(timeout=20)
+        assert run.refresh().state == "interrupted"
+
+        run.resolve(done=False)
+        app.worker().drain(timeout=20)
+
+        assert run.refresh().state == "succeeded"
+        assert len(charged) == 2
+
     @pytest.mark.parametrize("wait", ["sleep", "wait_for", "gather"])
     def test_that_would_wait_are_refused(self, app, wait):
         @app.task
@@ -155,6 +210,35 @@ class TestResults:
 
         assert run.refresh().state == "failed"
         assert "step 'charge'" in str(run.record.error)
+        assert charged == [1]
+
+    @pytest.mark.parametrize("transaction", [True, False])
+    def test_it_is_told_whether_the_step_was_undone(self, app, transaction):
+        @app.task
+        def order() -> None:
+            duly.step("charge", object, transaction=transaction)
+
+        run = order.enqueue()
+        app.worker().drain(timeout=20)
+
+        said = "what it wrote is undone" if transaction else "the step was carried out"
+        assert said in str(run.refresh().record.error)
+
+    def test_so_it_is_in_a_task_group(self, app, charged):
+        def charge() -> object:
+            charged.append(current().attempt)
+            return object()
+
+        @app.task(retries=AGAIN)
+        async def order() -> None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(duly.astep("charge", charge))
+
+        run = order.enqueue()
+        app.worker().drain(timeout=20)
+
+        assert run.refresh().state == "failed"
+        assert run.record.cause == "unencodable_result"
         assert charged == [1]
 
     def test_they_may_be_of_the_class_that_the_annotation_names(self, app, charged):

@@ -1,6 +1,8 @@
 """Steps inside of steps and of gathers, and waits beside one another."""
 
 import asyncio
+import threading
+import time
 
 import pytest
 
@@ -90,6 +92,23 @@ class TestStepsThatArePassedOverWithTheirOuterOne:
         assert said.endswith("on record: old")
 
 
+def test_a_retry_from_an_outer_step_does_what_lies_in_it_again_too(app):
+    done: list[str] = []
+
+    @app.task
+    def order() -> None:
+        duly.step("before", done.append, "before")
+        duly.step("outer", lambda: duly.step("charge", done.append, "charge"))
+
+    run = order.enqueue()
+    app.worker().drain(timeout=20)
+    run.retry(from_step="outer")
+    app.worker().drain(timeout=20)
+
+    assert run.refresh().state == "succeeded"
+    assert done == ["before", "charge", "charge"]
+
+
 @pytest.mark.parametrize("kind", ["plain", "coroutine"])
 def test_nothing_is_told_by_an_attempt_that_did_not_come_so_far(app, kind):
     def left() -> None:
@@ -115,6 +134,122 @@ def test_nothing_is_told_by_an_attempt_that_did_not_come_so_far(app, kind):
 
     assert run.refresh().state == "succeeded"
     assert messages(run) == []
+
+
+class TestStepsBesideAWait:
+    """A wait leaves the body only when they have ended, so that they are done once."""
+
+    @pytest.fixture
+    def charged(self) -> list[str]:
+        return []
+
+    @pytest.fixture
+    def charge(self, charged):
+        async def charge(what: str = "card") -> str:
+            charged.append(what)
+            await asyncio.sleep(0.2)
+            return what
+
+        return charge
+
+    @pytest.mark.parametrize("wait", ["asleep", "await_for", "agather"])
+    def test_in_asyncio_gather(self, app, charge, charged, wait):
+        is_awaited = threading.Event()
+
+        @app.task
+        def other() -> None:
+            is_awaited.wait(timeout=20)
+
+        waits = {
+            "asleep": lambda: duly.asleep("nap", 0.01),
+            "await_for": lambda: duly.await_for("paid"),
+            "agather": lambda: duly.agather([other.call()]),
+        }
+
+        @app.task
+        async def order() -> str:
+            return (await asyncio.gather(waits[wait](), duly.astep("charge", charge)))[1]
+
+        run = order.enqueue()
+        with app.worker(recheck=0.2):
+            while not run.steps():
+                time.sleep(0.01)
+            is_awaited.set()
+            app.send_event("paid", "yes")
+            assert run.result(timeout=20) == "card"
+
+        assert charged == ["card"]
+        assert {attempt.outcome for attempt in run.attempts()} == {"suspended", "returned"}
+
+    def test_in_a_task_group(self, app, charge, charged):
+        @app.task
+        async def order() -> str:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(duly.asleep("nap", 0.01))
+                paid = group.create_task(duly.astep("charge", charge, on_crash="hold"))
+            return paid.result()
+
+        run = order.enqueue()
+        with app.worker():
+            assert run.result(timeout=20) == "card"
+
+        assert charged == ["card"]
+
+    def test_with_a_wait_in_each_nobody_waits_for_the_other(self, app, charge, charged):
+        async def branch(name: str) -> str:
+            await duly.asleep(f"nap-{name}", 0.01)
+            return await duly.astep(f"charge-{name}", charge, name)
+
+        @app.task(timeout=10)
+        async def order() -> list[str]:
+            return await asyncio.gather(*(duly.astep(n, branch, n) for n in ("a", "b")))
+
+        run = order.enqueue()
+        with app.worker():
+            assert run.result(timeout=20) == ["a", "b"]
+
+        assert sorted(charged) == ["a", "b"]
+
+    def test_none_begins_once_the_body_is_left(self, app, charge, charged):
+        left = threading.Event()
+
+        async def later() -> None:
+            while not left.is_set():  # noqa: ASYNC110 - set from another thread
+                await asyncio.sleep(0.01)
+            await duly.astep("charge", charge)
+
+        @app.task
+        async def order() -> None:
+            await asyncio.gather(duly.asleep("night", 3600), later())
+
+        run = order.enqueue()
+        with app.worker():
+            while not run.attempts() or run.attempts()[0].outcome != "suspended":
+                time.sleep(0.01)
+            left.set()
+            time.sleep(0.1)
+
+        assert charged == []
+
+    def test_a_wait_that_is_broken_off_meanwhile_has_not_left_the_body(self, app):
+        async def fail() -> None:
+            await asyncio.sleep(0.2)
+            raise OSError("no")
+
+        @app.task(retries=0)
+        async def order() -> str:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(duly.asleep("night", 3600))
+                    group.create_task(duly.astep("charge", fail))
+            except* OSError:
+                pass
+            return "by invoice"
+
+        run = order.enqueue()
+        app.worker().drain(timeout=20)
+
+        assert run.result(timeout=1) == "by invoice"
 
 
 class TestWaitsBesideOneAnother:

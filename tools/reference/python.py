@@ -62,6 +62,7 @@ OF_THE_ENGINE = {
         "begin_transaction",
         "has_steps",
         "joined",
+        "open_steps",
         "record_step",
         "steps",
         "store",

@@ -7,7 +7,9 @@ from duly.core.payload import CallCodec, decode_value, encode_value
 from duly.errors import PayloadError, StepNotKept
 
 
-def encode_returned(step: str, function: Callable[..., Any], value: object) -> str | None:
+def encode_returned(
+    step: str, function: Callable[..., Any], value: object, *, in_transaction: bool
+) -> str | None:
     """Return the text to store for what a step returned, or None for None."""
     if value is None:
         return None
@@ -16,11 +18,11 @@ def encode_returned(step: str, function: Callable[..., Any], value: object) -> s
     except PayloadError as error:
         codec = _annotated(function)
         if codec is None:
-            raise StepNotKept(step, error) from error
+            raise StepNotKept(step, error, is_undone=in_transaction) from error
         try:
             return codec.encode_result(value)
         except PayloadError as refused:
-            raise StepNotKept(step, refused) from refused
+            raise StepNotKept(step, refused, is_undone=in_transaction) from refused
 
 
 def decode_returned(function: Callable[..., Any], text: str | None) -> Any:  # noqa: ANN401 - any result

@@ -207,9 +207,10 @@ def outcome_of(error: BaseException, definition: Definition) -> Outcome:
 def _said_in(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
     """Return what a body says to us out of a TaskGroup; None if it has simply failed."""
     leaves = list(_leaves(group))
-    vanished = [leaf for leaf in leaves if isinstance(leaf, StepVanished)]
-    if vanished:
-        return vanished[0]
+    for final in (StepVanished, StepNotKept):
+        for leaf in leaves:
+            if isinstance(leaf, final):
+                return leaf
     waits = [leaf for leaf in leaves if isinstance(leaf, Suspend)]
     if len(waits) == len(leaves):
         return min(waits, key=lambda wait: wait.after)

@@ -12,6 +12,7 @@ from duly.store.step_ops import (
     EndStep,
     ForgetStep,
     RecheckWaits,
+    ResolveStep,
     SendEvent,
     WakeRuns,
 )
@@ -235,6 +236,49 @@ def test_steps_survive_a_redrive_and_fresh_keys_are_counted(store, held):
 
     assert ("name", "step", True, "1") in steps(store, held.run_id)
     assert ("", "epoch", True, "1") in steps(store, held.run_id)
+
+
+def nest(store, claim, *names, op=EndStep):
+    """Record steps that lie in one another, the outermost first."""
+    pairs = list(zip(names, (None, *names), strict=False))
+    for name, outer in reversed(pairs) if op is EndStep else pairs:
+        kind = None if op is EndStep else "step"
+        store.apply([op(claim.run_id, claim.claim_number, name, kind, outer)])
+
+
+def test_a_redrive_from_a_step_forgets_what_lies_inside_of_it(store, held, clock):
+    for names in (("before",), ("outer", "inner", "inmost"), ("after",)):
+        nest(store, held, *names)
+        clock.advance(SECOND)
+    succeed(store, held)
+
+    redrive(store, held.run_id, from_step="outer")
+
+    assert [name for name, *_ in steps(store, held.run_id)] == ["before"]
+
+
+def test_a_redrive_from_an_inner_step_keeps_what_came_before_it_in_the_same(store, held, clock):
+    for name, outer in (("first", "outer"), ("second", "outer"), ("outer", None)):
+        store.apply([EndStep(held.run_id, held.claim_number, name, None, outer)])
+        clock.advance(SECOND)
+    succeed(store, held)
+
+    redrive(store, held.run_id, from_step="second")
+
+    assert [name for name, *_ in steps(store, held.run_id)] == ["first"]
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_a_step_is_resolved_with_all_that_had_begun_inside_of_it(store, held, is_done):
+    nest(store, held, "outer", "inner", "inmost", op=BeginStep)
+    nest(store, held, "other", op=BeginStep)
+    settle(store, settle_op(held, "vanished", Finish(State.INTERRUPTED, "step")))
+
+    store.apply([ResolveStep(held.run_id, "outer", "me", "", is_done=is_done)])
+
+    found = {name for name, _, done, _ in steps(store, held.run_id) if not done}
+    assert found == {"other"}
+    assert len(steps(store, held.run_id)) == (4 if is_done else 1)
 
 
 def claim_of_the_next(store):

@@ -111,17 +111,34 @@ SELECT DISTINCT run_id::text FROM duly_steps
  ORDER BY run_id::text LIMIT %(limit)s
 
 -- :name resolve_done
+-- The step, and those that had begun inside of it, however deep.
+WITH RECURSIVE held (name) AS (
+    SELECT name FROM duly_steps WHERE run_id = %(run_id)s AND name = %(step)s
+     UNION
+    SELECT inner_one.name
+      FROM duly_steps AS inner_one
+      JOIN held ON inner_one.awaited = held.name
+     WHERE inner_one.run_id = %(run_id)s AND inner_one.kind = 'step' AND NOT inner_one.done
+)
 UPDATE duly_steps
    SET done = true, ended_at = duly_now(), result = %(result)s
  WHERE run_id = %(run_id)s AND kind = 'step' AND NOT done
-   AND (name = %(step)s OR awaited = %(step)s)
+   AND name IN (SELECT name FROM held)
    AND EXISTS (SELECT 1 FROM duly_history WHERE id = %(run_id)s AND state = 'interrupted')
 RETURNING name
 
 -- :name resolve_again
+WITH RECURSIVE held (name) AS (
+    SELECT name FROM duly_steps WHERE run_id = %(run_id)s AND name = %(step)s
+     UNION
+    SELECT inner_one.name
+      FROM duly_steps AS inner_one
+      JOIN held ON inner_one.awaited = held.name
+     WHERE inner_one.run_id = %(run_id)s AND inner_one.kind = 'step' AND NOT inner_one.done
+)
 DELETE FROM duly_steps
  WHERE run_id = %(run_id)s AND kind = 'step' AND NOT done
-   AND (name = %(step)s OR awaited = %(step)s)
+   AND name IN (SELECT name FROM held)
    AND EXISTS (SELECT 1 FROM duly_history WHERE id = %(run_id)s AND state = 'interrupted')
 RETURNING name
 
@@ -132,7 +149,17 @@ VALUES (%(run_id)s, '', 'epoch', true, '1', 0, duly_now(), duly_now())
    SET result = (duly_steps.result::integer + 1)::text
 
 -- :name forget_from
+-- All that came after the step, and what lies inside of it: that is on record before it is.
+WITH RECURSIVE inside (name) AS (
+    SELECT name FROM duly_steps WHERE run_id = %(run_id)s AND name = %(from_step)s
+     UNION
+    SELECT inner_one.name
+      FROM duly_steps AS inner_one
+      JOIN inside ON inner_one.awaited = inside.name
+     WHERE inner_one.run_id = %(run_id)s AND inner_one.kind = 'step'
+)
 DELETE FROM duly_steps
  WHERE run_id = %(run_id)s AND kind <> 'epoch'
-   AND (began_at, name) >= (SELECT began_at, name FROM duly_steps
-                             WHERE run_id = %(run_id)s AND name = %(from_step)s)
+   AND (name IN (SELECT name FROM inside)
+        OR (began_at, name) >= (SELECT began_at, name FROM duly_steps
+                                 WHERE run_id = %(run_id)s AND name = %(from_step)s))

@@ -74,17 +74,34 @@ SELECT DISTINCT run_id FROM duly_steps INDEXED BY duly_steps_pending
  ORDER BY run_id LIMIT :limit
 
 -- :name resolve_done
+-- The step, and those that had begun inside of it, however deep.
+WITH RECURSIVE held (name) AS (
+    SELECT name FROM duly_steps WHERE run_id = :run_id AND name = :step
+     UNION
+    SELECT inner_one.name
+      FROM duly_steps AS inner_one
+      JOIN held ON inner_one.awaited = held.name
+     WHERE inner_one.run_id = :run_id AND inner_one.kind = 'step' AND NOT inner_one.done
+)
 UPDATE duly_steps
    SET done = 1, ended_at = :now, result = :result
  WHERE run_id = :run_id AND kind = 'step' AND NOT done
-   AND (name = :step OR awaited = :step)
+   AND name IN (SELECT name FROM held)
    AND EXISTS (SELECT 1 FROM duly_history WHERE id = :run_id AND state = 'interrupted')
 RETURNING name
 
 -- :name resolve_again
+WITH RECURSIVE held (name) AS (
+    SELECT name FROM duly_steps WHERE run_id = :run_id AND name = :step
+     UNION
+    SELECT inner_one.name
+      FROM duly_steps AS inner_one
+      JOIN held ON inner_one.awaited = held.name
+     WHERE inner_one.run_id = :run_id AND inner_one.kind = 'step' AND NOT inner_one.done
+)
 DELETE FROM duly_steps
  WHERE run_id = :run_id AND kind = 'step' AND NOT done
-   AND (name = :step OR awaited = :step)
+   AND name IN (SELECT name FROM held)
    AND EXISTS (SELECT 1 FROM duly_history WHERE id = :run_id AND state = 'interrupted')
 RETURNING name
 
@@ -95,7 +112,17 @@ VALUES (:run_id, '', 'epoch', 1, '1', 0, :now, :now)
    SET result = CAST(CAST(duly_steps.result AS INTEGER) + 1 AS TEXT)
 
 -- :name forget_from
+-- All that came after the step, and what lies inside of it: that is on record before it is.
+WITH RECURSIVE inside (name) AS (
+    SELECT name FROM duly_steps WHERE run_id = :run_id AND name = :from_step
+     UNION
+    SELECT inner_one.name
+      FROM duly_steps AS inner_one
+      JOIN inside ON inner_one.awaited = inside.name
+     WHERE inner_one.run_id = :run_id AND inner_one.kind = 'step'
+)
 DELETE FROM duly_steps
  WHERE run_id = :run_id AND kind <> 'epoch'
-   AND (began_at, name) >= (SELECT began_at, name FROM duly_steps
-                             WHERE run_id = :run_id AND name = :from_step)
+   AND (name IN (SELECT name FROM inside)
+        OR (began_at, name) >= (SELECT began_at, name FROM duly_steps
+                                 WHERE run_id = :run_id AND name = :from_step))
