@@ -58,7 +58,7 @@ def write(app):
         known = {
             "engine": "celery",
             "task": "bank.pay",
-            "arguments": '[[7],{"card":"4242"}]',
+            "arguments": '[[7],{"card":"4111-2222-9"}]',
             "cause": "permanent",
             "error": "ValueError: no such account\nand more",
             "traceback": "Traceback (most recent call last):\n  …\nValueError: no such account",
@@ -121,16 +121,16 @@ def test_arguments_are_shown_only_when_asked_for(cli, app, write):
     letter = write()
 
     for command in (("list",), ("show", letter)):
-        assert "4242" not in cli("dead", *command).stdout
-        assert "4242" not in cli("dead", *command, "--json").stdout
+        assert "4111-2222-9" not in cli("dead", *command).stdout
+        assert "4111-2222-9" not in cli("dead", *command, "--json").stdout
     (listed,) = answer(cli("dead", "list", "--json", "--show-args"))["letters"]
     shown = answer(cli("dead", "show", letter, "--json", "--show-args"))["letter"]
 
     assert listed == shown
-    assert shown["arguments"] == {"args": [7], "kwargs": {"card": "4242"}}
+    assert shown["arguments"] == {"args": [7], "kwargs": {"card": "4111-2222-9"}}
     assert not shown["arguments_hidden"]
-    assert 'bank.pay(7, card="4242")' in cli("dead", "show", letter, "--show-args").stdout
-    assert '7, card="4242"' in cli("dead", "list", "--show-args").stdout
+    assert 'bank.pay(7, card="4111-2222-9")' in cli("dead", "show", letter, "--show-args").stdout
+    assert '7, card="4111-2222-9"' in cli("dead", "list", "--show-args").stdout
 
 
 @pytest.mark.parametrize(
@@ -470,7 +470,7 @@ def check_end_to_end(cli, bank, folder, redis_url, monkeypatch):
 
     cli("--app", bank, "dead", "list")
     with CeleryWorker(folder, environment, application="bank"):
-        sys.modules["bank"].pay.delay(7, card="4242")
+        sys.modules["bank"].pay.delay(7, card="4111-2222-9")
         wait_until(lambda: len(letters()) == 1, seconds=30, what="it died")
         notes.touch()
 
