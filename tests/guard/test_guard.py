@@ -335,6 +335,17 @@ class Receipt:
     id: str
 
 
+async def _awaitable() -> None: ...
+
+
+def _generator():
+    yield 1
+
+
+async def _both():
+    yield 1
+
+
 class TestIdempotent:
     """`@guard.idempotent`."""
 
@@ -424,6 +435,16 @@ class TestIdempotent:
 
         with pytest.raises(BadOption, match="generator"):
             guard.idempotent(numbers)
+
+    def test_a_body_that_has_only_begun_is_not_done(self, guard):
+        @guard.idempotent(name="charge")
+        def charge(kind: str) -> object:
+            return {"coroutine": _awaitable, "generator": _generator, "both": _both}[kind]()
+
+        for kind in ("coroutine", "generator", "both"):
+            with pytest.raises(PayloadError, match="only begun"):
+                charge(kind)
+            assert guard.look(charge.key_for(kind)).state == "failed"
 
     def test_functions_that_share_a_name_by_birth_need_one_of_their_own(self, guard):
         def make(currency: str) -> Callable[[int], str]:

@@ -23,7 +23,10 @@ from tests.striking import Strike
 GUARD = tuple(
     f"duly/guard/{name}.py" for name in ("once", "claim", "clerk", "guard", "idempotent", "letters")
 )
-CELERY = (*GUARD, "integrations/celery/task.py", "integrations/celery/dead.py")
+CELERY = (
+    *GUARD,
+    *(f"integrations/celery/{name}.py" for name in ("task", "dead", "coroutines")),
+)
 RQ = (*GUARD, "integrations/rq/idempotent.py")
 LOOP = ("duly/apart.py",)
 DRAMATIQ = (*GUARD, "integrations/dramatiq.py")
@@ -42,18 +45,35 @@ def guard(tmp_path) -> Iterator[Guard]:
 @pytest.fixture
 def pay(guard):
     """A Celery task that notes what it did; it fails for negative numbers."""
-    app = celery.Celery("strikes", broker="memory://", backend="cache+memory://")
     effects: list[int] = []
 
-    @app.task(base=IdempotentTask, guard=guard, name="pay", shared=False)
     def pay(number: int) -> int:
         if number < 0:
             raise ValueError(number)
         effects.append(number)
         return number
 
-    pay.effects = effects
-    return pay
+    return celery_task(guard, pay, effects)
+
+
+@pytest.fixture
+def pay_on_a_loop(guard):
+    """One that is a coroutine."""
+    effects: list[int] = []
+
+    async def pay_on_a_loop(number: int) -> int:
+        effects.append(number)
+        return number
+
+    return celery_task(guard, pay_on_a_loop, effects)
+
+
+def celery_task(guard, function, effects):
+    """Make a task of a function that notes what it did."""
+    app = celery.Celery("strikes", broker="memory://", backend="cache+memory://")
+    task = app.task(function, base=IdempotentTask, guard=guard, name="pay", shared=False)
+    task.effects = effects
+    return task
 
 
 def letters_of(guard: Guard, number: int) -> int:
@@ -69,7 +89,11 @@ def struck(number: int, *files: str, error: type[BaseException], act) -> bool:
     return strike.has_struck
 
 
-def test_a_celery_task_succeeds_or_becomes_one_letter(guard, pay):
+# A coroutine that was struck before it began is none of those that somebody forgot.
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize("kind", ["pay", "pay_on_a_loop"])
+def test_a_celery_task_succeeds_or_becomes_one_letter(guard, kind, request):
+    pay = request.getfixturevalue(kind)
     states: list[str] = []
     unkept = 0
     for number in itertools.count():

@@ -1,6 +1,7 @@
 """A key in hand: held while its body runs, then done or failed; or somebody else's, and done."""
 
 import asyncio
+import inspect
 import os
 import threading
 import time
@@ -37,6 +38,20 @@ class PlainResults:
     def decode_result(self, text: str | None) -> Any:  # noqa: ANN401 - any result
         """Return the result that was stored."""
         return None if text is None else decode_value(text)
+
+
+def check_is_result(result: object) -> None:
+    """Refuse what has only begun: were that a body's end, nobody would ever go on with it."""
+    is_generator = inspect.isgenerator(result) or inspect.isasyncgen(result)
+    if not is_generator and not inspect.isawaitable(result):
+        return
+    if inspect.iscoroutine(result):
+        result.close()  # Or Python says that nobody has awaited it, which is told below.
+    raise PayloadError(
+        "result",
+        f"is of type {type(result).__name__}, so that the body has only begun, and nobody goes on "
+        f"with it; return what it comes to, or let the guarded function be async def itself",
+    )
 
 
 class GuardClaim:
@@ -102,12 +117,15 @@ class GuardClaim:
 
         A result that cannot be stored does not undo what the body did: the key is done without it,
         and those who ask for it later are told why it is missing. An exception that is thrown into
-        this thread meanwhile comes out when it is recorded.
+        this thread meanwhile comes out when it is recorded. A coroutine or a generator is refused:
+        a body that returns one has only begun.
         """
+        check_is_result(result)
         self._say(lambda: self._finish(self._ending(), result))
 
     async def adone(self, result: object = None) -> None:
         """As `done`, without blocking the event loop."""
+        check_is_result(result)
         await self._asay(lambda: self._finish(self._ending(), result))
 
     def fail(self, *, began: bool = True) -> None:

@@ -3,6 +3,7 @@
 Where its broker, its guard and its notes are comes from the environment, as in any deployment.
 """
 
+import asyncio
 import os
 import signal
 import time
@@ -59,6 +60,16 @@ def charge(order_id: int, currency: str = "EUR") -> dict:
     """Do what must not be done twice."""
     note("charged", order_id)
     return {"order": order_id, "currency": currency}
+
+
+@app.task(bind=True, autoretry_for=(ConnectionError,), max_retries=2, default_retry_delay=0)
+async def greet(self, name: str, failures: int = 0) -> str:
+    """Be a coroutine, whose effect comes behind an await."""
+    await asyncio.sleep(0)
+    if self.request.retries < failures:
+        raise ConnectionError("away")
+    note("greeted", name)
+    return f"hello {name}, fence {self.claim.fence}"
 
 
 @app.task(max_retries=0)  # Putting a message off is no retry.

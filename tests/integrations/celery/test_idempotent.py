@@ -1,5 +1,6 @@
 """Celery tasks, carried by real workers over a real Redis, are done once per payload."""
 
+import asyncio
 from contextlib import closing
 
 import celery
@@ -29,11 +30,17 @@ def test_equal_calls_run_once_and_all_of_them_have_the_result(shop, pool):
 
     sent = [charge.delay(1), charge.delay(order_id=1), charge.delay(1, currency="EUR")]
     others = [charge.delay(2), charge.apply_async((1, "USD"), countdown=0.1)]
+    greetings = [shop.tasks.greet.delay("ann"), shop.tasks.greet.delay(name="ann")]
+    late = shop.tasks.greet.delay("bob", failures=1)
 
     expected = {"order": 1, "currency": "EUR"}
     assert [result.get(WAIT) for result in sent] == [expected] * 3
     assert [result.get(WAIT)["order"] for result in others] == [2, 1]
     assert sorted(subject for subject, _ in shop.notes("charged")) == ["1", "1", "2"]
+    first, second = (result.get(WAIT) for result in greetings)
+    assert first == second
+    assert late.get(WAIT).startswith("hello bob")
+    assert sorted(subject for subject, _ in shop.notes("greeted")) == ["ann", "bob"]
 
 
 def test_a_duplicate_of_a_running_call_is_put_off_and_gets_its_result(shop):
@@ -389,8 +396,27 @@ def test_a_call_that_can_have_no_key_is_kept_as_a_letter(shop):
 
 
 def test_called_plainly_a_task_is_the_function(shop):
+    async def later(order_id: int) -> int:
+        shop.tasks.note("charged", order_id)
+        return order_id
+
+    coroutine_task = shop.tasks.app.task(later, name="later", shared=False)
+
     assert [shop.tasks.charge(1) for _ in range(2)] == [{"order": 1, "currency": "EUR"}] * 2
-    assert shop.count("charged") == 2
+    assert [asyncio.run(coroutine_task(1)) for _ in range(2)] == [1, 1]
+    assert shop.count("charged") == 4
+
+
+def test_a_body_that_has_only_begun_is_a_letter_and_no_success(shop):
+    def begin(order_id: int) -> object:
+        return asyncio.sleep(0, order_id)
+
+    task = shop.tasks.app.task(begin, name="begin", shared=False)
+
+    assert task.apply((1,)).state == FAILURE
+    (letter,) = shop.guard.letters.list()
+    assert "only begun" in letter.error
+    assert shop.guard.look(letter.key).state == "failed"
 
 
 def test_an_eager_call_is_guarded_too(shop):

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import cached_property, partial
-from inspect import signature
+from inspect import getattr_static, signature
 from typing import Any
 
 import celery
@@ -24,10 +24,12 @@ from duly.clock import MICROSECONDS
 from duly.core.payload import CallCodec, fingerprint_of
 from duly.errors import OUTAGES, BadOption, Busy, ClaimLost, DulyError
 from duly.guard import Guard, GuardClaim
+from duly.guard.claim import check_is_result
 from duly.guard.guard import check_ttl
 from duly.guard.idempotent import carry_out
 from duly.guard.keys import key_of
 from duly.integrations.celery.app import guard_of, send_letters_of
+from duly.integrations.celery.coroutines import on_a_loop, returning
 from duly.integrations.celery.dead import (
     DeadLettered,
     Execution,
@@ -85,6 +87,9 @@ class IdempotentTask(celery.Task):
     once: Mapping[str, Any] | None = None
     """The same three as celery-once spells them: `keys`, `graceful` and `timeout`."""
 
+    _coroutine: Any = None
+    """The function, if it is a coroutine function: `run` then carries it out on a loop."""
+
     # -- keys --
 
     @property
@@ -96,6 +101,10 @@ class IdempotentTask(celery.Task):
     def on_bound(cls, app: celery.Celery) -> None:
         """Read `once`; let the application replay the letters of a guard of the task's own."""
         super().on_bound(app)
+        run = getattr_static(cls, "run")
+        on_loop = on_a_loop(run)
+        if on_loop is not None:
+            cls._coroutine, cls.run = run, on_loop
         if cls.once is not None:
             for name, value in as_options(cls.once).items():
                 setattr(cls, name, value)
@@ -184,7 +193,8 @@ class IdempotentTask(celery.Task):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
         """Run the body under its key; called by anybody but a worker, it is the plain function."""
         if self.request.called_directly:
-            return super().__call__(*args, **kwargs)
+            plain = super().__call__ if self._coroutine is None else self._coroutine
+            return plain(*args, **kwargs)
         execution = None
         try:
             execution = Execution(self, self._key_or_letter(args, kwargs), args, kwargs)
@@ -231,8 +241,10 @@ class IdempotentTask(celery.Task):
             raise lost
         token = executing.set(execution)
         body = partial(self.run, *execution.args, **execution.kwargs)
+        returned: list[Any] = []
+        place = returning.set(None if self._coroutine is None else returned)
         try:
-            return carry_out(claim, body, partial(self._end, execution))
+            return carry_out(claim, body, partial(self._end, execution), returned)
         except (Retry, Ignore, Reject):
             raise
         except Exception as error:
@@ -240,10 +252,12 @@ class IdempotentTask(celery.Task):
                 self._give_up(execution, self._cause_of(error), error)
             raise
         finally:
+            returning.reset(place)
             executing.reset(token)
 
     def _end(self, execution: Execution, result: object) -> None:
         """Say how a body ended that has returned."""
+        check_is_result(result)
         execution.has_returned = True
         if execution.letter_id is not None:
             raise DeadLettered(self.name, execution.letter_id)
