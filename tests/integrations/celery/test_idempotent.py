@@ -1,6 +1,7 @@
 """Celery tasks, carried by real workers over a real Redis, are done once per payload."""
 
 import asyncio
+import re
 from contextlib import closing
 
 import celery
@@ -51,6 +52,9 @@ def test_a_duplicate_of_a_running_call_is_put_off_and_gets_its_result(shop):
 
     wait_until(lambda: second.state == RETRY, seconds=WAIT, what="it is put off")
     assert "in the hands of" in str(second.info)
+    put_off = rf"linger\[{second.id}\] retry: Retry in ([\d.]+)s"
+    seconds = [float(found) for found in re.findall(put_off, shop.logs())]
+    assert 0 < min(seconds) <= max(seconds) <= shop.tasks.LEASE, "for what is left of the lease"
     shop.open_gate()
 
     assert (first.get(WAIT), second.get(WAIT)) == (1, 1)

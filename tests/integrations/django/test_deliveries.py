@@ -5,17 +5,18 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 import psycopg
 import pytest
-from django.db import connections
+from django.db import connection, connections
 
 from duly import faultpoints
 from duly.errors import ScheduleExists
 from duly.events import ClaimWasLost
-from duly.integrations.django import exactly_once, scheduled_task
+from duly.integrations.django import exactly_once, periodic, scheduled_task
 from duly.runtime.recovery import judge_unknown
-from duly.store.ops import Recover
+from duly.store.ops import FireSchedules, Recover
 from tests.integrations.django import other, tasks
 from tests.integrations.django.api import task
 from tests.integrations.django.test_exactly_once import bill, calls, fired
@@ -101,11 +102,22 @@ def test_a_body_whose_sessions_are_lost_stays_the_only_one(scheduler, project):
     assert run.state == "succeeded"
 
 
+def make_due(name: str, instant: datetime) -> None:
+    """Let a schedule look as if nobody had looked at it since that instant of its own."""
+    micros = round(instant.timestamp() * 1e6)
+    when = f"duly_time({micros})" if connection.vendor == "postgresql" else f"{micros}"
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE duly_schedules SET next_at = {when}, look_at = {when}"  # noqa: S608
+            f" WHERE name = '{name}'"
+        )
+
+
 def test_a_firing_whose_commit_fails_is_handed_over_by_nobody(scheduler):
     scheduled_task(cron="0 0 1 1 *", name="yearly", args=[42])(bill)
-    scheduler.runs_tasks = True
     scheduler.schedules.sync()
     calls.clear()
+    make_due("yearly", datetime(datetime.now(UTC).year, 1, 1, tzinfo=UTC))
 
     def strike() -> None:
         faultpoints.disarm()
@@ -113,10 +125,10 @@ def test_a_firing_whose_commit_fails_is_handed_over_by_nobody(scheduler):
 
     faultpoints.arm("operate.before_commit", strike)
     with pytest.raises(ConnectionError):
-        scheduler.schedules.run_now("yearly")
-    scheduler.schedules.run_now("yearly")
-    with scheduler.worker():
-        wait_until(lambda: bool(other.waiting), seconds=SOON, what="it is handed over")
+        scheduler.store.apply([FireSchedules(1)])
+    assert (scheduler.runs.list(), other.waiting) == ([], [])
+    for _ in range(2):
+        periodic.PeriodicTaskScheduler().tick()
 
     assert [other.deliver(delivery) for delivery in other.waiting] == ["billed 42"]
     assert calls == [42]

@@ -1,11 +1,14 @@
 """`@exactly_once`: executions of scheduled tasks that begin once, whichever backend brings them."""
 
+import asyncio
 import threading
+from contextlib import closing
 
 import pytest
 
 from duly import BadOption, Retry
 from duly.errors import RunFailed
+from duly.guard import Guard
 from duly.integrations.django import duly_options, exactly_once, scheduled_task
 from tests.integrations.django import other, tasks
 from tests.integrations.django.api import task
@@ -27,6 +30,7 @@ def bill(customer: int) -> str:
 @task(backend="other")
 @exactly_once
 async def bill_on_a_loop(customer: int) -> str:
+    await asyncio.sleep(0)
     calls.append(customer)
     return f"billed {customer}"
 
@@ -57,6 +61,11 @@ def remind_by_phone(number: int) -> None:
 @task(backend="other")
 def remind(customer: int) -> None:
     calls.append(customer)
+
+
+def bill_by_hand(customer: int) -> str:
+    calls.append(customer)
+    return f"billed {customer}"
 
 
 @pytest.fixture(autouse=True)
@@ -138,6 +147,16 @@ def test_without_an_execution_the_function_simply_runs(scheduler):
     assert other.deliver(other.waiting[0]) == "billed 2"
     assert calls == [1, 2]
     assert scheduler.runs.list() == []
+
+
+def test_what_is_enqueued_by_hand_is_done_once_under_a_guard(scheduler, project):
+    with closing(Guard(project)) as guard:
+        guarded = task(backend="other")(guard.idempotent(bill_by_hand))
+        for _ in range(2):
+            guarded.enqueue(42)
+
+        assert [other.deliver(delivery) for delivery in other.waiting] == ["billed 42"] * 2
+    assert calls == [42]
 
 
 def test_a_task_without_it_is_handed_over_at_least_once(scheduler):

@@ -53,6 +53,7 @@ from tests.store.conformance.verbs import (
 pytestmark = pytest.mark.pgbouncer
 
 MINUTE = 60 * SECOND
+DAY = DAY_SECONDS * SECOND
 MINUTELY = Every(MINUTE, UNANCHORED)
 
 
@@ -192,6 +193,40 @@ def test_what_was_missed_is_in_the_ledger_and_the_latest_is_caught_up(store, clo
         (20, "skipped", "missed"),
         (30, "caught_up", None),
     ]
+
+
+def test_nights_that_fell_into_a_restart_follow_the_policy(store, clock):
+    nightly = Cron("0 2 * * *", "UTC")
+
+    def start() -> set[str]:
+        """Make the schedules of the code known, as whoever starts does."""
+        return {
+            put(store, misfire, nightly, misfire=misfire, overlap="allow", source="code").what
+            for misfire in ("latest", "skip", "all")
+        }
+
+    def nights(name: str) -> list[tuple[float, str, str | None]]:
+        return [((f.instant - two) / DAY, f.outcome, f.reason) for f in firings(store, name)]
+
+    assert start() == {"created"}
+    two = schedule(store, "latest").next_at
+    clock.advance((two - clock.now()) / SECOND - 60)
+    assert fire(store) == Fired(0, 0)
+
+    clock.advance(6 * 60)  # From a minute to two to five past two.
+    assert start() == {"unchanged"}
+    assert fire(store) == Fired(3, 2)
+    clock.advance(2 * DAY_SECONDS)
+    assert start() == {"unchanged"}
+    assert fire(store) == Fired(3, 3)
+
+    assert nights("latest") == [
+        (0, "caught_up", None),
+        (1, "skipped", "missed"),
+        (2, "caught_up", None),
+    ]
+    assert nights("skip") == [(night, "skipped", "missed") for night in range(3)]
+    assert nights("all") == [(night, "caught_up", None) for night in range(3)]
 
 
 def test_a_schedule_of_another_machines_zone_does_not_stop_the_others(store, clock, tables):
