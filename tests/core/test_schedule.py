@@ -92,6 +92,13 @@ def test_once_is_once_and_never_too_late_to_be_asked_for():
     assert found == Plan([Firing(5 * MINUTE, "caught_up")], None, None)
 
 
+def test_what_is_no_instant_any_more_is_not_due_for_ever():
+    # As when the rules of its zone have changed meanwhile.
+    found = plan(schedule(Cron("0 2 * * *", "UTC"), HOUR), HOUR, FREE)
+
+    assert found == Plan([], 2 * HOUR, 2 * HOUR)
+
+
 def test_a_window_has_a_first_and_a_last_instant():
     rules = Rules(start=3 * MINUTE, end=5 * MINUTE)
 

@@ -152,6 +152,10 @@ def plan(schedule: ScheduleRecord, now: int, standing: Standing) -> Plan:
     firings += _fire(schedule, rules, kept, now, standing)
     last = kept[-1] if kept else passed[-1] if passed else None
     next_at = schedule.next_at if last is None else following(trigger, rules, last)
+    if last is None and next_at is not None and isinstance(trigger, Cron):
+        # The rules of its zone may have changed since: what is no instant any more, and never
+        # fires, would be due for ever.
+        next_at = following(trigger, rules, next_at - 1)
     release = schedule.waiting > 0 and not standing.is_busy and not is_paused
     waiting = schedule.waiting + sum(f.outcome == "waiting" for f in firings) - release
     look_at = None if next_at is None else next_at + _offset(schedule.name, next_at, rules.jitter)
