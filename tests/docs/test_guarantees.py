@@ -1,15 +1,19 @@
-"""Every promise has a test, and every test that the page names exists."""
+"""Every promise, and every failure that is avoided, has a test, and every test named exists."""
 
 import ast
 import re
 from functools import cache
 
+import pytest
+
 from tests.docs.pages import DOCS, ROOT
 
-PAGE = (DOCS / "explanation" / "guarantees.md").read_text()
+PAGES = {
+    name: (DOCS / "explanation" / f"{name}.md").read_text() for name in ("guarantees", "failures")
+}
 README = (ROOT / "README.md").read_text()
-NAMED = sorted(set(re.findall(r"`(tests/[^`]+::[^`]+)`", PAGE)))
-ROWS = [line for line in PAGE.splitlines() if line.startswith("| ") and "Tests" not in line]
+
+each_page = pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
 
 
 @cache
@@ -25,15 +29,20 @@ def names_in(file: str) -> set[str]:
     return found
 
 
-def test_every_test_that_the_guarantees_name_exists():
-    places = [named.split("::", 1) for named in NAMED]
+@each_page
+def test_every_test_that_a_page_names_exists(page):
+    named = sorted(set(re.findall(r"`(tests/[^`]+::[^`]+)`", page)))
+    places = [name.split("::", 1) for name in named]
 
     assert [place for place in places if place[1] not in names_in(place[0])] == []
-    assert len(NAMED) > 50
+    assert len(named) > 50
 
 
-def test_every_row_of_the_guarantees_names_a_test():
-    assert [row for row in ROWS if "`tests/" not in row and "| the same |" not in row] == []
+@each_page
+def test_every_row_of_a_page_names_a_test(page):
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "Tests" not in line]
+
+    assert [row for row in rows if "`tests/" not in row and "| the same |" not in row] == []
 
 
 def test_every_promise_of_the_readme_is_among_the_guarantees():
@@ -43,5 +52,5 @@ def test_every_promise_of_the_readme_is_among_the_guarantees():
 
     assert len(sentences) == 4
     assert len(effects) == 7
-    assert [sentence for sentence in sentences if sentence not in PAGE] == []
-    assert [effect for effect in effects if f"| {effect} |" not in PAGE] == []
+    assert [sentence for sentence in sentences if sentence not in PAGES["guarantees"]] == []
+    assert [effect for effect in effects if f"| {effect} |" not in PAGES["guarantees"]] == []

@@ -429,6 +429,21 @@ def test_an_eager_call_is_guarded_too(shop):
     assert shop.count("charged") == 1
 
 
+def test_a_task_says_for_how_long_its_calls_are_known_and_each_can_be_forgotten(shop):
+    def kept_seconds(name: str, key_ttl: float | None) -> float | None:
+        task = unsent(shop.tasks.app, name, key_ttl=key_ttl)
+        assert task.apply((1,)).get() == 1
+        known = shop.guard.look(task.key_for((1,), {}))
+        return known.kept_until and (known.kept_until - known.ended_at) / 1e6
+
+    assert (kept_seconds("week", 604_800), kept_seconds("ever", None)) == (604_800, None)
+    charge, key = shop.tasks.charge, shop.tasks.charge.key_for((1,), {})
+    assert [charge.apply((1,)).get()["order"] for _ in range(2)] == [1, 1]
+    assert shop.guard.reset(key)
+    charge.apply((1,))
+    assert shop.count("charged") == 2
+
+
 def test_a_body_knows_its_claim(shop):
     def fenced(self, order_id: int) -> list:
         self.claim.check()
