@@ -5,6 +5,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.apps import apps
 from django.core.signals import request_started
 from django.db import connection, transaction
 from django.test import override_settings
@@ -144,9 +145,14 @@ class Counting:
 
 def test_a_server_begins_to_fire_with_its_first_request_and_no_other_process_does():
     Counting.begun = 0
-    request_started.connect(periodic.autostart)
+    settings = {
+        "PERIODIC_TASKS_AUTOSTART": True,
+        "PERIODIC_TASKS_SCHEDULER_CLASS": f"{__name__}.Counting",
+    }
     try:
-        with override_settings(PERIODIC_TASKS_SCHEDULER_CLASS=f"{__name__}.Counting"):
+        with override_settings(**settings):
+            # That is all that happens in a command, such as `migrate`.
+            apps.get_app_config("duly").ready()
             assert Counting.begun == 0
             for _ in range(3):
                 request_started.send(sender=None)
