@@ -14,6 +14,8 @@ REDIS_SERVER := $(shell command -v redis-server || command -v /usr/sbin/redis-se
 
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Most of what the tests' packages bring is never imported; Python compiles the rest when it is.
+UNCOMPILED := --no-compile
 RUN_STAMPS := .venv/run.stamp $(if $(filter postgres%,$(DULY_URL)),.venv/postgres.stamp)
 
 .DELETE_ON_ERROR:
@@ -79,7 +81,9 @@ endif
 demo: $(RUN_STAMPS)
 	$(BIN)/duly demo $(DEMO_ARGS)
 
+prove: export DULY_TEST_EVERY_STORE := 1
 prove: setup
+	$(PYTEST) -n 4 --dist worksteal $(PYTEST_ARGS)
 	DULY_TEST_SCALE=20 DULY_TEST_EVIDENCE=docs/evidence $(BIN)/python -m pytest -m "long or scaled"
 	$(BIN)/python -m tests.prove $(PROVE_ARGS)
 
@@ -112,12 +116,12 @@ $(BIN)/python:
 	@touch $@
 
 .venv/dev.stamp: requirements/dev.txt .venv/run.stamp .venv/postgres.stamp
-	$(PIP_INSTALL) -r requirements/dev.txt
+	$(PIP_INSTALL) $(UNCOMPILED) -r requirements/dev.txt
 	@touch $@
 
 .venv-django6/stamp: requirements/django6.txt requirements/run.txt requirements/postgres.txt
 	$(NEWER_PYTHON) -m venv .venv-django6
-	.venv-django6/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	.venv-django6/bin/python -m pip install --quiet --disable-pip-version-check $(UNCOMPILED) -r $<
 	@touch $@
 
 .venv-docs/stamp: requirements/docs.txt

@@ -1,21 +1,24 @@
 """Fixtures that every test may use: the stores, and the servers behind them.
 
 A test that asks for `store_url` runs once on every kind of store in the conformance suite, and
-once on SQLite and once on PostgreSQL elsewhere; one that is about PostgreSQL alone runs on the
-newest there is. `@pytest.mark.stores("postgres")` narrows that to the kinds whose names begin so;
-`@pytest.mark.pgbouncer` adds one run more, through PgBouncer; `@pytest.mark.untouched` is for tests
-of how a database is set up. A test of the conformance suite that is about the guard alone adds one
-on Redis by `@pytest.mark.redis`.
+once on SQLite and once on PostgreSQL elsewhere; one of the surfaces on top of the engine runs on
+one of the two, and on both where DULY_TEST_EVERY_STORE is set, as `make prove` does. One that is
+about PostgreSQL alone runs on the newest there is. `@pytest.mark.stores("postgres")` narrows that
+to the kinds whose names begin so; `@pytest.mark.pgbouncer` adds one run more, through PgBouncer;
+`@pytest.mark.untouched` is for tests of how a database is set up. A test of the conformance suite
+that is about the guard alone adds one on Redis by `@pytest.mark.redis`.
 """
 
 import gc
+import importlib.metadata
 import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -38,6 +41,11 @@ from tests.servers.redis import RedisEndpoint, RedisServer
 from tests.servers.summary import STORE_PROPERTY, WhatRan
 
 SUMMARY_FILE = os.environ.get("SUMMARY", ".test-summary.json")
+TESTS = Path(__file__).parent
+
+# What lies on top of the engine, and knows a database by the store's protocol alone.
+SURFACES = {"cli", "dashboard", "docs", "integrations", "observe", "testing"}
+EVERY_STORE = "DULY_TEST_EVERY_STORE" in os.environ
 
 # A machine that is busy makes inputs slowly, and that is nobody's fault.
 settings.register_profile("suite", suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -235,6 +243,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             wanted = _kinds_wanted(metafunc, kinds)
             if "conformance" not in metafunc.definition.path.parts:
                 wanted = _one_of_each(wanted if argument == "store_kind" else wanted[::-1])
+            if _is_of_a_surface(metafunc) and not EVERY_STORE:
+                wanted = [wanted[_draw(metafunc) % len(wanted)]]
             metafunc.parametrize(argument, wanted)
 
 
@@ -246,6 +256,23 @@ def _one_of_each(names: list[str]) -> list[str]:
         if database not in chosen or KINDS[chosen[database]].missing is not None:
             chosen[database] = name
     return list(chosen.values())
+
+
+def _is_of_a_surface(metafunc: pytest.Metafunc) -> bool:
+    folder = metafunc.definition.path.relative_to(TESTS).parts[0]
+    takes_all = any(map(metafunc.definition.get_closest_marker, ("long", "scaled")))
+    return folder in SURFACES and not takes_all
+
+
+def _draw(metafunc: pytest.Metafunc) -> int:
+    """Return a number that is the test's own; with the other Django it is the next one.
+
+    So each test of Django runs on both databases, though not on both with each of the two.
+    """
+    drawn = crc32(metafunc.definition.nodeid.encode())
+    with suppress(importlib.metadata.PackageNotFoundError):
+        drawn += importlib.metadata.version("django").startswith("6")
+    return drawn
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

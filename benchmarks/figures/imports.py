@@ -14,9 +14,9 @@ LEFT_OUT = ("psycopg", "click", "rich", "starlette", "redis", "django")
 
 _PROGRAM = """
 import json, sys, time
-began = time.perf_counter()
+began = time.process_time()
 import {modules}
-seconds = time.perf_counter() - began
+seconds = time.process_time() - began
 print(json.dumps([seconds, [name for name in {looked_for!r} if name in sys.modules]]))
 """
 
@@ -48,6 +48,7 @@ def measure(sizes: Sizes) -> list[Figure]:
 def import_once(*modules: str) -> tuple[float, list[str]]:
     """Return the seconds an import took in a new interpreter, and which modules it should not have.
 
+    They are the processor's: an import waits for nothing, and others may be waiting for their turn.
     The interpreter's own start is not part of it.
     """
     program = _PROGRAM.format(modules=", ".join(modules), looked_for=LEFT_OUT)

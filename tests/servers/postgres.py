@@ -36,6 +36,9 @@ SETTINGS = {
     "log_timezone": "UTC",
 }
 
+_NEW_CLUSTERS: dict[Path, ServerFolder] = {}
+"""By the folder of their programs; each is removed when this process ends, as such folders are."""
+
 StopMode = Literal["smart", "fast", "immediate"]
 STOP_SIGNALS = {
     "smart": signal.SIGTERM,
@@ -112,6 +115,7 @@ class PostgresServer(PostgresEndpoint):
 
     def __init__(self, binaries: Path, *, settings: Mapping[str, str] | None = None) -> None:
         self._folder = ServerFolder("pg")
+        self._programs = binaries
         self._binaries = self._binaries_within_reach(binaries)
         self._settings = {**SETTINGS, **(settings or {})}
         self._data = self._folder.path / "data"
@@ -177,18 +181,26 @@ class PostgresServer(PostgresEndpoint):
         return self._process
 
     def _create_cluster(self) -> None:
-        self._folder.run(
-            [
-                self._binaries / "initdb",
-                f"--pgdata={self._data}",
-                f"--username={ROLE}",
-                "--auth=trust",
-                "--encoding=UTF8",
-                "--locale=C",
-                # Only the creation goes unsynced; the server itself runs with fsync on.
-                "--no-sync",
-            ]
-        )
+        """Copy the cluster that the first server of these programs has created."""
+        if self._programs not in _NEW_CLUSTERS:
+            folder = ServerFolder("new")
+            created = folder.path / "data"
+            folder.run(
+                [
+                    self._binaries / "initdb",
+                    f"--pgdata={created}",
+                    f"--username={ROLE}",
+                    "--auth=trust",
+                    "--encoding=UTF8",
+                    "--locale=C",
+                    # Only the creation goes unsynced; the server itself runs with fsync on.
+                    "--no-sync",
+                ]
+            )
+            _NEW_CLUSTERS[self._programs] = folder
+        created = _NEW_CLUSTERS[self._programs].path / "data"
+        self._folder.run(["cp", "-R", created, self._data])
+        self._data.chmod(0o700)
 
     def _spawn(self) -> None:
         settings = {
