@@ -10,11 +10,12 @@ from contextvars import Context, copy_context
 from typing import Any
 
 from duly.clock import monotonic
-from duly.context import Port, RunContext, enter, warn_of_unused_steps
+from duly.context import Port, RunContext, end_body, enter, warn_of_unused_steps
 from duly.core.outcome import Cancelled, Outcome, Returned, Stopped
 from duly.core.record import from_fields
 from duly.runtime.attempt import await_body, await_untraced
 from duly.runtime.hand import LOOP, Hand, Held
+from duly.runtime.last_steps import await_last_steps
 from duly.runtime.report import Ended, Report, seen_from_outside
 from duly.runtime.runners.lookout import Lookout
 
@@ -201,6 +202,12 @@ class EventLoopRunner:
                 outcome = await await_untraced(definition, claim.arguments, self._loop)
             else:
                 outcome = await await_body(definition, claim.arguments)
+            steps = end_body(context)
+            if steps is not None:
+                is_ended = held.cancel is not None
+                outcome = await await_last_steps(
+                    steps, context, outcome, definition, is_ended=is_ended
+                )
             if context.has_steps and type(outcome) is Returned:
                 warn_of_unused_steps(context)
         else:
