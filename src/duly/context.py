@@ -30,7 +30,7 @@ class Transactions(Protocol):
 
     def connection(self, claim: Claim) -> Connection: ...
     def begin(self, claim: Claim, *, for_step: bool = False) -> Connection: ...
-    def abandon(self, claim: Claim) -> None: ...
+    def abandon(self, claim: Claim, error: BaseException) -> BaseException: ...
     def joined(self, claim: Claim, store: object) -> Connection | None: ...
     def is_open(self, claim: Claim) -> bool: ...
     def record(self, claim: Claim, op: EndStep, *, commit: bool) -> bool | None: ...
@@ -144,8 +144,10 @@ class RunContext:
         connection = sections.begin(self._claim)
         try:
             yield connection
-        except BaseException:
-            sections.abandon(self._claim)
+        except BaseException as error:
+            why = sections.abandon(self._claim, error)
+            if why is not error:
+                raise why from error
             raise
 
     def joined(self, store: object) -> Connection | None:
@@ -264,9 +266,9 @@ class RunContext:
                 f"the transaction is opened, that is before the connection is first used"
             )
 
-    def abandon_transaction(self) -> None:
-        """Undo what this run's transaction wrote."""
-        self._sections().abandon(self._claim)
+    def abandon_transaction(self, error: BaseException) -> BaseException:
+        """Undo what this run's transaction wrote; return the error, or why it comes of that."""
+        return self._sections().abandon(self._claim, error)
 
     def record_step(self, op: EndStep, *, commit: bool) -> bool | None:
         """Record a step in this run's transaction, and end that; None if none is open."""

@@ -275,16 +275,17 @@ class _Step:
         _outer.reset(self._token)
         if error is None:
             return
-        if isinstance(error, Exception):
+        why = self._context.abandon_transaction(error) if self._transaction else error
+        if isinstance(why, Exception):
             # Nothing else tells in which step a body failed: those that end are on record alone.
-            error.add_note(f'(in step "{self._name}")')
-        if self._transaction:
-            self._context.abandon_transaction()
+            why.add_note(f'(in step "{self._name}")')
         # An exception of its own says that it failed, and that it may begin again. Whoever was
         # struck from outside cannot say how far it came, and once it has returned all is done.
         is_its_own = isinstance(error, Exception) and not isinstance(error, ClaimLost)
         if self._holds and is_its_own and not self._has_returned:
             _write(self._context, ForgetStep(*self._place()))
+        if why is not error:
+            raise why from error
 
     def _place(self) -> tuple[str, int, str]:
         return self._context.run_id, self._context.fence, self._name
