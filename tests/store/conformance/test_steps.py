@@ -257,6 +257,17 @@ def test_a_redrive_from_a_step_forgets_what_lies_inside_of_it(store, held, clock
     assert [name for name, *_ in steps(store, held.run_id)] == ["before"]
 
 
+def test_a_redrive_from_a_step_forgets_what_came_after_it_whatever_it_is_called(store, held, clock):
+    for name in ("reserve", "charge", "ship"):
+        nest(store, held, name)
+        clock.advance(SECOND)
+    succeed(store, held)
+
+    redrive(store, held.run_id, from_step="charge")
+
+    assert [name for name, *_ in steps(store, held.run_id)] == ["reserve"]
+
+
 def test_a_redrive_from_an_inner_step_keeps_what_came_before_it_in_the_same(store, held, clock):
     for name, outer in (("first", "outer"), ("second", "outer"), ("outer", None)):
         store.apply([EndStep(held.run_id, held.claim_number, name, None, outer)])

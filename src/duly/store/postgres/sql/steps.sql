@@ -157,9 +157,13 @@ WITH RECURSIVE inside (name) AS (
       FROM duly_steps AS inner_one
       JOIN inside ON inner_one.awaited = inside.name
      WHERE inner_one.run_id = %(run_id)s AND inner_one.kind = 'step'
+), forgotten (name) AS (
+    SELECT name FROM inside
+     UNION
+    SELECT later.name
+      FROM duly_steps AS later
+      JOIN duly_steps AS first ON first.run_id = later.run_id AND first.name = %(from_step)s
+     WHERE later.run_id = %(run_id)s AND (later.began_at, later.name) >= (first.began_at, first.name)
 )
 DELETE FROM duly_steps
- WHERE run_id = %(run_id)s AND kind <> 'epoch'
-   AND (name IN (SELECT name FROM inside)
-        OR (began_at, name) >= (SELECT began_at, name FROM duly_steps
-                                 WHERE run_id = %(run_id)s AND name = %(from_step)s))
+ WHERE run_id = %(run_id)s AND kind <> 'epoch' AND name IN (SELECT name FROM forgotten)
