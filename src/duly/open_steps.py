@@ -75,16 +75,23 @@ class OpenSteps:
         """
         loop = asyncio.get_running_loop()
         word: asyncio.Future[None] = loop.create_future()
-        return word if self._await(partial(_tell_on, loop, word), of_left=of_left) else None
+        is_any = self._await(
+            partial(_tell_on, loop, word), lambda step: of_left or not step.is_left
+        )
+        return word if is_any else None
 
     def wait(self) -> None:
         """Wait in this thread until all have ended."""
-        while self._await((word := threading.Event()).set, of_left=True):
+        while self._await((word := threading.Event()).set, lambda _step: True):
             word.wait()
 
-    def _await(self, tell: Callable[[], None], *, of_left: bool) -> bool:
+    def tell_of_threads(self, tell: Callable[[], None]) -> bool:
+        """Have a word given at the next end, if a thread is in one of them; say whether."""
+        return self._await(tell, lambda step: step.task is None)
+
+    def _await(self, tell: Callable[[], None], counts: Callable[[OpenStep], bool]) -> bool:
         with self._lock:
-            is_any = any(of_left or not step.is_left for step in tuple(self._open))
+            is_any = any(map(counts, tuple(self._open)))
             if is_any:
                 self._waiting.append(tell)
         return is_any

@@ -12,6 +12,7 @@ import duly
 from duly import Duly, Retry, Run, current
 from duly.children import TaskCall
 from duly.errors import ClaimLost, NoCurrentRun
+from duly.runtime.embedded import EmbeddedWorker
 from duly.runtime.inline import InlineWorker
 from tests.runtime.waiting import take_over, wait_until_empty
 from tests.servers.processes import wait_until
@@ -349,6 +350,38 @@ class TestBrokenOff:
         assert run.refresh().state == "queued"
         assert charges.seen == ["1: ours"]
         assert outcomes(run) == ["stopped"]
+
+    @pytest.mark.stores("sqlite")
+    def test_not_by_a_loop_that_is_closed_under_a_thread(self, app, charges):
+        go_on = threading.Event()
+
+        def charge() -> None:
+            charges.began.set()
+            go_on.wait(SOON)
+            charges.note()
+
+        @app.task
+        async def order() -> None:
+            await asyncio.to_thread(duly.step, "charge", charge)
+
+        async def main() -> EmbeddedWorker:
+            worker = app.worker(loop=loop, beat=0.2, lease=10).start()
+            await asyncio.to_thread(charges.began.wait, SOON)
+            return worker
+
+        run = order.enqueue()
+        loop = asyncio.new_event_loop()
+        worker = loop.run_until_complete(main())
+        loop.close()
+        worker.stop(grace=0)
+        state = run.refresh().state
+        go_on.set()
+        wait_until(lambda: run.refresh().state == "queued", seconds=SOON, what="it is given back")
+
+        assert state == "running"
+        assert charges.seen == ["1: ours"]
+        assert (recorded(run), outcomes(run)) == ([("charge", True)], ["stopped"])
+        wait_until(lambda: worker.worker_id is None, seconds=SOON, what="the worker has parted")
 
     @pytest.mark.stores("postgres")  # On SQLite a stop may have to wait for the one writer.
     def test_one_in_a_thread_cannot_be_and_its_claim_is_kept(self, app, charges, tables):
