@@ -1,39 +1,62 @@
-"""The steps of coroutines, beside which others of the same body run on the same loop."""
+"""The steps beside which others of the same body run, on its loop or in other threads."""
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from duly.context import RunContext
+from duly.errors import NoCurrentRun
+from duly.open_steps import OpenStep
+from duly.shield import is_exposed
 from duly.store.lent import BODY
 
 R = TypeVar("R")
 
-_around: ContextVar[tuple[asyncio.Future[None], ...]] = ContextVar("duly_steps_around", default=())
-"""The ends of the steps of coroutines in which the code that runs just now lies."""
+_around: ContextVar[tuple[OpenStep, ...]] = ContextVar("duly_steps_around", default=())
+"""The steps in which the code that runs just now lies."""
 
 
 @contextmanager
-def open_step(context: RunContext) -> Iterator[None]:
-    """Let the waits beside a step know of it; none begins once the body is to be left."""
+def open_step(context: RunContext, name: str) -> Iterator[None]:
+    """Let who waits beside a step of a coroutine, or ends the body, know of it.
+
+    None begins once the body is to be left.
+    """
     if context.left_by is not None:
         raise context.left_by
-    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    context.open_steps.add(ended)
-    token = _around.set((*_around.get(), ended))
+    with _opened(context, name, asyncio.current_task()):
+        yield
+
+
+def open_here(context: RunContext, name: str) -> AbstractContextManager[None]:
+    """As `open_step`, for one of a thread.
+
+    One in the body's own thread has ended when the body has. Whoever strikes that thread could
+    strike between the step's beginning and the place that takes note of its end.
+    """
+    return nullcontext() if is_exposed() else _opened(context, name, None)
+
+
+@contextmanager
+def _opened(context: RunContext, name: str, task: "asyncio.Task[Any] | None") -> Iterator[None]:
+    around, step, steps = _around.get(), OpenStep(name, task), context.open_steps
+    steps.add(step)
+    # Looked at behind that, as who ends the body looks for steps behind saying so.
+    if context.has_ended and not steps.has_any(around):
+        steps.remove(step)
+        raise NoCurrentRun(
+            f"step {name!r} would begin when its body has ended: let the body wait for all that it "
+            f"starts, tasks and threads"
+        )
+    token = _around.set((*around, step))
     try:
         yield
     finally:
-        _around.reset(token)
-        _close(context, ended)
-
-
-def _close(context: RunContext, ended: "asyncio.Future[None]") -> None:
-    context.open_steps.discard(ended)
-    if not ended.done():
-        ended.set_result(None)
+        steps.remove(step)
+        with suppress(ValueError):  # It is no longer its context: the coroutine is being removed.
+            _around.reset(token)
 
 
 async def let_others_end(context: RunContext) -> None:
@@ -41,10 +64,10 @@ async def let_others_end(context: RunContext) -> None:
 
     Those around it are about to be left too: nobody waits for them.
     """
-    for ended in _around.get():
-        _close(context, ended)
-    while context.open_steps:
-        await asyncio.wait(context.open_steps)
+    steps = context.open_steps
+    steps.leave(_around.get())
+    while (ended := steps.next_end(of_left=False)) is not None:
+        await ended
 
 
 async def apart(act: Callable[[], R]) -> R:
@@ -54,10 +77,10 @@ async def apart(act: Callable[[], R]) -> R:
         BODY.set(object())
         return act()
 
-    return await _to_its_end(alone)
+    return await to_its_end(alone)
 
 
-async def _to_its_end(act: Callable[[], R]) -> R:
+async def to_its_end(act: Callable[[], R]) -> R:
     """Do something on a thread, to its end: who is cancelled meanwhile waits for that first.
 
     A claim is let go of only when all of its body has ended, and no thread can be broken off.
@@ -78,4 +101,4 @@ async def off_the_loop(context: RunContext, act: Callable[[], R]) -> R:
     """Do what may have to wait; what joins a transaction is done by the thread that has it open."""
     if context.joined(context.store) is not None:
         return act()
-    return await _to_its_end(act)
+    return await to_its_end(act)

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from asyncio import Future
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,6 +13,7 @@ from duly.core.escape import clean
 from duly.core.record import Claim, StepRecord
 from duly.core.states import plain_tags
 from duly.errors import BadOption, CancelRequested, NoCurrentRun, StepVanished, Suspend
+from duly.open_steps import OpenSteps
 from duly.registry import Registry
 from duly.store.lent import BODY
 from duly.store.protocol import Store
@@ -29,7 +30,7 @@ class Transactions(Protocol):
 
     def connection(self, claim: Claim) -> Connection: ...
     def begin(self, claim: Claim, *, for_step: bool = False) -> Connection: ...
-    def abandon(self, claim: Claim) -> None: ...
+    def abandon(self, claim: Claim, error: BaseException) -> BaseException: ...
     def joined(self, claim: Claim, store: object) -> Connection | None: ...
     def is_open(self, claim: Claim) -> bool: ...
     def record(self, claim: Claim, op: EndStep, *, commit: bool) -> bool | None: ...
@@ -61,7 +62,17 @@ class Port(Protocol):
 class RunContext:
     """The current run, as seen from inside its body."""
 
-    __slots__ = ("_claim", "_log", "_open", "_port", "_steps", "_used", "deadline", "left_by")
+    __slots__ = (
+        "_claim",
+        "_log",
+        "_open",
+        "_port",
+        "_steps",
+        "_used",
+        "deadline",
+        "has_ended",
+        "left_by",
+    )
 
     def __init__(self, claim: Claim, port: Port, deadline: float | None) -> None:
         self._claim = claim
@@ -69,7 +80,8 @@ class RunContext:
         self._log: RunLogger | None = None
         self._steps: dict[str, StepRecord] | None = None
         self._used: set[str] = set()
-        self._open: set[Future[None]] | None = None
+        self._open: OpenSteps | None = None
+        self.has_ended = False
         self.left_by: Suspend | StepVanished | None = None
         """What was raised to leave the body; one that goes on all the same has caught it."""
         self.deadline = deadline
@@ -132,8 +144,10 @@ class RunContext:
         connection = sections.begin(self._claim)
         try:
             yield connection
-        except BaseException:
-            sections.abandon(self._claim)
+        except BaseException as error:
+            why = sections.abandon(self._claim, error)
+            if why is not error:
+                raise why from error
             raise
 
     def joined(self, store: object) -> Connection | None:
@@ -182,10 +196,11 @@ class RunContext:
         return self._steps is not None
 
     @property
-    def open_steps(self) -> "set[Future[None]]":
-        """The ends of the steps that coroutines of this attempt are in; all are on one loop."""
+    def open_steps(self) -> OpenSteps:
+        """The steps that this attempt is in."""
         if self._open is None:
-            self._open = set()
+            with _making:
+                self._open = self._open or OpenSteps()
         return self._open
 
     def unused_steps(self) -> list[str]:
@@ -251,9 +266,9 @@ class RunContext:
                 f"the transaction is opened, that is before the connection is first used"
             )
 
-    def abandon_transaction(self) -> None:
-        """Undo what this run's transaction wrote."""
-        self._sections().abandon(self._claim)
+    def abandon_transaction(self, error: BaseException) -> BaseException:
+        """Undo what this run's transaction wrote; return the error, or why it comes of that."""
+        return self._sections().abandon(self._claim, error)
 
     def record_step(self, op: EndStep, *, commit: bool) -> bool | None:
         """Record a step in this run's transaction, and end that; None if none is open."""
@@ -315,6 +330,7 @@ class RunLogger:
         logging.getLogger("duly.run").log(level, "%s: %s", claim.run_id, clean(text), extra=about)
 
 
+_making = threading.Lock()
 _current: ContextVar[RunContext | None] = ContextVar("duly_current_run", default=None)
 
 
@@ -375,3 +391,10 @@ def enter(context: RunContext) -> None:
     """Make a run the current one of this context, in which nothing but its body runs."""
     _current.set(context)
     BODY.set(object())
+
+
+def end_body(context: RunContext) -> OpenSteps | None:
+    """Note that a body has ended; return its steps if there are some that go on."""
+    context.has_ended = True
+    steps = context._open  # noqa: SLF001 - of this module
+    return None if steps is None or steps.is_empty() else steps

@@ -319,7 +319,7 @@ class LifespanNotStarted(DulyError):
 
 
 class NoCurrentRun(DulyError):
-    """`duly.current()` was called outside a running task."""
+    """`duly.current()` was called outside a running task, or a step begins behind its end."""
 
 
 class WorkerTimeout(DulyError, TimeoutError):

@@ -27,6 +27,11 @@ def expose() -> Any:  # noqa: ANN401 - the type of such locks has no name
     return lock
 
 
+def is_exposed() -> bool:
+    """Say whether this thread may be struck."""
+    return threading.get_ident() in _locks
+
+
 def cover() -> None:
     """Let this thread be struck no longer."""
     _locks.pop(threading.get_ident(), None)

@@ -16,7 +16,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from duly.beside import apart, let_others_end, off_the_loop, open_step
+from duly.beside import apart, let_others_end, off_the_loop, open_here, open_step, to_its_end
 from duly.children import TaskCall, end_of, enqueue_children, have_ended, result_of, together
 from duly.clock import MICROSECONDS
 from duly.context import RunContext, current
@@ -67,13 +67,15 @@ def step(
     """
     if inspect.iscoroutinefunction(function):
         raise BadOption(f"step {name!r} is a coroutine function: await astep(…), not step(…)")
-    found = _Step(current(), name, function, transaction=transaction, on_crash=on_crash)
-    if found.begin():
-        return found.result()  # type: ignore[no-any-return]
-    with found:
-        value = function(*args, **kwargs)
-        found.end(value)
-    return value
+    context = current()
+    with open_here(context, name):
+        found = _Step(context, name, function, transaction=transaction, on_crash=on_crash)
+        if found.begin():
+            return found.result()  # type: ignore[no-any-return]
+        with found:
+            value = function(*args, **kwargs)
+            found.end(value)
+        return value
 
 
 async def astep(
@@ -87,7 +89,7 @@ async def astep(
 ) -> R:
     """As `step`, in an `async def` task; with `transaction` a plain function has its own thread."""
     context = current()
-    with open_step(context):
+    with open_step(context, name):
         try:
             return await _astep(context, name, function, args, kwargs, transaction, on_crash)
         except StepVanished:
@@ -133,12 +135,12 @@ async def _astep(
 
 def sleep(name: str, seconds: float | timedelta) -> None:
     """Let the run sleep; it needs no worker meanwhile."""
-    _wait(_sleep, name, _microseconds("a sleep", seconds))
+    _wait(name, _sleep, name, _microseconds("a sleep", seconds))
 
 
 async def asleep(name: str, seconds: float | timedelta) -> None:
     """As `sleep`, in an `async def` task."""
-    await _wait_beside(_sleep, name, _microseconds("a sleep", seconds))
+    await _wait_beside(name, _sleep, name, _microseconds("a sleep", seconds))
 
 
 def wait_for(
@@ -148,7 +150,7 @@ def wait_for(
 
     The run needs no worker meanwhile. `name` is the step's, where one event is awaited twice.
     """
-    return _wait(_event, event, timeout, name)
+    return _wait(event, _event, event, timeout, name)
 
 
 async def await_for(
@@ -158,7 +160,7 @@ async def await_for(
     name: str | None = None,
 ) -> Any:  # noqa: ANN401 - what was sent
     """As `wait_for`, in an `async def` task."""
-    return await _wait_beside(_event, event, timeout, name)
+    return await _wait_beside(event, _event, event, timeout, name)
 
 
 def gather(calls: Iterable[TaskCall], *, name: str = "gather") -> list[Any]:
@@ -166,30 +168,34 @@ def gather(calls: Iterable[TaskCall], *, name: str = "gather") -> list[Any]:
 
     RunFailed if one of them did not succeed. The run needs no worker meanwhile.
     """
-    return _wait(_gather, calls, name)
+    return _wait(name, _gather, calls, name)
 
 
 async def agather(calls: Iterable[TaskCall], *, name: str = "gather") -> list[Any]:
     """As `gather`, in an `async def` task."""
-    return await _wait_beside(_gather, calls, name)
+    return await _wait_beside(name, _gather, calls, name)
 
 
-def _wait(wait: Callable[Concatenate[RunContext, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+def _wait(
+    name: str, wait: Callable[Concatenate[RunContext, P], R], *args: P.args, **kwargs: P.kwargs
+) -> R:
     """Wait for something, and note it if the body is to be left for that."""
     context = current()
     try:
-        return wait(context, *args, **kwargs)
+        with open_here(context, name):
+            return wait(context, *args, **kwargs)
     except Suspend as left:
         raise context.leave(left) from None
 
 
 async def _wait_beside(
-    wait: Callable[Concatenate[RunContext, P], R], *args: P.args, **kwargs: P.kwargs
+    name: str, wait: Callable[Concatenate[RunContext, P], R], *args: P.args, **kwargs: P.kwargs
 ) -> R:
     """As `_wait`, where steps may be under way beside it: they end first."""
     context = current()
     try:
-        return await asyncio.to_thread(wait, context, *args, **kwargs)
+        with open_step(context, name):
+            return await to_its_end(partial(wait, context, *args, **kwargs))
     except Suspend as left:
         await let_others_end(context)
         raise context.leave(left) from None
@@ -269,16 +275,17 @@ class _Step:
         _outer.reset(self._token)
         if error is None:
             return
-        if isinstance(error, Exception):
+        why = self._context.abandon_transaction(error) if self._transaction else error
+        if isinstance(why, Exception):
             # Nothing else tells in which step a body failed: those that end are on record alone.
-            error.add_note(f'(in step "{self._name}")')
-        if self._transaction:
-            self._context.abandon_transaction()
+            why.add_note(f'(in step "{self._name}")')
         # An exception of its own says that it failed, and that it may begin again. Whoever was
         # struck from outside cannot say how far it came, and once it has returned all is done.
         is_its_own = isinstance(error, Exception) and not isinstance(error, ClaimLost)
         if self._holds and is_its_own and not self._has_returned:
             _write(self._context, ForgetStep(*self._place()))
+        if why is not error:
+            raise why from error
 
     def _place(self) -> tuple[str, int, str]:
         return self._context.run_id, self._context.fence, self._name

@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -18,6 +19,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from duly import BadOption, Duly, KeyConflict, wait_for
 from duly.errors import StoreRefused
 from tests.integrations.django.project import using
+from tests.runtime.waiting import never_poll, wait_until_it_only_listens
 
 SECONDS = 20
 
@@ -98,6 +100,18 @@ def django_connection(url: str) -> Iterator[Any]:
         yield connections["caller"]
 
 
+@contextmanager
+def by_django_atomic(url: str) -> Iterator[Caller]:
+    with django_connection(url) as connection:
+        block = transaction.atomic(using="caller")
+        block.__enter__()
+        yield Caller(
+            connection,
+            lambda: block.__exit__(None, None, None),
+            lambda: block.__exit__(OSError, OSError("no"), None),
+        )
+
+
 SYNC = [by_driver, by_sqlalchemy, by_sqlalchemy_session, by_scoped_session, by_django]
 
 
@@ -146,6 +160,7 @@ async def by_async_session(url: str) -> AsyncIterator[Caller]:
     await engine.dispose()
 
 
+WAKING = [by_driver, by_sqlalchemy, by_sqlalchemy_session, by_scoped_session, by_django_atomic]
 EVERYWHERE = [by_async_sqlalchemy, by_async_session]
 ON_POSTGRES = [by_async_psycopg, by_asyncpg, by_asyncpg_pool]
 
@@ -307,12 +322,62 @@ def test_django_outside_of_a_transaction_commits_at_once(app, send, store_url):
     assert [found.id for found in app.runs.list()] == [run.id]
 
 
-def test_a_worker_hears_of_it_after_the_commit(app, send, store_url):
-    with app.worker(), by_driver(store_url) as caller:
-        run = send.using(connection=caller.connection).enqueue(1)
-        caller.commit()
+@pytest.mark.usefixtures(never_poll.__name__)
+class TestWakingWorkers:
+    """A worker that does not poll begins a run when its transaction has committed."""
 
-        assert run.result(timeout=2) == 1  # The poll alone would take up to 5 s.
+    @pytest.fixture
+    def begun(self) -> list[int]:
+        return []
+
+    @pytest.fixture
+    def work(self, app, begun) -> Iterator[Any]:
+        """A task, and a worker that has nothing to do and hears of runs by hints alone."""
+
+        @app.task(name="work")
+        async def work(number: int) -> int:
+            begun.append(number)
+            return number
+
+        with app.worker() as worker:
+            wait_until_it_only_listens(worker)
+            yield work
+
+    @pytest.mark.parametrize("library", WAKING)
+    def test_from_connections(self, app, begun, work, store_url, library):
+        with library(store_url) as caller:
+            work.using(connection=caller.connection).enqueue(2)
+            caller.rollback()
+        with library(store_url) as caller:
+            run = work.using(connection=caller.connection).enqueue(3)
+            seen = app.runs.list(state="queued")
+            caller.commit()
+
+            assert run.result(timeout=SECONDS) == 3
+        assert seen == []
+        assert begun == [3]
+
+    @pytest.mark.parametrize("library", EVERYWHERE)
+    def test_from_asynchronous_connections(self, app, begun, work, store_url, library):
+        asyncio.run(self._commits_and_rolls_back(app, begun, work, partial(library, store_url)))
+
+    @pytest.mark.stores("postgres")
+    @pytest.mark.parametrize("library", ON_POSTGRES)
+    def test_from_asynchronous_drivers(self, app, begun, work, store_url, library):
+        asyncio.run(self._commits_and_rolls_back(app, begun, work, partial(library, store_url)))
+
+    async def _commits_and_rolls_back(self, app, begun, work, opened) -> None:
+        async with opened() as caller:
+            await work.using(connection=caller.connection).aenqueue(2)
+            await caller.rollback()
+        async with opened() as caller:
+            run = await work.using(connection=caller.connection).aenqueue(3)
+            seen = app.runs.list(state="queued")
+            await caller.commit()
+
+            assert await run.aresult(timeout=SECONDS) == 3
+        assert seen == []
+        assert begun == [3]
 
 
 @pytest.mark.stores("sqlite")

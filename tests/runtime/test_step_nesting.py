@@ -161,7 +161,7 @@ class TestStepsBesideAWait:
             is_awaited.wait(timeout=20)
 
         waits = {
-            "asleep": lambda: duly.asleep("nap", 0.01),
+            "asleep": lambda: duly.asleep("nap", 0.1),
             "await_for": lambda: duly.await_for("paid"),
             "agather": lambda: duly.agather([other.call()]),
         }

@@ -144,7 +144,7 @@ def returned(value: Any, definition: Definition) -> Outcome:  # noqa: ANN401 - t
     """Encode what the body returned; a value that cannot be stored fails the run."""
     left = left_by()
     if left is not None:
-        return _went_on(left)
+        return went_on(left)
     if value is None:
         return _RETURNED_NONE
     try:
@@ -156,7 +156,7 @@ def returned(value: Any, definition: Definition) -> Outcome:  # noqa: ANN401 - t
 _RETURNED_NONE = Returned(None)
 
 
-def _went_on(left: Suspend | StepVanished) -> Outcome:
+def went_on(left: Suspend | StepVanished) -> Outcome:
     """Say how a body ended that caught what was to leave it: not well, whatever it returned."""
     if isinstance(left, StepVanished):
         return Vanished(left.step)

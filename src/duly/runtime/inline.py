@@ -10,7 +10,7 @@ from typing import Any
 
 from duly import faultpoints
 from duly.clock import monotonic, new_id
-from duly.context import RunContext, enter
+from duly.context import RunContext, end_body, enter
 from duly.core.limiting import Limits
 from duly.core.outcome import Outcome
 from duly.core.record import Claim
@@ -21,6 +21,7 @@ from duly.registry import Definition, Registry
 from duly.runtime.attempt import await_body, call_body, turned_away
 from duly.runtime.hand import Held
 from duly.runtime.journal import Journal
+from duly.runtime.last_steps import await_last_steps, wait_for_last_steps
 from duly.runtime.recovery import judge_unknown
 from duly.runtime.registration import registration
 from duly.runtime.report import Ended, seen_from_outside
@@ -123,10 +124,13 @@ class InlineWorker:
             self._store.apply([waking])
 
     def _outcome(self, definition: Definition, claim: Claim) -> Outcome:
-        enter(RunContext(claim, self._journal, None))
+        context = RunContext(claim, self._journal, None)
+        enter(context)
         if definition.executor == "loop":
-            return self._await(await_body)(definition, claim.arguments)
-        return call_body(definition, claim.arguments)
+            return self._await(_await_all)(context, definition, claim.arguments)
+        outcome = call_body(definition, claim.arguments)
+        steps = end_body(context)
+        return outcome if steps is None else wait_for_last_steps(steps, context, outcome)
 
     def _settle(self, item: Ended) -> None:
         claim = item.held.claim
@@ -140,3 +144,12 @@ class InlineWorker:
             return
         self.wake_parents([claim.tags])
         self._bus.emit(ended_event(claim, op))
+
+
+async def _await_all(context: RunContext, definition: Definition, arguments: str) -> Outcome:
+    """Wait for a coroutine function and the steps that it leaves behind."""
+    outcome = await await_body(definition, arguments)
+    steps = end_body(context)
+    if steps is None:
+        return outcome
+    return await await_last_steps(steps, context, outcome, definition)

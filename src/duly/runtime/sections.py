@@ -96,11 +96,17 @@ class Sections:
             )
         return self._connection(held)
 
-    def abandon(self, claim: Claim) -> None:
-        """Undo what was written so far; the run may open another transaction."""
+    def abandon(self, claim: Claim, error: BaseException) -> BaseException:
+        """Undo what was written so far; the run may open another transaction.
+
+        Return what its body is told: the error, unless that comes of its having taken too long.
+        """
         found = self._open.pop(claim.run_id, None)
-        if found is not None:
-            self._rolled_back(claim, found)
+        if found is None:
+            return error
+        self._rolled_back(claim, found)
+        too_long = found.section.too_long
+        return error if too_long is None or not isinstance(error, Exception) else too_long
 
     def joined(self, claim: Claim, store: object) -> Any:  # noqa: ANN401 - as above
         """Return the connection that a write of this body to that store is a part of, if any."""

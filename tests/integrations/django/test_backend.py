@@ -22,6 +22,7 @@ from tests.integrations.django.api import (
     task_finished,
     task_started,
 )
+from tests.runtime.waiting import never_poll, wait_until_it_only_listens
 from tests.servers.processes import wait_until
 
 SOON = 20.0
@@ -61,6 +62,16 @@ def test_what_was_rolled_back_never_existed(backend):
         kept = tasks.add.enqueue(2)
         assert kept.task.get_result(kept.id).status == TaskResultStatus.READY
     assert [run.id for run in backend.app.runs.list()] == [kept.id]
+
+
+@pytest.mark.usefixtures(never_poll.__name__)
+def test_a_worker_hears_of_a_task_when_its_transaction_has_committed(backend):
+    with backend.app.worker() as worker:
+        wait_until_it_only_listens(worker)
+        with transaction.atomic():
+            result = tasks.add.enqueue(1)
+
+        assert backend.app.runs.get(result.id).result(timeout=SOON) == 2
 
 
 def test_outside_of_a_transaction_a_task_is_accepted_at_once(backend):

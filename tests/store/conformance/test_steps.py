@@ -257,6 +257,17 @@ def test_a_redrive_from_a_step_forgets_what_lies_inside_of_it(store, held, clock
     assert [name for name, *_ in steps(store, held.run_id)] == ["before"]
 
 
+def test_a_redrive_from_a_step_forgets_what_came_after_it_whatever_it_is_called(store, held, clock):
+    for name in ("reserve", "charge", "ship"):
+        nest(store, held, name)
+        clock.advance(SECOND)
+    succeed(store, held)
+
+    redrive(store, held.run_id, from_step="charge")
+
+    assert [name for name, *_ in steps(store, held.run_id)] == ["reserve"]
+
+
 def test_a_redrive_from_an_inner_step_keeps_what_came_before_it_in_the_same(store, held, clock):
     for name, outer in (("first", "outer"), ("second", "outer"), ("outer", None)):
         store.apply([EndStep(held.run_id, held.claim_number, name, None, outer)])
@@ -266,6 +277,48 @@ def test_a_redrive_from_an_inner_step_keeps_what_came_before_it_in_the_same(stor
     redrive(store, held.run_id, from_step="second")
 
     assert [name for name, *_ in steps(store, held.run_id)] == ["first"]
+
+
+def test_a_redrive_from_an_inner_step_comes_to_it_though_its_outer_one_began_before(
+    store, held, clock
+):
+    place = (held.run_id, held.claim_number)
+    begins = BeginStep(*place, "outer", "step")
+    ends = [EndStep(*place, name, None, "outer") for name in ("first", "second")]
+    for op in (begins, *ends, EndStep(*place, "outer", None)):
+        store.apply([op])
+        clock.advance(SECOND)
+    succeed(store, held)
+
+    redrive(store, held.run_id, from_step="second")
+
+    assert [name for name, *_ in steps(store, held.run_id)] == ["first"]
+
+
+@pytest.mark.parametrize(("from_step", "kept"), [("outer", {"night"}), ("night", set())])
+def test_where_a_wait_lies_is_not_on_record(store, held, clock, from_step, kept):
+    place = (held.run_id, held.claim_number)
+    for op in (BeginStep(*place, "night", "sleep", after=0), EndStep(*place, "outer", None)):
+        store.apply([op])
+        clock.advance(SECOND)
+    succeed(store, held)
+
+    redrive(store, held.run_id, from_step=from_step)
+
+    assert {name for name, *_ in steps(store, held.run_id)} == kept
+
+
+def test_a_redrive_from_an_inner_step_lets_nobody_begin_an_outer_one_that_vanished(
+    store, held, clock
+):
+    nest(store, held, "outer", op=BeginStep)
+    clock.advance(SECOND)
+    store.apply([EndStep(held.run_id, held.claim_number, "inner", None, "outer")])
+    settle(store, settle_op(held, "vanished", Finish(State.INTERRUPTED, "step")))
+
+    redrive(store, held.run_id, from_step="inner")
+
+    assert [(name, done) for name, _, done, _ in steps(store, held.run_id)] == [("outer", False)]
 
 
 @pytest.mark.parametrize("is_done", [True, False])

@@ -7,14 +7,15 @@ from collections import deque
 from collections.abc import Coroutine, Generator, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
-from typing import Any
+from typing import Any, NamedTuple
 
 from duly.clock import monotonic
-from duly.context import Port, RunContext, enter, warn_of_unused_steps
+from duly.context import Port, RunContext, current, end_body, enter, warn_of_unused_steps
 from duly.core.outcome import Cancelled, Outcome, Returned, Stopped
 from duly.core.record import from_fields
 from duly.runtime.attempt import await_body, await_untraced
 from duly.runtime.hand import LOOP, Hand, Held
+from duly.runtime.last_steps import await_last_steps
 from duly.runtime.report import Ended, Report, seen_from_outside
 from duly.runtime.runners.lookout import Lookout
 
@@ -28,6 +29,13 @@ _LOOP_ENDED = Stopped("the event loop that it ran on was ended")
 _ended = from_fields(Ended)
 _Body = Coroutine[Any, Any, None]
 _Waiting = tuple[str, _Body, Context, Any]
+
+
+class _Going(NamedTuple):
+    """A body that has to wait."""
+
+    task: asyncio.Task[None]
+    context: Context
 
 
 class EventLoopRunner:
@@ -49,7 +57,9 @@ class EventLoopRunner:
         self._limit = limit
         self._context = copy_context()
         self._waiting: deque[Held] = deque()
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._going: dict[str, _Going] = {}
+        # Bodies that are given up are removed from memory, and end steps in that moment.
+        self._giving_up = threading.RLock()
         self._beginner: asyncio.Task[None] | None = None
         """The task that begins bodies just now; it may come to keep one of them."""
         self._ended: list[Ended] = []
@@ -95,15 +105,24 @@ class EventLoopRunner:
             self._lookout.ended()
 
     def _give_up(self) -> None:
-        """Tell of the bodies that stand still on a closed loop: nobody can go on with them."""
-        ended, self._ended = self._ended, []
-        tasks, self._tasks = self._tasks, {}
-        for held in filter(None, map(self._hand.get, tasks)):
-            seconds = monotonic() - (held.started_at or monotonic())
-            self._hand.mark_end(held)
-            ended.append(Ended(held, _LOOP_ENDED, seconds))
-            self._seconds += seconds
-        self._tell(ended)
+        """Tell of the bodies that stand still on a closed loop: nobody can go on with them.
+
+        Of those that a thread is in a step of, it is told when that has ended.
+        """
+        with self._giving_up:
+            ended, self._ended = self._ended, []
+            for run_id, going in tuple(self._going.items()):
+                steps = going.context.run(current).open_steps
+                held = self._hand.get(run_id)
+                if held is not None and steps.tell_of_threads(self._give_up):
+                    continue
+                self._going.pop(run_id, None)
+                if held is not None:
+                    seconds = monotonic() - (held.started_at or monotonic())
+                    self._hand.mark_end(held)
+                    ended.append(Ended(held, _LOOP_ENDED, seconds))
+                    self._seconds += seconds
+            self._tell(ended)
 
     def stop(self) -> None:
         """End the loop's thread, if it is our own; the bodies have ended before."""
@@ -132,7 +151,7 @@ class EventLoopRunner:
         self._fill()
 
     def _fill(self) -> None:
-        has_room = self._beginner is None and len(self._tasks) < self._limit
+        has_room = self._beginner is None and len(self._going) < self._limit
         if self._waiting and has_room and not self._is_over():
             context = self._context.copy()
             self._beginner = self._loop.create_task(self._begin_bodies(), context=context)
@@ -145,9 +164,9 @@ class EventLoopRunner:
             self._fill()
 
     def _cancel(self, run_id: str) -> None:
-        task = self._tasks.get(run_id)
-        if task is not None:
-            task.cancel()
+        going = self._going.get(run_id)
+        if going is not None:
+            going.task.cancel()
 
     async def _begin_bodies(self) -> None:
         """Begin bodies one after the other; the first that has to wait keeps this task.
@@ -165,7 +184,7 @@ class EventLoopRunner:
             try:
                 await _rest(body, context, awaited)
             finally:
-                self._tasks.pop(run_id, None)
+                self._going.pop(run_id, None)
                 self._fill()
 
     def _begin_until_one_waits(self, task: asyncio.Task[None]) -> _Waiting | None:
@@ -181,7 +200,7 @@ class EventLoopRunner:
                 awaited = context.run(body.send, None)
             except StopIteration:
                 continue
-            self._tasks[held.claim.run_id] = task
+            self._going[held.claim.run_id] = _Going(task, context)
             return held.claim.run_id, body, context, awaited
         return None
 
@@ -201,6 +220,12 @@ class EventLoopRunner:
                 outcome = await await_untraced(definition, claim.arguments, self._loop)
             else:
                 outcome = await await_body(definition, claim.arguments)
+            steps = end_body(context)
+            if steps is not None:
+                is_ended = held.cancel is not None
+                outcome = await await_last_steps(
+                    steps, context, outcome, definition, is_ended=is_ended
+                )
             if context.has_steps and type(outcome) is Returned:
                 warn_of_unused_steps(context)
         else:
@@ -223,7 +248,7 @@ class EventLoopRunner:
         return seen_from_outside(held, outcome)
 
     def _flush(self) -> None:
-        if self._waiting and not self._tasks and monotonic() < self._flush_by:
+        if self._waiting and not self._going and monotonic() < self._flush_by:
             # More ends are about to come.
             self._loop.call_soon(self._flush, context=self._context)
             return

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from contextvars import copy_context
 
 from duly.clock import monotonic
-from duly.context import Port, RunContext, enter, warn_of_unused_steps
+from duly.context import Port, RunContext, end_body, enter, warn_of_unused_steps
 from duly.core.outcome import Outcome, Returned
 from duly.errors import AttemptTimedOut, CancelRequested
 from duly.runtime.attempt import call_body, check_arguments, outcome_of
 from duly.runtime.hand import Hand, Held
+from duly.runtime.last_steps import wait_for_last_steps
 from duly.runtime.report import Ended, Report, seen_from_outside
 from duly.shield import cover, expose
 
@@ -110,7 +111,8 @@ class ThreadRunner:
             outcome = outcome_of(error, held.definition)
         finally:
             self._bodies.pop(held.claim.run_id, None)
-        return outcome
+        steps = end_body(context)
+        return outcome if steps is None else wait_for_last_steps(steps, context, outcome)
 
 
 def _call_within(context: RunContext, held: Held) -> Outcome:

@@ -149,7 +149,9 @@ VALUES (%(run_id)s, '', 'epoch', true, '1', 0, duly_now(), duly_now())
    SET result = (duly_steps.result::integer + 1)::text
 
 -- :name forget_from
--- All that came after the step, and what lies inside of it: that is on record before it is.
+-- All that came after the step, and what lies inside of it: that is on record before it is. Those
+-- around it go too, or nobody would come to it; one that had begun and vanished is for a person to
+-- resolve. Where a wait lies is not on record: it stays if it came before the step did.
 WITH RECURSIVE inside (name) AS (
     SELECT name FROM duly_steps WHERE run_id = %(run_id)s AND name = %(from_step)s
      UNION
@@ -157,9 +159,26 @@ WITH RECURSIVE inside (name) AS (
       FROM duly_steps AS inner_one
       JOIN inside ON inner_one.awaited = inside.name
      WHERE inner_one.run_id = %(run_id)s AND inner_one.kind = 'step'
+), around (name) AS (
+    SELECT awaited FROM duly_steps
+     WHERE run_id = %(run_id)s AND name = %(from_step)s AND kind = 'step'
+     UNION
+    SELECT outer_one.awaited
+      FROM duly_steps AS outer_one
+      JOIN around ON outer_one.name = around.name
+     WHERE outer_one.run_id = %(run_id)s AND outer_one.kind = 'step'
+), forgotten (name) AS (
+    SELECT name FROM inside
+     UNION
+    SELECT outer_one.name
+      FROM duly_steps AS outer_one
+      JOIN around ON outer_one.name = around.name
+     WHERE outer_one.run_id = %(run_id)s AND outer_one.done
+     UNION
+    SELECT later.name
+      FROM duly_steps AS later
+      JOIN duly_steps AS first ON first.run_id = later.run_id AND first.name = %(from_step)s
+     WHERE later.run_id = %(run_id)s AND (later.began_at, later.name) >= (first.began_at, first.name)
 )
 DELETE FROM duly_steps
- WHERE run_id = %(run_id)s AND kind <> 'epoch'
-   AND (name IN (SELECT name FROM inside)
-        OR (began_at, name) >= (SELECT began_at, name FROM duly_steps
-                                 WHERE run_id = %(run_id)s AND name = %(from_step)s))
+ WHERE run_id = %(run_id)s AND kind <> 'epoch' AND name IN (SELECT name FROM forgotten)

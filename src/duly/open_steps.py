@@ -1,0 +1,119 @@
+"""The steps that an attempt is in, in whichever threads and on whichever event loops they are."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+
+
+class OpenStep:
+    """One of them, or a wait that is about to leave the body."""
+
+    __slots__ = ("is_left", "name", "task")
+
+    def __init__(self, name: str, task: "asyncio.Task[object] | None") -> None:
+        self.name = name
+        self.task = task
+        """Who is in it; None is a thread, which nobody can break off."""
+        self.is_left = False
+        """Whether a wait inside of it is about to leave it."""
+
+
+class OpenSteps:
+    """All of one attempt; every method may be called from any thread."""
+
+    def __init__(self) -> None:
+        # Coroutines that are removed from memory end their steps, wherever that happens.
+        self._lock = threading.RLock()
+        self._open: set[OpenStep] = set()
+        self._waiting: list[Callable[[], None]] = []
+
+    def add(self, step: OpenStep) -> None:
+        """Note that a step begins."""
+        with self._lock:
+            self._open.add(step)
+
+    def remove(self, step: OpenStep) -> None:
+        """Note that a step has ended."""
+        with self._lock:
+            self._open.discard(step)
+        self._tell()
+
+    def leave(self, steps: Iterable[OpenStep]) -> None:
+        """Note that steps are about to be left, by a wait inside of them."""
+        for step in steps:
+            step.is_left = True
+        self._tell()
+
+    def has_any(self, steps: Iterable[OpenStep]) -> bool:
+        """Say whether one of these steps goes on."""
+        return not self._open.isdisjoint(steps)
+
+    def is_empty(self) -> bool:
+        """Say whether none goes on."""
+        return not self._open
+
+    def names(self) -> list[str]:
+        """Return the names of those that go on."""
+        with self._lock:
+            return sorted({str(step.name) for step in tuple(self._open)})
+
+    def break_off(self) -> None:
+        """Cancel the tasks that are in steps, each once."""
+        with self._lock:
+            tasks = {step.task for step in tuple(self._open)}
+        for task in tasks:
+            if task is not None:
+                with suppress(RuntimeError):  # Its loop is closed.
+                    task.get_loop().call_soon_threadsafe(_cancel, task)
+
+    def next_end(self, *, of_left: bool = True) -> "asyncio.Future[None] | None":
+        """Return what is done when one of them has ended; None if none goes on.
+
+        Those that are about to be left count only if asked for.
+        """
+        loop = asyncio.get_running_loop()
+        word: asyncio.Future[None] = loop.create_future()
+        is_any = self._await(
+            partial(_tell_on, loop, word), lambda step: of_left or not step.is_left
+        )
+        return word if is_any else None
+
+    def wait(self) -> None:
+        """Wait in this thread until all have ended."""
+        while self._await((word := threading.Event()).set, lambda _step: True):
+            word.wait()
+
+    def tell_of_threads(self, tell: Callable[[], None]) -> bool:
+        """Have a word given at the next end, if a thread is in one of them; say whether."""
+        return self._await(tell, lambda step: step.task is None)
+
+    def _await(self, tell: Callable[[], None], counts: Callable[[OpenStep], bool]) -> bool:
+        with self._lock:
+            is_any = any(map(counts, tuple(self._open)))
+            if is_any:
+                self._waiting.append(tell)
+        return is_any
+
+    def _tell(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for tell in waiting:
+            tell()
+
+
+def _cancel(task: "asyncio.Task[object]") -> None:
+    # A second one would break off what the first one has it clean up.
+    if not task.cancelling():
+        task.cancel()
+
+
+def _tell_on(loop: asyncio.AbstractEventLoop, word: "asyncio.Future[None]") -> None:
+    with suppress(RuntimeError):  # The loop is closed: nobody waits there.
+        loop.call_soon_threadsafe(_say, word)
+
+
+def _say(word: "asyncio.Future[None]") -> None:
+    if not word.done():
+        word.set_result(None)

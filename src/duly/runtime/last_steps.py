@@ -1,0 +1,71 @@
+"""The steps that go on when their body has ended, so that its claim outlives all of it.
+
+A body leaves them behind when one branch of `asyncio.gather` fails, or when it does not wait for
+what it started. They end by themselves, unless the attempt is to end at once.
+"""
+
+import asyncio
+
+from duly.clock import monotonic
+from duly.context import RunContext
+from duly.core.outcome import Cancelled, Outcome, Returned, TimedOut
+from duly.open_steps import OpenSteps
+from duly.registry import Definition
+from duly.runtime.attempt import timed_out, went_on
+
+
+async def await_last_steps(
+    steps: OpenSteps,
+    context: RunContext,
+    outcome: Outcome,
+    definition: Definition,
+    *,
+    is_ended: bool = False,
+) -> Outcome:
+    """Wait for the steps of a body that has ended, and say how its attempt has.
+
+    They are broken off by what ends bodies: a timeout, or a cancel, also one of before.
+    """
+    broken_by: Outcome | None = None
+    if is_ended or type(outcome) is TimedOut:
+        broken_by = Cancelled("requested")
+        steps.break_off()
+    else:
+        _tell(steps, context)
+    while (ended := steps.next_end()) is not None:
+        until = context.deadline if broken_by is None else None
+        left = None if until is None else max(0.0, until - monotonic())
+        try:
+            done, _ = await asyncio.wait([ended], timeout=left)
+        except asyncio.CancelledError:
+            # Who asks for the end gets it, though not before threads have come to theirs.
+            broken_by = Cancelled("requested")
+        else:
+            if done:
+                continue
+            broken_by = timed_out(definition)
+        steps.break_off()
+    if type(outcome) is Returned and broken_by is not None:
+        return broken_by
+    return _seen_at_the_end(context, outcome)
+
+
+def wait_for_last_steps(steps: OpenSteps, context: RunContext, outcome: Outcome) -> Outcome:
+    """As `await_last_steps`, in the thread of a plain function: threads cannot be broken off."""
+    _tell(steps, context)
+    steps.wait()
+    return _seen_at_the_end(context, outcome)
+
+
+def _tell(steps: OpenSteps, context: RunContext) -> None:
+    context.log.warning(
+        "the body has ended while steps of it go on, and its attempt waits for them: %s",
+        ", ".join(steps.names()),
+    )
+
+
+def _seen_at_the_end(context: RunContext, outcome: Outcome) -> Outcome:
+    """Say how a body ended in which a step that was left behind was to leave it."""
+    if type(outcome) is Returned and context.left_by is not None:
+        return went_on(context.left_by)
+    return outcome

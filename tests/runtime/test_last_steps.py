@@ -1,0 +1,515 @@
+"""Steps that go on when their body has ended: its claim is let go of when they have ended too."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from contextvars import copy_context
+
+import pytest
+
+import duly
+from duly import Duly, Retry, Run, current
+from duly.children import TaskCall
+from duly.errors import ClaimLost, NoCurrentRun
+from duly.runtime.embedded import EmbeddedWorker
+from duly.runtime.inline import InlineWorker
+from tests.runtime.waiting import take_over, wait_until_empty
+from tests.servers.processes import wait_until
+
+AGAIN = Retry(2, base=0)
+SOON = 20.0
+A_MOMENT = 0.05
+"""How long a step goes on behind its body: long enough for the end of that to be recorded."""
+
+
+class Charges:
+    """Steps that charge somebody, and what was on record of their run when they had."""
+
+    def __init__(self, app: Duly) -> None:
+        self._app = app
+        self.began = threading.Event()
+        self.seen: list[str] = []
+
+    async def soon(self) -> str:
+        """Charge behind the end of the body."""
+        await asyncio.sleep(A_MOMENT)
+        self.note()
+        return "paid"
+
+    async def never(self) -> None:
+        """Charge until it is broken off, and clean up."""
+        self.began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(A_MOMENT)
+            self.note()
+
+    def in_a_thread(self) -> str:
+        """Charge behind the end of the body."""
+        self.began.set()
+        threading.Event().wait(A_MOMENT)
+        self.note()
+        return "paid"
+
+    def note(self) -> None:
+        """Note who holds the run, and at which attempt this was."""
+        context = current()
+        record = self._app.runs.get(context.run_id).record
+        is_ours = (record.state, record.claim_number) == ("running", context.fence)
+        self.seen.append(f"{context.attempt}: {'ours' if is_ours else record.state}")
+
+
+@pytest.fixture
+def charges(app: Duly) -> Charges:
+    """What charges, in steps of the application's tasks."""
+    return Charges(app)
+
+
+async def fail() -> None:
+    """Fail once the steps beside this have begun."""
+    await asyncio.sleep(0.01)
+    raise OSError("no")
+
+
+def recorded(run: Run[object]) -> list[tuple[str, bool]]:
+    """Return the names of the steps on record, and whether each is done."""
+    return [(step.name, step.done) for step in run.steps()]
+
+
+def outcomes(run: Run[object]) -> list[str]:
+    """Return how the attempts of a run ended."""
+    return [str(attempt.outcome) for attempt in run.attempts()]
+
+
+def begin_in_a_thread(*args: object, **kwargs: object) -> None:
+    """Begin a step in a thread that has the body's context; that it fails is nobody's matter."""
+
+    def begin() -> None:
+        with suppress(OSError):
+            duly.step(*args, **kwargs)
+
+    threading.Thread(target=copy_context().run, args=(begin,), daemon=True).start()
+
+
+class TestBesideAnException:
+    """What fails in asyncio.gather leaves its siblings at work; they are on record before it is."""
+
+    @pytest.mark.parametrize("on_crash", ["rerun", "hold"])
+    def test_a_step_is_done_once(self, app, charges, on_crash):
+        @app.task(retries=AGAIN)
+        async def order() -> str:
+            charge = duly.astep("charge", charges.soon, on_crash=on_crash)
+            if current().attempt == 2:
+                return await charge
+            await asyncio.gather(charge, fail())
+            return "never"
+
+        run = order.enqueue()
+        app.worker().drain(timeout=SOON)
+
+        assert run.result(timeout=1) == "paid"
+        assert charges.seen == ["1: ours"]
+        assert outcomes(run) == ["raised", "returned"]
+
+    def test_what_a_transactional_one_writes_is_there_once(self, app, tables):
+        def book() -> str:
+            current().connection.execute("INSERT INTO once VALUES (1)")
+            threading.Event().wait(A_MOMENT)
+            return "booked"
+
+        @app.task(retries=AGAIN)
+        async def order() -> str:
+            booking = duly.astep("book", book, transaction=True)
+            if current().attempt == 2:
+                return await booking
+            await asyncio.gather(booking, fail())
+            return "never"
+
+        run = order.enqueue()
+        app.worker().drain(timeout=SOON)
+
+        assert run.result(timeout=1) == "booked"
+        assert tables.rows("SELECT number FROM once") == [(1,)]
+
+    @pytest.mark.stores("sqlite")
+    def test_a_step_in_a_thread_is_waited_for_too(self, app, charges):
+        @app.task
+        async def order() -> None:
+            await asyncio.gather(
+                asyncio.to_thread(duly.step, "charge", charges.in_a_thread), fail()
+            )
+
+        run = order.enqueue()
+        app.worker().drain(timeout=SOON)
+
+        assert charges.seen == ["1: ours"]
+        assert recorded(run) == [("charge", True)]
+        assert run.refresh().state == "failed"
+
+    @pytest.mark.stores("sqlite")
+    def test_what_lies_in_a_step_may_begin_and_what_comes_after_it_may_not(self, app, charges):
+        refused: list[type[BaseException]] = []
+
+        async def outer() -> str:
+            await asyncio.sleep(A_MOMENT)
+            return await duly.astep("inner", charges.soon)
+
+        async def branch() -> None:
+            await duly.astep("outer", outer)
+            try:
+                await duly.astep("after", charges.soon)
+            except BaseException as error:
+                refused.append(type(error))
+                raise
+
+        @app.task
+        async def order() -> None:
+            await asyncio.gather(branch(), fail())
+
+        run = order.enqueue()
+        app.worker().drain(timeout=SOON)
+        wait_until(lambda: bool(refused), seconds=SOON, what="the branch has gone on")
+
+        assert refused == [NoCurrentRun]
+        assert recorded(run) == [("inner", True), ("outer", True)]
+
+    @pytest.mark.stores("sqlite")
+    def test_children_are_enqueued_before_the_attempt_has_ended(self, app, charges):
+        @app.task(name="other")
+        def other() -> None: ...
+
+        def calls() -> Iterator[TaskCall]:
+            charges.in_a_thread()
+            yield other.call()
+
+        @app.task(name="order")
+        async def order() -> None:
+            await asyncio.gather(duly.agather(calls()), fail())
+
+        order.enqueue()
+        app.worker().drain(timeout=SOON)
+
+        assert charges.seen == ["1: ours"]
+
+
+class TestBehindAReturn:
+    """A body that does not await what it has started has not ended before that has."""
+
+    def test_a_step_is_on_record_before_the_run_has_succeeded(self, app, charges):
+        @app.task
+        async def order() -> str:
+            kept.append(asyncio.create_task(duly.astep("charge", charges.soon)))
+            await asyncio.sleep(0.01)
+            return "ordered"
+
+        kept: list[asyncio.Task[str]] = []
+        run = order.enqueue()
+        app.worker().drain(timeout=SOON)
+
+        assert run.result(timeout=1) == "ordered"
+        assert charges.seen == ["1: ours"]
+        assert recorded(run) == [("charge", True)]
+        (said,) = run.logs()
+        assert said.message.endswith("waits for them: charge")
+
+    @pytest.mark.stores("sqlite")
+    def test_one_that_had_not_begun_never_does(self, app, charges):
+        @app.task
+        async def order() -> None:
+            kept.append(asyncio.create_task(duly.astep("charge", charges.soon)))
+
+        kept: list[asyncio.Task[str]] = []
+        run = order.enqueue()
+        app.worker().drain(timeout=SOON)
+        wait_until(kept[0].done, seconds=SOON, what="it was refused")
+
+        assert "has ended" in str(kept[0].exception())
+        assert recorded(run) == []
+        assert charges.seen == []
+
+    def test_one_whose_claim_is_lost_meanwhile_is_not_recorded(self, app, charges):
+        go_on, ended = threading.Event(), threading.Event()
+
+        async def charge() -> None:
+            charges.began.set()
+            await asyncio.to_thread(go_on.wait, SOON)
+
+        @app.task
+        async def order() -> None:
+            kept.append(asyncio.create_task(duly.astep("charge", charge)))
+            await asyncio.to_thread(charges.began.wait, SOON)
+            ended.set()
+
+        kept: list[asyncio.Task[None]] = []
+        run = order.enqueue()
+        with app.worker(lease=60, beat=20) as worker:
+            assert ended.wait(SOON)
+            take_over(app, worker, run.id)
+            worker._worker.stop_claiming()
+            go_on.set()
+            wait_until_empty(worker)
+
+        assert isinstance(kept[0].exception(), ClaimLost)
+        assert recorded(run) == []
+        assert run.refresh().state == "queued"
+
+    def test_a_held_one_that_vanished_before_interrupts_the_run(self, app, charges):
+        @app.task(timeout=0.1, retries=AGAIN)
+        async def order() -> None:
+            charge = duly.astep("charge", charges.never, on_crash="hold")
+            if current().attempt == 1:
+                await charge
+            kept.append(asyncio.create_task(charge))
+            await asyncio.sleep(0)
+
+        kept: list[asyncio.Task[None]] = []
+        run = order.enqueue()
+        app.worker().drain(timeout=SOON)
+
+        assert (run.refresh().state, outcomes(run)[-1]) == ("interrupted", "vanished")
+
+
+class TestBrokenOff:
+    """Whatever ends a body from outside ends its steps, and is recorded when they have ended."""
+
+    @pytest.fixture(params=["at once", "behind the body"])
+    def begin(self, request, charges) -> Callable[[], object]:
+        """Begin a step that never ends, in a body that goes on, or that has returned."""
+
+        async def begin() -> None:
+            kept.append(asyncio.create_task(duly.astep("charge", charges.never)))
+            await asyncio.to_thread(charges.began.wait, SOON)
+            if request.param == "at once":
+                await asyncio.Event().wait()
+
+        kept: list[asyncio.Task[None]] = []
+        return begin
+
+    def test_by_a_timeout(self, app, charges, begin):
+        @app.task(timeout=0.4)
+        async def order() -> None:
+            await begin()
+
+        run = order.enqueue()
+        app.worker().drain(timeout=SOON)
+
+        assert charges.seen == ["1: ours"]
+        assert outcomes(run) == ["timed_out"]
+        assert recorded(run) == []
+
+    @pytest.mark.stores("sqlite")
+    def test_by_a_cancel(self, app, charges, begin):
+        @app.task
+        async def order() -> None:
+            await begin()
+
+        run = order.enqueue()
+        with app.worker() as worker:
+            assert charges.began.wait(SOON)
+            run.cancel()
+            wait_until_empty(worker)
+
+        assert charges.seen == ["1: ours"]
+        assert run.refresh().state == "cancelled"
+
+    @pytest.mark.stores("sqlite")
+    def test_by_a_stop(self, app, charges, begin):
+        @app.task
+        async def order() -> None:
+            await begin()
+
+        run = order.enqueue()
+        with app.worker() as worker:
+            assert charges.began.wait(SOON)
+            worker.stop(grace=0)
+
+        assert charges.seen == ["1: ours"]
+        assert (run.refresh().state, outcomes(run)) == ("queued", ["stopped"])
+
+    @pytest.mark.stores("sqlite")
+    def test_by_the_end_of_the_applications_loop(self, app, charges, begin):
+        @app.task
+        async def order() -> None:
+            await begin()
+
+        async def main() -> None:
+            app.worker(loop=asyncio.get_running_loop()).start()
+            await asyncio.to_thread(charges.began.wait, SOON)
+
+        run = order.enqueue()
+        asyncio.run(main())
+        workers = app.workers.list
+        wait_until(
+            lambda: all(worker.state != "live" for worker in workers()),
+            seconds=SOON,
+            what="the worker has ended by itself",
+        )
+
+        assert run.refresh().state == "queued"
+        assert charges.seen == ["1: ours"]
+        assert outcomes(run) == ["stopped"]
+
+    @pytest.mark.stores("sqlite")
+    def test_not_by_a_loop_that_is_closed_under_a_thread(self, app, charges):
+        go_on = threading.Event()
+
+        def charge() -> None:
+            charges.began.set()
+            go_on.wait(SOON)
+            charges.note()
+
+        @app.task
+        async def order() -> None:
+            await asyncio.to_thread(duly.step, "charge", charge)
+
+        async def main() -> EmbeddedWorker:
+            worker = app.worker(loop=loop, beat=0.2, lease=10).start()
+            await asyncio.to_thread(charges.began.wait, SOON)
+            return worker
+
+        run = order.enqueue()
+        loop = asyncio.new_event_loop()
+        worker = loop.run_until_complete(main())
+        loop.close()
+        worker.stop(grace=0)
+        state = run.refresh().state
+        go_on.set()
+        wait_until(lambda: run.refresh().state == "queued", seconds=SOON, what="it is given back")
+
+        assert state == "running"
+        assert charges.seen == ["1: ours"]
+        assert (recorded(run), outcomes(run)) == ([("charge", True)], ["stopped"])
+        wait_until(lambda: worker.worker_id is None, seconds=SOON, what="the worker has parted")
+
+    @pytest.mark.stores("postgres")  # On SQLite a stop may have to wait for the one writer.
+    def test_one_in_a_thread_cannot_be_and_its_claim_is_kept(self, app, charges, tables):
+        go_on = threading.Event()
+
+        def book() -> None:
+            current().connection.execute("INSERT INTO once VALUES (1)")
+            charges.began.set()
+            go_on.wait(SOON)
+
+        @app.task
+        async def order() -> None:
+            kept.append(asyncio.create_task(duly.astep("book", book, transaction=True)))
+            await asyncio.to_thread(charges.began.wait, SOON)
+
+        kept: list[asyncio.Task[None]] = []
+        run = order.enqueue()
+        with app.worker() as worker:
+            assert charges.began.wait(SOON)
+            stopping = threading.Thread(target=worker.stop, kwargs={"grace": 0})
+            stopping.start()
+            held = worker._worker.hand.get(run.id)
+            wait_until(lambda: held.cancel == "stopped", seconds=SOON, what="it is to stop")
+            go_on.set()
+            stopping.join()
+
+        assert recorded(run) == [("book", True)]
+        assert tables.rows("SELECT number FROM once") == [(1,)]
+        assert outcomes(run) == ["stopped"]
+
+
+class TestThreadsOfPlainFunctions:
+    """Whoever starts threads is to join them; the claim is kept for those that are in a step."""
+
+    @pytest.mark.parametrize("end", ["return", "raise", "timeout"])
+    def test_a_step_is_on_record_before_the_attempt_has_ended(self, app, charges, end):
+        @app.task(timeout=0.1)
+        def order() -> None:
+            begin_in_a_thread("charge", charges.in_a_thread)
+            assert charges.began.wait(SOON)
+            if end == "raise":
+                raise OSError("no")
+            while end == "timeout":
+                threading.Event().wait(0.01)
+
+        run = order.enqueue()
+        app.worker().drain(timeout=SOON)
+
+        assert charges.seen == ["1: ours"]
+        assert recorded(run) == [("charge", True)]
+        assert outcomes(run) == [
+            {"return": "returned", "raise": "raised", "timeout": "timed_out"}[end]
+        ]
+
+    def test_the_transaction_of_one_is_its_own_to_the_end(self, app, charges, tables):
+        def book() -> None:
+            current().connection.execute("INSERT INTO once VALUES (1)")
+            charges.began.set()
+            threading.Event().wait(A_MOMENT)
+            raise OSError("no")
+
+        @app.task
+        def order() -> None:
+            begin_in_a_thread("book", book, transaction=True)
+            assert charges.began.wait(SOON)
+
+        run = order.enqueue()
+        app.worker().drain(timeout=SOON)
+
+        assert run.refresh().state == "succeeded"
+        assert tables.rows("SELECT number FROM once") == []
+        assert recorded(run) == []
+
+    @pytest.mark.stores("sqlite")
+    def test_none_begins_once_the_body_has_ended(self, app, charges):
+        ended, refused = threading.Event(), []
+
+        def later() -> None:
+            ended.wait(SOON)
+            try:
+                duly.step("charge", charges.in_a_thread)
+            except NoCurrentRun as error:
+                refused.append(str(error))
+
+        @app.task
+        def order() -> None:
+            thread = threading.Thread(target=copy_context().run, args=(later,), daemon=True)
+            thread.start()
+            threads.append(thread)
+
+        threads: list[threading.Thread] = []
+        run = order.enqueue()
+        app.worker().drain(timeout=SOON)
+        ended.set()
+        threads[0].join()
+
+        assert len(refused) == 1
+        assert "'charge'" in refused[0]
+        assert recorded(run) == []
+
+
+@pytest.mark.stores("sqlite")
+class TestInTheCallersThread:
+    """A worker without threads waits for them, too."""
+
+    @pytest.fixture
+    def drain(self, app):
+        return InlineWorker(app.store, app.registry, app.bus).drain
+
+    def test_in_coroutines(self, app, charges, drain):
+        @app.task
+        async def order() -> None:
+            await asyncio.gather(duly.astep("charge", charges.soon), fail())
+
+        run = order.enqueue()
+        drain()
+
+        assert charges.seen == ["1: ours"]
+        assert recorded(run) == [("charge", True)]
+
+    def test_in_plain_functions(self, app, charges, drain):
+        @app.task
+        def order() -> None:
+            begin_in_a_thread("charge", charges.in_a_thread)
+            assert charges.began.wait(SOON)
+
+        run = order.enqueue()
+        drain()
+
+        assert charges.seen == ["1: ours"]
+        assert recorded(run) == [("charge", True)]
