@@ -44,11 +44,14 @@ def test_a_claim_touches_the_same_beside_many_runs_that_it_should_not_notice(
 def test_importing_duly_costs_at_most_twice_what_it_cannot_do_without() -> None:
     import_once("duly", *NEEDED)
 
-    ours, needed = zip(
-        *((import_once("duly")[0], import_once(*NEEDED)[0]) for _ in range(7)), strict=True
-    )
-
+    ours, needed = [], []
     # Others on the machine only ever make an import slower, so the fastest are what it costs.
+    for tries in range(20):
+        needed.append(import_once(*NEEDED)[0])
+        ours.append(import_once("duly")[0])
+        if tries > 5 and min(ours) <= 2 * min(needed):
+            break
+
     assert min(ours) <= 2 * min(needed)
 
 

@@ -1,5 +1,6 @@
 """Real PostgreSQL servers for tests: found, started, killed, and asked for fresh databases."""
 
+import atexit
 import importlib.util
 import os
 import re
@@ -37,7 +38,7 @@ SETTINGS = {
 }
 
 _NEW_CLUSTERS: dict[Path, ServerFolder] = {}
-"""By the folder of their programs; each is removed when this process ends, as such folders are."""
+"""By the folder of their programs; each is kept until this process ends."""
 
 StopMode = Literal["smart", "fast", "immediate"]
 STOP_SIGNALS = {
@@ -197,6 +198,7 @@ class PostgresServer(PostgresEndpoint):
                     "--no-sync",
                 ]
             )
+            atexit.register(folder.close)
             _NEW_CLUSTERS[self._programs] = folder
         created = _NEW_CLUSTERS[self._programs].path / "data"
         self._folder.run(["cp", "-R", created, self._data])
