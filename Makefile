@@ -74,6 +74,8 @@ tests-django6:
 	SUMMARY=.test-summary-django6.json $(PYTEST) -n 2 $(DJANGO6) \
 	|| { $(AGAIN); SUMMARY=.test-summary-again-django6.json $(PYTEST) $(ALONE) $(DJANGO6); }
 else
+# With one Django alone, its tests would see one database alone.
+tests: export DULY_TEST_EVERY_STORE := 1
 tests-django6:
 	@echo "No Python of 3.12 or newer was found: tests of Django ran on Django 5.2 alone."
 endif

@@ -2,11 +2,12 @@
 
 A test that asks for `store_url` runs once on every kind of store in the conformance suite, and
 once on SQLite and once on PostgreSQL elsewhere; one of the surfaces on top of the engine runs on
-one of the two, and on both where DULY_TEST_EVERY_STORE is set, as `make prove` does. One that is
-about PostgreSQL alone runs on the newest there is. `@pytest.mark.stores("postgres")` narrows that
-to the kinds whose names begin so; `@pytest.mark.pgbouncer` adds one run more, through PgBouncer;
-`@pytest.mark.untouched` is for tests of how a database is set up. A test of the conformance suite
-that is about the guard alone adds one on Redis by `@pytest.mark.redis`.
+one of the two, and on both if it is marked `every_store` or DULY_TEST_EVERY_STORE is set, as `make
+prove` does; another DULY_TEST_DRAW draws others. One that is about PostgreSQL alone runs on the
+newest there is. `@pytest.mark.stores("postgres")` narrows that to the kinds whose names begin so;
+`@pytest.mark.pgbouncer` adds one run more, through PgBouncer; `@pytest.mark.untouched` is for tests
+of how a database is set up. A test of the conformance suite that is about the guard alone adds one
+on Redis by `@pytest.mark.redis`.
 """
 
 import gc
@@ -43,9 +44,11 @@ from tests.servers.summary import STORE_PROPERTY, WhatRan
 SUMMARY_FILE = os.environ.get("SUMMARY", ".test-summary.json")
 TESTS = Path(__file__).parent
 
-# What lies on top of the engine, and knows a database by the store's protocol alone.
+# What lies on top of the engine, and knows a database by the store's protocol alone: what a store
+# does for it is shown on both by the conformance suite, or by tests marked `every_store`.
 SURFACES = {"cli", "dashboard", "docs", "integrations", "observe", "testing"}
 EVERY_STORE = "DULY_TEST_EVERY_STORE" in os.environ
+DRAW = int(os.environ.get("DULY_TEST_DRAW", "0"))
 
 # A machine that is busy makes inputs slowly, and that is nobody's fault.
 settings.register_profile("suite", suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -243,7 +246,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             wanted = _kinds_wanted(metafunc, kinds)
             if "conformance" not in metafunc.definition.path.parts:
                 wanted = _one_of_each(wanted if argument == "store_kind" else wanted[::-1])
-            if _is_of_a_surface(metafunc) and not EVERY_STORE:
+            if wanted and _is_of_a_surface(metafunc) and not EVERY_STORE:
                 wanted = [wanted[_draw(metafunc) % len(wanted)]]
             metafunc.parametrize(argument, wanted)
 
@@ -260,7 +263,8 @@ def _one_of_each(names: list[str]) -> list[str]:
 
 def _is_of_a_surface(metafunc: pytest.Metafunc) -> bool:
     folder = metafunc.definition.path.relative_to(TESTS).parts[0]
-    takes_all = any(map(metafunc.definition.get_closest_marker, ("long", "scaled")))
+    markers = ("every_store", "long", "scaled")
+    takes_all = any(map(metafunc.definition.get_closest_marker, markers))
     return folder in SURFACES and not takes_all
 
 
@@ -269,7 +273,7 @@ def _draw(metafunc: pytest.Metafunc) -> int:
 
     So each test of Django runs on both databases, though not on both with each of the two.
     """
-    drawn = crc32(metafunc.definition.nodeid.encode())
+    drawn = crc32(metafunc.definition.nodeid.encode()) + DRAW
     with suppress(importlib.metadata.PackageNotFoundError):
         drawn += importlib.metadata.version("django").startswith("6")
     return drawn

@@ -11,7 +11,7 @@ from duly.cli.db import judge
 from duly.store.schema import Schema
 from tests.cli.conftest import answer, error
 
-pytestmark = pytest.mark.untouched
+pytestmark = [pytest.mark.untouched, pytest.mark.every_store]
 
 
 def test_migrate_sets_up_an_empty_database(cli, folder, url):

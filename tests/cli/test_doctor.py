@@ -18,6 +18,8 @@ from duly.store.sqlite.diagnose import diagnose as of_sqlite
 from tests.cli.conftest import answer, error
 from tests.store.conformance.opening import opened_tables
 
+pytestmark = pytest.mark.every_store
+
 
 @pytest.fixture
 def working(app: Duly, url: str) -> Iterator[None]:

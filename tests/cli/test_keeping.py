@@ -13,6 +13,8 @@ from tests.cli.conftest import answer, error
 from tests.store.conformance.opening import opened_tables
 from tests.store.conformance.verbs import claim, register
 
+pytestmark = pytest.mark.every_store
+
 
 def test_the_audit_of_a_good_database_says_what_holds(app, cli, run_of, drain, dead):
     run_of("add", 1, delay=3600)

@@ -185,6 +185,7 @@ class PostgresServer(PostgresEndpoint):
         """Copy the cluster that the first server of these programs has created."""
         if self._programs not in _NEW_CLUSTERS:
             folder = ServerFolder("new")
+            atexit.register(folder.close)
             created = folder.path / "data"
             folder.run(
                 [
@@ -198,7 +199,6 @@ class PostgresServer(PostgresEndpoint):
                     "--no-sync",
                 ]
             )
-            atexit.register(folder.close)
             _NEW_CLUSTERS[self._programs] = folder
         created = _NEW_CLUSTERS[self._programs].path / "data"
         self._folder.run(["cp", "-R", created, self._data])

@@ -7,6 +7,8 @@ import pytest
 from duly import BadOption, Retry, current, faultpoints, sleep
 from duly.testing import Harness
 
+pytestmark = pytest.mark.every_store
+
 
 def test_runs_go_through_the_codec_and_end_as_a_workers_do(harness: Harness, app):
     @app.task(name="double")
