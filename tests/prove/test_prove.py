@@ -17,7 +17,7 @@ SCALES = {"boundaries": 1 / 100, "restarts": 1 / 40, "simulation": 1 / 100}
 """Of the sweep over all statements, tests/runtime/test_every_boundary.py does a twentieth. Restarts
 make up a twentieth over both kinds of store. A week is simulated on each instead of five."""
 
-RATE = 40.0
+RATE = 20.0
 """Runs per second. What counts is what is struck; runs beyond that only need the processors."""
 
 STRIKELESS = {"sleepers"}

@@ -59,15 +59,15 @@ class PostgresStore(PostgresInspector):
         self._is_closed = False
         self._process: _Process | None = None
         self._mutex = threading.Lock()
-        with closing(connect(self._address, {})) as session:
-            self.is_pooled = session.pooled
-            if session.pooled:
-                self.notices.append(
-                    f"{self.shown_url} is a pooler that shares connections: workers cannot be "
-                    f"woken across processes and look for runs every second instead; name the "
-                    f"server itself for lower latency"
-                )
         _stores.add(self)
+        with shielded(), self._here().readers.lent() as session:
+            self.is_pooled = session.pooled
+        if self.is_pooled:
+            self.notices.append(
+                f"{self.shown_url} is a pooler that shares connections: workers cannot be "
+                f"woken across processes and look for runs every second instead; name the "
+                f"server itself for lower latency"
+            )
 
     # -- writing --
 
@@ -167,15 +167,13 @@ class PostgresStore(PostgresInspector):
 
     def read_schema(self) -> Schema:
         """Return the version of the tables; 0 if there are none."""
-        with self._session() as session:
-            row = session.execute("SELECT to_regclass('duly_schema') IS NOT NULL").fetchone()
-            if row != (True,):
-                return Schema(0, 0)
-            return Schema(*session.execute(INSPECT["schema"]).fetchall()[0])
+        if self._query("SELECT to_regclass('duly_schema') IS NOT NULL", {}) != [(True,)]:
+            return Schema(0, 0)
+        return Schema(*self._query(INSPECT["schema"], {})[0])
 
     def run_migrations(self, plan: Callable[[Schema], list[Migration]]) -> list[str]:
         """Run what `plan` asks for, under an advisory lock, in one transaction."""
-        with self._session() as session, session.transaction():
+        with self._migrating() as session, session.transaction():
             session.execute(migrating.LOCK)
             session.execute(migrating.CREATE)
             missing = plan(Schema(*session.execute(migrating.VERSION).fetchall()[0]))
@@ -186,7 +184,7 @@ class PostgresStore(PostgresInspector):
         return [step.name for step in missing]
 
     @contextmanager
-    def _session(self) -> Iterator[Session]:
+    def _migrating(self) -> Iterator[Session]:
         with closing(connect(self._address, {})) as session:
             try:
                 yield session
