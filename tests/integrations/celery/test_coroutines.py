@@ -13,7 +13,7 @@ from celery.exceptions import SoftTimeLimitExceeded
 from celery.states import FAILURE
 
 from duly.guard import Guard
-from duly.integrations.celery import IdempotentTask
+from duly.integrations.celery import IdempotentTask, LoopIsRunning
 
 FOREVER = 60
 
@@ -155,3 +155,30 @@ def test_a_limit_that_strikes_in_a_callback_of_the_loop_is_told_too(app):
     result = made(app, sleep).apply((1,))
 
     assert (result.state, type(result.result)) == (FAILURE, SoftTimeLimitExceeded)
+
+
+# -- on a loop that runs already --
+
+
+@pytest.mark.filterwarnings("error:coroutine .* was never awaited")
+@pytest.mark.parametrize("options", [{}, {"raise_on_duplicate": True}], ids=["plain", "unique"])
+def test_on_a_running_loop_an_eager_call_is_refused_and_leaves_nothing_behind(app, guard, options):
+    async def greet(name: str) -> str:
+        return f"hello {name}"
+
+    async def call(task):
+        return task.delay("ann")
+
+    async def call_apart(task):
+        return await asyncio.to_thread(task.delay, "ann")
+
+    app.conf.task_always_eager = True
+    task = made(app, greet, **options)
+
+    refused = [asyncio.run(call(task)) for _ in range(2)]
+
+    assert [type(result.result) for result in refused] == [LoopIsRunning] * 2
+    assert "asyncio.to_thread" in str(refused[0].result)
+    assert guard.letters.list() == []
+    assert guard.look(task.key_for(("ann",), {})) is None
+    assert asyncio.run(call_apart(task)).get() == "hello ann"

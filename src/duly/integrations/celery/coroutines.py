@@ -10,8 +10,30 @@ from typing import Any
 
 from celery import exceptions
 
+from duly.errors import DulyError
+
 returning: ContextVar[list[Any] | None] = ContextVar("duly_celery_returning", default=None)
 """Where the body that is about to begin puts its result, before its loop ends."""
+
+
+class LoopIsRunning(DulyError, RuntimeError):
+    """A coroutine task was to be run on the spot by a thread whose event loop would stand still."""
+
+    def __init__(self, task: str) -> None:
+        super().__init__(
+            f"{task} is a coroutine function, for which a running event loop would have to stand "
+            f"still; run it apart, as by asyncio.to_thread(task.apply, …), or in a worker"
+        )
+        self.task = task
+
+
+def check_no_loop(task: str) -> None:
+    """Refuse to run a coroutine task where a loop runs already."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise LoopIsRunning(task)
 
 
 def on_a_loop(run: Any) -> Any:  # noqa: ANN401 - a function, or a static method of its task
@@ -23,6 +45,7 @@ def on_a_loop(run: Any) -> Any:  # noqa: ANN401 - a function, or a static method
 
     @functools.wraps(function)
     def carry_out(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
+        check_no_loop(function.__qualname__)
         returned = returning.get()
         returned = [] if returned is None else returned
 
