@@ -182,3 +182,42 @@ def test_on_a_running_loop_an_eager_call_is_refused_and_leaves_nothing_behind(ap
     assert guard.letters.list() == []
     assert guard.look(task.key_for(("ann",), {})) is None
     assert asyncio.run(call_apart(task)).get() == "hello ann"
+
+
+# -- inheritance --
+
+
+def test_a_task_is_what_its_own_run_is_whatever_it_inherits(app, guard):
+    class Waiting(IdempotentTask):
+        name = "waiting"
+
+        async def run(self, name: str) -> str:
+            await asyncio.sleep(0)
+            return f"{self.name} {name}"
+
+    class Plain(Waiting):
+        name = "plain"
+
+        def run(self, name: str) -> str:
+            return f"plainly {name}"
+
+    class Same(Waiting):
+        name = "same"
+
+    class Longer(Waiting):
+        name = "longer"
+
+        async def run(self, name: str) -> str:
+            return f"{await super().run(name)} and on"
+
+    waiting, plain, same, longer = (
+        app.register_task(kind()) for kind in (Waiting, Plain, Same, Longer)
+    )
+
+    assert plain("ann") == plain.apply(("ann",)).get() == "plainly ann"
+    for task, result in [
+        (waiting, "waiting ann"),
+        (same, "same ann"),
+        (longer, "longer ann and on"),
+    ]:
+        assert asyncio.run(task("ann")) == task.apply(("ann",)).get() == result

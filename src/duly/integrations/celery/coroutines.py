@@ -29,11 +29,17 @@ class LoopIsRunning(DulyError, RuntimeError):
 
 def check_no_loop(task: str) -> None:
     """Refuse to run a coroutine task where a loop runs already."""
+    if is_loop_running():
+        raise LoopIsRunning(task)
+
+
+def is_loop_running() -> bool:
+    """Say whether this thread runs an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return
-    raise LoopIsRunning(task)
+        return False
+    return True
 
 
 def on_a_loop(run: Any) -> Any:  # noqa: ANN401 - a function, or a static method of its task
@@ -45,8 +51,10 @@ def on_a_loop(run: Any) -> Any:  # noqa: ANN401 - a function, or a static method
 
     @functools.wraps(function)
     def carry_out(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
-        check_no_loop(function.__qualname__)
         returned = returning.get()
+        if returned is None and is_loop_running():
+            return function(*args, **kwargs)  # To another coroutine, as by `await super().run(…)`.
+        check_no_loop(function.__qualname__)
         returned = [] if returned is None else returned
 
         async def keep() -> None:

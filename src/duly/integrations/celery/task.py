@@ -94,6 +94,8 @@ class IdempotentTask(celery.Task):
 
     _coroutine: Any = None
     """The function, if it is a coroutine function: `run` then carries it out on a loop."""
+    _on_loop: Any = None
+    """That `run`; a class that inherits both may have another one."""
 
     # -- keys --
 
@@ -109,7 +111,9 @@ class IdempotentTask(celery.Task):
         run = getattr_static(cls, "run")
         on_loop = on_a_loop(run)
         if on_loop is not None:
-            cls._coroutine, cls.run = run, on_loop
+            cls._coroutine, cls._on_loop, cls.run = run, on_loop, on_loop
+        elif run is not getattr_static(cls, "_on_loop"):
+            cls._coroutine = None  # Not that of a class which this one is made of.
         if cls.once is not None:
             for name, value in as_options(cls.once).items():
                 setattr(cls, name, value)
