@@ -25,7 +25,7 @@ help:
 	@echo "make demo    see duly at work (DULY_URL=postgresql://... for PostgreSQL)"
 	@echo "make setup   install what the other targets need into .venv"
 	@echo "make lint    check style, types and the direction of imports"
-	@echo "make test    lint, then run every test on every store found here"
+	@echo "make test    lint, then run every test; those of stores on each that is found here"
 	@echo "make prove   inject faults and check what survived"
 	@echo "make bench   measure"
 	@echo "make docs    build the documentation as a site, into site/"

@@ -99,6 +99,27 @@ def test_what_is_no_instant_any_more_is_not_due_for_ever():
     assert found == Plan([], 2 * HOUR, 2 * HOUR)
 
 
+def test_an_instant_that_has_moved_before_the_cursor_is_not_left_out():
+    # As when the rules of its zone have changed meanwhile.
+    daily = Cron("0 1 * * *", "UTC")
+
+    found = plan(schedule(daily, 26 * HOUR), 26 * HOUR, FREE)
+
+    assert found == Plan([Firing(25 * HOUR, "caught_up")], 49 * HOUR, 49 * HOUR)
+    skipping = plan(schedule(daily, 26 * HOUR, misfire="skip"), 26 * HOUR, FREE)
+    assert skipping.firings == [Firing(25 * HOUR, "skipped", "missed")]
+    later = plan(schedule(daily, 26 * HOUR), 49 * HOUR, FREE)
+    assert later.firings == [Firing(25 * HOUR, "skipped", "missed"), Firing(49 * HOUR, "run")]
+
+
+def test_one_that_has_moved_and_is_still_to_come_is_the_next():
+    waiting = schedule(Cron("0 1 * * *", "UTC"), 26 * HOUR, overlap="queue", waiting=1)
+
+    found = plan(waiting, 24 * HOUR, FREE)
+
+    assert (found.firings, found.next_at) == ([], 25 * HOUR)
+
+
 def test_a_window_has_a_first_and_a_last_instant():
     rules = Rules(start=3 * MINUTE, end=5 * MINUTE)
 
@@ -331,6 +352,26 @@ def test_however_looks_and_pauses_fall_every_instant_is_accounted_for_once(trigg
 
     assert accounted == len(due)
     assert all(one < other for one, other in pairwise(due))
+
+
+@given(st.integers(-11, 11), st.integers(0, 23), st.integers(1, 20 * 24), st.integers(1, 30))
+def test_a_zone_that_moves_doubles_no_day_and_leaves_none_out(shift, hour, moved_after, step):
+    # As if the rules of one zone had changed; Etc/GMT-3 is three hours east of Greenwich.
+    before = Cron(f"30 {hour} * * *", "UTC")
+    after = Cron(f"30 {hour} * * *", f"Etc/GMT{shift:+}")
+    next_at, look_at = first("tidy", before, Rules(), 0)
+    asked = schedule(before, next_at, misfire="all", overlap="allow")._replace(look_at=look_at)
+    seen: list[int] = []
+    for now in range(0, 24 * HOUR * 24, step * HOUR):
+        if now >= moved_after * HOUR:
+            asked = asked._replace(trigger=trigger_text(after))
+        if asked.look_at <= now:
+            found = plan(asked, now, FREE)
+            seen += [firing.instant for firing in found.firings]
+            asked = asked._replace(next_at=found.next_at, look_at=found.look_at)
+
+    assert all(12 * HOUR < later - one < 36 * HOUR for one, later in pairwise(seen))
+    assert asked.next_at - seen[-1] < 36 * HOUR
 
 
 # -- as stored --

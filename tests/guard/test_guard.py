@@ -346,6 +346,13 @@ async def _both():
     yield 1
 
 
+def _ended_future() -> asyncio.Future[int]:
+    with closing(asyncio.new_event_loop()) as loop:
+        future = loop.create_future()
+    future.set_result(1)
+    return future
+
+
 class TestIdempotent:
     """`@guard.idempotent`."""
 
@@ -439,9 +446,15 @@ class TestIdempotent:
     def test_a_body_that_has_only_begun_is_not_done(self, guard):
         @guard.idempotent(name="charge")
         def charge(kind: str) -> object:
-            return {"coroutine": _awaitable, "generator": _generator, "both": _both}[kind]()
+            return makes[kind]()
 
-        for kind in ("coroutine", "generator", "both"):
+        makes = {
+            "coroutine": _awaitable,
+            "generator": _generator,
+            "both": _both,
+            "future": _ended_future,
+        }
+        for kind in makes:
             with pytest.raises(PayloadError, match="only begun"):
                 charge(kind)
             assert guard.look(charge.key_for(kind)).state == "failed"

@@ -6,6 +6,7 @@ still live. Whoever looks first writes it down; everybody else finds the cursor 
 
 import json
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -20,6 +21,8 @@ from duly.limits import CATCH_UP, INTERVAL_SECONDS, PLAN_INSTANTS, SINGLE_FIRING
 SECOND = 1_000_000
 ON_TIME = 60 * SECOND
 """What fires later than this was missed, and is caught up if the policy says so."""
+_DAY = 86_400 * SECOND
+"""No zone's rules move an instant by more."""
 _RECHECK = SECOND // 5
 """How soon a firing that waits for the last run is looked at again."""
 UNANCHORED = -1
@@ -144,18 +147,15 @@ def plan(schedule: ScheduleRecord, now: int, standing: Standing) -> Plan:
     if standing.has_failed and not is_paused:
         is_paused, pause = True, f"its last {rules.pause_after} runs failed"
     keeps = 0 if is_paused else rules.keeps
-    due, is_whole = _due(schedule, now, PLAN_INSTANTS + keeps)
+    begin = _begin(trigger, rules, schedule.next_at)
+    due, is_whole = _due(schedule, begin, now, PLAN_INSTANTS + keeps)
     # If there are more, all of these have as many successors as may be kept.
     passed = due[: max(0, len(due) - keeps)]
     kept = due[len(passed) :] if is_whole else ()
     firings = _skipped(passed, "paused" if is_paused else "missed", is_whole=is_whole)
     firings += _fire(schedule, rules, kept, now, standing)
     last = kept[-1] if kept else passed[-1] if passed else None
-    next_at = schedule.next_at if last is None else following(trigger, rules, last)
-    if last is None and next_at is not None and isinstance(trigger, Cron):
-        # The rules of its zone may have changed since: what is no instant any more, and never
-        # fires, would be due for ever.
-        next_at = following(trigger, rules, next_at - 1)
+    next_at = begin if last is None else following(trigger, rules, last)
     release = schedule.waiting > 0 and not standing.is_busy and not is_paused
     waiting = schedule.waiting + sum(f.outcome == "waiting" for f in firings) - release
     look_at = None if next_at is None else next_at + _offset(schedule.name, next_at, rules.jitter)
@@ -213,14 +213,33 @@ def cut(row: Sequence[int], out: Iterable[int]) -> list[Sequence[int]]:
     return [piece for piece in (*pieces, row[begin:]) if piece]
 
 
-def _due(schedule: ScheduleRecord, now: int, limit: int) -> tuple[Sequence[int], bool]:
+def _begin(trigger: Trigger, rules: Rules, cursor: int | None) -> int | None:
+    """Return the first instant that is not accounted for: the cursor, as long as it is one.
+
+    When the rules of its zone have changed since it was stored, it is what the cursor has become:
+    the nearest instant, before or behind it. Were the cursor itself taken, what is no instant any
+    more would be due for ever; were one behind it, what has moved before it would be left out.
+    """
+    if cursor is None or not isinstance(trigger, Cron):
+        return cursor
+    later = trigger.next_after(cursor - 1)
+    if later == cursor:
+        return cursor
+    apart = _DAY if later is None else min(later - cursor, _DAY)
+    earlier = takewhile(cursor.__gt__, instants(trigger, rules, cursor - apart - 1))
+    nearest = deque(earlier, maxlen=1)
+    return nearest[0] if nearest else following(trigger, rules, cursor)
+
+
+def _due(
+    schedule: ScheduleRecord, begin: int | None, now: int, limit: int
+) -> tuple[Sequence[int], bool]:
     """Return the due instants, oldest first, and whether they are all: fewer than the limit."""
     trigger, rules = read_trigger(schedule.trigger), read_rules(schedule.rules)
 
     def is_due(instant: int) -> bool:
         return instant + _offset(schedule.name, instant, rules.jitter) <= now
 
-    begin = schedule.next_at
     if begin is None:
         return (), True
     if isinstance(trigger, Every):

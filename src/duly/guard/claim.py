@@ -41,7 +41,10 @@ class PlainResults:
 
 
 def check_is_result(result: object) -> None:
-    """Refuse what has only begun: were that a body's end, nobody would ever go on with it."""
+    """Refuse what may only have begun: were that a body's end, nobody would ever go on with it.
+
+    An awaitable that has ended is refused, too: only what it came to can be kept.
+    """
     is_generator = inspect.isgenerator(result) or inspect.isasyncgen(result)
     if not is_generator and not inspect.isawaitable(result):
         return
@@ -49,8 +52,8 @@ def check_is_result(result: object) -> None:
         result.close()  # Or Python says that nobody has awaited it, which is told below.
     raise PayloadError(
         "result",
-        f"is of type {type(result).__name__}, so that the body has only begun, and nobody goes on "
-        f"with it; return what it comes to, or let the guarded function be async def itself",
+        f"is of type {type(result).__name__}, so that the body may have only begun, and nobody "
+        f"goes on with it; return what it comes to, or let the guarded function be async def",
     )
 
 
@@ -117,8 +120,9 @@ class GuardClaim:
 
         A result that cannot be stored does not undo what the body did: the key is done without it,
         and those who ask for it later are told why it is missing. An exception that is thrown into
-        this thread meanwhile comes out when it is recorded. A coroutine or a generator is refused:
-        a body that returns one has only begun.
+        this thread meanwhile comes out when it is recorded. A generator and everything that can be
+        awaited, a future that has ended too, is refused: a body that returns one may have only
+        begun.
         """
         check_is_result(result)
         self._say(lambda: self._finish(self._ending(), result))

@@ -136,6 +136,16 @@ def slow(order_id: int) -> None:
         raise
 
 
+@app.task(soft_time_limit=1)
+async def slow_on_a_loop(order_id: int) -> None:
+    """Run into the soft limit as a coroutine."""
+    try:
+        await asyncio.sleep(60)
+    except SoftTimeLimitExceeded:
+        note("warned", order_id)
+        raise
+
+
 @app.task(unique_on=["order_id"], raise_on_duplicate=True)
 def unique(order_id: int, attempt: int = 0) -> int:
     """Be queued once."""

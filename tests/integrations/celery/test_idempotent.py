@@ -156,14 +156,15 @@ def test_a_task_that_kills_its_process_ends_as_a_letter_and_the_pool_lives_on(sh
 
 def test_time_limits_end_as_letters(shop):
     shop.worker()
-    for task in (shop.tasks.endless, shop.tasks.slow):
+    for task in (shop.tasks.endless, shop.tasks.slow, shop.tasks.slow_on_a_loop):
         with pytest.raises(Exception, match="TimeLimit"):
             task.delay(1).get(WAIT)
 
     letters = shop.guard.letters.list()
     causes = {letter.task.rpartition(".")[2]: letter.cause for letter in letters}
-    assert causes == {"endless": "timeout", "slow": "permanent"}
-    assert [letter.queue for letter in letters] == ["celery", "celery"]
+    assert causes == {"endless": "timeout", "slow": "permanent", "slow_on_a_loop": "permanent"}
+    assert [letter.queue for letter in letters] == ["celery"] * 3
+    assert shop.count("warned") == 2
 
 
 @pytest.fixture

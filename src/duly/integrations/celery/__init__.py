@@ -5,6 +5,7 @@ from duly.integrations.extras import missing
 try:
     from duly.integrations.celery.app import Celery, guard_of, use_guard
     from duly.integrations.celery.carrier import CeleryCarrier
+    from duly.integrations.celery.coroutines import LoopIsRunning
     from duly.integrations.celery.dead import DeadLettered, WorkerLostTooOften, send_to_dlq
     from duly.integrations.celery.queued import AlreadyQueued
     from duly.integrations.celery.task import IdempotentTask
@@ -17,6 +18,7 @@ __all__ = [
     "CeleryCarrier",
     "DeadLettered",
     "IdempotentTask",
+    "LoopIsRunning",
     "WorkerLostTooOften",
     "guard_of",
     "send_to_dlq",

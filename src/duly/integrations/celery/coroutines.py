@@ -3,12 +3,43 @@
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import closing
 from contextvars import ContextVar
 from typing import Any
 
+from celery import exceptions
+
+from duly.errors import DulyError
+
 returning: ContextVar[list[Any] | None] = ContextVar("duly_celery_returning", default=None)
 """Where the body that is about to begin puts its result, before its loop ends."""
+
+
+class LoopIsRunning(DulyError, RuntimeError):
+    """A coroutine task was to be run on the spot by a thread whose event loop would stand still."""
+
+    def __init__(self, task: str) -> None:
+        super().__init__(
+            f"{task} is a coroutine function, for which a running event loop would have to stand "
+            f"still; run it apart, as by asyncio.to_thread(task.apply, …), or in a worker"
+        )
+        self.task = task
+
+
+def check_no_loop(task: str) -> None:
+    """Refuse to run a coroutine task where a loop runs already."""
+    if is_loop_running():
+        raise LoopIsRunning(task)
+
+
+def is_loop_running() -> bool:
+    """Say whether this thread runs an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def on_a_loop(run: Any) -> Any:  # noqa: ANN401 - a function, or a static method of its task
@@ -21,14 +52,109 @@ def on_a_loop(run: Any) -> Any:  # noqa: ANN401 - a function, or a static method
     @functools.wraps(function)
     def carry_out(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
         returned = returning.get()
+        if returned is None and is_loop_running():
+            return function(*args, **kwargs)  # To another coroutine, as by `await super().run(…)`.
+        check_no_loop(function.__qualname__)
         returned = [] if returned is None else returned
 
         async def keep() -> None:
             returning.set(None)  # Of what this calls in turn nobody takes the result for its own.
-            # Nothing strikes between the end of what is awaited and the end of this call.
-            returned.append(await function(*args, **kwargs))
+            try:
+                # Nothing strikes between the end of what is awaited and the end of this call.
+                returned.append(await function(*args, **kwargs))
+            except SoftTimeLimitExceeded as limit:
+                raise limit.struck.with_traceback(limit.__traceback__) from None
 
-        asyncio.run(keep())
+        _run(_Body(keep))
         return returned[0]
 
     return staticmethod(carry_out) if is_static else carry_out
+
+
+class SoftTimeLimitExceeded(exceptions.SoftTimeLimitExceeded, asyncio.CancelledError):
+    """A limit as a coroutine is told of it.
+
+    It is a cancellation, too: what waits for others, such as a task group, passes it on to them and
+    leaves none behind.
+    """
+
+    struck: exceptions.SoftTimeLimitExceeded
+
+
+class _Body(Coroutine[Any, Any, None]):
+    """A coroutine that is told of a limit which struck its thread outside of it, in its loop."""
+
+    def __init__(self, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._begin = begin
+        # Made when it begins: until then nobody has to close it.
+        self._coroutine: Coroutine[Any, Any, None] | None = None
+        self._task: asyncio.Task[Any] | None = None
+        """Once it has begun."""
+        self._limit: SoftTimeLimitExceeded | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    def tell(self, struck: exceptions.SoftTimeLimitExceeded) -> None:
+        """Throw a limit into it as soon as what it waits for has been cancelled."""
+        if self._task is not None and not self._task.done():
+            self._limit = SoftTimeLimitExceeded(*struck.args)
+            self._limit.struck = struck
+            self._task.cancel()
+
+    def hear(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Tell of a limit that struck in a callback of the loop, where nobody else would."""
+        error = context.get("exception")
+        if isinstance(error, exceptions.SoftTimeLimitExceeded) and self.is_under_way:
+            self.tell(error)
+        else:
+            loop.default_exception_handler(context)
+
+    async def rest(self) -> None:
+        """Wait for its end."""
+        if self._task is not None:
+            await self._task
+
+    def send(self, value: Any) -> Any:  # noqa: ANN401 - as asyncio calls it
+        """Go on."""
+        if self._limit is not None:
+            return self.throw(self._limit)
+        if self._coroutine is None:
+            self._task, self._coroutine = asyncio.current_task(), self._begin()
+        return self._coroutine.send(value)
+
+    def throw(self, *error: Any) -> Any:  # noqa: ANN401 - as asyncio calls it
+        """Go on with an exception."""
+        if self._limit is not None and self._task is not None:
+            error, self._limit = (self._limit,), None
+            self._task.uncancel()  # Whoever catches a limit is not cancelled, and may wait again.
+        if self._coroutine is None:
+            raise error[0]
+        return self._coroutine.throw(*error)
+
+    def close(self) -> None:
+        """End."""
+        if self._coroutine is not None:
+            self._coroutine.close()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        """Do nothing: asyncio's own tasks call the rest."""
+        raise NotImplementedError
+
+
+def _run(body: _Body) -> None:
+    """Run a body on a loop of its own."""
+    with closing(body), asyncio.Runner() as runner:
+        runner.get_loop().set_exception_handler(body.hear)
+        rest: Coroutine[Any, Any, None] | None = body
+        while rest is not None:
+            try:
+                runner.run(rest)
+                # Not returned from here: a limit may strike behind the call, still inside.
+                rest = None
+            except exceptions.SoftTimeLimitExceeded as limit:
+                if not body.is_under_way:
+                    raise
+                body.tell(limit)
+                rest = body.rest()

@@ -29,7 +29,12 @@ from duly.guard.guard import check_ttl
 from duly.guard.idempotent import carry_out
 from duly.guard.keys import key_of
 from duly.integrations.celery.app import guard_of, send_letters_of
-from duly.integrations.celery.coroutines import on_a_loop, returning
+from duly.integrations.celery.coroutines import (
+    LoopIsRunning,
+    check_no_loop,
+    on_a_loop,
+    returning,
+)
 from duly.integrations.celery.dead import (
     DeadLettered,
     Execution,
@@ -89,6 +94,8 @@ class IdempotentTask(celery.Task):
 
     _coroutine: Any = None
     """The function, if it is a coroutine function: `run` then carries it out on a loop."""
+    _on_loop: Any = None
+    """That `run`; a class that inherits both may have another one."""
 
     # -- keys --
 
@@ -104,7 +111,9 @@ class IdempotentTask(celery.Task):
         run = getattr_static(cls, "run")
         on_loop = on_a_loop(run)
         if on_loop is not None:
-            cls._coroutine, cls.run = run, on_loop
+            cls._coroutine, cls._on_loop, cls.run = run, on_loop, on_loop
+        elif run is not getattr_static(cls, "_on_loop"):
+            cls._coroutine = None  # Not that of a class which this one is made of.
         if cls.once is not None:
             for name, value in as_options(cls.once).items():
                 setattr(cls, name, value)
@@ -198,6 +207,8 @@ class IdempotentTask(celery.Task):
         execution = None
         try:
             execution = Execution(self, self._key_or_letter(args, kwargs), args, kwargs)
+            if self._coroutine is not None and self.request.is_eager:
+                self._check_loop(execution)
             # Not returned from here: the limit may strike when it is there, still inside.
             result = self._enter_and_run(execution)
         except SoftTimeLimitExceeded as limit:
@@ -206,22 +217,34 @@ class IdempotentTask(celery.Task):
             result = self._after_limit(known, limit)
         return result
 
+    def _check_loop(self, execution: Execution) -> None:
+        """Refuse an eager call where a loop runs already: whoever made it is told, nothing kept."""
+        try:
+            check_no_loop(self.name)
+        except LoopIsRunning:
+            self._leave_queue(execution)
+            raise
+
     def _enter_and_run(self, execution: Execution) -> Any:  # noqa: ANN401 - as the function
         args, kwargs = execution.args, execution.kwargs
         once = self.used_guard.enter(execution.key, ttl=check_ttl(self.key_ttl), fingerprint=None)
         try:
             with once as claim:
                 execution.claim = claim
-                if self.raise_on_duplicate or self.graceful:
-                    # From here on the key itself says that it is running, or done.
-                    with self._ledger(args, kwargs):
-                        self._reservation(execution.key, self.request.id).give_back()
+                # From here on the key itself says that it is running, or done.
+                self._leave_queue(execution)
                 return self._run(claim, execution) if claim.first else claim.result
         except DulyError as error:
             if error is not once.refusal:
                 raise
             with self._ledger(args, kwargs):
                 raise
+
+    def _leave_queue(self, execution: Execution) -> None:
+        """Give back a call's place in the queue, if it has one."""
+        if self.raise_on_duplicate or self.graceful:
+            with self._ledger(execution.args, execution.kwargs):
+                self._reservation(execution.key, self.request.id).give_back()
 
     def _key_or_letter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return the key of a call; one that can have none fails for good, and is kept."""
