@@ -10,12 +10,13 @@ from functools import partial
 class OpenStep:
     """One of them, or a wait that is about to leave the body."""
 
-    __slots__ = ("is_left", "name", "task")
+    __slots__ = ("is_left", "name", "task", "thread")
 
     def __init__(self, name: str, task: "asyncio.Task[object] | None") -> None:
         self.name = name
         self.task = task
         """Who is in it; None is a thread, which nobody can break off."""
+        self.thread = threading.get_ident()
         self.is_left = False
         """Whether a wait inside of it is about to leave it."""
 
@@ -59,14 +60,22 @@ class OpenSteps:
         with self._lock:
             return sorted({str(step.name) for step in tuple(self._open)})
 
-    def break_off(self) -> None:
-        """Cancel the tasks that are in steps, each once."""
+    def break_off(self) -> bool:
+        """Cancel the tasks that are in steps, each once; say whether there are some."""
         with self._lock:
-            tasks = {step.task for step in tuple(self._open)}
-        for task in tasks:
-            if task is not None:
-                with suppress(RuntimeError):  # Its loop is closed.
-                    task.get_loop().call_soon_threadsafe(_cancel, task)
+            steps = tuple(self._open)
+        return _break_off(steps)
+
+    def give_up_here(self) -> None:
+        """Forget the steps of this thread, whose body has ended: nobody runs its loops any more.
+
+        Whoever runs one of them again does not go on in a step.
+        """
+        thread = threading.get_ident()
+        with self._lock:
+            here = [step for step in tuple(self._open) if step.thread == thread]
+            self._open.difference_update(here)
+        _break_off(here)
 
     def next_end(self, *, of_left: bool = True) -> "asyncio.Future[None] | None":
         """Return what is done when one of them has ended; None if none goes on.
@@ -80,10 +89,12 @@ class OpenSteps:
         )
         return word if is_any else None
 
-    def wait(self) -> None:
-        """Wait in this thread until all have ended."""
+    def wait(self, left: Callable[[], float | None] = lambda: None) -> bool:
+        """Wait in this thread until all have ended, or no time is left; say whether they have."""
         while self._await((word := threading.Event()).set, lambda _step: True):
-            word.wait()
+            if not word.wait(left()):
+                return False
+        return True
 
     def tell_of_threads(self, tell: Callable[[], None]) -> bool:
         """Have a word given at the next end, if a thread is in one of them; say whether."""
@@ -101,6 +112,14 @@ class OpenSteps:
             waiting, self._waiting = self._waiting, []
         for tell in waiting:
             tell()
+
+
+def _break_off(steps: Iterable[OpenStep]) -> bool:
+    tasks = {step.task for step in steps if step.task is not None}
+    for task in tasks:
+        with suppress(RuntimeError):  # Its loop is closed.
+            task.get_loop().call_soon_threadsafe(_cancel, task)
+    return bool(tasks)
 
 
 def _cancel(task: "asyncio.Task[object]") -> None:

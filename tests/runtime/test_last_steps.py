@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import copy_context
+from itertools import count
 
 import pytest
 
@@ -481,6 +482,111 @@ class TestThreadsOfPlainFunctions:
         assert len(refused) == 1
         assert "'charge'" in refused[0]
         assert recorded(run) == []
+
+
+@pytest.mark.stores("sqlite")
+class TestLoopsOfPlainFunctions:
+    """When a body has ended nobody runs its thread's loops: what stands still keeps no claim."""
+
+    def test_a_step_that_is_left_there_keeps_no_attempt(self, app, charges):
+        @app.task(timeout=SOON)
+        def order() -> str:
+            async def main() -> None:
+                kept.append(loop.create_task(duly.astep("charge", charges.never)))
+                await asyncio.to_thread(charges.began.wait, SOON)
+
+            loop = asyncio.new_event_loop()
+            loops.append(loop)
+            loop.run_until_complete(main())
+            return "ordered"
+
+        kept: list[asyncio.Task[None]] = []
+        loops: list[asyncio.AbstractEventLoop] = []
+        run = order.enqueue()
+        app.worker().drain(timeout=SOON)
+        said = run.logs()
+        with suppress(asyncio.CancelledError):  # Whoever runs the loop again does not go on in it.
+            loops[0].run_until_complete(kept[0])
+        loops[0].close()
+
+        assert run.result(timeout=1) == "ordered"
+        assert kept[0].cancelled()
+        assert (said, recorded(run)) == ([], [])
+
+    def test_a_timeout_ends_one_in_the_midst_of_it(self, app):
+        async def busy() -> None:
+            for _ in count():
+                await asyncio.sleep(0.005)
+
+        @app.task(timeout=0.2)
+        def order() -> None:
+            loop = asyncio.new_event_loop()
+            loops.append(loop)
+            loop.run_until_complete(duly.astep("charge", busy))
+
+        loops: list[asyncio.AbstractEventLoop] = []
+        run = order.enqueue()
+        app.worker().drain(timeout=SOON)
+        loops[0].close()
+
+        assert outcomes(run) == ["timed_out"]
+
+    def test_no_thread_begins_a_step_inside_of_one_that_stands_still(self, app, charges):
+        ended, refused = threading.Event(), []
+
+        def later() -> None:
+            ended.wait(SOON)
+            try:
+                duly.step("inner", charges.in_a_thread)
+            except NoCurrentRun as error:
+                refused.append(error)
+
+        async def outer() -> None:
+            threads.append(threading.Thread(target=copy_context().run, args=(later,)))
+            threads[0].start()
+            charges.began.set()
+            await asyncio.Event().wait()
+
+        @app.task
+        def order() -> None:
+            async def main() -> None:
+                kept.append(loop.create_task(duly.astep("outer", outer)))
+                await asyncio.to_thread(charges.began.wait, SOON)
+
+            loop = asyncio.new_event_loop()
+            loop.run_until_complete(main())
+            loop.close()
+
+        kept: list[asyncio.Task[None]] = []
+        threads: list[threading.Thread] = []
+        run = order.enqueue()
+        app.worker().drain(timeout=SOON)
+        ended.set()
+        threads[0].join()
+
+        assert len(refused) == 1
+        assert recorded(run) == []
+
+    @pytest.mark.parametrize("end", ["return", "wait"])
+    def test_a_timeout_breaks_off_one_on_the_loop_of_another_thread(self, app, charges, end):
+        @app.task(timeout=0.4)
+        def order() -> None:
+            asyncio.run_coroutine_threadsafe(duly.astep("charge", charges.never), loop)
+            assert charges.began.wait(SOON)
+            while end == "wait":
+                threading.Event().wait(0.01)
+
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever)
+        thread.start()
+        run = order.enqueue()
+        app.worker().drain(timeout=SOON)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+        assert charges.seen == ["1: ours"]
+        assert outcomes(run) == ["timed_out"]
 
 
 @pytest.mark.stores("sqlite")

@@ -130,7 +130,9 @@ class InlineWorker:
             return self._await(_await_all)(context, definition, claim.arguments)
         outcome = call_body(definition, claim.arguments)
         steps = end_body(context)
-        return outcome if steps is None else wait_for_last_steps(steps, context, outcome)
+        if steps is None:
+            return outcome
+        return wait_for_last_steps(steps, context, outcome, definition)
 
     def _settle(self, item: Ended) -> None:
         claim = item.held.claim

@@ -5,6 +5,7 @@ what it started. They end by themselves, unless the attempt is to end at once.
 """
 
 import asyncio
+from functools import partial
 
 from duly.clock import monotonic
 from duly.context import RunContext
@@ -34,7 +35,7 @@ async def await_last_steps(
         _tell(steps, context)
     while (ended := steps.next_end()) is not None:
         until = context.deadline if broken_by is None else None
-        left = None if until is None else max(0.0, until - monotonic())
+        left = _seconds_until(until)
         try:
             done, _ = await asyncio.wait([ended], timeout=left)
         except asyncio.CancelledError:
@@ -50,10 +51,29 @@ async def await_last_steps(
     return _seen_at_the_end(context, outcome)
 
 
-def wait_for_last_steps(steps: OpenSteps, context: RunContext, outcome: Outcome) -> Outcome:
-    """As `await_last_steps`, in the thread of a plain function: threads cannot be broken off."""
-    _tell(steps, context)
-    steps.wait()
+def wait_for_last_steps(
+    steps: OpenSteps, context: RunContext, outcome: Outcome, definition: Definition
+) -> Outcome:
+    """As `await_last_steps`, in the thread of a plain function.
+
+    Loops that this thread has run stand still, and so do the steps there. What threads are in
+    comes to its end, and what is on their loops is broken off by what has ended the body, or by
+    the timeout.
+    """
+    steps.give_up_here()
+    if steps.is_empty():
+        return _seen_at_the_end(context, outcome)
+    until = context.deadline
+    if outcome == Cancelled("requested") or type(outcome) is TimedOut:
+        steps.break_off()
+        until = None
+    else:
+        _tell(steps, context)
+    if not steps.wait(partial(_seconds_until, until)):
+        is_any_broken = steps.break_off()
+        steps.wait()
+        if is_any_broken and type(outcome) is Returned:
+            return timed_out(definition)
     return _seen_at_the_end(context, outcome)
 
 
@@ -62,6 +82,10 @@ def _tell(steps: OpenSteps, context: RunContext) -> None:
         "the body has ended while steps of it go on, and its attempt waits for them: %s",
         ", ".join(steps.names()),
     )
+
+
+def _seconds_until(until: float | None) -> float | None:
+    return None if until is None else max(0.0, until - monotonic())
 
 
 def _seen_at_the_end(context: RunContext, outcome: Outcome) -> Outcome:

@@ -112,7 +112,9 @@ class ThreadRunner:
         finally:
             self._bodies.pop(held.claim.run_id, None)
         steps = end_body(context)
-        return outcome if steps is None else wait_for_last_steps(steps, context, outcome)
+        if steps is None:
+            return outcome
+        return wait_for_last_steps(steps, context, outcome, held.definition)
 
 
 def _call_within(context: RunContext, held: Held) -> Outcome:
