@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from itertools import count
@@ -15,6 +15,7 @@ from duly.children import TaskCall
 from duly.errors import ClaimLost, NoCurrentRun
 from duly.runtime.embedded import EmbeddedWorker
 from duly.runtime.inline import InlineWorker
+from duly.store.step_ops import BeginStep
 from tests.runtime.waiting import take_over, wait_until_empty
 from tests.servers.processes import wait_until
 
@@ -92,6 +93,40 @@ def begin_in_a_thread(*args: object, **kwargs: object) -> None:
             duly.step(*args, **kwargs)
 
     threading.Thread(target=copy_context().run, args=(begin,), daemon=True).start()
+
+
+def end_a_loop_under_a_thread(app: Duly, began: threading.Event, go_on: threading.Event) -> None:
+    """End an application's loop when a thread has begun, and let that go on a little later.
+
+    All tasks of the loop are cancelled, and each could go on before the thread does.
+    """
+
+    async def let_it_go_on() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(20):
+                await asyncio.sleep(0)
+            go_on.set()
+
+    async def main() -> None:
+        app.worker(loop=asyncio.get_running_loop()).start()
+        kept.append(asyncio.create_task(let_it_go_on()))
+        await asyncio.to_thread(began.wait, SOON)
+
+    kept: list[asyncio.Task[None]] = []
+    asyncio.run(main())
+    wait_until_workers_have_ended(app)
+
+
+def wait_until_workers_have_ended(app: Duly) -> None:
+    """Wait until a worker that nobody stops has seen that its loop is over."""
+    workers = app.workers.list
+    wait_until(
+        lambda: all(worker.state != "live" for worker in workers()),
+        seconds=SOON,
+        what="the worker has ended by itself",
+    )
 
 
 class TestBesideAnException:
@@ -341,16 +376,68 @@ class TestBrokenOff:
 
         run = order.enqueue()
         asyncio.run(main())
-        workers = app.workers.list
-        wait_until(
-            lambda: all(worker.state != "live" for worker in workers()),
-            seconds=SOON,
-            what="the worker has ended by itself",
-        )
+        wait_until_workers_have_ended(app)
 
         assert run.refresh().state == "queued"
         assert charges.seen == ["1: ours"]
         assert outcomes(run) == ["stopped"]
+
+    @pytest.mark.stores("sqlite")
+    def test_not_by_the_end_of_the_applications_loop_while_a_thread_enqueues_children(
+        self, app, charges
+    ):
+        go_on, was_let = threading.Event(), []
+
+        @app.task(name="other")
+        def other() -> None: ...
+
+        def calls() -> Iterator[TaskCall]:
+            charges.began.set()
+            go_on.wait(SOON)
+            charges.note()
+            yield other.call()
+
+        @app.task(name="order")
+        async def order() -> None:
+            try:
+                await duly.agather(calls())
+            finally:
+                was_let.append(go_on.is_set())
+
+        run = order.enqueue()
+        end_a_loop_under_a_thread(app, charges.began, go_on)
+
+        assert was_let == [True]
+        assert charges.seen == ["1: ours"]
+        assert outcomes(run) == ["stopped"]
+
+    @pytest.mark.stores("sqlite")
+    def test_one_that_must_not_begin_twice_has_not_begun_if_its_loop_ends_first(
+        self, app, charges, monkeypatch
+    ):
+        go_on = threading.Event()
+
+        def apply(ops: Sequence[object]) -> object:
+            answers = store_apply(ops)
+            if any(type(op) is BeginStep for op in ops):
+                charges.began.set()
+                go_on.wait(SOON)
+            return answers
+
+        @app.task
+        async def order() -> str:
+            return await duly.astep("charge", charges.soon, on_crash="hold")
+
+        store_apply = app.store.apply
+        run = order.enqueue()
+        with monkeypatch.context() as patch:
+            patch.setattr(app.store, "apply", apply)
+            end_a_loop_under_a_thread(app, charges.began, go_on)
+        begun = recorded(run)
+        app.worker().drain(timeout=SOON)
+
+        assert begun == []
+        assert run.result(timeout=1) == "paid"
 
     @pytest.mark.stores("sqlite")
     def test_not_by_a_loop_that_is_closed_under_a_thread(self, app, charges):
