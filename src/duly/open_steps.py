@@ -97,8 +97,15 @@ class OpenSteps:
         return True
 
     def tell_of_threads(self, tell: Callable[[], None]) -> bool:
-        """Have a word given at the next end, if a thread is in one of them; say whether."""
-        return self._await(tell, lambda step: step.task is None)
+        """Have a word given at the next end, if a thread is in one of them; say whether.
+
+        If none is, all of them stand still for ever and are forgotten: none begins inside of them.
+        """
+        with self._lock:
+            is_any = self._await(tell, lambda step: step.task is None)
+            if not is_any:
+                self._open.clear()
+        return is_any
 
     def _await(self, tell: Callable[[], None], counts: Callable[[OpenStep], bool]) -> bool:
         with self._lock:

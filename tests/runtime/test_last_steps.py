@@ -440,17 +440,28 @@ class TestBrokenOff:
         assert run.result(timeout=1) == "paid"
 
     @pytest.mark.stores("sqlite")
-    def test_not_by_a_loop_that_is_closed_under_a_thread(self, app, charges):
-        go_on = threading.Event()
+    @pytest.mark.parametrize("place", ["the body", "a step"])
+    def test_not_by_a_loop_that_is_closed_under_a_thread(self, app, charges, place):
+        go_on, refused = threading.Event(), []
 
         def charge() -> None:
             charges.began.set()
             go_on.wait(SOON)
             charges.note()
 
+        def both() -> None:
+            duly.step("charge", charge)
+            try:
+                duly.step("after", charges.note)
+            except BaseException as error:
+                refused.append(type(error))
+                raise
+
         @app.task
         async def order() -> None:
-            await asyncio.to_thread(duly.step, "charge", charge)
+            if place == "a step":
+                await duly.astep("around", asyncio.to_thread, both)
+            await asyncio.to_thread(both)
 
         async def main() -> EmbeddedWorker:
             worker = app.worker(loop=loop, beat=0.2, lease=10).start()
@@ -465,8 +476,10 @@ class TestBrokenOff:
         state = run.refresh().state
         go_on.set()
         wait_until(lambda: run.refresh().state == "queued", seconds=SOON, what="it is given back")
+        wait_until(lambda: bool(refused), seconds=SOON, what="the thread has gone on")
 
         assert state == "running"
+        assert refused == [NoCurrentRun]
         assert charges.seen == ["1: ours"]
         assert (recorded(run), outcomes(run)) == ([("charge", True)], ["stopped"])
         wait_until(lambda: worker.worker_id is None, seconds=SOON, what="the worker has parted")

@@ -112,9 +112,10 @@ class EventLoopRunner:
         with self._giving_up:
             ended, self._ended = self._ended, []
             for run_id, going in tuple(self._going.items()):
-                steps = going.context.run(current).open_steps
+                # Said first: no thread of it may begin a step that nobody waits for here.
+                steps = end_body(going.context.run(current))
                 held = self._hand.get(run_id)
-                if held is not None and steps.tell_of_threads(self._give_up):
+                if held and steps is not None and steps.tell_of_threads(self._give_up):
                     continue
                 self._going.pop(run_id, None)
                 if held is not None:
