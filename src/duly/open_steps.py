@@ -10,12 +10,14 @@ from functools import partial
 class OpenStep:
     """One of them, or a wait that is about to leave the body."""
 
-    __slots__ = ("is_left", "name", "task", "thread")
+    __slots__ = ("cancels", "is_left", "name", "task", "thread")
 
     def __init__(self, name: str, task: "asyncio.Task[object] | None") -> None:
         self.name = name
         self.task = task
         """Who is in it; None is a thread, which nobody can break off."""
+        self.cancels = 0 if task is None else task.cancelling()
+        """How often that task had been cancelled, and gone on, when it came to the step."""
         self.thread = threading.get_ident()
         self.is_left = False
         """Whether a wait inside of it is about to leave it."""
@@ -122,16 +124,20 @@ class OpenSteps:
 
 
 def _break_off(steps: Iterable[OpenStep]) -> bool:
-    tasks = {step.task for step in steps if step.task is not None}
-    for task in tasks:
+    # A task may be in several, one inside the other: it was cancelled least before the outermost.
+    cancels: dict[asyncio.Task[object], int] = {}
+    for step in steps:
+        if step.task is not None:
+            cancels[step.task] = min(step.cancels, cancels.get(step.task, step.cancels))
+    for task, before in cancels.items():
         with suppress(RuntimeError):  # Its loop is closed.
-            task.get_loop().call_soon_threadsafe(_cancel, task)
-    return bool(tasks)
+            task.get_loop().call_soon_threadsafe(_cancel, task, before)
+    return bool(cancels)
 
 
-def _cancel(task: "asyncio.Task[object]") -> None:
-    # A second one would break off what the first one has it clean up.
-    if not task.cancelling():
+def _cancel(task: "asyncio.Task[object]", before: int) -> None:
+    # A second one in the same step would break off what the first one has it clean up.
+    if task.cancelling() <= before:
         task.cancel()
 
 

@@ -365,6 +365,57 @@ class TestBrokenOff:
         assert (run.refresh().state, outcomes(run)) == ("queued", ["stopped"])
 
     @pytest.mark.stores("sqlite")
+    def test_though_its_task_has_swallowed_a_cancel_before(self, app, charges):
+        async def stubborn() -> None:
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            await duly.astep("charge", charges.never)
+
+        @app.task(timeout=0.4)
+        async def order() -> None:
+            kept.append(asyncio.create_task(stubborn()))
+            await asyncio.sleep(0)
+            kept[0].cancel()
+            await asyncio.to_thread(charges.began.wait, SOON)
+
+        kept: list[asyncio.Task[None]] = []
+        run = order.enqueue()
+        app.worker().drain(timeout=SOON)
+
+        assert charges.seen == ["1: ours"]
+        assert outcomes(run) == ["timed_out"]
+
+    @pytest.mark.stores("sqlite")
+    def test_only_once_however_often_that_is_asked_for(self, app, charges):
+        go_on, broken = threading.Event(), []
+
+        async def charge() -> None:
+            charges.began.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                broken.append(1)
+                await asyncio.to_thread(go_on.wait, SOON)
+                charges.note()
+
+        @app.task(timeout=0.4)
+        async def order() -> None:
+            kept.append(asyncio.create_task(duly.astep("charge", charge)))
+            await asyncio.to_thread(charges.began.wait, SOON)
+
+        kept: list[asyncio.Task[None]] = []
+        run = order.enqueue()
+        with app.worker() as worker:
+            wait_until(lambda: bool(broken), seconds=SOON, what="the timeout has struck")
+            held = worker._worker.hand.get(run.id)
+            run.cancel()
+            wait_until(lambda: held.cancel is not None, seconds=SOON, what="it is to end")
+            go_on.set()
+            wait_until_empty(worker)
+
+        assert charges.seen == ["1: ours"]
+
+    @pytest.mark.stores("sqlite")
     def test_by_the_end_of_the_applications_loop(self, app, charges, begin):
         @app.task
         async def order() -> None:
