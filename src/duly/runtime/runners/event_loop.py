@@ -270,6 +270,9 @@ def _rest(body: _Body, context: Context, awaited: Any) -> Generator[Any, Any, No
     while True:
         try:
             step, value = body.send, (yield awaited)
+        except GeneratorExit:
+            context.run(body.close)  # Which the collector may have done before.
+            raise
         except BaseException as error:  # noqa: BLE001 - a cancel, most often, and the body's matter
             step, value = body.throw, error
         try:
