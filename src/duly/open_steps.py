@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
+from queue import Empty, SimpleQueue
 
 
 class OpenStep:
@@ -74,10 +75,11 @@ class OpenSteps:
         Whoever runs one of them again does not go on in a step.
         """
         thread = threading.get_ident()
-        with self._lock:
-            here = [step for step in tuple(self._open) if step.thread == thread]
-            self._open.difference_update(here)
-        _break_off(here)
+        _break_off(self._forget(lambda step: step.thread == thread))
+
+    def give_up_on_closed_loops(self) -> None:
+        """Forget the steps that stand still for ever, so that none begins inside of them."""
+        self._forget(lambda step: step.task is not None and step.task.get_loop().is_closed())
 
     def next_end(self, *, of_left: bool = True) -> "asyncio.Future[None] | None":
         """Return what is done when one of them has ended; None if none goes on.
@@ -93,21 +95,13 @@ class OpenSteps:
 
     def wait(self, left: Callable[[], float | None] = lambda: None) -> bool:
         """Wait in this thread until all have ended, or no time is left; say whether they have."""
-        while self._await((word := threading.Event()).set, lambda _step: True):
-            if not word.wait(left()):
+        words: SimpleQueue[None] = SimpleQueue()
+        while self._await(partial(words.put, None), lambda _step: True):
+            try:
+                words.get(timeout=left())
+            except Empty:
                 return False
         return True
-
-    def tell_of_threads(self, tell: Callable[[], None]) -> bool:
-        """Have a word given at the next end, if a thread is in one of them; say whether.
-
-        If none is, all of them stand still for ever and are forgotten: none begins inside of them.
-        """
-        with self._lock:
-            is_any = self._await(tell, lambda step: step.task is None)
-            if not is_any:
-                self._open.clear()
-        return is_any
 
     def _await(self, tell: Callable[[], None], counts: Callable[[OpenStep], bool]) -> bool:
         with self._lock:
@@ -116,7 +110,14 @@ class OpenSteps:
                 self._waiting.append(tell)
         return is_any
 
+    def _forget(self, which: Callable[[OpenStep], bool]) -> list[OpenStep]:
+        with self._lock:
+            found = list(filter(which, tuple(self._open)))
+            self._open.difference_update(found)
+        return found
+
     def _tell(self) -> None:
+        # This may be the collector's doing, in a thread that holds any lock: none is waited for.
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for tell in waiting:

@@ -525,15 +525,45 @@ class TestBrokenOff:
         loop.close()
         worker.stop(grace=0)
         state = run.refresh().state
-        go_on.set()
+        # Whoever ends a step may hold any lock: it may be the collector that removes a coroutine.
+        with worker._worker.hand._lock:
+            go_on.set()
+            wait_until(lambda: bool(refused), seconds=SOON, what="the thread has gone on")
         wait_until(lambda: run.refresh().state == "queued", seconds=SOON, what="it is given back")
-        wait_until(lambda: bool(refused), seconds=SOON, what="the thread has gone on")
 
         assert state == "running"
         assert refused == [NoCurrentRun]
         assert charges.seen == ["1: ours"]
         assert (recorded(run), outcomes(run)) == ([("charge", True)], ["stopped"])
         wait_until(lambda: worker.worker_id is None, seconds=SOON, what="the worker has parted")
+
+    @pytest.mark.stores("sqlite")
+    def test_by_the_close_of_the_bodys_loop_though_its_own_goes_on(self, app, charges):
+        @app.task
+        async def order() -> None:
+            asyncio.run_coroutine_threadsafe(duly.astep("charge", charges.never), other)
+            await asyncio.Event().wait()
+
+        async def main() -> EmbeddedWorker:
+            worker = app.worker(loop=loop, beat=0.2, lease=10).start()
+            await asyncio.to_thread(charges.began.wait, SOON)
+            return worker
+
+        run = order.enqueue()
+        other, loop = asyncio.new_event_loop(), asyncio.new_event_loop()
+        thread = threading.Thread(target=other.run_forever)
+        thread.start()
+        worker = loop.run_until_complete(main())
+        loop.close()
+        worker.stop(grace=0)
+        wait_until(lambda: run.refresh().state == "queued", seconds=SOON, what="it is given back")
+        wait_until(lambda: worker.worker_id is None, seconds=SOON, what="the worker has parted")
+        other.call_soon_threadsafe(other.stop)
+        thread.join()
+        other.close()
+
+        assert charges.seen == ["1: ours"]
+        assert outcomes(run) == ["stopped"]
 
     @pytest.mark.stores("postgres")  # On SQLite a stop may have to wait for the one writer.
     def test_one_in_a_thread_cannot_be_and_its_claim_is_kept(self, app, charges, tables):
