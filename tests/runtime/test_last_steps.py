@@ -21,8 +21,29 @@ from tests.servers.processes import wait_until
 
 AGAIN = Retry(2, base=0)
 SOON = 20.0
-A_MOMENT = 0.05
-"""How long a step goes on behind its body: long enough for the end of that to be recorded."""
+
+
+def looks() -> Iterator[float]:
+    """Pause until somebody waits for the step that calls, as its attempt does behind its body.
+
+    If nobody does, it goes on behind its body for a second: the end of that is recorded by then.
+    """
+    for _ in range(200):
+        if current().open_steps._waiting:
+            return
+        yield 0.005
+
+
+async def go_on_behind_the_body() -> None:
+    """Go on, in a coroutine, until the attempt waits for this step."""
+    for pause in looks():
+        await asyncio.sleep(pause)
+
+
+def stay_behind_the_body() -> None:
+    """Go on, in a thread, until the attempt waits for this step."""
+    for pause in looks():
+        threading.Event().wait(pause)
 
 
 class Charges:
@@ -35,7 +56,7 @@ class Charges:
 
     async def soon(self) -> str:
         """Charge behind the end of the body."""
-        await asyncio.sleep(A_MOMENT)
+        await go_on_behind_the_body()
         self.note()
         return "paid"
 
@@ -45,13 +66,13 @@ class Charges:
         try:
             await asyncio.Event().wait()
         finally:
-            await asyncio.sleep(A_MOMENT)
+            await go_on_behind_the_body()
             self.note()
 
     def in_a_thread(self) -> str:
         """Charge behind the end of the body."""
         self.began.set()
-        threading.Event().wait(A_MOMENT)
+        stay_behind_the_body()
         self.note()
         return "paid"
 
@@ -152,7 +173,7 @@ class TestBesideAnException:
     def test_what_a_transactional_one_writes_is_there_once(self, app, tables):
         def book() -> str:
             current().connection.execute("INSERT INTO once VALUES (1)")
-            threading.Event().wait(A_MOMENT)
+            stay_behind_the_body()
             return "booked"
 
         @app.task(retries=AGAIN)
@@ -189,7 +210,7 @@ class TestBesideAnException:
         refused: list[type[BaseException]] = []
 
         async def outer() -> str:
-            await asyncio.sleep(A_MOMENT)
+            await go_on_behind_the_body()
             return await duly.astep("inner", charges.soon)
 
         async def branch() -> None:
@@ -622,7 +643,7 @@ class TestThreadsOfPlainFunctions:
         def book() -> None:
             current().connection.execute("INSERT INTO once VALUES (1)")
             charges.began.set()
-            threading.Event().wait(A_MOMENT)
+            stay_behind_the_body()
             raise OSError("no")
 
         @app.task
@@ -670,10 +691,14 @@ class TestLoopsOfPlainFunctions:
     """When a body has ended nobody runs its thread's loops: what stands still keeps no claim."""
 
     def test_a_step_that_is_left_there_keeps_no_attempt(self, app, charges):
+        async def charge() -> None:
+            charges.began.set()
+            await asyncio.Event().wait()
+
         @app.task(timeout=SOON)
         def order() -> str:
             async def main() -> None:
-                kept.append(loop.create_task(duly.astep("charge", charges.never)))
+                kept.append(loop.create_task(duly.astep("charge", charge)))
                 await asyncio.to_thread(charges.began.wait, SOON)
 
             loop = asyncio.new_event_loop()
