@@ -659,6 +659,31 @@ class TestThreadsOfPlainFunctions:
         assert recorded(run) == []
 
     @pytest.mark.stores("sqlite")
+    def test_none_that_is_come_to_behind_the_body_is_called_gone(self, app, charges):
+        def outer() -> None:
+            charges.began.set()
+            if current().attempt == 2:
+                stay_behind_the_body()
+            duly.step("inner", str)
+            if current().attempt == 1:
+                raise OSError("no")
+
+        @app.task(retries=AGAIN)
+        def order() -> None:
+            if current().attempt == 1:
+                duly.step("outer", outer)
+            charges.began.clear()
+            begin_in_a_thread("outer", outer)
+            assert charges.began.wait(SOON)
+
+        run = order.enqueue()
+        app.worker().drain(timeout=SOON)
+
+        assert recorded(run) == [("inner", True), ("outer", True)]
+        (said,) = run.logs()
+        assert said.message.endswith("waits for them: outer")
+
+    @pytest.mark.stores("sqlite")
     def test_none_begins_once_the_body_has_ended(self, app, charges):
         ended, refused = threading.Event(), []
 

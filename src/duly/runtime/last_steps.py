@@ -8,7 +8,7 @@ import asyncio
 from functools import partial
 
 from duly.clock import monotonic
-from duly.context import RunContext
+from duly.context import RunContext, end_body
 from duly.core.outcome import Cancelled, Outcome, Returned, TimedOut
 from duly.open_steps import OpenSteps
 from duly.registry import Definition
@@ -51,18 +51,34 @@ async def await_last_steps(
     return _seen_at_the_end(context, outcome)
 
 
-def wait_for_last_steps(
-    steps: OpenSteps, context: RunContext, outcome: Outcome, definition: Definition
-) -> Outcome:
-    """As `await_last_steps`, in the thread of a plain function.
+def wait_for_last_steps(context: RunContext, outcome: Outcome, definition: Definition) -> Outcome:
+    """Note that a plain function has ended, and say how its attempt has, as its thread.
 
     Loops that this thread has run stand still, and so do the steps there. What threads are in
     comes to its end, and what is on their loops is broken off by what has ended the body, or by
     the timeout.
     """
-    steps.give_up_here()
-    if steps.is_empty():
-        return _seen_at_the_end(context, outcome)
+    steps = end_body(context)
+    if steps is not None:
+        steps.give_up_here()
+        outcome = _wait_for(steps, context, outcome, definition)
+    if type(outcome) is Returned:
+        warn_of_unused_steps(context)
+    return outcome
+
+
+def warn_of_unused_steps(context: RunContext) -> None:
+    """Say that a body has ended without coming to steps that are on its run's record."""
+    unused = context.unused_steps()
+    if unused:
+        context.log.warning(
+            "the code no longer has these steps, which are on record: %s", ", ".join(unused)
+        )
+
+
+def _wait_for(
+    steps: OpenSteps, context: RunContext, outcome: Outcome, definition: Definition
+) -> Outcome:
     until = context.deadline
     if outcome == Cancelled("requested") or type(outcome) is TimedOut:
         steps.break_off()
@@ -78,10 +94,12 @@ def wait_for_last_steps(
 
 
 def _tell(steps: OpenSteps, context: RunContext) -> None:
-    context.log.warning(
-        "the body has ended while steps of it go on, and its attempt waits for them: %s",
-        ", ".join(steps.names()),
-    )
+    names = steps.names()
+    if names:
+        context.log.warning(
+            "the body has ended while steps of it go on, and its attempt waits for them: %s",
+            ", ".join(names),
+        )
 
 
 def _seconds_until(until: float | None) -> float | None:

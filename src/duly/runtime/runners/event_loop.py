@@ -10,13 +10,13 @@ from contextvars import Context, copy_context
 from typing import Any, NamedTuple
 
 from duly.clock import monotonic
-from duly.context import Port, RunContext, current, end_body, enter, warn_of_unused_steps
+from duly.context import Port, RunContext, current, end_body, enter
 from duly.core.outcome import Cancelled, Outcome, Returned, Stopped
 from duly.core.record import from_fields
 from duly.open_steps import OpenSteps
 from duly.runtime.attempt import await_body, await_untraced
 from duly.runtime.hand import LOOP, Hand, Held
-from duly.runtime.last_steps import await_last_steps
+from duly.runtime.last_steps import await_last_steps, warn_of_unused_steps
 from duly.runtime.report import Ended, Report, seen_from_outside
 from duly.runtime.runners.lookout import Lookout
 
