@@ -65,6 +65,7 @@ class OpenSteps:
 
     def break_off(self) -> bool:
         """Cancel the tasks that are in steps, each once; say whether there are some."""
+        self.give_up_on_closed_loops()
         with self._lock:
             steps = tuple(self._open)
         return _break_off(steps)

@@ -744,6 +744,39 @@ class TestLoopsOfPlainFunctions:
         assert kept[0].cancelled()
         assert (said, recorded(run)) == ([], [])
 
+    @pytest.mark.parametrize("kind", ["plain", "coroutine"])
+    def test_nor_does_one_on_a_loop_that_another_thread_has_closed(self, app, charges, kind):
+        async def charge() -> None:
+            charges.began.set()
+            await asyncio.Event().wait()
+
+        def leave() -> None:
+            async def main() -> None:
+                kept.append(loop.create_task(duly.astep("charge", charge)))
+                await asyncio.to_thread(charges.began.wait, SOON)
+
+            loop = asyncio.new_event_loop()
+            loop.run_until_complete(main())
+            loop.close()
+
+        def plain() -> str:
+            thread = threading.Thread(target=copy_context().run, args=(leave,))
+            thread.start()
+            thread.join()
+            return "ordered"
+
+        async def coroutine() -> str:
+            await asyncio.to_thread(leave)
+            return "ordered"
+
+        kept: list[asyncio.Task[None]] = []
+        order = app.task(plain if kind == "plain" else coroutine)
+        run = order.enqueue()
+        app.worker().drain(timeout=SOON)
+
+        assert run.result(timeout=1) == "ordered"
+        assert (run.logs(), recorded(run)) == ([], [])
+
     def test_a_timeout_ends_one_in_the_midst_of_it(self, app):
         async def busy() -> None:
             for _ in count():

@@ -27,6 +27,7 @@ async def await_last_steps(
 
     They are broken off by what ends bodies: a timeout, or a cancel, also one of before.
     """
+    steps.give_up_on_closed_loops()
     broken_by: Outcome | None = None
     if is_ended or type(outcome) is TimedOut:
         broken_by = Cancelled("requested")
@@ -61,6 +62,7 @@ def wait_for_last_steps(context: RunContext, outcome: Outcome, definition: Defin
     steps = end_body(context)
     if steps is not None:
         steps.give_up_here()
+        steps.give_up_on_closed_loops()
         outcome = _wait_for(steps, context, outcome, definition)
     if type(outcome) is Returned:
         warn_of_unused_steps(context)
