@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
 from duly.context import RunContext
@@ -85,7 +85,9 @@ async def to_its_end(act: Callable[[], R]) -> R:
 
     A claim is let go of only when all of its body has ended, and no thread can be broken off.
     """
-    work, is_cancelled = asyncio.ensure_future(asyncio.to_thread(act)), False
+    # No task: one would be cancelled, like all others, by whoever ends the loop.
+    work = asyncio.get_running_loop().run_in_executor(None, copy_context().run, act)
+    is_cancelled = False
     while not work.done():
         try:
             await asyncio.wait([work])

@@ -378,15 +378,6 @@ def current_claim() -> Claim | None:
     return None if found is None else found._claim  # noqa: SLF001 - of this module
 
 
-def warn_of_unused_steps(context: RunContext) -> None:
-    """Say that a body has ended without coming to steps that are on its run's record."""
-    unused = context.unused_steps()
-    if unused:
-        context.log.warning(
-            "the code no longer has these steps, which are on record: %s", ", ".join(unused)
-        )
-
-
 def enter(context: RunContext) -> None:
     """Make a run the current one of this context, in which nothing but its body runs."""
     _current.set(context)

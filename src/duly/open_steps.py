@@ -5,17 +5,21 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
+from queue import Empty, SimpleQueue
 
 
 class OpenStep:
     """One of them, or a wait that is about to leave the body."""
 
-    __slots__ = ("is_left", "name", "task")
+    __slots__ = ("cancels", "is_left", "name", "task", "thread")
 
     def __init__(self, name: str, task: "asyncio.Task[object] | None") -> None:
         self.name = name
         self.task = task
         """Who is in it; None is a thread, which nobody can break off."""
+        self.cancels = 0 if task is None else task.cancelling()
+        """How often that task had been cancelled, and gone on, when it came to the step."""
+        self.thread = threading.get_ident()
         self.is_left = False
         """Whether a wait inside of it is about to leave it."""
 
@@ -59,14 +63,24 @@ class OpenSteps:
         with self._lock:
             return sorted({str(step.name) for step in tuple(self._open)})
 
-    def break_off(self) -> None:
-        """Cancel the tasks that are in steps, each once."""
+    def break_off(self) -> bool:
+        """Cancel the tasks that are in steps, each once; say whether there are some."""
+        self.give_up_on_closed_loops()
         with self._lock:
-            tasks = {step.task for step in tuple(self._open)}
-        for task in tasks:
-            if task is not None:
-                with suppress(RuntimeError):  # Its loop is closed.
-                    task.get_loop().call_soon_threadsafe(_cancel, task)
+            steps = tuple(self._open)
+        return _break_off(steps)
+
+    def give_up_here(self) -> None:
+        """Forget the steps of this thread, whose body has ended: nobody runs its loops any more.
+
+        Whoever runs one of them again does not go on in a step.
+        """
+        thread = threading.get_ident()
+        _break_off(self._forget(lambda step: step.thread == thread))
+
+    def give_up_on_closed_loops(self) -> None:
+        """Forget the steps that stand still for ever, so that none begins inside of them."""
+        self._forget(lambda step: step.task is not None and step.task.get_loop().is_closed())
 
     def next_end(self, *, of_left: bool = True) -> "asyncio.Future[None] | None":
         """Return what is done when one of them has ended; None if none goes on.
@@ -80,14 +94,15 @@ class OpenSteps:
         )
         return word if is_any else None
 
-    def wait(self) -> None:
-        """Wait in this thread until all have ended."""
-        while self._await((word := threading.Event()).set, lambda _step: True):
-            word.wait()
-
-    def tell_of_threads(self, tell: Callable[[], None]) -> bool:
-        """Have a word given at the next end, if a thread is in one of them; say whether."""
-        return self._await(tell, lambda step: step.task is None)
+    def wait(self, left: Callable[[], float | None] = lambda: None) -> bool:
+        """Wait in this thread until all have ended, or no time is left; say whether they have."""
+        words: SimpleQueue[None] = SimpleQueue()
+        while self._await(partial(words.put, None), lambda _step: True):
+            try:
+                words.get(timeout=left())
+            except Empty:
+                return False
+        return True
 
     def _await(self, tell: Callable[[], None], counts: Callable[[OpenStep], bool]) -> bool:
         with self._lock:
@@ -96,16 +111,35 @@ class OpenSteps:
                 self._waiting.append(tell)
         return is_any
 
+    def _forget(self, which: Callable[[OpenStep], bool]) -> list[OpenStep]:
+        with self._lock:
+            found = list(filter(which, tuple(self._open)))
+            self._open.difference_update(found)
+        return found
+
     def _tell(self) -> None:
+        # This may be the collector's doing, in a thread that holds any lock: none is waited for.
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for tell in waiting:
             tell()
 
 
-def _cancel(task: "asyncio.Task[object]") -> None:
-    # A second one would break off what the first one has it clean up.
-    if not task.cancelling():
+def _break_off(steps: Iterable[OpenStep]) -> bool:
+    # A task may be in several, one inside the other: it was cancelled least before the outermost.
+    cancels: dict[asyncio.Task[object], int] = {}
+    for step in steps:
+        if step.task is not None:
+            cancels[step.task] = min(step.cancels, cancels.get(step.task, step.cancels))
+    for task, before in cancels.items():
+        with suppress(RuntimeError):  # Its loop is closed.
+            task.get_loop().call_soon_threadsafe(_cancel, task, before)
+    return bool(cancels)
+
+
+def _cancel(task: "asyncio.Task[object]", before: int) -> None:
+    # A second one in the same step would break off what the first one has it clean up.
+    if task.cancelling() <= before:
         task.cancel()
 
 

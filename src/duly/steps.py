@@ -272,7 +272,8 @@ class _Step:
         self._token = _outer.set(_Outer(self._name, holds))
 
     def __exit__(self, kind: object, error: BaseException | None, _traceback: object) -> None:
-        _outer.reset(self._token)
+        with suppress(ValueError):  # It is no longer its context: the coroutine is being removed.
+            _outer.reset(self._token)
         if error is None:
             return
         why = self._context.abandon_transaction(error) if self._transaction else error

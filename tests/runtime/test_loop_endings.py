@@ -1,14 +1,17 @@
 """A worker on the application's own loop, and a loop that ends before it was stopped."""
 
 import asyncio
+import inspect
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextvars import copy_context
 from typing import Any
 
 import pytest
 
 from duly import Duly, Run
 from duly.runtime.embedded import EmbeddedWorker
+from duly.runtime.runners.event_loop import _rest
 from tests.servers.processes import wait_until
 
 pytestmark = pytest.mark.stores("sqlite-wal")  # No matter of the store's.
@@ -155,3 +158,25 @@ def test_a_stopped_worker_leaves_nothing_on_the_loop(app: Duly):
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(main())
+
+
+def test_a_body_may_be_removed_from_memory_before_what_goes_on_with_it():
+    async def body() -> None:
+        await Waiting()
+
+    left = body()
+    context = copy_context()
+    rest = _rest(left, context, context.run(left.send, None))
+    rest.send(None)
+
+    left.close()
+    rest.close()
+
+    assert inspect.getcoroutinestate(left) == inspect.CORO_CLOSED
+
+
+class Waiting:
+    """Something that never comes."""
+
+    def __await__(self) -> Iterator[None]:
+        yield None

@@ -12,7 +12,7 @@ from duly import faultpoints
 from duly.clock import monotonic, new_id
 from duly.context import RunContext, end_body, enter
 from duly.core.limiting import Limits
-from duly.core.outcome import Outcome
+from duly.core.outcome import Outcome, Returned
 from duly.core.record import Claim
 from duly.core.states import OWN_LANES
 from duly.events import Bus, ClaimWasLost
@@ -21,7 +21,7 @@ from duly.registry import Definition, Registry
 from duly.runtime.attempt import await_body, call_body, turned_away
 from duly.runtime.hand import Held
 from duly.runtime.journal import Journal
-from duly.runtime.last_steps import await_last_steps, wait_for_last_steps
+from duly.runtime.last_steps import await_last_steps, wait_for_last_steps, warn_of_unused_steps
 from duly.runtime.recovery import judge_unknown
 from duly.runtime.registration import registration
 from duly.runtime.report import Ended, seen_from_outside
@@ -129,8 +129,7 @@ class InlineWorker:
         if definition.executor == "loop":
             return self._await(_await_all)(context, definition, claim.arguments)
         outcome = call_body(definition, claim.arguments)
-        steps = end_body(context)
-        return outcome if steps is None else wait_for_last_steps(steps, context, outcome)
+        return wait_for_last_steps(context, outcome, definition)
 
     def _settle(self, item: Ended) -> None:
         claim = item.held.claim
@@ -150,6 +149,8 @@ async def _await_all(context: RunContext, definition: Definition, arguments: str
     """Wait for a coroutine function and the steps that it leaves behind."""
     outcome = await await_body(definition, arguments)
     steps = end_body(context)
-    if steps is None:
-        return outcome
-    return await await_last_steps(steps, context, outcome, definition)
+    if steps is not None:
+        outcome = await await_last_steps(steps, context, outcome, definition)
+    if type(outcome) is Returned:
+        warn_of_unused_steps(context)
+    return outcome

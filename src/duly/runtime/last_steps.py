@@ -5,9 +5,10 @@ what it started. They end by themselves, unless the attempt is to end at once.
 """
 
 import asyncio
+from functools import partial
 
 from duly.clock import monotonic
-from duly.context import RunContext
+from duly.context import RunContext, end_body
 from duly.core.outcome import Cancelled, Outcome, Returned, TimedOut
 from duly.open_steps import OpenSteps
 from duly.registry import Definition
@@ -26,6 +27,7 @@ async def await_last_steps(
 
     They are broken off by what ends bodies: a timeout, or a cancel, also one of before.
     """
+    steps.give_up_on_closed_loops()
     broken_by: Outcome | None = None
     if is_ended or type(outcome) is TimedOut:
         broken_by = Cancelled("requested")
@@ -34,7 +36,7 @@ async def await_last_steps(
         _tell(steps, context)
     while (ended := steps.next_end()) is not None:
         until = context.deadline if broken_by is None else None
-        left = None if until is None else max(0.0, until - monotonic())
+        left = _seconds_until(until)
         try:
             done, _ = await asyncio.wait([ended], timeout=left)
         except asyncio.CancelledError:
@@ -50,18 +52,60 @@ async def await_last_steps(
     return _seen_at_the_end(context, outcome)
 
 
-def wait_for_last_steps(steps: OpenSteps, context: RunContext, outcome: Outcome) -> Outcome:
-    """As `await_last_steps`, in the thread of a plain function: threads cannot be broken off."""
-    _tell(steps, context)
-    steps.wait()
+def wait_for_last_steps(context: RunContext, outcome: Outcome, definition: Definition) -> Outcome:
+    """Note that a plain function has ended, and say how its attempt has, as its thread.
+
+    Loops that this thread has run stand still, and so do the steps there. What threads are in
+    comes to its end, and what is on their loops is broken off by what has ended the body, or by
+    the timeout.
+    """
+    steps = end_body(context)
+    if steps is not None:
+        steps.give_up_here()
+        steps.give_up_on_closed_loops()
+        outcome = _wait_for(steps, context, outcome, definition)
+    if type(outcome) is Returned:
+        warn_of_unused_steps(context)
+    return outcome
+
+
+def warn_of_unused_steps(context: RunContext) -> None:
+    """Say that a body has ended without coming to steps that are on its run's record."""
+    unused = context.unused_steps()
+    if unused:
+        context.log.warning(
+            "the code no longer has these steps, which are on record: %s", ", ".join(unused)
+        )
+
+
+def _wait_for(
+    steps: OpenSteps, context: RunContext, outcome: Outcome, definition: Definition
+) -> Outcome:
+    until = context.deadline
+    if outcome == Cancelled("requested") or type(outcome) is TimedOut:
+        steps.break_off()
+        until = None
+    else:
+        _tell(steps, context)
+    if not steps.wait(partial(_seconds_until, until)):
+        is_any_broken = steps.break_off()
+        steps.wait()
+        if is_any_broken and type(outcome) is Returned:
+            return timed_out(definition)
     return _seen_at_the_end(context, outcome)
 
 
 def _tell(steps: OpenSteps, context: RunContext) -> None:
-    context.log.warning(
-        "the body has ended while steps of it go on, and its attempt waits for them: %s",
-        ", ".join(steps.names()),
-    )
+    names = steps.names()
+    if names:
+        context.log.warning(
+            "the body has ended while steps of it go on, and its attempt waits for them: %s",
+            ", ".join(names),
+        )
+
+
+def _seconds_until(until: float | None) -> float | None:
+    return None if until is None else max(0.0, until - monotonic())
 
 
 def _seen_at_the_end(context: RunContext, outcome: Outcome) -> Outcome:

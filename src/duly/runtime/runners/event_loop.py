@@ -10,12 +10,13 @@ from contextvars import Context, copy_context
 from typing import Any, NamedTuple
 
 from duly.clock import monotonic
-from duly.context import Port, RunContext, current, end_body, enter, warn_of_unused_steps
+from duly.context import Port, RunContext, current, end_body, enter
 from duly.core.outcome import Cancelled, Outcome, Returned, Stopped
 from duly.core.record import from_fields
+from duly.open_steps import OpenSteps
 from duly.runtime.attempt import await_body, await_untraced
 from duly.runtime.hand import LOOP, Hand, Held
-from duly.runtime.last_steps import await_last_steps
+from duly.runtime.last_steps import await_last_steps, warn_of_unused_steps
 from duly.runtime.report import Ended, Report, seen_from_outside
 from duly.runtime.runners.lookout import Lookout
 
@@ -58,8 +59,9 @@ class EventLoopRunner:
         self._context = copy_context()
         self._waiting: deque[Held] = deque()
         self._going: dict[str, _Going] = {}
-        # Bodies that are given up are removed from memory, and end steps in that moment.
-        self._giving_up = threading.RLock()
+        self._giving_up = threading.Lock()
+        self._given_up_behind: set[str] = set()
+        """Bodies whose last steps somebody waits for, as their loop is closed."""
         self._beginner: asyncio.Task[None] | None = None
         """The task that begins bodies just now; it may come to keep one of them."""
         self._ended: list[Ended] = []
@@ -107,14 +109,18 @@ class EventLoopRunner:
     def _give_up(self) -> None:
         """Tell of the bodies that stand still on a closed loop: nobody can go on with them.
 
-        Of those that a thread is in a step of, it is told when that has ended.
+        Of those that are in steps elsewhere, in threads, it is told when these have ended.
         """
         with self._giving_up:
             ended, self._ended = self._ended, []
             for run_id, going in tuple(self._going.items()):
-                steps = going.context.run(current).open_steps
+                # Said first: no thread of it may begin a step that nobody waits for here.
+                steps = end_body(going.context.run(current))
+                if steps is not None:
+                    steps.give_up_on_closed_loops()
                 held = self._hand.get(run_id)
-                if held is not None and steps.tell_of_threads(self._give_up):
+                if held is not None and steps is not None and not steps.is_empty():
+                    self._give_up_behind(run_id, steps)
                     continue
                 self._going.pop(run_id, None)
                 if held is not None:
@@ -123,6 +129,17 @@ class EventLoopRunner:
                     ended.append(Ended(held, _LOOP_ENDED, seconds))
                     self._seconds += seconds
             self._tell(ended)
+
+    def _give_up_behind(self, run_id: str, steps: OpenSteps) -> None:
+        def wait() -> None:
+            steps.break_off()
+            steps.wait()
+            self._given_up_behind.discard(run_id)
+            self._give_up()
+
+        if run_id not in self._given_up_behind:
+            self._given_up_behind.add(run_id)
+            threading.Thread(target=wait, name="duly-last-steps", daemon=True).start()
 
     def stop(self) -> None:
         """End the loop's thread, if it is our own; the bodies have ended before."""
@@ -269,6 +286,9 @@ def _rest(body: _Body, context: Context, awaited: Any) -> Generator[Any, Any, No
     while True:
         try:
             step, value = body.send, (yield awaited)
+        except GeneratorExit:
+            context.run(body.close)  # Which the collector may have done before.
+            raise
         except BaseException as error:  # noqa: BLE001 - a cancel, most often, and the body's matter
             step, value = body.throw, error
         try:

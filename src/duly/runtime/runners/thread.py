@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from contextvars import copy_context
 
 from duly.clock import monotonic
-from duly.context import Port, RunContext, end_body, enter, warn_of_unused_steps
-from duly.core.outcome import Outcome, Returned
+from duly.context import Port, RunContext, enter
+from duly.core.outcome import Outcome
 from duly.errors import AttemptTimedOut, CancelRequested
 from duly.runtime.attempt import call_body, check_arguments, outcome_of
 from duly.runtime.hand import Hand, Held
@@ -111,16 +111,12 @@ class ThreadRunner:
             outcome = outcome_of(error, held.definition)
         finally:
             self._bodies.pop(held.claim.run_id, None)
-        steps = end_body(context)
-        return outcome if steps is None else wait_for_last_steps(steps, context, outcome)
+        return wait_for_last_steps(context, outcome, held.definition)
 
 
 def _call_within(context: RunContext, held: Held) -> Outcome:
     enter(context)
-    outcome = call_body(held.definition, held.claim.arguments)
-    if type(outcome) is Returned:
-        warn_of_unused_steps(context)
-    return outcome
+    return call_body(held.definition, held.claim.arguments)
 
 
 class _Body:
