@@ -149,6 +149,9 @@ def test_a_loop_that_is_gone_with_its_observers_harms_no_task(manager_of):
     assert manager.duly.runs.get(task_id).result(timeout=SOON) == "done"
     worker = manager._serving.worker
     wait_until(lambda: worker.worker_id is None, seconds=SOON, what="the worker stops itself")
+    for thread in threading.enumerate():
+        if thread.name == "duly-stop":
+            thread.join(SOON)  # It still says good-bye, for which the store must be open.
 
 
 @pytest.mark.stores("sqlite-wal")
