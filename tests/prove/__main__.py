@@ -16,6 +16,7 @@ from tests.servers.postgres import PostgresEndpoint, PostgresServer
 
 ROOT = Path(__file__).parents[2]
 ENGINE_KILLS = 100
+EVERY_STORE_VARIABLE = "DULY_TEST_EVERY_STORE"
 PROVE = [sys.executable, "-m", "duly.prove"]
 AGAIN = ["--again", "python -m tests.prove"]
 
@@ -37,7 +38,11 @@ def prove_with_engines(arguments: list[str]) -> int:
     if arguments and "--engines" not in arguments:
         return 0
     folder = ROOT / "docs" / "evidence"
-    environment = os.environ | {KILLS_VARIABLE: str(ENGINE_KILLS), FOLDER_VARIABLE: str(folder)}
+    environment = os.environ | {
+        KILLS_VARIABLE: str(ENGINE_KILLS),
+        FOLDER_VARIABLE: str(folder),
+        EVERY_STORE_VARIABLE: "1",
+    }
     tests = sorted((ROOT / "tests" / "integrations").rglob("test_*killing.py"))
     command = [sys.executable, "-m", "pytest", "-p", "no:randomly"]
     # Each of them has a deadline of its own, longer than what a test of the suite may take.
