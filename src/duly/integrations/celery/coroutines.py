@@ -139,7 +139,7 @@ class _Body(Coroutine[Any, Any, None]):
             self._coroutine.close()
 
     def __await__(self) -> Generator[Any, Any, None]:
-        """Do nothing: asyncio's own tasks call the rest."""
+        """Refuse: only a task runs this, and tasks of asyncio's call `send` and `throw`."""
         raise NotImplementedError
 
 
