@@ -72,6 +72,24 @@ def terminate_all(connection: psycopg.Connection[Any]) -> None:
     connection.commit()
 
 
+def test_opening_connects_once_and_the_first_read_not_again(url, monkeypatch):
+    open_store(url).close()  # Which sets up an empty one.
+    session = connection_module.Session
+    made = []
+
+    def counted(*args: Any, **options: Any) -> Any:
+        made.append(options)
+        return connect_as_usual(*args, **options)
+
+    connect_as_usual = session.connect
+    monkeypatch.setattr(session, "connect", counted)
+
+    with closing(open_store(url)) as opened:
+        opened.get_run(UNKNOWN_RUN)
+
+    assert len(made) == 1
+
+
 def test_sessions_that_were_ended_while_idle_are_replaced_unnoticed(store, connection):
     keyed = enqueue_one(store, key="k")
     held = claim_one(store)
