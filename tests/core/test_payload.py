@@ -1,5 +1,6 @@
 """How calls are bound, stored, read back, compared and redacted, and what is stored of results."""
 
+import enum
 import hashlib
 import json
 from datetime import date
@@ -298,6 +299,18 @@ def test_text_that_duly_never_writes_is_refused_and_nothing_worse(text):
         codec.decode(text)
     assert codec.redacted(text) in ("***", '[[],{"value":"***"}]')
     assert display(text).isprintable()
+
+
+def test_flags_that_a_lenient_kind_has_lost_are_refused_and_not_left_out():
+    class Lenient(enum.Flag, boundary=enum.CONFORM):
+        READ = 1
+
+    def lenient(value: Lenient): ...
+
+    codec = CallCodec(lenient)
+
+    with pytest.raises(PayloadError, match="a member that Lenient does not have"):
+        codec.decode('[[],{"value":{"$enum":["Lenient",3]}}]')
 
 
 @given(st.text() | st.binary() | st.none())

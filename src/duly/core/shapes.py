@@ -168,12 +168,21 @@ class _EnumShape:
     def read(self, parts: list[Any], _depth: int) -> Enum:
         try:
             (part,) = parts
-            return self._kind(part) if issubclass(self._kind, Flag) else self._kind[part]
+            return _flags(self._kind, part) if issubclass(self._kind, Flag) else self._kind[part]
         except (ValueError, TypeError, LookupError) as error:
             raise Refusal(
                 f"is stored as a member that {self._kind.__name__} does not have; "
                 f"keep members for as long as runs may hold them"
             ) from error
+
+
+def _flags(kind: type[Flag], value: Any) -> Flag:
+    found = kind(value)
+    # Some kinds leave out bits that they do not know, as all do before Python 3.11.4.
+    if found.value != value:
+        message = f"{value!r} is more than {found!r}"
+        raise ValueError(message)
+    return found
 
 
 class _BuiltShape:
