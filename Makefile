@@ -32,7 +32,10 @@ help:
 	@echo "make reference  write docs/reference from the code"
 	@echo "make clean   remove what the targets above made"
 
-setup: .venv/dev.stamp .venv/postgres-server.stamp $(if $(REDIS_SERVER),,.venv/redis-server.stamp) $(if $(NEWER_PYTHON),.venv-django6/stamp)
+INSTALLED := .venv/dev.stamp .venv/postgres-server.stamp $(if $(REDIS_SERVER),,.venv/redis-server.stamp)
+INSTALLED_DJANGO6 := $(if $(NEWER_PYTHON),.venv-django6/stamp)
+
+setup: $(INSTALLED) $(INSTALLED_DJANGO6)
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check
@@ -45,13 +48,13 @@ lint: .venv/dev.stamp
 MEMORY := $(shell test -d /dev/shm -a -w /dev/shm && echo /dev/shm || echo $${TMPDIR:-/tmp})
 
 # Most tests wait for processes, leases and servers, so more of them run at once than there are cores
-# on a small machine, those on the other Django beside them. They start some thousand processes, and
-# each would compile duly anew where the environment says that no byte code may be written. What ran
-# beside the long part is shown behind it.
+# on a small machine, those on the other Django beside them, from installing it on. They start some
+# thousand processes, and each would compile duly anew where the environment says that no byte code
+# may be written. What ran beside the long part is shown behind it.
 test:
-	@$(MAKE) --no-print-directory -j 2 setup
-	@$(MAKE) --no-print-directory lint >.lint.log 2>&1 & lint=$$!; \
-	$(MAKE) --no-print-directory tests-django6 >.django6.log 2>&1 & django6=$$!; \
+	@$(MAKE) --no-print-directory tests-django6 >.django6.log 2>&1 & django6=$$!; \
+	$(MAKE) --no-print-directory $(INSTALLED) || exit 1; \
+	$(MAKE) --no-print-directory lint >.lint.log 2>&1 & lint=$$!; \
 	$(MAKE) --no-print-directory tests; tests=$$?; \
 	wait $$django6; django6=$$?; cat .django6.log; \
 	wait $$lint; lint=$$?; cat .lint.log; exit $$((tests + django6 + lint))
@@ -66,7 +69,12 @@ tests:
 	$(PYTEST) -n 4 --dist worksteal $(PYTEST_ARGS) \
 	|| { $(AGAIN); SUMMARY=.test-summary-again.json $(PYTEST) $(ALONE); }
 
+tests: $(INSTALLED)
+tests-django6: $(INSTALLED_DJANGO6)
+
 ifneq ($(NEWER_PYTHON),)
+# Tests that start processes are dear: each runs on one of the two Djangos.
+tests tests-django6: export DULY_TEST_DJANGOS_TAKE_TURNS := 1
 tests-django6: export PYTHONPATH := src
 tests-django6: BIN := .venv-django6/bin
 tests-django6: DJANGO6 := -o cache_dir=.pytest_cache_django6 tests/integrations/django

@@ -1,15 +1,17 @@
 """Fixtures that every test may use: the stores, and the servers behind them.
 
-A test that asks for `store_url` runs once on every kind of store in the conformance suite, and
-once on SQLite and once on PostgreSQL elsewhere; one of the surfaces on top of the engine runs on
-one of the two, and on both if it is marked `every_store` or DULY_TEST_EVERY_STORE is set, as `make
-prove` does; another DULY_TEST_DRAW draws others. One that is about PostgreSQL alone runs on the
-newest there is. `@pytest.mark.stores("postgres")` narrows that to the kinds whose names begin so;
-`@pytest.mark.pgbouncer` adds one run more, through PgBouncer; `@pytest.mark.untouched` is for tests
-of how a database is set up. A test of the conformance suite that is about the guard alone adds one
-on Redis by `@pytest.mark.redis`.
+A test that asks for `store_url` runs once on every kind of store in the conformance suite, and once
+on SQLite and once on PostgreSQL elsewhere; one of the surfaces on top of the engine runs on one of
+the two, and on both if it is marked `every_store` or DULY_TEST_EVERY_STORE is set, as `make prove`
+does; another DULY_TEST_DRAW draws others. Where two Djangos take turns, as in `make test`, one of
+Django's that starts processes runs on one of them, also drawn. One that is about PostgreSQL alone
+runs on the newest there is. `@pytest.mark.stores("postgres")` narrows that to the kinds whose names
+begin so; `@pytest.mark.pgbouncer` adds one run more, through PgBouncer; `@pytest.mark.untouched` is
+for tests of how a database is set up. A test of the conformance suite that is about the guard alone
+adds one on Redis by `@pytest.mark.redis`.
 """
 
+import functools
 import gc
 import importlib.metadata
 import os
@@ -49,6 +51,7 @@ TESTS = Path(__file__).parent
 SURFACES = {"cli", "dashboard", "docs", "integrations", "observe", "testing"}
 EVERY_STORE = "DULY_TEST_EVERY_STORE" in os.environ
 DRAW = int(os.environ.get("DULY_TEST_DRAW", "0"))
+DJANGOS_TAKE_TURNS = "DULY_TEST_DJANGOS_TAKE_TURNS" in os.environ and not EVERY_STORE
 
 # A machine that is busy makes inputs slowly, and that is nobody's fault.
 settings.register_profile("suite", suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -213,11 +216,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(WhatRan(KINDS, config.rootpath / SUMMARY_FILE))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let each of several processes begin with its share of what takes long.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave to the other Django what is its turn, and put the rest into an order that is soon done.
 
-    Each is given one part of the list after the other; begun last, one test would keep all waiting.
+    Each of several processes begins with its share of what takes long: it is given one part of the
+    list after the other, and begun last, one test would keep all waiting.
     """
+    left = [item for item in items if _is_the_other_djangos_turn(item)]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in set(left)]
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     long = [item for item in items if _takes_long(item)]
     short = [item for item in items if not _takes_long(item)]
@@ -225,6 +233,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.clear()
     for place in range(processes):
         items += long[place::processes] + short[place * size : (place + 1) * size]
+
+
+def _is_the_other_djangos_turn(item: pytest.Item) -> bool:
+    of_django = item.path.is_relative_to(TESTS / "integrations" / "django")
+    is_dear = item.get_closest_marker("process") and not item.get_closest_marker("first_django")
+    # Not the bit that draws a database, or each Django would meet one of them alone; and by the
+    # name without that database, which is not the same on both.
+    name = item.nodeid.partition("[")[0]
+    turn = (crc32(name.encode()) + DRAW) // 2 % 2
+    return bool(DJANGOS_TAKE_TURNS and of_django and is_dear and turn != _is_django6())
 
 
 def _takes_long(item: pytest.Item) -> bool:
@@ -273,10 +291,14 @@ def _draw(metafunc: pytest.Metafunc) -> int:
 
     So each test of Django runs on both databases, though not on both with each of the two.
     """
-    drawn = crc32(metafunc.definition.nodeid.encode()) + DRAW
+    return crc32(metafunc.definition.nodeid.encode()) + DRAW + _is_django6()
+
+
+@functools.cache
+def _is_django6() -> bool:
     with suppress(importlib.metadata.PackageNotFoundError):
-        drawn += importlib.metadata.version("django").startswith("6")
-    return drawn
+        return importlib.metadata.version("django").startswith("6")
+    return False
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

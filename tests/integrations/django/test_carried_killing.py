@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.process, pytest.mark.untouched, pytest.mark.timeout(SE
 
 
 @WHERE
-@pytest.mark.parametrize("kind", PACKAGES)
+@pytest.mark.parametrize("kind", ["db", pytest.param("celery", marks=pytest.mark.first_django)])
 def test_nothing_is_paid_or_billed_twice_though_workers_are_killed(
     kind, store_url, store_kind, redis_url, counter, tmp_path
 ):

@@ -79,6 +79,7 @@ def test_kill_9_in_the_midst_of_tasks_loses_none(store_url, store_kind, tmp_path
     assert lost >= 1, "nobody was killed in the midst of a task"
 
 
+@pytest.mark.first_django
 def test_four_web_processes_and_two_schedulers_bill_each_night_once(
     store_url, store_kind, redis_url, tmp_path
 ):
