@@ -36,6 +36,9 @@ SETTINGS = {
     "timezone": "UTC",
     "log_timezone": "UTC",
 }
+_FIRST_WITH_IO_METHODS = 18
+# Its default hands reads to processes of their own, for disks that make one wait; here none does.
+_IO_METHOD = {"io_method": "sync"}
 
 _NEW_CLUSTERS: dict[Path, ServerFolder] = {}
 """By the folder of their programs; each is kept until this process ends."""
@@ -205,7 +208,9 @@ class PostgresServer(PostgresEndpoint):
         self._data.chmod(0o700)
 
     def _spawn(self) -> None:
+        version = int((self._data / "PG_VERSION").read_text())
         settings = {
+            **(_IO_METHOD if version >= _FIRST_WITH_IO_METHODS else {}),
             **self._settings,
             "port": str(self.port),
             "unix_socket_directories": str(self._folder.path),
