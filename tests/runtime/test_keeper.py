@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.runtime import shop as shop_module
-from tests.runtime.trees import LEASE, Notes, Tree
+from tests.runtime.trees import BEAT, LEASE, Notes, Tree
 from tests.servers.processes import is_running, wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.usefixtures("shop")]
@@ -152,16 +152,21 @@ class TestFrozen:
     """SIGSTOP past the lease, then SIGCONT: no stale write, no second live body."""
 
     @pytest.fixture
-    def trees(self, shop, notes, store_url, tmp_path):
-        """A tree that holds a run each of three kinds, and another one that takes over."""
-        with Tree(store_url, tmp_path).ready() as first:
+    def held(self, shop, notes, store_url, tmp_path):
+        """A tree that holds a run each of three kinds, while a worker waits to take over.
+
+        That one is not what is frozen here, so it need not be a tree.
+        """
+        with Tree(store_url, tmp_path).ready() as tree:
             runs = [
                 task.enqueue(*notes.arguments(number))
                 for number, task in enumerate((shop.linger, shop.linger_async, shop.linger_hold))
             ]
             notes.wait_for_starts(3)
-            with Tree(store_url, tmp_path).ready() as second:
-                yield first, second, runs
+            with shop.app.worker(lease=LEASE, beat=BEAT):
+                yield tree, runs
+                # If the test has failed, its bodies still wait.
+                notes.open_gate()
 
     def check(self, notes: Notes, runs, old: list[int]) -> None:
         """Check that the reruns were taken over, the hold interrupted, and nothing written late."""
@@ -184,60 +189,60 @@ class TestFrozen:
             what="they run elsewhere",
         )
 
-    def test_the_child(self, trees, notes):
-        first, _, runs = trees
-        (child,) = first.workers()
+    def test_the_child(self, held, notes):
+        tree, runs = held
+        (child,) = tree.workers()
 
-        first.freeze(child)
+        tree.freeze(child)
         self.wait_for_takeover(notes)
         # Its keeper has killed it before anybody took over.
         assert not is_running(child)
-        first.thaw(child)
+        tree.thaw(child)
         notes.open_gate()
 
         self.check(notes, runs, [child])
-        assert first.ready().keeper.poll() is None
+        assert tree.ready().keeper.poll() is None
 
-    def test_the_keeper(self, trees, notes):
-        first, _, runs = trees
-        (child,) = first.workers()
+    def test_the_keeper(self, held, notes):
+        tree, runs = held
+        (child,) = tree.workers()
 
-        first.freeze(first.keeper.pid)
+        tree.freeze(tree.keeper.pid)
         self.wait_for_takeover(notes)
         # Nobody attended to it, so it was killed before anybody took over.
         assert not is_running(child)
-        first.thaw(first.keeper.pid)
+        tree.thaw(tree.keeper.pid)
         notes.open_gate()
 
         self.check(notes, runs, [child])
         # The keeper goes on with a child of a new identity.
-        first.ready()
-        assert first.keeper.poll() is None
+        tree.ready()
+        assert tree.keeper.poll() is None
 
     @pytest.mark.parametrize("tether", [False, True], ids=["but the tether", "all"])
-    def test_keeper_and_child(self, trees, notes, tether):
-        first, _, runs = trees
-        (child,) = first.workers()
-        frozen = [first.keeper.pid, child, *(first.tethers() if tether else ())]
+    def test_keeper_and_child(self, held, notes, tether):
+        tree, runs = held
+        (child,) = tree.workers()
+        frozen = [tree.keeper.pid, child, *(tree.tethers() if tether else ())]
 
-        first.freeze(*frozen)
+        tree.freeze(*frozen)
         self.wait_for_takeover(notes)
         # The kernel has killed it before anybody took over: it will do nothing when it wakes.
         assert not is_running(child)
-        first.thaw(*frozen)
+        tree.thaw(*frozen)
         notes.open_gate()
 
         self.check(notes, runs, [child])
-        first.ready()
-        assert first.keeper.poll() is None
+        tree.ready()
+        assert tree.keeper.poll() is None
 
-    def test_a_freeze_shorter_than_the_lease_costs_nothing(self, trees, notes):
-        first, _, runs = trees
-        (child,) = first.workers()
+    def test_a_freeze_shorter_than_the_lease_costs_nothing(self, held, notes):
+        tree, runs = held
+        (child,) = tree.workers()
 
-        first.freeze(first.keeper.pid, child)
+        tree.freeze(tree.keeper.pid, child)
         time.sleep(LEASE / 4)
-        first.thaw(child, first.keeper.pid)
+        tree.thaw(child, tree.keeper.pid)
         notes.open_gate()
 
         assert [run.result(timeout=20) for run in runs] == [0, 1, 2]
@@ -310,6 +315,7 @@ class TestStopping:
         assert (hold.refresh().state, hold.cause) == ("interrupted", "stopped")
         assert {worker.state for worker in shop.app.workers.list()} == {"stopped"}
 
+    @pytest.mark.stores("sqlite-wal")  # What a signal means is the same on any store.
     def test_a_tree_without_work_stops_at_once(self, store_url, tmp_path):
         with Tree(store_url, tmp_path, processes=2, grace=30).ready() as tree:
             begun = time.monotonic()
@@ -318,6 +324,7 @@ class TestStopping:
             assert tree.ended() == 0
         assert time.monotonic() - begun < 5
 
+    @pytest.mark.stores("sqlite-wal")  # What a signal means is the same on any store.
     def test_a_second_signal_stops_at_once(self, shop, notes, store_url, tmp_path):
         with Tree(store_url, tmp_path, grace=60).ready() as tree:
             rerun = shop.linger.enqueue(*notes.arguments(0))
@@ -337,6 +344,7 @@ class TestStopping:
         assert (hold.refresh().state, hold.cause) == ("interrupted", "stopped")
         assert notes.ends() == []
 
+    @pytest.mark.stores("sqlite-wal")  # What a signal means is the same on any store.
     def test_a_signal_to_keeper_and_child_at_once_is_one_signal(
         self, shop, notes, store_url, tmp_path
     ):
@@ -374,14 +382,14 @@ class TestStopping:
         assert run.refresh().state == "queued"
         assert (hold.refresh().state, hold.cause) == ("interrupted", "stopped")
 
-    def test_what_was_stopped_goes_on_in_the_next_tree(self, shop, notes, store_url, tmp_path):
+    def test_what_was_stopped_goes_on_in_the_next_worker(self, shop, notes, store_url, tmp_path):
         with Tree(store_url, tmp_path, grace=0.1).ready() as first:
             run = shop.linger.enqueue(*notes.arguments(3))
             notes.wait_for_starts(1)
             first.terminate()
             first.ended()
         notes.open_gate()
-        with Tree(store_url, tmp_path).ready():
+        with shop.app.worker():
             assert run.result(timeout=20) == 3
 
         assert [line.attempt for line in notes.starts()] == [1, 1]

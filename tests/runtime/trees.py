@@ -78,12 +78,16 @@ class Tree:
     def ready(self) -> Self:
         """Wait until all children are registered."""
         wait_until(
-            lambda: self.keeper.poll() is not None or len(self.workers()) >= self._processes,
+            lambda: self.keeper.poll() is not None or self._is_at_work(),
             seconds=40,
             what=f"the tree works: {self.log.read_text()}",
         )
         assert self.keeper.poll() is None, self.log.read_text()
         return self
+
+    def _is_at_work(self) -> bool:
+        # The store is asked last: each time it would take from the keeper that is still starting.
+        return len(self.children()) >= self._processes <= len(self.workers())
 
     def children(self) -> list[int]:
         """Return the process numbers of the worker processes that have not ended."""
