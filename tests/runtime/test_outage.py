@@ -128,7 +128,7 @@ def test_a_tree_that_is_stopped_while_the_server_is_away_ends_and_loses_nothing(
         status = tree.ended(seconds=40)
     private_postgres.start()
     notes.open_gate()
-    with Tree(url, tmp_path).ready():
+    with shop.app.worker():
         assert run.result(timeout=40) == 4
 
     assert status == 0, tree.log.read_text()
@@ -150,7 +150,7 @@ def test_a_worker_behind_a_cut_network_starts_and_records_nothing_until_it_is_ba
             run = shop.linger.enqueue(*notes.arguments(3))
             notes.wait_for_starts(1)
             (cut_off,) = far.children()
-            with Tree(url, tmp_path, lease=lease, beat=beat).ready() as near:
+            with shop.app.worker(lease=lease, beat=beat):
                 cable.cut()
                 first, second = notes.wait_for_starts(2)
                 others = [shop.linger.enqueue(notes.log, "/", n) for n in range(20, 40)]
@@ -165,8 +165,6 @@ def test_a_worker_behind_a_cut_network_starts_and_records_nothing_until_it_is_ba
                     seconds=40,
                     what=f"the far side begins anew: {far.log.read_text()}",
                 )
-                near.terminate()
-                near.ended()
             assert shop.quick.enqueue(5).result(timeout=30) == 5
             assert far.keeper.poll() is None
 

@@ -218,7 +218,7 @@ def test_a_run_is_never_found_nowhere(store, open_another):
     def go_round():
         started.wait()
         try:
-            for _ in range(40):
+            for _ in range(20):
                 fail(store, claim_one(store))
                 redrive(store, run_id)
                 tick(store)
@@ -238,7 +238,7 @@ def test_a_run_is_never_found_nowhere(store, open_another):
     _, looks = at_once(go_round, look)
 
     assert looks > 0
-    assert run_of(store, run_id).generation == 41
+    assert run_of(store, run_id).generation == 21
 
 
 def test_what_a_caller_has_done_it_can_see(store, open_another):

@@ -67,8 +67,9 @@ pytestmark = pytest.mark.pgbouncer
 
 ROUNDS = max(1, round(float(os.environ.get("DULY_TEST_SCALE", "1"))))
 """A long run is many tests, so that each stays within the time a test may take."""
-EXAMPLES = {"sqlite-wal": 100, "sqlite-rollback": 40, "pgbouncer": 8}
-EXAMPLES_ELSEWHERE = 20
+EXAMPLES = {"sqlite-wal": 60, "sqlite-rollback": 20, "pgbouncer": 5}
+EXAMPLES_ELSEWHERE = 12
+"""Every run of the tests draws others, and a long one so many times as many."""
 STEPS = 40
 
 QUEUES = ("a", "b")
