@@ -10,6 +10,8 @@ from benchmarks.sizes import Sizes
 
 NEEDED = ("asyncio", "sqlite3", "zoneinfo")
 """The parts of the standard library that duly cannot do without."""
+DULY = "duly.app"
+"""What `from duly import Duly` loads; `import duly` alone loads nothing yet."""
 LEFT_OUT = ("psycopg", "click", "rich", "starlette", "redis", "django")
 
 _PROGRAM = """
@@ -23,13 +25,13 @@ print(json.dumps([seconds, [name for name in {looked_for!r} if name in sys.modul
 
 def measure(sizes: Sizes) -> list[Figure]:
     """Import duly and what it needs in turn, each time in a new interpreter."""
-    import_once("duly", *NEEDED)  # The first one writes byte code and fills the disk's cache.
+    import_once(DULY, *NEEDED)  # The first one writes byte code and fills the disk's cache.
     duly, needed = interleave(
         sizes.imports,
         bare=lambda: import_once(*NEEDED)[0] * 1e3,
-        duly=lambda: import_once("duly")[0] * 1e3,
+        duly=lambda: import_once(DULY)[0] * 1e3,
     )
-    found = import_once("duly")[1]
+    found = import_once(DULY)[1]
     note = f"against import {', '.join(NEEDED)}"
     return [
         Figure("import duly", "", "ms", duly, needed, (at_most(2, "ratio"),), note),

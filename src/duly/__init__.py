@@ -1,37 +1,38 @@
 """Tasks that run later, on time, and once, on the database an application already has."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from duly.api.runs import Filter
-from duly.app import Duly
-from duly.context import CONNECTION, RunConnection, current
-from duly.core.retry import Retry
-from duly.errors import (
-    BadArguments,
-    BadOption,
-    ClaimLost,
-    Discard,
-    DulyError,
-    DuplicateTask,
-    KeyConflict,
-    PayloadError,
-    QueueFull,
-    RetryAfter,
-    RunCancelled,
-    RunFailed,
-    RunInterrupted,
-    RunNotFound,
-    Snooze,
-    StoreError,
-    StoreUnavailable,
-    TaskNotRegistered,
-)
-from duly.run import Run
-from duly.task import Task
 from duly.version import VERSION
 
 if TYPE_CHECKING:
+    from duly.api.runs import Filter
+    from duly.app import Duly
+    from duly.context import CONNECTION, RunConnection, current
+    from duly.core.retry import Retry
+    from duly.errors import (
+        BadArguments,
+        BadOption,
+        ClaimLost,
+        Discard,
+        DulyError,
+        DuplicateTask,
+        KeyConflict,
+        PayloadError,
+        QueueFull,
+        RetryAfter,
+        RunCancelled,
+        RunFailed,
+        RunInterrupted,
+        RunNotFound,
+        Snooze,
+        StoreError,
+        StoreUnavailable,
+        TaskNotRegistered,
+    )
+    from duly.run import Run
     from duly.steps import agather, asleep, astep, await_for, gather, sleep, step, wait_for
+    from duly.task import Task
 
 __version__ = VERSION
 
@@ -76,16 +77,29 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "TaskNotRegistered",
 ]
 
-_STEPS = frozenset(
-    ("agather", "asleep", "astep", "await_for", "gather", "sleep", "step", "wait_for")
-)
+# A name's module is loaded when that name is first asked for: whoever needs one part, as the
+# process that keeps the workers does, need not pay for the others.
+_MODULES = {
+    "Duly": "app",
+    "Filter": "api.runs",
+    "Retry": "core.retry",
+    "Run": "run",
+    "Task": "task",
+    **dict.fromkeys(("CONNECTION", "RunConnection", "current"), "context"),
+    **dict.fromkeys(
+        ("agather", "asleep", "astep", "await_for", "gather", "sleep", "step", "wait_for"), "steps"
+    ),
+}
+_ALL_OTHERS = "errors"
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has that name
-    if name not in _STEPS:
-        message = f"module 'duly' has no attribute {name!r}"
-        raise AttributeError(message)
-    # Programs that only enqueue need not pay for it.
-    from duly import steps  # noqa: PLC0415
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_MODULES.get(name, _ALL_OTHERS)}"), name)
+    globals()[name] = found
+    return found
 
-    return getattr(steps, name)
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

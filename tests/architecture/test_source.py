@@ -57,6 +57,7 @@ def dotted(node: ast.AST) -> str:
 FORBIDDEN_MODULES = {"pickle", "marshal", "shelve", "dill", "jsonpickle", "cloudpickle", "yaml"}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
 MAY_IMPORT_BY_NAME = {
+    "__init__.py": "our own modules, when one of their names is asked for",
     "cli/": "what the user names on the command line, and our own commands",
     "integrations/django/__init__.py": "our own modules, when one of their names is asked for",
     "integrations/django/loading.py": "what the settings of the user's project name",

@@ -12,7 +12,7 @@ from benchmarks.databases.postgres import Postgres
 from benchmarks.databases.sqlite import Sqlite
 from benchmarks.figures import NAMES
 from benchmarks.figures.claim_cost import TOLERANCE, cost_beside
-from benchmarks.figures.imports import NEEDED, import_once
+from benchmarks.figures.imports import DULY, NEEDED, import_once
 from benchmarks.processes import ROOT
 from benchmarks.report import Figure, at_least, at_most
 from benchmarks.sizes import FULL
@@ -42,13 +42,13 @@ def test_a_claim_touches_the_same_beside_many_runs_that_it_should_not_notice(
 
 
 def test_importing_duly_costs_at_most_twice_what_it_cannot_do_without() -> None:
-    import_once("duly", *NEEDED)
+    import_once(DULY, *NEEDED)
 
     ours, needed = [], []
     # Others on the machine only ever make an import slower, so the fastest are what it costs.
     for tries in range(20):
         needed.append(import_once(*NEEDED)[0])
-        ours.append(import_once("duly")[0])
+        ours.append(import_once(DULY)[0])
         if tries > 5 and min(ours) <= 2 * min(needed):
             break
 
@@ -56,7 +56,7 @@ def test_importing_duly_costs_at_most_twice_what_it_cannot_do_without() -> None:
 
 
 def test_importing_duly_loads_no_optional_package() -> None:
-    _, loaded = import_once("duly")
+    _, loaded = import_once(DULY)
 
     assert loaded == []
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
-from duly import __version__
 from duly.cli.failures import INTERRUPTED, report, report_usage, status_of
 from duly.cli.session import shared_options
 from duly.core.hints import nearest
 from duly.errors import DulyError
+from duly.version import VERSION
 
 _COMMANDS = {
     "worker": "Run tasks until told to stop.",
@@ -124,7 +124,7 @@ def _worded(arguments: tuple[str, ...], act: Callable[[], Any]) -> Any:  # noqa:
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, message="duly %(version)s")
+@click.version_option(VERSION, message="duly %(version)s")
 @shared_options
 def commands() -> None:
     """Run Python functions later, on time, and once, on the database you already have.
