@@ -4,9 +4,10 @@ import click
 
 from duly.cli.failures import FAILURE
 from duly.cli.loading import app_of
-from duly.cli.output import print_fields, print_json, print_line
+from duly.cli.output import print_json, print_line
 from duly.cli.progress import bar
 from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.tables import print_fields
 from duly.limits import PAGE
 
 

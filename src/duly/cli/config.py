@@ -5,9 +5,10 @@ from dataclasses import fields
 import click
 
 from duly.cli.loading import load_app
-from duly.cli.output import Column, print_json, print_line, print_table
+from duly.cli.output import print_json, print_line
 from duly.cli.places import masked
 from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.tables import Column, print_table
 from duly.core.amounts import FOREVER
 from duly.settings import SECRETS, Settings, load_settings
 

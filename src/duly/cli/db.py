@@ -12,10 +12,11 @@ from duly.api.pruning import prune as prune_now
 from duly.cli.confirming import confirm_by_name, yes_option
 from duly.cli.failures import FAILURE
 from duly.cli.loading import app_of, celery_guard, load_app
-from duly.cli.output import print_fields, print_json, print_line, print_note
+from duly.cli.output import print_json, print_line, print_note
 from duly.cli.places import missing_file, package_of
 from duly.cli.progress import bar
 from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.tables import print_fields
 from duly.cli.values import duration
 from duly.clock import MICROSECONDS
 from duly.core.amounts import FOREVER, kept_microseconds

@@ -16,16 +16,11 @@ from duly.cli.failures import FAILURE
 from duly.cli.filters import LIMIT, Filters, dead_filters, group_filters, page_options
 from duly.cli.letters import note_unsent, print_letter, print_letters
 from duly.cli.listing import print_cursor, print_run_table
-from duly.cli.output import (
-    Column,
-    print_json,
-    print_line,
-    print_note,
-    print_table,
-)
+from duly.cli.output import print_json, print_line, print_note
 from duly.cli.progress import bar, is_watched
 from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.showing import print_run, show_args
+from duly.cli.tables import Column, print_table
 from duly.core.amounts import check_rate
 from duly.core.instants import relative
 from duly.core.record import DeadGroup, RunRecord

@@ -8,9 +8,10 @@ from duly.api.doctor import examine
 from duly.cli.db import judge, url_of
 from duly.cli.failures import FAILURE
 from duly.cli.loading import app_of
-from duly.cli.output import print_fields, print_json, print_line
+from duly.cli.output import print_json, print_line
 from duly.cli.places import missing_file, package_of
 from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.tables import print_fields
 from duly.core.finding import Finding, judged
 from duly.store import migrator
 from duly.store.opening import open_store

@@ -2,14 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from duly.cli.output import (
-    Column,
-    print_block,
-    print_fields,
-    print_heading,
-    print_note,
-    print_table,
-)
+from duly.cli.output import print_block, print_note
+from duly.cli.tables import Column, print_fields, print_heading, print_table
 from duly.core.display import display, display_call
 from duly.core.instants import relative, shown
 from duly.errors import BadOption

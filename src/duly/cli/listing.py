@@ -6,8 +6,9 @@ from duly.api.runs import Page
 from duly.app import Duly
 from duly.cli.arguments import ArgumentView
 from duly.cli.documents import run_document
-from duly.cli.output import Column, print_json, print_line, print_note, print_table
+from duly.cli.output import print_json, print_line, print_note
 from duly.cli.session import Session
+from duly.cli.tables import Column, print_table
 from duly.core.instants import relative
 from duly.core.record import RunRecord
 from duly.core.states import FINAL, State

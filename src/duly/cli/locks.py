@@ -6,8 +6,9 @@ from typing import Any
 import click
 
 from duly.cli.loading import app_of
-from duly.cli.output import Column, print_json, print_line, print_note, print_table
+from duly.cli.output import print_json, print_line, print_note
 from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.tables import Column, print_table
 from duly.core.instants import span
 from duly.core.record import LockRecord
 from duly.limits import PAGE

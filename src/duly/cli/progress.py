@@ -12,8 +12,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from duly.cli.output import stderr_console
 from duly.cli.session import Session
+from duly.cli.tables import stderr_console
 from duly.core.escape import clean
 
 Show = Callable[[int], None]

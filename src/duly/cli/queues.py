@@ -10,9 +10,10 @@ from duly.app import Duly
 from duly.cli.arguments import parsed
 from duly.cli.documents import queue_document
 from duly.cli.loading import app_of
-from duly.cli.output import Column, print_json, print_line, print_note, print_table
+from duly.cli.output import print_json, print_line, print_note
 from duly.cli.progress import bar
 from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.tables import Column, print_table
 from duly.cli.values import duration
 from duly.clock import monotonic
 from duly.core.hints import similar

@@ -11,17 +11,10 @@ from duly.api.schedule_views import FiredAt, Schedule
 from duly.api.schedules import Schedules
 from duly.cli.arguments import ArgumentView
 from duly.cli.loading import app_of
-from duly.cli.output import (
-    Column,
-    print_fields,
-    print_heading,
-    print_json,
-    print_line,
-    print_note,
-    print_table,
-)
+from duly.cli.output import print_json, print_line, print_note
 from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.showing import show_args
+from duly.cli.tables import Column, print_fields, print_heading, print_table
 from duly.cli.values import utc_instant
 from duly.core.instants import iso, microseconds_of, relative
 

@@ -6,8 +6,9 @@ from duly.app import Duly
 from duly.cli.arguments import ArgumentView
 from duly.cli.documents import document, run_document
 from duly.cli.listing import note_on, progress_of
-from duly.cli.output import print_block, print_fields, print_heading, print_json, print_line
+from duly.cli.output import print_block, print_json, print_line
 from duly.cli.session import Session
+from duly.cli.tables import print_fields, print_heading
 from duly.cli.waiting import result_text
 from duly.core.instants import iso, shown
 from duly.core.record import Act, AttemptRecord, LogLine, RunRecord, StepRecord

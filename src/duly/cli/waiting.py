@@ -8,8 +8,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from duly.cli.output import print_note, stderr_console
+from duly.cli.output import print_note
 from duly.cli.session import Session
+from duly.cli.tables import stderr_console
 from duly.core.escape import clean
 from duly.core.record import RunRecord
 from duly.errors import (
