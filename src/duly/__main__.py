@@ -1,6 +1,15 @@
-"""`python -m duly`: the command line, for where its script is not on the path."""
+"""`duly`, and `python -m duly` for where that script is not on the path: the command line."""
 
-from duly.cli import main
+from duly.runtime.collecting import collect_rarely
+
+
+def main() -> None:
+    """Load the command line and run it."""
+    collect_rarely()
+    from duly import cli  # noqa: PLC0415 - the garbage collector had to be told before
+
+    cli.main()
+
 
 if __name__ == "__main__":
     main()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from duly import faultpoints
 from duly.core import verdict
 from duly.prove import keeping, producing
-from duly.runtime import child, keeper, recovery
+from duly.runtime import keeper, recovery, watch
 from duly.runtime.slots import Slots
 from duly.store.ops import Accepted, Enqueue, Settled
 from duly.store.sqlite import claim, schedules, settle, upkeep
@@ -26,8 +26,7 @@ ROLE_VARIABLE = "DULY_TEST_ROLE"
 
 def deaf() -> None:
     """Nobody looks at deadlines: a worker that wakes up from a freeze goes on."""
-    watch = getattr(sys.modules["__main__"], "_Watch", child._Watch)
-    watch.fence = lambda _self: None
+    watch._Watch.fence = lambda _self: None
     keeper.Keeper._tied = lambda _self: None
     keeper.Keeper._kill_expired = lambda _self, _now: None
     keeper.Keeper._disowned = lambda _self, _worker_id: None

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from duly.runtime.child import collect_less
+from duly.runtime.collecting import collect_less, collect_rarely
 
 
 @pytest.fixture(autouse=True)
@@ -16,17 +16,18 @@ def _threshold():
 
 def test_the_garbage_collector_is_not_called_for_every_batch():
     usual = gc.get_threshold()
+    collect_rarely()
 
-    collect_less(usual)
+    collect_less()
 
     assert gc.get_threshold() == (10_000, *usual[1:])
 
 
 @pytest.mark.parametrize("chosen", [(0, 0, 0), (50, 5, 5)])
 def test_what_the_application_has_set_for_the_garbage_collector_stays(chosen):
-    usual = gc.get_threshold()
+    collect_rarely()
     gc.set_threshold(*chosen)
 
-    collect_less(usual)
+    collect_less()
 
     assert gc.get_threshold() == chosen

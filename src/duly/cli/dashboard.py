@@ -12,6 +12,7 @@ from duly.cli.output import print_json, print_line, print_note
 from duly.cli.session import Session, pass_session, shared_options
 from duly.clock import new_secret
 from duly.errors import DulyError
+from duly.runtime.collecting import collect_less
 from duly.settings import load_settings, parse_users
 
 TOKEN = "DULY_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
@@ -102,6 +103,7 @@ def command(
                 print_line(f"Token: {made_up}")
             if not write and not session.quiet:
                 print_note("Read-only; --write lets people act.")
+        collect_less()
         serve(below(pages, root_path), socket)
 
 

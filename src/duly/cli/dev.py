@@ -31,7 +31,7 @@ _USUAL_PORT = 8_008
 _PROGRAM = """\
 from duly.runtime.dying import die_with_parent
 die_with_parent({})
-from duly.cli import main
+from duly.__main__ import main
 main()"""
 _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
 

@@ -21,10 +21,12 @@ from duly.events import Bus
 from duly.keepalive import Keepalive
 from duly.limits import SUSPECT_CHILDREN
 from duly.runtime import child as child_program
-from duly.runtime.child import CANNOT_LOAD, ENVIRONMENT, Signals
+from duly.runtime.child import CANNOT_LOAD, ENVIRONMENT
+from duly.runtime.collecting import collect_less
 from duly.runtime.keeper_services import SUSPECT_PAUSE, Burials, Suspects
 from duly.runtime.probe import find_settings
 from duly.runtime.service import ServiceLoop
+from duly.runtime.signals import Signals
 from duly.runtime.slots import Slots, slots_path
 from duly.runtime.tether import Tether
 from duly.settings import WorkerSettings
@@ -117,6 +119,7 @@ class Keeper:
     def run(self) -> int:
         """Supervise until everything has ended."""
         signals = Signals()
+        collect_less()
         for _ in range(self._processes):
             self._spawn(one_slot=False)
         self._keepalive.start()

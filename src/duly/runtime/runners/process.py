@@ -30,7 +30,7 @@ from duly.errors import ClaimLost
 from duly.registry import Definition, main_module_name
 from duly.runtime.attempt import error_text, timed_out
 from duly.runtime.hand import Held
-from duly.runtime.runners import process_child
+from duly.runtime.runners import process_program
 
 _LOOK_SECONDS = 0.2
 
@@ -86,7 +86,7 @@ class _Subprocess:
             [
                 sys.executable,
                 "-m",
-                process_child.__name__,
+                process_program.__name__,
                 str(theirs_in),
                 str(theirs_out),
                 str(os.getpid()),

@@ -16,6 +16,7 @@ from duly.core.record import Claim
 from duly.errors import ClaimLost
 from duly.registry import Definition, Registry
 from duly.runtime.attempt import await_body, call_body
+from duly.runtime.collecting import collect_less
 from duly.runtime.dying import die_with_parent
 
 
@@ -61,6 +62,7 @@ def main() -> None:
     requests = os.fdopen(int(requests_at), "r")
     port = PipePort(requests, os.fdopen(int(replies_at), "w", buffering=1))
     definitions = _definitions(home)
+    collect_less()
     for line in requests:
         request = json.loads(line)
         port.send(_describe(_run(definitions[request["task"]], request, port)))
@@ -124,7 +126,3 @@ def _definitions(home: str) -> dict[str, Definition]:
         if isinstance(definition, Definition):
             found[definition.name] = definition
     return found
-
-
-if __name__ == "__main__":
-    main()

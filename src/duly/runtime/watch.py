@@ -1,0 +1,132 @@
+"""What a worker process under a keeper does: it runs one worker, and watches.
+
+Its main thread only watches: signals, the keeper's published deadline, and whether the keeper
+still attends to it. A child whose keeper is frozen or gone ends itself, with all it started.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from duly import faultpoints
+from duly.clock import monotonic
+from duly.errors import OUTAGES, AppNotFound, DulyError
+from duly.observe.writing import set_up_inherited_logging, tell_failure
+from duly.runtime.child import CANNOT_START, ENVIRONMENT, NOT_FOUND, TRY_AGAIN
+from duly.runtime.collecting import collect_less
+from duly.runtime.dying import die_with_parent
+from duly.runtime.loading import explained, load
+from duly.runtime.signals import Signals
+from duly.runtime.slots import Slots
+from duly.runtime.tether import tie
+from duly.runtime.worker import Worker
+from duly.settings import WorkerSettings
+
+_STOPPING_LOOK_SECONDS = 0.25
+"""How often a worker that was asked to stop looks whether its last body has ended."""
+_IDLE_SECONDS = 3.0
+
+
+def main() -> None:
+    """Run one worker until told to stop."""
+    config = json.loads(os.environ.pop(ENVIRONMENT))
+    die_with_parent(config["keeper"])
+    if config["tether"] is not None:
+        with contextlib.suppress(OSError):  # Then its main thread alone watches.
+            tie(config["tether"])
+    set_up_inherited_logging()
+    faultpoints.arm_from_environment()
+    slots = Slots(Path(config["slots"]))
+    settings = WorkerSettings(**config["settings"] | {"queues": _queues(config["settings"])})
+    try:
+        app = load(config["app"])
+        app.use_url(config["url"])
+        store = app.store
+        app.schedules.sync()
+    except OUTAGES as error:
+        tell_failure(error, f"cannot start now: {error}")
+        sys.exit(TRY_AGAIN)
+    except DulyError as error:
+        tell_failure(error, explained(error))
+        sys.exit(NOT_FOUND if isinstance(error, AppNotFound) else CANNOT_START)
+    worker = Worker(
+        store,
+        app.registry,
+        settings,
+        slots,
+        app.bus,
+        worker_id=config["worker_id"],
+        takes_suspects=False,
+        # The keeper beats for us; as long as its deadline for us holds, its beats succeed.
+        beats_since=lambda: slots.beats_since,
+    )
+    signals = Signals()
+    collect_less()
+    worker.start()
+    _Watch(worker, slots, settings, signals, drain=config["drain"]).run()
+    worker.stop()
+    # Interpreter shutdown would wait for threads that user code may have left behind.
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(0)
+
+
+class _Watch:
+    def __init__(
+        self,
+        worker: Worker,
+        slots: Slots,
+        settings: WorkerSettings,
+        signals: Signals,
+        *,
+        drain: bool,
+    ) -> None:
+        self._worker = worker
+        self._slots = slots
+        self._settings = settings
+        self._signals = signals
+        self._ends_when_idle = drain or settings.one_slot
+        self._busy_at = monotonic()
+
+    def run(self) -> None:
+        """Watch until the worker may end."""
+        while True:
+            asked = self._signals.wait(self._settings.look)
+            self.fence()
+            if asked or self._is_idle_long_enough():
+                break
+        self._worker.stop_claiming()
+        until = monotonic() + self._settings.grace
+        while not self._worker.hand.is_empty() and monotonic() < until:
+            # Whether a second signal means "at once" is the keeper's to decide: whoever signals all
+            # processes of a service has it pass on here what has come here already.
+            self._signals.wait(_STOPPING_LOOK_SECONDS if len(self._worker.hand) else 0.0)
+            self.fence()
+        # What still runs is the keeper's to settle, once this process is gone.
+
+    def fence(self) -> None:
+        """End everything here if this worker was declared dead or nobody attends to it."""
+        now = monotonic()
+        unattended = now - self._slots.attended_at
+        frozen = unattended > self._settings.lease - self._settings.margin
+        if frozen and now >= self._slots.deadline:
+            os.killpg(0, signal.SIGKILL)
+
+    def _is_idle_long_enough(self) -> bool:
+        if not self._ends_when_idle:
+            return False
+        if not self._worker.is_idle():
+            self._busy_at = monotonic()
+        if monotonic() - self._busy_at <= _IDLE_SECONDS:
+            return False
+        # A one-slot child serves suspects alone, and others look for those.
+        return self._settings.one_slot or self._worker.has_drained()
+
+
+def _queues(settings: dict[str, Any]) -> tuple[tuple[str, int | None], ...]:
+    return tuple((name, limit) for name, limit in settings["queues"])
