@@ -23,11 +23,12 @@ def kept(monkeypatch):
     """What the keeper was told, instead of a keeper."""
     calls = []
 
-    def run(app, url, settings, *, processes, drain, bus):
+    def keep(store, app, url, settings, bus, *, processes, drain):
         calls.append(SimpleNamespace(**locals()))
-        return 7
+        store.close()
+        return SimpleNamespace(run=lambda: 7)
 
-    keeper = SimpleNamespace(run=run)
+    keeper = SimpleNamespace(Keeper=keep)
     monkeypatch.setitem(sys.modules, "duly.runtime.keeper", keeper)
     monkeypatch.setattr(duly.runtime, "keeper", keeper, raising=False)
     monkeypatch.setattr(logging, "basicConfig", lambda **_: None)

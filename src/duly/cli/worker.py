@@ -1,7 +1,6 @@
 """`duly worker`: the production worker. The application is imported by its children alone."""
 
 import os
-from contextlib import closing
 from typing import Any
 
 import click
@@ -52,27 +51,33 @@ def command(
     if session.as_json:
         os.environ[FORMAT] = "json"
     load_settings(**options)
-    from duly.runtime import keeper, probe  # noqa: PLC0415 - help and usage errors need none of it
+    # Help and usage errors need none of it.
+    from duly.runtime.keeper import Keeper  # noqa: PLC0415
+    from duly.runtime.probe import find_settings  # noqa: PLC0415
 
-    found = probe.find_settings(app)
+    found = find_settings(app)
     if isinstance(found, int):
         raise click.exceptions.Exit(found)
     settings = found.over("option", **options, url=session.url)
-    url = settings.url
-    with closing(open_store(url)) as store:
-        shown_url = store.shown_url
-        notices = store.notices
+    store = open_store(settings.url)
     quiet = silent or session.quiet
     level = "DEBUG" if session.verbose else "WARNING" if quiet else settings.log_level
     set_up_logging(level, settings.log_format)
     if settings.log_format == "json":
-        log_start(f"duly worker: {app} on {shown_url}")
+        log_start(f"duly worker: {app} on {store.shown_url}")
     elif not quiet:
-        print_note(f"duly worker: {app} on {shown_url}")
-    for notice in notices:
+        print_note(f"duly worker: {app} on {store.shown_url}")
+    for notice in store.notices:
         log_notice(notice)
     bus = Bus()
     bus.subscribe(log_event)
-    raise click.exceptions.Exit(
-        keeper.run(app, url, settings.worker(), processes=settings.processes, drain=drain, bus=bus)
+    keeper = Keeper(
+        store,
+        app,
+        settings.url,
+        settings.worker(),
+        bus,
+        processes=settings.processes,
+        drain=drain,
     )
+    raise click.exceptions.Exit(keeper.run())

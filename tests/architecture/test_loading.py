@@ -1,0 +1,51 @@
+"""What is loaded by whom: a process that starts waits for nothing that it does not use."""
+
+import subprocess
+import sys
+
+import pytest
+
+import duly
+from duly import version
+
+_PROGRAM = """
+import sys
+import {modules}
+print(*[name for name in {looked_for!r} if name in sys.modules])
+"""
+
+RUNS_TASKS = ("asyncio", "duly.app", "duly.runtime.worker", "duly.runtime.watch")
+DRAWS = ("rich",)
+
+
+def loaded_by(modules: str, looked_for: tuple[str, ...]) -> list[str]:
+    program = _PROGRAM.format(modules=modules, looked_for=looked_for)
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("modules", "left_out"),
+    [
+        ("duly", RUNS_TASKS),
+        ("duly.cli.worker, duly.runtime.keeper", RUNS_TASKS + DRAWS),
+        ("duly.runtime.child, duly.runtime.probe_process", (*RUNS_TASKS, "json")),
+    ],
+)
+def test_a_process_loads_nothing_that_it_leaves_to_others(modules, left_out):
+    assert loaded_by(modules, left_out) == []
+
+
+def test_every_public_name_is_there_when_it_is_asked_for():
+    names = {*duly.__all__, "__version__"}
+
+    assert names <= set(dir(duly))
+    assert all(hasattr(duly, name) for name in names)
+    assert duly.__version__ == version.VERSION
+
+
+def test_a_name_that_there_is_not_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'duly' has no attribute 'Celery'"):
+        _ = duly.Celery
