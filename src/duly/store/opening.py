@@ -1,7 +1,6 @@
 """From an address to an open store."""
 
 import os
-import tempfile
 from importlib import util
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -66,6 +65,9 @@ def runtime_folder(store: Store) -> Path:
     """Return the folder where this host's workers keep their shared memory."""
     folder = getattr(store, "folder", None)
     if folder is None:
+        # The stores that need it have a driver that has loaded it, the others save its archivers.
+        import tempfile  # noqa: PLC0415
+
         name = f"duly-{os.getuid()}"
         folder = Path(tempfile.gettempdir()) / name
     place = Path(folder)

@@ -5,7 +5,7 @@ and `:part(x)` stands for it.
 """
 
 import re
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
 
@@ -19,13 +19,18 @@ class Statements:
     """The named statements of one SQL file, as attributes of a dictionary."""
 
     def __init__(self, text: str) -> None:
-        head, *statements = _NAME.split(text)
+        self._file = text
+        self._expanded: dict[tuple[str, int], str] = {}
+
+    @cached_property
+    def _texts(self) -> dict[str, str]:
+        # Few processes use the statements of every file.
+        head, *statements = _NAME.split(self._file)
         parts = _bodies(_PART.split(head)[1:])
-        self._texts = {
+        return {
             name: _PART_HERE.sub(lambda part: parts[part[1]], body)
             for name, body in _bodies(statements).items()
         }
-        self._expanded: dict[tuple[str, int], str] = {}
 
     def __getitem__(self, name: str) -> str:
         return self._texts[name]
