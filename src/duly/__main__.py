@@ -1,6 +1,6 @@
 """`duly`, and `python -m duly` for where that script is not on the path: the command line."""
 
-from duly.runtime.collecting import collect_rarely
+from duly.runtime.collecting import collect_no_more, collect_rarely
 
 
 def main() -> None:
@@ -8,7 +8,10 @@ def main() -> None:
     collect_rarely()
     from duly import cli  # noqa: PLC0415 - the garbage collector had to be told before
 
-    cli.main()
+    try:
+        cli.main()
+    finally:
+        collect_no_more()
 
 
 if __name__ == "__main__":

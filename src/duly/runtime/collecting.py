@@ -22,3 +22,8 @@ def collect_less() -> None:
     gc.freeze()
     if gc.get_threshold()[0] == _LOADED_OBJECTS:
         gc.set_threshold(_YOUNG_OBJECTS, *gc.get_threshold()[1:])
+
+
+def collect_no_more() -> None:
+    """Let the process end: the interpreter would look at all that it loaded once more."""
+    gc.freeze()

@@ -2,7 +2,7 @@
 
 import sys
 
-from duly.runtime.collecting import collect_rarely
+from duly.runtime.collecting import collect_no_more, collect_rarely
 
 
 def main() -> None:
@@ -11,7 +11,10 @@ def main() -> None:
     from duly.runtime import probe  # noqa: PLC0415 - the garbage collector had to be told before
 
     app, descriptor = sys.argv[1:]
-    probe.answer(app, int(descriptor))
+    try:
+        probe.answer(app, int(descriptor))
+    finally:
+        collect_no_more()
 
 
 if __name__ == "__main__":
