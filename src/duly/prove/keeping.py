@@ -34,7 +34,9 @@ def main() -> int:
         beat=options["beat"],
         grace=options["grace"],
     )
-    return keeper.run(options["app"], None, settings, processes=options["processes"], bus=bus)
+    return keeper.run(
+        options["app"], options["url"], settings, processes=options["processes"], bus=bus
+    )
 
 
 if __name__ == "__main__":
