@@ -8,10 +8,10 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from duly import faultpoints
 from duly.core import verdict
-from duly.prove import keeping, producing
 from duly.runtime import keeper, recovery, watch
 from duly.runtime.slots import Slots
 from duly.store.ops import Accepted, Enqueue, Settled
@@ -179,9 +179,20 @@ def _rewrite(statements, name: str, old: str, new: str) -> None:
 if MUTANT_VARIABLE in os.environ:
     MUTANTS[os.environ[MUTANT_VARIABLE]]()
 
-if __name__ == "__main__":
-    program = {"keeper": keeping.main, "producer": producing.main}
-    sys.exit(program[os.environ[ROLE_VARIABLE]]())
 
-if INNER_VARIABLE in os.environ:
-    app = importlib.import_module(os.environ[INNER_VARIABLE].partition(":")[0]).app
+def main() -> int | None:
+    """Be what the environment says."""
+    program = importlib.import_module(f"duly.prove.{os.environ[ROLE_VARIABLE]}")
+    return program.main()
+
+
+def __getattr__(name: str) -> Any:
+    """Import the application of a child in the child alone: to import it may be its death."""
+    if name != "app" or INNER_VARIABLE not in os.environ:
+        message = f"mutants have no {name}"
+        raise AttributeError(message)
+    return importlib.import_module(os.environ[INNER_VARIABLE].partition(":")[0]).app
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """The scenarios of `make prove` at a twentieth of their size on each of the two kinds of store.
 
-What is smaller here is named below.
+What is smaller here is named below. Processes are forked here, and started anew in `make prove`.
 """
 
 import json
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from duly.prove.evidence import SCENARIOS, gather
+from duly.prove.starting import Starter
 from duly.prove.trial import Trial
 
 SCALE = 1 / 20
@@ -27,10 +28,10 @@ STRIKELESS = {"sleepers"}
 @pytest.mark.process
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_the_invariants_survive(scenario: str, store_url: str, tmp_path: Path):
+def test_the_invariants_survive(scenario: str, store_url: str, tmp_path: Path, starter: Starter):
     seed = int.from_bytes(os.urandom(3))
 
-    with Trial(store_url, tmp_path, seed=seed, rate=RATE) as trial:
+    with Trial(store_url, tmp_path, seed=seed, rate=RATE, starter=starter) as trial:
         found = gather(trial, scenario, SCALES.get(scenario, SCALE))
 
     assert found.holds, json.dumps(found.document, indent=1)

@@ -8,6 +8,7 @@ from duly.prove.claiming import CAPACITY, LANE, QUEUE_LIMIT
 from duly.prove.racing import Try
 from duly.prove.scenarios.limits import exceeded, limits
 from duly.prove.scenarios.locks import Race, broken_races
+from duly.prove.starting import Starter
 from duly.prove.trial import Trial
 
 
@@ -54,9 +55,9 @@ def test_more_places_taken_than_a_limit_has_are_told():
 @pytest.mark.timeout(120)
 @pytest.mark.stores("sqlite-wal")
 def test_claimers_that_count_only_what_they_run_themselves_are_caught(
-    store_url: str, tmp_path: Path
+    store_url: str, tmp_path: Path, starter: Starter
 ):
-    with Trial(store_url, tmp_path, seed=1) as trial:
+    with Trial(store_url, tmp_path, seed=1, starter=starter) as trial:
         limits(trial, 1 / 40, program="tests.prove.selfish_claimer")
 
     assert any(line.startswith("I17") for line in trial.broken)

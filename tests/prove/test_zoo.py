@@ -18,6 +18,7 @@ from duly.prove.checker import check
 from duly.prove.firing import PLAN_VARIABLE
 from duly.prove.producing import start_producer
 from duly.prove.scenarios.fault_points import strike_workers
+from duly.prove.starting import Starter
 from duly.prove.strikes import choose_child, freeze, kill_child, thaw
 from duly.prove.trees import Tree, TreeSettings, pause_for, wait_for
 from duly.prove.trial import DRAIN_SECONDS, Trial
@@ -32,9 +33,9 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(120), pytest.mark.stores(
 
 
 @pytest.fixture
-def trial(store_url: str, tmp_path: Path) -> Iterator[Trial]:
+def trial(store_url: str, tmp_path: Path, starter: Starter) -> Iterator[Trial]:
     """A trial on a database of its own."""
-    with Trial(store_url, tmp_path, seed=1) as trial:
+    with Trial(store_url, tmp_path, seed=1, starter=starter) as trial:
         yield trial
 
 
@@ -44,7 +45,7 @@ def mutate(trial: Trial, mutant: str) -> None:
     def mutated(settings: TreeSettings) -> TreeSettings:
         environment = {
             MUTANT_VARIABLE: mutant,
-            ROLE_VARIABLE: "keeper",
+            ROLE_VARIABLE: "keeping",
             INNER_VARIABLE: settings.app,
             "PYTHONPATH": python_path(),
         }
@@ -249,10 +250,12 @@ def test_the_fence_alone_refuses_late_results(trial: Trial):
 
 def test_a_producer_that_answers_before_it_commits_is_caught(trial: Trial, monkeypatch):
     monkeypatch.setenv(MUTANT_VARIABLE, "answers_before_it_commits")
-    monkeypatch.setenv(ROLE_VARIABLE, "producer")
+    monkeypatch.setenv(ROLE_VARIABLE, "producing")
     monkeypatch.setenv("PYTHONPATH", python_path())
 
-    producer = start_producer(trial.url, trial.folder, "enqueue.before_commit", 40, program=PROGRAM)
+    producer = start_producer(
+        trial.starter, trial.url, trial.folder, "enqueue.before_commit", 40, program=PROGRAM
+    )
 
     producer.wait(60)
     assert "I1" in broken(trial)

@@ -5,7 +5,6 @@ It races with others until it is killed; nobody beats for it, and whoever kills 
 
 import json
 import os
-import subprocess
 import sys
 from random import Random
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from duly.core.limiting import Limits, limited
 from duly.core.record import HeldRun
 from duly.core.states import Lane, State
 from duly.core.verdict import Finish, Requeue
+from duly.prove.starting import Started, Starter
 from duly.prove.trees import pause_for
 from duly.runtime.dying import die_with_parent
 from duly.store.ops import ClaimRuns, RegisterWorker, Settle, Want
@@ -35,18 +35,15 @@ _HOLD_SECONDS = 0.05
 class Claimer(NamedTuple):
     """A process that claims, and the worker that it says it is."""
 
-    process: "subprocess.Popen[bytes]"
+    process: Started
     worker_id: str
 
 
-def start_claimer(url: str, seed: int, program: str) -> Claimer:
+def start_claimer(starter: Starter, url: str, seed: int, program: str) -> Claimer:
     """Start one; it registers by itself."""
     worker_id = new_id()
-    process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
-        [sys.executable, "-m", program, str(os.getpid()), str(seed), worker_id],
-        env=os.environ | {"DULY_URL": url},
-    )
-    return Claimer(process, worker_id)
+    arguments = [str(starter.parent), str(seed), worker_id]
+    return Claimer(starter.start(program, arguments, {"DULY_URL": url}), worker_id)
 
 
 def give_back(run: HeldRun) -> tuple[str, Requeue, None]:

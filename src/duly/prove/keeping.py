@@ -4,9 +4,11 @@ import json
 import os
 import signal
 import sys
+from pathlib import Path
 
 from duly.events import Bus
 from duly.prove.journals import Journal
+from duly.prove.reserve import Reserve
 from duly.prove.striking import arm
 from duly.prove.trees import TREE_VARIABLE
 from duly.runtime import keeper
@@ -21,6 +23,8 @@ def main() -> int:
     options = json.loads(os.environ.pop(TREE_VARIABLE))
     die_with_parent(options["parent"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if options["reserve"]:
+        vars(keeper)["subprocess"] = Reserve(options["reserve"], Path(options["folder"]))
     journal = Journal.of_this_process()
     bus = Bus()
     bus.subscribe(journal.event, successes=False)

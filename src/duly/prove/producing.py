@@ -1,6 +1,5 @@
 """A producer as a process of its own, which notes every request before and after it is made."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 from duly.prove.history import Request
 from duly.prove.journals import FOLDER_VARIABLE
+from duly.prove.starting import Started, Starter
 from duly.prove.striking import arm
 from duly.prove.workload import app, journal, notify, order
 from duly.runtime.dying import die_with_parent
@@ -17,12 +17,13 @@ PROGRAM = "duly.prove.producing"
 
 
 def start_producer(
-    url: str, folder: Path, point: str, count: int, *, program: str = PROGRAM
-) -> "subprocess.Popen[bytes]":
+    starter: Starter, url: str, folder: Path, point: str, count: int, *, program: str = PROGRAM
+) -> Started:
     """Start a process that enqueues `count` runs one by one and dies at a fault point."""
-    return subprocess.Popen(  # noqa: S603 - this interpreter, our own module
-        [sys.executable, "-m", program, str(os.getpid()), point, str(count)],
-        env=os.environ | {"DULY_URL": url, FOLDER_VARIABLE: str(folder)},
+    return starter.start(
+        program,
+        [str(starter.parent), point, str(count)],
+        {"DULY_URL": url, FOLDER_VARIABLE: str(folder)},
         stdin=subprocess.DEVNULL,
     )
 

@@ -8,6 +8,7 @@ from typing import IO, NamedTuple, Self, cast
 
 from duly.app import Duly
 from duly.clock import MICROSECONDS, new_id
+from duly.prove.starting import Started, Starter
 from duly.runtime.dying import die_with_parent
 from duly.store.lock_ops import AcquireLock
 
@@ -27,17 +28,16 @@ class Try(NamedTuple):
 class Racers:
     """Processes that race again and again; use as a context manager."""
 
-    def __init__(self, url: str, count: int) -> None:
+    def __init__(self, starter: Starter, url: str, count: int) -> None:
         self._gate, self._opener = os.pipe()
         self._processes = [
-            subprocess.Popen(  # noqa: S603 - this interpreter, our own module
-                [sys.executable, "-m", "duly.prove.racing", str(os.getpid()), str(self._gate)],
-                env=os.environ | {"DULY_URL": url},
+            starter.start(
+                "duly.prove.racing",
+                [str(starter.parent), str(self._gate)],
+                {"DULY_URL": url},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 pass_fds=(self._gate,),
-                text=True,
-                bufsize=1,
             )
             for _ in range(count)
         ]
@@ -65,7 +65,7 @@ class Racers:
         return [Try._make(json.loads(_answer(racer))) for racer in self._processes]
 
 
-def _answer(racer: "subprocess.Popen[str]") -> str:
+def _answer(racer: Started) -> str:
     line = cast("IO[str]", racer.stdout).readline()
     if not line:
         message = f"a racer ended by itself, with status {racer.wait()}"

@@ -1,7 +1,6 @@
 """A redriver as a process of its own, which drives all dead letters again at a rate."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,18 +8,20 @@ from pathlib import Path
 from duly.api.runs import Filter
 from duly.clock import monotonic
 from duly.prove.journals import FOLDER_VARIABLE
+from duly.prove.starting import Started, Starter
 from duly.prove.striking import arm
 from duly.prove.workload import app, fragile, journal
 from duly.runtime.dying import die_with_parent
 
 
 def start_redriver(
-    url: str, folder: Path, rate: float, point: str = ""
-) -> "subprocess.Popen[bytes]":
+    starter: Starter, url: str, folder: Path, rate: float, point: str = ""
+) -> Started:
     """Start a process that redrives, and dies at a fault point if one is named."""
-    return subprocess.Popen(  # noqa: S603 - this interpreter, our own module
-        [sys.executable, "-m", "duly.prove.redriving", str(os.getpid()), str(rate), point],
-        env=os.environ | {"DULY_URL": url, FOLDER_VARIABLE: str(folder)},
+    return starter.start(
+        "duly.prove.redriving",
+        [str(starter.parent), str(rate), point],
+        {"DULY_URL": url, FOLDER_VARIABLE: str(folder)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
     )

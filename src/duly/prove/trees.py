@@ -17,6 +17,7 @@ from typing import NamedTuple
 from duly.clock import monotonic
 from duly.prove.journals import FOLDER_VARIABLE
 from duly.prove.processes import environment_of, process, process_table, state_of
+from duly.prove.starting import Starter
 from duly.runtime.child import ENVIRONMENT
 from duly.runtime.slots import Slots
 
@@ -40,6 +41,8 @@ class TreeSettings(NamedTuple):
     app: str = "duly.prove.workload:app"
     program: str = "duly.prove.keeping"
     environment: Mapping[str, str] = _NONE
+    spares: int = 3
+    """Where processes are forked, so many children beyond the first ones wait to be needed."""
 
 
 class Child(NamedTuple):
@@ -65,10 +68,15 @@ class Child(NamedTuple):
 class Tree:
     """A keeper process and what it started."""
 
-    def __init__(self, settings: TreeSettings) -> None:
+    def __init__(self, settings: TreeSettings, starter: Starter) -> None:
         self.settings = settings
         self.log = settings.folder / "workers.txt"
-        options = settings._asdict() | {"folder": str(settings.folder), "parent": os.getpid()}
+        self._reserve = settings.processes + settings.spares if starter.forks else 0
+        options = settings._asdict() | {
+            "folder": str(settings.folder),
+            "parent": starter.parent,
+            "reserve": self._reserve,
+        }
         del options["environment"]
         environment = {
             TREE_VARIABLE: json.dumps(options),
@@ -77,13 +85,13 @@ class Tree:
             "DULY_LOG_LEVEL": "WARNING",
         }
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
-                [sys.executable, "-m", settings.program],
-                env=os.environ | environment | dict(settings.environment),
+            self._process = starter.start(
+                settings.program,
+                [],
+                environment | dict(settings.environment),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,
             )
         self.pid = self._process.pid
         self._known: dict[int, Child] = {}
@@ -102,7 +110,7 @@ class Tree:
         """Return the worker processes that live now."""
         rows = process_table().values()
         pids = [row.pid for row in rows if row.parent == self.pid and row.state != "Z"]
-        found = [self._known.get(pid) or _child(pid) for pid in pids]
+        found = [self._known.get(pid) or self._child(pid) for pid in pids]
         # Between fork and exec a child is no worker yet; it is looked at again.
         workers = [child for child in found if child.slots or not _CAN_SEE]
         self._known = {child.pid: child for child in workers}
@@ -154,9 +162,26 @@ class Tree:
             _send(os.killpg, child.pid, signal.SIGKILL)
         self._process.wait()
 
+    def _child(self, pid: int) -> Child:
+        text = environment_of(pid).get(ENVIRONMENT)
+        if text is None and self._reserve:
+            text = _noted(self.settings.folder, self.pid, pid)
+        if text is None:
+            return Child(pid, None, None)
+        config = json.loads(text)
+        return Child(pid, config["worker_id"], Path(config["slots"]))
+
     def _is_ours(self, child: Child) -> bool:
         row = process(child.pid)
         return row is not None and row.parent == self.pid
+
+
+def note_child(folder: Path, pid: int, config: str) -> None:
+    """Note what a child of this process is told, where its environment does not show it."""
+    note = _note(folder, os.getpid(), pid)
+    scratch = note.with_suffix(".new")
+    scratch.write_text(config)
+    scratch.rename(note)
 
 
 def wait_for(condition: Callable[[], bool], seconds: float, pause: float = _LOOK_SECONDS) -> bool:
@@ -182,12 +207,15 @@ def is_stopped(pid: int) -> bool:
 _CAN_SEE = sys.platform == "linux"
 
 
-def _child(pid: int) -> Child:
-    text = environment_of(pid).get(ENVIRONMENT)
-    if text is None:
-        return Child(pid, None, None)
-    config = json.loads(text)
-    return Child(pid, config["worker_id"], Path(config["slots"]))
+def _noted(folder: Path, keeper: int, pid: int) -> str | None:
+    try:
+        return _note(folder, keeper, pid).read_text()
+    except OSError:
+        return None
+
+
+def _note(folder: Path, keeper: int, pid: int) -> Path:
+    return folder / f"child-{keeper}-{pid}.json"
 
 
 def _look(path: Path, look: Callable[[Slots], bool]) -> bool:

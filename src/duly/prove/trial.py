@@ -14,6 +14,7 @@ from duly.prove.database import Database
 from duly.prove.feeding import Feeder, Mix, everything, waiting
 from duly.prove.history import Due, Event, Freeze, History, Request
 from duly.prove.journals import Journal
+from duly.prove.starting import Interpreters, Starter
 from duly.prove.strikes import Strike, is_gone
 from duly.prove.trees import Tree, TreeSettings, wait_for
 from duly.store.protocol import ScheduleFilter
@@ -39,11 +40,13 @@ class Trial:
         tell: Tell = lambda _what, _done, _all: None,
         records_transitions: bool = True,
         rate: float = 120.0,
+        starter: Starter | None = None,
     ) -> None:
         self.url = url
         self.folder = folder
         self.seed = seed
         self.tell = tell
+        self.starter = starter or Interpreters()
         self._records_transitions = records_transitions
         self._rate = rate
         self.random = Random(seed)  # noqa: S311 - a seed must repeat what it chose
@@ -89,13 +92,13 @@ class Trial:
 
     def start_tree(self, **changes: Any) -> Tree:  # noqa: ANN401 - fields of TreeSettings
         """Start one more keeper."""
-        tree = Tree(self.adapt(self.settings._replace(**changes)))
+        tree = Tree(self.adapt(self.settings._replace(**changes)), self.starter)
         self.trees.append(tree)
         return tree
 
     def start_embedded(self) -> Tree:
         """Start one more program with a worker in it."""
-        program = Tree(self.settings._replace(program="duly.prove.embedding"))
+        program = Tree(self.settings._replace(program="duly.prove.embedding"), self.starter)
         self.embedded.append(program)
         return program
 
@@ -112,7 +115,7 @@ class Trial:
     def replace(self, tree: Tree) -> Tree:
         """Start a tree in the place of one that has ended."""
         self.trees.remove(tree)
-        new = Tree(tree.settings)
+        new = Tree(tree.settings, self.starter)
         self.trees.append(new)
         return new
 

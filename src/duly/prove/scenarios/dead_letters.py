@@ -38,15 +38,15 @@ def _strike_one(trial: Trial, wanted: int) -> None:
     """A redriver that is killed on the way has redriven some, once, and the others not at all."""
     trial.tell("redriving", 0, wanted)
     point = trial.random.choice(["operate.before_commit", "operate.after_commit"])
-    redriver = start_redriver(trial.url, trial.folder, RATE, f"{point}@2")
+    redriver = start_redriver(trial.starter, trial.url, trial.folder, RATE, f"{point}@2")
     redriver.communicate(timeout=_SECONDS)
-    struck = redriver.returncode == KILLED
+    struck = redriver.poll() == KILLED
     trial.strikes.append(Strike("kill", f"redriver at {point}", redriver.pid, None, struck))
     trial.facts["redriven_before_the_kill"] = len(trial.database.redrives())
 
 
 def _redrive_twice(trial: Trial) -> None:
-    redrivers = [start_redriver(trial.url, trial.folder, RATE) for _ in range(2)]
+    redrivers = [start_redriver(trial.starter, trial.url, trial.folder, RATE) for _ in range(2)]
     answers = []
     for redriver in redrivers:
         printed, _ = redriver.communicate(timeout=_SECONDS)

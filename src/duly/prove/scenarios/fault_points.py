@@ -19,6 +19,7 @@ _STUCK_SECONDS = 2.0
 _LATEST_HIT = 4
 _LOOK_SECONDS = 0.02
 _PRODUCED = 40
+_SPARES, _MOST_SPARES = 5, 40
 _KEEPER_VERBS = ("beat", "recover")
 
 
@@ -44,7 +45,10 @@ def strike_workers(trial: Trial, points: Sequence[str]) -> None:
     file = trial.folder / "plan.txt"
     _plan(trial, file, wanted, latest_hit=_LATEST_HIT)
     doomed = trial.start_tree(
-        app="duly.prove.doomed:app", processes=3, environment={PLAN_VARIABLE: str(file)}
+        app="duly.prove.doomed:app",
+        processes=3,
+        spares=min(_MOST_SPARES, wanted.total() + _SPARES),
+        environment={PLAN_VARIABLE: str(file)},
     )
     last, until = monotonic(), monotonic() + _STRIKE_SECONDS + wanted.total()
     known = 0
@@ -112,7 +116,7 @@ def _strike_producers(trial: Trial, repetitions: int) -> None:
     for made, name in enumerate(points * repetitions):
         trial.tell("points in producers", made, len(points) * repetitions)
         point = f"{name}@{trial.random.randint(1, _PRODUCED // 2)}"
-        producer = start_producer(trial.url, trial.folder, point, _PRODUCED)
+        producer = start_producer(trial.starter, trial.url, trial.folder, point, _PRODUCED)
         status = producer.wait(_STRIKE_SECONDS)
         trial.strikes.append(
             Strike("kill", f"producer at {name}", producer.pid, None, struck=status == KILLED)

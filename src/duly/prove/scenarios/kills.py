@@ -7,6 +7,7 @@ from duly.prove.trial import Trial, is_working
 KILLS = 1_000
 _TREES, _TREES_FOR_FEW = 3, 2
 _FEW = 50
+_SPARES, _MOST_SPARES = 8, 40
 _TREE_SHARE = 0.06
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 0.3
 _LOOK_SECONDS = 0.01
@@ -15,8 +16,9 @@ _LOOK_SECONDS = 0.01
 def kills(trial: Trial, scale: float) -> None:
     """Kill until enough kills were seen to strike."""
     wanted = max(1, round(KILLS * scale))
-    for _ in range(_TREES_FOR_FEW if wanted < _FEW else _TREES):
-        trial.start_tree()
+    trees = _TREES_FOR_FEW if wanted <= _FEW else _TREES
+    for _ in range(trees):
+        trial.start_tree(spares=min(_MOST_SPARES, wanted // trees + _SPARES))
     trial.feeder.start()
     trial.wait_until_working()
     while (made := sum(strike.struck for strike in trial.strikes)) < wanted:

@@ -93,7 +93,7 @@ def _claiming(trial: Trial, count: int, program: str) -> Iterator[list[Claimer]]
 
 
 def _start(trial: Trial, program: str) -> Claimer:
-    return start_claimer(trial.url, trial.random.getrandbits(30), program)
+    return start_claimer(trial.starter, trial.url, trial.random.getrandbits(30), program)
 
 
 def _are_there(trial: Trial, claimers: list[Claimer]) -> bool:

@@ -32,7 +32,7 @@ def locks(trial: Trial, scale: float) -> None:
     """Let the lock expire under every winner, and race for it again."""
     wanted = max(2, round(RACES * scale))
     races: list[Race] = []
-    with Racers(trial.url, PROCESSES) as racers:
+    with Racers(trial.starter, trial.url, PROCESSES) as racers:
         vanished: Try | None = None
         for number in range(wanted):
             trial.tell("races", number, wanted)

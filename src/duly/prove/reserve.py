@@ -1,0 +1,92 @@
+"""Processes that wait to become the children of a keeper, forked before it opens anything.
+
+A worker that takes one up runs what `python -m duly.runtime.child` runs, in a session of its own,
+as a child of the keeper; what is left out is the start of an interpreter, which is most of what a
+kill would cost.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from duly.prove.trees import note_child
+from duly.runtime import child
+from duly.runtime.child import ENVIRONMENT
+from duly.runtime.dying import die_with_parent
+
+_CONFIG_BYTES = 1 << 16
+
+
+class _Waiting(NamedTuple):
+    pid: int
+    channel: socket.socket
+
+
+class _Child:
+    """What a keeper has to know of a process that it started."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+
+class Reserve:
+    """Stands for `subprocess` where a keeper starts its children; when it is used up, it is it."""
+
+    DEVNULL = subprocess.DEVNULL
+
+    def __init__(self, count: int, folder: Path) -> None:
+        self._folder = folder
+        self._waiting: list[_Waiting] = []
+        for _ in range(count):
+            self._waiting.append(self._fork())
+
+    def Popen(  # noqa: N802 - the standard library's name
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        pass_fds: Sequence[int],
+        **rest: Any,  # noqa: ANN401 - the standard library's
+    ) -> Any:  # noqa: ANN401 - one of two classes that are alike here
+        """Start a child."""
+        if not self._waiting:
+            return subprocess.Popen(command, env=env, pass_fds=pass_fds, **rest)  # noqa: S603
+        pid, channel = self._waiting.pop()
+        note_child(self._folder, pid, env[ENVIRONMENT])
+        with channel:
+            socket.send_fds(channel, [env[ENVIRONMENT].encode()], pass_fds)
+        return _Child(pid)
+
+    def _fork(self) -> _Waiting:
+        keeper = os.getpid()
+        ours, theirs = socket.socketpair()
+        pid = os.fork()
+        if pid:
+            theirs.close()
+            return _Waiting(pid, ours)
+        try:
+            die_with_parent(keeper)
+            for channel in (ours, *(waiting.channel for waiting in self._waiting)):
+                channel.close()
+            _wait_and_work(theirs)
+        except BaseException:  # noqa: BLE001 - told, and by the status too
+            traceback.print_exc()
+        os._exit(1)
+
+
+def _wait_and_work(channel: socket.socket) -> None:
+    os.setsid()
+    with channel:
+        text, descriptors, *_ = socket.recv_fds(channel, _CONFIG_BYTES, 1)
+    if text:
+        config = json.loads(text)
+        # What it is tied to has another number here.
+        config["tether"] = descriptors[0] if descriptors else None
+        os.environ[ENVIRONMENT] = json.dumps(config)
+        child.main()
