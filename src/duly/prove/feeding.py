@@ -14,16 +14,23 @@ from duly.task import Call
 
 Mix = Callable[[int, Random], Call[Any]]
 
+RATE = 120.0
+"""Runs per second."""
+
 _BATCH = 10
+_MILLISECONDS = (5, 90)
 _SAMPLE = 300
 _LONG_SHARE = 0.12
 _LONG_MILLISECONDS = (1_000, 2_000)
 _SNAPSHOT_SECONDS = 0.25
 
 
-def everything(number: int, random: Random) -> Call[Any]:
-    """Return a call of one of all kinds of task, most of them transactional or held."""
-    milliseconds = random.randint(5, 90)
+def everything(number: int, random: Random, *, longer: float = 1.0) -> Call[Any]:
+    """Return a call of one of all kinds of task, most of them transactional or held.
+
+    Where runs are few their bodies may be longer: so a strike meets as many of them at work.
+    """
+    milliseconds = round(random.randint(*_MILLISECONDS) * longer)
     draw = random.random()
     for share, make in _SHARES:
         draw -= share
@@ -32,7 +39,7 @@ def everything(number: int, random: Random) -> Call[Any]:
     return workload.notify.call(number, milliseconds, milliseconds)
 
 
-def everything_and_long_bodies(number: int, random: Random) -> Call[Any]:
+def everything_and_long_bodies(number: int, random: Random, *, longer: float = 1.0) -> Call[Any]:
     """Return a call of any kind, now and then one that is still at work after a takeover."""
     draw = random.random()
     if draw < _LONG_SHARE:
@@ -40,7 +47,7 @@ def everything_and_long_bodies(number: int, random: Random) -> Call[Any]:
     if draw < 2 * _LONG_SHARE:
         short = random.randint(5, 90)
         return workload.notify.call(number, short, random.randint(*_LONG_MILLISECONDS))
-    return everything(number, random)
+    return everything(number, random, longer=longer)
 
 
 _SHARES: tuple[tuple[float, Callable[[int, int], Call[Any]]], ...] = (

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Self
@@ -11,7 +12,7 @@ from duly.clock import monotonic
 from duly.core.schedule import first, instants, read_rules, read_trigger
 from duly.prove import workload
 from duly.prove.database import Database
-from duly.prove.feeding import Feeder, Mix, everything, waiting
+from duly.prove.feeding import RATE, Feeder, Mix, everything, waiting
 from duly.prove.history import Due, Event, Freeze, History, Request
 from duly.prove.journals import Journal
 from duly.prove.starting import Interpreters, Starter
@@ -39,7 +40,7 @@ class Trial:
         seed: int,
         tell: Tell = lambda _what, _done, _all: None,
         records_transitions: bool = True,
-        rate: float = 120.0,
+        rate: float = RATE,
         starter: Starter | None = None,
     ) -> None:
         self.url = url
@@ -49,6 +50,8 @@ class Trial:
         self.starter = starter or Interpreters()
         self._records_transitions = records_transitions
         self._rate = rate
+        self.longer = RATE / rate
+        """How much longer bodies are than at the usual rate, as many at work as then."""
         self.random = Random(seed)  # noqa: S311 - a seed must repeat what it chose
         self.app = workload.app
         self.app.use_url(url)
@@ -62,7 +65,7 @@ class Trial:
         """Programs with a worker in them, which have neither keeper nor children."""
         self.strikes: list[Strike] = []
         self.freezes: list[Freeze] = []
-        self.feeder = self._feeder(everything, backlog=60)
+        self.feeder = self._feeder(partial(everything, longer=self.longer), backlog=60)
         self.due: list[Due] = []
         """When schedules had to fire, by what was asked for and not by what is stored."""
         self.charges_allowed = True

@@ -1,5 +1,6 @@
 """SIGSTOP past the lease, then SIGCONT: of workers, of keepers, of both, and of late writers."""
 
+from functools import partial
 from itertools import cycle
 
 from duly.clock import monotonic
@@ -12,6 +13,8 @@ FREEZE_COUNT = 200
 _TREES = 5
 _AT_ONCE = 3
 _PAST_THE_LEASE = 1.4
+_PATIENCE_SECONDS = 20.0
+_MORE = 20
 _LOOK_SECONDS = 0.02
 
 
@@ -19,7 +22,7 @@ def freezes(trial: Trial, scale: float) -> None:
     """Freeze until enough processes were seen to stand still past their lease."""
     wanted = max(len(FREEZES), round(FREEZE_COUNT * scale))
     lease = trial.settings.lease
-    trial.use_mix(everything_and_long_bodies, backlog=60)
+    trial.use_mix(partial(everything_and_long_bodies, longer=trial.longer), backlog=60)
     for _ in range(_TREES):
         trial.start_tree(processes=1, app="duly.prove.stopping:app")
     trial.start_embedded()
@@ -30,7 +33,7 @@ def freezes(trial: Trial, scale: float) -> None:
     under_way: list[FreezeUnderWay] = []
     while len(trial.strikes) < wanted or under_way:
         trial.tell("freezes", len(trial.strikes), wanted)
-        for due in [one for one in under_way if monotonic() >= one.thaw_at]:
+        for due in [one for one in under_way if _is_due(trial, one)]:
             under_way.remove(due)
             _end(trial, due)
         if len(under_way) < _AT_ONCE and len(trial.strikes) + len(under_way) < wanted:
@@ -48,16 +51,40 @@ def freezes(trial: Trial, scale: float) -> None:
 
 def _begin(trial: Trial, kind: str, frozen: list[Tree], seconds: float) -> FreezeUnderWay | None:
     if kind == EMBEDDED:
-        (program,) = trial.embedded
-        return None if program in frozen else freeze_embedded(program, seconds)
+        return _begin_in_program(trial, frozen, seconds)
     tree = _choose(trial, frozen)
     return None if tree is None else freeze(tree, kind, seconds, trial.random)
+
+
+def _begin_in_program(trial: Trial, frozen: list[Tree], seconds: float) -> FreezeUnderWay | None:
+    (program,) = trial.embedded
+    if program in frozen:
+        return None
+    begun = freeze_embedded(program, seconds)
+    if begun is None:
+        # It had nothing to settle: the others are quicker, until there is more than they can hold.
+        trial.feeder.enqueue(_MORE)
+    return begun
 
 
 def _choose(trial: Trial, frozen: list[Tree]) -> Tree | None:
     free = [tree for tree in trial.trees if tree not in frozen and is_working(tree)]
     # Somebody has to take over what the frozen ones hold.
     return trial.random.choice(free) if len(free) > 1 else None
+
+
+def _is_due(trial: Trial, one: FreezeUnderWay) -> bool:
+    """Say whether it is time to wake it: a program not before it has lost what it held.
+
+    Others may themselves be too young, or too lately woken, to call it dead when its lease is over;
+    then the fence would have nothing to refuse.
+    """
+    late = monotonic() - one.thaw_at
+    if late < 0 or one.target != EMBEDDED:
+        return late >= 0
+    workers = trial.database.workers()
+    is_called_live = any(pid == one.tree.pid and state == "live" for _id, state, pid in workers)
+    return not is_called_live or late > _PATIENCE_SECONDS
 
 
 def _end(trial: Trial, due: FreezeUnderWay) -> None:
