@@ -38,13 +38,13 @@ def demo(url: str, *options: str) -> "subprocess.CompletedProcess[str]":
 @pytest.mark.process
 @pytest.mark.timeout(120)
 def test_no_order_is_lost_or_doubled_while_workers_are_killed_and_frozen(store_url):
-    done = demo(store_url, "--orders", "12")
+    done = demo(store_url, "--orders", "40")
 
     found = json.loads(done.stdout)
     whole = found["total"]
     assert (done.returncode, found["holds"]) == (0, True), done.stdout + done.stderr
-    assert whole["enqueued"] == 12
-    assert whole["succeeded"] + whole["interrupted"] + whole["dead"] == 12
+    assert whole["enqueued"] == 40
+    assert whole["succeeded"] + whole["interrupted"] + whole["dead"] == 40
     assert (whole["lost"], whole["duplicated"]) == (0, 0)
     assert found["kills"] + found["freezes"] > 0
 
