@@ -23,8 +23,7 @@ def main() -> int:
     options = json.loads(os.environ.pop(TREE_VARIABLE))
     die_with_parent(options["parent"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if options["reserve"]:
-        vars(keeper)["subprocess"] = Reserve(options["reserve"], Path(options["folder"]))
+    reserve = Reserve(options["reserve"], Path(options["folder"]))
     journal = Journal.of_this_process()
     bus = Bus()
     bus.subscribe(journal.event, successes=False)
@@ -39,7 +38,12 @@ def main() -> int:
         grace=options["grace"],
     )
     return keeper.run(
-        options["app"], options["url"], settings, processes=options["processes"], bus=bus
+        options["app"],
+        options["url"],
+        settings,
+        processes=options["processes"],
+        bus=bus,
+        start=reserve.start,
     )
 
 

@@ -8,16 +8,16 @@ kill would cost.
 import json
 import os
 import socket
-import subprocess
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from duly.prove.trees import note_child
 from duly.runtime import child
 from duly.runtime.child import ENVIRONMENT
 from duly.runtime.dying import die_with_parent
+from duly.runtime.keeper import ChildProcess, start_child
 
 _CONFIG_BYTES = 1 << 16
 
@@ -36,9 +36,10 @@ class _Child:
 
 
 class Reserve:
-    """Stands for `subprocess` where a keeper starts its children; when it is used up, it is it."""
+    """Starts a keeper's children as long as there are any in reserve, and then as everybody does.
 
-    DEVNULL = subprocess.DEVNULL
+    Made before the keeper opens anything, since it is forked.
+    """
 
     def __init__(self, count: int, folder: Path) -> None:
         self._folder = folder
@@ -46,21 +47,14 @@ class Reserve:
         for _ in range(count):
             self._waiting.append(self._fork())
 
-    def Popen(  # noqa: N802 - the standard library's name
-        self,
-        command: Sequence[str],
-        *,
-        env: Mapping[str, str],
-        pass_fds: Sequence[int],
-        **rest: Any,  # noqa: ANN401 - the standard library's
-    ) -> Any:  # noqa: ANN401 - one of two classes that are alike here
+    def start(self, config: str, inherited: Sequence[int]) -> ChildProcess:
         """Start a child."""
         if not self._waiting:
-            return subprocess.Popen(command, env=env, pass_fds=pass_fds, **rest)  # noqa: S603
+            return start_child(config, inherited)
         pid, channel = self._waiting.pop()
-        note_child(self._folder, pid, env[ENVIRONMENT])
+        note_child(self._folder, pid, config)
         with channel:
-            socket.send_fds(channel, [env[ENVIRONMENT].encode()], pass_fds)
+            socket.send_fds(channel, [config.encode()], inherited)
         return _Child(pid)
 
     def _fork(self) -> _Waiting:

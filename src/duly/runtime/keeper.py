@@ -11,9 +11,10 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from typing import Protocol
 
 from duly.clock import monotonic, new_id
 from duly.errors import StoreError
@@ -39,6 +40,30 @@ _KILL_AFTER_GRACE = 2.0
 _LONGEST_RESTART_PAUSE = 10.0
 
 
+class ChildProcess(Protocol):
+    """What a keeper knows of a process that it started; the rest it asks the system."""
+
+    returncode: int | None
+
+    @property
+    def pid(self) -> int: ...
+
+
+Start = Callable[[str, Sequence[int]], ChildProcess]
+"""Starts a worker process with its configuration and the descriptors that it is to inherit."""
+
+
+def start_child(config: str, inherited: Sequence[int]) -> ChildProcess:
+    """Start a worker process, in a session of its own."""
+    return subprocess.Popen(  # noqa: S603 - this interpreter, our own module
+        [sys.executable, "-m", child_program.__name__],
+        env=os.environ | {ENVIRONMENT: config},
+        stdin=subprocess.DEVNULL,
+        pass_fds=inherited,
+        start_new_session=True,
+    )
+
+
 def run(
     app: str,
     url: str | None,
@@ -47,6 +72,7 @@ def run(
     processes: int = 1,
     drain: bool = False,
     bus: Bus | None = None,
+    start: Start = start_child,
 ) -> int:
     """Keep `processes` worker processes running until a signal; return an exit status.
 
@@ -58,13 +84,22 @@ def run(
             return found
         url = found.url
     store = open_store(url)
-    keeper = Keeper(store, app, url, settings, bus or Bus(), processes=processes, drain=drain)
+    keeper = Keeper(
+        store,
+        app,
+        url,
+        settings,
+        bus or Bus(),
+        processes=processes,
+        drain=drain,
+        start=start,
+    )
     return keeper.run()
 
 
 @dataclass(slots=True)
 class _Child:
-    process: "subprocess.Popen[bytes]"
+    process: ChildProcess
     worker_id: str
     slots: Slots
     settings: WorkerSettings
@@ -87,6 +122,7 @@ class Keeper:
         *,
         processes: int,
         drain: bool,
+        start: Start = start_child,
     ) -> None:
         self._store = store
         self._app = app
@@ -94,6 +130,7 @@ class Keeper:
         self._settings = settings
         self._processes = processes
         self._drain = drain
+        self._start = start
         self._folder = runtime_folder(store)
         self._bus = bus
         self._lock = threading.Lock()
@@ -160,13 +197,7 @@ class Keeper:
             "settings": asdict(settings),
             "drain": self._drain,
         }
-        process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
-            [sys.executable, "-m", child_program.__name__],
-            env=os.environ | {ENVIRONMENT: json.dumps(config)},
-            stdin=subprocess.DEVNULL,
-            pass_fds=() if end is None else (end,),
-            start_new_session=True,
-        )
+        process = self._start(json.dumps(config), () if end is None else (end,))
         with self._lock:
             self._children[process.pid] = _Child(
                 process, worker_id, slots, settings, one_slot, monotonic()
