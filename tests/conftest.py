@@ -18,7 +18,7 @@ import importlib.metadata
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -221,19 +221,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave to the other Django what is its turn, and put the rest into an order that is soon done.
 
     Each of several processes begins with its share of what takes long: it is given one part of the
-    list after the other, and begun last, one test would keep all waiting.
+    list after the other, and begun last, one test would keep all waiting. Those with a browser
+    follow each other, so that one is started for all of them.
     """
-    left = [item for item in items if _is_the_other_djangos_turn(item)]
-    if left:
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if item not in set(left)]
+    left, ours = _parted(items, _is_the_other_djangos_turn)
+    config.hook.pytest_deselected(items=left)
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    long = [item for item in items if _takes_long(item)]
-    short = [item for item in items if not _takes_long(item)]
+    browsing, others = _parted(ours, _drives_a_browser)
+    long, short = _parted(others, _takes_long)
+    short = browsing + short
     size = -(-len(short) // processes)
     items.clear()
     for place in range(processes):
         items += long[place::processes] + short[place * size : (place + 1) * size]
+
+
+def _parted(
+    items: list[pytest.Item], is_wanted: Callable[[pytest.Item], bool]
+) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    wanted = [item for item in items if is_wanted(item)]
+    return wanted, [item for item in items if not is_wanted(item)]
 
 
 def _is_the_other_djangos_turn(item: pytest.Item) -> bool:
@@ -246,10 +253,12 @@ def _is_the_other_djangos_turn(item: pytest.Item) -> bool:
     return bool(DJANGOS_TAKE_TURNS and of_django and is_dear and turn != _is_django6())
 
 
+def _drives_a_browser(item: pytest.Item) -> bool:
+    return item.get_closest_marker("browser") is not None
+
+
 def _takes_long(item: pytest.Item) -> bool:
-    # Browsers stay with their module, whose event loop must end before other tests begin.
-    is_spread = item.get_closest_marker("browser") is None
-    return is_spread and item.get_closest_marker("timeout") is not None
+    return item.get_closest_marker("timeout") is not None
 
 
 def pytest_collection_finish() -> None:

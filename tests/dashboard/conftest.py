@@ -2,12 +2,13 @@
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
 import uvicorn
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 from starlette.testclient import TestClient
 
 from duly.dashboard import dashboard
@@ -61,22 +62,66 @@ def client(shop: Shop) -> Client:
     return client_of(shop.app, write=True)
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Chromium, one for all tests of a module: while it is there, its event loop runs here.
+class Chromium:
+    """A Chromium that tests share; while it is open, the event loop of its driver runs here.
 
     Names below .test are this machine to it, which no name server says.
     """
-    kind = kind_or_skip("chromium")
-    flags = [
+
+    _FLAGS = (
         "--no-sandbox",
         "--disable-dev-shm-usage",
         "--host-resolver-rules=MAP *.test 127.0.0.1",
-    ]
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=kind.binaries, args=flags)
-        yield launched
-        launched.close()
+    )
+
+    def __init__(self) -> None:
+        self._open = ExitStack()
+        self._browser: Browser | None = None
+
+    def browser(self) -> Browser:
+        """Give the browser, started if there is none or if it has crashed under a test."""
+        if self._browser is None or not self._browser.is_connected():
+            self.close()
+            self._browser = self._start()
+        return self._browser
+
+    def close(self) -> None:
+        """Stop it, and its event loop."""
+        self._browser = None
+        self._open.close()
+
+    def _start(self) -> Browser:
+        kind = kind_or_skip("chromium")
+        playwright = self._open.enter_context(sync_playwright())
+        launched = playwright.chromium.launch(executable_path=kind.binaries, args=self._FLAGS)
+        self._open.callback(launched.close)
+        return launched
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Chromium]:
+    """The Chromium of this test process."""
+    with closing(Chromium()) as chromium:
+        yield chromium
+
+
+@pytest.fixture
+def browser(chromium: Chromium) -> Browser:
+    """Chromium, one for all tests with a browser that follow each other."""
+    return chromium.browser()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, Any, Any]:
+    """Close the browser before a test without one: that may want an event loop of its own."""
+    chromium = getattr(item, "funcargs", {}).get("chromium")
+    try:
+        return (yield)
+    finally:
+        if chromium is not None and "chromium" not in getattr(nextitem, "fixturenames", ()):
+            chromium.close()
 
 
 class Serving:
