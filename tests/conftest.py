@@ -12,14 +12,14 @@ of how a database is set up. A test of the conformance suite that is about the g
 on Redis by `@pytest.mark.redis`.
 """
 
-import functools
 import gc
 import importlib.metadata
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, suppress
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from zlib import crc32
@@ -250,7 +250,7 @@ def _is_the_other_djangos_turn(item: pytest.Item) -> bool:
     # name without that database, which is not the same on both.
     name = item.nodeid.partition("[")[0]
     turn = (crc32(name.encode()) + DRAW) // 2 % 2
-    return bool(DJANGOS_TAKE_TURNS and of_django and is_dear and turn != _is_django6())
+    return bool(DJANGOS_TAKE_TURNS and of_django and is_dear and turn != _has_the_other_django())
 
 
 def _drives_a_browser(item: pytest.Item) -> bool:
@@ -261,10 +261,16 @@ def _takes_long(item: pytest.Item) -> bool:
     return item.get_closest_marker("timeout") is not None
 
 
-def pytest_collection_finish() -> None:
-    """Keep all that was collected out of the collector's way: it stays until the end."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep all that is collected out of the garbage collector's way: it stays until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -306,11 +312,11 @@ def _draw(metafunc: pytest.Metafunc) -> int:
 
     So each test of Django runs on both databases, though not on both with each of the two.
     """
-    return crc32(metafunc.definition.nodeid.encode()) + DRAW + _is_django6()
+    return crc32(metafunc.definition.nodeid.encode()) + DRAW + _has_the_other_django()
 
 
-@functools.cache
-def _is_django6() -> bool:
+@cache
+def _has_the_other_django() -> bool:
     with suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version("django").startswith("6")
     return False

@@ -1,6 +1,6 @@
 """The dashboard sees protocols of an application, and values, as import-linter says, too."""
 
-from tests.architecture.test_source import MODULES, imported
+from tests.architecture.test_source import imported, modules
 
 OPEN = ("core", "dashboard", "errors", "limits", "clock", "version")
 VALUES = {
@@ -18,7 +18,7 @@ VALUES = {
 def test_the_dashboard_imports_protocols_and_values_alone():
     names = {
         name.removeprefix("duly.")
-        for module, nodes in MODULES.items()
+        for module, nodes in modules().items()
         if module.startswith("dashboard/")
         for node in nodes
         for name in imported(node)[1:]

@@ -3,27 +3,31 @@
 import ast
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 from duly import faultpoints
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "duly"
-MODULES = {
-    str(path.relative_to(SOURCE)): list(ast.walk(ast.parse(path.read_text(), str(path))))
-    for path in sorted(SOURCE.rglob("*.py"))
-}
-"""Every module's nodes."""
-
 Rule = Callable[[ast.AST], str | None]
 """Says what is wrong with a node, if anything."""
+
+
+@cache
+def modules() -> dict[str, list[ast.AST]]:
+    """Return every module's nodes; read once, and not by all who only collect these tests."""
+    return {
+        str(path.relative_to(SOURCE)): list(ast.walk(ast.parse(path.read_text(), str(path))))
+        for path in sorted(SOURCE.rglob("*.py"))
+    }
 
 
 def violations(rule: Rule, *, but: tuple[str, ...] = ()) -> list[str]:
     """Return every place that breaks a rule, leaving out modules whose names begin so."""
     return [
         f"{name}:{getattr(node, 'lineno', 0)} {problem}"
-        for name, nodes in MODULES.items()
+        for name, nodes in modules().items()
         if not but or not name.startswith(but)
         for node in nodes
         if (problem := rule(node)) is not None
@@ -144,7 +148,7 @@ FUNCTION_LINES = 70
 
 
 def test_a_file_has_at_most_400_lines():
-    lengths = {name: len((SOURCE / name).read_text().splitlines()) for name in MODULES}
+    lengths = {name: len((SOURCE / name).read_text().splitlines()) for name in modules()}
 
     assert {name: length for name, length in lengths.items() if length > LINES} == {}
 
@@ -207,7 +211,7 @@ RUNTIME_SWEEPS = ("beat.", "attempt.", "transaction.")
 def test_every_fault_point_is_hit_by_the_engine():
     said = {
         ast.literal_eval(node.args[0])
-        for nodes in MODULES.values()
+        for nodes in modules().values()
         for node in nodes
         if isinstance(node, ast.Call)
         and dotted(node.func) == "faultpoints.hit"

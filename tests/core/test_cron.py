@@ -150,9 +150,10 @@ def test_an_hour_that_is_named_beside_starred_minutes_comes_as_often_as_the_cloc
 def changes(zone: str) -> tuple[datetime, ...]:
     """Every change of a zone's offset in the years that are looked at, to the minute."""
     tz = ZoneInfo(zone)
-    found, day = [], FIRST
+    found, day, offset = [], FIRST, FIRST.astimezone(tz).utcoffset()
     while day < LAST:
-        if day.astimezone(tz).utcoffset() != (day + WEEK).astimezone(tz).utcoffset():
+        before, offset = offset, (day + WEEK).astimezone(tz).utcoffset()
+        if before != offset:
             low, high = day, day + WEEK
             while high - low > MINUTE:
                 middle = low + (high - low) // (2 * MINUTE) * MINUTE
