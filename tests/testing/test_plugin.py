@@ -15,10 +15,13 @@ PAGE = DOCS / "how-to" / "testing.md"
 SHOP, TESTS, REPAIRED = (block.text for block in blocks(PAGE) if block.kind == "python")
 
 
+NOT_OURS = ("cacheprovider", "randomly", "schemathesis", "hypothesispytest", "xdist", "anyio")
+"""Plugins that happen to be installed here, and take longer to load than these tests to run."""
+
+
 def run_pytest(folder: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
     """Run the tests of a folder."""
-    command = [sys.executable, "-m", "pytest", "-q"]
-    command += ["-p", "no:cacheprovider", "-p", "no:randomly"]
+    command = [sys.executable, "-m", "pytest", "-q", *(f"-pno:{name}" for name in NOT_OURS)]
     kept = {name: text for name, text in os.environ.items() if name[:7] != "PYTEST_"}
     return subprocess.run(
         command,
