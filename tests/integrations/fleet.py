@@ -3,38 +3,39 @@
 import contextlib
 import os
 import signal
-import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from tests.integrations.proving import SECONDS
 from tests.servers.freezing import freeze
 from tests.servers.processes import is_running, wait_until
+from tests.servers.warm import warm
 
 ROOT = Path(__file__).parents[2]
-LONGEST_SECONDS = 180 + SECONDS
 
 
 class FleetWorker:
     """`with FleetWorker(…) as worker:` leaves nobody behind, whatever groups its children form."""
 
     def __init__(
-        self, command: list[str], log: Path, environment: dict[str, str], *, ready: str
+        self,
+        module: Sequence[str],
+        log: Path,
+        environment: dict[str, str],
+        *,
+        ready: str,
+        imports: Sequence[str],
     ) -> None:
-        """Name a command that writes `ready` to its log when it is."""
+        """Name a module with its arguments, which writes `ready` to its log when it is.
+
+        It finds what `imports` names imported already.
+        """
         self.log = log
         self._ready = ready
-        with log.open("wb") as output:
-            self._process = subprocess.Popen(
-                # Were the tests killed, it would end by itself.
-                ["timeout", "--kill-after=1", str(LONGEST_SECONDS), *command],
-                cwd=ROOT,
-                env=os.environ | environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        log.write_bytes(b"")
+        self._process = warm(*imports).start(
+            ["-m", *module], log=log, folder=ROOT, environment=os.environ | environment
+        )
 
     def __enter__(self) -> Self:
         wait_until(

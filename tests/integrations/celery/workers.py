@@ -1,10 +1,20 @@
 """Real Celery workers, started, killed, and certainly gone in the end."""
 
 import os
-import sys
 from pathlib import Path
 
 from tests.integrations.fleet import FleetWorker
+
+IMPORTS = (
+    "celery.bin.celery",
+    "celery.apps.worker",
+    "celery.backends.redis",
+    "celery.concurrency.prefork",
+    "cffi.cparser",
+    "kombu.transport.redis",
+    "duly.integrations.celery",
+    "duly.store.sqlite.store",
+)
 
 
 class CeleryWorker(FleetWorker):
@@ -18,9 +28,9 @@ class CeleryWorker(FleetWorker):
         application: str = "tests.integrations.celery.shop",
     ) -> None:
         command = [
-            *(sys.executable, "-m", "celery", "-A", application, "worker"),
+            *("celery", "-A", application, "worker"),
             *("--loglevel", "INFO", "--without-gossip", "--without-mingle", "--without-heartbeat"),
             *(options or ("--concurrency", "2")),
         ]
         log = folder / f"celery-{os.urandom(4).hex()}.log"
-        super().__init__(command, log, environment, ready=" ready.")
+        super().__init__(command, log, environment, ready=" ready.", imports=IMPORTS)

@@ -1,17 +1,24 @@
 """Real Dramatiq workers."""
 
 import os
-import sys
 from pathlib import Path
 
 from tests.integrations.fleet import FleetWorker
+
+IMPORTS = (
+    "dramatiq.cli",
+    "dramatiq.brokers.redis",
+    "dramatiq.results.backends.redis",
+    "duly.integrations.dramatiq",
+    "duly.store.sqlite.store",
+)
 
 
 def dramatiq_worker(folder: Path, environment: dict[str, str], *options: str) -> FleetWorker:
     """Return a worker, to be entered: one process with two threads."""
     command = [
-        *(sys.executable, "-m", "dramatiq", "tests.integrations.dramatiq.shop"),
+        *("dramatiq", "tests.integrations.dramatiq.shop"),
         *(options or ("--processes", "1", "--threads", "2")),
     ]
     log = folder / f"dramatiq-{os.urandom(4).hex()}.log"
-    return FleetWorker(command, log, environment, ready="ready for action")
+    return FleetWorker(command, log, environment, ready="ready for action", imports=IMPORTS)

@@ -5,7 +5,6 @@ import http.client
 import json
 import os
 import signal
-import sys
 import threading
 from pathlib import Path
 from typing import Any, Self
@@ -15,6 +14,14 @@ from tests.integrations.fleet import ROOT, FleetWorker
 from tests.servers.processes import free_port, is_running, wait_until
 
 STARTED = "Application startup complete"
+IMPORTS = (
+    "fastapi",
+    "uvicorn.protocols.http.h11_impl",
+    "uvicorn.lifespan.on",
+    "duly.integrations.fastapi",
+    "duly.runtime.embedded",
+    "duly.store.sqlite.store",
+)
 _LONGEST_SECONDS = 120.0
 
 
@@ -31,7 +38,7 @@ class Server(FleetWorker):
         path = f"{ROOT}{os.pathsep}{ROOT / 'src'}{os.pathsep}{log.parent}"
         environment = {"DULY_URL": duly.url, "PYTHONPATH": path} | variables
         bound = [part.replace("PORT", str(self.port)) for part in command]
-        super().__init__([sys.executable, "-m", *bound], log, environment, ready=STARTED)
+        super().__init__(bound, log, environment, ready=STARTED, imports=IMPORTS)
 
     def wait_until_all_serve(self, *, but: frozenset[int] = frozenset()) -> None:
         """Wait until every process has a worker, and none of them is among those named."""
@@ -49,7 +56,7 @@ class Server(FleetWorker):
 
     def supervisor(self) -> int:
         """Return the process that the others are children of."""
-        return self._child_of(self._process.pid)
+        return self._process.pid
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Ask the supervisor to stop, and wait until all are gone."""
@@ -85,14 +92,6 @@ class Server(FleetWorker):
         with contextlib.suppress(ProcessLookupError):
             return os.getsid(pid) == self._process.pid
         return False
-
-    def _child_of(self, parent: int) -> int:
-        for pid in self.members():
-            with contextlib.suppress(OSError):
-                stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                if int(stat[1]) == parent:
-                    return pid
-        raise ProcessLookupError(self.log.read_text())
 
 
 class Customers:

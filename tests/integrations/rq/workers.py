@@ -1,12 +1,12 @@
 """Real RQ workers."""
 
 import os
-import sys
 from pathlib import Path
 
 from tests.integrations.fleet import FleetWorker
 
 QUEUE = "shop"
+IMPORTS = ("rq.cli", "duly.integrations.rq", "duly.store.sqlite.store")
 
 
 def rq_worker(
@@ -15,7 +15,9 @@ def rq_worker(
     """Return a worker, to be entered; without options it has a scheduler."""
     name = f"rq-{os.urandom(4).hex()}"
     command = [
-        *(sys.executable, "-m", "rq.cli", "worker", "--url", redis_url, "--name", name),
+        *("rq.cli", "worker", "--url", redis_url, "--name", name),
         *("--job-monitoring-interval", "1", *(options or ("--with-scheduler",)), QUEUE),
     ]
-    return FleetWorker(command, folder / f"{name}.log", environment, ready="Listening on")
+    return FleetWorker(
+        command, folder / f"{name}.log", environment, ready="Listening on", imports=IMPORTS
+    )
