@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TypedDict
+from typing import Protocol, TypedDict
 
 # Below Linux's range for outgoing connections, so that a server that is down for a moment does not
 # find its port taken by somebody's client.
@@ -100,6 +100,15 @@ class ServerFolder:
         self._watcher.stdin.flush()
 
 
+class Process(Protocol):
+    """One that somebody here has started, by `subprocess` or otherwise."""
+
+    pid: int
+
+    def wait(self, timeout: float) -> int:
+        """Return how it ended, once it has."""
+
+
 class Account(TypedDict, total=False):
     """What `subprocess` needs to start a program as another user; empty for the tests' own."""
 
@@ -144,7 +153,7 @@ def wait_until(condition: Callable[[], bool], *, seconds: float, what: str) -> N
         looked_at = time.monotonic()
 
 
-def kill_with_children(process: subprocess.Popen[bytes], *, seconds: float = 30.0) -> None:
+def kill_with_children(process: Process, *, seconds: float = 30.0) -> None:
     """SIGKILL a process and its children, and return when all of them are gone."""
     # A process that is stopped starts no child that the list would miss.
     os.kill(process.pid, signal.SIGSTOP)

@@ -15,6 +15,7 @@ from tests.servers.kinds import KINDS
 from tests.servers.pgbouncer import POOL_SIZE
 from tests.servers.postgres import database_of
 from tests.servers.processes import is_running, wait_until
+from tests.servers.warm import ROOT, warm
 
 START_AND_DIE = """
 import os, signal, sys
@@ -156,3 +157,47 @@ def test_every_kind_of_store_url_names_a_store_that_answers(store_url, store_kin
 @pytest.mark.stores("sqlite")
 def test_a_test_can_ask_for_some_kinds_of_store_only(store_kind):
     assert store_kind.startswith("sqlite")
+
+
+FORK_AND_DIE = """
+import os, signal, sys
+from pathlib import Path
+from tests.servers.warm import warm
+
+program = warm().start(
+    ["lasting.py"], log=Path("said"), folder=Path.cwd(), environment=os.environ
+)
+Path("pid").write_text(str(program.pid))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_program_that_is_forked_runs_as_one_that_is_started(tmp_path):
+    (tmp_path / "beside.py").write_text("WORD = 'found'")
+    (tmp_path / "program.py").write_text(
+        "import beside, os, sys\n"
+        "print(__name__, beside.WORD, os.getcwd(), os.environ['SAID'], *sys.argv)\n"
+        "sys.exit(3)\n"
+    )
+    log = tmp_path / "log"
+    program = warm("json").start(
+        ["program.py", "one", "two"], log=log, folder=tmp_path, environment={"SAID": "hello"}
+    )
+
+    assert program.wait(30) == 3
+    assert log.read_text() == f"__main__ found {tmp_path} hello program.py one two\n"
+
+
+def test_a_program_that_is_forked_ends_with_the_tests_that_had_it_started(tmp_path):
+    (tmp_path / "lasting.py").write_text("import time; time.sleep(600)")
+    path = os.pathsep.join([str(ROOT), str(ROOT / "src"), *sys.path])
+    subprocess.run(
+        [sys.executable, "-c", FORK_AND_DIE],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": path},
+        check=False,
+        timeout=60,
+    )
+    pid = int((tmp_path / "pid").read_text())
+
+    wait_until(lambda: not is_running(pid), seconds=30, what="the program is gone")

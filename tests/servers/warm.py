@@ -47,13 +47,14 @@ class Program:
 
     def terminate(self) -> None:
         """Ask it to end."""
-        self._signal(signal.SIGTERM)
+        self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """End it."""
-        self._signal(signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
 
-    def _signal(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send it a signal, unless it has ended."""
         # Its number is its own until somebody has asked how it ended.
         if self.poll() is None:
             os.kill(self.pid, number)
@@ -78,10 +79,11 @@ class Warm:
         self, program: Sequence[str], *, log: Path, folder: Path, environment: Mapping[str, str]
     ) -> Program:
         """Start `-m module …` or `script.py …`, as if it came behind the name of Python."""
+        log.open("ab").close()  # It may be read before the program has come so far.
         order = {
             "program": list(program),
-            "log": str(log),
-            "folder": str(folder),
+            "log": str(log.absolute()),
+            "folder": str(folder.absolute()),
             "environment": dict(environment),
         }
         return Program(self, self.ask(order))
@@ -112,18 +114,22 @@ def main() -> None:
     for line in sys.stdin:
         order = json.loads(line)
         if "ended" in order:
-            said = _ended(order["ended"], begun)
+            _say(_ended(order["ended"], begun))
+        elif pid := os.fork():
+            begun.add(pid)
         else:
-            said = os.fork()
-            if said == 0:
-                return _become(**order)
-            begun.add(said)
-        sys.stdout.write(json.dumps(said) + "\n")
-        sys.stdout.flush()
+            return _become(**order)
     for pid in begun:
-        with suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
+        # It may not have come so far as to have a session.
+        for kill in (os.killpg, os.kill):
+            with suppress(ProcessLookupError):
+                kill(pid, signal.SIGKILL)
     return None
+
+
+def _say(answer: int | None) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
 
 
 def _ended(pid: int, begun: set[int]) -> int | None:
@@ -135,7 +141,9 @@ def _ended(pid: int, begun: set[int]) -> int | None:
 
 
 def _become(program: list[str], log: str, folder: str, environment: dict[str, str]) -> None:
+    # Whoever has the number can kill the session.
     os.setsid()
+    _say(os.getpid())
     _redirect(os.devnull, os.O_RDONLY, 0)
     _redirect(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 1)
     os.dup2(1, 2)

@@ -29,6 +29,8 @@ class Carried(Shop):
         orders: int,
         redis: str,
     ) -> None:
+        if kind == "db":
+            self.applications += ("django_tasks_database",)
         self.kind, self.payments, self.orders = kind, payments, orders
         self._folder_of_test = folder
         super().__init__(

@@ -1,15 +1,21 @@
 """`examples/django_shop` in processes of its own, on whichever database a test brings."""
 
 import os
+import secrets
 import signal
-import subprocess
+import sqlite3
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
+from typing import Any
+
+import psycopg
 
 from duly import Duly
+from tests.integrations.django.imports import IMPORTS
 from tests.servers.processes import is_running, kill_with_children, wait_until
+from tests.servers.warm import Program, warm
 
 ROOT = Path(__file__).parents[3]
 SHOP = ROOT / "examples" / "django_shop"
@@ -19,8 +25,11 @@ SOON = 60.0
 class Shop:
     """The project on one database."""
 
+    applications: tuple[str, ...] = ("duly", "shop")
+
     def __init__(self, url: str, log: Path, folder: Path = SHOP, **environment: str) -> None:
         self.folder = folder
+        self._url = url
         self._environment = os.environ | {
             "SHOP_DATABASE": url,
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src"), *sys.path]),
@@ -30,46 +39,49 @@ class Shop:
 
     def manage(self, *arguments: str) -> str:
         """Run a command to its end; give what it printed."""
-        done = subprocess.run(
-            [sys.executable, "manage.py", *arguments],
-            cwd=self.folder,
-            env=self._environment,
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=SOON,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        said = self.log.with_name(f"said-{secrets.token_hex(4)}")
+        status = self._start("manage.py", *arguments, log=said).wait(SOON)
+        assert status == 0, said.read_text()
+        return said.read_text()
 
-    def ask(self, expression: str) -> str:
-        """Return what an expression over the shop's models is, as text."""
-        said = self.manage("shell", "--command", f"from shop.models import *; print({expression})")
-        return said.splitlines()[-1]
+    def set_up(self, *command: str) -> None:
+        """Make the tables that tasks need, and run one command more, all in one process.
 
-    def working(self, *arguments: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
+        Those of Django's admin, which take longer than all others, are of no use to tasks.
+        """
+        commands = [("migrate", name, "--verbosity", "0") for name in self.applications]
+        calls = "; ".join(f"call_command(*{each!r})" for each in (*commands, command) if each)
+        self.manage("shell", "--command", f"from django.core.management import *; {calls}")
+
+    def read(self, query: str) -> list[Any]:
+        """Return one column of the shop's tables, as it is committed."""
+        with closing(self._connect()) as connection:
+            return [value for (value,) in connection.execute(query).fetchall()]
+
+    def working(self, *arguments: str) -> AbstractContextManager[Program]:
         """Run a worker in the meantime, from another folder, as managers of services do."""
         manage = str(self.folder / "manage.py")
         return self.running(manage, "duly", "worker", *arguments, where=self.log.parent)
 
     @contextmanager
-    def running(
-        self, *program: str, where: Path | None = None
-    ) -> Iterator[subprocess.Popen[bytes]]:
+    def running(self, *program: str, where: Path | None = None) -> Iterator[Program]:
         """Run a program of Python's in the meantime."""
-        with self.log.open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, *program],
-                cwd=where or self.folder,
-                env=self._environment,
-                stdout=log,
-                stderr=log,
-            )
+        process = self._start(*program, log=self.log, where=where)
         try:
             yield process
         finally:
             if process.poll() is None:
                 kill_with_children(process)
+
+    def _connect(self) -> sqlite3.Connection | psycopg.Connection:
+        if self._url.startswith("sqlite"):
+            return sqlite3.connect(self._url.removeprefix("sqlite:///"), timeout=SOON)
+        return psycopg.connect(self._url)
+
+    def _start(self, *program: str, log: Path, where: Path | None = None) -> Program:
+        return warm(*IMPORTS).start(
+            program, log=log, folder=where or self.folder, environment=self._environment
+        )
 
 
 def kill_one(seen: Duly) -> None:

@@ -1,8 +1,8 @@
 """Executions that worker processes of another backend are given, each of them to all at once."""
 
-import subprocess
-import sys
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from django.db import connection
@@ -12,7 +12,9 @@ from duly.integrations.django.executions import EXECUTION
 from duly.runtime.recovery import judge_unknown
 from duly.store.ops import Recover
 from tests.integrations.django import other, tasks
+from tests.integrations.django.imports import IMPORTS
 from tests.servers.processes import wait_until
+from tests.servers.warm import ROOT, Program, warm
 
 SOON = 60.0
 
@@ -29,11 +31,9 @@ def handed_over(app, times: int, task=tasks.count, **kwargs: object) -> list[str
     return [kwargs[EXECUTION] for _, _, kwargs in other.waiting]
 
 
-def delivering(
-    url: str, executions: Sequence[str] = (), task: str = "count"
-) -> subprocess.Popen[bytes]:
-    program = "tests.integrations.django.delivering"
-    return subprocess.Popen([sys.executable, "-m", program, url, task, *executions])
+def delivering(url: str, executions: Sequence[str] = (), task: str = "count") -> Program:
+    program = ("-m", "tests.integrations.django.delivering", url, task, *executions)
+    return warm(*IMPORTS).start(program, log=Path(os.devnull), folder=ROOT, environment=os.environ)
 
 
 def told(attempts) -> list[str]:

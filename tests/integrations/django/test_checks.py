@@ -1,8 +1,6 @@
 """System checks: what is wrong, each with its remedy."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 from django.core.checks import run_checks
@@ -11,7 +9,9 @@ from django.core.exceptions import ImproperlyConfigured
 from duly.integrations.django.backend import DulyBackend
 from duly.integrations.django.checks import check_backend, check_workers
 from tests.integrations.django import tasks
+from tests.integrations.django.imports import IMPORTS
 from tests.integrations.django.project import using
+from tests.servers.warm import ROOT, warm
 
 
 def found(backend: DulyBackend) -> dict[str | None, str]:
@@ -69,46 +69,6 @@ def test_tables_that_are_missing_are_a_warning(store_url):
     assert "manage.py migrate" in message.msg
 
 
-PROJECT = """
-import sys
-from types import ModuleType
-import django
-from django.conf import settings
-from django.core.checks import run_checks
-
-DULY = "duly.integrations.django.DulyBackend"
-WAL = {"ENGINE": "django.db.backends.sqlite3", "NAME": "x.db"}
-GOOD = WAL | {"OPTIONS": {"transaction_mode": "IMMEDIATE"}}
-IMMEDIATE = "django_tasks" if django.VERSION < (6,) else "django.tasks"
-OTHER = {"BACKEND": f"{IMMEDIATE}.backends.immediate.ImmediateBackend"}
-TASK = f"from {IMMEDIATE} import task; from duly.integrations.django import *\\n"
-
-AT_TWO = "@scheduled_task(cron='0 2 * * *'"
-BILL = "\\n@task()\\n@exactly_once\\ndef bill(): pass"
-
-
-APP = ["duly.integrations.django"]
-
-
-def check(*, database=GOOD, backend=DULY, options={}, apps=APP, code="", early=False):
-    shop = ModuleType("shop")
-    shop.__path__, shop.__file__ = ["."], "shop/__init__.py"
-    sys.modules["shop"] = shop
-    with open("tasks.py", "w") as file:
-        file.write(code and TASK + code)
-    tasks_of = {"default": {"BACKEND": backend, "OPTIONS": options}}
-    settings.configure(
-        DATABASES={"default": database}, INSTALLED_APPS=[*apps, "shop"], TASKS=tasks_of, USE_TZ=True
-    )
-    if early:
-        import shop.tasks
-    django.setup()
-    for message in run_checks():
-        print(message.id, "|", message.hint)
-
-"""
-
-
 @pytest.mark.parametrize(
     ("project", "said"),
     [
@@ -131,16 +91,14 @@ def check(*, database=GOOD, backend=DULY, options={}, apps=APP, code="", early=F
     ],
 )
 def test_manage_py_check_tells_what_is_wrong(tmp_path, project, said):
-    done = subprocess.run(
-        [sys.executable, "-c", PROJECT + project],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
+    log = tmp_path / "said"
+    checking = warm(*IMPORTS).start(
+        ["-m", "tests.integrations.django.checking", project],
+        log=log,
+        folder=tmp_path,
+        environment=os.environ | {"PYTHONPATH": str(ROOT)},
     )
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert len(lines) == bool(said), done.stdout
-    assert done.stdout.startswith(said)
+    assert checking.wait(60) == 0, log.read_text()
+    lines = log.read_text().splitlines()
+    assert len(lines) == bool(said), lines
+    assert log.read_text().startswith(said)

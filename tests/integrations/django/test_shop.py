@@ -16,13 +16,12 @@ pytestmark = [pytest.mark.process, pytest.mark.untouched, pytest.mark.timeout(60
 
 @pytest.fixture
 def shop(store_url, tmp_path):
-    shop = Shop(store_url, tmp_path / "worker.log")
-    shop.manage("migrate", "--verbosity", "0")
-    return shop
+    return Shop(store_url, tmp_path / "worker.log")
 
 
 @pytest.mark.stores("sqlite-wal")
 def test_a_command_meets_the_tasks_of_all_applications_and_schedules_nothing(shop, store_url):
+    shop.manage("migrate", "--verbosity", "0")
     registry = "from duly.integrations.django import schedule_registry"
     said = shop.manage("shell", "--command", f"{registry}; print(*schedule_registry.get_entries())")
 
@@ -32,16 +31,16 @@ def test_a_command_meets_the_tasks_of_all_applications_and_schedules_nothing(sho
 
 
 def test_what_may_begin_only_once_is_interrupted_when_its_worker_is_killed(shop, store_url):
-    shop.manage("place_orders", "0", "--held", "1", "--seconds", "60")
+    shop.set_up("place_orders", "0", "--held", "1", "--seconds", "60")
     with closing(Duly(store_url)) as seen, shop.working("-c", "2"):
         (run,) = seen.runs.list()
-        begun = "Order.objects.get().confirmations"
-        wait_until(lambda: shop.ask(begun) == "1", seconds=SOON, what="its body has begun")
+        begun = "SELECT confirmations FROM shop_order"
+        wait_until(lambda: shop.read(begun) == [1], seconds=SOON, what="its body has begun")
         kill_one(seen)
         wait_until(lambda: run.refresh().is_final, seconds=SOON, what="the loss is on record")
         assert (run.state, run.cause) == ("interrupted", "crashed")
         assert [letter.id for letter in seen.dead.list()] == [run.id]
-    assert shop.ask(begun) == "1"
+    assert shop.read(begun) == [1]
 
 
 @pytest.mark.stores("sqlite-wal")
@@ -49,7 +48,7 @@ def test_a_worker_in_development_begins_anew_when_the_code_changes(store_url, tm
     folder = tmp_path / "django_shop"
     shutil.copytree(SHOP, folder, ignore=shutil.ignore_patterns("__pycache__", "*.db*"))
     shop = Shop(store_url, tmp_path / "dev.log", folder)
-    shop.manage("migrate", "--verbosity", "0")
+    shop.set_up()
     tasks = folder / "shop" / "tasks.py"
     with closing(Duly(store_url)) as seen, shop.running("manage.py", "duly", "dev"):
 

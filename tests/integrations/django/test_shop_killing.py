@@ -32,8 +32,7 @@ pytestmark = [pytest.mark.process, pytest.mark.untouched, pytest.mark.timeout(18
 
 def test_kill_9_in_the_midst_of_tasks_loses_none(store_url, store_kind, tmp_path):
     shop = Shop(store_url, tmp_path / "worker.log")
-    shop.manage("migrate", "--verbosity", "0")
-    shop.manage("place_orders", str(ORDERS), "--once", str(ONCE), "--seconds", str(SECONDS))
+    shop.set_up("place_orders", str(ORDERS), "--once", str(ONCE), "--seconds", str(SECONDS))
     kills = 0
     with closing(Duly(store_url)) as seen:
         for _ in range(KEEPERS):
@@ -55,8 +54,7 @@ def test_kill_9_in_the_midst_of_tasks_loses_none(store_url, store_kind, tmp_path
             )
         runs = seen.runs.list(limit=200)
         lost = sum(attempt.outcome == "lost" for run in runs for attempt in run.attempts())
-    counts = "[order.confirmations for order in Order.objects.order_by('pk')]"
-    confirmed = [int(text) for text in shop.ask(counts).strip("[]").split(", ")]
+    confirmed = shop.read("SELECT confirmations FROM shop_order ORDER BY id")
 
     succeeded = sum(run.state == "succeeded" for run in runs)
     broken = []
@@ -98,7 +96,7 @@ def bill_by_rq(store_url: str, redis_url: str, tmp_path: Path) -> Billed:
     """Have RQ carry the billing that many processes fire, and deliver all of it twice."""
     cron = f"*/{EVERY} * * * * *"
     shop = Shop(store_url, tmp_path / "shop.log", SHOP_BILLING=cron, SHOP_REDIS=redis_url)
-    shop.manage("migrate", "--verbosity", "0")
+    shop.set_up()
     port = free_port()
     web = ("-m", "gunicorn", "-w", "4", "--preload", "-b", f"127.0.0.1:{port}", "shop.wsgi")
     rq = ("manage.py", "rqworker", "default", "--job-class", "django_tasks_rq.Job")

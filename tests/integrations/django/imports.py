@@ -1,0 +1,19 @@
+"""What programs of Django's import before they know their settings: most of all they import."""
+
+IMPORTS = (
+    "django.contrib.syndication.views",
+    "django.core.management.commands.migrate",
+    "django.core.management.commands.shell",
+    "django.db.backends.postgresql.base",
+    "django.db.backends.sqlite3.base",
+    "django.middleware.csrf",
+    "django.template.backends.django",
+    "django.template.loader_tags",
+    "django.views.generic",
+    "duly.api.schedules",
+    "duly.cli.output",
+    "duly.integrations.carrying",
+    "duly.runtime.embedded",
+    "duly.store.postgres.store",
+    "duly.store.sqlite.store",
+)
