@@ -1,7 +1,6 @@
 """Processes that race for one key, are killed with it in hand, or wake up too late."""
 
-import subprocess
-import sys
+import os
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -10,8 +9,9 @@ import pytest
 from duly.guard import Guard
 from tests.servers.freezing import freeze, thaw
 from tests.servers.processes import wait_until
+from tests.servers.warm import ROOT, Program, warm
 
-ROOT = Path(__file__).parents[2]
+IMPORTS = ("duly.guard", "duly.store.postgres.store", "duly.store.sqlite.store")
 
 pytestmark = pytest.mark.process
 
@@ -24,10 +24,14 @@ class Callers:
         self._log = log
         self._stack = stack
 
-    def start(self, how: str = "quick", key: str = "invoice:42") -> subprocess.Popen:
+    def start(self, how: str = "quick", key: str = "invoice:42") -> Program:
         """Start one more."""
-        command = [sys.executable, "-m", "tests.guard.body", self.url, key, str(self._log), how]
-        process = subprocess.Popen(command, cwd=ROOT)
+        process = warm(*IMPORTS).start(
+            ["-m", "tests.guard.body", self.url, key, str(self._log), how],
+            log=self._log.with_name("said"),
+            folder=ROOT,
+            environment=os.environ,
+        )
         self._stack.callback(process.wait, 20)
         self._stack.callback(process.kill)
         return process

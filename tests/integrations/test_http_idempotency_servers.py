@@ -5,8 +5,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -21,10 +19,20 @@ from duly.guard import Guard
 from duly.integrations.http_idempotency import WSGIIdempotencyMiddleware
 from tests.integrations.exchanges import Answer
 from tests.servers.processes import free_port, wait_until
+from tests.servers.warm import Program, warm
 
 ROOT = Path(__file__).parents[2]
 UVICORN = ("uvicorn", "tests.integrations.served:fast", "--log-level", "critical")
 FLASK = ("flask", "--app", "tests.integrations.served:flask", "run")
+IMPORTS = (
+    "fastapi",
+    "flask.cli",
+    "uvicorn.lifespan.on",
+    "uvicorn.protocols.http.h11_impl",
+    "duly.integrations.http_idempotency",
+    "duly.store.postgres.store",
+    "duly.store.sqlite.store",
+)
 SERVERS = pytest.mark.parametrize("command", [UVICORN, FLASK], ids=["uvicorn", "werkzeug"])
 
 ON_ONE = pytest.mark.stores("sqlite")
@@ -44,7 +52,7 @@ def log(tmp_path: Path) -> Path:
 @contextmanager
 def serving(
     command: tuple[str, ...], url: str, log: Path, **variables: str
-) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+) -> Iterator[tuple[int, Program]]:
     """Serve an application from a process; yield its port and the process."""
     port = free_port()
     environment = os.environ | {
@@ -52,15 +60,12 @@ def serving(
         "SERVED_LOG": str(log),
         "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
     }
-    with log.with_name("server.log").open("ab") as output:
-        server = subprocess.Popen(
-            [sys.executable, "-m", *command, "--port", str(port)],
-            env=environment | variables,
-            cwd=log.parent,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+    server = warm(*IMPORTS).start(
+        ["-m", *command, "--port", str(port)],
+        log=log.with_name("server.log"),
+        folder=log.parent,
+        environment=environment | variables,
+    )
     try:
         wait_until(lambda: is_listening(port), seconds=40, what="the server listens")
         yield port, server

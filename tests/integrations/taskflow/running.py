@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,24 +10,30 @@ from pathlib import Path
 from typing import Any
 
 from tests.servers.processes import free_port, wait_until
+from tests.servers.warm import Program, warm
 
 ROOT = Path(__file__).parents[3]
 SOON = 30.0
+IMPORTS = (
+    "uvicorn.lifespan.on",
+    "uvicorn.protocols.http.h11_impl",
+    "duly.integrations.taskflow",
+    "duly.runtime.embedded",
+    "duly.store.postgres.store",
+    "duly.store.sqlite.store",
+)
 
 
 @contextmanager
-def uvicorn(
-    application: str, folder: Path, **variables: str
-) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def uvicorn(application: str, folder: Path, **variables: str) -> Iterator[tuple[Program, int]]:
     """Serve an application from that folder until it answers; yield the process and its port."""
     port = free_port()
-    command = [sys.executable, "-m", "uvicorn", application, "--log-level", "critical"]
     path = f"{ROOT}{os.pathsep}{ROOT / 'src'}"
-    server = subprocess.Popen(
-        [*command, "--port", str(port)],
-        env=os.environ | variables | {"PYTHONPATH": path},
-        cwd=folder,
-        start_new_session=True,
+    server = warm(*IMPORTS).start(
+        ["-m", "uvicorn", application, "--log-level", "critical", "--port", str(port)],
+        log=folder / "uvicorn.log",
+        folder=folder,
+        environment=os.environ | variables | {"PYTHONPATH": path},
     )
     try:
         wait_until(lambda: _is_answered(port), seconds=SOON, what="the application answers")
