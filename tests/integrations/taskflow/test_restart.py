@@ -288,7 +288,8 @@ def add(all_are_ready):
         await asyncio.to_thread(all_are_ready.wait, 60)
         tasks = ManagedBackgroundTasks(manager)
         task_id = await tasks.aadd_task(charge, idempotency_key="order-1")
-        print(task_id, flush=True)
+        sys.stdout.write(f"{task_id}\\n")  # In one piece, since eight write into one pipe.
+        sys.stdout.flush()
         await manager.duly.runs.get(task_id).aresult(timeout=30)
         await manager.shutdown()
 
@@ -323,7 +324,7 @@ def test_eight_processes_that_add_one_key_at_once_make_one_run(manager, store_ur
     ids = said.split()
 
     assert adding_it.returncode == 0
-    assert (len(ids), len(set(ids))) == (8, 1)
+    assert ids == ids[:1] * 8
     assert effects.read_text() == "charged\n"
 
 
