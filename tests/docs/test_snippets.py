@@ -2,13 +2,13 @@
 
 import os
 import re
-import subprocess
-import sys
 
 import pytest
 
 from tests.docs.pages import DOCS, PAGES, ROOT, blocks, name_of
+from tests.servers.warm import warm
 
+IMPORTS = ("duly.app", "duly.runtime.embedded", "duly.steps", "duly.store.sqlite.store", "fastapi")
 REDIS = "REDIS_URL"
 """A page that asks the environment for it needs a Redis."""
 
@@ -27,17 +27,12 @@ def test_the_snippets_of_a_page_run(page, tmp_path, request):
 
     # What a guard remembers outlives the program, and readers try it again in the same folder.
     times = 2 if "guard" in program.read_text() else 1
+    log = tmp_path / "log.txt"
     for _ in range(times):
-        done = subprocess.run(
-            [sys.executable, str(program)],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=50,
-            check=False,
+        running = warm(*IMPORTS).start(
+            [str(program)], log=log, folder=tmp_path, environment=environment
         )
-        assert done.returncode == 0, done.stderr
+        assert running.wait(50) == 0, log.read_text()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
