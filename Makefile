@@ -66,7 +66,7 @@ ALONE := -p no:randomly --last-failed --last-failed-no-failures none
 AGAIN := echo "What failed beside other tests is run again, alone."
 
 tests:
-	$(PYTEST) -n 4 --dist worksteal $(PYTEST_ARGS) \
+	$(PYTEST) -n 6 --dist worksteal $(PYTEST_ARGS) \
 	|| { $(AGAIN); SUMMARY=.test-summary-again.json $(PYTEST) $(ALONE); }
 
 tests: $(INSTALLED)

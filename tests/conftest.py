@@ -1,15 +1,15 @@
 """Fixtures that every test may use: the stores, and the servers behind them.
 
 A test that asks for `store_url` runs once on every kind of store in the conformance suite, and once
-on SQLite and once on PostgreSQL elsewhere; one of the surfaces on top of the engine runs on one of
-the two, and on both if it is marked `every_store` or DULY_TEST_EVERY_STORE is set, as `make prove`
-does; another DULY_TEST_DRAW draws others. That PostgreSQL is the newest there is, and the oldest
-where DULY_TEST_EVERY_STORE is set and a test is not about PostgreSQL alone. Where two Djangos take
-turns, as in `make test`, a test of Django's that starts processes runs on one of them, also drawn.
-`@pytest.mark.stores("postgres")` narrows the stores to the kinds whose names begin so;
-`@pytest.mark.pgbouncer` adds one run more, through PgBouncer; `@pytest.mark.untouched` is for tests
-of how a database is set up. A test of the conformance suite that is about the guard alone adds one
-on Redis by `@pytest.mark.redis`.
+on SQLite and once on PostgreSQL elsewhere; one of the surfaces on top of the engine, or marked
+`one_store`, runs on one of the two, and on both if it is marked `every_store` or
+DULY_TEST_EVERY_STORE is set, as `make prove` does; another DULY_TEST_DRAW draws others. That
+PostgreSQL is the newest there is, and the oldest where DULY_TEST_EVERY_STORE is set and a test is
+not about PostgreSQL alone. Where two Djangos take turns, as in `make test`, a test of Django's that
+starts processes runs on one of them, also drawn. `@pytest.mark.stores("postgres")` narrows the
+stores to the kinds whose names begin so; `@pytest.mark.pgbouncer` adds one run more, through
+PgBouncer; `@pytest.mark.untouched` is for tests of how a database is set up. A test of the
+conformance suite that is about the guard alone adds one on Redis by `@pytest.mark.redis`.
 """
 
 import gc
@@ -281,7 +281,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             if "conformance" not in metafunc.definition.path.parts:
                 is_oldest = EVERY_STORE and argument == "store_kind"
                 wanted = _one_of_each(wanted, newest=not is_oldest)
-            if wanted and _is_of_a_surface(metafunc) and not EVERY_STORE:
+            if wanted and _is_on_one_store(metafunc) and not EVERY_STORE:
                 wanted = [wanted[_draw(metafunc) % len(wanted)]]
             metafunc.parametrize(argument, wanted)
 
@@ -300,11 +300,11 @@ def _one_of_each(names: list[str], *, newest: bool) -> list[str]:
     return list(chosen.values())
 
 
-def _is_of_a_surface(metafunc: pytest.Metafunc) -> bool:
+def _is_on_one_store(metafunc: pytest.Metafunc) -> bool:
     folder = metafunc.definition.path.relative_to(TESTS).parts[0]
-    markers = ("every_store", "long", "scaled")
-    takes_all = any(map(metafunc.definition.get_closest_marker, markers))
-    return folder in SURFACES and not takes_all
+    marked = metafunc.definition.get_closest_marker
+    takes_all = any(map(marked, ("every_store", "long", "scaled")))
+    return (folder in SURFACES or marked("one_store") is not None) and not takes_all
 
 
 def _draw(metafunc: pytest.Metafunc) -> int:

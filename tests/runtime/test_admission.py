@@ -11,6 +11,8 @@ from duly.errors import StoreUnavailable
 from duly.store.ops import Settle
 from duly.task import Task
 
+pytestmark = pytest.mark.one_store
+
 
 def define(app: Duly, admit) -> tuple[Task, list[int]]:
     """Make a task that asks before it begins, and notes its calls."""

@@ -16,6 +16,8 @@ from duly.errors import NoCurrentRun
 from tests.runtime import shop as shop_module
 from tests.servers.processes import wait_until
 
+pytestmark = pytest.mark.one_store
+
 VALUES = {
     "none": None,
     "texts": ["", "plain", "ünï ☃ 😀", "line\nbreak\ttab"],

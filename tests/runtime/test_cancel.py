@@ -11,6 +11,8 @@ from duly import Duly, RunCancelled, current
 from tests.runtime import shop as shop_module
 from tests.servers.processes import is_running, wait_until
 
+pytestmark = pytest.mark.one_store
+
 
 @pytest.fixture
 def entered() -> threading.Event:

@@ -8,6 +8,8 @@ import duly
 from duly import Duly, Retry, children, current
 from duly.store.ops import Prune
 
+pytestmark = pytest.mark.one_store
+
 
 @dataclass
 class Point:

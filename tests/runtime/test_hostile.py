@@ -16,6 +16,8 @@ from duly.store.ops import Enqueue, Tick
 from tests.runtime import shop as shop_module
 from tests.servers.processes import wait_until
 
+pytestmark = pytest.mark.one_store
+
 
 class Silent(Exception):
     """An exception that cannot even be shown."""

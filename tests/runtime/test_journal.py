@@ -14,6 +14,8 @@ from tests.runtime.ledger import write
 from tests.runtime.waiting import take_over, wait_until_empty
 from tests.servers.processes import wait_until
 
+pytestmark = pytest.mark.one_store
+
 
 @pytest.fixture
 def go_on() -> threading.Event:

@@ -19,6 +19,8 @@ from duly.store.step_ops import BeginStep
 from tests.runtime.waiting import take_over, wait_until_empty
 from tests.servers.processes import wait_until
 
+pytestmark = pytest.mark.one_store
+
 AGAIN = Retry(2, base=0)
 SOON = 20.0
 

@@ -19,6 +19,8 @@ from duly.store.ops import RegisterWorker, Settle
 from duly.task import Task
 from tests.servers.processes import wait_until
 
+pytestmark = pytest.mark.one_store
+
 FINISHED = Finish(State.SUCCEEDED)
 
 

@@ -8,6 +8,8 @@ import duly
 from duly.events import WorkerEnded
 from duly.observe.logs import log_event
 
+pytestmark = pytest.mark.one_store
+
 LEFT = "; it had not finished 1 run, now queued again or ended as the task says"
 
 

@@ -10,6 +10,8 @@ from duly import Discard, Duly, Retry, RetryAfter, RunFailed, Snooze, current
 from tests.runtime import shop
 from tests.servers.processes import wait_until
 
+pytestmark = pytest.mark.one_store
+
 
 def quickly(limit: int, **options) -> Retry:
     """Return a policy of short, certain delays."""

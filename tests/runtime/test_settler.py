@@ -21,6 +21,8 @@ from duly.task import Task
 from tests.runtime.claims import definition
 from tests.store.conformance.verbs import lost
 
+pytestmark = pytest.mark.one_store
+
 BOOM = Raised(ErrorText("ValueError", "boom", "", "print"), retryable=True)
 
 

@@ -11,6 +11,8 @@ import duly
 from duly import BadOption, Retry, current, faultpoints
 from duly.errors import StoreUnavailable
 
+pytestmark = pytest.mark.one_store
+
 AGAIN = Retry(2, base=0)
 
 

@@ -9,6 +9,8 @@ import pytest
 import duly
 from duly import Retry, current
 
+pytestmark = pytest.mark.one_store
+
 ONCE_MORE = Retry(1, base=0)
 
 

@@ -14,6 +14,8 @@ from tests.runtime import shop as shop_module
 from tests.servers.processes import is_running, wait_until
 from tests.striking import Strike
 
+pytestmark = pytest.mark.one_store
+
 
 def outcomes(run) -> list[str]:
     """Return how every attempt ended."""
