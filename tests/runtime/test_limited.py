@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import psycopg
 import pytest
 
-from duly import BadOption, Duly
+from duly import BadOption, Duly, faultpoints
 from duly.clock import monotonic
 
 HURRY = 20
@@ -175,6 +176,20 @@ def test_a_schedule_and_a_retry_wait_under_the_limit_of_their_key(app):
     edited = run.retry(arguments=(("bob",), {})).record.lane
 
     assert (again, edited) == ("~send ann thread", "~send bob thread")
+
+
+@pytest.mark.stores("postgres")
+def test_draining_does_not_end_before_a_run_that_was_locked_for_a_moment(app, store_url):
+    @app.task(name="send", limit=1, limit_key=lambda tenant: tenant)
+    def send(tenant: str) -> None: ...
+
+    run = send.enqueue("ann")
+    with psycopg.connect(store_url) as somebody:
+        somebody.execute("SELECT 1 FROM duly_runs WHERE id = %s FOR UPDATE", [run.id])
+        faultpoints.arm("claim.after_commit", somebody.rollback)
+        app.worker().drain(timeout=HURRY)
+
+    assert run.refresh().state == "succeeded"
 
 
 @pytest.mark.parametrize(

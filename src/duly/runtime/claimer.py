@@ -177,6 +177,14 @@ class Claimer:
             (held,) = self._hand.take([(claim, self._registry.get(claim.task))])
             return held
 
+    def look_again(self) -> None:
+        """Look once more for runs under limits, of which a peek does not tell.
+
+        A claim passes over rows that are locked for a moment: it may get now what it left.
+        """
+        if self._limit is not None:
+            self.tick()
+
     def reconcile(self) -> list[str]:
         """Hand back runs that the store says are ours and we never heard of."""
         with self._claiming:

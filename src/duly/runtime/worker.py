@@ -218,6 +218,7 @@ class Worker:
             if any(due_in is not None and due_in <= _SOON for due_in in coming):
                 return False
             has_work = self._has_work(peek)
+            self._claimer.look_again()
         except StoreError:
             return False
         if has_work:
