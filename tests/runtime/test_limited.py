@@ -11,6 +11,7 @@ import pytest
 
 from duly import BadOption, Duly, faultpoints
 from duly.clock import monotonic
+from duly.runtime.upkeep import Promoter
 
 HURRY = 20
 
@@ -176,6 +177,20 @@ def test_a_schedule_and_a_retry_wait_under_the_limit_of_their_key(app):
     edited = run.retry(arguments=(("bob",), {})).record.lane
 
     assert (again, edited) == ("~send ann thread", "~send bob thread")
+
+
+def test_draining_does_not_end_before_a_run_that_has_just_become_due(app, monkeypatch):
+    @app.task(name="send", limit=1, limit_key=lambda tenant: tenant)
+    def send(tenant: str) -> None: ...
+
+    # So that the look for what is left is the one that finds it due.
+    monkeypatch.setattr(Promoter, "tick", lambda _promoter: 60.0)
+    run = send.enqueue("ann")
+    app.worker().drain(timeout=HURRY)
+    run.retry()
+    app.worker().drain(timeout=HURRY)
+
+    assert run.refresh().state == "succeeded"
 
 
 @pytest.mark.stores("postgres")

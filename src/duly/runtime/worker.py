@@ -212,12 +212,13 @@ class Worker:
             return False
         claims_made = self.claims_made
         try:
-            self._store.apply([Tick(1), Relane(TICK_BATCH)])
+            ticked, moved = self._store.apply([Tick(1), Relane(TICK_BATCH)])
             peek = self._store.peek()
             coming = (peek.next_due_in, peek.next_fire_in)
             if any(due_in is not None and due_in <= _SOON for due_in in coming):
                 return False
-            has_work = self._has_work(peek)
+            # Of what came under a limit just now a peek does not tell.
+            has_work = bool(ticked.promoted or moved) or self._has_work(peek)
             self._claimer.look_again()
         except StoreError:
             return False
