@@ -53,7 +53,7 @@ MEMORY := $(shell test -d /dev/shm -a -w /dev/shm && echo /dev/shm || echo $${TM
 # may be written. What ran beside the long part is shown behind it.
 test:
 	@$(MAKE) --no-print-directory tests-django6 >.django6.log 2>&1 & django6=$$!; \
-	$(MAKE) --no-print-directory $(INSTALLED) || exit 1; \
+	$(MAKE) --no-print-directory $(INSTALLED) || { kill $$django6; exit 1; }; \
 	$(MAKE) --no-print-directory lint >.lint.log 2>&1 & lint=$$!; \
 	$(MAKE) --no-print-directory tests; tests=$$?; \
 	wait $$django6; django6=$$?; cat .django6.log; \
