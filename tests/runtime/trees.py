@@ -4,8 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,22 +12,15 @@ from typing import NamedTuple, Self
 from tests.runtime import shop
 from tests.servers.freezing import freeze, thaw
 from tests.servers.processes import is_running, wait_until
+from tests.servers.warm import warm
 
 ROOT = Path(__file__).parents[2]
 LEASE, BEAT = 1.5, 0.4
 """Short, so that a test need not wait long for a lease to end."""
 
-PROGRAM = """
-import json, logging, sys
-from duly.runtime import keeper
-from duly.settings import WorkerSettings
-app, url, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-keeper._PATIENCE_SECONDS = 0.5
-logging.basicConfig(level="INFO")
-processes, drain = options.pop("processes"), options.pop("drain")
-options["queues"] = tuple(map(tuple, options.get("queues", ())))
-sys.exit(keeper.run(app, url, WorkerSettings(**options), processes=processes, drain=drain))
-"""
+IMPORTED = ("duly.runtime.keeper", "duly.store.postgres.store", "duly.store.sqlite.store")
+"""What every keeper needs: each is forked from a process that has it, and starts its children as
+it would anywhere."""
 
 
 class Tree:
@@ -51,15 +42,12 @@ class Tree:
         self.log = folder / f"tree-{time.monotonic_ns()}.log"
         self._processes = processes
         self._url = url
-        with self.log.open("wb") as output:
-            self.keeper = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, app, url, json.dumps(options)],
-                cwd=ROOT,
-                env=os.environ | (environment or {}),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
+        self.keeper = warm(*IMPORTED).start(
+            ["-m", "tests.runtime.keeping", app, url, json.dumps(options)],
+            log=self.log,
+            folder=ROOT,
+            environment=os.environ | (environment or {}),
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -129,7 +117,7 @@ class Tree:
         """Wait for the keeper's end and return its exit status."""
         try:
             return self.keeper.wait(timeout=seconds)
-        except subprocess.TimeoutExpired:
+        except TimeoutError:
             raise TimeoutError(self.log.read_text()) from None
 
 

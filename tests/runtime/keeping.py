@@ -1,0 +1,23 @@
+"""The keeper of a tree: `duly worker` without its command line, and with less patience."""
+
+import json
+import logging
+import sys
+
+from duly.runtime import keeper
+from duly.settings import WorkerSettings
+
+
+def main() -> int:
+    """Keep workers until told to stop."""
+    app, url, given = sys.argv[1:]
+    options = json.loads(given)
+    keeper._PATIENCE_SECONDS = 0.5
+    logging.basicConfig(level="INFO")
+    processes, drain = options.pop("processes"), options.pop("drain")
+    options["queues"] = tuple(map(tuple, options.get("queues", ())))
+    return keeper.run(app, url, WorkerSettings(**options), processes=processes, drain=drain)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
