@@ -224,7 +224,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     list after the other, and begun last, one test would keep all waiting. Those with a browser
     follow each other, so that one is started for all of them.
     """
-    left, ours = _parted(items, _is_the_other_djangos_turn)
+    left, ours = _parted(items, _is_the_other_djangos_turn) if DJANGOS_TAKE_TURNS else ([], items)
     config.hook.pytest_deselected(items=left)
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     browsing, others = _parted(ours, _drives_a_browser)
@@ -239,18 +239,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _parted(
     items: list[pytest.Item], is_wanted: Callable[[pytest.Item], bool]
 ) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    wanted = [item for item in items if is_wanted(item)]
-    return wanted, [item for item in items if not is_wanted(item)]
+    parts: tuple[list[pytest.Item], list[pytest.Item]] = ([], [])
+    for item in items:
+        parts[not is_wanted(item)].append(item)
+    return parts
 
 
 def _is_the_other_djangos_turn(item: pytest.Item) -> bool:
-    of_django = item.path.is_relative_to(TESTS / "integrations" / "django")
+    of_django = item.nodeid.startswith("tests/integrations/django/")
     is_dear = item.get_closest_marker("process") and not item.get_closest_marker("first_django")
     # Not the bit that draws a database, or each Django would meet one of them alone; and by the
     # name without that database, which is not the same on both.
     name = item.nodeid.partition("[")[0]
     turn = (crc32(name.encode()) + DRAW) // 2 % 2
-    return bool(DJANGOS_TAKE_TURNS and of_django and is_dear and turn != _has_the_other_django())
+    return bool(of_django and is_dear and turn != _has_the_other_django())
 
 
 def _drives_a_browser(item: pytest.Item) -> bool:

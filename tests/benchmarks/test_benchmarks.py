@@ -62,9 +62,12 @@ def test_importing_duly_loads_no_optional_package() -> None:
 
 
 @pytest.mark.process
+@pytest.mark.one_store
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("store", ["sqlite", "postgres"])
-def test_the_benchmarks_run_and_write_down_what_they_measured(store: str, tmp_path: Path) -> None:
+def test_the_benchmarks_run_and_write_down_what_they_measured(
+    store_kind: str, tmp_path: Path
+) -> None:
+    store = store_kind.partition("-")[0]
     file = tmp_path / "figures.json"
     # The others are what the tests above are about.
     chosen = [f"--only={name}" for name in NAMES if name not in {"claim", "import"}]

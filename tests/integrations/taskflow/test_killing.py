@@ -10,6 +10,7 @@ from fastapi.testclient import TestClient
 from duly import Duly
 from tests.integrations.proving import KILLS_VARIABLE, keep
 from tests.integrations.taskflow.crowd import (
+    SCHEDULES,
     Adders,
     Crowd,
     judge_tasks,
@@ -62,6 +63,11 @@ def test_what_waits_in_processes_that_are_stopped_is_recovered(duly, store_kind,
         )
         cancelled = crowd.post("/add/requeued-loop/to-be-cancelled")
         wrong_visits = visit(crowd, cancelled)
+        wait_until(
+            lambda: all(duly.schedules.firings(name, limit=1) for name in SCHEDULES),
+            seconds=SOON,
+            what="each schedule has come due",
+        )
         crowd.stop()
     pause_ticks(duly)
     pending = len(duly.runs.list(task="requeued-loop", state="queued", limit=200))
