@@ -64,7 +64,9 @@ PYTEST = TMPDIR=$(MEMORY) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 ALONE := -p no:randomly --last-failed --last-failed-no-failures none
 AGAIN := echo "What failed beside other tests is run again, alone."
 
+# One process compiles first what all import: at once, each of them would do it for itself.
 tests:
+	-@$(PYTEST) --collect-only -qq >/dev/null
 	$(PYTEST) -n 6 --dist worksteal $(PYTEST_ARGS) \
 	|| { $(AGAIN); SUMMARY=.test-summary-again.json $(PYTEST) $(ALONE); }
 
