@@ -7,6 +7,9 @@ from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 
+_LOOK_SECONDS = 1.0
+"""A loop says nobody that it was closed: who waits for a step on it looks this often."""
+
 
 class OpenStep:
     """One of them, or a wait that is about to leave the body."""
@@ -92,17 +95,35 @@ class OpenSteps:
         is_any = self._await(
             partial(_tell_on, loop, word), lambda step: of_left or not step.is_left
         )
+        if is_any:
+            loop.call_later(_LOOK_SECONDS, self._look_for, word)
         return word if is_any else None
 
     def wait(self, left: Callable[[], float | None] = lambda: None) -> bool:
         """Wait in this thread until all have ended, or no time is left; say whether they have."""
         words: SimpleQueue[None] = SimpleQueue()
         while self._await(partial(words.put, None), lambda _step: True):
-            try:
-                words.get(timeout=left())
-            except Empty:
+            if not self._hears(words, left):
                 return False
         return True
+
+    def _look_for(self, word: "asyncio.Future[None]") -> None:
+        if not word.done():
+            self.give_up_on_closed_loops()
+            word.get_loop().call_later(_LOOK_SECONDS, self._look_for, word)
+
+    def _hears(self, words: "SimpleQueue[None]", left: Callable[[], float | None]) -> bool:
+        while True:
+            seconds = left()
+            is_last = seconds is not None and seconds <= _LOOK_SECONDS
+            try:
+                words.get(timeout=seconds if is_last else _LOOK_SECONDS)
+            except Empty:
+                if is_last:
+                    return False
+                self.give_up_on_closed_loops()
+            else:
+                return True
 
     def _await(self, tell: Callable[[], None], counts: Callable[[OpenStep], bool]) -> bool:
         with self._lock:
@@ -115,6 +136,7 @@ class OpenSteps:
         with self._lock:
             found = list(filter(which, tuple(self._open)))
             self._open.difference_update(found)
+        self._tell()
         return found
 
     def _tell(self) -> None:

@@ -779,6 +779,61 @@ class TestLoopsOfPlainFunctions:
         assert run.result(timeout=1) == "ordered"
         assert (run.logs(), recorded(run)) == ([], [])
 
+    @pytest.mark.parametrize("kind", ["plain", "coroutine"])
+    def test_nor_does_one_whose_loop_is_closed_while_the_attempt_waits_for_it(
+        self, app, charges, kind
+    ):
+        async def charge() -> None:
+            charges.began.set()
+            await asyncio.Event().wait()
+
+        def leave() -> None:
+            loop = asyncio.new_event_loop()
+            kept.append(loop.create_task(duly.astep("charge", charge)))
+            loop.run_until_complete(go_on_behind_the_body())
+            loop.close()
+
+        def plain() -> str:
+            threading.Thread(target=copy_context().run, args=(leave,), daemon=True).start()
+            charges.began.wait(SOON)
+            return "ordered"
+
+        async def coroutine() -> str:
+            return await asyncio.to_thread(plain)
+
+        kept: list[asyncio.Task[None]] = []
+        order = app.task(plain if kind == "plain" else coroutine)
+        run = order.enqueue()
+        app.worker().drain(timeout=SOON)
+
+        assert run.result(timeout=1) == "ordered"
+        assert recorded(run) == []
+
+    def test_nor_a_wait_beside_one(self, app, charges):
+        async def charge() -> None:
+            charges.began.set()
+            await asyncio.Event().wait()
+
+        def leave() -> None:
+            loop = asyncio.new_event_loop()
+            kept.append(loop.create_task(duly.astep("charge", charge)))
+            loop.run_until_complete(go_on_behind_the_body())
+            loop.close()
+
+        @app.task
+        async def order() -> str:
+            if not kept:
+                threading.Thread(target=copy_context().run, args=(leave,), daemon=True).start()
+                await asyncio.to_thread(charges.began.wait, SOON)
+            await duly.asleep("night", 0.01)
+            return "ordered"
+
+        kept: list[asyncio.Task[None]] = []
+        run = order.enqueue()
+        app.worker().drain(timeout=SOON)
+
+        assert run.result(timeout=1) == "ordered"
+
     def test_a_timeout_ends_one_in_the_midst_of_it(self, app):
         async def busy() -> None:
             for _ in count():

@@ -105,6 +105,11 @@ class Database:
         """Return every worker's id, state and pid."""
         return [(str(row[0]), str(row[1]), int(row[2])) for row in self._read("workers")]
 
+    def has_live_worker(self, pid: int) -> bool:
+        """Say whether a process is called live, without waiting for a writer that is frozen."""
+        workers = self._store.list_workers()
+        return any(worker.pid == pid and worker.state == "live" for worker in workers)
+
     def redrives(self) -> dict[str, int]:
         """Return how often each run was redriven, as the operators' acts tell."""
         return {str(subject): int(count) for subject, count in self._read("acts")}

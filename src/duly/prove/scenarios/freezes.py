@@ -82,9 +82,7 @@ def _is_due(trial: Trial, one: FreezeUnderWay) -> bool:
     late = monotonic() - one.thaw_at
     if late < 0 or one.target != EMBEDDED:
         return late >= 0
-    workers = trial.database.workers()
-    is_called_live = any(pid == one.tree.pid and state == "live" for _id, state, pid in workers)
-    return not is_called_live or late > _PATIENCE_SECONDS
+    return not trial.database.has_live_worker(one.tree.pid) or late > _PATIENCE_SECONDS
 
 
 def _end(trial: Trial, due: FreezeUnderWay) -> None:
