@@ -1,10 +1,14 @@
 """Dead letters: looked at, grouped, redriven once each, edited and discarded."""
 
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
@@ -88,6 +92,47 @@ def test_five_hundred_failures_of_one_bug_are_one_group(app, pay, mail):
     assert app.runs.get(largest.sample_id).record.fingerprint == largest.fingerprint
     assert len(app.dead.list(fingerprint=largest.fingerprint, limit=200)) == 200
     assert [group.task for group in app.dead.groups(task="mail")] == ["mail"]
+
+
+FRAGILE = """
+import os
+from duly import Duly
+
+app = Duly(os.environ["FRAGILE_URL"])
+
+class NoPrice(Exception):
+    pass
+
+@app.task
+def pay() -> None:
+    raise NoPrice
+
+if __name__ == "__main__":
+    pay.enqueue()
+    app.worker().drain(timeout=20)
+    app.close()
+"""
+
+
+def test_one_bug_is_one_group_wherever_its_code_lies_and_however_it_is_loaded(store_url, tmp_path):
+    """Hosts and releases have other folders; a program's own module is imported by workers."""
+    for folder, start in (("one", ["fragile.py"]), ("other", ["-m", "fragile"]), ("third", [])):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "fragile.py").write_text(FRAGILE)
+        imported = "from fragile import app, pay; pay.enqueue(); app.worker().drain(timeout=20)"
+        subprocess.run(
+            [sys.executable, *(start or ["-c", imported])],
+            cwd=tmp_path / folder,
+            env=os.environ | {"FRAGILE_URL": store_url},
+            check=True,
+            capture_output=True,
+        )
+
+    with closing(Duly(store_url)) as app:
+        (group,) = app.dead.groups()
+
+    assert (group.task, group.count) == ("fragile:pay", 3)
+    assert group.error.startswith("fragile.NoPrice")
 
 
 def test_different_bugs_of_one_task_are_different_groups(app):

@@ -5,6 +5,7 @@ import hashlib
 import re
 import traceback
 from collections.abc import Iterator
+from itertools import dropwhile
 from typing import Any
 
 from duly import faultpoints
@@ -36,7 +37,7 @@ from duly.errors import (
     Suspend,
 )
 from duly.limits import DELAY_SECONDS, ERROR_CHARACTERS, TRACEBACK_CHARACTERS
-from duly.registry import Definition
+from duly.registry import Definition, main_module_name
 
 
 def turned_away(definition: Definition, claim: Claim) -> Outcome | None:
@@ -243,8 +244,8 @@ def _raised(error: BaseException, definition: Definition) -> Raised:
 def error_text(error: BaseException) -> ErrorText:
     """Keep an exception as text, bounded, with a fingerprint that groups one bug's failures."""
     kind = type(error).__qualname__
-    module = type(error).__module__
-    if module not in {"builtins", "__main__"}:
+    module = _imported_as(type(error).__module__)
+    if module != "builtins":
         kind = f"{module}.{kind}"
     try:
         message = storable(str(error))[:ERROR_CHARACTERS]
@@ -271,6 +272,20 @@ def storable(text: str) -> str:
 
 
 def _place_of(error: BaseException) -> str:
-    """Name the function and file the error came from; lines move with every edit, names do not."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return "\n".join(f"{frame.filename}:{frame.name}" for frame in frames[-3:])
+    """Name the functions that the error came through last.
+
+    Not their files, which lie elsewhere on another host, nor lines, which move with every edit.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    places = [
+        (_imported_as(str(frame.f_globals.get("__name__"))), frame.f_code.co_qualname)
+        for frame in frames
+    ]
+    # Which runner called the body is no part of the bug.
+    theirs = list(dropwhile(lambda place: place[0].startswith("duly."), places))
+    return "\n".join(f"{module}:{name}" for module, name in (theirs or places)[-3:])
+
+
+def _imported_as(module: str) -> str:
+    """Return the name of a module, also of the program's own, as other processes import it."""
+    return (main_module_name() or module) if module == "__main__" else module
