@@ -257,6 +257,7 @@ class ModelStore:
                 run.crashes,
                 run.key is not None,
                 run.cancel_requested,
+                0,
             )
             outcome, verdict, error = judge(held)
             self.settle(Settle(run.id, run.claim_number, outcome, verdict, 0, error))

@@ -53,6 +53,8 @@ class HeldRun(NamedTuple):
     crashes: int
     keyed: bool
     cancel_requested: bool
+    elapsed: int
+    """Microseconds since it was claimed."""
 
 
 class RunRecord(NamedTuple):

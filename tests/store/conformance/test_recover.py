@@ -73,6 +73,20 @@ def test_recovery_tells_the_judge_what_it_needs(store, worker):
     assert held.cancel_requested
 
 
+@pytest.mark.parametrize("lane", [Lane.THREAD, Lane.THREAD_HOLD])
+def test_an_attempt_that_was_lost_began_when_it_was_claimed(store, worker, clock, lane):
+    """Not when it was recovered: whoever looks for what it did has to know since when."""
+    run_id = enqueue_and_claim(store, lane=lane).run_id
+    claimed_at = run_of(store, run_id).claimed_at
+    clock.advance(1)
+
+    recover(store)
+
+    (attempt,) = store.list_attempts(run_id)
+    assert attempt.started_at == claimed_at
+    assert attempt.finished_at >= claimed_at + SECOND
+
+
 def test_a_lost_run_goes_on_as_its_judge_says(store, worker):
     found = enqueue_and_claim(store)
     register(store, OTHER_WORKER)

@@ -94,7 +94,9 @@ def _settle_held(session: Session, rows: Sequence[tuple[Any, ...]], judge: Judge
     for run in held:
         outcome, verdict, error = judge(run)
         ops.append(
-            Settle(run.run_id, run.claim_number, outcome, verdict, 0, error, keyed=run.keyed)
+            Settle(
+                run.run_id, run.claim_number, outcome, verdict, run.elapsed, error, keyed=run.keyed
+            )
         )
     if ops:
         settle(session, ops)

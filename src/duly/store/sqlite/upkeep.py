@@ -41,20 +41,20 @@ def register(cursor: sqlite3.Cursor, op: RegisterWorker, now: int) -> None:
 def recover(cursor: sqlite3.Cursor, op: Recover, now: int) -> list[str]:
     """End a worker, then settle what it holds."""
     state = "stopped" if op.stopped else "dead"
-    place = {"worker_id": op.worker_id}
-    cursor.execute(RECOVER["end_worker"], place | {"state": state, "now": now})
+    place = {"worker_id": op.worker_id, "now": now}
+    cursor.execute(RECOVER["end_worker"], place | {"state": state})
     return _settle_held(cursor, cursor.execute(RECOVER["held"], place).fetchall(), op.judge, now)
 
 
 def recover_orphans(cursor: sqlite3.Cursor, op: RecoverOrphans, now: int) -> list[str]:
     """Settle running runs whose worker is not live, whatever happened before."""
-    rows = cursor.execute(RECOVER["orphans"], {"limit": op.limit}).fetchall()
+    rows = cursor.execute(RECOVER["orphans"], {"limit": op.limit, "now": now}).fetchall()
     return _settle_held(cursor, rows, op.judge, now)
 
 
 def hand_back_unknown(cursor: sqlite3.Cursor, op: HandBackUnknown, now: int) -> list[str]:
     """Give back what the store says this worker holds and it has never heard of."""
-    rows = cursor.execute(RECOVER["held"], {"worker_id": op.worker_id}).fetchall()
+    rows = cursor.execute(RECOVER["held"], {"worker_id": op.worker_id, "now": now}).fetchall()
     unknown = [row for row in rows if row[0] not in op.held]
     return _settle_held(cursor, unknown, hand_back, now)
 
@@ -75,7 +75,9 @@ def _settle_held(
     for run in held:
         outcome, verdict, error = judge(run)
         ops.append(
-            Settle(run.run_id, run.claim_number, outcome, verdict, 0, error, keyed=run.keyed)
+            Settle(
+                run.run_id, run.claim_number, outcome, verdict, run.elapsed, error, keyed=run.keyed
+            )
         )
     settle(cursor, ops, now)
     return [run.run_id for run in held]

@@ -14,7 +14,8 @@ UPDATE duly_workers
 -- :name held
 -- A statement of its own, so that it sees what the last claim committed while we waited for it.
 SELECT id::text, claim_number, task, lane, attempt, retries_used, crashes, key IS NOT NULL,
-       cancel_requested
+       cancel_requested,
+       greatest(duly_microseconds(duly_now()) - duly_microseconds(claimed_at), 0)
   FROM duly_runs
  WHERE worker_id = %(worker_id)s
  ORDER BY id
@@ -50,7 +51,8 @@ SELECT run.id::text
 -- Asks again, now that nobody can take them: a row that changed hands between the snapshot above
 -- and its lock may belong to a worker which that snapshot did not know yet.
 SELECT id::text, claim_number, task, lane, attempt, retries_used, crashes, key IS NOT NULL,
-       cancel_requested
+       cancel_requested,
+       greatest(duly_microseconds(duly_now()) - duly_microseconds(claimed_at), 0)
   FROM duly_runs
  WHERE id = ANY (%(ids)s::uuid[])
    AND state = 'running'

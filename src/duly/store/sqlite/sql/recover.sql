@@ -7,13 +7,13 @@ UPDATE duly_workers
 
 -- :name held
 SELECT id, claim_number, task, lane, attempt, retries_used, crashes, key IS NOT NULL,
-       cancel_requested
+       cancel_requested, max(:now - claimed_at, 0)
   FROM duly_runs
  WHERE state = 'running' AND worker_id = :worker_id
 
 -- :name orphans
 SELECT id, claim_number, task, lane, attempt, retries_used, crashes, key IS NOT NULL,
-       cancel_requested
+       cancel_requested, max(:now - claimed_at, 0)
   FROM duly_runs INDEXED BY duly_runs_held
  WHERE state = 'running'
    AND worker_id NOT IN (SELECT id FROM duly_workers WHERE state = 'live')
