@@ -5,6 +5,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -13,8 +14,9 @@ from duly.errors import StoreError, StoreReadOnly, StoreRefused, StoreUnavailabl
 from duly.store.opening import open_store
 from duly.store.ops import Settled
 from duly.store.postgres.columns import optional_texts, texts
-from duly.store.postgres.connection import HOT, connect
+from duly.store.postgres.connection import HOT, Session, connect
 from tests.servers.pgbouncer import PgBouncer
+from tests.servers.postgres import database_of
 from tests.store.conformance.verbs import (
     TIMEOUT,
     WORKER,
@@ -84,6 +86,47 @@ def test_two_schemas_of_a_database_stay_apart(url, store, connection):
         assert claimed_ids(store) == [here]
         assert claimed_ids(annex) == [there]
         end()
+
+
+@pytest.fixture
+def url_of_a_role_that_becomes_another(url, store, connection) -> Iterator[str]:
+    """The same database, for who logs in as one role and works as another, as vaults set it up."""
+    name = database_of(url)
+    login, owner = f"{name}_login", f"{name}_owner"
+    connection.execute(f"CREATE ROLE {owner} NOLOGIN")
+    connection.execute(f"CREATE ROLE {login} LOGIN IN ROLE {owner}")
+    connection.execute(f"ALTER ROLE {login} SET role TO {owner}")
+    connection.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {owner}")
+    connection.execute(f"GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {owner}")
+    yield (
+        urlsplit(url)._replace(netloc=f"{login}@{urlsplit(url).netloc.rpartition('@')[2]}").geturl()
+    )
+    connection.execute(f"DROP OWNED BY {owner}, {login}")
+    connection.execute(f"DROP ROLE {login}, {owner}")
+
+
+def test_a_role_that_becomes_another_finds_out_what_became_of_a_lost_session(
+    url_of_a_role_that_becomes_another, store, connection
+):
+    with closing(open_store(url_of_a_role_that_becomes_another)) as other:
+        enqueue_one(other)
+        line = other._here().writers._lines["enqueue"]
+
+        def hang_up(session: Session, lost: bool) -> list[Any]:  # noqa: FBT001 - as `run` calls it
+            if not lost:
+                pids.append(session.pid)
+                session.pgconn.send_query(b"SELECT pg_sleep(60)")
+                session.close()
+                raise psycopg.OperationalError
+            return session.execute("SELECT current_user::text, session_user::text").fetchall()
+
+        pids: list[int] = []
+        ((current, login),) = line.run(hang_up)
+
+        assert current != login
+        alive = "SELECT 1 FROM pg_stat_activity WHERE pid = ANY (%s)"
+        assert connection.execute(alive, [pids]).fetchall() == []
+        assert enqueue_one(other) in claimed_ids(store)
 
 
 def test_a_database_of_another_encoding_is_refused(postgres_server):

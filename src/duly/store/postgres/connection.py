@@ -49,6 +49,8 @@ SELECT pg_backend_pid(), current_setting('server_encoding'), current_setting('sy
        current_setting('server_version_num')::integer,
        (SELECT extract(epoch FROM backend_start) FROM pg_stat_get_activity(pg_backend_pid()))
 """
+AS_ONESELF = "SET LOCAL ROLE NONE"
+"""A role that is set by default may neither see the sessions of who logs in nor end them."""
 _FORGET = "RESET ALL; SELECT pg_advisory_unlock_all(); UNLISTEN *; DISCARD TEMP"
 _SET = """
 SELECT set_config(name, setting, false) FROM unnest($1::text[], $2::text[]) AS _(name, setting)
@@ -100,8 +102,10 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
             )
         if int(version or 0) < OLDEST_SERVER:
             raise StoreRefused("this PostgreSQL is too old; duly needs 14 or newer")
-        self.pid, self.started = int(pid or 0), started or ""
+        self.pid = int(pid or 0)
         self.pooled = self.pid != self.info.backend_pid
+        if not self.pooled:
+            self.started = started or self._ask_as_oneself(seconds)
         self._settings = _wanted(settings, durable or "")
         if self.pooled:
             self.prepare_threshold = None
@@ -112,6 +116,19 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         self._readable.register(self.fileno(), select.POLLIN)
         self._lone = Prepared(self)
         self._deaf = self.cursor()
+
+    def _ask_as_oneself(self, seconds: float) -> str:
+        """Ask when this backend began where the role that was set may not see it."""
+        execute_within(self, "BEGIN", seconds=seconds)
+        execute_within(self, AS_ONESELF, seconds=seconds)
+        ((*_, started),) = execute_within(self, _GREETING, seconds=seconds)
+        execute_within(self, "COMMIT", seconds=seconds)
+        if not started:
+            raise StoreRefused(
+                "this role may not see its own session in pg_stat_activity, so that nobody could "
+                "find out what became of a session that is lost; connect as another role"
+            )
+        return started
 
     def begin(self) -> None:
         """Open a transaction, with the settings if nobody keeps them for us."""

@@ -10,7 +10,7 @@ from psycopg.pq import TransactionStatus
 from duly.clock import jitter, monotonic
 from duly.errors import StoreUnavailable
 from duly.store.postgres.address import Address
-from duly.store.postgres.connection import Session, connect
+from duly.store.postgres.connection import AS_ONESELF, Session, connect
 from duly.store.postgres.failures import CONTENDED, is_fatal, translated
 
 CONTENDED_TRIES = 8
@@ -134,7 +134,9 @@ def end_session(session: Session, lost: Session, address: Address) -> None:
         "milliseconds": int(OLD_SESSION_SECONDS * 1000),
     }
     try:
-        found = session.execute(_END_SESSION, parameters).fetchall()
+        with session.transaction():
+            session.execute(AS_ONESELF)
+            found = session.execute(_END_SESSION, parameters).fetchall()
     except psycopg.Error as error:
         raise translated(error, address) from error
     if found == [(False,)]:
