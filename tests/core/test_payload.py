@@ -301,8 +301,9 @@ def test_text_that_duly_never_writes_is_refused_and_nothing_worse(text):
     assert display(text).isprintable()
 
 
-def test_flags_that_a_lenient_kind_has_lost_are_refused_and_not_left_out():
-    class Lenient(enum.Flag, boundary=enum.CONFORM):
+@pytest.mark.parametrize("boundary", [enum.CONFORM, enum.EJECT])
+def test_flags_that_a_lenient_kind_has_lost_are_refused_and_not_left_out(boundary):
+    class Lenient(enum.Flag, boundary=boundary):
         READ = 1
 
     def lenient(value: Lenient): ...

@@ -178,8 +178,9 @@ class _EnumShape:
 
 def _flags(kind: type[Flag], value: Any) -> Flag:
     found = kind(value)
-    # Some kinds leave out bits that they do not know, as all do before Python 3.11.4.
-    if found.value != value:
+    # Some kinds leave out bits that they do not know, as all do before Python 3.11.4, and some make
+    # a plain number of what has any.
+    if not isinstance(found, kind) or found.value != value:
         message = f"{value!r} is more than {found!r}"
         raise ValueError(message)
     return found
