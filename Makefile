@@ -27,7 +27,7 @@ help:
 	@echo "make demo    see duly at work (DULY_URL=postgresql://... for PostgreSQL)"
 	@echo "make setup   install what the other targets need into .venv"
 	@echo "make lint    check style, types and the direction of imports"
-	@echo "make test    lint, then run every test; those of stores on each that is found here"
+	@echo "make test    lint and run every test; those of stores on each that is found here"
 	@echo "make prove   inject faults and check what survived"
 	@echo "make bench   measure"
 	@echo "make docs    build the documentation as a site, into site/"
@@ -53,24 +53,25 @@ MEMORY := $(shell test -d /dev/shm -a -w /dev/shm && echo /dev/shm || echo $${TM
 # beside the long part is shown behind it.
 test: setup
 	@$(MAKE) --no-print-directory lint >.lint.log 2>&1 & lint=$$!; \
-	$(MAKE) --no-print-directory tests-django6 >.django6.log 2>&1 & django6=$$!; \
-	$(MAKE) --no-print-directory tests; tests=$$?; \
+	$(MAKE) --no-print-directory IS_SET_UP=1 tests-django6 >.django6.log 2>&1 & django6=$$!; \
+	$(MAKE) --no-print-directory IS_SET_UP=1 tests; tests=$$?; \
 	wait $$django6; django6=$$?; cat .django6.log; \
 	wait $$lint; lint=$$?; cat .lint.log; exit $$((tests + django6 + lint))
 
 # Thousands of processes on a few cores: a deadline that holds alone may pass beside others. What
-# fails is run once more by itself, in plain sight, and has to pass there.
+# fails is run once more by itself, in plain sight, and has to pass there. A run that ended in any
+# other way than with failed tests has not told what failed.
 PYTEST = TMPDIR=$(MEMORY) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 ALONE := -p no:randomly --last-failed --last-failed-no-failures none
-AGAIN := echo "What failed beside other tests is run again, alone."
+AGAIN := test $$? -eq 1 && echo "What failed beside other tests is run again, alone."
 
 # One process compiles first what all import: at once, each of them would do it for itself.
 tests:
-	-@$(PYTEST) --collect-only -qq >/dev/null
+	-@$(if $(PYTEST_ARGS),,$(PYTEST) --collect-only -qq >/dev/null)
 	$(PYTEST) -n 6 --dist worksteal $(PYTEST_ARGS) \
-	|| { $(AGAIN); SUMMARY=.test-summary-again.json $(PYTEST) $(ALONE); }
+	|| { $(AGAIN) && SUMMARY=.test-summary-again.json $(PYTEST) $(ALONE); }
 
-tests tests-django6: setup
+tests tests-django6: $(if $(IS_SET_UP),,setup)
 
 ifneq ($(NEWER_PYTHON),)
 # Tests that start processes are dear: each runs on one of the two Djangos.
@@ -80,7 +81,7 @@ tests-django6: private BIN := .venv-django6/bin
 tests-django6: DJANGO6 := -o cache_dir=.pytest_cache_django6 tests/integrations/django
 tests-django6:
 	SUMMARY=.test-summary-django6.json $(PYTEST) -n 2 $(DJANGO6) \
-	|| { $(AGAIN); SUMMARY=.test-summary-again-django6.json $(PYTEST) $(ALONE) $(DJANGO6); }
+	|| { $(AGAIN) && SUMMARY=.test-summary-again-django6.json $(PYTEST) $(ALONE) $(DJANGO6); }
 else
 # With one Django alone, its tests would see one database alone.
 tests: export DULY_TEST_EVERY_STORE := 1
@@ -118,6 +119,7 @@ $(BIN)/python:
 
 $(BIN)/uv: requirements/install.txt | $(BIN)/python
 	$(PIP) install -r $< || echo "uv could not be installed: pip will install the rest."
+	@touch -c $@
 
 .venv/run.stamp: requirements/run.txt pyproject.toml | $(BIN)/uv
 	$(call install,$(BIN)/python,-r requirements/run.txt)

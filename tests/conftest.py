@@ -312,7 +312,8 @@ def _is_on_one_store(metafunc: pytest.Metafunc) -> bool:
 def _draw(metafunc: pytest.Metafunc) -> int:
     """Return a number that is the test's own; with the other Django it is the next one.
 
-    So each test of Django runs on both databases, though not on both with each of the two.
+    So each test of Django runs on both databases, though not on both with each of the two; one that
+    starts processes runs once.
     """
     return crc32(metafunc.definition.nodeid.encode()) + DRAW + _has_the_other_django()
 

@@ -53,7 +53,8 @@ class Tree:
         return self
 
     def __exit__(self, *_: object) -> None:
-        pids = [*self._started(), self.keeper.pid]
+        # Once somebody has seen its end, its number may be another's.
+        pids = [] if self.keeper.poll() is not None else [*self._started(), self.keeper.pid]
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

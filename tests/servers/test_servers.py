@@ -162,11 +162,13 @@ def test_a_test_can_ask_for_some_kinds_of_store_only(store_kind):
 FORK_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
+from tests.servers.processes import wait_until
 from tests.servers.warm import warm
 
 program = warm().start(
     ["lasting.py"], log=Path("said"), folder=Path.cwd(), environment=os.environ
 )
+wait_until(Path("lasts").exists, seconds=30, what="it runs")
 Path("pid").write_text(str(program.pid))
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -189,7 +191,9 @@ def test_a_program_that_is_forked_runs_as_one_that_is_started(tmp_path):
 
 
 def test_a_program_that_is_forked_ends_with_the_tests_that_had_it_started(tmp_path):
-    (tmp_path / "lasting.py").write_text("import time; time.sleep(600)")
+    (tmp_path / "lasting.py").write_text(
+        "import pathlib, time; pathlib.Path('lasts').touch(); time.sleep(600)"
+    )
     path = os.pathsep.join([str(ROOT), str(ROOT / "src"), *sys.path])
     subprocess.run(
         [sys.executable, "-c", FORK_AND_DIE],

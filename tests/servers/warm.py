@@ -40,7 +40,7 @@ class Program:
         return self.returncode
 
     def wait(self, timeout: float = 60.0) -> int:
-        """Return how it ended, once it has."""
+        """Return how it ended, once it has; one that takes longer is left as it is."""
         wait_until(lambda: self.poll() is not None, seconds=timeout, what=f"{self.pid} has ended")
         assert self.returncode is not None
         return self.returncode

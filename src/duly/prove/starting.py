@@ -36,8 +36,6 @@ does: that each imports for itself."""
 
 _ORDER_BYTES = 1 << 17
 _MOST_FILES = 8
-_OUT_OF_THE_WAY = 100
-"""A descriptor that no program is given."""
 
 Stream = int | IO[Any] | None
 """As for `subprocess.Popen`: PIPE, DEVNULL, a file, or None for what this process has."""
@@ -298,6 +296,9 @@ def _run(order: dict[str, Any], descriptors: Sequence[int]) -> None:
         status = import_module(order["program"]).main()
     except SystemExit as end:
         status = end.code
+        if isinstance(status, str):
+            sys.stderr.write(f"{status}\n")
+            status = 1
     except BaseException:  # noqa: BLE001 - told, and by the status too
         traceback.print_exc()
     with suppress(OSError):
@@ -308,7 +309,8 @@ def _run(order: dict[str, Any], descriptors: Sequence[int]) -> None:
 
 def _take(descriptors: Sequence[int], places: Sequence[int]) -> None:
     """Put files where a program expects them."""
-    aside = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY) for each in descriptors]
+    free = max(places) + 1
+    aside = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, free) for each in descriptors]
     for each in descriptors:
         os.close(each)
     for each, place in zip(aside, places, strict=True):
