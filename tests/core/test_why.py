@@ -63,6 +63,7 @@ RUNNING = RUN._replace(state="running", worker_id="worker", claimed_at=NOW - 7 *
 SILENT = WORKER._replace(seen_at=NOW - 16 * SECOND)
 CASES = [
     (RUN._replace(state="failed", cause="raised", finished_at=NOW), {}, "ended", "failed (raised)"),
+    (RUN._replace(state="interrupted", finished_at=NOW), {}, "ended", "find out, then retry it or"),
     (RUNNING, {}, "running", "worker worker (pid 4711 on host) has had it for 7 s"),
     (RUNNING._replace(cancel_requested=True), {}, "running", "asked to cancel"),
     (RUNNING, {"workers": [SILENT]}, "lost", "not live any more"),

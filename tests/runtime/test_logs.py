@@ -10,7 +10,7 @@ from duly.observe.logs import log_event
 
 pytestmark = pytest.mark.one_store
 
-LEFT = "; it had not finished 1 run, now queued again or ended as the task says"
+AS_IT_SAYS = "now queued again or ended as the task says"
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,12 @@ LEFT = "; it had not finished 1 run, now queued again or ended as the task says"
         (
             "its lease ran out",
             ("a",),
-            f"worker w: its lease ran out{LEFT}",
+            f"worker w: its lease ran out; it had not finished 1 run, {AS_IT_SAYS}: a",
+        ),
+        (
+            "gone",
+            tuple("abcdef"),
+            f"worker w: gone; it had not finished 6 runs, {AS_IT_SAYS}: a, b, c, d, e, …",
         ),
     ],
 )

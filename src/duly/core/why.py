@@ -51,7 +51,10 @@ def why(run: RunRecord, situation: Situation) -> Reason:
     now = situation.now
     if run.state in FINAL:
         cause = f" ({run.cause})" if run.cause else ""
-        return Reason("ended", f"it has ended: {run.state}{cause}, {shown(run.finished_at, now)}")
+        text = f"it has ended: {run.state}{cause}, {shown(run.finished_at, now)}"
+        if run.state == State.INTERRUPTED:
+            text += "; it may have had its effect: find out, then retry it or discard it"
+        return Reason("ended", text)
     if run.state == State.RUNNING:
         return _why_running(run, situation)
     if run.expires_at is not None and run.expires_at <= now:

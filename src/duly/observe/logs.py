@@ -1,6 +1,7 @@
 """Events as log lines, under the logger `duly`."""
 
 import logging
+from collections.abc import Sequence
 from functools import cache
 from typing import assert_never
 
@@ -26,6 +27,8 @@ logger = logging.getLogger("duly")
 
 _ASKED_FOR = frozenset({"snoozed", "suspended"})
 """Ends of attempts that go on later because their bodies want it so."""
+_NAMED = 5
+"""How many runs a line names at the most."""
 
 
 def log_event(event: Event) -> None:
@@ -43,7 +46,7 @@ def log_event(event: Event) -> None:
         case WorkerEnded(worker_id, reason, run_ids):
             level = logging.INFO if reason == "stopped" else logging.WARNING
             about = {"worker_id": worker_id}
-            left = _left(len(run_ids))
+            left = _left(run_ids)
             logger.log(level, "worker %s: %s%s", worker_id, clean(reason), left, extra=about)
         case StoreFailed(what, error, pause):
             logger.warning("%s failed, next try in %.1f s: %s", what, pause, clean(error))
@@ -71,7 +74,7 @@ def log_event(event: Event) -> None:
                 "%s runs were handed over as often as they may be, began nowhere, and are dead "
                 "letters now: %s",
                 len(run_ids),
-                ", ".join(run_ids[:5]),
+                ", ".join(run_ids[:_NAMED]),
             )
         case _:
             assert_never(event)
@@ -105,12 +108,14 @@ def log_lost_letter(task: str, draft: str, error: Exception) -> None:
     )
 
 
-def _left(count: int) -> str:
+def _left(run_ids: Sequence[str]) -> str:
     """Say what became of the runs that a worker had not finished."""
-    if count == 0:
+    if not run_ids:
         return ""
-    runs = "1 run" if count == 1 else f"{count} runs"
-    return f"; it had not finished {runs}, now queued again or ended as the task says"
+    runs = "1 run" if len(run_ids) == 1 else f"{len(run_ids)} runs"
+    more = ", …" if len(run_ids) > _NAMED else ""
+    named = ", ".join(run_ids[:_NAMED]) + more
+    return f"; it had not finished {runs}, now queued again or ended as the task says: {named}"
 
 
 def _log_attempt(event: AttemptEnded) -> None:
