@@ -75,6 +75,7 @@ def test_a_server_that_does_not_answer_is_unavailable():
         send.enqueue()
 
     assert "hush" not in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_server_that_comes_up_later_is_used_then(tmp_path):
@@ -98,6 +99,7 @@ def test_a_server_that_comes_up_later_is_used_then(tmp_path):
         ("sqlite://duly.db", "is not of the form"),
         ("sqlite:///", "is not of the form"),
         ("sqlite:///duly.db?mode=ro", "is not of the form"),
+        ("sqlite:///:memory:", "they need a file"),
     ],
 )
 def test_an_address_that_names_no_store_is_refused(url, message, monkeypatch):

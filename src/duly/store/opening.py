@@ -58,6 +58,9 @@ def sqlite_path(url: str) -> Path:
     if parts.netloc or len(path) < 2 or parts.query:  # noqa: PLR2004 - "/" and a name
         message = f"{url!r} is not of the form sqlite:///relative.db or sqlite:////absolute.db"
         raise StoreRefused(message)
+    if path == "/:memory:":
+        message = "runs have to outlive this process, so they need a file: use sqlite:///duly.db"
+        raise StoreRefused(message)
     return Path(path[1:]).absolute()
 
 

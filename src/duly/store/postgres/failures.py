@@ -44,7 +44,8 @@ def is_fatal(error: psycopg.Error) -> bool:
 def translated(error: psycopg.Error, address: Address) -> StoreError:
     """Return duly's error for one of the driver's."""
     place = address.shown_url
-    words = address.masked(error)
+    # The driver's words may be of several lines, and errors of ours are of one.
+    words = " ".join(address.masked(error).split())
     match error.sqlstate:
         case None:
             return _without_code(error, place, words)
