@@ -2,7 +2,7 @@
 
 import sys
 
-from duly.runtime.collecting import collect_no_more, collect_rarely
+from duly.runtime.collecting import collect_rarely
 
 
 def main() -> None:
@@ -11,10 +11,7 @@ def main() -> None:
     from duly.runtime import probe  # noqa: PLC0415 - the garbage collector had to be told before
 
     app, descriptor = sys.argv[1:]
-    try:
-        probe.answer(app, int(descriptor))
-    finally:
-        collect_no_more()
+    probe.answer(app, int(descriptor))
 
 
 if __name__ == "__main__":
