@@ -93,12 +93,16 @@ _MODULES = {
 _ALL_OTHERS = "errors"
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has that name
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_MODULES.get(name, _ALL_OTHERS)}"), name)
-    globals()[name] = found
-    return found
+if not TYPE_CHECKING:  # Who checks types would take any name for one that there is.
+
+    def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has that name
+        if name == _ALL_OTHERS:
+            return import_module(f"{__name__}.{name}")
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = getattr(import_module(f"{__name__}.{_MODULES.get(name, _ALL_OTHERS)}"), name)
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,6 @@
 """`duly`, and `python -m duly` for where that script is not on the path: the command line."""
 
-from duly.runtime.collecting import collect_no_more, collect_rarely
+from duly.runtime.collecting import collect_as_usual, collect_rarely
 
 
 def main() -> None:
@@ -11,7 +11,8 @@ def main() -> None:
     try:
         cli.main()
     finally:
-        collect_no_more()
+        # Where no application was imported, the interpreter need not look at what is ours again.
+        collect_as_usual()
 
 
 if __name__ == "__main__":

@@ -49,3 +49,15 @@ def test_every_public_name_is_there_when_it_is_asked_for():
 def test_a_name_that_there_is_not_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'duly' has no attribute 'Celery'"):
         _ = duly.Celery
+
+
+def test_all_errors_are_there_where_only_the_package_was_imported():
+    done = subprocess.run(
+        [sys.executable, "-c", "import duly; print(duly.errors.AppBroken.__name__)"],
+        check=False,
+        timeout=30,
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.stdout == "AppBroken\n", done.stderr

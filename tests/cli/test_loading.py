@@ -1,5 +1,6 @@
 """`--app module:attribute`: finds the application, or says at which step it could not."""
 
+import subprocess
 import sys
 
 import pytest
@@ -106,3 +107,28 @@ def test_the_traceback_is_printed_only_when_asked_for(cli, folder):
     assert "return {}['key']" in verbose.stderr
     assert "importlib" not in verbose.stderr
     assert "duly/" not in verbose.stderr
+
+
+@pytest.mark.process
+def test_what_an_application_writes_as_its_objects_go_is_written(folder):
+    (folder / "last_words.py").write_text(
+        "import os\n"
+        "from duly import Duly\n"
+        "class Sender:\n"
+        "    def __init__(self):\n"
+        "        self.itself = self\n"
+        "    def __del__(self, write=os.write):\n"
+        "        write(1, b'sent what was gathered')\n"
+        "sender = Sender()\n"
+        "app = Duly()\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-m", "duly", "config", "--app", "last_words:app"],
+        check=True,
+        timeout=30,
+        capture_output=True,
+        text=True,
+    )
+
+    assert "sent what was gathered" in done.stdout

@@ -510,6 +510,19 @@ class TestDraining:
         assert set(states.values()) == {"succeeded"}
         assert later.refresh().state == "queued"
 
+    @pytest.mark.stores("sqlite-wal")  # It never comes to the store.
+    @pytest.mark.parametrize("line", ["sys.stdout = None", "sys.stdout.close()"])
+    def test_it_ends_though_the_application_has_done_away_with_its_output(
+        self, store_url, tmp_path, line
+    ):
+        (tmp_path / "mute.py").write_text(
+            f"import sys\nfrom duly import Duly\napp = Duly()\n{line}\n"
+        )
+        path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+        environment = {"PYTHONPATH": path}
+        with Tree(store_url, tmp_path, app="mute:app", drain=True, environment=environment) as tree:
+            assert tree.ended(seconds=20) == 0
+
     def test_what_a_killed_child_left_is_done_too(self, shop, notes, store_url, tmp_path):
         runs = [shop.linger.enqueue(*notes.arguments(n)) for n in range(3)]
         with Tree(store_url, tmp_path, processes=1, drain=True) as tree:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
+import duly
 from duly import Duly, Retry, Run, Task, current
 from duly.api.bulk import Bulk
 from duly.api.runs import Filter, Page
@@ -247,3 +248,6 @@ async def adds(tasks: ManagedBackgroundTasks) -> None:
 
 
 manager.task(retry=3)  # type: ignore[call-arg]
+
+misspelt = duly.Dully  # type: ignore[attr-defined]
+busy: type[duly.errors.DulyError] = duly.errors.LockBusy

@@ -20,7 +20,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import IO, Any, Protocol, Self
 
-from duly.runtime.dying import die_with_parent
+from duly.runtime.dying import die_with_parent, end_now
 
 _IMPORTED = (
     "duly.app",
@@ -301,10 +301,7 @@ def _run(order: dict[str, Any], descriptors: Sequence[int]) -> None:
             status = 1
     except BaseException:  # noqa: BLE001 - told, and by the status too
         traceback.print_exc()
-    with suppress(OSError):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(status or 0)
+    end_now(status or 0)
 
 
 def _take(descriptors: Sequence[int], places: Sequence[int]) -> None:

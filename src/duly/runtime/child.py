@@ -18,9 +18,11 @@ TRY_AGAIN = 75
 def main() -> None:
     """Load what a worker needs, and run one."""
     collect_rarely()
-    from duly.runtime import watch  # noqa: PLC0415 - the garbage collector had to be told before
+    # The garbage collector had to be told before.
+    from duly.runtime import watch  # noqa: PLC0415
+    from duly.runtime.dying import end_after  # noqa: PLC0415
 
-    watch.main()
+    end_after(watch.main)
 
 
 if __name__ == "__main__":

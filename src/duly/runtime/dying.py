@@ -1,9 +1,13 @@
-"""A child process that does not outlive its parent."""
+"""A child process that does not outlive its parent, nor its program."""
 
 import ctypes
 import os
 import signal
 import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NoReturn
 
 _PR_SET_PDEATHSIG = 1
 
@@ -15,3 +19,28 @@ def die_with_parent(parent: int) -> None:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def end_after(program: Callable[[], None]) -> NoReturn:
+    """Run a program, and end with its status, whatever user code has left behind."""
+    status = 1
+    try:
+        program()
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:  # noqa: BLE001 - told, and by the status too
+        traceback.print_exc()
+    finally:
+        end_now(status)
+
+
+def end_now(status: int) -> NoReturn:
+    """End without the interpreter's shutdown, which would wait for threads of user code."""
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            # User code may have closed it, or put anything else in its place.
+            with suppress(AttributeError, ValueError, OSError):
+                stream.flush()
+    finally:
+        os._exit(status)

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from duly.errors import AppBroken, AppNotFound, DulyError
+from duly.runtime.collecting import collect_as_usual
 
 _PACKAGE = f"{Path(__file__).parents[1]}/"
 _IMPORTLIB = str(Path(traceback.__file__).with_name("importlib"))
@@ -91,6 +92,7 @@ def _import(name: str) -> ModuleType:
     here = str(Path.cwd())
     if sys.path[:1] != [here]:
         sys.path.insert(0, here)
+    collect_as_usual()
     try:
         return import_module(name)
     except ModuleNotFoundError as error:

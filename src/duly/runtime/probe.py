@@ -5,16 +5,22 @@ A keeper runs no user code, and yet must look after the store that its children 
 
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
 
-from duly.errors import BadOption, DulyError
+from duly.errors import AppBroken, BadOption, DulyError
 from duly.observe.writing import tell_failure
 from duly.runtime import probe_process
+from duly.runtime.dying import die_with_parent
 from duly.runtime.loading import explained, load
 from duly.settings import Settings, settled
 
 _USAGE = 2
+_LOOK_SECONDS = 0.1
+"""How often to look whether a probe is still there that says nothing."""
+_PIECE_BYTES = 1 << 16
 
 
 def find_settings(app: str) -> Settings | int:
@@ -23,27 +29,76 @@ def find_settings(app: str) -> Settings | int:
     If it cannot be loaded, that is told, and the exit status that says so is returned.
     """
     reader, writer = os.pipe()
-    with os.fdopen(reader) as words:
+    try:
         process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
-            [sys.executable, "-m", probe_process.__name__, app, str(writer)],
+            [sys.executable, "-m", probe_process.__name__, app, str(writer), str(os.getpid())],
             pass_fds=(writer,),
             stdin=subprocess.DEVNULL,
         )
         os.close(writer)
-        found = words.read()
-    status = process.wait()
-    if status or not found:
-        return max(1, status)
-    return settled(json.loads(found))
+        try:
+            line = _read_line(reader, process)
+            status = process.wait()
+        except BaseException:  # as Ctrl-C, while the application is being imported
+            process.kill()
+            process.wait()
+            raise
+    finally:
+        os.close(reader)
+    if line is None:
+        error = AppBroken(_silence(app, status))
+        tell_failure(error, explained(error))
+        return 1
+    answer = json.loads(line)
+    return answer if isinstance(answer, int) else settled(answer)
 
 
-def answer(app: str, descriptor: int) -> None:
-    """Import the application and write its settings there, or say why it cannot be loaded."""
+def main() -> None:
+    """Import the application and write its settings, or an exit status if that cannot be."""
+    app, descriptor, parent = sys.argv[1:]
+    die_with_parent(int(parent))
+    answer: object
     try:
         found = load(app)
+        answer = {**found.settings.as_given(), "url": (found.url, "application")}
     except DulyError as error:
         tell_failure(error, explained(error))
-        sys.exit(_USAGE if isinstance(error, BadOption) else 1)
-    given = {**found.settings.as_given(), "url": (found.url, "application")}
-    with os.fdopen(descriptor, "w") as writer:
-        json.dump(given, writer)
+        answer = _USAGE if isinstance(error, BadOption) else 1
+    try:
+        with os.fdopen(int(descriptor), "w") as writer:
+            writer.write(json.dumps(answer) + "\n")
+    except OSError:  # Who asked is gone, or the application has closed it.
+        sys.exit(1)
+
+
+def _read_line(reader: int, process: "subprocess.Popen[bytes]") -> bytes | None:
+    """Read one line; return None if the process ends before.
+
+    What the application forks has the pipe, too, and may keep it open for ever.
+    """
+    read = b""
+    while b"\n" not in read:
+        has_ended = process.poll() is not None
+        if select.select([reader], [], [], 0 if has_ended else _LOOK_SECONDS)[0]:
+            piece = os.read(reader, _PIECE_BYTES)
+            if not piece:
+                return None
+            read += piece
+        elif has_ended:
+            return None
+    return read.partition(b"\n")[0]
+
+
+def _silence(app: str, status: int) -> str:
+    how = f"with status {status}" if status >= 0 else f"by signal {-status}{_named(-status)}"
+    return (
+        f"the process that imports {app} ended {how} before it told its settings; "
+        f"look for what ends it while it is imported, such as os._exit() or a lack of memory"
+    )
+
+
+def _named(number: int) -> str:
+    try:
+        return f" ({signal.Signals(number).name})"
+    except ValueError:  # A real-time signal has no name.
+        return ""

@@ -1,20 +1,16 @@
 """The program of a probe, `python -m duly.runtime.probe_process`."""
 
-import sys
-
-from duly.runtime.collecting import collect_no_more, collect_rarely
+from duly.runtime.collecting import collect_rarely
 
 
 def main() -> None:
     """Answer for the application named on the command line."""
     collect_rarely()
-    from duly.runtime import probe  # noqa: PLC0415 - the garbage collector had to be told before
+    # The garbage collector had to be told before.
+    from duly.runtime import probe  # noqa: PLC0415
+    from duly.runtime.dying import end_after  # noqa: PLC0415
 
-    app, descriptor = sys.argv[1:]
-    try:
-        probe.answer(app, int(descriptor))
-    finally:
-        collect_no_more()
+    end_after(probe.main)
 
 
 if __name__ == "__main__":

@@ -69,11 +69,6 @@ def main() -> None:
     worker.start()
     _Watch(worker, slots, settings, signals, drain=config["drain"]).run()
     worker.stop()
-    # Interpreter shutdown would wait for threads that user code may have left behind.
-    with contextlib.suppress(OSError):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(0)
 
 
 class _Watch:

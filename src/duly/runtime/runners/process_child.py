@@ -16,7 +16,7 @@ from duly.core.record import Claim
 from duly.errors import ClaimLost
 from duly.registry import Definition, Registry
 from duly.runtime.attempt import await_body, call_body
-from duly.runtime.collecting import collect_less
+from duly.runtime.collecting import collect_as_usual, collect_less
 from duly.runtime.dying import die_with_parent
 
 
@@ -61,6 +61,7 @@ def main() -> None:
     die_with_parent(int(parent))
     requests = os.fdopen(int(requests_at), "r")
     port = PipePort(requests, os.fdopen(int(replies_at), "w", buffering=1))
+    collect_as_usual()
     definitions = _definitions(home)
     collect_less()
     for line in requests:

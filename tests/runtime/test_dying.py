@@ -1,0 +1,56 @@
+"""How programs of ours end, whatever user code has left behind."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = [pytest.mark.process]
+
+_PROGRAM = """
+import sys, threading, time
+from duly.runtime.dying import end_after
+
+def program():
+    threading.Thread(target=time.sleep, args=(60,)).start()
+    {line}
+
+end_after(program)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("sys.stdout = sys.stderr = None", 0),
+        ("sys.stdout.close(); sys.stderr.close()", 0),
+        ("sys.stdout = object()", 0),
+        ("sys.exit(75)", 75),
+        ("sys.exit()", 0),
+        ("1 / 0", 1),
+        ("sys.stderr.close(); 1 / 0", 1),
+    ],
+)
+def test_a_program_ends_at_once_with_its_status(line, status):
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM.format(line=line)],
+        check=False,
+        timeout=20,
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == status
+    assert ("ZeroDivisionError" in done.stderr) == (line == "1 / 0")
+
+
+def test_what_was_printed_is_written():
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM.format(line="print('the last word')")],
+        check=False,
+        timeout=20,
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.stdout == "the last word\n"
