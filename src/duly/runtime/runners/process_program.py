@@ -7,10 +7,9 @@ def main() -> None:
     """Load what runs bodies, and serve."""
     collect_rarely()
     # The garbage collector had to be told before.
-    from duly.runtime.dying import end_after  # noqa: PLC0415
     from duly.runtime.runners import process_child  # noqa: PLC0415
 
-    end_after(process_child.main)
+    process_child.main()
 
 
 if __name__ == "__main__":
