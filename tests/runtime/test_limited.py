@@ -9,9 +9,17 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from duly import BadOption, Duly, faultpoints
-from duly.clock import monotonic
+from duly import BadOption, Duly, RetryAfter, Run, faultpoints
+from duly.clock import monotonic, new_id
+from duly.limits import CLAIM_BATCH, LIMITS_BATCH, POLL_SECONDS
+from duly.runtime import upkeep
+from duly.runtime.claimer import Claimer, QueueLimit
+from duly.runtime.hand import LOOP, THREAD, Hand
+from duly.runtime.inline import InlineWorker
+from duly.runtime.slots import Slots
 from duly.runtime.upkeep import Promoter
+from duly.runtime.worker import Worker
+from duly.store.ops import RegisterWorker
 
 HURRY = 20
 
@@ -205,6 +213,183 @@ def test_draining_does_not_end_before_a_run_that_was_locked_for_a_moment(app, st
         app.worker().drain(timeout=HURRY)
 
     assert run.refresh().state == "succeeded"
+
+
+@pytest.fixture
+def deaf(monkeypatch) -> None:
+    """Workers that hear of nothing, and poll often instead."""
+    monkeypatch.setattr(Worker, "_hint", lambda _worker: None)
+    monkeypatch.setattr(upkeep, "_IDLE_PAUSE", 0.2)
+
+
+@pytest.mark.pgbouncer
+@pytest.mark.usefixtures("deaf")
+def test_a_run_of_which_no_hint_tells_is_found_by_the_poll(app, other):
+    @app.task(name="send", limit=1)
+    def send() -> str:
+        return "sent"
+
+    with app.worker():
+        assert send.enqueue().result(timeout=HURRY) == "sent"
+        (run,) = other.enqueue_many([send.call()])
+
+        assert run.result(timeout=HURRY) == "sent"
+
+
+@pytest.mark.usefixtures("deaf")
+def test_runs_of_a_queue_that_goes_on_are_found_by_the_poll(app, other):
+    @app.task(name="send", limit=1, limit_key=str)
+    def send(tenant: str) -> str:
+        return tenant
+
+    app.queues.pause("default")
+    runs = [send.enqueue(tenant) for tenant in ("ann", "bob")]
+    looked = threading.Event()
+    faultpoints.arm("claim.after_commit", looked.set)
+    with app.worker():
+        assert looked.wait(HURRY)
+        other.queues.resume("default")
+
+        assert [run.result(timeout=HURRY) for run in runs] == ["ann", "bob"]
+
+
+@pytest.mark.stores("postgres")
+@pytest.mark.usefixtures("deaf")
+def test_a_run_that_was_locked_when_it_was_looked_for_is_found_by_the_poll(app, store_url):
+    @app.task(name="send", limit=1)
+    def send() -> str:
+        return "sent"
+
+    run = send.enqueue()
+    with psycopg.connect(store_url) as somebody:
+        somebody.execute("SELECT 1 FROM duly_runs WHERE id = %s FOR UPDATE", [run.id])
+        faultpoints.arm("claim.after_commit", somebody.rollback)
+        with app.worker():
+            assert run.result(timeout=HURRY) == "sent"
+
+
+@pytest.fixture
+def behind_many(app: Duly, store_url: str) -> Run[str]:
+    """A run under a limit behind those of many keys that no worker of ours can serve."""
+    send = app.task(name="send", limit=1, limit_key=str)(lambda tenant: tenant)
+    theirs = Duly(store_url)
+    unknown = theirs.task(name="a_send", limit=1, limit_key=str)(lambda tenant: tenant)
+    theirs.enqueue_many([unknown.call(f"{number:03}") for number in range(MANY)])
+    theirs.close()
+    return send.enqueue("zoe")
+
+
+MANY = 4 * LIMITS_BATCH + 50
+
+
+def test_draining_does_not_end_before_a_run_behind_many_that_cannot_be_served(app, behind_many):
+    app.worker().drain(timeout=HURRY)
+
+    assert behind_many.refresh().state == "succeeded"
+
+
+def test_draining_in_the_calling_thread_does_not_either(app, behind_many):
+    assert InlineWorker(app.store, app.registry, app.bus).drain() == 1
+    assert behind_many.refresh().state == "succeeded"
+
+
+def test_a_worker_comes_to_a_run_behind_many_that_cannot_be_served(app, behind_many, monkeypatch):
+    # Without the poll, which would have it begin again and again.
+    monkeypatch.setattr(Promoter, "tick", lambda _promoter: 60.0)
+    with app.worker():
+        assert behind_many.result(timeout=HURRY) == "zoe"
+
+
+@pytest.fixture
+def claimer(app: Duly, tmp_path) -> Iterator[Claimer]:
+    """What claims for a worker, of two queues."""
+    slots = Slots(tmp_path / "slots", create=100)
+    slots.deadline = monotonic() + 600
+    worker_id = new_id()
+    app.store.apply([RegisterWorker(worker_id, "here", 1, 600.0, "[]", "[]")])
+    yield Claimer(
+        app.store,
+        app.registry,
+        Hand(slots, {LOOP: 10, THREAD: 10}, CLAIM_BATCH),
+        slots,
+        lambda _taken: None,
+        worker_id=worker_id,
+        queues=(QueueLimit("default"), QueueLimit("mail")),
+        one_slot=False,
+        takes_suspects=False,
+    )
+    slots.close()
+
+
+@pytest.mark.parametrize(("count", "most"), [(1, 1), (LIMITS_BATCH - 1, 1), (MANY, 5)])
+def test_what_cannot_be_served_is_looked_at_once_for_each_call(app, claimer, count, most):
+    @app.task(name="send", limit=1, limit_key=str, queue="paused")
+    def send(tenant: str) -> None: ...
+
+    app.queues.pause("paused")
+    app.enqueue_many([send.call(f"{number:03}") for number in range(count)])
+
+    for _ in range(3):
+        claimer.is_awaited = True
+        looks = 1
+        while (pause := claimer.tick()) < POLL_SECONDS:
+            assert pause > 0
+            looks += 1
+
+        assert looks <= most
+
+
+def test_every_queue_of_a_worker_is_asked_under_every_limit(app, claimer):
+    @app.task(name="send", limit=1, limit_key=str)
+    def send(tenant: str) -> None: ...
+
+    other = send.using(queue="other")
+    app.enqueue_many([other.call(f"{number:03}") for number in range(2 * LIMITS_BATCH)])
+    places = {"000": "default", "001": "mail", "198": "default", "199": "mail"}
+    app.enqueue_many([send.using(queue=queue).call(key) for key, queue in places.items()])
+
+    for _ in range(2):
+        claimer.tick()
+
+    assert claimer.claims_made == len(places)
+
+
+@pytest.fixture
+def without_limit(app: Duly, store_url: str) -> Run[str]:
+    """A run under a limit that its task has no more, and that is to be done twice."""
+    before = Duly(store_url)
+    run = before.task(name="send", limit=1)(lambda: None).enqueue()
+    before.close()
+
+    @app.task(name="send", retries=3)
+    def send() -> str:
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise RetryAfter(0.1)
+        return "sent"
+
+    attempts: list[int] = []
+    return app.runs.get(run.id)
+
+
+def test_a_look_without_room_puts_off_no_look_at_limits(claimer, without_limit):
+    claimer.queues = (QueueLimit("default", 0),)
+    claimer.tick()
+    claimer.queues = (QueueLimit("default", 1),)
+    claimer.tick()
+
+    assert claimer.claims_made == 1, without_limit
+
+
+def test_a_worker_whose_task_has_lost_its_limit_leaves_nothing_under_it(app, without_limit):
+    with app.worker():
+        assert without_limit.result(timeout=HURRY) == "sent"
+
+
+def test_a_drain_whose_task_has_lost_its_limit_leaves_nothing_under_it(app, without_limit):
+    app.worker().drain(timeout=HURRY)
+
+    assert without_limit.refresh().state == "succeeded"
 
 
 @pytest.mark.parametrize(

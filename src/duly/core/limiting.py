@@ -23,6 +23,23 @@ class Limits(NamedTuple):
     """Whether what is limited is asked before what is not, for the same reason."""
 
 
+class Round(NamedTuple):
+    """Looks that follow one another, at some limits each, until together they have seen all."""
+
+    start: str = ""
+    """The limit behind which the first of them began."""
+    has_turned: bool = False
+    """Whether they have come past the last limit, and begun again with the first."""
+
+    def rest(self, after: str, last: str) -> "Round | None":
+        """Return what is left behind a look from one limit to another; None if nothing is."""
+        turns = last <= after
+        if turns and self.has_turned:
+            return None
+        has_turned = turns or self.has_turned
+        return None if has_turned and last >= self.start else Round(self.start, has_turned)
+
+
 def limited(slot: str, task: str, key: str = "") -> str:
     """Name the lane of a run that counts against a limit of its task, or of that key of it."""
     return f"{FIRST}{task} {quote(key, safe=':/@+=-_.')} {slot}"

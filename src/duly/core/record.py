@@ -39,6 +39,8 @@ class Claims(list[Claim]):
 
     limit: str | None = None
     """Where it met limits: the last one that it looked at; None if it met none, or did not look."""
+    has_more_limits: bool = False
+    """Whether there may be limits that it did not come to, since it looks at so many at once."""
 
 
 class HeldRun(NamedTuple):

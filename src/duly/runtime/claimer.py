@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from duly.clock import monotonic
-from duly.core.limiting import Limits, slot_of
+from duly.core.limiting import Limits, Round, slot_of
 from duly.core.record import Claim, Claims
 from duly.core.states import OWN_LANES, Lane
 from duly.limits import CLAIM_BATCH
@@ -24,6 +24,8 @@ _FENCED_PAUSE = 0.05
 _TURNS_OF_HOLD = 7
 _LIMITS_SECONDS = 1.0
 """How often to look whether something is limited, where nothing was."""
+_ROUND_SECONDS = 0.1
+"""Between looks that see some limits each, until all have been seen."""
 _FLOW_SECONDS = 0.02
 """For how long after a claim that rode on a settle and got runs the next such one is awaited."""
 
@@ -84,6 +86,8 @@ class Claimer:
         """The last run that is watched alone which this worker took."""
         self._limit: str | None = None
         """The last limit that a claim met; None where it met none."""
+        self._round: Round | None = None
+        """What is left of the looks at limits that have begun, where one did not see all."""
         self._limits_first = False
         self._look_at_limits_at = -math.inf
         self._in_doubt = False
@@ -107,24 +111,12 @@ class Claimer:
         if monotonic() - self._rode_at < _FLOW_SECONDS:
             return _FLOW_SECONDS
         with self._claiming:
-            self.is_awaited = False
-            self.left_some = True
-            if self._in_doubt:
-                self._reconcile()
-            more = left_some = found_some = False
-            for queue in self._in_turn():
-                for lanes in self._lanes_in_turn(queue):
-                    ask = self._ask(queue, lanes)
-                    if ask.wants:
-                        claims = self._claim(ask.wants)
-                        found_some = found_some or bool(claims)
-                        more = more or _is_filled(ask.wants, claims)
-                    left_some = left_some or ask.leaves_some
-            self.found_nothing = not found_some
-            # What a limit kept back is there to be had as soon as something ends.
-            self.left_some = left_some or more or self._limit is not None
+            more = self._look()
+            is_under_way = self._round is not None
         # With one writer room comes with a settle, and the next claim with it.
-        return 0.0 if more and not self._store.has_one_writer else _BUSY_PAUSE
+        if more and not self._store.has_one_writer:
+            return 0.0
+        return _ROUND_SECONDS if is_under_way else _BUSY_PAUSE
 
     def offer(self) -> ClaimRuns | None:
         """Return a claim that rides on a settle; `accept` or `refuse` must follow.
@@ -141,7 +133,9 @@ class Claimer:
             return None
         self._in_doubt = True
         self.is_awaited = False
-        return self._op(self._offered.wants)
+        # It asks for some kinds of runs only; what is left of the looks begins anew with the next.
+        self._round = None
+        return self._op(self._offered.wants, self._limits())
 
     def accept(self, claims: Claims) -> None:
         """Take what the offered claim got."""
@@ -149,6 +143,7 @@ class Claimer:
             self._rode_at = monotonic() if claims else -math.inf
             self.found_nothing = not claims
             self._take(claims)
+            self._limit = claims.limit
             wants, leaves_some = self._offered
             self.left_some = leaves_some or _is_filled(wants, claims) or self._limit is not None
             self._in_doubt = False
@@ -177,18 +172,71 @@ class Claimer:
             (held,) = self._hand.take([(claim, self._registry.get(claim.task))])
             return held
 
-    def look_again(self) -> None:
-        """Look once more for runs under limits, of which a peek does not tell.
+    def look_at_limits(self) -> None:
+        """Let the next look be at limits, too: something may be ready under one."""
+        self._look_at_limits_at = -math.inf
+
+    def has_none_of_limits(self) -> bool:
+        """Look at all limits; say whether nothing that is ready under them was to be had.
 
         A claim passes over rows that are locked for a moment: it may get now what it left.
         """
-        if self._limit is not None:
-            self.tick()
+        with self._claiming:
+            self._round = None
+            while self._hand.accepting:
+                # What somebody calls for meanwhile would have the looks begin again and again.
+                if monotonic() >= self._slots.deadline or (self.is_awaited and self._round):
+                    return False
+                self.look_at_limits()
+                self._look(everywhere=True)
+                if not self.found_nothing or self._round is None:
+                    break
+            return self.found_nothing or not self._hand.accepting
 
     def reconcile(self) -> list[str]:
         """Hand back runs that the store says are ours and we never heard of."""
         with self._claiming:
             return self._reconcile()
+
+    def _look(self, *, everywhere: bool = False) -> bool:
+        """Ask for what there is room for; say whether all that room was filled."""
+        if self.is_awaited:
+            # What is new may be under a limit that has been seen.
+            self._round = None
+        self.is_awaited = False
+        self.left_some = True
+        if self._in_doubt:
+            self._reconcile()
+        limits: Limits | None = None
+        looks: list[Claims] = []
+        more = left_some = False
+        for queue in self._in_turn():
+            for lanes in self._lanes_in_turn(queue, everywhere=everywhere):
+                ask = self._ask(queue, lanes)
+                if ask.wants:
+                    if not looks:
+                        # For all: else each kind of runs would be asked for under other limits.
+                        limits = self._limits()
+                    claims = self._claim(ask.wants, limits)
+                    more = more or _is_filled(ask.wants, claims)
+                    looks.append(claims)
+                left_some = left_some or ask.leaves_some
+        self._note_limits(looks, limits)
+        self.found_nothing = not any(looks)
+        # What a limit kept back is there to be had as soon as something ends.
+        self.left_some = left_some or more or self._limit is not None
+        return more
+
+    def _note_limits(self, looks: list[Claims], limits: Limits | None) -> None:
+        """Go on behind the limits that were seen, until all have been."""
+        begun, self._round = self._round, None
+        if not looks:
+            return  # Whoever frees room calls.
+        # All began behind the same one: the first that did not see all tells how far they came.
+        seen = max(looks, key=lambda look: (look.has_more_limits, look.limit is not None))
+        self._limit = seen.limit
+        if limits is not None and seen.limit is not None and seen.has_more_limits:
+            self._round = (begun or Round(limits.after)).rest(limits.after, seen.limit)
 
     def _reconcile(self) -> list[str]:
         # No claim is between the store and the hand while this lock is held.
@@ -206,11 +254,13 @@ class Claimer:
         self._turn = (self._turn + 1) % len(queues)
         yield from queues[self._turn :] + queues[: self._turn]
 
-    def _lanes_in_turn(self, queue: QueueLimit | None) -> Iterator[frozenset[Lane]]:
+    def _lanes_in_turn(
+        self, queue: QueueLimit | None, *, everywhere: bool
+    ) -> Iterator[frozenset[Lane]]:
         if queue is None or queue.limit is None:
             put_off = self._put_off()
             yield OWN_LANES - {put_off}
-            if put_off in self._registry.lanes:
+            if everywhere or put_off in self._registry.lanes:
                 yield frozenset({put_off})
         else:
             # What one lane got counts against the limit before the next one is asked.
@@ -272,10 +322,10 @@ class Claimer:
         limit = self._process_limit
         return CLAIM_BATCH if limit is None else limit - self._hand.count_in_processes()
 
-    def _op(self, wants: tuple[Want, ...]) -> ClaimRuns:
+    def _op(self, wants: tuple[Want, ...], limits: Limits | None) -> ClaimRuns:
         # A run of a task that another engine carries is to be handed over, whatever its lane.
         names = self._registry.own_names()
-        return ClaimRuns(self._worker_id, wants, names, self._last_queue, self._limits())
+        return ClaimRuns(self._worker_id, wants, names, self._last_queue, limits)
 
     def _limits(self) -> Limits | None:
         """Look at what is limited where something is; and else now and then, whether it is."""
@@ -288,10 +338,10 @@ class Claimer:
         self._limits_first = not self._limits_first
         return Limits(capacities, self._limit or "", self._limits_first)
 
-    def _claim(self, wants: tuple[Want, ...]) -> Claims:
+    def _claim(self, wants: tuple[Want, ...], limits: Limits | None) -> Claims:
         # Should this fail, whether it was committed is not known: reconcile before the next one.
         self._in_doubt = True
-        (claims,) = self._store.apply([self._op(wants)])
+        (claims,) = self._store.apply([self._op(wants, limits)])
         self._take(claims)
         self._in_doubt = False
         taken: Claims = claims
@@ -309,7 +359,6 @@ class Claimer:
             self._claiming.release()
 
     def _take(self, claims: Claims) -> None:
-        self._limit = claims.limit
         self.claims_made += len(claims)
         if claims:
             self._last_queue = claims[-1].queue

@@ -11,9 +11,9 @@ from typing import Any
 from duly import faultpoints
 from duly.clock import monotonic, new_id
 from duly.context import RunContext, end_body, enter
-from duly.core.limiting import Limits
+from duly.core.limiting import Limits, Round
 from duly.core.outcome import Outcome, Returned
-from duly.core.record import Claim
+from duly.core.record import Claim, Claims
 from duly.core.states import OWN_LANES
 from duly.events import Bus, ClaimWasLost
 from duly.limits import LEASE_SECONDS, TICK_BATCH
@@ -58,6 +58,8 @@ class InlineWorker:
         self._journal.sections = self._sections
         self._held: dict[str, Held] = {}
         """What runs now: one run, or none."""
+        self._after = ""
+        """The limit behind which to look first."""
         self.worker_id = new_id()
 
     def drain(self) -> int:
@@ -88,16 +90,27 @@ class InlineWorker:
     def _part(self) -> None:
         self._store.apply([Recover(self.worker_id, judge_unknown, stopped=True)])
 
-    def _claim(self, names: tuple[str, ...]) -> list[Claim]:
+    def _claim(self, names: tuple[str, ...]) -> Claims:
         self._store.apply([Tick(TICK_BATCH)])
+        left: Round | None = Round(self._after)
+        while left is not None:
+            claims = self._claim_behind(self._after, names)
+            if claims or claims.limit is None or not claims.has_more_limits:
+                return claims
+            left = left.rest(self._after, claims.limit)
+            self._after = claims.limit
+        return Claims()
+
+    def _claim_behind(self, after: str, names: tuple[str, ...]) -> Claims:
+        claims = Claims()
         # One at a time: what a run enqueues may be more urgent than what was there before.
         for lane in sorted(OWN_LANES):
-            limits = Limits(self._registry.capacities)
+            limits = Limits(self._registry.capacities, after)
             ask = ClaimRuns(self.worker_id, (Want(None, lane, 1),), names, limits=limits)
-            claims: list[Claim] = self._store.apply([ask])[0]
+            (claims,) = self._store.apply([ask])
             if claims:
-                return claims
-        return []
+                break
+        return claims
 
     def _run(self, claim: Claim) -> None:
         definition = self._registry.get(claim.task)

@@ -87,6 +87,7 @@ class Promoter:
             next_due_in = result.next_due_in
             # Another worker may have been faster, and is then not the only one who may claim.
             if due or result.promoted:
+                self._claimer.look_at_limits()
                 self._look_for_runs()
                 self._hand_over()
             if TICK_BATCH in {result.promoted, result.parked, result.expired}:
@@ -97,7 +98,9 @@ class Promoter:
             return 0.0
         if peek.awaits and now >= self._recheck_at and self._recheck(now):
             return 0.0
-        if peek.ready:
+        if peek.limited:
+            self._claimer.look_at_limits()
+        if peek.ready or peek.limited:
             self._look_for_runs()
         next_stale_in = peek.next_stale_in
         if peek.carried or (next_stale_in is not None and next_stale_in <= 0):

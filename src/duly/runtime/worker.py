@@ -217,9 +217,10 @@ class Worker:
             coming = (peek.next_due_in, peek.next_fire_in)
             if any(due_in is not None and due_in <= _SOON for due_in in coming):
                 return False
-            # Of what came under a limit just now a peek does not tell.
             has_work = bool(ticked.promoted or moved) or self._has_work(peek)
-            self._claimer.look_again()
+            # Whether a limit lets one of them run, only a claim can tell.
+            if peek.limited and not self._claimer.has_none_of_limits():
+                return False
         except StoreError:
             return False
         if has_work:

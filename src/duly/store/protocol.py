@@ -78,6 +78,8 @@ class Peek(NamedTuple):
     """Whether a task of which some are, or were handed over, is none that whoever asks does."""
     next_stale_in: int | None
     """Microseconds until whoever asks is to hand one over again."""
+    limited: bool
+    """Whether a run under a limit of its task is ready; it may be one that cannot be had now."""
 
 
 class ScheduleFilter(NamedTuple):

@@ -4,8 +4,9 @@ import random
 
 import pytest
 
-from duly.core.limiting import Limits, limited
+from duly.core.limiting import Limits, Round, limited
 from duly.core.states import Lane
+from duly.limits import LIMITS_BATCH
 from duly.store.admin_ops import LimitQueue
 from duly.store.ops import ClaimRuns, Settled, Want
 from tests.store.conformance.verbs import (
@@ -167,6 +168,38 @@ def test_many_full_keys_starve_none(store, worker):
         after = found.limit
 
     assert sorted(claim.lane for claim in taken) == tenants
+
+
+@pytest.mark.parametrize("count", [99, 100, 200, 250])
+@pytest.mark.parametrize("start", ["", "t000", "t0505", "t120", "z"])
+def test_looks_go_round_all_limits_from_wherever_they_begin(store, worker, count, start):
+    lanes = [limited(LANE, TASK, f"t{number:03}") for number in range(count)]
+    for lane in lanes:
+        enqueue_one(store, lane=lane)
+        enqueue_one(store, lane=lane, queue="theirs")
+    after = limited(LANE, TASK, start) if start else ""
+
+    left, found, looks = Round(after), [], 0
+    while left is not None:
+        looks += 1
+        seen = claim(store, capacity=1, after=after, wants=(Want("default", LANE, 1000),))
+        found += seen
+        left = left.rest(after, seen.limit) if seen.has_more_limits else None
+        after = seen.limit
+
+    assert sorted(claim.lane for claim in found) == lanes
+    assert looks <= 2 + count // LIMITS_BATCH
+
+
+def test_a_peek_tells_of_what_is_ready_under_limits_of_tasks_alone(store, worker):
+    assert not store.peek().limited
+    enqueue_one(store)
+    assert not store.peek().limited
+    enqueue_many(store, 2, lane=LIMITED)
+    assert store.peek().limited
+    claim(store, capacity=2)
+
+    assert not store.peek().limited
 
 
 def test_whoever_is_asked_first_gets_the_room_that_there_is(store, worker):

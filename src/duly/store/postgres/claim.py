@@ -50,18 +50,19 @@ class Claimer:
         self._in_doubt.update(workers)
         rooms = [[want.limit for want in op.wants] for op in ops]
         rows: list[list[_Row]] = [[] for _ in ops]
-        limits = [
+        looks = [
             self._take_limited(session, op, room, own, first=True)
             for op, room, own in zip(ops, rooms, rows, strict=True)
         ]
         self._take_ready(session, ops, rooms, rows)
         for place, op in enumerate(ops):
-            met = self._take_limited(session, op, rooms[place], rows[place], first=False)
-            limits[place] = limits[place] or met
+            last = self._take_limited(session, op, rooms[place], rows[place], first=False)
+            looks[place] = looks[place] or last
         self._in_doubt.difference_update(workers)
         answers = [self._claims(op, own) for op, own in zip(ops, rows, strict=True)]
-        for answer, limit in zip(answers, limits, strict=True):
-            answer.limit = limit
+        for answer, look in zip(answers, looks, strict=True):
+            if look is not None:
+                answer.limit, answer.has_more_limits = look
         return answers
 
     def _take_ready(
@@ -90,14 +91,17 @@ class Claimer:
 
     def _take_limited(
         self, session: Session, op: ClaimRuns, rooms: list[int], rows: list[_Row], *, first: bool
-    ) -> str | None:
-        """Take what counts against limits, in its turn and a transaction of its own."""
+    ) -> tuple[str | None, bool] | None:
+        """Take what counts against limits, in its turn and a transaction of its own.
+
+        Return the last limit that was looked at, and whether there may be more.
+        """
         if op.limits is None or op.limits.first != first:
             return None
         limited = LimitedClaim(session, op, op.limits, self._claimed_at[op.worker_id])
         met = limited.take(rooms)
         rows += limited.rows
-        return met
+        return met, limited.has_more
 
     def claim_carried(self, op: ClaimCarried) -> Claim | None:
         """Take one run that was handed over, if it still waits for this claim."""

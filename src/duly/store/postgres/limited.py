@@ -30,13 +30,17 @@ class LimitedClaim:
         self._place = {"worker_id": op.worker_id, "last": str(last)}
         self._locked: set[str] = set()
         self.rows: list[_Row] = []
+        self.has_more = False
+        """Whether there may be limits of tasks that were not looked at."""
 
     def take(self, rooms: list[int]) -> str | None:
         """Take what there is room for into `rows`; return the last limit that was looked at."""
         found = self._session.execute(SQL["limited_queues"]).fetchall()
-        lanes = self._lanes(self._limits.after)
+        lanes = batch = self._lanes(self._limits.after)
         if len(lanes) < LIMITS_BATCH and self._limits.after:
-            lanes += [lane for lane in self._lanes("") if lane <= self._limits.after]
+            batch = [lane for lane in self._lanes("") if lane <= self._limits.after]
+            lanes = lanes + batch
+        self.has_more = len(batch) >= LIMITS_BATCH
         if not found and not lanes:
             return None
         met = lanes[-1] if lanes else FIRST

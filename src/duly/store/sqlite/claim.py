@@ -38,6 +38,7 @@ def claim(cursor: sqlite3.Cursor, op: ClaimRuns, now: int) -> Claims:
     is_any_taken = sum(rooms) < sum(want.limit for want in op.wants)
     claims = _read(cursor, op.worker_id, now) if is_any_taken else Claims()
     claims.limit = limit_met
+    claims.has_more_limits = limited is not None and limited.has_more
     return claims
 
 
@@ -100,12 +101,16 @@ class LimitedClaim:
         self._limits = limits
         self._now = now
         self.is_first = limits.first
+        self.has_more = False
+        """Whether there may be limits that were not looked at."""
 
     def take(self, rooms: list[int]) -> str | None:
         """Take what there is room for; return the last limit that was looked at."""
-        lanes = self._lanes(self._limits.after)
+        lanes = batch = self._lanes(self._limits.after)
         if len(lanes) < LIMITS_BATCH and self._limits.after:
-            lanes += [lane for lane in self._lanes("") if lane <= self._limits.after]
+            batch = [lane for lane in self._lanes("") if lane <= self._limits.after]
+            lanes = lanes + batch
+        self.has_more = len(batch) >= LIMITS_BATCH
         if not lanes:
             return None
         queues = self._cursor.execute(SQL["queues"]).fetchall()

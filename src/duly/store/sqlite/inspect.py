@@ -184,11 +184,12 @@ class SqliteInspector:
     def peek(self, carried: Sequence[str] = ()) -> Peek:
         """Look whether there is something to do, for one who hands over these tasks."""
         (row,) = self._query(SQL["peek"], {"carried": json.dumps(carried)})
-        ready, suspect, parked, due_at, look_at, awaits, waits, strayed, stale_at = row
+        ready, suspect, parked, due_at, look_at, awaits, waits, strayed, stale_at, limited = row
         now = self.now()
         due, fire, stale = (None if at is None else at - now for at in (due_at, look_at, stale_at))
         flags = bool(ready), bool(suspect), bool(parked)
-        return Peek(*flags, due, fire, bool(awaits), bool(waits), bool(strayed), stale)
+        more = bool(awaits), bool(waits), bool(strayed)
+        return Peek(*flags, due, fire, *more, stale, bool(limited))
 
     def list_schedules(self, which: ScheduleFilter) -> list[ScheduleRecord]:
         """Return schedules by name."""

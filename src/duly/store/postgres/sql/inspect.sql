@@ -430,7 +430,8 @@ SELECT 'task', NULL, id::text, worker_id
 SELECT id::text FROM duly_runs WHERE worker_id = %(worker_id)s AND cancel_requested
 
 -- :name peek
--- Every term is a few probes of an index.
+-- Every term is a few probes of an index. For the last one it is the order that makes sure of that:
+-- where statistics are old, EXISTS may walk past all runs, and min() past all that are limited.
 SELECT coalesce(
            bool_or(lane NOT IN ('suspect', 'carried', 'carried-hold', 'handed', 'handed-hold')
                AND lane < '~'), false),
@@ -451,7 +452,9 @@ SELECT coalesce(
        EXISTS (SELECT 1 FROM duly_carried_lanes WHERE task <> ALL (%(carried)s::text[])),
        (SELECT duly_microseconds(min((SELECT min(stale_at) FROM duly_handed
                                        WHERE task = known.task)))
-          FROM unnest(%(carried)s::text[]) AS known(task)) - duly_microseconds(duly_now())
+          FROM unnest(%(carried)s::text[]) AS known(task)) - duly_microseconds(duly_now()),
+       (SELECT lane FROM duly_runs WHERE state = 'queued' AND lane >= '~'
+         ORDER BY lane LIMIT 1) IS NOT NULL
   FROM duly_ready_lanes
 
 -- :name now

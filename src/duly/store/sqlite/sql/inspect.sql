@@ -407,5 +407,7 @@ SELECT coalesce(
        EXISTS (SELECT 1 FROM duly_carried_lanes
                 WHERE task NOT IN (SELECT value FROM json_each(:carried))),
        (SELECT min((SELECT min(stale_at) FROM duly_handed WHERE task = known.value))
-          FROM json_each(:carried) AS known)
+          FROM json_each(:carried) AS known),
+       EXISTS (SELECT 1 FROM duly_runs INDEXED BY duly_runs_limited
+                WHERE state = 'queued' AND lane >= '~')
   FROM duly_ready_lanes
