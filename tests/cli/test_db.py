@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from duly.cli.db import judge
+from duly.store.opening import open_store, sqlite_path
 from duly.store.schema import Schema
 from tests.cli.conftest import answer, error
 
@@ -128,3 +129,19 @@ def test_an_unknown_kind_of_database_is_refused(cli, folder):
 
         assert result.exit_code == 1
         assert "no store duly knows" in result.stderr
+
+
+@pytest.mark.parametrize("command", [("runs", "list"), ("dead", "groups"), ("audit",)])
+def test_who_looks_into_a_database_of_others_leaves_no_tables_there(
+    cli, store_url, store_kind, command
+):
+    if store_kind.startswith("sqlite"):
+        with closing(sqlite3.connect(sqlite_path(store_url))) as connection:
+            connection.execute("CREATE TABLE theirs (id)")
+
+    result = cli(*command, "--url", store_url)
+
+    assert result.exit_code == 1
+    assert "has no tables of duly's" in result.stderr
+    with closing(open_store(store_url, migrate=False)) as store:
+        assert store.read_schema().version == 0

@@ -1,5 +1,6 @@
 """From the shared options to an open application."""
 
+from contextlib import closing
 from importlib import import_module
 
 import click
@@ -13,13 +14,14 @@ from duly.guard import Guard
 from duly.guard.ledgers import is_redis
 from duly.runtime.loading import is_celery, load, locate
 from duly.settings import store_url
+from duly.store.opening import STORES, open_store
 
 
 def app_of(session: Session, *, creates: bool = False) -> Duly:
     """Return the application that the session names, or one without tasks on its store.
 
-    Only what `creates` may make the database's file: looking into the wrong folder must say so,
-    not leave an empty database there.
+    Only what `creates` may make the database's file, or duly's tables: looking into the wrong place
+    must say so, not leave an empty store there.
     """
     reference = session.app_reference
     if reference is None:
@@ -97,3 +99,11 @@ def _refuse_missing(url: str) -> None:
             f"or create this one with `duly db migrate`"
         )
         raise StoreRefused(message)
+    if url.partition("://")[0] in STORES:
+        with closing(open_store(url, migrate=False)) as store:
+            if store.read_schema().version == 0:
+                message = (
+                    f"{store.shown_url} has no tables of duly's; name another database with --url, "
+                    f"or create them there with `duly db migrate`"
+                )
+                raise StoreRefused(message)
