@@ -56,6 +56,22 @@ class Charges:
         self.began = threading.Event()
         self.seen: list[str] = []
 
+    def leave_on_a_loop_that_closes(self) -> None:
+        """Begin one on another thread's loop, which is closed when the attempt waits for it."""
+
+        async def charge() -> None:
+            self.began.set()
+            await asyncio.Event().wait()
+
+        def leave() -> None:
+            loop = asyncio.new_event_loop()
+            self.kept = loop.create_task(duly.astep("charge", charge))
+            loop.run_until_complete(go_on_behind_the_body())
+            loop.close()
+
+        threading.Thread(target=copy_context().run, args=(leave,), daemon=True).start()
+        self.began.wait(SOON)
+
     async def soon(self) -> str:
         """Charge behind the end of the body."""
         await go_on_behind_the_body()
@@ -783,25 +799,13 @@ class TestLoopsOfPlainFunctions:
     def test_nor_does_one_whose_loop_is_closed_while_the_attempt_waits_for_it(
         self, app, charges, kind
     ):
-        async def charge() -> None:
-            charges.began.set()
-            await asyncio.Event().wait()
-
-        def leave() -> None:
-            loop = asyncio.new_event_loop()
-            kept.append(loop.create_task(duly.astep("charge", charge)))
-            loop.run_until_complete(go_on_behind_the_body())
-            loop.close()
-
         def plain() -> str:
-            threading.Thread(target=copy_context().run, args=(leave,), daemon=True).start()
-            charges.began.wait(SOON)
+            charges.leave_on_a_loop_that_closes()
             return "ordered"
 
         async def coroutine() -> str:
             return await asyncio.to_thread(plain)
 
-        kept: list[asyncio.Task[None]] = []
         order = app.task(plain if kind == "plain" else coroutine)
         run = order.enqueue()
         app.worker().drain(timeout=SOON)
@@ -810,25 +814,13 @@ class TestLoopsOfPlainFunctions:
         assert recorded(run) == []
 
     def test_nor_a_wait_beside_one(self, app, charges):
-        async def charge() -> None:
-            charges.began.set()
-            await asyncio.Event().wait()
-
-        def leave() -> None:
-            loop = asyncio.new_event_loop()
-            kept.append(loop.create_task(duly.astep("charge", charge)))
-            loop.run_until_complete(go_on_behind_the_body())
-            loop.close()
-
         @app.task
         async def order() -> str:
-            if not kept:
-                threading.Thread(target=copy_context().run, args=(leave,), daemon=True).start()
-                await asyncio.to_thread(charges.began.wait, SOON)
+            if not charges.began.is_set():
+                await asyncio.to_thread(charges.leave_on_a_loop_that_closes)
             await duly.asleep("night", 0.01)
             return "ordered"
 
-        kept: list[asyncio.Task[None]] = []
         run = order.enqueue()
         app.worker().drain(timeout=SOON)
 
