@@ -9,6 +9,9 @@ class Sizes:
 
     rounds: int = 5
     drain_runs: int = 30_000
+    rested_bursts: int = 2
+    rest_seconds: float = 70.0
+    """Longer than PostgreSQL's autovacuum_naptime, so that it looks at what was emptied."""
     single_enqueues: int = 1_000
     concurrent_callers: int = 100
     enqueues_per_caller: int = 200
@@ -30,6 +33,8 @@ FULL = Sizes()
 QUICK = Sizes(
     rounds=1,
     drain_runs=1_000,
+    rested_bursts=1,
+    rest_seconds=0.2,
     single_enqueues=50,
     enqueues_per_caller=10,
     bulk_enqueues=2_500,

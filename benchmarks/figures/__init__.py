@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from benchmarks.databases import Database
 from benchmarks.figures import (
+    burst,
     claim_cost,
     drain,
     enqueue,
@@ -18,6 +19,7 @@ from benchmarks.sizes import Sizes
 
 ON_A_DATABASE: dict[str, Callable[[Database, Sizes], list[Figure]]] = {
     "drain": drain.measure,
+    "burst": burst.measure,
     "enqueue": enqueue.measure_one,
     "aenqueue": enqueue.measure_concurrent,
     "enqueue_many": enqueue.measure_many,

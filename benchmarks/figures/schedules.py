@@ -9,7 +9,7 @@ from benchmarks.report import Figure, at_most
 from benchmarks.sizes import Sizes
 from benchmarks.tasks import app, tell_lateness
 from duly.core.schedule import At, Rules, rules_text, trigger_text
-from duly.store.ops import PutSchedule
+from duly.store.schedule_ops import PutSchedule
 
 GAP_SECONDS = 0.05
 

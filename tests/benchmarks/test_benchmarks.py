@@ -41,6 +41,7 @@ def test_a_claim_touches_the_same_beside_many_runs_that_it_should_not_notice(
         assert cost == pytest.approx(alone[unit], rel=TOLERANCE)
 
 
+@pytest.mark.timing
 def test_importing_duly_costs_at_most_twice_what_it_cannot_do_without() -> None:
     import_once(DULY, *NEEDED)
 
@@ -62,7 +63,7 @@ def test_importing_duly_loads_no_optional_package() -> None:
 
 
 @pytest.mark.process
-@pytest.mark.one_store
+@pytest.mark.surface
 @pytest.mark.timeout(180)
 def test_the_benchmarks_run_and_write_down_what_they_measured(
     store_kind: str, tmp_path: Path

@@ -1,0 +1,1 @@
+"""Compares the speed of two commits of duly on one machine and one database server."""
