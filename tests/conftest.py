@@ -1,28 +1,27 @@
 """Fixtures that every test may use: the stores, and the servers behind them.
 
 A test that asks for `store_url` runs once on every kind of store in the conformance suite, and once
-on SQLite and once on PostgreSQL elsewhere; one of the surfaces on top of the engine, or marked
-`one_store`, runs on one of the two, and on both if it is marked `every_store` or
-DULY_TEST_EVERY_STORE is set, as `make prove` does; another DULY_TEST_DRAW draws others. That
-PostgreSQL is the newest there is, and the oldest where DULY_TEST_EVERY_STORE is set and a test is
-not about PostgreSQL alone. Where two Djangos take turns, as in `make test`, a test of Django's that
-starts processes runs on one of them, also drawn. `@pytest.mark.stores("postgres")` narrows the
-stores to the kinds whose names begin so; `@pytest.mark.pgbouncer` adds one run more, through
-PgBouncer; `@pytest.mark.untouched` is for tests of how a database is set up. A test of the
-conformance suite that is about the guard alone adds one on Redis by `@pytest.mark.redis`.
+on SQLite and once on PostgreSQL elsewhere. That PostgreSQL is the newest there is; with
+DULY_TEST_OLDEST_POSTGRES, as in `make prove`, it is the oldest where a test is not about PostgreSQL
+alone. `@pytest.mark.stores("postgres")` narrows the stores to the kinds whose names begin so;
+`@pytest.mark.pgbouncer` adds one run through PgBouncer; `@pytest.mark.untouched` is for tests of
+how a database is set up. A test of the conformance suite that is about the guard alone adds one on
+Redis by `@pytest.mark.redis`.
+
+Markers are set here too, so that `-m` can select by them: `surface` on each test of a folder above
+the engine, `on_postgres` on each test that uses a PostgreSQL, and `django` on each test of Django.
+`make test` leaves out the tests of surfaces on PostgreSQL, and `make test-surfaces STORE=postgres`
+runs those.
 """
 
 import gc
-import importlib.metadata
 import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, closing, suppress
-from functools import cache
+from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -47,12 +46,10 @@ from tests.servers.summary import STORE_PROPERTY, WhatRan
 SUMMARY_FILE = os.environ.get("SUMMARY", ".test-summary.json")
 TESTS = Path(__file__).parent
 
-# What lies on top of the engine, and knows a database by the store's protocol alone: what a store
-# does for it is shown on both by the conformance suite, or by tests marked `every_store`.
+# The folders above the engine. They know a database by the store's protocol alone, and the
+# conformance suite shows that both databases fulfil it.
 SURFACES = {"cli", "dashboard", "docs", "integrations", "observe", "testing"}
-EVERY_STORE = "DULY_TEST_EVERY_STORE" in os.environ
-DRAW = int(os.environ.get("DULY_TEST_DRAW", "0"))
-DJANGOS_TAKE_TURNS = "DULY_TEST_DJANGOS_TAKE_TURNS" in os.environ and not EVERY_STORE
+OLDEST_POSTGRES = "DULY_TEST_OLDEST_POSTGRES" in os.environ
 
 # A machine that is busy makes inputs slowly, and that is nobody's fault.
 settings.register_profile("suite", suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -139,6 +136,15 @@ def _disarmed() -> Iterator[None]:
     faultpoints.disarm()
 
 
+@pytest.fixture(autouse=True)
+def _garbage_collector() -> Iterator[None]:
+    """A supervisor that ran inside a test leaves its thresholds behind; restore the test's own."""
+    before = gc.get_threshold()
+    yield
+    if gc.get_threshold() != before:
+        gc.set_threshold(*before)
+
+
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Servers]:
     """The shared servers of this test process."""
@@ -217,17 +223,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(WhatRan(KINDS, config.rootpath / SUMMARY_FILE))
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave to the other Django what is its turn, and put the rest into an order that is soon done.
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the selected tests so that all test processes end at about the same time.
 
-    Each of several processes begins with its share of what takes long: it is given one part of the
-    list after the other, and begun last, one test would keep all waiting. Those with a browser
-    follow each other, so that one is started for all of them.
+    Each process begins with its share of the long tests: begun last, one of them would keep all
+    others waiting. The tests with a browser follow each other, so that one browser serves them all.
     """
-    left, ours = _parted(items, _is_the_other_djangos_turn) if DJANGOS_TAKE_TURNS else ([], items)
-    config.hook.pytest_deselected(items=left)
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    browsing, others = _parted(ours, _drives_a_browser)
+    browsing, others = _parted(items, _drives_a_browser)
     long, short = _parted(others, _takes_long)
     short = browsing + short
     size = -(-len(short) // processes)
@@ -243,16 +247,6 @@ def _parted(
     for item in items:
         parts[not is_wanted(item)].append(item)
     return parts
-
-
-def _is_the_other_djangos_turn(item: pytest.Item) -> bool:
-    of_django = item.nodeid.startswith("tests/integrations/django/")
-    is_dear = item.get_closest_marker("process") and not item.get_closest_marker("first_django")
-    # Not the bit that draws a database, or each Django would meet one of them alone; and by the
-    # name without that database, which is not the same on both.
-    name = item.nodeid.partition("[")[0]
-    turn = (crc32(name.encode()) + DRAW) // 2 % 2
-    return bool(of_django and is_dear and turn != _has_the_other_django())
 
 
 def _drives_a_browser(item: pytest.Item) -> bool:
@@ -281,10 +275,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if argument in metafunc.fixturenames and not _is_parametrized(metafunc, argument):
             wanted = _kinds_wanted(metafunc, kinds)
             if "conformance" not in metafunc.definition.path.parts:
-                is_oldest = EVERY_STORE and argument == "store_kind"
+                is_oldest = OLDEST_POSTGRES and argument == "store_kind"
                 wanted = _one_of_each(wanted, newest=not is_oldest)
-            if wanted and _is_on_one_store(metafunc) and not EVERY_STORE:
-                wanted = [wanted[_draw(metafunc) % len(wanted)]]
             metafunc.parametrize(argument, wanted)
 
 
@@ -302,31 +294,13 @@ def _one_of_each(names: list[str], *, newest: bool) -> list[str]:
     return list(chosen.values())
 
 
-def _is_on_one_store(metafunc: pytest.Metafunc) -> bool:
-    folder = metafunc.definition.path.relative_to(TESTS).parts[0]
-    marked = metafunc.definition.get_closest_marker
-    takes_all = any(map(marked, ("every_store", "long", "scaled")))
-    return (folder in SURFACES or marked("one_store") is not None) and not takes_all
-
-
-def _draw(metafunc: pytest.Metafunc) -> int:
-    """Return a number that is the test's own; with the other Django it is the next one.
-
-    So each test of Django runs on both databases, though not on both with each of the two; one that
-    starts processes runs once.
-    """
-    return crc32(metafunc.definition.nodeid.encode()) + DRAW + _has_the_other_django()
-
-
-@cache
-def _has_the_other_django() -> bool:
-    with suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version("django").startswith("6")
-    return False
-
-
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Write on every test which store it runs on, for the closing table."""
+    """Write on every test which store it runs on, for the closing table and for selecting it."""
+    folders = item.path.relative_to(TESTS).parts[:-1]
+    if set(folders[:1]) & SURFACES:
+        item.add_marker("surface")
+    if "django" in folders:
+        item.add_marker("django")
     if not isinstance(item, pytest.Function):
         return
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
@@ -339,6 +313,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         names.add("redis")
     if "browser" in item.fixturenames:
         names.add("chromium")
+    if any(name.startswith(("postgres", "pgbouncer")) for name in names):
+        item.add_marker("on_postgres")
     item.user_properties.extend((STORE_PROPERTY, name) for name in sorted(names))
 
 

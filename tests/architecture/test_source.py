@@ -169,6 +169,7 @@ def test_a_function_has_at_most_70_lines():
 STATEMENT = re.compile(r"\b(SELECT|INSERT INTO|UPDATE|DELETE FROM|CREATE TABLE|DROP TABLE)\b")
 SQL_FOR_READERS = {
     "cli/db.py": "prints migrations for people to run; nothing in it comes from outside",
+    "store/sqlite/identity.py": "a trigger takes no parameters; its message is quoted",
     "prove/workload.py": "puts in the driver's parameter marks, no values",
 }
 

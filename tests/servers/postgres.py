@@ -174,6 +174,17 @@ class PostgresServer(PostgresEndpoint):
         self.stop(mode)
         self.start()
 
+    def another(self) -> "PostgresServer":
+        """Return a server with the same programs, which is not started."""
+        return PostgresServer(self._programs)
+
+    def copy_to(self, other: "PostgresServer") -> None:
+        """Give a server that was never started all that this one has committed."""
+        source = ["--host=127.0.0.1", f"--port={self.port}", f"--username={ROLE}"]
+        options = ["--wal-method=fetch", "--checkpoint=fast", "--no-sync"]
+        target = f"--pgdata={other._data}"
+        self._folder.run([self._binaries / "pg_basebackup", *source, *options, target])
+
     def close(self) -> None:
         """Stop the server, if it runs, and remove its folder."""
         if self._process is not None:
