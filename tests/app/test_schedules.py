@@ -8,8 +8,9 @@ import pytest
 
 from duly import BadOption, Duly
 from duly.errors import BadSchedule, ScheduleEnded, ScheduleExists, ScheduleNotFound
-from duly.store.ops import FireSchedules
+from duly.store.firing import fire_due
 from duly.store.protocol import ScheduleFilter
+from tests.servers.processes import wait_until
 from tests.store.conformance.opening import opened_tables
 
 MINUTE = timedelta(minutes=1)
@@ -50,7 +51,7 @@ def test_a_schedule_is_added_at_run_time(app, digest):
 def test_its_runs_are_as_its_task_and_its_arguments_say(app, digest):
     app.schedules.add("once", digest, at=now(), kwargs={"user": 7})
 
-    app.store.apply([FireSchedules(10)])
+    fire_due(app.store, 10)
 
     (run,) = app.runs.list()
     record = run.record
@@ -82,9 +83,9 @@ def test_or_is_an_error_that_names_both(app, digest):
 
 def test_two_reminders_to_one_user_both_come(app, digest):
     app.schedules.add("remind:1", digest, at=now())
-    app.store.apply([FireSchedules(10)])
+    fire_due(app.store, 10)
     app.schedules.add("remind:1", digest, at=now())
-    app.store.apply([FireSchedules(10)])
+    fire_due(app.store, 10)
 
     assert len(app.runs.list()) == 2
 
@@ -146,7 +147,7 @@ def test_pause_resume_run_and_remove(app, digest):
 
 def test_one_that_has_ended_is_neither_paused_nor_resumed(app, digest):
     app.schedules.add("once", digest, at=now())
-    app.store.apply([FireSchedules(10)])
+    fire_due(app.store, 10)
 
     for act in (app.schedules.pause, app.schedules.resume):
         with pytest.raises(ScheduleEnded, match="'once' has ended"):
@@ -187,7 +188,7 @@ def test_schedules_of_the_code_are_made_known_when_a_worker_starts(app):
     @app.cron("0 2 * * *", tz="Europe/Paris", retries=3, name="nightly")
     def nightly() -> None: ...
 
-    @app.every(minutes=5)
+    @app.every(name="poll", minutes=5)
     async def poll() -> None: ...
 
     assert nightly.definition.retry.limit == 3
@@ -201,7 +202,7 @@ def test_schedules_of_the_code_are_made_known_when_a_worker_starts(app):
 
 
 def test_a_pause_and_a_cursor_survive_a_restart(app):
-    @app.every(hours=1)
+    @app.every(name="poll", hours=1)
     def poll() -> None: ...
 
     app.schedules.sync()
@@ -229,6 +230,37 @@ def test_what_is_gone_from_the_code_is_marked_and_others_modules_are_left_alone(
     with_less.close()
 
 
+def test_schedules_of_another_application_with_the_same_module_name_are_left_alone(app, store_url):
+    app.every(hours=1)(_named("tasks:nightly"))
+    with app.worker():
+        pass
+
+    other = Duly(store_url)
+    other.every(hours=1)(_named("tasks:cleanup"))
+    other.schedules.sync()
+
+    assert [each.name for each in app.schedules.list()] == ["tasks:cleanup", "tasks:nightly"]
+    other.close()
+
+
+def test_a_schedule_is_removed_while_workers_of_the_version_before_still_run(app, store_url):
+    app.task(_named("tasks:bill"))
+    app.every(hours=1)(_named("tasks:nightly"))
+
+    later = Duly(store_url)
+    later.task(_named("tasks:bill"))
+    with app.worker():
+        wait_until(
+            lambda: app.store.list_workers() and app.schedules.list(),
+            seconds=20,
+            what="the worker has made its tasks and schedules known",
+        )
+        later.schedules.sync()
+
+        assert app.schedules.list() == []
+    later.close()
+
+
 def _named(name: str):
     module, _, qualified = name.partition(":")
 
@@ -251,7 +283,7 @@ def test_a_name_that_code_and_run_time_both_use_is_an_error(app, digest):
 def test_a_schedule_needs_a_task_that_takes_no_arguments(app):
     with pytest.raises(TypeError, match="user"):
 
-        @app.every(hours=1)
+        @app.every(name="greet", hours=1)
         def greet(user: int) -> None: ...
 
 

@@ -3,9 +3,11 @@
 import os
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from itertools import islice, takewhile
 from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
+from cronsim import CronSim
 
 from duly.core.cron import Cron
 from duly.errors import BadSchedule
@@ -32,11 +34,40 @@ def between(cron: Cron, begin: datetime, end: datetime) -> list[datetime]:
         assert following > instant
         instant = following
         found.append(moment(instant))
+    iterated = takewhile(micros(end).__ge__, cron.after(micros(begin)))
+    assert [moment(instant) for instant in iterated] == found
     return found
 
 
 def local(zone: str, *fields: int, fold: int = 0) -> datetime:
     return datetime(*fields, tzinfo=ZoneInfo(zone), fold=fold).astimezone(UTC)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("expression", ["*/15 * * * *", "30 2 * * *", "30 */2 * * *"])
+@pytest.mark.parametrize("zone", ["Europe/Paris", "Australia/Lord_Howe", "Africa/Casablanca"])
+def test_iterated_instants_equal_those_of_single_steps_through_a_year(expression, zone):
+    cron = Cron(expression, zone)
+
+    assert between(cron, FIRST, FIRST + 52 * WEEK)
+
+
+def test_iteration_ends_where_the_calendar_ends():
+    cron = Cron("0 0 1 * *", "UTC")
+    last_months = list(cron.after(micros(datetime(9999, 9, 15, tzinfo=UTC))))
+
+    assert [moment(instant).month for instant in last_months] == [10, 11, 12]
+
+
+def test_iteration_reads_an_expression_once_per_steady_span_of_its_zone(monkeypatch):
+    begun = []
+    monkeypatch.setattr(
+        "duly.core.cron.CronSim", lambda *given: begun.append(given) or CronSim(*given)
+    )
+    cron = Cron("* * * * *", "Europe/Paris")
+
+    list(islice(cron.after(micros(FIRST)), 10_000))
+
+    assert len(begun) < 20
 
 
 # -- what an expression says --

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from duly.core import schedule as schedule_module
 from duly.core.cron import Cron
+from duly.core.planning import Found, plan_found
 from duly.core.record import ScheduleRecord
 from duly.core.schedule import (
     SECOND,
@@ -32,7 +33,7 @@ from duly.core.schedule import (
     trigger_text,
 )
 from duly.errors import BadSchedule
-from duly.limits import CATCH_UP, PLAN_INSTANTS, SINGLE_FIRINGS
+from duly.limits import CATCH_UP, LOOK_INSTANTS, PLAN_INSTANTS, SINGLE_FIRINGS
 
 MINUTE, HOUR = 60 * SECOND, 3600 * SECOND
 MINUTELY = Every(MINUTE, 0)
@@ -190,7 +191,7 @@ def test_a_long_absence_is_accounted_for_in_pieces_and_in_few_rows():
         accounted += sum(f.row for f in found.firings)
         looks += 1
         assert len(found.firings) <= SINGLE_FIRINGS + 2
-        if found.look_at != now:
+        if found.look_at > now:
             break
         assert {f.outcome for f in found.firings} == {"skipped"}
         absent = absent._replace(next_at=found.next_at)
@@ -420,3 +421,37 @@ def test_an_interval_has_bounds(seconds):
 )  # fmt: skip
 def test_an_interval_can_be_said_in_words(interval, words):
     assert Every(interval * SECOND, 0).in_words() == f"Every {words}"
+
+
+# -- one look at many schedules --
+
+
+def found(absent: ScheduleRecord, now: int) -> list[Found]:
+    return [Found(absent._replace(name=f"s{n}"), FREE, now) for n in range(20)]
+
+
+def test_a_look_plans_as_many_schedules_as_its_budget_of_instants_allows():
+    absent = schedule(Cron("* * * * *", "UTC"))
+
+    planned = plan_found(found(absent, 2 * PLAN_INSTANTS * MINUTE))
+
+    assert len(planned) == LOOK_INSTANTS // PLAN_INSTANTS
+    assert all(each.is_behind for each in planned)
+
+
+def test_an_interval_of_any_age_takes_one_instant_of_the_budget():
+    absent = schedule(Every(SECOND, 0))
+
+    planned = plan_found(found(absent, 10**9 * SECOND)[:9])
+
+    assert len(planned) == 9
+    assert not any(each.is_behind for each in planned)
+
+
+def test_a_look_plans_no_more_runs_than_its_budget_of_rows_allows():
+    absent = schedule(Cron("* * * * *", "UTC"), misfire="all", max_catch_up=1000, overlap="allow")
+
+    planned = plan_found(found(absent, 700 * MINUTE))
+
+    assert [len(each.plan.firings) for each in planned] == [700, 300]
+    assert [each.is_behind for each in planned] == [False, True]

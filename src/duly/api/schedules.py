@@ -33,8 +33,16 @@ from duly.errors import BadSchedule, ScheduleEnded, ScheduleExists, ScheduleNotF
 from duly.host import Host
 from duly.limits import CATCH_UP, LATEST_YEAR, PAGE, PAGE_DEFAULT
 from duly.run import Run, check_reason
-from duly.store.ops import BackfillSchedule, Behind, Op, Put, PutSchedule, RunSchedule, SetSchedule
+from duly.store.ops import Op
 from duly.store.protocol import ScheduleFilter
+from duly.store.schedule_ops import (
+    BackfillSchedule,
+    Behind,
+    Put,
+    PutSchedule,
+    RunSchedule,
+    SetSchedule,
+)
 from duly.task import Task, instant, microseconds
 
 
@@ -155,15 +163,28 @@ class Schedules:
         for op, put in zip(ops, self._apply(ops), strict=True):
             _check(op, put)
         # Other applications may share the store: only what our own modules had defined is removed.
-        modules = {_module_of(name) for name in self._host.registry.names()}
-        gone = [
-            schedule.name
+        names = set(self._host.registry.names())
+        modules = {_module_of(name) for name in names}
+        missing = [
+            schedule
             for schedule in self._records(ScheduleFilter(source="code", limit=_LONGEST_LIST))
             if not self.is_defined(schedule.name) and _module_of(schedule.task) in modules
         ]
+        others = self._tasks_of_others(names) if missing else set()
+        gone = [schedule.name for schedule in missing if schedule.task not in others]
         if gone:
             who = acting(None)
             self._apply([SetSchedule(name, "removed", who, "gone from the code") for name in gone])
+
+    def _tasks_of_others(self, own: set[str]) -> set[str]:
+        """Return the tasks that only workers of other applications have registered.
+
+        Modules of two applications may have one name. But an earlier version of this application
+        shares tasks with it, and another application does not.
+        """
+        registered = [set(json.loads(each.tasks)) for each in self._host.store.list_workers()]
+        ours = own.union(*(tasks for tasks in registered if tasks & own))
+        return set().union(*registered) - ours
 
     def is_defined(self, name: str) -> bool:
         """Say whether code that this process has imported defines a schedule of that name."""

@@ -7,9 +7,12 @@ two where the clock repeats it. One with a star in its minutes or hours means th
 what the clock skips does not happen, and what it repeats happens twice.
 """
 
-from collections.abc import Iterator
+import contextlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
+from itertools import product, takewhile
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
@@ -32,6 +35,9 @@ _MICROSECOND = timedelta(microseconds=1)
 _SECOND = timedelta(seconds=1)
 _A_DAY = timedelta(hours=26)
 """Longer than any clock is set back."""
+_STEADY_SPANS = (timedelta(days=5), timedelta(hours=1))
+"""If a zone has one offset at both ends of such a span, it has that offset throughout: in every
+zone at least seven days lie between two changes."""
 
 
 class Cron:
@@ -49,6 +55,8 @@ class Cron:
         self.tz = zone_of(zone)
         parts = self._fields.split()
         minute, hour = parts[-5:-3] if len(parts) in {5, _WITH_SECONDS} else ("*", "*")
+        self._time_fields = (parts[0] if len(parts) == _WITH_SECONDS else "0", minute, hour)
+        self._day_fields = parts[-3:]
         self._means_time_of_day = "*" not in minute and "*" not in hour
         try:
             next(CronSim(self._fields, datetime(2000, 1, 1)))  # noqa: DTZ001 - a local time
@@ -69,6 +77,47 @@ class Cron:
         except OverflowError:
             return None  # Beyond the last year that there is.
         return None if found is None else (found - _EPOCH) // _MICROSECOND
+
+    def after(self, instant: int) -> Iterator[int]:
+        """Return all instants that are strictly later, in order.
+
+        Much faster than repeated calls of `next_after`. While the zone's clock does not change, an
+        expression names the same times on each of its days.
+        """
+        found = self.next_after(instant)
+        while found is not None:
+            yield found
+            last = found
+            for last in self._before_change(found):
+                yield last
+            found = self.next_after(last)
+
+    def _before_change(self, instant: int) -> Iterator[int]:
+        """Return the following instants as far as the zone's offset is known to stay the same."""
+        moment = _EPOCH + instant * _MICROSECOND
+        offset = _offset(moment, self.tz)
+        end = instant + self._steady_span(moment, offset) // _MICROSECOND
+        origin = _EPOCH.replace(tzinfo=None) + offset
+        times = _times_of_day(*self._time_fields)
+        # An OverflowError: beyond the last year that there is.
+        with contextlib.suppress(OverflowError):
+            for day in self._days((moment + offset).replace(tzinfo=None)):
+                midnight = (day - origin) // _MICROSECOND
+                if midnight >= end:
+                    return
+                yield from _between(times, midnight, instant, end)
+
+    def _steady_span(self, moment: datetime, offset: timedelta) -> timedelta:
+        with contextlib.suppress(OverflowError):
+            for span in _STEADY_SPANS:
+                if _offset(moment + span, self.tz) == offset:
+                    return span
+        return timedelta()
+
+    def _days(self, local: datetime) -> Iterator[datetime]:
+        """Return the days that the expression names, from that of a local time on."""
+        midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
+        return CronSim(" ".join(("0", "0", *self._day_fields)), midnight - _SECOND)
 
     def in_words(self) -> str:
         """Say it in English."""
@@ -112,6 +161,30 @@ def zone_of(name: str) -> tzinfo:
             f"there is no time zone {name!r}; use an IANA name such as Europe/Paris, and install "
             f"the package tzdata if this machine has none"
         ) from None
+
+
+@lru_cache(maxsize=64)
+def _times_of_day(second: str, minute: str, hour: str) -> Sequence[int]:
+    """Return the times of day that these fields name, in order."""
+    hours = _named(f"0 {hour} * * *", timedelta(days=1))
+    minutes = _named(f"{minute} * * * *", timedelta(hours=1))
+    seconds = _named(f"{second} * * * * *", timedelta(minutes=1))
+    return tuple(map(sum, product(hours, minutes, seconds)))
+
+
+def _named(expression: str, span: timedelta) -> list[int]:
+    day = datetime(2000, 1, 1)  # noqa: DTZ001 - a local time
+    named = takewhile((day + span).__gt__, CronSim(expression, day - _SECOND))
+    return [(time - day) // _MICROSECOND for time in named]
+
+
+def _between(times: Sequence[int], midnight: int, after: int, end: int) -> Iterator[int]:
+    first, last = bisect_right(times, after - midnight), bisect_left(times, end - midnight)
+    return map(midnight.__add__, times[first:last])
+
+
+def _offset(moment: datetime, tz: tzinfo) -> timedelta:
+    return moment.astimezone(tz).utcoffset() or timedelta()
 
 
 def _local(moment: datetime, tz: tzinfo) -> datetime:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from itertools import islice, pairwise, takewhile
+from itertools import count, islice, pairwise, takewhile
 from typing import Literal, NamedTuple, get_args
 
 from duly.core.cron import Cron
@@ -43,6 +43,11 @@ class Every(NamedTuple):
         passed = max(0, (instant - self.anchor) // self.interval)
         return self.anchor + (passed + 1) * self.interval
 
+    def after(self, instant: int) -> Iterator[int]:
+        """Return all instants that are strictly later, in order."""
+        passed = max(0, (instant - self.anchor) // self.interval)
+        return count(self.anchor + (passed + 1) * self.interval, self.interval)
+
     def in_words(self) -> str:
         """Say it in English."""
         return f"Every {_duration(self.interval)}"
@@ -56,6 +61,10 @@ class At(NamedTuple):
     def next_after(self, instant: int) -> int | None:
         """Return the instant, if it is strictly later."""
         return self.instant if self.instant > instant else None
+
+    def after(self, instant: int) -> Iterator[int]:
+        """Return the instant, if it is strictly later."""
+        return iter((self.instant,) if self.instant > instant else ())
 
     def in_words(self) -> str:
         """Say it in English."""
@@ -139,8 +148,8 @@ class Standing(NamedTuple):
     """Whether as many of the last runs failed as its rules allow."""
 
 
-def plan(schedule: ScheduleRecord, now: int, standing: Standing) -> Plan:
-    """Decide about every instant that is due, as far as one look goes."""
+def plan(schedule: ScheduleRecord, now: int, standing: Standing, *, room: int = CATCH_UP) -> Plan:
+    """Decide about every instant that is due, as far as one look goes: with up to `room` runs."""
     trigger, rules = read_trigger(schedule.trigger), read_rules(schedule.rules)
     is_paused = schedule.state == "paused"
     pause = None
@@ -151,7 +160,7 @@ def plan(schedule: ScheduleRecord, now: int, standing: Standing) -> Plan:
     due, is_whole = _due(schedule, begin, now, PLAN_INSTANTS + keeps)
     # If there are more, all of these have as many successors as may be kept.
     passed = due[: max(0, len(due) - keeps)]
-    kept = due[len(passed) :] if is_whole else ()
+    kept = due[len(passed) :][:room] if is_whole else ()
     firings = _skipped(passed, "paused" if is_paused else "missed", is_whole=is_whole)
     firings += _fire(schedule, rules, kept, now, standing)
     last = kept[-1] if kept else passed[-1] if passed else None
@@ -159,9 +168,7 @@ def plan(schedule: ScheduleRecord, now: int, standing: Standing) -> Plan:
     release = schedule.waiting > 0 and not standing.is_busy and not is_paused
     waiting = schedule.waiting + sum(f.outcome == "waiting" for f in firings) - release
     look_at = None if next_at is None else next_at + _offset(schedule.name, next_at, rules.jitter)
-    if not is_whole:
-        look_at = now
-    elif waiting and not is_paused:
+    if waiting and not is_paused:
         look_at = now + _RECHECK if look_at is None else min(look_at, now + _RECHECK)
     return Plan(firings, next_at, look_at, release, pause)
 
@@ -177,18 +184,15 @@ def first(name: str, trigger: Trigger, rules: Rules, now: int) -> tuple[int | No
 
 def following(trigger: Trigger, rules: Rules, instant: int) -> int | None:
     """Return the next instant within the schedule's window."""
-    if rules.start is not None:
-        instant = max(instant, rules.start - 1)
-    found = trigger.next_after(instant)
-    return None if found is None or (rules.end is not None and found > rules.end) else found
+    return next(instants(trigger, rules, instant), None)
 
 
 def instants(trigger: Trigger, rules: Rules, after: int) -> Iterator[int]:
-    """Return the due instants behind one, in their order."""
-    found = following(trigger, rules, after)
-    while found is not None:
-        yield found
-        found = following(trigger, rules, found)
+    """Return the due instants that are later than one, in order."""
+    if rules.start is not None:
+        after = max(after, rules.start - 1)
+    found = trigger.after(after)
+    return found if rules.end is None else takewhile(rules.end.__ge__, found)
 
 
 def row_of(trigger: Trigger, begin: int, last: int, *, count: int) -> Sequence[int]:

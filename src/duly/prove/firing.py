@@ -13,8 +13,9 @@ from duly.app import Duly
 from duly.prove.striking import arm, take_next
 from duly.prove.workload import app as workload
 from duly.prove.workload import journal
-from duly.store.ops import FireSchedules, Op
+from duly.store.ops import Op
 from duly.store.protocol import Store
+from duly.store.schedule_ops import FireSchedules
 
 PLAN_VARIABLE = "DULY_PROVE_FIRING_PLAN"
 

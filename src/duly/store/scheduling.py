@@ -1,31 +1,31 @@
 """What the ops of schedules do, in terms of a few statements that each database has its own way of.
 
-The schedule's row is locked from the look to the commit, so an instant is decided about once: its
-firing, its run and the moved cursor are one transaction.
+An instant is decided about once: its firing, its run and the moved cursor are one transaction that
+locks the schedule's row. What is due is planned before that transaction; a plan whose schedule has
+changed since it was read is dropped.
 """
 
-from typing import NamedTuple, Protocol
+from bisect import bisect_right
 
 from duly.clock import new_id
 from duly.core.json_text import to_text
-from duly.core.record import FiringRecord, ScheduleRecord
+from duly.core.planning import Found, Planned, plan_one
+from duly.core.record import ScheduleRecord
 from duly.core.schedule import (
+    At,
     Firing,
-    Plan,
-    Standing,
     anchored,
     cut,
     first,
     is_same_trigger,
-    plan,
     read_rules,
     read_trigger,
     row_of,
 )
-from duly.store.ops import (
+from duly.store.ops import Enqueue
+from duly.store.schedule_ops import (
     BackfillSchedule,
     Behind,
-    Enqueue,
     Fired,
     FireSchedules,
     Put,
@@ -33,81 +33,19 @@ from duly.store.ops import (
     RunSchedule,
     SetSchedule,
 )
+from duly.store.schedule_statements import FiringRow, Move, Statements
 
-_BROKEN_PAUSE = 60_000_000
-"""How soon a schedule is looked at again that could not be planned."""
-
-
-class Found(NamedTuple):
-    """A schedule that is locked, and what a plan must know of it."""
-
-    schedule: ScheduleRecord
-    standing: Standing
-    now: int
-
-
-class FiringRow(NamedTuple):
-    """A row for the ledger."""
-
-    schedule: str
-    instant: int
-    last_instant: int
-    row: int
-    version: int
-    outcome: str
-    reason: str | None
-    run_id: str | None
-
-
-class Move(NamedTuple):
-    """Where a schedule stands after a look."""
-
-    name: str
-    next_at: int | None
-    look_at: int | None
-    waiting: int
-    state: str
-    reason: str | None
-    last_run_id: str | None
-
-
-class Statements(Protocol):
-    """The statements, on an open transaction of one database."""
-
-    def lock_due(self, limit: int) -> list[Found]: ...
-    def lock_one(self, name: str) -> Found | None: ...
-    def lock_name(self, name: str) -> int:
-        """Keep others from adding a schedule of that name; return the time."""
-        ...
-
-    def add_firings(self, rows: list[FiringRow], *, makes_up: bool) -> set[tuple[str, int]]:
-        """Write what is not accounted for yet; return schedule and instant of what is new."""
-        ...
-
-    def rows_within(self, schedule: str, begin: int, until: int) -> list[FiringRecord]:
-        """Return the rows of the ledger that reach into a span of time."""
-        ...
-
-    def write_row(self, row: FiringRecord) -> None:
-        """Write a row as it is to be."""
-        ...
-
-    def drop_row(self, schedule: str, instant: int) -> None: ...
-    def release(self, schedule: str, run_id: str) -> bool:
-        """Give a run to the oldest firing that waits; say whether there was one."""
-        ...
-
-    def drop_waiting(self, schedule: str, reason: str) -> None: ...
-    def move(self, moves: list[Move]) -> None: ...
-    def put(self, schedule: ScheduleRecord, pause_after: int | None) -> None: ...
-    def enqueue(self, ops: list[Enqueue]) -> None: ...
-    def record_act(self, actor: str, act: str, subject: str, reason: str) -> None: ...
+_LAST_INSTANT = 2**62 // 20
+"""Later than every instant, and still a time to PostgreSQL."""
 
 
 def fire(on: Statements, op: FireSchedules) -> Fired:
-    """Account for what is due."""
-    found = on.lock_due(op.limit)
-    return Fired(len(found), _carry_out(on, found))
+    """Write the plans of schedules that nobody has changed since they were read."""
+    for name in op.ahead:
+        _rewind(on, name)
+    locked = set(on.lock_free([planned.schedule.name for planned in op.planned]))
+    current = [planned for planned in op.planned if planned.schedule in locked]
+    return Fired(len(current), _carry_out(on, current))
 
 
 def put(on: Statements, op: PutSchedule) -> Put | Behind:
@@ -222,63 +160,49 @@ def _cut_rows(on: Statements, schedule: ScheduleRecord, out: list[int]) -> None:
 _ACTS = {"paused": "pause schedule", "active": "resume schedule", "removed": "remove schedule"}
 
 
-def _carry_out(on: Statements, found: list[Found]) -> int:
-    """Write down what is planned for each; return how many runs that made."""
+def _carry_out(on: Statements, planned: list[Planned]) -> int:
+    """Write plans of schedules that are locked; return how many runs that made."""
     rows: list[FiringRow] = []
     runs: dict[tuple[str, int], Enqueue] = {}
-    plans: list[tuple[Found, Plan]] = []
-    released: list[tuple[Found, str]] = []
-    for each in found:
-        planned = _plan(each)
-        plans.append((each, planned))
-        for firing in planned.firings:
+    released: list[tuple[ScheduleRecord, str]] = []
+    for schedule, made, _ in planned:
+        for firing in made.firings:
             run_id = new_id() if firing.outcome in {"run", "caught_up"} else None
-            rows.append(_row(each.schedule, firing, run_id))
+            rows.append(_row(schedule, firing, run_id))
             if run_id is not None:
-                runs[each.schedule.name, firing.instant] = _enqueue(each.schedule, run_id)
-        if planned.release:
-            released.append((each, new_id()))
+                runs[schedule.name, firing.instant] = _enqueue(schedule, run_id)
+        if made.release:
+            released.append((schedule, new_id()))
     new = on.add_firings(rows, makes_up=False) if rows else set()
     ops = [run for place, run in runs.items() if place in new]
     last = {place[0]: run.run_id for place, run in runs.items() if place in new}
-    for each, run_id in released:
-        if on.release(each.schedule.name, run_id):
-            ops.append(_enqueue(each.schedule, run_id))
-            last[each.schedule.name] = run_id
+    for schedule, run_id in released:
+        if on.release(schedule.name, run_id):
+            ops.append(_enqueue(schedule, run_id))
+            last[schedule.name] = run_id
     if ops:
         on.enqueue(ops)
-    if plans:
-        on.move([_move(each, planned, last, new) for each, planned in plans])
+    if planned:
+        on.move([_move(each, last, new) for each in planned])
     return len(ops)
 
 
-def _plan(found: Found) -> Plan:
-    try:
-        return plan(found.schedule, found.now, found.standing)
-    except Exception as error:  # noqa: BLE001 - one schedule must not keep the others from firing
-        # A time zone that this machine does not know, say. Another one may, or it comes back.
-        look_at = found.now + _BROKEN_PAUSE
-        return Plan([], found.schedule.next_at, look_at, broken=str(error))
-
-
-def _move(found: Found, planned: Plan, last: dict[str, str], new: set[tuple[str, int]]) -> Move:
-    schedule = found.schedule
-    queued = sum(
-        f.outcome == "waiting" and (schedule.name, f.instant) in new for f in planned.firings
-    )
-    waiting = max(0, schedule.waiting + queued - planned.release)
-    state, reason = schedule.state, planned.broken or schedule.reason
-    if planned.broken is None and state == "active":
+def _move(planned: Planned, last: dict[str, str], new: set[tuple[str, int]]) -> Move:
+    schedule, made, _ = planned
+    queued = sum(f.outcome == "waiting" and (schedule.name, f.instant) in new for f in made.firings)
+    waiting = max(0, schedule.waiting + queued - made.release)
+    state, reason = schedule.state, made.broken or schedule.reason
+    if made.broken is None and state == "active":
         reason = None
-    if planned.pause is not None:
-        state, reason = "paused", planned.pause
-    elif planned.look_at is None and not waiting:
+    if made.pause is not None:
+        state, reason = "paused", made.pause
+    elif made.look_at is None and not waiting:
         # What waits while it is paused goes on when it is resumed.
         state, reason = "ended", None
     return Move(
         schedule.name,
-        planned.next_at,
-        planned.look_at,
+        made.next_at,
+        made.look_at,
         waiting,
         state,
         reason,
@@ -293,7 +217,7 @@ def _catch_up(on: Statements, found: Found) -> ScheduleRecord | Behind:
     """
     if not _is_due(found.schedule, found.now):
         return found.schedule
-    _carry_out(on, [found])
+    _carry_out(on, [Planned(found.schedule, plan_one(found))])
     again = on.lock_one(found.schedule.name)
     assert again is not None  # noqa: S101 - it is locked
     return Behind() if _is_due(again.schedule, found.now) else again.schedule
@@ -301,6 +225,38 @@ def _catch_up(on: Statements, found: Found) -> ScheduleRecord | Behind:
 
 def _is_due(schedule: ScheduleRecord, now: int) -> bool:
     return schedule.look_at is not None and schedule.look_at <= now
+
+
+def _rewind(on: Statements, name: str) -> None:
+    """Let a schedule continue from now that fired by a clock that was ahead.
+
+    Instants that it skipped meanwhile were not due; they are forgotten, and planned again when they
+    are. Instants that have run keep their rows, and so do not run again.
+    """
+    found = on.lock_one(name)
+    if found is None:
+        return
+    schedule, now = found.schedule, found.now
+    on.date_back(name)
+    if schedule.state == "removed":
+        return
+    trigger, rules = read_trigger(schedule.trigger), read_rules(schedule.rules)
+    ran, is_paused = set(), schedule.state == "paused"
+    for row in on.rows_within(name, now + 1, _LAST_INSTANT):
+        if row.outcome != "skipped":
+            ran.add(row.instant)
+            continue
+        is_paused = is_paused or row.reason == "paused"
+        counted = row_of(trigger, row.instant, row.last_instant, count=row.row)
+        past = counted[: bisect_right(counted, now)]
+        on.drop_row(name, row.instant)
+        if past:
+            on.write_row(row._replace(last_instant=past[-1], row=len(past), fired_at=now))
+    next_at, look_at = first(name, trigger, rules, now)
+    if next_at is None or (isinstance(trigger, At) and next_at in ran):
+        return
+    state = "paused" if is_paused else "active"
+    on.move([Move(name, next_at, look_at, schedule.waiting, state, schedule.reason, None)])
 
 
 def _fire_rows(

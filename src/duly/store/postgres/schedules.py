@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from duly.core.planning import Found
 from duly.core.record import FiringRecord, ScheduleRecord
 from duly.core.schedule import Standing
 from duly.store import scheduling
@@ -11,7 +12,7 @@ from duly.store.postgres.columns import numbers, optional_numbers, optional_text
 from duly.store.postgres.connection import Session
 from duly.store.postgres.enqueue import insert
 from duly.store.postgres.operate import record_act
-from duly.store.scheduling import FiringRow, Found, Move
+from duly.store.schedule_statements import FiringRow, Move
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "schedules")
@@ -26,10 +27,10 @@ class PostgresSchedules:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def lock_due(self, limit: int) -> list[Found]:
-        """Lock schedules to look at, passing by those that others have locked."""
-        rows = self._session.execute(SQL["due"], {"limit": limit}).fetchall()
-        return self._found(rows)
+    def lock_free(self, names: list[str]) -> list[ScheduleRecord]:
+        """Lock schedules, except those that other transactions have locked."""
+        rows = self._session.execute(SQL["lock_free"], {"names": texts(names)}).fetchall()
+        return [ScheduleRecord._make(row) for row in rows]
 
     def lock_one(self, name: str) -> Found | None:
         """Lock a schedule."""
@@ -77,6 +78,10 @@ class PostgresSchedules:
     def drop_row(self, schedule: str, instant: int) -> None:
         """Forget a row."""
         self._session.execute(SQL["drop_row"], {"schedule": schedule, "instant": instant})
+
+    def date_back(self, schedule: str) -> None:
+        """Date firings of a schedule that lie ahead as of now."""
+        self._session.execute(SQL["date_back"], {"schedule": schedule})
 
     def release(self, schedule: str, run_id: str) -> bool:
         """Give a run to the oldest firing that waits; say whether there was one."""

@@ -4,11 +4,12 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from duly.core.planning import Found
 from duly.core.record import FiringRecord, ScheduleRecord
 from duly.core.schedule import Standing
 from duly.store import scheduling
 from duly.store.ops import Enqueue
-from duly.store.scheduling import FiringRow, Found, Move
+from duly.store.schedule_statements import FiringRow, Move
 from duly.store.sqlite.enqueue import enqueue
 from duly.store.sqlite.operate import record_act
 from duly.store.statements import load
@@ -26,10 +27,12 @@ class SqliteSchedules:
         self._cursor = cursor
         self._now = now
 
-    def lock_due(self, limit: int) -> list[Found]:
-        """Return schedules to look at; SQLite has one writer, so nothing needs locking."""
-        rows = self._cursor.execute(SQL["due"], {"now": self._now, "limit": limit}).fetchall()
-        return [self._found(row) for row in rows]
+    def lock_free(self, names: list[str]) -> list[ScheduleRecord]:
+        """Return schedules; SQLite has one writer, so nothing needs locking."""
+        found = (
+            self._cursor.execute(SQL["lock_free"], {"name": name}).fetchone() for name in names
+        )
+        return [ScheduleRecord._make(row) for row in found if row is not None]
 
     def lock_one(self, name: str) -> Found | None:
         """Return a schedule."""
@@ -62,6 +65,10 @@ class SqliteSchedules:
         """Forget a row."""
         self._cursor.execute(SQL["drop_row"], {"schedule": schedule, "instant": instant})
 
+    def date_back(self, schedule: str) -> None:
+        """Date firings of a schedule that lie ahead as of now."""
+        self._cursor.execute(SQL["date_back"], {"schedule": schedule, "now": self._now})
+
     def release(self, schedule: str, run_id: str) -> bool:
         """Give a run to the oldest firing that waits; say whether there was one."""
         place = {"schedule": schedule, "run_id": run_id, "now": self._now}
@@ -75,7 +82,7 @@ class SqliteSchedules:
     def move(self, moves: list[Move]) -> None:
         """Move the cursors."""
         for move in moves:
-            self._cursor.execute(SQL["move"], move._asdict())
+            self._cursor.execute(SQL["move"], move._asdict() | {"now": self._now})
 
     def put(self, schedule: ScheduleRecord, pause_after: int | None) -> None:
         """Write a schedule as it is to be."""

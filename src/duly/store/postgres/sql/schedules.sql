@@ -1,20 +1,42 @@
 -- schedules: fire what is due, and change what fires when.
--- PostgreSQL has many writers: whoever looks at a schedule locks it, and others pass it by.
+-- PostgreSQL has many writers: one that writes a schedule's plan locks it, and others skip it.
 
 -- :name due
--- With each: how many failures it endures, and the time. What its last run does is asked for behind
--- the lock: in this statement it would be seen as it was before.
+-- Schedules that should have been looked at that long ago, the longest ago first. With each: whether
+-- its last run is live, the number of failures after which it pauses, and the time.
 SELECT name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,
        rules, state, reason, duly_microseconds(next_at), duly_microseconds(look_at), waiting,
        last_run_id::text,
        duly_microseconds(created_at), duly_microseconds(updated_at),
+       EXISTS (SELECT 1 FROM duly_runs WHERE id = plan.last_run_id OFFSET 0)
+       OR EXISTS (SELECT 1 FROM duly_waiting WHERE id = plan.last_run_id OFFSET 0),
        pause_after, duly_microseconds(duly_now())
   FROM duly_schedules AS plan
- WHERE look_at <= duly_now()
+ WHERE look_at <= duly_now() - %(at_least)s::bigint * interval '1 microsecond'
+   AND look_at > duly_now() - %(less_than)s::bigint * interval '1 microsecond'
  ORDER BY look_at LIMIT %(limit)s
+
+-- :name lock_free
+SELECT name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,
+       rules, state, reason, duly_microseconds(next_at), duly_microseconds(look_at), waiting,
+       last_run_id::text,
+       duly_microseconds(created_at), duly_microseconds(updated_at)
+  FROM duly_schedules
+ WHERE name = ANY (%(names)s::text[])
+ ORDER BY name
    FOR UPDATE SKIP LOCKED
 
+-- :name ahead
+-- Schedules that fired by a clock that was ahead, and has been set back since.
+SELECT DISTINCT schedule FROM duly_firings
+ WHERE fired_at > duly_now() + %(by)s::bigint * interval '1 microsecond' LIMIT %(limit)s
+
+-- :name date_back
+UPDATE duly_firings SET fired_at = duly_now()
+ WHERE schedule = %(schedule)s AND fired_at > duly_now()
+
 -- :name live
+-- Asked after the lock: a statement that waits for a lock sees other tables as they were before.
 SELECT id::text FROM duly_runs WHERE id = ANY (%(run_ids)s::uuid[])
  UNION ALL
 SELECT id::text FROM duly_waiting WHERE id = ANY (%(run_ids)s::uuid[])
@@ -81,15 +103,19 @@ UPDATE duly_firings
                    WHERE schedule = %(schedule)s AND outcome = 'waiting')
 
 -- :name move
+-- Not joined with the names: statistics of an emptied table would have it read as a whole for each.
 UPDATE duly_schedules AS plan
-   SET next_at = duly_time(moved.next_at), look_at = duly_time(moved.look_at),
-       waiting = moved.waiting, state = moved.state, reason = moved.reason,
-       last_run_id = coalesce(moved.last_run_id, plan.last_run_id)
-  FROM unnest(%(names)s::text[], %(next_ats)s::bigint[], %(look_ats)s::bigint[],
-              %(waiting)s::integer[], %(states)s::text[], %(reasons)s::text[],
-              %(last_run_ids)s::uuid[])
-       AS moved(name, next_at, look_at, waiting, state, reason, last_run_id)
- WHERE plan.name = moved.name
+   SET next_at = duly_time((%(next_ats)s::bigint[])[array_position(%(names)s::text[], plan.name)]),
+       look_at = duly_time((%(look_ats)s::bigint[])[array_position(%(names)s::text[], plan.name)]),
+       waiting = (%(waiting)s::integer[])[array_position(%(names)s::text[], plan.name)],
+       state = (%(states)s::text[])[array_position(%(names)s::text[], plan.name)],
+       reason = (%(reasons)s::text[])[array_position(%(names)s::text[], plan.name)],
+       last_run_id = coalesce(
+           (%(last_run_ids)s::uuid[])[array_position(%(names)s::text[], plan.name)],
+           plan.last_run_id),
+       updated_at = CASE WHEN (%(states)s::text[])[array_position(%(names)s::text[], plan.name)]
+                              = 'ended' THEN duly_now() ELSE plan.updated_at END
+ WHERE plan.name = ANY (%(names)s::text[])
 
 -- :name put
 INSERT INTO duly_schedules

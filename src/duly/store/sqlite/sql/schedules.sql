@@ -1,15 +1,30 @@
 -- schedules: fire what is due, and change what fires when.
 
 -- :name due
--- With each: whether its last run is live, and how many failures it endures.
+-- Schedules that should have been looked at that long ago, the longest ago first. With each: whether
+-- its last run is live, and the number of failures after which it pauses.
 SELECT name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,
        rules, state, reason, next_at, look_at, waiting, last_run_id, created_at, updated_at,
        EXISTS (SELECT 1 FROM duly_runs WHERE id = plan.last_run_id)
        OR EXISTS (SELECT 1 FROM duly_waiting WHERE id = plan.last_run_id),
        pause_after
   FROM duly_schedules AS plan
- WHERE look_at <= :now
+ WHERE look_at <= :now - :at_least AND look_at > :now - :less_than
  ORDER BY look_at LIMIT :limit
+
+-- :name lock_free
+-- One of them: there is one writer, so nothing needs locking.
+SELECT name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,
+       rules, state, reason, next_at, look_at, waiting, last_run_id, created_at, updated_at
+  FROM duly_schedules
+ WHERE name = :name
+
+-- :name ahead
+-- Schedules that fired by a clock that was ahead, and has been set back since.
+SELECT DISTINCT schedule FROM duly_firings WHERE fired_at > :now + :by LIMIT :limit
+
+-- :name date_back
+UPDATE duly_firings SET fired_at = :now WHERE schedule = :schedule AND fired_at > :now
 
 -- :name failures
 -- How many of its last runs failed, since it was last changed or resumed.
@@ -65,7 +80,8 @@ UPDATE duly_firings
 -- :name move
 UPDATE duly_schedules
    SET next_at = :next_at, look_at = :look_at, waiting = :waiting, state = :state, reason = :reason,
-       last_run_id = coalesce(:last_run_id, last_run_id)
+       last_run_id = coalesce(:last_run_id, last_run_id),
+       updated_at = CASE WHEN :state = 'ended' THEN :now ELSE updated_at END
  WHERE name = :name
 
 -- :name put

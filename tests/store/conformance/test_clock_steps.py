@@ -1,0 +1,108 @@
+"""Schedules continue after a clock that was ahead has been set back."""
+
+from typing import Any
+
+import pytest
+
+from duly.clock import new_id
+from duly.core.cron import Cron
+from duly.core.record import Claim
+from duly.core.schedule import At
+from duly.store.firing import fire_due
+from tests.store.conformance.test_schedules import DAY, MINUTE, firings, put, schedule
+from tests.store.conformance.verbs import claim, register, succeed
+
+pytestmark = pytest.mark.pgbouncer
+
+HOURLY = Cron("0 * * * *", "UTC")
+YEAR_SECONDS = 365 * 86_400
+
+
+def fire_all(store: Any) -> int:
+    """Account for everything that is due; return how many runs that made."""
+    runs = 0
+    while (fired := fire_due(store)).has_more:
+        runs += fired.runs
+    return runs + fired.runs
+
+
+def claim_ahead(store: Any) -> Claim:
+    """Claim a run while the clock is ahead.
+
+    The claims of a worker get later and later times, so this worker is used for nothing else.
+    """
+    worker_id = new_id()
+    register(store, worker_id)
+    (found,) = claim(store, 1, worker=worker_id)
+    return found
+
+
+def step(clock: Any, seconds: float) -> None:
+    """Set the clock, forward or back."""
+    clock.advance(seconds)
+
+
+@pytest.mark.parametrize("trigger", [HOURLY, None], ids=["cron", "interval"])
+def test_a_schedule_fires_at_its_usual_times_after_the_clock_was_a_year_ahead(
+    store, worker, clock, trigger
+):
+    put(store, **{} if trigger is None else {"trigger": trigger})
+    begin = schedule(store).next_at
+    step(clock, YEAR_SECONDS)
+    assert fire_all(store) == 1
+    succeed(store, claim_ahead(store))
+    step(clock, -YEAR_SECONDS)
+    fire_all(store)
+
+    assert schedule(store).next_at == begin
+    clock.advance((begin - clock.now()) / 1_000_000)
+    assert fire_all(store) == 1
+
+    rows = firings(store)
+    # The second one is the latest instant of a year ahead, which may be almost an hour late.
+    assert [row.outcome for row in rows] in (["run", "run"], ["run", "caught_up"])
+    assert rows[0].instant == begin
+
+
+def test_instants_before_the_clock_went_ahead_stay_accounted_for(store, worker, clock):
+    put(store, trigger=Cron("* * * * *", "UTC"))
+    begin = schedule(store).next_at
+    clock.advance(2 * 86_400)
+    step(clock, YEAR_SECONDS)
+    fire_all(store)
+    succeed(store, claim_ahead(store))
+    step(clock, -YEAR_SECONDS)
+    fire_all(store)
+
+    past = [row for row in firings(store) if row.instant <= clock.now()]
+
+    assert past[0].instant == begin
+    assert sum(row.row for row in past) == (clock.now() - begin) // MINUTE + 1
+    assert all(row.last_instant <= clock.now() for row in past)
+    assert schedule(store).next_at - clock.now() <= MINUTE
+
+
+def test_an_instant_that_ran_by_the_wrong_clock_does_not_run_again(store, worker, clock):
+    put(store, "once", At(clock.now() + int(DAY)))
+    step(clock, 2 * 86_400)
+    assert fire_all(store) == 1
+    step(clock, -2 * 86_400)
+
+    fire_all(store)
+    clock.advance(2 * 86_400)
+
+    assert fire_all(store) == 0
+    assert schedule(store, "once").state == "ended"
+
+
+def test_a_schedule_that_ended_by_the_wrong_clock_is_active_again(store, worker, clock):
+    put(store, trigger=HOURLY, end=clock.now() + 10 * int(DAY))
+    begin = schedule(store).next_at
+    step(clock, YEAR_SECONDS)
+    fire_all(store)
+    assert schedule(store).state == "ended"
+    step(clock, -YEAR_SECONDS)
+
+    fire_all(store)
+
+    assert (schedule(store).state, schedule(store).next_at) == ("active", begin)
