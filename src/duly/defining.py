@@ -10,6 +10,7 @@ from duly.core.amounts import check_retention, retention_of
 from duly.core.key import check_name
 from duly.core.payload import CallCodec
 from duly.core.retry import NO_RETRIES, Retry
+from duly.core.shapes import signature_of
 from duly.errors import BadOption
 from duly.registry import Definition, task_name
 from duly.task import DEFAULT_KEY_TTL, check_priority, check_unique, microseconds
@@ -162,7 +163,7 @@ def _executor(asked: str | None, *, transaction: bool, is_async: bool) -> str:
 
 def _connection_parameter(function: Callable[..., Any], *, transaction: bool) -> str | None:
     """Name the parameter that is annotated as RunConnection, if there is one."""
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in signature_of(function).parameters.values():
         annotation = parameter.annotation
         # With `from __future__ import annotations` it is a text.
         is_named = isinstance(annotation, str) and annotation.endswith("RunConnection")

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from duly.core.codec import Codec
@@ -13,6 +14,7 @@ from duly.core.limiting import limited
 from duly.core.outcome import Outcome
 from duly.core.record import Claim
 from duly.core.retry import Retry
+from duly.core.shapes import signature_of
 from duly.core.states import lane_for
 from duly.core.verdict import Policy
 from duly.errors import BadOption, DuplicateTask, TaskNotRegistered
@@ -20,6 +22,9 @@ from duly.limits import KEY_BYTES
 
 if TYPE_CHECKING:
     from duly.carrier import Carrier
+
+_PROGRAMS = frozenset({"__main__", "__mp_main__"})
+"""The running program, and what multiprocessing calls it in processes that it starts."""
 
 
 class Tracing(Protocol):
@@ -68,6 +73,17 @@ class Definition:
     """Tells, given the arguments of a call, which key's limit it counts against."""
     admit: Callable[[Claim], Outcome | None] | None = None
     """Asked before a claimed run begins, off every event loop: an outcome ends it instead."""
+    wrapped: Callable[..., Any] | None = None
+    """The application's function, where an integration puts a function of its own around it."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name and the aliases, each once."""
+        return tuple(dict.fromkeys((self.name, *self.aliases)))
+
+    def other_names(self, name: str) -> tuple[str, ...]:
+        """Return the name and the aliases, without the given one."""
+        return tuple(other for other in self.names if other != name)
 
     @property
     def slot(self) -> str:
@@ -92,7 +108,7 @@ class Definition:
         self, tell: Callable[..., str], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> str:
         """Give it the arguments in their order, whether the call names them or not."""
-        call = inspect.signature(self.function).bind_partial(*args, **kwargs)
+        call = signature_of(self.function).bind_partial(*args, **kwargs)
         if call.kwargs:
             call.apply_defaults()
         try:
@@ -126,18 +142,27 @@ class Registry:
         """The names of tasks without a carrier, in order."""
         self.capacities: dict[str, int] = {}
         """The limits of the tasks that have one, by every name and alias."""
+        self.names_of: dict[str, tuple[str, ...]] = {}
+        """The name and all aliases of the tasks that have aliases, by each of these names."""
         self.lanes: set[str] = set()
         """The lanes of all tasks that were ever defined here."""
 
     def add(self, definition: Definition) -> None:
         """Register under the name and all aliases, or say who has one of them."""
-        names = (definition.name, *definition.aliases)
-        for name in names:
+        for name in definition.names:
             known = self._definitions.get(name)
-            if known is not None and not _is_reload(known, definition):
+            if known is not None and not _is_reimport(known, definition):
                 raise DuplicateTask(name, known.place, definition.place)
+        self.put(definition)
+
+    def put(self, definition: Definition) -> None:
+        """Register under the name and all aliases, in place of earlier definitions."""
+        names = definition.names
         for name in names:
             self._definitions[name] = definition
+            self.names_of.pop(name, None)
+            if len(names) > 1:
+                self.names_of[name] = names
             self._own.pop(name, None)
             self._carriers.pop(name, None)
             self.capacities.pop(name, None)
@@ -163,6 +188,11 @@ class Registry:
     def names(self) -> tuple[str, ...]:
         """Return every name and alias."""
         return tuple(self._definitions)
+
+    def other_names(self, name: str) -> tuple[str, ...]:
+        """Return the other names of the task that has this name or alias."""
+        known = self._definitions.get(name)
+        return () if known is None else known.other_names(name)
 
     def carriers(self) -> "dict[str, Carrier]":
         """Return the carriers of the tasks that have one, by every name and alias."""
@@ -190,22 +220,64 @@ class Registry:
         return tuple({id(known): known for known in self._definitions.values()}.values())
 
 
-def _is_reload(known: Definition, new: Definition) -> bool:
-    """The same source line met twice: a module that ran as __main__ and was imported too."""
-    return known.place == new.place and known.function.__name__ == new.function.__name__
+def _is_reimport(known: Definition, new: Definition) -> bool:
+    """Return whether two definitions are one function of a module that was imported twice.
+
+    Each import of a module makes code objects of its own, also of one that is the running program
+    and is imported under its real name as well. Functions that share a code object come from one
+    import: then captured values, defaults or the object of a bound method tell them apart.
+    """
+    first, second = known.wrapped or known.function, new.wrapped or new.function
+    if first == second:
+        return True
+    if (known.place, first.__qualname__) != (new.place, second.__qualname__):
+        return False
+    if _code(inspect.unwrap(first)) is not _code(inspect.unwrap(second)):
+        return _task_module(first) == _task_module(second)
+    code = _code(first)
+    return (
+        code is not None
+        and code is _code(second)
+        and not code.co_freevars
+        and not inspect.ismethod(first)
+        and _defaults(first) == _defaults(second)
+    )
+
+
+def _code(function: Callable[..., Any]) -> CodeType | None:
+    return getattr(getattr(function, "__func__", function), "__code__", None)
+
+
+def _defaults(function: Callable[..., Any]) -> tuple[Any, Any]:
+    plain = getattr(function, "__func__", function)
+    return getattr(plain, "__defaults__", None), getattr(plain, "__kwdefaults__", None)
+
+
+def is_local(function: Callable[..., Any]) -> bool:
+    """Return whether a function is inside another one, or a lambda: nothing can import it."""
+    return "<" in function.__qualname__
 
 
 def task_name(function: Callable[..., Any]) -> str:
-    """Return `module:qualname`; what is defined in __main__ is named as when it is imported."""
+    """Return `module:qualname`; functions of the running program get the name of an import."""
+    if is_local(function):
+        raise BadOption(
+            f"{function.__qualname__}() is inside another function, so it has no name of its own "
+            f"and a second one could take its place: pass name=…, or move it to module level (if a "
+            f"decorator made it, use functools.wraps in the decorator)"
+        )
+    return f"{_task_module(function)}:{function.__qualname__}"
+
+
+def _task_module(function: Callable[..., Any]) -> str:
+    """Return the name under which the module of a function is imported."""
     module = function.__module__
-    if module == "__main__":
-        module = main_module_name() or module
-    return f"{module}:{function.__qualname__}"
+    return (main_module_name(module) or module) if module in _PROGRAMS else module
 
 
-def main_module_name() -> str | None:
+def main_module_name(module: str = "__main__") -> str | None:
     """Return the name under which the running program would be imported."""
-    main = sys.modules.get("__main__")
+    main = sys.modules.get(module)
     spec = getattr(main, "__spec__", None)
     if spec is not None:
         name: str = spec.name

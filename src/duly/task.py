@@ -1,28 +1,28 @@
 """A task: a function that can be enqueued, and the options of one call."""
 
-import asyncio
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from functools import cached_property, partial
-from itertools import islice
 from typing import Any, Generic, Never, ParamSpec, TypeVar
 
 from duly.apart import apart
 from duly.callers import Connection, aconverse, converse
 from duly.clock import new_id
 from duly.context import joined
+from duly.core.batching import batches
 from duly.core.instants import microseconds_of
 from duly.core.key import check_key, check_name, check_tags
 from duly.core.record import from_fields
-from duly.errors import BadOption, KeyConflict
+from duly.errors import OUTAGES, BadOption, KeyConflict
 from duly.host import Host
-from duly.limits import DELAY_SECONDS, ENQUEUE_BATCH, KEY_TTL_SECONDS, PRIORITY
+from duly.limits import DELAY_SECONDS, ENQUEUE_BATCH, ENQUEUE_CHARACTERS, KEY_TTL_SECONDS, PRIORITY
 from duly.registry import Definition, Tracing
 from duly.run import Run
 from duly.store.ops import Accepted, Enqueue, Key
+from duly.store.waiting import repeat, repeated, submitted
 
 _YIELD_SECONDS = 0.0002
 
@@ -85,12 +85,14 @@ class Task(Generic[P, R]):
         expires: float | timedelta | None = None,
         unique: str | None = None,
         connection: Connection = None,
+        wake: bool = True,
         **unknown: Never,
     ) -> "Bound[P, R]":
         """Return the task with options for the calls made through it.
 
         With a `connection` of your own to the store's database a call is a part of its transaction:
-        rolled back, the run never existed; committed, it is there and workers are told.
+        rolled back, the run never existed; committed, it is there and workers are told. With
+        `wake=False` they are not, and find it when they next poll.
         """
         definition = self.definition
         if unknown:
@@ -100,6 +102,8 @@ class Task(Generic[P, R]):
         if delay is not None and at is not None:
             message = "a call has either delay= or at=, not both"
             raise BadOption(message)
+        if not wake and connection is None:
+            raise BadOption("wake=False is for calls on a connection of your own: connection=…")
         return Bound(
             self._host,
             definition,
@@ -112,6 +116,7 @@ class Task(Generic[P, R]):
             tags=encode_tags(tags),
             expires=_expiry(definition, expires),
             connection=connection,
+            wake=wake,
         )
 
     @cached_property
@@ -133,6 +138,7 @@ class Bound(Generic[P, R]):
         "_how",
         "_key",
         "_unique",
+        "_wake",
         "_when",
     )
 
@@ -150,9 +156,11 @@ class Bound(Generic[P, R]):
         expires: int | None,
         tags: str | None,
         connection: Connection,
+        wake: bool,
     ) -> None:
         self._host = host
         self._connection = connection
+        self._wake = wake
         self._definition = definition
         self._codec = definition.codec
         self._key = key
@@ -185,6 +193,7 @@ class Bound(Generic[P, R]):
             self._codec.fingerprint(args, kwargs),
             None if ttl is None else int(ttl * 1e6),
             self._unique == "active",
+            self._definition.other_names(self._definition.name),
         )
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
@@ -193,15 +202,16 @@ class Bound(Generic[P, R]):
         if self._connection is None:
             (run,) = accept(self._host, [call])
             return run
-        return _accept_on(self._connection, self._host, call)
+        return _accept_on(self._connection, self._host, call, wake=self._wake)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """Accept a run without blocking the event loop; durable as with `enqueue`."""
         call: Call[R] = self._call(args, kwargs)
         if self._connection is None:
             return await aaccept(self._host, call)
-        dialogue = self._host.store.enqueue_elsewhere(call.op)
-        return _accepted(self._host, call, await aconverse(self._connection, dialogue))
+        store = self._host.store
+        write, wake = partial(store.enqueue_elsewhere, call.op), store.wake if self._wake else None
+        return _accepted(self._host, call, await aconverse(self._connection, write, wake))
 
 
 _enqueue = from_fields(Enqueue)
@@ -230,8 +240,10 @@ def accept(host: Host, calls: Sequence[Call[R]]) -> list[Run[R]]:
     return _all_accepted(host, calls, store.apply(ops))
 
 
-def _accept_on(connection: Connection, host: Host, call: Call[R]) -> Run[R]:
-    return _accepted(host, call, converse(connection, host.store.enqueue_elsewhere(call.op)))
+def _accept_on(connection: Connection, host: Host, call: Call[R], *, wake: bool = True) -> Run[R]:
+    store = host.store
+    write = partial(store.enqueue_elsewhere, call.op)
+    return _accepted(host, call, converse(connection, write, store.wake if wake else None))
 
 
 def accept_many(host: Host, calls: Iterable[Call[R]]) -> list[Run[R]]:
@@ -278,12 +290,19 @@ class _Written(Generic[R]):
 
     def wait(self) -> None:
         """Wait until it is durable; say why it is not, or which key belongs to another call."""
-        if any(answer.conflict for answer in self._answers.result()):
+        if any(answer.conflict for answer in self._result()):
             self.runs()
 
     def runs(self) -> list[Run[R]]:
         """Wait, and return the runs."""
-        return _all_accepted(self._host, self._calls, self._answers.result())
+        return _all_accepted(self._host, self._calls, self._result())
+
+    def _result(self) -> list[Any]:
+        try:
+            return self._answers.result()
+        except OUTAGES as error:
+            ops = repeated([call.op for call in self._calls])
+            return repeat(lambda: self._host.store.apply(ops), error)
 
     def _done(self, answers: list[Any] | BaseException) -> None:
         if isinstance(answers, BaseException):
@@ -293,9 +312,12 @@ class _Written(Generic[R]):
 
 
 def _batches(calls: Iterable[Call[R]]) -> Iterator[list[Call[R]]]:
-    iterator = iter(calls)
-    while batch := list(islice(iterator, ENQUEUE_BATCH)):
-        yield batch
+    return batches(
+        calls,
+        most=ENQUEUE_BATCH,
+        most_characters=ENQUEUE_CHARACTERS,
+        size_of=lambda call: len(call.op.arguments),
+    )
 
 
 async def aaccept(host: Host, call: Call[R]) -> Run[R]:
@@ -306,16 +328,9 @@ async def aaccept(host: Host, call: Call[R]) -> Run[R]:
     connection = joined(host.store)
     if connection is not None:
         return _accept_on(connection, host, call)
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[list[Any]] = loop.create_future()
-
-    def done(answers: list[Any] | BaseException) -> None:
-        loop.call_soon_threadsafe(_resolve, future, answers)
-
     if not host.store.rooms.fit([call.op]):
         await apart(partial(host.store.check_room, [call.op]))
-    host.store.submit([call.op], done)
-    (answer,) = await future
+    (answer,) = await submitted(host.store, [call.op])
     return _accepted(host, call, answer)
 
 
@@ -328,15 +343,6 @@ def _accepted(host: Host, call: Call[R], answer: Accepted) -> Run[R]:
         key = call.op.key
         raise KeyConflict("" if key is None else key.text, answer.run_id)
     return Run(host, answer.run_id, new=answer.new)
-
-
-def _resolve(future: "asyncio.Future[list[Any]]", answers: list[Any] | BaseException) -> None:
-    if future.cancelled():
-        return
-    if isinstance(answers, BaseException):
-        future.set_exception(answers)
-    else:
-        future.set_result(answers)
 
 
 def microseconds(what: str, value: float | timedelta) -> int:

@@ -178,7 +178,7 @@ def test_a_plain_call_of_a_coroutine_function_gives_its_coroutine(app):
 
 
 def test_a_task_looks_like_its_function(app):
-    @app.task
+    @app.task(name="documented")
     def documented(number: int) -> int:
         """Say something."""
         return number

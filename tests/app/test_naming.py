@@ -101,6 +101,58 @@ def test_a_program_that_is_imported_too_registers_its_tasks_once(folder):
     assert run(folder, "both.py") == "True both:send"
 
 
+def test_a_process_that_multiprocessing_spawns_names_tasks_as_its_parent_does(folder):
+    (folder / "parent.py").write_text(
+        "import multiprocessing\n"
+        "from shop import app\n"
+        "@app.task\n"
+        "def send() -> None: ...\n"
+        "def tell() -> None: print(send.name, flush=True)\n"
+        "if __name__ == '__main__':\n"
+        "    child = multiprocessing.get_context('spawn').Process(target=tell)\n"
+        "    child.start()\n"
+        "    child.join()\n"
+    )
+
+    assert run(folder, "parent.py") == "parent:send"
+    assert run(folder, "-m", "parent") == "parent:send"
+
+
+TWICE = """
+import functools
+from base import app
+
+def logged(function):
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        return function(*args, **kwargs)
+    return wrapper
+
+@app.task
+def send(to: str = "all", options: object = object()) -> str: return to
+
+@app.task
+@logged
+def bill() -> None: ...
+"""
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        "importlib.reload(twice)",
+        "del sys.modules['twice']; import twice",
+    ],
+    ids=["reloaded", "imported again"],
+)
+def test_a_module_that_is_imported_again_registers_its_tasks_once(folder, again):
+    (folder / "base.py").write_text("from duly import Duly\napp = Duly()\n")
+    (folder / "twice.py").write_text(TWICE)
+
+    code = f"import importlib, sys, twice; {again}; print(*twice.app.registry.names())"
+    assert run(folder, "-c", code) == "twice:send twice:bill"
+
+
 @pytest.mark.stores("sqlite-wal")
 def test_what_a_program_enqueues_a_worker_that_imports_it_runs(folder, app, store_url):
     run(folder, "shop.py", "enqueue", DULY_URL=store_url)

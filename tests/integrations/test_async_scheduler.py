@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from duly import Duly, faultpoints
-from duly.errors import LockBusy
+from duly.errors import DuplicateTask, LockBusy
 from duly.integrations.async_scheduler import (
     AsyncScheduler,
     DistributedDBLock,
@@ -93,6 +93,79 @@ def test_a_failure_is_in_the_logs_and_bad_input_is_a_value_error(app):
         assert "there is nobody" in (logs[0].error_message or "")
 
     asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_closures_and_bound_methods_run_under_the_names_they_were_added_with(app):
+    done: list[str] = []
+
+    def telling(text: str):
+        async def tell() -> None:
+            done.append(text)
+
+        return tell
+
+    async def main() -> None:
+        scheduler = AsyncScheduler(app)
+        for name in ("charge", "refund"):
+            await scheduler.add_once_task(name, datetime.now(UTC), telling(name))
+        for greeter in (Greeter("ann"), Greeter("bob")):
+            await scheduler.add_once_task(greeter.name, datetime.now(UTC), greeter.greet)
+        await scheduler.start()
+        for name in ("charge", "refund", "ann", "bob"):
+            while not (logs := await scheduler.list_task_logs(name)):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            assert len(logs) == 1
+            (run,) = app.runs.list(tag=("schedule", name))
+            assert await run.aresult(timeout=20) == ("hello " + name if name in GREETED else None)
+            assert run.record.task == name
+        await scheduler.stop()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+    assert sorted(done) == ["charge", "refund"]
+
+
+GREETED = ("ann", "bob")
+
+
+class Greeter:
+    """Two of them have one method, and are not the same."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def greet(self) -> str:
+        """A task of these tests."""
+        return f"hello {self.name}"
+
+
+def test_a_cron_task_is_named_by_its_task_name_and_its_last_function_runs(app):
+    async def first() -> str:
+        return "first"
+
+    async def second() -> str:
+        return "second"
+
+    async def main() -> str:
+        scheduler = AsyncScheduler(app)
+        await scheduler.add_cron_task("report", "0 0 1 1 *", first)
+        await scheduler.add_cron_task("report", "0 0 1 1 *", second)
+        await scheduler.start()
+        run = app.schedules.run_now("report")
+        result = await run.aresult(timeout=20)
+        await scheduler.stop()
+        assert run.record.task == "report"
+        return str(result)
+
+    assert asyncio.run(asyncio.wait_for(main(), 30)) == "second"
+
+
+def test_a_task_of_the_application_is_not_replaced_by_one_of_the_scheduler(app):
+    @app.task(name="report")
+    def report() -> None: ...
+
+    with pytest.raises(DuplicateTask, match="report"):
+        AsyncScheduler(app).register_task("report", greet)
 
 
 def test_only_the_owner_of_a_lock_renews_and_releases_it(app):

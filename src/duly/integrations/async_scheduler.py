@@ -11,7 +11,7 @@ import inspect
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +22,11 @@ from duly.app import Duly
 from duly.clock import MICROSECONDS, new_id
 from duly.core.instants import moment
 from duly.core.states import FINAL, State
+from duly.defining import define
 from duly.errors import LockBusy
 from duly.limits import TICK_BATCH
 from duly.locks.ownership import Ownership, take
+from duly.registry import is_local
 from duly.store.admin_ops import RecordAct
 from duly.store.lock_ops import Locked
 from duly.store.ops import Prune
@@ -114,24 +116,21 @@ class AsyncScheduler:
         self.lock_manager = DistributedDBLock(duly=self.duly)
         self.task_registry: dict[str, Callable[..., Any]] = {}
         self.running = False
-        self._tasks: dict[Callable[..., Any], Task[..., Any]] = {}
+        self._named: dict[str, Task[..., Any]] = {}
+        self._own: dict[Callable[..., Any], Task[..., Any]] = {}
         self._worker: EmbeddedWorker | None = None
 
     def register_task(self, task_name: str, task_func: Callable[..., Any]) -> None:
-        """Make a function known, and the public functions beside it in its module.
+        """Name a function. Its module's public functions can then run in this process too.
 
-        So a task that another process adds can run here, and does after a restart: nothing is ever
-        imported because a stored text names it.
+        A later function takes the place of an earlier one of that name. Nothing is ever imported
+        because a stored text names it, so tasks that another process adds, or added before a
+        restart, need their function registered here.
         """
         if not task_name or not callable(task_func):
             raise ValueError("a task needs a name and a function")
-        self.task_registry[task_name] = task_func
-        self._task(task_func)
-        module = sys.modules.get(task_func.__module__)
-        for name, found in sorted(vars(module).items()) if module is not None else ():
-            is_own = inspect.isfunction(found) and found.__module__ == task_func.__module__
-            if is_own and not name.startswith("_") and found.__qualname__ == name:
-                self._task(found)
+        self._name(task_name, task_func)
+        self._register_module(task_func)
 
     async def add_cron_task(
         self,
@@ -145,7 +144,7 @@ class AsyncScheduler:
     ) -> None:
         """Add a task with a cron expression, or change the one of that name."""
         self.register_task(task_name, func)
-        task = self._task(func)
+        task = self._named[task_name]
 
         def add() -> None:
             named = dict(kwargs or {})
@@ -163,9 +162,18 @@ class AsyncScheduler:
         *,
         on_duplicate: str = "replace",
     ) -> None:
-        """Add a task that runs once; one of that name that has run is no obstacle."""
-        self.register_task(task_name, func)
-        task = self._task(func)
+        """Add a task that runs once; one of that name that has run is no obstacle.
+
+        Where the name is not registered, as with a name per user, the run has the name of its
+        function: any process that registers a function of that module can run it.
+        """
+        if task_name in self._named or is_local(func) or inspect.ismethod(func):
+            self.register_task(task_name, func)
+            task = self._named[task_name]
+        else:
+            self.task_registry[task_name] = func
+            task = self._own_task(func)
+            self._register_module(func)
 
         def add() -> None:
             self.duly.schedules.add(
@@ -212,10 +220,30 @@ class AsyncScheduler:
         act = RecordAct(acting(None), "prune", f"history older than {keep_days} days")
         return bool(await asyncio.to_thread(prune, self.duly.store, op, act=act))
 
-    def _task(self, func: Callable[..., Any]) -> Task[..., Any]:
-        if func not in self._tasks:
-            self._tasks[func] = self.duly.task(func)
-        return self._tasks[func]
+    def _name(self, task_name: str, func: Callable[..., Any]) -> None:
+        """Make a function the task of a name, unless the application has another such task."""
+        known = self._named.get(task_name)
+        if known is None:
+            self._named[task_name] = self.duly.task(name=task_name)(func)
+        elif known.definition.function != func:
+            definition = replace(define(func, name=task_name), tracing=known.definition.tracing)
+            self.duly.registry.put(definition)
+            self._named[task_name] = Task(self.duly, definition)
+        self.task_registry[task_name] = func
+
+    def _register_module(self, func: Callable[..., Any]) -> None:
+        """Make the public functions of a module tasks with their own names."""
+        module = sys.modules.get(func.__module__)
+        for name, found in sorted(vars(module).items()) if module is not None else ():
+            is_own = inspect.isfunction(found) and found.__module__ == func.__module__
+            if is_own and not name.startswith("_") and found.__qualname__ == name:
+                self._own_task(found)
+
+    def _own_task(self, func: Callable[..., Any]) -> Task[..., Any]:
+        """Return the task that has the name of its function."""
+        if func not in self._own:
+            self._own[func] = self.duly.task(func)
+        return self._own[func]
 
     def _logs(
         self, task_name: str, task_type: TaskType | None, limit: int, offset: int

@@ -1,0 +1,149 @@
+"""One name is one function: a second definition is refused, unless it is the same function."""
+
+import functools
+from collections.abc import Callable
+
+import pytest
+
+from duly import Duly
+from duly.errors import BadOption, DuplicateTask
+
+
+def logged(function: Callable[[int], str]) -> Callable[[int], str]:
+    """A decorator without functools.wraps: everything it returns is one line of this file."""
+
+    def wrapper(number: int) -> str:
+        return function(number)
+
+    return wrapper
+
+
+def adding(amount: int) -> Callable[[Callable[[int], int]], Callable[[int], int]]:
+    """A decorator with functools.wraps: its functions differ by what they captured."""
+
+    def decorate(function: Callable[[int], int]) -> Callable[[int], int]:
+        @functools.wraps(function)
+        def wrapper(number: int) -> int:
+            return function(number) + amount
+
+        return wrapper
+
+    return decorate
+
+
+def charge(number: int) -> str:
+    """A function of these tests."""
+    return f"charged {number}"
+
+
+def refund(number: int) -> str:
+    """Another one."""
+    return f"refunded {number}"
+
+
+def count(number: int) -> int:
+    """One more."""
+    return number
+
+
+class Shop:
+    """Two shops have one method, and do not do the same."""
+
+    def __init__(self, city: str) -> None:
+        self.city = city
+
+    def sell(self, number: int) -> str:
+        """Sell something."""
+        return f"sold {number} in {self.city}"
+
+    @classmethod
+    def make(cls) -> str:
+        """Return what is made."""
+        return cls.__name__
+
+
+class Bakery(Shop):
+    """A kind of shop."""
+
+
+def test_functions_of_one_decorator_run_under_their_own_names(app):
+    charging = app.task(name="charge")(logged(charge))
+    refunding = app.task(name="refund")(logged(refund))
+
+    charged, refunded = charging.enqueue(1), refunding.enqueue(2)
+    app.worker().drain(timeout=20)
+
+    assert (charged.result(), refunded.result()) == ("charged 1", "refunded 2")
+
+
+@pytest.mark.parametrize(
+    "functions",
+    [
+        (logged(charge), logged(refund)),
+        (adding(1)(count), adding(2)(count)),
+        (Shop("Rome").sell, Shop("Oslo").sell),
+        (Shop.make, Bakery.make),
+        ([].append, [].append),
+    ],
+    ids=["closures", "wrapped", "bound methods", "class methods", "built-in methods"],
+)
+def test_a_second_function_of_the_same_line_is_refused(untouched, functions):
+    first, second = functions
+    untouched.task(name="sell")(first)
+
+    with pytest.raises(DuplicateTask, match="'sell' is defined twice"):
+        untouched.task(name="sell")(second)
+
+    assert untouched.registry.get("sell").function == first
+
+
+def test_two_bound_methods_are_not_one_task(untouched):
+    untouched.task(Shop("Rome").sell)
+
+    with pytest.raises(DuplicateTask, match=r"Shop\.sell"):
+        untouched.task(Shop("Oslo").sell)
+
+
+def test_functions_that_differ_by_their_defaults_are_not_one_task(untouched):
+    def make(amount: int) -> None:
+        @untouched.task(name="add")
+        def add(number: int = amount) -> int:
+            return number
+
+    make(1)
+    make(1)
+
+    with pytest.raises(DuplicateTask, match="'add'"):
+        make(2)
+
+
+def test_a_function_may_be_defined_again(untouched):
+    sell = Shop("Rome").sell
+    for function in (charge, sell, logged(charge)):
+        untouched.task(name=f"again:{function.__name__}")(function)
+        untouched.task(name=f"again:{function.__name__}", retries=2)(function)
+
+    assert untouched.registry.get("again:sell").retry.limit == 2
+
+
+@pytest.mark.parametrize("define", [Duly.task, lambda app, found: app.every(hours=1)(found)])
+@pytest.mark.parametrize("function", [logged(charge), lambda: None], ids=["closure", "lambda"])
+def test_a_function_inside_another_needs_a_name(untouched, define, function):
+    with pytest.raises(BadOption, match=r"pass name=…, or move it to module level"):
+        define(untouched, function)
+
+    assert untouched.registry.names() == ()
+
+
+def test_a_schedule_of_a_function_inside_another_names_its_task_too(untouched):
+    @untouched.every(hours=1, name="hourly")
+    def inside() -> None: ...
+
+    assert inside.name == "hourly"
+    assert untouched.schedules.is_defined("hourly")
+
+
+def test_options_count_where_the_function_is_passed_with_them(untouched):
+    task = untouched.task(logged(charge), name="charge", retries=2)
+
+    assert (task.name, task.definition.retry.limit) == ("charge", 2)
