@@ -1,37 +1,97 @@
 """Keeps exceptions from outside, such as a timeout, out of code that must not be left half done.
 
 A body's thread is struck at any of its instructions. Were that inside the store, a lock might stay
-held for ever. So whoever strikes takes the thread's own lock first, and code that must not be
-struck holds it meanwhile: the exception then comes before, or when it is tried again.
+held for ever. So the thread that throws takes the shield of the body's thread first, and code that
+must not be struck holds it: the exception is then thrown later. An exception that was thrown
+before such code took the shield is raised there, before the code begins. Neither depends on the
+instructions at which Python raises such exceptions.
 """
 
 import threading
-from contextlib import AbstractContextManager, nullcontext
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
-_locks: dict[int, AbstractContextManager[Any]] = {}
-"""By the thread: a lock of those that may be struck. One made by the interpreter itself, so that
-nothing strikes between taking it and entering the block that gives it back."""
+
+class Shield:
+    """Keeps exceptions from outside away from one thread for the length of a `with` block."""
+
+    __slots__ = ("_depth", "_lock", "_was_struck")
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._depth = 0
+        self._was_struck = False
+
+    def __enter__(self) -> None:
+        try:
+            self._lock.acquire()
+            if self._was_struck and self._depth == 0:
+                # The exception may have been thrown while this thread waited for the lock.
+                let_strike()
+            self._depth += 1
+        except BaseException:
+            if self._depth == 0:
+                # If this thread does not hold the lock, it was struck before it got it.
+                with suppress(RuntimeError):
+                    self._lock.release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        self._lock.release()
+
+    def strike(self, throw: Callable[[], None]) -> bool:
+        """Throw an exception into the thread; return False if the thread shields itself."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            self._was_struck = True
+            throw()
+        finally:
+            self._lock.release()
+        return True
+
+    @contextmanager
+    def kept_from_throwing(self) -> Iterator[bool]:
+        """Let nothing be thrown during a block; yield whether something was thrown before it."""
+        with self._lock:
+            yield self._was_struck
+
+
+_shields: dict[int, Shield] = {}
+"""By the thread: the shields of threads that may be struck."""
 _NOBODY_STRIKES = nullcontext()
 
 
 def shielded() -> AbstractContextManager[Any]:
     """Return what keeps strikes away from this thread for the length of a block."""
-    return _locks.get(threading.get_ident(), _NOBODY_STRIKES)
+    return _shields.get(threading.get_ident(), _NOBODY_STRIKES)
 
 
-def expose() -> Any:  # noqa: ANN401 - the type of such locks has no name
-    """Let this thread be struck by who holds the lock that this returns."""
-    lock = threading.RLock()
-    _locks[threading.get_ident()] = lock
-    return lock
+def expose() -> Shield:
+    """Let this thread be struck through the shield that this returns."""
+    shield = Shield()
+    _shields[threading.get_ident()] = shield
+    return shield
 
 
 def is_exposed() -> bool:
     """Say whether this thread may be struck."""
-    return threading.get_ident() in _locks
+    return threading.get_ident() in _shields
 
 
 def cover() -> None:
     """Let this thread be struck no longer."""
-    _locks.pop(threading.get_ident(), None)
+    _shields.pop(threading.get_ident(), None)
+
+
+def let_strike() -> None:
+    """Let an exception that was thrown into this thread be raised here."""
+    for _ in range(_CALLS_UNTIL_RAISED):
+        time.sleep(0)
+
+
+_CALLS_UNTIL_RAISED = 10
+"""The interpreter raises a thrown exception when a call returns, at the latest after a few."""

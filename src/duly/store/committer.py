@@ -1,30 +1,43 @@
 """Group commit by leader and followers.
 
-A caller that finds no commit under way writes in its own thread at once. Whatever arrives
-meanwhile waits and goes into the next commit, whose leader is the first of those who wait. So a
-lone caller pays no hop and no timer, and a thousand concurrent ones share a few commits. Callers
-that must not block (event loops) leave their ops with a thread of the committer's own.
+A caller that finds no commit under way writes in its own thread at once. Callers that arrive
+during a commit wait and share the next one, which the first of them leads. So a lone caller pays
+no thread switch and no timer, and a thousand concurrent callers share a few commits. Callers that
+must not block (event loops) give their ops to the committer's own thread.
 
 An exception may be thrown into a caller's thread from outside, at any instruction: a time limit of
-another engine, Ctrl-C. Whoever is struck says in one assignment that it has left, and then does
-what it owes the others. Should that be struck too, they notice that it has left and do it.
+another engine, Ctrl-C. Therefore no lock and no flag records which caller leads: after an
+exception, either could stay set for ever. All callers wait in one line, and the first in line
+leads. A caller is in line while its generator runs, and the interpreter itself keeps that state. A
+caller whose generator no longer runs has left, whatever ended it, and any other caller may answer
+its followers and remove it. Every change to the line is one operation of a dict, and every change
+may be repeated. So nothing here depends on the instruction at which an exception strikes.
 """
 
 import contextlib
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from types import GeneratorType
 from typing import Any
 
-from duly.errors import StoreError, StoreUnavailable
+from duly.errors import StoreBusy, StoreError, StoreUnavailable
 from duly.limits import COMMIT_OPS
 from duly.store.ops import Op
+
+
+class OpBlocked(StoreBusy):
+    """One op of a commit waited too long for a lock; nothing of the commit was written."""
+
+    def __init__(self, message: str, op: Op) -> None:
+        super().__init__(message)
+        self.op = op
+
 
 Write = Callable[[list[Op]], list[Any]]
 Done = Callable[[list[Any] | BaseException], None]
 
 _LOOK_SECONDS = 0.5
-"""How often who waits looks whether somebody has left without a word."""
+"""How often a waiting caller checks whether the callers before it have left."""
 
 
 class Committer:
@@ -33,146 +46,140 @@ class Committer:
     def __init__(self, write: Write, *, name: str) -> None:
         self._write = write
         self._name = name
-        self._mutex = threading.Lock()
-        self._idle = threading.Condition(self._mutex)
-        self._waiting: deque[_Request] = deque()
-        self._leader: _Request | None = None
-        """Who writes, or is about to; nobody else does."""
-        self._own = _Request((), None)
-        """Leads for those who have left their ops, on the committer's own thread."""
-        self._closed = False
+        self._line: dict[_Request, None] = {}
+        """Requests without an answer, in the order of their arrival."""
+        self._is_closing = False
+        self._is_closed = False
         self._thread: threading.Thread | None = None
-        self._thread_turn = threading.Semaphore(0)
-        self._thread_ends = False
+        self._thread_call = _locked()
         self._starting = threading.Lock()
 
     def apply(self, ops: Sequence[Op]) -> list[Any]:
         """Write the ops, perhaps together with those of other callers; return their answers."""
-        request = _Request(ops, None)
-        try:
-            with self._mutex:
-                self._refuse_if_closed()
-                is_first = self._leader is None
-                if is_first:
-                    self._leader = request
-                else:
-                    self._queue(request)
-            if is_first:
-                # As most callers are: nobody has to be told.
-                request.answers = self._write(list(ops))
-                self._hand_over(request)
-            else:
-                self._follow(request)
-        except BaseException:
-            # No call stands before this, so that nothing strikes before it either.
-            request.has_left = True
-            self._make_up_for(request)
-            raise
-        if request.error is not None:
-            raise request.error
-        return request.answers
+        self._refuse_if(self._is_closing)
+        request = _Request(ops)
+        self._join_line(request)
+        outcome = request.outcome()
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
 
     def submit(self, ops: Sequence[Op], done: Done) -> None:
         """Write the ops from the committer's thread, then call `done` there."""
+        self._refuse_if(self._is_closing)
+        request = _Request(ops, done)
         try:
-            with self._mutex:
-                self._refuse_if_closed()
-                self._queue(_Request(ops, done))
-                has_to_lead = self._leader is None
-                if has_to_lead:
-                    self._leader = self._own
-            if has_to_lead:
-                self._call_thread()
+            self._line[request] = None
+            self._call_thread()
         except BaseException:
-            if self._leader is self._own:
-                self._call_thread()
+            self._line.pop(request, None)
             raise
 
     def close(self) -> None:
         """Write what waits, then end the committer's thread."""
-        with self._idle:
-            self._closed = True
-            if threading.current_thread() is self._thread:
-                return
-        while self._leader is not None:
-            with self._idle:
-                if self._leader is not None:
-                    self._idle.wait(_LOOK_SECONDS)
-            self._look_after_leader()
+        self._is_closing = True
+        if threading.current_thread() is self._thread:
+            return
+        self._wait_for_line()
+        # A caller that has passed the first check reads this when it is in line. So it is refused
+        # there, or it has been in line since before this assignment.
+        self._is_closed = True
+        self._wait_for_line()
         if self._thread is not None:
-            self._thread_ends = True
-            self._thread_turn.release()
+            _wake(self._thread_call)
             self._thread.join()
 
-    def _refuse_if_closed(self) -> None:
-        if self._closed:
+    def _wait_for_line(self) -> None:
+        while self._line:
+            self._join_line(_Request(()))
+
+    def _refuse_if(self, is_closed: bool) -> None:  # noqa: FBT001 - one of two stages of closing
+        if is_closed:
             raise StoreError("this store is closed; open the application's store anew")
 
-    def _queue(self, request: "_Request") -> None:
-        request.turn = threading.Lock()
-        request.turn.acquire()
-        self._waiting.append(request)
+    def _join_line(self, request: "_Request") -> None:
+        caller = self._in_line(request)
+        request.caller = caller  # type: ignore[assignment]  # the ABC lacks the generator's state
+        try:
+            next(caller, None)
+        finally:
+            if request.batch:
+                self._settle(request)
+            self._line.pop(request, None)
+            # A follower that was answered leaves the line as it is.
+            if self._line and not request.is_done:
+                self._wake_first()
 
-    def _follow(self, request: "_Request") -> None:
-        while not request.turn.acquire(timeout=_LOOK_SECONDS):
-            self._look_after_leader()
-            if self._leader is request or request.is_done:
-                break
-            taker = request.taker
-            if taker is not None and taker.has_left and taker.is_writing:
-                raise StoreUnavailable(_INTERRUPTED)
-        if self._leader is request:
-            self._lead(request)
+    def _in_line(self, me: "_Request") -> Generator[None]:
+        """Stay in line until this request is answered; lead a commit when it is the first.
 
-    def _look_after_leader(self) -> None:
-        leader = self._leader
-        if leader is self._own:
+        It is a generator only for the sake of its state, and yields nothing.
+        """
+        self._line[me] = None
+        is_alone = len(self._line) == 1
+        # Read after the length: another caller marks a request as done before it removes it.
+        if is_alone and not me.is_done:
+            self._refuse_if(self._is_closed and bool(me.ops))
+            if me.ops:
+                me.answers = self._write(list(me.ops))
+            else:
+                me.answers = []
+            return
+        me.turn = _locked()
+        while not me.is_done:
+            first = self._first()
+            # Read after that: it may have answered the followers of a caller that has left.
+            if first is me and not me.is_done:
+                self._refuse_if(self._is_closed and bool(me.ops))
+                self._lead(me)
+                return
+            if not me.is_done:
+                me.turn.acquire(timeout=_LOOK_SECONDS)
+        return
+        yield
+
+    def _first(self) -> "_Request | None":
+        """Return the first caller in line; remove those before it that have left."""
+        for request in list(self._line):
+            if request.caller is None:
+                continue
+            if request.caller.gi_running:
+                return request
+            self._settle(request)
+            self._line.pop(request, None)
+        return None
+
+    def _wake_first(self) -> None:
+        first = self._first()
+        if first is not None:
+            first.wake()
+        elif self._line:
             self._call_thread()
-        elif leader is not None and leader.has_left:
-            self._make_up_for(leader)
-
-    def _make_up_for(self, gone: "_Request") -> None:
-        """Do what a caller owes the others that cannot go on: somebody struck it."""
-        with self._mutex:
-            if gone in self._waiting:
-                self._waiting.remove(gone)
-            batch, gone.batch = gone.batch, []
-            if not gone.is_writing:
-                self._put_back([request for request in batch if request is not gone])
-                batch = []
-        for request in batch:
-            if not request.is_done and request is not gone:
-                request.error = StoreUnavailable(_INTERRUPTED)
-                request.finish()
-        self._hand_over(gone)
-        if self._leader is self._own:
-            self._call_thread()
-
-    def _put_back(self, batch: "list[_Request]") -> None:
-        for request in reversed(batch):
-            if request not in self._waiting:
-                self._waiting.appendleft(request)
 
     def _lead(self, leader: "_Request") -> None:
-        self._take(leader)
-        leader.is_writing = True
+        leader.batch = self._batch_of(leader)
         self._commit(leader.batch)
-        for request in leader.batch:
-            request.finish()
-        self._hand_over(leader)
+        self._settle(leader)
 
-    def _take(self, leader: "_Request") -> None:
-        room = COMMIT_OPS
-        batch = leader.batch
-        with self._mutex:
-            while self._waiting and (not batch or room >= len(self._waiting[0].ops)):
-                request = self._waiting[0]
-                request.taker = leader
-                room -= len(request.ops)
-                batch.append(request)
-                self._waiting.popleft()
+    def _batch_of(self, leader: "_Request") -> "tuple[_Request, ...]":
+        room, is_empty = COMMIT_OPS - len(leader.ops), not leader.ops
+        found: list[_Request] = []
+        for request in list(self._line):
+            if request is leader:
+                found.append(request)
+            elif request.is_done:
+                self._line.pop(request, None)
+            elif not request.has_left():
+                if len(request.ops) <= room or is_empty:
+                    room, is_empty = room - len(request.ops), False
+                    found.append(request)
+                else:
+                    # Later requests wait with this one. Only the leader is needed from here on.
+                    room = -1
+        return tuple(found)
 
-    def _commit(self, batch: "list[_Request]") -> None:
+    def _commit(self, requests: "Sequence[_Request]") -> None:
+        batch = [request for request in requests if request.ops or request.answer_nothing()]
         if not batch:
             return
         if len(batch) == 1:
@@ -180,12 +187,19 @@ class Committer:
             return
         try:
             answers = self._write([op for request in batch for op in request.ops])
+        except OpBlocked as blocked:
+            others = []
+            for request in batch:
+                if any(op is blocked.op for op in request.ops):
+                    request.error = blocked
+                else:
+                    others.append(request)
+            self._commit(others)
         except StoreUnavailable as error:
             for request in batch:
                 request.error = error
-        except Exception:  # noqa: BLE001 - whoever is to blame finds out in its own transaction
-            # Nothing was written. Replaying one request per transaction lets only the
-            # culprit fail.
+        except Exception:  # noqa: BLE001 - the request at fault fails in its own transaction
+            # Nothing was written. One transaction per request lets only the one at fault fail.
             for request in batch:
                 _write_alone(self._write, request)
         else:
@@ -195,95 +209,102 @@ class Committer:
                 request.answers = answers[begin:end]
                 begin = end
 
-    def _hand_over(self, leader: "_Request") -> None:
-        """Let the next one lead, if it is this one that led."""
-        with self._mutex:
-            if self._leader is not leader:
-                return
-            if not self._waiting:
-                self._leader = None
-                if self._closed:
-                    self._idle.notify_all()
-                return
-            following = self._waiting[0]
-            if following.done is None:
-                turn = following.turn
-                # Nothing strikes between these two, since no call stands between them.
-                self._leader = following
-                turn.release()
-                return
-            self._leader = self._own
-        self._call_thread()
+    def _settle(self, leader: "_Request") -> None:
+        """Answer the followers of a commit that has ended, or whose leader has left."""
+        for request in leader.batch:
+            if request is leader:
+                continue
+            if not request.is_done:
+                request.finish()
+            # Removed before it is woken, so that a follower leaves without looking after others.
+            self._line.pop(request, None)
+            request.wake()
+        leader.batch = ()
 
     def _call_thread(self) -> None:
-        """Let the committer's own thread lead, if it is to; said too often it does no harm."""
-        with self._starting:
-            if self._thread is None or not self._thread.is_alive():
-                thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
-                thread.start()
-                self._thread = thread
-        self._thread_turn.release()
+        """Wake the committer's own thread, and start it if need be. Safe to call repeatedly."""
+        if self._thread is None or not self._thread.is_alive():
+            # Two threads would do no harm: both wait in line. So this lock need not be certain.
+            is_locked = self._starting.acquire(timeout=_LOOK_SECONDS)
+            try:
+                if self._thread is None or not self._thread.is_alive():
+                    thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+                    thread.start()
+                    self._thread = thread
+            finally:
+                if is_locked:
+                    self._starting.release()
+        _wake(self._thread_call)
 
     def _serve(self) -> None:
-        while True:
-            self._thread_turn.acquire()
-            if self._thread_ends:
-                return
-            me = _Request((), None)
-            with self._mutex:
-                is_called = self._leader is self._own
-                if is_called:
-                    self._leader = me
-            if not is_called:
-                continue
-            try:
-                self._lead(me)
-            except BaseException:
-                me.has_left = True
-                self._make_up_for(me)
-                raise
+        while not self._is_closed:
+            self._thread_call.acquire()
+            while any(request.done is not None for request in list(self._line)):
+                self._join_line(_Request(()))
+        _wake(self._thread_call)
 
 
 class _Request:
-    __slots__ = (
-        "answers", "batch", "done", "error", "has_left", "is_done", "is_writing", "ops", "taker",
-        "turn",
-    )  # fmt: skip
+    __slots__ = ("answers", "batch", "caller", "done", "error", "is_done", "ops", "turn")
 
-    def __init__(self, ops: Sequence[Op], done: Done | None) -> None:
+    def __init__(self, ops: Sequence[Op], done: Done | None = None) -> None:
         self.ops = ops
         self.done = done
-        self.answers: list[Any] = []
+        self.caller: GeneratorType[None, None, None] | None = None
+        """Runs while a thread waits for the answer or leads. None for a submission."""
+        self.answers: list[Any] | None = None
         self.error: BaseException | None = None
         self.is_done = False
-        self.has_left = False
-        """Whether whoever asked is gone, and leads no more if it led."""
-        self.is_writing = False
-        """Whether its commit has begun, which may by now be written."""
-        self.taker: _Request | None = None
-        """Whose commit these ops are in."""
-        self.batch: list[_Request] = []
-        """Whose ops are in this one's commit."""
-        self.turn: threading.Lock
+        self.batch: tuple[_Request, ...] = ()
+        """The requests whose ops are in this one's commit, its own among them."""
+        self.turn: threading.Lock | None = None
+
+    def has_left(self) -> bool:
+        """Return whether the caller of this request is no longer in line."""
+        return self.caller is not None and not self.caller.gi_running
+
+    def outcome(self) -> list[Any] | BaseException:
+        """Return the answers, or why there are none."""
+        if self.answers is not None:
+            return self.answers
+        return self.error or StoreUnavailable(_INTERRUPTED)
+
+    def answer_nothing(self) -> bool:
+        """Answer a request without ops, which only waits for its turn."""
+        self.answers = []
+        return False
 
     def finish(self) -> None:
-        if self.done is None:
-            self.is_done = True
-            # Who leads was told before.
-            if self.turn.locked():
-                self.turn.release()
-            return
-        # Whoever asked may be gone, its event loop closed; the others still wait for theirs.
-        with contextlib.suppress(Exception):
-            self.done(self.answers if self.error is None else self.error)
+        if self.done is not None:
+            # The event loop of the caller may be closed; the others still wait for their answers.
+            with contextlib.suppress(Exception):
+                self.done(self.outcome())
         self.is_done = True
+
+    def wake(self) -> None:
+        if self.turn is not None:
+            _wake(self.turn)
 
 
 _INTERRUPTED = "the commit was interrupted; whether it was written is not known"
 
 
+def _locked() -> threading.Lock:
+    """Return a lock to wait for: `acquire` waits for the next `_wake`."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
+def _wake(lock: threading.Lock) -> None:
+    if lock.locked():
+        # Another thread may have woken it in between.
+        with contextlib.suppress(RuntimeError):
+            lock.release()
+
+
 def _write_alone(write: Write, request: _Request) -> None:
     try:
         request.answers = write(list(request.ops))
-    except Exception as error:  # noqa: BLE001 - handed to the caller, who waits for it
+    except Exception as error:  # noqa: BLE001 - handed to the caller, which waits for it
         request.error = error
