@@ -20,6 +20,11 @@ PLACE = {
     "last": 0,
 }
 """What a claim asks for."""
+_BUILDER = """
+SELECT pid FROM pg_stat_activity
+ WHERE datname = current_database() AND query LIKE '%INDEX CONCURRENTLY%'
+   AND wait_event_type = 'Lock' AND pid <> pg_backend_pid()
+"""
 
 
 class InBackground:
@@ -66,3 +71,14 @@ def claim_without_commit(connection: psycopg.Connection[Any]) -> list[str]:
     """Do what a claim does, up to its commit."""
     place = PLACE | {"limits": "{10}"}
     return [row[0] for row in connection.execute(CLAIM["take"], place).fetchall()]
+
+
+def wait_for_builder(watcher: psycopg.Connection[Any]) -> int:
+    """Return the process id of the session that builds an index, once it waits for a writer."""
+    wait_until(
+        lambda: watcher.execute(_BUILDER).fetchone() is not None,
+        seconds=TIMEOUT,
+        what="a session builds an index and waits for a transaction",
+    )
+    ((pid,),) = watcher.execute(_BUILDER).fetchall()
+    return int(pid)

@@ -6,6 +6,7 @@ What both databases promise is tested once for both, in `conformance`.
 import threading
 import time
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -16,7 +17,7 @@ from duly.core.limiting import limited, range_of
 from duly.errors import StoreFull, StoreUnavailable, WouldBlockItself
 from duly.store.opening import open_store
 from duly.store.ops import Enqueue, RecoverOrphans, Settled
-from duly.store.postgres import writers
+from duly.store.postgres import held_names
 from duly.store.postgres.claim import SQL as CLAIM
 from duly.store.postgres.connection import HOT
 from duly.store.postgres.enqueue import SQL as ENQUEUE
@@ -133,7 +134,7 @@ def test_orphans_that_somebody_else_recovers_are_left_to_him(store, connection):
 
 def enqueue_in(connection: psycopg.Connection[Any], store: Any, op: Enqueue) -> tuple[Any, ...]:
     """Enqueue on a connection of the caller's."""
-    return converse(connection, store.enqueue_elsewhere(op))
+    return converse(connection, partial(store.enqueue_elsewhere, op), store.wake)
 
 
 def test_an_open_transaction_with_a_key_holds_up_nothing_else(store, connection):
@@ -197,7 +198,7 @@ def test_an_event_loop_is_answered_too_when_a_key_was_held(store, connection):
 
 
 def test_a_key_that_is_held_for_too_long_is_named(store, url, connection, monkeypatch):
-    monkeypatch.setattr(writers, "HELD_KEY_SECONDS", 0.1)
+    monkeypatch.setattr(held_names, "HELD_SECONDS", 0.1)
     with closing(open_store(url)) as another:
         enqueue_in(connection, another, order(key="invoice-7"))
 
@@ -210,7 +211,7 @@ def test_a_key_that_is_held_for_too_long_is_named(store, url, connection, monkey
 
 def test_what_the_callers_own_transaction_holds_is_told_soon_with_the_way_out(store, connection):
     enqueue_in(connection, store, order(key="invoice-7"))
-    converse(connection, store.send_elsewhere(SendEvent("paid", "1")))
+    converse(connection, partial(store.send_elsewhere, SendEvent("paid", "1")), store.wake)
     for act in (order(key="invoice-7"), SendEvent("paid", "1")):
         began = time.monotonic()
         with pytest.raises(WouldBlockItself, match=r"using\(connection=…\)"):

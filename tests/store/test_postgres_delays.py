@@ -9,6 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -58,8 +59,12 @@ def test_a_caller_who_sits_in_a_transaction_with_a_key_delays_no_verb(url, store
         return answer
 
     theirs = order(key="theirs")
-    assert converse(connection, store.enqueue_elsewhere(theirs)) == (theirs.run_id, True, False)
-    converse(connection, store.enqueue_elsewhere(order()))
+    assert converse(connection, partial(store.enqueue_elsewhere, theirs), store.wake) == (
+        theirs.run_id,
+        True,
+        False,
+    )
+    converse(connection, partial(store.enqueue_elsewhere, order()), store.wake)
     with counting_waits(url) as waits:
         until = time.monotonic() + SITS_SECONDS
         while time.monotonic() < until:

@@ -268,3 +268,31 @@ def test_columns_keep_what_is_missing(connection):
 def test_a_text_with_a_nul_is_refused_before_it_shifts_a_column():
     with pytest.raises(StoreError, match="NUL"):
         texts(["a\0b", "c"])
+
+
+# -- what the doctor says of transactions that stay open --
+
+
+def test_the_doctor_names_the_session_whose_transaction_is_open_for_too_long(
+    url, store, monkeypatch
+):
+    monkeypatch.setattr("duly.store.postgres.diagnose._LONG_SECONDS", -1)
+    with closing(psycopg.connect(url, application_name="nightly report")) as other:
+        other.execute("SELECT count(*) FROM duly_runs")
+
+        found = [each for each in store.diagnose() if each.check == "open transactions"]
+
+        (finding,) = found
+        assert finding.level == "warning"
+        assert f"session {other.info.backend_pid} " in finding.text
+        assert "'nightly report'" in finding.text
+        assert f"pg_terminate_backend({other.info.backend_pid})" in finding.remedy
+
+
+def test_the_doctor_is_content_with_sessions_that_have_no_transaction_open(url, store):
+    with closing(psycopg.connect(url, autocommit=True)) as other:
+        other.execute("SELECT count(*) FROM duly_runs")
+
+        found = {each.check: each.level for each in store.diagnose()}
+
+    assert found["open transactions"] == "ok"

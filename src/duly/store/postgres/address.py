@@ -23,6 +23,17 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
+class Epoch:
+    """The sessions that this process may still use; after a failover all older ones end."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def advance(self) -> None:
+        """End every session that is open now, each before its next statement."""
+        self.number += 1
+
+
 class Address:
     """The parameters of a connection, read from a URL or a connection string."""
 
@@ -42,6 +53,8 @@ class Address:
             given.setdefault("target_session_attrs", "read-write")
         self.parameters: dict[str, Any] = _DEFAULTS | given | {"client_encoding": "UTF8"}
         self.shown_url = _shown(given)
+        self.epoch = Epoch()
+        """Shared by all copies of this address."""
 
     def with_parameters(self, **parameters: object) -> Self:
         """Return the same address with some parameters of the connection replaced."""

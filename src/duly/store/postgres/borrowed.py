@@ -11,8 +11,9 @@ from duly.store.borrowed import Alone, Lender
 from duly.store.ops import Enqueue, Op
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import Claimer
-from duly.store.postgres.connection import HOT, Session
+from duly.store.postgres.connection import BY_INDEX, HOT, Session
 from duly.store.postgres.failures import translated
+from duly.store.postgres.held_names import HeldNames
 from duly.store.postgres.inspect import SQL as INSPECT
 from duly.store.postgres.line import Line
 from duly.store.postgres.store import PostgresStore
@@ -161,11 +162,13 @@ class BorrowedWriters(Writers):
     def __init__(self, line: BorrowedLine, address: Address) -> None:
         super().__init__(address)
         self._lines = dict.fromkeys(self._lines, line)
-        self._patient = line
+        self.held_names = HeldNames(line, self._write_names)
         self._claimer = Claimer(line)
         self.hints = BorrowedHints(line)
         self._sweeper = _NoSweeper(address)
 
     def _write(self, committer: str, ops: Sequence[Op]) -> list[Any]:
         # Not together with those of other threads: each thread has a transaction of its own.
+        if committer == "settle":
+            self._lines["settle"].run(lambda session, _lost: session.tell(BY_INDEX))
         return self._writes[committer](list(ops))

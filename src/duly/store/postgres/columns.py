@@ -9,14 +9,14 @@ import re
 from collections.abc import Collection, Iterable
 from typing import NoReturn
 
-from duly.errors import StoreError
+from duly.store.refusal import ValueRefused
 
 _RUN_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def refuse_nul() -> NoReturn:
     """Say that a text cannot be kept."""
-    raise StoreError("a text contains a NUL character, which PostgreSQL cannot keep; remove it")
+    raise ValueRefused("a text contains a NUL character, which PostgreSQL cannot keep; remove it")
 
 
 def texts(items: Collection[str]) -> str:

@@ -1,17 +1,18 @@
 """How duly connects to PostgreSQL, and what its sessions can do."""
 
 import select
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg.errors import error_from_result
-from psycopg.pq import ExecStatus
+from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.sql import SQL, Literal
 
 from duly.clock import monotonic
-from duly.errors import StoreError, StoreRefused, StoreUnavailable
-from duly.store.postgres.address import Address
+from duly.errors import StoreRefused, StoreUnavailable
+from duly.store.postgres.address import Address, Epoch
 from duly.store.postgres.columns import texts
 from duly.store.postgres.failures import translated
 from duly.store.postgres.prepared import Prepared
@@ -21,12 +22,11 @@ GREETING_SECONDS = 5.0
 FROZEN = "10s"
 
 HOT: Mapping[str, str] = {
-    # Everything goes by an index, and statistics that were taken while the tables were empty must
-    # not say otherwise. Forbidden plans look so dear that they would be compiled, hence no jit.
+    # A plan is made once and kept while the tables grow, so it must not read a table as a whole,
+    # which is cheap only on the first day, nor gather and sort what an index has in order. The
+    # statements see to the rest. Forbidden plans look so dear that they would be compiled: no jit.
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
-    "enable_hashjoin": "off",
-    "enable_mergejoin": "off",
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
     "default_transaction_isolation": "read committed",
@@ -37,11 +37,16 @@ HOT: Mapping[str, str] = {
 }
 UPKEEP: Mapping[str, str] = {
     **HOT,
-    "enable_bitmapscan": "on",
     "lock_timeout": "5s",
 }
+KEYED: Mapping[str, str] = {
+    **HOT,
+    # An open transaction of a caller may be taking the same key. Its length is the caller's, and
+    # others share this connection: whoever needs the key waits elsewhere.
+    "lock_timeout": "20ms",
+}
 HINTS: Mapping[str, str] = {"synchronous_commit": "off"}
-"""For notifications and beats, which nobody misses after a crash of the server."""
+"""For notifications, which nobody misses after a crash of the server."""
 
 # The function, since planning the view pg_stat_activity is a third of what a new session costs.
 _GREETING = """
@@ -51,7 +56,20 @@ SELECT pg_backend_pid(), current_setting('server_encoding'), current_setting('sy
 """
 AS_ONESELF = "SET LOCAL ROLE NONE"
 """A role that is set by default may neither see the sessions of who logs in nor end them."""
-_FORGET = "RESET ALL; SELECT pg_advisory_unlock_all(); UNLISTEN *; DISCARD TEMP"
+_FORGET = """
+CLOSE ALL; RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; SELECT pg_advisory_unlock_all();
+UNLISTEN *; DISCARD SEQUENCES; DISCARD TEMP;
+SELECT EXISTS (SELECT FROM pg_prepared_statements WHERE from_sql)
+"""
+"""As DISCARD ALL, which no transaction may contain and which would also deallocate the statements
+that the driver, or a pooler, has prepared for itself."""
+_DEALLOCATE = """
+DO $$ DECLARE statement text; BEGIN
+    FOR statement IN SELECT name FROM pg_prepared_statements WHERE from_sql LOOP
+        EXECUTE format('DEALLOCATE %I', statement);
+    END LOOP;
+END $$
+"""
 _SET = """
 SELECT set_config(name, setting, false) FROM unnest($1::text[], $2::text[]) AS _(name, setting)
 """
@@ -66,8 +84,11 @@ BEGIN; SET LOCAL idle_in_transaction_session_timeout = {silence}; SELECT pg_curr
 _SILENCE_SECONDS = 1.0
 _LONGEST_SILENCE = 2**31 - 1
 """In milliseconds: what the server takes."""
+BY_INDEX = "SET LOCAL enable_seqscan = off"
+"""Before a settle in a session with the server's settings, whose statistics may be misleading."""
 _SET_BEFORE_SETTLING = """
 SELECT set_config('synchronous_commit', %(durable)s, true),
+       set_config('enable_seqscan', 'off', true),
        set_config('idle_in_transaction_session_timeout', %(frozen)s, true),
        pg_current_xact_id()::text
 """
@@ -83,6 +104,9 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
     pid = 0
     started: str = ""
     """With the pid, tells this backend from every other one, before or after."""
+    _epoch = Epoch()
+    _opened_in = 0
+    _was_read_only = False
     _settings: Mapping[str, str] = {}
     _readable: select.poll
     _lone: Prepared
@@ -140,9 +164,24 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
     def forget(self) -> None:
         """Undo what a body has set, locked, listens to or keeps: it is not the next one's."""
         if not self.pooled:
-            self.execute(_FORGET)
+            self._forget()
             names, values = texts(self._settings), texts(self._settings.values())
             execute_within(self, _SET, (names, values), seconds=GREETING_SECONDS)
+
+    def forget_before_end(self) -> None:
+        """Do the same inside the body's transaction, if a pooler may give its backend to others.
+
+        What the body has set is undone with the transaction anyway if that is rolled back.
+        """
+        if self.pooled and self.info.transaction_status == TransactionStatus.INTRANS:
+            self._forget()
+
+    def _forget(self) -> None:
+        cursor = self.execute(_FORGET)
+        while cursor.nextset():
+            pass
+        if cursor.fetchone() == (True,):
+            self.execute(_DEALLOCATE)
 
     def commit_now(self) -> None:
         """Commit, also inside a pipeline, where the driver's own `commit` would wait."""
@@ -151,6 +190,19 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
     def tell(self, sql: str, parameters: Mapping[str, Any] | None = None) -> None:
         """Run a statement whose answer nobody needs."""
         self._deaf.execute(sql, parameters)
+
+    @contextmanager
+    def unprepared(self) -> Iterator[None]:
+        """Plan each statement of a block for itself, by the size that its tables have now.
+
+        For sessions with the server's settings, where a plan that is kept may read all of a table
+        because the table was small when the plan was made.
+        """
+        kept, self.prepare_threshold = self.prepare_threshold, None
+        try:
+            yield
+        finally:
+            self.prepare_threshold = kept
 
     def begin_to_lend(self, seconds: float) -> str:
         """Open a transaction for a body; return its number, by which it is known again.
@@ -171,7 +223,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         Return the number of the transaction that is open.
         """
         settings = {"durable": self._settings["synchronous_commit"], "frozen": FROZEN}
-        ((_, _, number),) = self.execute(_SET_BEFORE_SETTLING, settings).fetchall()
+        ((*_, number),) = self.execute(_SET_BEFORE_SETTLING, settings).fetchall()
         return str(number)
 
     def execute_alone(self, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
@@ -202,10 +254,28 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
             ((self._channel,),) = self.execute_alone("SELECT duly_channel()", {})
         return self._channel or ""
 
+    def belong_to(self, epoch: Epoch, number: int) -> None:
+        """End with the sessions of this process that were open when the epoch had this number."""
+        self._epoch, self._opened_in = epoch, number
+        self._was_read_only = self._is_read_only()
+
+    @property
+    def has_turned_read_only(self) -> bool:
+        """Whether the server, which could be written when this began, has become read-only."""
+        return not self._was_read_only and self._is_read_only()
+
+    def _is_read_only(self) -> bool:
+        # The server reports both by itself when they change.
+        status = self.pgconn.parameter_status
+        return b"on" in (status(b"in_hot_standby"), status(b"default_transaction_read_only"))
+
     def is_alive(self) -> bool:
-        """Say, without asking the server, whether it hung up while nothing was going on."""
+        """Return, without asking the server, whether this session can be used."""
         for _ in range(3):
-            if self.closed:
+            if self.closed or self._opened_in != self._epoch.number:
+                return False
+            if self.has_turned_read_only:
+                self._epoch.advance()
                 return False
             if not self._readable.poll(0):
                 return True
@@ -218,6 +288,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
 
 def connect(address: Address, settings: Mapping[str, str], *, prepare_after: int = 0) -> Session:
     """Open a connection; errors are duly's."""
+    number = address.epoch.number
     try:
         session = Session.connect(
             autocommit=True, prepare_threshold=prepare_after, **address.parameters
@@ -226,10 +297,11 @@ def connect(address: Address, settings: Mapping[str, str], *, prepare_after: int
         raise translated(error, address) from error
     try:
         session.greet(settings)
+        session.belong_to(address.epoch, number)
     except psycopg.Error as error:
         session.close()
         raise translated(error, address) from error
-    except StoreError:
+    except BaseException:
         session.close()
         raise
     return session

@@ -20,7 +20,7 @@ class Query(Protocol):
 def diagnose(query: Query, *, is_pooled: bool) -> list[Finding]:
     """Return what was found, good and bad."""
     (row,) = query(SQL["facts"], {})
-    version, fsync, pages, durable, autovacuum, standby, oldest, room, used = row
+    version, fsync, pages, durable, autovacuum, standby, room, used = row
     return [
         good("engine", f"PostgreSQL {version}"),
         judged(
@@ -52,12 +52,7 @@ def diagnose(query: Query, *, is_pooled: bool) -> list[Finding]:
             bad=autovacuum == "off",
             remedy="set autovacuum on: claims become slow while dead rows pile up",
         ),
-        judged(
-            "open transactions",
-            f"the oldest has been open for {oldest:.0f} s",
-            bad=oldest > _LONG_SECONDS,
-            remedy="end it: nothing that was deleted since can be vacuumed; see pg_stat_activity",
-        ),
+        _oldest_transaction(query),
         judged(
             "connections",
             f"{used} of {room} are in use",
@@ -65,6 +60,24 @@ def diagnose(query: Query, *, is_pooled: bool) -> list[Finding]:
             remedy="raise max_connections, run fewer worker processes, or put PgBouncer before it",
         ),
     ]
+
+
+def _oldest_transaction(query: Query) -> Finding:
+    """Return which session has had a transaction open for longest, and whether that is too long."""
+    found = query(SQL["oldest_transaction"], {})
+    if not found:
+        return good("open transactions", "there are none")
+    ((pid, user, application, host, seconds),) = found
+    session = f"session {pid} of user {user!r} from {host}"
+    if application:
+        session += f" (application_name {application!r})"
+    return judged(
+        "open transactions",
+        f"the oldest has been open for {seconds:.0f} s, in {session}",
+        bad=seconds > _LONG_SECONDS,
+        remedy=f"end it, or call pg_terminate_backend({pid}): rows that were deleted since it "
+        "began cannot be vacuumed, and claims become slow",
+    )
 
 
 def _durability_remedy(fsync: str, pages: str) -> str:

@@ -8,7 +8,7 @@ import psycopg
 from duly.clock import monotonic
 from duly.core.record import from_fields
 from duly.errors import StoreRefused
-from duly.store.ops import Accepted, Enqueue
+from duly.store.ops import Accepted, Enqueue, EnqueueAgain, Key
 from duly.store.postgres.columns import flags, numbers, optional_numbers, optional_texts, texts
 from duly.store.postgres.connection import Session
 from duly.store.postgres.failures import is_fatal
@@ -28,15 +28,6 @@ _Place = tuple[str, str]
 """Task and key."""
 
 
-class KeyHeld(Exception):
-    """Some transaction that is still open is taking one of these keys; nothing was written."""
-
-    def __init__(self, task: str, key: str) -> None:
-        super().__init__(f"key {key!r} of task {task!r} is held")
-        self.task = task
-        self.key = key
-
-
 def enqueue(line: Line, ops: Sequence[Enqueue], hints: Hints) -> tuple[list[Accepted], bool]:
     """Insert runs that have no key, in one statement that is its own transaction.
 
@@ -44,10 +35,10 @@ def enqueue(line: Line, ops: Sequence[Enqueue], hints: Hints) -> tuple[list[Acce
     """
 
     def write(session: Session, lost: bool) -> bool:  # noqa: FBT001 - as `Line.run` calls it
-        missing = _unknown(session, ops) if lost else ops
+        missing = _unknown(session, ops) if lost or _may_be_known(ops) else ops
         if not missing:
             return False
-        sql, columns = _insertion(missing, again=lost)
+        sql, columns = _insertion(missing, again=len(missing) < len(ops) or lost)
         if (
             sql == SQL["ready_one"]
             and hints.may_ride()
@@ -80,18 +71,19 @@ def _insert_and_hint(session: Session, columns: dict[str, Any], hints: Hints) ->
 def enqueue_keyed(session: Session, ops: Sequence[Enqueue]) -> list[Accepted]:
     """Insert the runs whose keys are free; answer the others with the run that has the key.
 
-    Runs inside a transaction. A key that somebody's open transaction is taking raises KeyHeld.
+    Runs inside a transaction, and waits for other transactions that are taking one of these keys.
     """
+    missing = _unknown(session, ops) if _may_be_known(ops) else ops
     first: dict[_Place, Enqueue] = {}
-    for op in ops:
+    for op in missing:
         if op.key is not None:
             first.setdefault((op.task, op.key.text), op)
     holders = _take_keys(session, first)
-    answers = [_answer(op, holders) for op in ops]
-    new = [op for op, answer in zip(ops, answers, strict=True) if answer.new]
+    answers = {op.run_id: _answer(op, holders) for op in missing}
+    new = [op for op in missing if answers[op.run_id].new]
     if new:
         insert(session, new)
-    return answers
+    return [answers.get(op.run_id) or Accepted(op.run_id) for op in ops]
 
 
 def insert(session: Session, ops: Sequence[Enqueue]) -> None:
@@ -109,10 +101,19 @@ def check_database(found: Row, database: str) -> None:
         )
 
 
-def enqueue_elsewhere(op: Enqueue, database: str, rooms: QueueRooms) -> Dialogue[Accepted]:
-    """Accept a run on a connection that is not ours, but to the same database."""
+def enqueue_elsewhere(
+    op: Enqueue, database: str, rooms: QueueRooms, *, hint: bool
+) -> Dialogue[Accepted]:
+    """Accept a run on a connection that is not ours, but to the same database.
+
+    With a hint its commit notifies, and commits that do wait for one another.
+    """
     if not rooms.fit([op]):
         yield from rooms.check([op])
+    if op.key is not None and op.key.other_names:
+        held = yield from _held_by_name(op, op.key, database)
+        if held is not None:
+            return held
     parameters: dict[str, Any] = op._asdict()
     key = parameters.pop("key")
     parameters |= {
@@ -120,11 +121,32 @@ def enqueue_elsewhere(op: Enqueue, database: str, rooms: QueueRooms) -> Dialogue
         "fingerprint": key and key.fingerprint,
         "ttl": key and key.ttl,
         "active_only": key and key.active_only,
+        "hint": hint,
     }
     found = yield Statement("postgresql", SQL["enqueue_in_callers_transaction"], parameters)
     check_database(found, database)
     assert found is not None  # noqa: S101 - as it says
-    return Accepted(*found[1:])
+    return Accepted(*found[1:4])
+
+
+def _held_by_name(op: Enqueue, key: Key, database: str) -> Dialogue[Accepted | None]:
+    """Return the run that has the key under any name of the task; else keep others from taking it.
+
+    A later statement of a transaction sees what was committed while an earlier one waited.
+    """
+    place = {"names": _sorted_names(op, key), "task": op.task, "key": key.text}
+    yield Statement("postgresql", SQL["lock_name"], place)
+    found = yield Statement("postgresql", SQL["held_by_name"], place)
+    check_database(found, database)
+    assert found is not None  # noqa: S101 - as it says
+    _, run_id, fingerprint = found
+    if run_id is None:
+        return None
+    return Accepted(run_id, new=False, conflict=key.differs_from(fingerprint))
+
+
+def _sorted_names(op: Enqueue, key: Key) -> str:
+    return " ".join(sorted((op.task, *key.other_names)))
 
 
 class _Holders(NamedTuple):
@@ -137,31 +159,67 @@ class _Holders(NamedTuple):
 
 def _take_keys(session: Session, first: dict[_Place, Enqueue]) -> _Holders:
     """Take those of the keys that are free, each for the first op that asks for it."""
-    # Everybody locks in the same order, so that nobody waits in a circle.
-    places = sorted(first)
-    keyed = [(op, op.key) for op in (first[place] for place in places) if op.key is not None]
+    holders = _Holders({}, {})
+    # All transactions take keys in this order, so no two of them wait for each other.
+    missing = sorted(first)
+    names = _lock_names(session, missing, first)
+    while missing:
+        holders.known.update(_read_keys(session, missing))
+        missing = [place for place in missing if place not in holders.known]
+        elsewhere = {other: place for place in missing for other in names.get(place, ())}
+        for place, holder in _read_keys(session, list(elsewhere)).items():
+            holders.known[elsewhere[place]] = holder
+        missing = [place for place in missing if place not in holders.known]
+        if missing:
+            taken = session.execute(SQL["take_key"], _key_columns(missing, first)).fetchall()
+            holders.new.update({(task, key): first[task, key] for task, key in taken})
+            # A key that is left was taken between the two statements.
+            missing = [place for place in missing if place not in holders.new]
+    return holders
+
+
+def _read_keys(session: Session, places: Sequence[_Place]) -> dict[_Place, tuple[str, str]]:
+    """Return the id and fingerprint of the runs that have these keys."""
+    if not places:
+        return {}
     columns = {
         "tasks": texts([task for task, _ in places]),
         "keys": texts([key for _, key in places]),
     }
-    held = session.execute(SQL["lock_keys"], columns).fetchone()
-    if held is not None:
-        raise KeyHeld(*held)
-    taken = session.execute(
-        SQL["take_key"],
-        columns
-        | {
-            "ids": texts([op.run_id for op, _ in keyed]),
-            "fingerprints": texts([key.fingerprint for _, key in keyed]),
-            "ttls": optional_numbers([key.ttl for _, key in keyed]),
-            "active_only": flags(key.active_only for _, key in keyed),
-        },
-    ).fetchall()
-    new = {(task, key): first[task, key] for task, key in taken}
-    if len(new) == len(first):
-        return _Holders(new, {})
     rows = session.execute(SQL["read_key"], columns).fetchall()
-    return _Holders(new, {(task, key): (run_id, mark) for task, key, run_id, mark in rows})
+    return {(task, key): (run_id, fingerprint) for task, key, run_id, fingerprint in rows}
+
+
+def _lock_names(
+    session: Session, places: Sequence[_Place], first: dict[_Place, Enqueue]
+) -> dict[_Place, list[_Place]]:
+    """Keep others from taking keys of tasks that have aliases, under any of their names.
+
+    Return where else each of these keys can be.
+    """
+    found, locks = {}, []
+    for place in places:
+        op = first[place]
+        if op.key is not None and op.key.other_names:
+            found[place] = [(name, op.key.text) for name in op.key.other_names]
+            locks.append((_sorted_names(op, op.key), op.key.text))
+    if locks:
+        locks.sort()
+        columns = {"names": texts([n for n, _ in locks]), "keys": texts([k for _, k in locks])}
+        session.execute(SQL["lock_names"], columns)
+    return found
+
+
+def _key_columns(places: Sequence[_Place], first: dict[_Place, Enqueue]) -> dict[str, Any]:
+    keyed = [(op, op.key) for op in (first[place] for place in places) if op.key is not None]
+    return {
+        "tasks": texts([op.task for op, _ in keyed]),
+        "keys": texts([key.text for _, key in keyed]),
+        "ids": texts([op.run_id for op, _ in keyed]),
+        "fingerprints": texts([key.fingerprint for _, key in keyed]),
+        "ttls": optional_numbers([key.ttl for _, key in keyed]),
+        "active_only": flags(key.active_only for _, key in keyed),
+    }
 
 
 def _answer(op: Enqueue, holders: _Holders) -> Accepted:
@@ -175,7 +233,11 @@ def _answer(op: Enqueue, holders: _Holders) -> Accepted:
         run_id, fingerprint = taker.run_id, taker.key.fingerprint
     else:
         run_id, fingerprint = holders.known[place]
-    return Accepted(run_id, new=False, conflict=fingerprint != op.key.fingerprint)
+    return Accepted(run_id, new=False, conflict=op.key.differs_from(fingerprint))
+
+
+def _may_be_known(ops: Sequence[Enqueue]) -> bool:
+    return any(type(op) is EnqueueAgain for op in ops)
 
 
 def _unknown(session: Session, ops: Sequence[Enqueue]) -> list[Enqueue]:

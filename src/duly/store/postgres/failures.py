@@ -4,6 +4,7 @@ import psycopg
 
 from duly.errors import (
     SchemaMismatch,
+    StoreBusy,
     StoreError,
     StoreFull,
     StoreReadOnly,
@@ -11,11 +12,17 @@ from duly.errors import (
     StoreUnavailable,
 )
 from duly.store.postgres.address import Address
+from duly.store.refusal import ValueRefused
 
 CONTENDED = frozenset({"40001", "40P01"})
 """Serialization failure and deadlock: nothing was written, and the same again will do."""
 
+READ_ONLY = "25006"
+"""The server cannot be written: it was the primary, and another one is now."""
+
 _UNAVAILABLE_CLASSES = frozenset({"08", "53", "57", "58"})
+_VALUE_CLASSES = frozenset({"22", "23", "54"})
+"""Data exception, integrity constraint violation, program limit exceeded."""
 _REFUSALS = (
     "does not exist",
     "authentication failed",
@@ -49,7 +56,7 @@ def translated(error: psycopg.Error, address: Address) -> StoreError:
     match error.sqlstate:
         case None:
             return _without_code(error, place, words)
-        case "25006":
+        case state if state == READ_ONLY:
             return StoreReadOnly(
                 f"{place} cannot be written ({words}); name the primary, not a standby"
             )
@@ -69,18 +76,24 @@ def translated(error: psycopg.Error, address: Address) -> StoreError:
         case "42501" | "28000" | "28P01" | "3D000":
             return StoreRefused(f"{place} refuses this ({words}); check the role and its rights")
         case "55P03":
-            return StoreUnavailable(
+            return StoreBusy(
                 f"{place}: another transaction holds what this needs ({words}); find the one that "
                 f"is held open there; if it is the caller's own, write in it with "
                 f"using(connection=…)"
             )
         case state if state in CONTENDED or state[:2] in _UNAVAILABLE_CLASSES:
             return StoreUnavailable(f"{place} does not answer as it should ({words}); try again")
+        case state if state[:2] in _VALUE_CLASSES:
+            return ValueRefused(f"{place}: {words}")
+        case _ if is_fatal(error):
+            return StoreUnavailable(f"{place} ended the connection ({words}); try again")
         case _:
             return StoreError(f"{place}: {words}")
 
 
 def _without_code(error: psycopg.Error, place: str, words: str) -> StoreError:
+    if isinstance(error, psycopg.DataError):
+        return ValueRefused(f"{place}: {words}")
     if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return StoreError(f"{place}: {words}")
     if any(sign in words for sign in _REFUSALS):

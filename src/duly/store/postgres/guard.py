@@ -25,8 +25,8 @@ def acquire(session: Session, op: AcquireKey) -> Guarded:
     place = op._asdict()
     rows: list[tuple[Any, ...]] = []
     while not rows:  # Between the two somebody may forget what was in the way.
-        session.execute(SQL["acquire"], place)
-        rows = session.execute(SQL["standing"], {"key": op.key}).fetchall()
+        is_taken = session.execute(SQL["acquire"], place).rowcount
+        rows = session.execute(SQL["draw_fence" if is_taken else "standing"], place).fetchall()
     return as_found(op, rows[0])
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from psycopg.pq import TransactionStatus
 
-from duly.errors import StoreError, StoreUnavailable
+from duly.errors import StoreBusy, StoreError
 from duly.store.postgres.address import Address
 from duly.store.postgres.connection import Session, connect
 
@@ -24,7 +24,7 @@ class Sessions:
     """Lends up to `size` connections at once, each opened by the thread that needs it."""
 
     def __init__(
-        self, address: Address, settings: Mapping[str, str], *, size: int, seconds: float
+        self, address: Address, settings: Mapping[str, str], *, size: int, seconds: float = 0.0
     ) -> None:
         self._address = address
         self._settings = settings
@@ -47,16 +47,16 @@ class Sessions:
     def borrow(self) -> Session:
         """Return a connection that is to be given back."""
         if not self._room.acquire(timeout=self._seconds):
-            raise StoreUnavailable(
+            raise StoreBusy(
                 f"all {self._size} connections of this process to {self._address.shown_url} have "
                 f"been in use for {self._seconds:g} s; let transactions end sooner, or let fewer "
                 f"run at once"
             )
-        try:
-            return self._take() or self._connect()
-        except BaseException:
-            self._room.release()
-            raise
+        return self._borrow()
+
+    def borrow_now(self) -> Session | None:
+        """Return a connection that is to be given back, or None if all of them are lent."""
+        return self._borrow() if self._room.acquire(blocking=False) else None
 
     def give_back(self, session: Session) -> None:
         """Take a connection back; one that is not as it was lent is closed."""
@@ -76,6 +76,13 @@ class Sessions:
             idle, self._idle = self._idle, []
         for session in idle:
             session.close()
+
+    def _borrow(self) -> Session:
+        try:
+            return self._take() or self._connect()
+        except BaseException:
+            self._room.release()
+            raise
 
     def _connect(self) -> Session:
         # A script of several statements, which a body may well run, cannot be prepared.

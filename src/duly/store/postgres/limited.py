@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from duly.clock import MICROSECONDS
-from duly.core.limiting import FIRST, Limits, range_of, slot_of, task_of
+from duly.core.limiting import FIRST, Limits, slot_of, task_of
 from duly.limits import CLAIM_BATCH, LIMITS_BATCH, RELAY_FULL_SECONDS
 from duly.store.ops import ClaimRuns
 from duly.store.postgres.columns import texts
@@ -47,7 +47,10 @@ class LimitedClaim:
         self._session.begin()
         known = self._session.execute(SQL["queues"]).fetchall()
         capacities = {name: limit for name, paused, limit in known if limit and not paused}
-        own = sorted(lane for lane in lanes if task_of(lane) in self._op.tasks)
+        own = sorted(
+            (lane for lane in lanes if task_of(lane) in self._op.tasks),
+            key=lambda lane: (self._limits.ranges(lane), lane),
+        )
         for queue in sorted(capacities if own else {queue for queue, *_ in found}):
             self._lock(f"queue {queue}")
         for queue, lane, _ in sorted(found):
@@ -101,13 +104,18 @@ class LimitedClaim:
         capacity = self._limits.capacities.get(task_of(lane))
         if capacity is None:
             return CLAIM_BATCH
-        low, high = range_of(lane)
-        place = {"low": low, "high": high}
+        ranges = self._limits.ranges(lane)
         # Without the lock first, which nobody needs who finds it full.
-        if capacity <= self._count(SQL["running_in_lanes"], place):
+        if capacity <= self._running_in(ranges):
             return 0
-        self._lock(low)
-        return capacity - self._count(SQL["running_in_lanes"], place)
+        # Under each name of the task: a process that has not heard of a new name locks the old one.
+        for low, _ in ranges:
+            self._lock(low)
+        return capacity - self._running_in(ranges)
+
+    def _running_in(self, ranges: list[tuple[str, str]]) -> int:
+        sql = SQL["running_in_lanes"]
+        return sum(self._count(sql, {"low": low, "high": high}) for low, high in ranges)
 
     def _lock(self, name: str) -> None:
         if name not in self._locked:

@@ -8,13 +8,15 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from duly.clock import jitter, monotonic
-from duly.errors import StoreUnavailable
+from duly.errors import StoreError, StoreUnavailable
 from duly.store.postgres.address import Address
 from duly.store.postgres.connection import AS_ONESELF, Session, connect
-from duly.store.postgres.failures import CONTENDED, is_fatal, translated
+from duly.store.postgres.failures import CONTENDED, READ_ONLY, is_fatal, translated
 
 CONTENDED_TRIES = 8
 OLD_SESSION_SECONDS = 5.0
+_LONGEST_GAP_SECONDS = 10.0
+"""Two failures that are further apart do not show that writes failed in between."""
 
 _END_SESSION = """
 SELECT pg_terminate_backend(pid, %(milliseconds)s)
@@ -25,14 +27,39 @@ SELECT pg_terminate_backend(pid, %(milliseconds)s)
 T = TypeVar("T")
 
 
+class WriteRecord:
+    """How long every write of a process has failed, each on a session opened for it."""
+
+    def __init__(self) -> None:
+        self.failing_since: float | None = None
+        """Monotonic; None after a write that the server answered."""
+        self.failed_at = 0.0
+        """When the last one failed. A process that writes nothing learns nothing after that."""
+        self.reason = ""
+
+    def answered(self) -> None:
+        """Note that the server carried out a write, or refused it for a reason of its own."""
+        self.failing_since = None
+
+    def failed(self, reason: str) -> None:
+        """Note that the server could not be reached, or not be written, on a fresh session."""
+        now = monotonic()
+        if self.failing_since is None or now - self.failed_at > _LONGEST_GAP_SECONDS:
+            self.failing_since = now
+        self.failed_at, self.reason = now, reason
+
+
 class Line:
     """One connection of ours for one purpose: opened at first use, replaced when it breaks.
 
     The caller sees to it that one thread at a time uses it.
     """
 
-    def __init__(self, address: Address, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, address: Address, settings: Mapping[str, str], record: "WriteRecord | None" = None
+    ) -> None:
         self.address = address
+        self._record = record or WriteRecord()
         self._settings = settings
         self._session: Session | None = None
         self._doubtful: Session | None = None
@@ -41,22 +68,30 @@ class Line:
         """Do some work; again after contention, and once more after a lost connection.
 
         Work is told when an earlier try broke off: what it sent may have been committed, and the
-        backend that served it is surely gone.
+        backend that served it is surely gone. A server that has become read-only wrote nothing;
+        the second try goes to the server that is the primary now.
         """
         contended = 0
-        lost = False
+        lost = moved = False
         while True:
             session = self._open()
             try:
-                return work(session, lost)
+                answer = work(session, lost)
             except psycopg.Error as error:
                 if session.closed or is_fatal(error):
                     self._drop()
                     if lost:
-                        raise translated(error, self.address) from error
+                        raise self._failed(error) from error
                     lost = True
                     continue
                 self._tidy()
+                if error.sqlstate == READ_ONLY:
+                    self.address.epoch.advance()
+                    if moved:
+                        raise self._failed(error) from error
+                    moved = True
+                    continue
+                self._record.answered()
                 if error.sqlstate not in CONTENDED or contended == CONTENDED_TRIES:
                     raise translated(error, self.address) from error
                 contended += 1
@@ -64,6 +99,15 @@ class Line:
             except BaseException:
                 self._tidy()
                 raise
+            else:
+                self._record.answered()
+                return answer
+
+    def _failed(self, error: psycopg.Error) -> StoreError:
+        """Return duly's error for one on a session that was opened for this very write."""
+        failure = translated(error, self.address)
+        self._record.failed(str(failure))
+        return failure
 
     def transact(self, work: Callable[[Session], T]) -> T:
         """Do some work in one transaction, once, even if the reply to its commit gets lost."""
@@ -94,7 +138,11 @@ class Line:
             if self._session.is_alive():
                 return self._session
             self.close()
-        session = connect(self.address, self._settings)
+        try:
+            session = connect(self.address, self._settings)
+        except StoreError as error:
+            self._record.failed(str(error))
+            raise
         try:
             if self._doubtful is not None:
                 end_session(session, self._doubtful, self.address)

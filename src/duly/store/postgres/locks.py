@@ -9,8 +9,16 @@ SQL = load("duly.store.postgres", "locks")
 
 def acquire(session: Session, op: AcquireLock) -> Locked:
     """Take a lock if it is free, or its time is over."""
-    session.execute(SQL["acquire"], op._asdict())
-    ((owner, holder, fence, left),) = session.execute(SQL["lock"], {"name": op.name}).fetchall()
+    rows = session.execute(SQL["lock"], {"name": op.name}).fetchall()
+    # A lock in other hands is only read: a try to take it would lock its row until the end of this
+    # transaction, and its holder could not renew it meanwhile.
+    if not rows or rows[0][0] is None or rows[0][3] == 0:
+        session.execute(SQL["acquire"], op._asdict())
+        rows = session.execute(SQL["lock"], {"name": op.name}).fetchall()
+    ((owner, holder, fence, left, gone),) = rows
+    if owner == op.owner and fence <= gone:
+        fence = gone + 1
+        session.execute(SQL["raise_fence"], {"name": op.name, "owner": owner, "fence": fence})
     return Locked(owner == op.owner, fence, holder, left)
 
 

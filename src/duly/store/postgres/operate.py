@@ -6,8 +6,8 @@ Each verb runs inside a transaction that the store opens and commits.
 from collections.abc import Mapping
 
 from duly.core.states import State
-from duly.errors import StoreUnavailable
-from duly.store.admin_ops import BoundQueue, LimitQueue, RecordAct, bound_in_words
+from duly.errors import StoreBusy
+from duly.store.admin_ops import BoundQueue, LimitQueue, RecordAct, bound_in_words, redrive_in_words
 from duly.store.ops import (
     AddLogs,
     Cancel,
@@ -17,7 +17,6 @@ from duly.store.ops import (
     Redriven,
     ResetKey,
     SetProgress,
-    redrive_in_words,
 )
 from duly.store.postgres.columns import is_run_id, numbers, texts
 from duly.store.postgres.connection import Session
@@ -49,7 +48,7 @@ def cancel(session: Session, op: Cancel) -> str | None:
             return state
         record_act(session, op.actor, "cancel", op.run_id, op.reason)
         return answer
-    raise StoreUnavailable(f"run {op.run_id} changes too fast to be cancelled now; try again")
+    raise StoreBusy(f"run {op.run_id} changes too fast to be cancelled now; try again")
 
 
 def end_queued(
@@ -76,7 +75,14 @@ def redrive(session: Session, op: Redrive) -> Redriven:
         "lane": op.lane,
         "delay": op.delay,
         "arguments": op.arguments,
+        "other_names": texts(op.other_names),
     }
+    if op.other_names:
+        session.execute(SQL["lock_names"], revival)
+    session.execute(SQL["hold_key_again"], revival)
+    held = session.execute(SQL["live_holder"], revival).fetchone()
+    if held is not None:
+        return Redriven(done=False, state=held[1], held_by=held[0])
     if not _count(session, SQL["revive"], revival):
         return Redriven(done=False, state=_state(session, op.run_id))
     if op.fresh_effects:

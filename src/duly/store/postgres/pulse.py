@@ -9,8 +9,8 @@ import psycopg
 from duly.errors import StoreError
 from duly.store.postgres.address import Address
 from duly.store.postgres.columns import texts
-from duly.store.postgres.connection import HINTS, Session, connect, execute_within
-from duly.store.postgres.failures import translated
+from duly.store.postgres.connection import Session, connect, execute_within
+from duly.store.postgres.failures import READ_ONLY, translated
 from duly.store.protocol import Reading
 from duly.store.statements import load
 
@@ -26,7 +26,7 @@ class PostgresPulse:
     def __init__(self, address: Address) -> None:
         self._address = address.with_parameters(connect_timeout=ANSWER_SECONDS)
         # The server gives up first, so that no beat is counted long after we stopped waiting.
-        self._settings = {**HINTS, "statement_timeout": f"{750 * ANSWER_SECONDS}ms"}
+        self._settings = {"statement_timeout": f"{750 * ANSWER_SECONDS}ms"}
         self._mutex = threading.Lock()
         self._session: Session | None = None
 
@@ -63,6 +63,8 @@ class PostgresPulse:
             except psycopg.Error as error:
                 # Without asking why: a beat that failed is not worth a second try on this line.
                 self._hang_up()
+                if error.sqlstate == READ_ONLY:
+                    self._address.epoch.advance()
                 raise translated(error, self._address) from error
             except StoreError:
                 self._hang_up()

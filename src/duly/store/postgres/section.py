@@ -1,6 +1,7 @@
 """A transaction of the user's in the store's database that ends with its run's completion."""
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from sys import getrefcount
@@ -25,9 +26,11 @@ from duly.store.postgres.operate import say
 from duly.store.postgres.settle import SQL, is_recorded, place_of, settle
 from duly.store.postgres.steps import end, has_ended
 from duly.store.step_ops import EndStep
+from duly.store.waiting import wait_out
 
 T = TypeVar("T")
 
+_LOOK_SECONDS = 0.02
 _OPEN = {TransactionStatus.INTRANS, TransactionStatus.INERROR}
 _HALF_DONE = (
     "a statement, a stream of rows, a COPY or a pipeline of this run's connection was still under "
@@ -54,6 +57,14 @@ class PostgresSection:
     def connection(self) -> LentConnection:
         """The connection whose writes commit with the run, or not at all."""
         return self._opened().lent
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection was lost while the transaction was open."""
+        if self._open is None:
+            return False
+        session = self._open.session
+        return session.closed or session.has_turned_read_only
 
     def settle_and_commit(self, op: Settle, words: Sequence[AddLogs | SetProgress] = ()) -> Settled:
         """Write the completion, fenced, and commit all; a lost claim rolls all back."""
@@ -84,7 +95,7 @@ class PostgresSection:
         """Write down what a step came to, as a part of the transaction."""
         opened = self._opened()
         try:
-            with opened.lent.lent_back():
+            with opened.lent.lent_back(), opened.session.unprepared():
                 return end(opened.session, op)
         except psycopg.Error as error:
             raise self._worded(error) from error
@@ -99,16 +110,26 @@ class PostgresSection:
     def _opened(self) -> "_Open":
         if self.too_long is not None:
             raise self.too_long
-        if self._open is None:
-            with shielded():
-                self._open = self._begin()
-                self._timer = threading.Timer(self._seconds, self._expire)
-                self._timer.daemon = True
-                self._timer.start()
+        while self._open is None:
+            if not wait_out(self._start):
+                # Other bodies have all connections, each for as long as its limit at most. Outside
+                # of the shield, so that the attempt's timeout strikes a body that waits here.
+                time.sleep(_LOOK_SECONDS)
         return self._open
 
-    def _begin(self) -> "_Open":
-        session = self._sessions.borrow()
+    def _start(self) -> bool:
+        """Open the transaction, if there is a connection for it; say whether there was."""
+        with shielded():
+            session = self._sessions.borrow_now()
+            if session is None:
+                return False
+            self._open = self._begin(session)
+            self._timer = threading.Timer(self._seconds, self._expire)
+            self._timer.daemon = True
+            self._timer.start()
+        return True
+
+    def _begin(self, session: Session) -> "_Open":
         try:
             references = getrefcount(session.pgconn)
             # Begun here, lest a `connection.transaction()` of the body begin it and commit.
@@ -188,6 +209,7 @@ class PostgresSection:
         session = opened.session
         try:
             if opened.is_whole:
+                session.forget_before_end()
                 session.rollback()
                 session.forget()
             else:
@@ -247,6 +269,7 @@ class _Open:
             raise TransactionEnded(_HALF_DONE)
         # A broken connection is a matter of the driver's, which says so.
         is_gone = status == TransactionStatus.IDLE
+        self.session.forget_before_end()
         if is_gone or self.session.prepare_to_settle() != self._number:
             self.session.close()
             raise TransactionEnded(ENDED_BY_ITS_BODY)

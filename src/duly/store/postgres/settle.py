@@ -20,7 +20,7 @@ SQL = load("duly.store.postgres", "settle")
 BY_OTHERS = frozenset({"lost", "handed_back", "stopped"})
 """Outcomes that only recovery writes: found under our claim, they mean the claim was lost."""
 
-_by_run = itemgetter(0)
+_by_claim = itemgetter(0, 1)
 _Claims = set[tuple[str, int]]
 _Cursor = psycopg.Cursor[tuple[Any, ...]]
 
@@ -78,11 +78,19 @@ def is_recorded(op: Settle, found: tuple[Any, ...]) -> bool:
 
 def _sorted_by_verdict(ops: Sequence[Settle]) -> tuple[list[Settle], list[Settle]]:
     """Part the ops that finish from those that queue again, each in the order of locking."""
-    ordered = sorted(ops, key=_by_run)
+    ordered = sorted(ops, key=_by_claim)
     finishing = [op for op in ordered if type(op.verdict) is Finish]
     if len(finishing) == len(ordered):
-        return finishing, []
-    return finishing, [op for op in ordered if type(op.verdict) is not Finish]
+        return _latest(finishing), []
+    return _latest(finishing), _latest([op for op in ordered if type(op.verdict) is not Finish])
+
+
+def _latest(ops: Sequence[Settle]) -> list[Settle]:
+    """Return each run's op under its latest claim: the statements take a run once.
+
+    Claims only grow, so an earlier claim of the same run is lost.
+    """
+    return list({op.run_id: op for op in ops}.values())
 
 
 def _endings(ops: Sequence[Settle]) -> dict[str, str | None]:

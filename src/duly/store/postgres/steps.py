@@ -63,35 +63,34 @@ def forget(session: Session, op: ForgetStep) -> bool:
 
 
 def send_event(session: Session, op: SendEvent) -> bool:
-    """Say that something has happened; the first word counts."""
-    place = op._asdict()
-    # It may be the caller's own transaction that holds it, who waits for us.
-    session.execute(SQL["wait_briefly"])
-    session.execute(SQL["lock_event"], place)
-    is_news = bool(session.execute(SQL["send"], place).fetchall())
-    session.execute(SQL["rouse_waiting"], place)
-    return is_news
+    """Say that something has happened; the first word counts. A tick wakes the runs that wait."""
+    return bool(session.execute(SQL["send"], op._asdict()).fetchall())
 
 
-def send_elsewhere(op: SendEvent, database: str) -> Dialogue[bool]:
+def send_elsewhere(op: SendEvent, database: str, *, hint: bool) -> Dialogue[bool]:
     """Say it on a connection that is not ours, but to the same database."""
     found = yield Statement("postgresql", ENQUEUE["database"], {})
     check_database(found, database)
-    place = op._asdict()
-    yield Statement("postgresql", SQL["lock_event"], place)
-    news = yield Statement("postgresql", SQL["send"], place)
-    yield Statement("postgresql", SQL["rouse_waiting_and_hint"], place)
+    news = yield Statement("postgresql", SQL["send_and_hint" if hint else "send"], op._asdict())
     return news is not None
+
+
+def rouse(session: Session, limit: int) -> None:
+    """Wake the runs that wait for events whose transactions have committed."""
+    found = session.execute(SQL["take_wakeups"], {"limit": limit}).fetchall()
+    if found:
+        names = {"names": texts([name for (name,) in found])}
+        # A settle that suspends a run just now has committed behind this, or sees the event.
+        session.execute(SQL["lock_wakes"], names)
+        session.execute(SQL["rouse_waiting"], names)
 
 
 def wake(session: Session, op: WakeRuns) -> int:
     """Let runs go on that wait for nothing any more."""
-    roused = 0
-    for run_id in sorted(filter(is_run_id, op.run_ids)):
-        # Whoever suspends this run just now looks under the same lock.
-        session.execute(SQL["lock_event"], {"name": run_id})
-        roused += session.execute(SQL["wake"], {"run_id": run_id}).rowcount
-    return roused
+    run_ids = sorted(filter(is_run_id, op.run_ids))
+    # Whoever suspends one of these runs just now looks under the same lock.
+    session.execute(SQL["lock_wakes"], {"names": texts(run_ids)})
+    return sum(session.execute(SQL["wake"], {"run_id": run_id}).rowcount for run_id in run_ids)
 
 
 def recheck(session: Session, op: RecheckWaits) -> Rechecked:

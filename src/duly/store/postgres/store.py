@@ -5,17 +5,17 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
 from duly.clock import Clock
-from duly.errors import ReadTooSlow, StoreError, StoreRefused
+from duly.errors import OUTAGES, ReadTooSlow, StoreError, StoreRefused
 from duly.shield import shielded
 from duly.store.bounded import seconds_left
 from duly.store.committer import Done
-from duly.store.migrator import record_of
 from duly.store.ops import Accepted, Enqueue, Op
 from duly.store.postgres import enqueue, migrating, steps
 from duly.store.postgres.address import Address
@@ -27,9 +27,10 @@ from duly.store.postgres.lending import Sessions
 from duly.store.postgres.pulse import PostgresLife, PostgresPulse
 from duly.store.postgres.section import PostgresSection
 from duly.store.postgres.writers import Writers
-from duly.store.protocol import Dialogue
+from duly.store.protocol import Dialogue, FailingWrites
 from duly.store.schema import Migration, Schema
 from duly.store.step_ops import SendEvent
+from duly.store.waiting import is_repeatable, repeat, repeated, wait_out
 
 PACKAGE = "duly.store.postgres"
 
@@ -37,7 +38,6 @@ READERS = 4
 SECTIONS = 16
 """How many runs of one process can be inside a transaction of their own; more wait for these."""
 READER_SECONDS = 5.0
-SECTION_SECONDS = 30.0
 READING = {"jit": "off"}
 
 
@@ -73,6 +73,14 @@ class PostgresStore(PostgresInspector):
 
     def apply(self, ops: Sequence[Op]) -> list[Any]:
         """Write the ops and return their answers, in order."""
+        try:
+            return self._write(ops)
+        except OUTAGES as error:
+            if not is_repeatable(ops):
+                raise
+            return repeat(partial(self._write, repeated(ops)), error)
+
+    def _write(self, ops: Sequence[Op]) -> list[Any]:
         with shielded():
             return self._here().writers.apply(ops)
 
@@ -80,22 +88,28 @@ class PostgresStore(PostgresInspector):
         """Write the ops from the committers' own threads."""
         self._here().writers.submit(ops, done)
 
+    def failing_writes(self) -> FailingWrites | None:
+        """Return how long all writes have failed on fresh sessions; None if one was answered."""
+        record = self._here().writers.record
+        since = record.failing_since
+        return None if since is None else FailingWrites(since, record.failed_at, record.reason)
+
     def section(self, seconds: float | None = None) -> PostgresSection:
         """Return a transaction for the body of a run."""
         return PostgresSection(self._address, self._here().sections, seconds)
 
-    def enqueue_elsewhere(self, op: Enqueue) -> Dialogue[Accepted]:
+    def enqueue_elsewhere(self, op: Enqueue, *, hint: bool) -> Dialogue[Accepted]:
         """Accept a run on a connection that is not ours; it exists if its transaction commits."""
         self._note_elsewhere(op)
-        return enqueue.enqueue_elsewhere(op, self._database_name(), self.rooms)
+        return enqueue.enqueue_elsewhere(op, self._database_name(), self.rooms, hint=hint)
 
-    def send_elsewhere(self, op: SendEvent) -> Dialogue[bool]:
+    def send_elsewhere(self, op: SendEvent, *, hint: bool) -> Dialogue[bool]:
         """Send an event on a connection that is not ours; it is sent if its transaction commits."""
         self._note_elsewhere(op)
-        return steps.send_elsewhere(op, self._database_name())
+        return steps.send_elsewhere(op, self._database_name(), hint=hint)
 
     def _note_elsewhere(self, op: Enqueue | SendEvent) -> None:
-        self._here().writers.own_keys.note(op)
+        self._here().writers.held_names.note(op)
 
     def _database_name(self) -> str:
         if self._database is None:
@@ -106,6 +120,11 @@ class PostgresStore(PostgresInspector):
 
     def _query(
         self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None = None
+    ) -> list[tuple[Any, ...]]:
+        return wait_out(partial(self._read, sql, parameters, prepare=prepare))
+
+    def _read(
+        self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None
     ) -> list[tuple[Any, ...]]:
         readers = self._here().readers
         retried = False
@@ -172,20 +191,18 @@ class PostgresStore(PostgresInspector):
         return Schema(*self._query(INSPECT["schema"], {})[0])
 
     def run_migrations(self, plan: Callable[[Schema], list[Migration]]) -> list[str]:
-        """Run what `plan` asks for, under an advisory lock, in one transaction."""
-        with self._migrating() as session, session.transaction():
-            session.execute(migrating.LOCK)
-            session.execute(migrating.CREATE)
-            missing = plan(Schema(*session.execute(migrating.VERSION).fetchall()[0]))
-            for step in missing:
-                for statement in migrating.statements(step):
-                    session.execute(statement, prepare=False)
-                session.execute(migrating.RAN, record_of(step))
-        return [step.name for step in missing]
+        """Run what `plan` asks for, under a lock; in an empty database, in one transaction."""
+        with self._migrating() as session, session.unprepared():
+            ran = migrating.run(
+                session.cursor(), plan, session.transaction, in_one_transaction=session.pooled
+            )
+        return [step.name for step in ran]
 
     @contextmanager
     def _migrating(self) -> Iterator[Session]:
         with closing(connect(self._address, {})) as session:
+            # Between two statements such a transaction has no snapshot that others would wait for.
+            session.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
             try:
                 yield session
             except psycopg.Error as error:
@@ -221,7 +238,7 @@ class _Process:
         self.pulse = PostgresPulse(address)
         self.readers = Sessions(address, READING, size=READERS, seconds=READER_SECONDS)
         # Apart from the readers, because a body may keep one for as long as it runs.
-        self.sections = Sessions(address, {}, size=SECTIONS, seconds=SECTION_SECONDS)
+        self.sections = Sessions(address, {}, size=SECTIONS)
 
     def close(self) -> None:
         """Write what waits, end all threads, hang up."""

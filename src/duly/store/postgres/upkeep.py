@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from duly.clock import MICROSECONDS
 from duly.core.record import HeldRun
-from duly.core.states import State
+from duly.core.states import PARENT_TAG, State
 from duly.core.verdict import Finish, Requeue
-from duly.limits import KEPT_LOOK_SECONDS, TICK_BATCH
+from duly.limits import KEPT_LOOK_SECONDS, PARENT_LOOK_SECONDS, TICK_BATCH
 from duly.store.folding import folds, next_look, usual
 from duly.store.ops import (
     FoldTallies,
@@ -28,6 +28,7 @@ from duly.store.ops import (
 from duly.store.postgres.columns import texts
 from duly.store.postgres.connection import Session
 from duly.store.postgres.settle import settle
+from duly.store.postgres.steps import rouse
 from duly.store.statements import load
 
 RECOVER = load("duly.store.postgres", "recover")
@@ -104,8 +105,9 @@ def _settle_held(session: Session, rows: Sequence[tuple[Any, ...]], judge: Judge
 
 
 def tick(session: Session, op: Tick) -> Tended:
-    """Promote what is due, park and un-park, end what expired; each up to the limit."""
+    """Wake runs by events, promote what is due, park, un-park, expire; each up to the limit."""
     place = {"limit": op.limit}
+    rouse(session, op.limit)
     with session.pipeline():
         session.execute(TICK["unpark"], place)
         promoted = session.execute(TICK["promote"], place)
@@ -115,6 +117,17 @@ def tick(session: Session, op: Tick) -> Tended:
     ((ended,),) = expired.fetchall()
     ((due_in, dead_rows),) = next_due.fetchall()
     return Tended(Ticked(promoted.rowcount, parked.rowcount, ended, due_in), dead_rows)
+
+
+_DROPS = (
+    "drop_keys",
+    "drop_firings",
+    "drop_schedules",
+    "drop_locks",
+    "drop_events",
+    "drop_acts",
+    "drop_marks",
+)
 
 
 def prune(session: Session, op: Prune) -> Pruned:
@@ -127,13 +140,11 @@ def prune(session: Session, op: Prune) -> Pruned:
         "limit": min(op.limit, TICK_BATCH),
         "look": KEPT_LOOK_SECONDS * MICROSECONDS,
     }
+    parents = {"parent_tag": PARENT_TAG, "parent_look": PARENT_LOOK_SECONDS * MICROSECONDS}
     brief, after = _note_brief(session, op, place)
     with session.pipeline():
-        runs = session.execute(PRUNE["drop_runs"], place)
-        others = [
-            session.execute(PRUNE[name], place)
-            for name in ("drop_keys", "drop_firings", "drop_events", "drop_acts", "drop_marks")
-        ]
+        runs = session.execute(PRUNE["drop_runs"], place | parents)
+        others = [session.execute(PRUNE[name], place) for name in _DROPS]
         session.execute(PRUNE["drop_workers"], place)
     ((pruned, most),) = runs.fetchall()
     return Pruned(pruned, max(brief, most, *(cursor.rowcount for cursor in others)), after)

@@ -29,6 +29,8 @@ _QUIET_SECONDS = 0.01
 _APART_SECONDS = 5.0
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
+_LOOK_SECONDS = 5.0
+"""How often a listener looks whether its server is still the primary."""
 
 
 _NOTIFY = "SELECT pg_notify(%(channel)s, %(sender)s)"
@@ -195,8 +197,8 @@ class _Listener:
         readiness.register(session.fileno(), select.POLLIN)
         readiness.register(self._end_reader, select.POLLIN)
         while True:
-            readiness.poll()
-            if self._ending.is_set():
+            readiness.poll(_LOOK_SECONDS * 1000)
+            if self._ending.is_set() or not session.is_alive():
                 return
             session.pgconn.consume_input()
             from_others = False

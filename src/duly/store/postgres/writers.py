@@ -1,39 +1,32 @@
 """Who writes what: one committer with a connection of its own for each kind of traffic.
 
 Enqueues, claims, settles and the rest overlap on the server and never wait for one another here.
-Keyed enqueues go apart from the others, since a caller's open transaction may hold a key.
+Keyed enqueues and events go apart from the others, since a caller's open transaction may hold a key
+or have sent the same event. Renewals of locks go with them: nothing there waits for long.
 """
 
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from psycopg.errors import LockNotAvailable
 
 from duly import faultpoints
-from duly.clock import jitter, monotonic
 from duly.core.verdict import Finish
-from duly.errors import StoreUnavailable, WouldBlockItself
-from duly.store import admin_ops, carry_ops, guard_ops, lock_ops, ops, step_ops
-from duly.store.committer import Committer, Done
+from duly.errors import StoreBusy
+from duly.store import admin_ops, carry_ops, guard_ops, lock_ops, ops, schedule_ops, step_ops
+from duly.store.committer import Committer, Done, OpBlocked
 from duly.store.ops import Op
 from duly.store.postgres import carry, guard, locks, operate, restore, schedules, steps, upkeep
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import Claimer
-from duly.store.postgres.connection import HOT, UPKEEP, Session
-from duly.store.postgres.enqueue import KeyHeld, enqueue, enqueue_keyed
-from duly.store.postgres.line import Line
-from duly.store.postgres.own_keys import OwnKeys
+from duly.store.postgres.connection import HOT, KEYED, UPKEEP, Session
+from duly.store.postgres.enqueue import enqueue, enqueue_keyed
+from duly.store.postgres.failures import translated
+from duly.store.postgres.held_names import HeldNames, NameHeld
+from duly.store.postgres.line import Line, WriteRecord
 from duly.store.postgres.settle import settle_alone
 from duly.store.postgres.sweep import Sweeper
 from duly.store.postgres.wakeup import Hints
-
-HELD_KEY_SECONDS = 10.0
-OWN_KEY_SECONDS = 2.0
-"""For a key that this process took in a transaction of a caller's, who may be waiting for us."""
-_SHORTEST_PAUSE_SECONDS = 0.002
-_LONGEST_PAUSE_SECONDS = 0.1
 
 _Verb = Callable[[Session, Any], Any]
 
@@ -50,11 +43,11 @@ _OPERATIONS: dict[type, tuple[str, _Verb]] = {
     admin_ops.RecordAct: ("operate", operate.write_down),
     ops.Recover: ("recover", upkeep.recover),
     ops.RecoverOrphans: ("recover", upkeep.recover_orphans),
-    ops.PutSchedule: ("operate", schedules.put),
-    ops.SetSchedule: ("operate", schedules.set_state),
-    ops.RunSchedule: ("operate", schedules.run_now),
-    ops.BackfillSchedule: ("operate", schedules.backfill),
-    ops.FireSchedules: ("operate", schedules.fire),
+    schedule_ops.PutSchedule: ("operate", schedules.put),
+    schedule_ops.SetSchedule: ("operate", schedules.set_state),
+    schedule_ops.RunSchedule: ("operate", schedules.run_now),
+    schedule_ops.BackfillSchedule: ("operate", schedules.backfill),
+    schedule_ops.FireSchedules: ("operate", schedules.fire),
     lock_ops.AcquireLock: ("operate", locks.acquire),
     lock_ops.ReleaseLock: ("operate", locks.release),
     guard_ops.FinishKey: ("operate", guard.finish),
@@ -66,7 +59,6 @@ _OPERATIONS: dict[type, tuple[str, _Verb]] = {
     step_ops.BeginStep: ("operate", steps.begin),
     step_ops.EndStep: ("operate", steps.end),
     step_ops.ForgetStep: ("operate", steps.forget),
-    step_ops.SendEvent: ("operate", steps.send_event),
     step_ops.WakeRuns: ("operate", steps.wake),
     step_ops.RecheckWaits: ("operate", steps.recheck),
     carry_ops.Relane: ("operate", carry.relane),
@@ -85,13 +77,20 @@ _RENEWALS: dict[type, _Verb] = {lock_ops.RenewLock: locks.renew, guard_ops.Renew
 """One statement each, and so one transaction each: who is frozen in the middle of renewing what it
 holds must not hold the row too, or nobody could take that over."""
 
+_ALONE = (ops.Tick, step_ops.WakeRuns)
+"""In a transaction each. They lock waits, and a transaction locks all of its waits in one go and in
+their order, before it locks anything else: then no two transactions wait for each other."""
+
 _TURNS: dict[type, int] = {
-    **dict.fromkeys([*_OPERATIONS, *_RENEWALS], 3),
+    **dict.fromkeys(_OPERATIONS, 3),
+    **dict.fromkeys(_RENEWALS, 2),
     ops.RegisterWorker: 0,
     ops.SetProgress: 0,
     ops.AddLogs: 0,
     ops.Settle: 1,
     ops.Enqueue: 2,
+    ops.EnqueueAgain: 2,
+    step_ops.SendEvent: 2,
     ops.HandBackUnknown: 4,
     ops.ClaimRuns: 4,
     carry_ops.ClaimCarried: 4,
@@ -99,22 +98,21 @@ _TURNS: dict[type, int] = {
 """Within one call: an attempt's words before its end, claims last, so that they see all."""
 
 _COMMITTERS = ("operate", "settle", "enqueue", "operate", "claim")
-"""By turn; enqueues with a key go to "keyed"."""
+"""By turn; enqueues with a key, events and renewals go to "keyed"."""
 
 _WAKING = (
     ops.Redrive,
     ops.PauseQueue,
     admin_ops.LimitQueue,
-    ops.PutSchedule,
-    ops.SetSchedule,
-    ops.RunSchedule,
-    ops.BackfillSchedule,
-    step_ops.SendEvent,
+    schedule_ops.PutSchedule,
+    schedule_ops.SetSchedule,
+    schedule_ops.RunSchedule,
+    schedule_ops.BackfillSchedule,
 )
 _WAKING_IF_FOUND = (
     ops.Recover,
     ops.RecoverOrphans,
-    ops.FireSchedules,
+    schedule_ops.FireSchedules,
     step_ops.WakeRuns,
     carry_ops.Relane,
 )
@@ -133,9 +131,9 @@ class Writers:
         self._address = address
         self.hints = Hints(address)
         self._sweeper = Sweeper(address)
-        names = ("enqueue", "keyed", "claim", "settle")
-        self._lines = {name: Line(address, HOT) for name in names}
-        self._lines["operate"] = Line(address, UPKEEP)
+        self.record = record = WriteRecord()
+        settings = {"enqueue": HOT, "keyed": KEYED, "claim": HOT, "settle": HOT, "operate": UPKEEP}
+        self._lines = {name: Line(address, wanted, record) for name, wanted in settings.items()}
         self._claimer = Claimer(self._lines["claim"])
         self._writes = {
             "enqueue": self._enqueue,
@@ -147,9 +145,7 @@ class Writers:
         self._committers = {
             name: Committer(write, name=f"duly-{name}") for name, write in self._writes.items()
         }
-        self._patient = Line(address, HOT)
-        self._patience = threading.Lock()
-        self.own_keys = OwnKeys()
+        self.held_names = HeldNames(Line(address, KEYED), self._write_names)
 
     def apply(self, ops: Sequence[Op]) -> list[Any]:
         """Write the ops and return their answers, in order."""
@@ -170,19 +166,15 @@ class Writers:
             committer.close()
         self.hints.close()
         self._sweeper.close()
-        for line in (*self._lines.values(), self._patient):
+        for line in self._lines.values():
             line.close()
+        self.held_names.close()
 
     def _apply(self, committer: str, ops: Sequence[Op]) -> list[Any]:
         try:
             return self._write(committer, ops)
-        except KeyHeld as held:
-            return self._wait_for_keys(ops, held)
-        except StoreUnavailable as error:
-            is_held = isinstance(error.__cause__, LockNotAvailable)
-            if is_held and self.own_keys.has_event_of(ops):
-                raise WouldBlockItself(str(error)) from error
-            raise
+        except NameHeld:
+            return self.held_names.wait(ops)
 
     def _write(self, committer: str, ops: Sequence[Op]) -> list[Any]:
         return self._committers[committer].apply(ops)
@@ -194,15 +186,8 @@ class Writers:
         part, *rest = parts
 
         def written(outcome: list[Any] | BaseException) -> None:
-            if isinstance(outcome, KeyHeld):
-                # The committer's thread must not wait for somebody else's transaction.
-                waiting = threading.Thread(
-                    target=self._wait_apart,
-                    args=(part.ops, outcome, written),
-                    name="duly-held-key",
-                    daemon=True,
-                )
-                waiting.start()
+            if isinstance(outcome, NameHeld):
+                self.held_names.wait_apart(part.ops, written)
             elif isinstance(outcome, BaseException):
                 done(outcome)
             else:
@@ -226,18 +211,46 @@ class Writers:
         return answers
 
     def _enqueue_keyed(self, ops: list[Any]) -> list[Any]:
-        return self._enqueue_on(self._lines["keyed"], ops)
+        return self._write_names(self._lines["keyed"], ops)
 
-    def _enqueue_on(self, line: Line, ops: Sequence[Any]) -> list[Any]:
+    def _write_names(self, line: Line, written: Sequence[Any]) -> list[Any]:
+        """Write what a transaction that is still open may hold up; nothing waits here for long."""
+        answers: list[Any] = [None] * len(written)
+        renewals = [place for place, op in enumerate(written) if type(op) in _RENEWALS]
+        others = [place for place, op in enumerate(written) if type(op) not in _RENEWALS]
+        try:
+            for places, write in ((renewals, self._renew), (others, self._write_named)):
+                found = write(line, [written[place] for place in places]) if places else []
+                for place, answer in zip(places, found, strict=True):
+                    answers[place] = answer
+        except StoreBusy as error:
+            if isinstance(error.__cause__, LockNotAvailable):
+                raise NameHeld from error
+            raise
+        return answers
+
+    def _write_named(self, line: Line, written: Sequence[Any]) -> list[Any]:
+        points = {"operate" if isinstance(op, step_ops.SendEvent) else "enqueue" for op in written}
+
         def write(session: Session) -> list[Any]:
-            faultpoints.hit("enqueue.before_write")
-            answers = enqueue_keyed(session, ops)
-            faultpoints.hit("enqueue.before_commit")
+            _hit(points, "before_write")
+            answers = _named(session, written)
+            _hit(points, "before_commit")
             return answers
 
         answers = line.transact(write)
-        faultpoints.hit("enqueue.after_commit")
+        _hit(points, "after_commit")
         self.hints.send()
+        return answers
+
+    def _renew(self, line: Line, written: Sequence[Any]) -> list[Any]:
+        def write(session: Session, _lost: bool) -> list[Any]:  # noqa: FBT001 - as `run` calls it
+            return [_RENEWALS[type(op)](session, op) for op in written]
+
+        _hit(["operate"], "before_write")
+        _hit(["operate"], "before_commit")
+        answers = line.run(write)
+        _hit(["operate"], "after_commit")
         return answers
 
     def _settle(self, ops: list[Any]) -> list[Any]:
@@ -285,13 +298,17 @@ class Writers:
             self.hints.send()
 
     def _operate(self, written: list[Any]) -> list[Any]:
+        answers: list[Any] = [None] * len(written)
+        for places in _transactions(written):
+            found = self._operate_together([written[place] for place in places])
+            for place, answer in zip(places, found, strict=True):
+                answers[place] = answer
+        return answers
+
+    def _operate_together(self, written: list[Any]) -> list[Any]:
         kinds = set(map(type, written))
         order = [kind for kind in _OPERATIONS if kind in kinds]
         answers: list[Any] = [None] * len(written)
-        if not kinds.isdisjoint(_RENEWALS):
-            self._renew(written, answers)
-        if not order:
-            return answers
 
         def write(session: Session) -> None:
             for kind in order:
@@ -299,7 +316,7 @@ class Writers:
                 faultpoints.hit(f"{point}.before_write")
                 for place, op in enumerate(written):
                     if type(op) is kind:
-                        answers[place] = verb(session, op)
+                        answers[place] = self._carry_out(verb, session, op)
                 faultpoints.hit(f"{point}.before_commit")
 
         self._lines["operate"].transact(write)
@@ -316,57 +333,17 @@ class Writers:
             self.hints.send()
         return answers
 
-    def _renew(self, written: list[Any], answers: list[Any]) -> None:
-        def write(session: Session, _lost: bool) -> None:  # noqa: FBT001 - as `run` calls it
-            for place, op in enumerate(written):
-                if type(op) in _RENEWALS:
-                    answers[place] = _RENEWALS[type(op)](session, op)
-
-        faultpoints.hit("operate.before_write")
-        faultpoints.hit("operate.before_commit")
-        self._lines["operate"].run(write)
-        faultpoints.hit("operate.after_commit")
+    def _carry_out(self, verb: _Verb, session: Session, op: Any) -> Any:  # noqa: ANN401
+        try:
+            return verb(session, op)
+        except LockNotAvailable as error:
+            raise OpBlocked(str(translated(error, self._address)), op) from error
 
     def _sweep_after_ticks(self, answers: list[Any]) -> None:
         for place, answer in enumerate(answers):
             if isinstance(answer, upkeep.Tended):
                 self._sweeper.look(answer.dead_rows)
                 answers[place] = answer.ticked
-
-    # -- keys that somebody's open transaction holds --
-
-    def _wait_for_keys(self, ops: Sequence[Op], held: KeyHeld) -> list[Any]:
-        """Try again, alone and in the caller's own time, until the keys are let go."""
-        is_own = self.own_keys.has_key(held.task, held.key)
-        seconds = OWN_KEY_SECONDS if is_own else HELD_KEY_SECONDS
-        deadline = monotonic() + seconds
-        pause = _SHORTEST_PAUSE_SECONDS
-        while monotonic() < deadline:
-            time.sleep(pause * (0.5 + jitter()))
-            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-            with self._patience:
-                try:
-                    return self._enqueue_on(self._patient, ops)
-                except KeyHeld as again:
-                    held = again
-        message = (
-            f"{self._address.shown_url}: key {held.key!r} of task {held.task!r} has been held for "
-            f"{seconds:.0f} s by a transaction that is still open; "
-        )
-        if is_own:
-            raise WouldBlockItself(
-                message + "if it is the caller's own, enqueue in it with using(connection=…), or "
-                "end it first"
-            )
-        raise StoreUnavailable(message + "commit it or roll it back, then enqueue again")
-
-    def _wait_apart(self, ops: Sequence[Op], held: KeyHeld, done: Done) -> None:
-        try:
-            answers = self._wait_for_keys(ops, held)
-        except BaseException as error:  # noqa: BLE001 - handed to the caller, who waits for it
-            done(error)
-        else:
-            done(answers)
 
 
 def _parts(written: Sequence[Op]) -> list[_Part]:
@@ -382,10 +359,39 @@ def _parts(written: Sequence[Op]) -> list[_Part]:
 
 def _committer_for(turn: int, written: Sequence[Op]) -> str:
     name = _COMMITTERS[turn]
-    if name == "enqueue" and any(isinstance(op, ops.Enqueue) and op.key for op in written):
+    if name == "enqueue" and any(not isinstance(op, ops.Enqueue) or op.key for op in written):
         # What was asked for together is written together.
         return "keyed"
     return name
+
+
+def _transactions(written: Sequence[Op]) -> list[list[int]]:
+    """Return which ops share a transaction, by their places, in the order of the ops."""
+    found: list[list[int]] = [[]]
+    for place, op in enumerate(written):
+        if isinstance(op, _ALONE):
+            found += [[place], []]
+        else:
+            found[-1].append(place)
+    return [places for places in found if places]
+
+
+def _named(session: Session, written: Sequence[Any]) -> list[Any]:
+    """Write enqueues and events; all transactions take keys and then events in their order."""
+    answers: list[Any] = [None] * len(written)
+    enqueues = [place for place, op in enumerate(written) if isinstance(op, ops.Enqueue)]
+    accepted = enqueue_keyed(session, [written[place] for place in enqueues])
+    for place, answer in zip(enqueues, accepted, strict=True):
+        answers[place] = answer
+    events = [place for place, op in enumerate(written) if isinstance(op, step_ops.SendEvent)]
+    for place in sorted(events, key=lambda place: written[place].name):
+        answers[place] = steps.send_event(session, written[place])
+    return answers
+
+
+def _hit(points: Iterable[str], where: str) -> None:
+    for point in points:
+        faultpoints.hit(f"{point}.{where}")
 
 
 def _spread(found: list[Any], part: _Part, answers: list[Any]) -> None:

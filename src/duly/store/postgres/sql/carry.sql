@@ -1,4 +1,5 @@
 -- carry: hand runs over to another engine, once they are ready and again when nobody claims them.
+-- No statement joins a growing table with the rows that it picked; claim.sql says why.
 
 -- :name fresh
 -- Guard: only queued rows that nobody else is taking. One statement for SQLite's lanes, fresh, hand
@@ -25,8 +26,7 @@ WITH picked AS MATERIALIZED (
 ), moved AS (
     UPDATE duly_runs AS run
        SET lane = replace(lane, 'carried', 'handed')
-      FROM picked
-     WHERE run.id = picked.id AND run.state = 'queued'
+     WHERE run.id = ANY (ARRAY(SELECT id FROM picked)) AND run.state <> 'running'
     RETURNING run.id, claim_number, task, queue, priority
 ), noted AS (
     INSERT INTO duly_handed (run_id, task, times, stale_at)
@@ -51,21 +51,23 @@ WITH due AS MATERIALIZED (
 ), found AS MATERIALIZED (
     SELECT run.id, run.claim_number, run.task, run.queue, run.priority, due.times
       FROM due
-      JOIN duly_runs AS run ON run.id = due.run_id
-     WHERE run.state <> 'running' AND run.lane IN ('handed', 'handed-hold')
+     CROSS JOIN LATERAL (
+           SELECT id, claim_number, task, queue, priority FROM duly_runs
+            WHERE id = due.run_id AND state <> 'running' AND lane IN ('handed', 'handed-hold')
+           OFFSET 0) AS run
 ), forgotten AS (
-    DELETE FROM duly_handed AS handed
-     USING due
-     WHERE handed.run_id = due.run_id AND due.run_id NOT IN (SELECT id FROM found)
+    DELETE FROM duly_handed
+     WHERE run_id = ANY (ARRAY(SELECT run_id FROM due
+                                WHERE run_id NOT IN (SELECT id FROM found)))
 ), again AS (
-    UPDATE duly_handed AS handed
-       SET times = handed.times + 1,
+    UPDATE duly_handed
+       SET times = times + 1,
            stale_at = duly_now() + interval '1 microsecond'
-                      * CASE WHEN found.times + 1 = %(most)s::integer THEN %(longest)s::bigint
-                             ELSE least(%(stale)s::bigint * 2 ^ least(found.times, 30),
+                      * CASE WHEN times + 1 = %(most)s::integer THEN %(longest)s::bigint
+                             ELSE least(%(stale)s::bigint * 2 ^ least(times, 30),
                                         %(longest)s::bigint) END
-      FROM found
-     WHERE handed.run_id = found.id AND (found.times < %(most)s::integer) IS NOT FALSE
+     WHERE run_id = ANY (ARRAY(SELECT id FROM found
+                                WHERE (times < %(most)s::integer) IS NOT FALSE))
 )
 SELECT id::text, claim_number, task, queue, priority, times FROM found
 
@@ -79,17 +81,20 @@ WITH ending AS MATERIALIZED (
        AND state <> 'running' AND lane IN ('handed', 'handed-hold')
        FOR UPDATE SKIP LOCKED
 )
-DELETE FROM duly_handed AS handed
- USING ending
- WHERE handed.run_id = ending.id
-RETURNING handed.run_id::text, handed.times
+DELETE FROM duly_handed
+ WHERE run_id = ANY (ARRAY(SELECT id FROM ending))
+RETURNING run_id::text, times
 
 -- :name resume
 -- Whoever was brought one while its queue was paused has used up the message, and it does not count.
 UPDATE duly_handed SET times = 1, stale_at = duly_now()
- WHERE run_id IN (SELECT id FROM duly_runs
-                   WHERE state = 'queued' AND queue = %(queue)s
-                     AND lane IN ('handed', 'handed-hold'))
+ WHERE run_id = ANY (ARRAY(SELECT run.id
+                             FROM (VALUES ('handed'), ('handed-hold')) AS engine(lane)
+                            CROSS JOIN LATERAL (
+                                  SELECT id FROM duly_runs
+                                   WHERE state = 'queued' AND queue = %(queue)s
+                                     AND duly_runs.lane = engine.lane
+                                  OFFSET 0) AS run))
 
 -- :name unsent
 -- A sending that failed does not count, unless it was the first: a mark stands for one at least.
@@ -112,8 +117,8 @@ SELECT DISTINCT task FROM duly_carried_lanes
 -- claims nothing. One statement for SQLite's bring_back, move and forget. What was to be held after
 -- a crash stays so.
 WITH picked AS MATERIALIZED (
-    SELECT run.id, home.lane
-      FROM unnest(%(tasks)s::text[], %(lanes)s::text[]) AS home(task, lane)
+    SELECT run.id
+      FROM unnest(%(tasks)s::text[]) AS home(task)
      CROSS JOIN LATERAL (
            SELECT id
              FROM duly_runs
@@ -124,15 +129,15 @@ WITH picked AS MATERIALIZED (
               FOR UPDATE SKIP LOCKED) AS run
      LIMIT %(limit)s
 ), moved AS (
-    UPDATE duly_runs AS run
-       SET lane = CASE WHEN right(run.lane, 5) = '-hold'
-                       THEN replace(picked.lane, '-hold', '') || '-hold'
-                       ELSE picked.lane END
-      FROM picked
-     WHERE run.id = picked.id AND run.state <> 'running'
-    RETURNING run.id
+    UPDATE duly_runs
+       SET lane = CASE WHEN right(lane, 5) = '-hold'
+                       THEN replace((%(lanes)s::text[])[array_position(%(tasks)s::text[], task)],
+                                    '-hold', '') || '-hold'
+                       ELSE (%(lanes)s::text[])[array_position(%(tasks)s::text[], task)] END
+     WHERE id = ANY (ARRAY(SELECT id FROM picked)) AND state <> 'running'
+    RETURNING id
 ), forgotten AS (
-    DELETE FROM duly_handed USING moved WHERE duly_handed.run_id = moved.id
+    DELETE FROM duly_handed WHERE run_id = ANY (ARRAY(SELECT id FROM moved))
 )
 SELECT count(*) FROM moved
 
@@ -140,7 +145,7 @@ SELECT count(*) FROM moved
 -- Guard: as above. One statement for SQLite's own_lanes, send_away and move. Looks where a claim
 -- would begin to walk, as parking does.
 WITH found AS MATERIALIZED (
-    SELECT run.id, home.lane
+    SELECT run.id
       FROM duly_ready_lanes AS head
      CROSS JOIN LATERAL (
            SELECT id, task
@@ -148,21 +153,20 @@ WITH found AS MATERIALIZED (
             WHERE state = 'queued' AND queue = head.queue AND lane = head.lane
             ORDER BY priority DESC, due_at, id
             LIMIT %(limit)s) AS run
-      JOIN unnest(%(tasks)s::text[], %(lanes)s::text[]) AS home(task, lane)
-        ON home.task = run.task
      WHERE head.lane NOT IN ('carried', 'carried-hold', 'handed', 'handed-hold')
+       AND run.task = ANY (%(tasks)s::text[])
 ), chosen AS MATERIALIZED (
-    SELECT run.id, found.lane
-      FROM found
-      JOIN duly_runs AS run ON run.id = found.id
-     WHERE run.state <> 'running'
-       AND run.lane NOT IN ('carried', 'carried-hold', 'handed', 'handed-hold')
+    SELECT id
+      FROM duly_runs
+     WHERE id = ANY (ARRAY(SELECT id FROM found))
+       AND state <> 'running'
+       AND lane NOT IN ('carried', 'carried-hold', 'handed', 'handed-hold')
      LIMIT %(limit)s
-       FOR UPDATE OF run SKIP LOCKED
+       FOR UPDATE SKIP LOCKED
 )
-UPDATE duly_runs AS run
-   SET lane = CASE WHEN right(run.lane, 5) = '-hold'
-                   THEN replace(chosen.lane, '-hold', '') || '-hold'
-                   ELSE chosen.lane END
-  FROM chosen
- WHERE run.id = chosen.id AND run.state <> 'running'
+UPDATE duly_runs
+   SET lane = CASE WHEN right(lane, 5) = '-hold'
+                   THEN replace((%(lanes)s::text[])[array_position(%(tasks)s::text[], task)],
+                                '-hold', '') || '-hold'
+                   ELSE (%(lanes)s::text[])[array_position(%(tasks)s::text[], task)] END
+ WHERE id = ANY (ARRAY(SELECT id FROM chosen)) AND state <> 'running'

@@ -3,6 +3,8 @@
 -- UPDATE, comes wholly before or wholly after: a claim that waited for it finds the worker dead and
 -- takes nothing, and one that came first is committed when recovery looks at what the worker holds.
 -- SQLite has one writer and asks queue by queue instead.
+-- No statement joins a growing table with the rows that it picked: a planner whose statistics say that
+-- the table is empty would read all of the table for each of them. An array of ids leaves no choice.
 
 -- :name take
 -- Guard: only queued rows that nobody else is taking; claim_number grows by one, and is the fence.
@@ -43,8 +45,7 @@ UPDATE duly_runs AS run
    SET state = 'running', claim_number = claim_number + 1, worker_id = %(worker_id)s,
        claimed_at = greatest(duly_now(), duly_time(%(last)s::bigint + 1)),
        progress = NULL, progress_text = NULL
-  FROM picked
- WHERE run.id = picked.id
+ WHERE run.id = ANY (ARRAY(SELECT id FROM picked))
 RETURNING run.id::text, claim_number, task, queue, lane, priority, duly_microseconds(due_at),
           attempt, retries_used, crashes, generation, key IS NOT NULL, tags, arguments,
           duly_microseconds(claimed_at)
@@ -109,8 +110,7 @@ UPDATE duly_runs AS run
    SET state = 'running', claim_number = claim_number + 1, worker_id = %(worker_id)s,
        claimed_at = greatest(duly_now(), duly_time(%(last)s::bigint + 1)),
        progress = NULL, progress_text = NULL
-  FROM picked
- WHERE run.id = picked.id
+ WHERE run.id = ANY (ARRAY(SELECT id FROM picked))
 RETURNING run.id::text, claim_number, task, queue, lane, priority, duly_microseconds(due_at),
           attempt, retries_used, crashes, generation, key IS NOT NULL, tags, arguments,
           duly_microseconds(claimed_at)
@@ -137,21 +137,21 @@ UPDATE duly_runs AS run
    SET state = 'running', claim_number = claim_number + 1, worker_id = %(worker_id)s,
        claimed_at = greatest(duly_now(), duly_time(%(last)s::bigint + 1)),
        progress = NULL, progress_text = NULL
-  FROM picked
- WHERE run.id = picked.id
+ WHERE run.id = ANY (ARRAY(SELECT id FROM picked))
 RETURNING run.id::text, claim_number, task, queue, lane, priority, duly_microseconds(due_at),
           attempt, retries_used, crashes, generation, key IS NOT NULL, tags, arguments,
           duly_microseconds(claimed_at)
 
 -- :name take_carried
 -- Guard: as above, and only for the claim that was handed over; of a queue with a limit only if its
--- caller holds the lock of that and has counted.
+-- caller holds the lock of that and has counted. The state is asked for in words that no partial index
+-- answers, since such an index is read as a whole if it was empty when last counted.
 WITH live AS MATERIALIZED (
     SELECT 1 FROM duly_workers WHERE id = %(worker_id)s AND state = 'live' FOR KEY SHARE
 ), picked AS MATERIALIZED (
     SELECT run.id
       FROM duly_runs AS run
-     WHERE run.id = %(run_id)s AND run.claim_number = %(claim_number)s AND run.state = 'queued'
+     WHERE run.id = %(run_id)s AND run.claim_number = %(claim_number)s AND run.state <> 'running'
        AND run.lane IN ('carried', 'carried-hold', 'handed', 'handed-hold')
        AND (run.expires_at IS NULL OR run.expires_at > duly_now())
        AND NOT EXISTS (SELECT 1 FROM duly_queues
@@ -160,22 +160,21 @@ WITH live AS MATERIALIZED (
        AND EXISTS (SELECT 1 FROM live)
        FOR UPDATE OF run
 ), dropped AS (
-    DELETE FROM duly_handed WHERE run_id IN (SELECT id FROM picked)
+    DELETE FROM duly_handed WHERE run_id = ANY (ARRAY(SELECT id FROM picked))
 )
 UPDATE duly_runs AS run
    SET state = 'running', claim_number = claim_number + 1, worker_id = %(worker_id)s,
        claimed_at = duly_now(), progress = NULL, progress_text = NULL
-  FROM picked
- WHERE run.id = picked.id AND run.state = 'queued'
+ WHERE run.id = ANY (ARRAY(SELECT id FROM picked)) AND run.state <> 'running'
 RETURNING run.id::text, claim_number, task, queue, lane, priority, duly_microseconds(due_at),
           attempt, retries_used, crashes, generation, key IS NOT NULL, tags, arguments
 
 -- :name queue_of_carried
-SELECT known.name, known.running_limit
-  FROM duly_runs AS run
-  JOIN duly_queues AS known ON known.name = run.queue
- WHERE run.id = %(run_id)s AND run.claim_number = %(claim_number)s AND run.state <> 'running'
-   AND NOT known.paused AND known.running_limit IS NOT NULL
+SELECT name, running_limit
+  FROM duly_queues
+ WHERE name = (SELECT queue FROM duly_runs
+                WHERE id = %(run_id)s AND claim_number = %(claim_number)s AND state <> 'running')
+   AND NOT paused AND running_limit IS NOT NULL
 
 -- :name put_off_handed
 -- Of a queue that is full: handed over again soon.

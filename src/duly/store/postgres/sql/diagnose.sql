@@ -4,11 +4,19 @@
 SELECT current_setting('server_version'), current_setting('fsync'),
        current_setting('full_page_writes'), current_setting('synchronous_commit'),
        current_setting('autovacuum'), pg_is_in_recovery(),
-       (SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::float8
-          FROM pg_stat_activity
-         WHERE datname = current_database() AND pid <> pg_backend_pid()),
        current_setting('max_connections')::integer,
        (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')
+
+-- :name oldest_transaction
+-- Rows that were deleted since it began cannot be vacuumed, and claims step over them.
+SELECT pid, coalesce(usename, ''), coalesce(application_name, ''),
+       coalesce(host(client_addr), 'this machine'),
+       extract(epoch FROM clock_timestamp() - xact_start)::float8
+  FROM pg_stat_activity
+ WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL
+   AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL OR state LIKE 'idle in transaction%%')
+ ORDER BY xact_start
+ LIMIT 1
 
 -- :name unregistered
 SELECT DISTINCT task FROM duly_parked_lanes WHERE parked = 'unregistered' ORDER BY task

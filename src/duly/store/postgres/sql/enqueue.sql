@@ -78,15 +78,9 @@ SELECT tag.key, tag.value, op.id
 -- Which of these runs exist, after a connection broke off that was to accept them.
 SELECT id::text FROM duly_every_run WHERE id = ANY (%(ids)s::uuid[])
 
--- :name lock_keys
--- Only here: whoever takes a key holds its lock until the end of the transaction, and a caller's
--- transaction may last. Ours never wait for one inside a batch that others share.
-SELECT task, key
-  FROM unnest(%(tasks)s::text[], %(keys)s::text[]) AS op(task, key)
- WHERE NOT pg_try_advisory_xact_lock(duly_key_lock(task, key))
-
 -- :name take_key
--- Guard: a key that is still in force stays with its run.
+-- Guard: a key that is still in force stays with its run. Only for keys that `read_key` did not
+-- find: a conflict locks the row of a key, and settles write the rows of keys in force.
 INSERT INTO duly_keys (task, key, run_id, fingerprint, ttl, active_only)
 SELECT task, key, run_id, fingerprint, ttl, active_only
   FROM unnest(%(tasks)s::text[], %(keys)s::text[], %(ids)s::uuid[], %(fingerprints)s::text[],
@@ -99,9 +93,36 @@ SELECT task, key, run_id, fingerprint, ttl, active_only
 RETURNING task, key
 
 -- :name read_key
-SELECT known.task, known.key, known.run_id::text, known.fingerprint
+SELECT op.task, op.key, known.run_id::text, known.fingerprint
   FROM unnest(%(tasks)s::text[], %(keys)s::text[]) AS op(task, key)
-  JOIN duly_keys AS known ON known.task = op.task AND known.key = op.key
+ CROSS JOIN LATERAL (
+       SELECT run_id, fingerprint FROM duly_keys
+        WHERE duly_keys.task = op.task AND duly_keys.key = op.key
+          AND (duly_keys.expires_at IS NULL OR duly_keys.expires_at > duly_now())
+       OFFSET 0) AS known
+
+-- :name lock_names
+-- Only for a task that has aliases: the primary key of duly_keys keeps two runs of one name apart,
+-- and this lock two runs of two names. The names are sorted, so that all processes that know them
+-- take the same lock; no name has a blank in it.
+SELECT count(pg_advisory_xact_lock(duly_key_lock(names, key)))
+  FROM unnest(%(names)s::text[], %(keys)s::text[]) AS op(names, key)
+
+-- :name lock_name
+-- The same for one key, in a caller's transaction.
+SELECT count(pg_advisory_xact_lock(duly_key_lock(%(names)s::text, %(key)s::text)))
+
+-- :name held_by_name
+-- The run that has a key under any name of a task that has aliases; one under its own name first.
+SELECT current_database()::text, known.run_id::text, known.fingerprint
+  FROM (SELECT 1) AS one
+  LEFT JOIN LATERAL (
+       SELECT run_id, fingerprint FROM duly_keys
+        WHERE duly_keys.task = ANY (string_to_array(%(names)s::text, ' '))
+          AND duly_keys.key = %(key)s::text
+          AND (duly_keys.expires_at IS NULL OR duly_keys.expires_at > duly_now())
+        ORDER BY duly_keys.task <> %(task)s::text
+        LIMIT 1) AS known ON true
 
 -- :name max_size
 SELECT max_size FROM duly_queues WHERE name = %(queue)s AND max_size IS NOT NULL
@@ -123,7 +144,11 @@ SELECT current_database()::text
 
 -- :name enqueue_in_callers_transaction
 -- See duly_enqueue in the migrations for what it does and why it is a function.
-SELECT current_database()::text, run_id::text AS run_id, is_new AS new, conflict
+SELECT current_database()::text, run_id::text AS run_id, is_new AS new,
+       conflict AND NOT EXISTS (SELECT 1 FROM duly_keys AS known
+                                 WHERE known.task = %(task)s AND known.key = %(key)s
+                                   AND known.fingerprint = '') AS conflict,
+       (SELECT pg_notify(duly_channel(), '') WHERE is_new AND %(hint)s::boolean) AS hint
   FROM duly_enqueue(
        %(run_id)s::uuid, %(task)s::text, %(queue)s::text, %(lane)s::text, %(priority)s::integer,
        %(arguments)s::text, %(delay)s::bigint, %(at)s::bigint, %(expires)s::bigint,

@@ -3,15 +3,17 @@
 
 -- :name acquire
 -- Guard: only a key whose body failed, or whose holder's lease is over, or that may be forgotten
--- changes hands, and only for the same fingerprint unless it may be forgotten; the fence grows.
+-- changes hands, and only for the same fingerprint unless it may be forgotten.
+-- The fence is a placeholder: values are computed before the row is locked, and a number drawn then
+-- may be smaller than the number of a holder in between. `draw_fence` follows in the transaction.
 INSERT INTO duly_guarded AS known
        (key, state, owner, holder, fence, fingerprint, attempts, losses, lease_ends,
         began_at, kept_until)
-VALUES (%(key)s, 'held', %(owner)s, %(holder)s, nextval('duly_guard_fences'), %(fingerprint)s, 1, 0,
+VALUES (%(key)s, 'held', %(owner)s, %(holder)s, 1, %(fingerprint)s, 1, 0,
         duly_now() + %(lease)s::bigint * interval '1 microsecond', duly_now(),
         duly_now() + %(ttl)s::bigint * interval '1 microsecond')
     ON CONFLICT (key) DO UPDATE
-   SET state = 'held', owner = excluded.owner, holder = excluded.holder, fence = excluded.fence,
+   SET state = 'held', owner = excluded.owner, holder = excluded.holder,
        fingerprint = CASE WHEN known.kept_until <= duly_now() THEN excluded.fingerprint
                           ELSE coalesce(known.fingerprint, excluded.fingerprint) END,
        attempts = CASE WHEN known.kept_until <= duly_now() THEN 1 ELSE known.attempts + 1 END,
@@ -23,6 +25,17 @@ VALUES (%(key)s, 'held', %(owner)s, %(holder)s, nextval('duly_guard_fences'), %(
         OR (known.state = 'held' AND known.lease_ends <= duly_now()))
    AND (known.kept_until <= duly_now() OR known.fingerprint IS NULL
         OR %(fingerprint)s::text IS NULL OR known.fingerprint = %(fingerprint)s)
+
+-- :name draw_fence
+-- The transaction that runs this holds the key's row, so numbers are drawn in the order of the
+-- holders. The lease starts here, too: the statement before may have waited for the row.
+UPDATE duly_guarded
+   SET fence = nextval('duly_guard_fences'),
+       lease_ends = duly_now() + %(lease)s::bigint * interval '1 microsecond'
+ WHERE key = %(key)s
+RETURNING owner, state, fence, holder,
+          greatest(0, duly_microseconds(lease_ends) - duly_microseconds(duly_now())),
+          attempts, losses, fingerprint, result, problem
 
 -- :name standing
 SELECT owner, state, fence, holder,

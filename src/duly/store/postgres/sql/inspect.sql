@@ -439,6 +439,7 @@ SELECT coalesce(
        EXISTS (SELECT 1 FROM duly_waiting WHERE parked IS NOT NULL),
        duly_microseconds(least(
            (SELECT min(due_at) FROM duly_waiting WHERE parked IS NULL),
+           CASE WHEN EXISTS (SELECT 1 FROM duly_wakeups) THEN duly_now() END,
            (SELECT min(expires_at) FROM duly_waiting WHERE expires_at IS NOT NULL),
            (SELECT min(expires_at) FROM duly_runs
              WHERE state = 'queued' AND expires_at IS NOT NULL)))

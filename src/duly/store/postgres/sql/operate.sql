@@ -40,15 +40,58 @@ WITH ready AS (
     UPDATE duly_keys
        SET expires_at = duly_now()
                         + CASE WHEN active_only THEN 0 ELSE ttl END * interval '1 microsecond'
-      FROM gone
-     WHERE gone.key IS NOT NULL
-       AND duly_keys.task = gone.task AND duly_keys.key = gone.key AND duly_keys.run_id = gone.id
+     WHERE run_id = ANY (ARRAY(SELECT id FROM gone WHERE key IS NOT NULL))
 )
 SELECT count(*) FROM gone
 
+-- :name lock_names
+-- As the statement of this name in enqueue.sql, for the key of a final run.
+SELECT count(pg_advisory_xact_lock(duly_key_lock(
+           (SELECT string_agg(name, ' ' ORDER BY name COLLATE "C")
+              FROM unnest(old.task || %(other_names)s::text[]) AS name), old.key)))
+  FROM duly_history AS old
+ WHERE old.id = %(run_id)s AND old.key IS NOT NULL
+
+-- :name hold_key_again
+-- Guard: another run that took the key keeps it while the key is in force. The history row is locked,
+-- so that `revive` finds it as it is here. A key that was forgotten meanwhile is held without the
+-- fingerprint of its arguments, until the run ends.
+WITH old AS MATERIALIZED (
+    SELECT id, task, key
+      FROM duly_history
+     WHERE id = %(run_id)s AND key IS NOT NULL
+       AND state = ANY (%(states)s::text[])
+       AND (%(generation)s::integer IS NULL OR generation = %(generation)s::integer)
+       FOR UPDATE
+)
+INSERT INTO duly_keys (task, key, run_id, fingerprint, ttl, active_only)
+SELECT task, key, id, '', NULL, true FROM old
+    ON CONFLICT (task, key) DO UPDATE
+   SET run_id = excluded.run_id, expires_at = NULL,
+       fingerprint = CASE WHEN duly_keys.run_id = excluded.run_id THEN duly_keys.fingerprint
+                          ELSE '' END,
+       ttl = CASE WHEN duly_keys.run_id = excluded.run_id THEN duly_keys.ttl END,
+       active_only = duly_keys.run_id <> excluded.run_id OR duly_keys.active_only
+ WHERE duly_keys.run_id = excluded.run_id OR duly_keys.expires_at <= duly_now()
+
+-- :name live_holder
+-- The run that has the key of a final one, if it is another one and live.
+SELECT id, state
+  FROM (SELECT known.run_id::text AS id,
+               coalesce((SELECT state FROM duly_runs WHERE id = known.run_id),
+                        (SELECT 'queued' FROM duly_waiting WHERE id = known.run_id)) AS state
+          FROM duly_history AS old
+         CROSS JOIN LATERAL (
+               SELECT run_id FROM duly_keys
+                WHERE duly_keys.task = ANY (old.task || %(other_names)s::text[])
+                  AND duly_keys.key = old.key AND duly_keys.run_id <> old.id
+               OFFSET 0) AS known
+         WHERE old.id = %(run_id)s) AS holder
+ WHERE state IS NOT NULL
+
 -- :name revive
--- One statement for SQLite's revive, keep_last_attempt, drop_revived and hold_key_again. The last
--- attempt moves to where the earlier ones are, since its history row goes.
+-- One statement for SQLite's revive, keep_last_attempt and drop_revived. The last attempt moves to
+-- where the earlier ones are, since its history row goes.
 WITH old AS (
     DELETE FROM duly_history
      WHERE id = %(run_id)s
@@ -75,12 +118,6 @@ WITH old AS (
       FROM old
      WHERE outcome IS NOT NULL
         ON CONFLICT (run_id, claim_number) DO NOTHING
-), held_key AS (
-    UPDATE duly_keys
-       SET expires_at = NULL
-      FROM old
-     WHERE old.key IS NOT NULL
-       AND duly_keys.task = old.task AND duly_keys.key = old.key AND duly_keys.run_id = old.id
 )
 SELECT count(*) FROM old
 

@@ -1,4 +1,5 @@
 -- prune: forget finished runs and keys whose time is over.
+-- No statement joins a growing table with the rows that it picked; claim.sql says why.
 
 -- :name brief
 -- Runs that ended lately: of tasks that keep them for less than the usual time, until then.
@@ -9,11 +10,14 @@ WITH lately AS MATERIALIZED (
      ORDER BY finished_at
      LIMIT %(limit)s
 ), kept AS (
-    UPDATE duly_history AS ended
-       SET kept_until = lately.finished_at + own.kept * interval '1 microsecond'
-      FROM lately
-      JOIN duly_retentions AS own ON own.task = lately.task AND own.kept < %(older_than)s::bigint
-     WHERE ended.id = lately.id AND ended.finished_at = lately.finished_at
+    UPDATE duly_history
+       SET kept_until = finished_at
+                        + (SELECT own.kept FROM duly_retentions AS own
+                            WHERE own.task = duly_history.task) * interval '1 microsecond'
+     WHERE id = ANY (ARRAY(SELECT lately.id
+                             FROM lately
+                             JOIN duly_retentions AS own ON own.task = lately.task
+                            WHERE own.kept < %(older_than)s::bigint))
 )
 SELECT count(*), coalesce(duly_microseconds(max(finished_at)), 0) FROM lately
 
@@ -24,23 +28,25 @@ SELECT min(kept), duly_microseconds(duly_now()) FROM duly_retentions
 -- :name drop_runs
 -- One statement, where SQLite deletes run by run. Each is kept as its task says, or for the usual
 -- time, and never less than its key; a task can have dead letters kept for longer only. One that is
--- kept though its usual time is over is out of the way until it is not.
+-- kept though its usual time is over is out of the way until it is not. A child is kept while its
+-- parent may still ask for its result: while that is live or a dead letter.
 WITH ended AS MATERIALIZED (
-    SELECT id, task, key, finished_at, false AS dead FROM duly_history
+    SELECT id, task, key, tags, finished_at, false AS dead FROM duly_history
      WHERE finished_at < duly_now() - %(older_than)s::bigint * interval '1 microsecond'
        AND state NOT IN ('failed', 'interrupted') AND kept_until IS NULL
      ORDER BY finished_at
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 ), died AS MATERIALIZED (
-    SELECT id, task, key, finished_at, true AS dead FROM duly_history
+    SELECT id, task, key, tags, finished_at, true AS dead FROM duly_history
      WHERE finished_at < duly_now() - %(dead_older_than)s::bigint * interval '1 microsecond'
        AND state IN ('failed', 'interrupted') AND kept_until IS NULL
      ORDER BY finished_at
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 ), kept AS MATERIALIZED (
-    SELECT id, task, key, finished_at, state IN ('failed', 'interrupted') AS dead FROM duly_history
+    SELECT id, task, key, tags, finished_at, state IN ('failed', 'interrupted') AS dead
+      FROM duly_history
      WHERE kept_until <= duly_now()
      ORDER BY kept_until
      LIMIT %(limit)s
@@ -54,36 +60,46 @@ WITH ended AS MATERIALIZED (
                AS usual_until,
            greatest(old.finished_at + own.kept * interval '1 microsecond',
                     CASE WHEN known.run_id IS NOT NULL
-                         THEN coalesce(known.expires_at, timestamptz 'infinity') END)
+                         THEN coalesce(known.expires_at, timestamptz 'infinity') END,
+                    CASE WHEN old.tags IS NOT NULL AND EXISTS (
+                              SELECT 1 FROM duly_every_run AS parent
+                               WHERE parent.id = (old.tags::json ->> %(parent_tag)s)::uuid
+                                 AND parent.state NOT IN ('succeeded', 'cancelled')
+                              OFFSET 0)
+                         THEN duly_now() + %(parent_look)s::bigint * interval '1 microsecond' END)
                AS own_until
       FROM (TABLE ended UNION ALL TABLE died UNION ALL TABLE kept) AS old
       LEFT JOIN duly_retentions AS own ON own.task = old.task
-      LEFT JOIN duly_keys AS known
-        ON known.task = old.task AND known.key = old.key AND known.run_id = old.id
+      LEFT JOIN LATERAL (
+           SELECT run_id, expires_at FROM duly_keys
+            WHERE duly_keys.task = old.task AND duly_keys.key = old.key
+              AND duly_keys.run_id = old.id
+           OFFSET 0) AS known ON true
 ), runs AS (
-    DELETE FROM duly_history USING judged
-     WHERE duly_history.id = judged.id AND greatest(usual_until, own_until) <= duly_now()
-    RETURNING duly_history.id,
-              greatest(duly_history.finished_at, duly_history.created_at) AS gone_at
+    DELETE FROM duly_history
+     WHERE id = ANY (ARRAY(SELECT id FROM judged
+                            WHERE greatest(usual_until, own_until) <= duly_now()))
+    RETURNING id, greatest(finished_at, created_at) AS gone_at
 ), stay AS (
     UPDATE duly_history
-       SET kept_until = CASE WHEN own_until > duly_now()
-                             THEN least(own_until,
-                                        duly_now() + %(look)s::bigint * interval '1 microsecond')
-                             END
-      FROM judged
-     WHERE duly_history.id = judged.id AND greatest(usual_until, own_until) > duly_now()
+       SET kept_until = (SELECT CASE WHEN own_until > duly_now()
+                                     THEN least(own_until, duly_now() + %(look)s::bigint
+                                                                        * interval '1 microsecond')
+                                     END
+                           FROM judged WHERE judged.id = duly_history.id)
+     WHERE id = ANY (ARRAY(SELECT id FROM judged
+                            WHERE greatest(usual_until, own_until) > duly_now()))
 ), counted AS (
     INSERT INTO duly_accounts (pruned, pruned_until)
     SELECT count(*), max(gone_at) FROM runs HAVING count(*) > 0
 ), attempts AS (
-    DELETE FROM duly_attempts USING runs WHERE duly_attempts.run_id = runs.id
+    DELETE FROM duly_attempts WHERE run_id = ANY (ARRAY(SELECT id FROM runs))
 ), logs AS (
-    DELETE FROM duly_logs USING runs WHERE duly_logs.run_id = runs.id
+    DELETE FROM duly_logs WHERE run_id = ANY (ARRAY(SELECT id FROM runs))
 ), tags AS (
-    DELETE FROM duly_tags USING runs WHERE duly_tags.run_id = runs.id
+    DELETE FROM duly_tags WHERE run_id = ANY (ARRAY(SELECT id FROM runs))
 ), steps AS (
-    DELETE FROM duly_steps USING runs WHERE duly_steps.run_id = runs.id
+    DELETE FROM duly_steps WHERE run_id = ANY (ARRAY(SELECT id FROM runs))
 )
 SELECT (SELECT count(*) FROM runs),
        greatest((SELECT count(*) FROM ended), (SELECT count(*) FROM died),
@@ -96,16 +112,19 @@ WITH old AS MATERIALIZED (
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 )
-DELETE FROM duly_events USING old WHERE duly_events.name = old.name
+DELETE FROM duly_events WHERE name = ANY (ARRAY(SELECT name FROM old))
 
 -- :name drop_keys
+-- The time is asked for again in words that no index answers.
 WITH old AS MATERIALIZED (
-    SELECT task, key FROM duly_keys
+    SELECT run_id FROM duly_keys
      WHERE expires_at IS NOT NULL AND expires_at <= duly_now()
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 )
-DELETE FROM duly_keys USING old WHERE duly_keys.task = old.task AND duly_keys.key = old.key
+DELETE FROM duly_keys
+ WHERE run_id = ANY (ARRAY(SELECT run_id FROM old))
+   AND coalesce(expires_at <= duly_now(), false)
 
 -- :name drop_firings
 WITH old AS MATERIALIZED (
@@ -118,6 +137,37 @@ WITH old AS MATERIALIZED (
 DELETE FROM duly_firings AS firing
  USING old WHERE firing.schedule = old.schedule AND firing.instant = old.instant
 
+-- :name drop_schedules
+-- Those of code stay: there are only as many as the code has, and one that ran once must not run
+-- again because nobody knows it any more.
+WITH old AS MATERIALIZED (
+    SELECT name FROM duly_schedules
+     WHERE state IN ('ended', 'removed') AND (state = 'removed' OR source = 'runtime')
+       AND updated_at < duly_now() - %(others_older_than)s::bigint * interval '1 microsecond'
+     ORDER BY updated_at
+     LIMIT %(limit)s
+       FOR UPDATE SKIP LOCKED
+)
+DELETE FROM duly_schedules WHERE name = ANY (ARRAY(SELECT name FROM old))
+
+-- :name drop_locks
+-- The row without a name keeps the largest fence of those that are gone, so that fences only grow.
+WITH old AS MATERIALIZED (
+    SELECT name FROM duly_locks
+     WHERE expires_at < duly_now() - %(others_older_than)s::bigint * interval '1 microsecond'
+       AND name <> ''
+     ORDER BY expires_at
+     LIMIT %(limit)s
+       FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM duly_locks WHERE name = ANY (ARRAY(SELECT name FROM old)) RETURNING fence
+), kept AS (
+    INSERT INTO duly_locks (name, holder, fence, expires_at)
+    SELECT '', '', max(fence), timestamptz 'infinity' FROM gone HAVING count(*) > 0
+        ON CONFLICT (name) DO UPDATE SET fence = greatest(duly_locks.fence, excluded.fence)
+)
+SELECT fence FROM gone
+
 -- :name drop_acts
 WITH old AS MATERIALIZED (
     SELECT number FROM duly_acts
@@ -125,7 +175,7 @@ WITH old AS MATERIALIZED (
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 )
-DELETE FROM duly_acts USING old WHERE duly_acts.number = old.number
+DELETE FROM duly_acts WHERE number = ANY (ARRAY(SELECT number FROM old))
 
 -- :name drop_marks
 -- Of runs that are with another engine no more, and of tasks that nobody hands over. By tasks, so
@@ -150,7 +200,7 @@ WITH RECURSIVE known(task) AS (
             LIMIT %(limit)s
               FOR UPDATE SKIP LOCKED) AS mark
 )
-DELETE FROM duly_handed AS mark USING old WHERE mark.run_id = old.run_id
+DELETE FROM duly_handed WHERE run_id = ANY (ARRAY(SELECT run_id FROM old))
 
 -- :name drop_workers
 DELETE FROM duly_workers

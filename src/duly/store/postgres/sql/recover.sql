@@ -17,7 +17,8 @@ SELECT id::text, claim_number, task, lane, attempt, retries_used, crashes, key I
        cancel_requested,
        greatest(duly_microseconds(duly_now()) - duly_microseconds(claimed_at), 0)
   FROM duly_runs
- WHERE worker_id = %(worker_id)s
+ WHERE id = ANY (ARRAY(SELECT id FROM duly_runs WHERE worker_id = %(worker_id)s))
+   AND worker_id = %(worker_id)s
  ORDER BY id
    FOR UPDATE
 
@@ -57,7 +58,8 @@ SELECT id::text, claim_number, task, lane, attempt, retries_used, crashes, key I
  WHERE id = ANY (%(ids)s::uuid[])
    AND state = 'running'
    AND NOT EXISTS (SELECT 1 FROM duly_workers
-                    WHERE duly_workers.id = duly_runs.worker_id AND duly_workers.state = 'live')
+                    WHERE duly_workers.id = duly_runs.worker_id AND duly_workers.state = 'live'
+                   OFFSET 0)
  ORDER BY id
 
 -- :name forget_retentions
@@ -86,9 +88,15 @@ VALUES (%(worker_id)s, 'live', %(host)s, %(pid)s, duly_now(), duly_now(), %(leas
 -- :name beat
 -- Only here, as the next one: SQLite's workers beat in files beside the database. Both are sent
 -- with a deadline, past the driver's own parameters, hence $1.
+-- The commit is flushed, also where the server's default is not and behind a pooler: if a crash of
+-- the server took back an acknowledged beat, two workers could start one run.
+WITH durable AS MATERIALIZED (
+    SELECT set_config('synchronous_commit', coalesce(nullif(current_setting('synchronous_commit'),
+                                                            'off'), 'on'), true)
+)
 UPDATE duly_workers
    SET beats = beats + 1, seen_at = duly_now()
- WHERE id = ANY ($1::text[]) AND state = 'live'
+ WHERE id = ANY ($1::text[]) AND state = 'live' AND EXISTS (SELECT FROM durable)
 RETURNING id
 
 -- :name beats

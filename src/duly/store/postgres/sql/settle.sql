@@ -1,84 +1,111 @@
 -- settle: record how attempts ended.
 -- Guard: claim_number only grows, so a worker that lost its claim matches no row.
+-- The ids are sorted and each is there once; width_bucket() finds a run's place among them, and so its
+-- claim. No statement joins a growing table with these rows: a planner whose statistics say that the
+-- table is empty would read all of the table for each of them. An array of ids leaves no choice.
+-- A FULL JOIN of two sets of rows is hashed or merged whatever their sizes are thought to be.
 
 -- :name finish
 -- One statement moves the rows, and everything written derives from the rows that the fenced
 -- DELETE returned; SQLite, which cannot write inside WITH, does the same in three.
 WITH gone AS (
     DELETE FROM duly_runs AS run
-     USING unnest(%(ids)s::uuid[], %(claim_numbers)s::bigint[], %(states)s::text[],
-                  %(causes)s::text[], %(outcomes)s::text[], %(elapsed)s::bigint[],
-                  %(results)s::text[], %(errors)s::text[], %(tracebacks)s::text[],
-                  %(fingerprints)s::text[])
-           AS ending(id, claim_number, state, cause, outcome, elapsed, result, error, traceback,
-                     fingerprint)
-     WHERE run.id = ending.id AND run.claim_number = ending.claim_number AND run.state = 'running'
-    RETURNING run.id, run.task, run.queue, run.lane, ending.state, ending.cause, ending.outcome,
-              run.priority, run.generation, run.claim_number, run.attempt, run.retries_used,
-              run.crashes, run.created_at, run.due_at, run.expires_at, run.worker_id,
-              duly_now() - ending.elapsed * interval '1 microsecond' AS started_at,
-              duly_now() AS finished_at, run.key, run.tags, run.arguments, ending.result,
-              ending.error, ending.traceback, ending.fingerprint, ending.elapsed
+     WHERE run.id = ANY (%(ids)s::uuid[])
+       AND run.claim_number
+           = (%(claim_numbers)s::bigint[])[width_bucket(run.id, %(ids)s::uuid[])]
+       AND run.state = 'running'
+    RETURNING id, task, queue, lane, priority, generation, claim_number, attempt, retries_used,
+              crashes, created_at, due_at, expires_at, worker_id, key, tags, arguments
+), ended AS MATERIALIZED (
+    SELECT gone.*, ending.state, ending.cause, ending.outcome, ending.elapsed, ending.result,
+           ending.error, ending.traceback, ending.fingerprint,
+           duly_now() - ending.elapsed * interval '1 microsecond' AS started_at
+      FROM gone
+      FULL JOIN unnest(%(ids)s::uuid[], %(states)s::text[], %(causes)s::text[],
+                       %(outcomes)s::text[], %(elapsed)s::bigint[], %(results)s::text[],
+                       %(errors)s::text[], %(tracebacks)s::text[], %(fingerprints)s::text[])
+           AS ending(id, state, cause, outcome, elapsed, result, error, traceback, fingerprint)
+        ON ending.id = gone.id
 ), kept AS (
     INSERT INTO duly_history
         (id, task, queue, lane, state, cause, outcome, priority, generation, claim_number, attempt,
          retries_used, crashes, created_at, due_at, expires_at, worker_id, started_at, finished_at,
          key, tags, arguments, result, error, traceback, fingerprint)
     SELECT id, task, queue, lane, state, cause, outcome, priority, generation, claim_number, attempt,
-           retries_used, crashes, created_at, due_at, expires_at, worker_id, started_at, finished_at,
+           retries_used, crashes, created_at, due_at, expires_at, worker_id, started_at, duly_now(),
            key, tags, arguments, result, error, traceback, fingerprint
-      FROM gone
+      FROM ended
+     WHERE id IS NOT NULL
 ), tallied AS (
     INSERT INTO duly_tallies (at, span, task, queue, state, took, waited, runs, elapsed, delay)
     SELECT duly_microseconds(duly_now()), 0, task, queue, state, duly_bound(elapsed),
            duly_bound(delay), count(*), sum(elapsed), sum(delay)
       FROM (SELECT task, queue, state, elapsed,
                    greatest(duly_microseconds(started_at) - duly_microseconds(due_at), 0) AS delay
-              FROM gone) AS ended
+              FROM ended
+             WHERE id IS NOT NULL) AS tally
      GROUP BY task, queue, state, duly_bound(elapsed), duly_bound(delay)
 ), expiring AS (
     UPDATE duly_keys
-       SET expires_at = gone.finished_at
+       SET expires_at = duly_now()
                         + CASE WHEN active_only THEN 0 ELSE ttl END * interval '1 microsecond'
-      FROM gone
-     WHERE gone.key IS NOT NULL
-       AND duly_keys.task = gone.task AND duly_keys.key = gone.key AND duly_keys.run_id = gone.id
+     WHERE run_id = ANY (ARRAY(SELECT id FROM gone WHERE key IS NOT NULL))
 )
 SELECT count(*) FROM gone
 
 -- :name requeue
 -- The rows are locked and read first, since an attempt's record needs what the UPDATE overwrites.
 -- A run whose cancel was requested stays as it is: the caller is to decide again.
-WITH held AS MATERIALIZED (
-    SELECT run.id, run.task, run.queue, op.lane, run.priority, run.generation, run.claim_number,
-           run.attempt AS attempt_before, op.attempt, op.retries_used, op.crashes, run.created_at,
+-- Expiry ends runs that never started, so a run with a recorded attempt no longer expires.
+WITH locked AS MATERIALIZED (
+    SELECT id, task, queue, priority, generation, claim_number, attempt, created_at, due_at,
+           expires_at, worker_id, key, tags, arguments
+      FROM duly_runs AS run
+     WHERE run.id = ANY (%(ids)s::uuid[])
+       AND run.claim_number
+           = (%(claim_numbers)s::bigint[])[width_bucket(run.id, %(ids)s::uuid[])]
+       AND run.state = 'running'
+       AND NOT run.cancel_requested
+     ORDER BY run.id
+       FOR UPDATE
+), held AS MATERIALIZED (
+    SELECT locked.id, locked.task, locked.queue, op.lane, locked.priority, locked.generation,
+           locked.claim_number, locked.attempt AS attempt_before, op.attempt, op.retries_used,
+           op.crashes, locked.created_at,
            CASE WHEN op.after > 0 THEN duly_now() + op.after * interval '1 microsecond'
-                ELSE run.due_at END AS due_at,
-           run.expires_at, run.worker_id, run.key, run.tags, run.arguments, op.after, op.recorded,
-           op.outcome, op.elapsed, op.error, op.traceback
-      FROM unnest(%(ids)s::uuid[], %(claim_numbers)s::bigint[], %(lanes)s::text[],
-                  %(attempts)s::integer[], %(retries_used)s::integer[], %(crashes)s::integer[],
-                  %(afters)s::bigint[], %(recorded)s::boolean[], %(outcomes)s::text[],
-                  %(elapsed)s::bigint[], %(errors)s::text[], %(tracebacks)s::text[])
-           AS op(id, claim_number, lane, attempt, retries_used, crashes, after, recorded, outcome,
-                 elapsed, error, traceback)
-      JOIN duly_runs AS run
-        ON run.id = op.id AND run.claim_number = op.claim_number AND run.state = 'running'
-     WHERE NOT run.cancel_requested
-       FOR UPDATE OF run
+                ELSE locked.due_at END AS due_at,
+           CASE WHEN NOT op.recorded THEN locked.expires_at END AS expires_at, locked.worker_id,
+           locked.key, locked.tags, locked.arguments, op.after, op.recorded, op.outcome, op.elapsed,
+           op.error, op.traceback
+      FROM locked
+      FULL JOIN unnest(%(ids)s::uuid[], %(lanes)s::text[], %(attempts)s::integer[],
+                       %(retries_used)s::integer[], %(crashes)s::integer[], %(afters)s::bigint[],
+                       %(recorded)s::boolean[], %(outcomes)s::text[], %(elapsed)s::bigint[],
+                       %(errors)s::text[], %(tracebacks)s::text[])
+           AS op(id, lane, attempt, retries_used, crashes, after, recorded, outcome, elapsed, error,
+                 traceback)
+        ON op.id = locked.id
 ), stayed AS (
     UPDATE duly_runs AS run
-       SET state = 'queued', worker_id = NULL, claimed_at = NULL, attempt = held.attempt,
-           retries_used = held.retries_used, crashes = held.crashes, lane = held.lane
-      FROM held
-     WHERE run.id = held.id AND run.claim_number = held.claim_number AND run.state = 'running'
-       AND held.after <= 0
+       SET state = 'queued', worker_id = NULL, claimed_at = NULL,
+           attempt = (%(attempts)s::integer[])[width_bucket(run.id, %(ids)s::uuid[])],
+           retries_used = (%(retries_used)s::integer[])[width_bucket(run.id, %(ids)s::uuid[])],
+           crashes = (%(crashes)s::integer[])[width_bucket(run.id, %(ids)s::uuid[])],
+           lane = (%(lanes)s::text[])[width_bucket(run.id, %(ids)s::uuid[])],
+           expires_at = CASE WHEN NOT (%(recorded)s::boolean[])
+                                      [width_bucket(run.id, %(ids)s::uuid[])]
+                             THEN run.expires_at END
+     WHERE run.id = ANY (ARRAY(SELECT id FROM held WHERE after <= 0))
+       AND run.claim_number
+           = (%(claim_numbers)s::bigint[])[width_bucket(run.id, %(ids)s::uuid[])]
+       AND run.state = 'running'
     RETURNING run.id, run.claim_number
 ), left_behind AS (
     DELETE FROM duly_runs AS run
-     USING held
-     WHERE run.id = held.id AND run.claim_number = held.claim_number AND run.state = 'running'
-       AND held.after > 0
+     WHERE run.id = ANY (ARRAY(SELECT id FROM held WHERE after > 0))
+       AND run.claim_number
+           = (%(claim_numbers)s::bigint[])[width_bucket(run.id, %(ids)s::uuid[])]
+       AND run.state = 'running'
     RETURNING run.id, run.claim_number
 ), set_aside AS (
     INSERT INTO duly_waiting
@@ -87,7 +114,7 @@ WITH held AS MATERIALIZED (
     SELECT id, task, queue, lane, priority, generation, claim_number, attempt, retries_used,
            crashes, created_at, due_at, expires_at, key, tags, arguments
       FROM held
-     WHERE id IN (SELECT id FROM left_behind)
+     WHERE (id IN (SELECT id FROM left_behind)) IS TRUE
 ), done AS (
     SELECT id, claim_number FROM stayed UNION ALL SELECT id, claim_number FROM left_behind
 ), attempts AS (
@@ -97,7 +124,7 @@ WITH held AS MATERIALIZED (
     SELECT id, claim_number, generation, attempt_before, outcome, worker_id,
            duly_now() - elapsed * interval '1 microsecond', duly_now(), error, traceback
       FROM held
-     WHERE recorded AND id IN (SELECT id FROM done)
+     WHERE recorded AND (id IN (SELECT id FROM done)) IS TRUE
 )
 SELECT id::text, claim_number FROM done
 
@@ -107,9 +134,15 @@ SELECT id::text, claim_number FROM done
 SELECT op.id::text, op.claim_number, coalesce(run.cancel_requested, false),
        coalesce(history.outcome, attempt.outcome)
   FROM unnest(%(ids)s::uuid[], %(claim_numbers)s::bigint[]) AS op(id, claim_number)
-  LEFT JOIN duly_runs AS run
-    ON run.id = op.id AND run.claim_number = op.claim_number AND run.state = 'running'
-  LEFT JOIN duly_history AS history
-    ON history.id = op.id AND history.claim_number = op.claim_number
-  LEFT JOIN duly_attempts AS attempt
-    ON attempt.run_id = op.id AND attempt.claim_number = op.claim_number
+  LEFT JOIN LATERAL (
+       SELECT cancel_requested FROM duly_runs AS run
+        WHERE run.id = op.id AND run.claim_number = op.claim_number AND run.state = 'running'
+       OFFSET 0) AS run ON true
+  LEFT JOIN LATERAL (
+       SELECT outcome FROM duly_history AS history
+        WHERE history.id = op.id AND history.claim_number = op.claim_number
+       OFFSET 0) AS history ON true
+  LEFT JOIN LATERAL (
+       SELECT outcome FROM duly_attempts AS attempt
+        WHERE attempt.run_id = op.id AND attempt.claim_number = op.claim_number
+       OFFSET 0) AS attempt ON true

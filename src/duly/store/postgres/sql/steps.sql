@@ -1,5 +1,8 @@
 -- steps: what a run has done on its way, and what it waits for.
 -- Guard: a step is written only under a claim that still holds, whose row is locked until the commit.
+-- No statement joins a growing table with a set of rows; claim.sql says why. OFFSET 0 keeps a lookup a
+-- lookup, and coalesce(parked, '') = '' are words that no partial index answers: the planner would read
+-- all of such an index if it was empty when last counted.
 
 -- :name holds
 SELECT 1 FROM duly_runs
@@ -21,7 +24,7 @@ UPDATE duly_steps
        result = (SELECT payload FROM duly_events WHERE duly_events.name = awaited)
  WHERE run_id = %(run_id)s AND name = %(name)s AND NOT done AND kind IN ('sleep', 'wait')
    AND (wake_at <= duly_now()
-        OR EXISTS (SELECT 1 FROM duly_events WHERE duly_events.name = awaited))
+        OR EXISTS (SELECT 1 FROM duly_events WHERE duly_events.name = awaited OFFSET 0))
    AND EXISTS (SELECT 1 FROM duly_runs
                 WHERE id = %(run_id)s AND claim_number = %(claim_number)s AND state = 'running')
 
@@ -53,55 +56,78 @@ SELECT run_id::text, name, kind, done, awaited, duly_microseconds(wake_at), resu
   FROM duly_steps WHERE run_id = %(run_id)s ORDER BY began_at, name
 
 -- :name lock_waits
--- Whoever sends the event, or ends the last child, takes the same lock: then one sees the other.
-SELECT pg_advisory_xact_lock(wait)
-  FROM (SELECT DISTINCT duly_wait_lock(CASE kind WHEN 'wait' THEN awaited ELSE run_id::text END)
-               AS wait
-          FROM duly_steps
-          JOIN unnest(%(ids)s::uuid[], %(names)s::text[]) AS op(id, step)
-            ON duly_steps.run_id = op.id AND duly_steps.name = op.step
+-- A transaction that wakes runs takes the same locks alone: then one of the two sees the other.
+SELECT pg_advisory_xact_lock_shared(wait)
+  FROM (SELECT DISTINCT duly_wait_lock(CASE step.kind WHEN 'wait' THEN step.awaited
+                                       ELSE op.id::text END) AS wait
+          FROM unnest(%(ids)s::uuid[], %(names)s::text[]) AS op(id, name)
+         CROSS JOIN LATERAL (
+               SELECT kind, awaited FROM duly_steps
+                WHERE duly_steps.run_id = op.id AND duly_steps.name = op.name
+               OFFSET 0) AS step
          ORDER BY wait) AS waits
 
 -- :name is_awake
-SELECT awake.run_id::text
-  FROM duly_awake AS awake
-  JOIN unnest(%(ids)s::uuid[], %(names)s::text[]) AS op(id, step)
-    ON awake.run_id = op.id AND awake.name = op.step
+SELECT op.id::text
+  FROM unnest(%(ids)s::uuid[], %(names)s::text[]) AS op(id, name)
+ CROSS JOIN LATERAL (
+       SELECT 1 FROM duly_awake AS awake
+        WHERE awake.run_id = op.id AND awake.name = op.name
+       OFFSET 0) AS found
 
--- :name wait_briefly
-SET LOCAL lock_timeout = '2s'
-
--- :name lock_event
-SELECT pg_advisory_xact_lock(duly_wait_lock(%(name)s))
+-- :name lock_wakes
+-- By the names of events and the ids of runs. Sorted as in lock_waits, so that no two transactions
+-- wait for each other; only transactions of our own take these locks, and only once each.
+SELECT pg_advisory_xact_lock(wait)
+  FROM (SELECT DISTINCT duly_wait_lock(name) AS wait
+          FROM unnest(%(names)s::text[]) AS op(name)
+         ORDER BY wait) AS waits
 
 -- :name send
-INSERT INTO duly_events (name, payload, sent_at) VALUES (%(name)s, %(payload)s, duly_now())
-    ON CONFLICT (name) DO NOTHING
+-- The note is for a tick, which wakes the runs that wait. A sender locks none of them: its
+-- transaction may be a caller's and stay open.
+WITH news AS (
+    INSERT INTO duly_events (name, payload, sent_at) VALUES (%(name)s, %(payload)s, duly_now())
+        ON CONFLICT (name) DO NOTHING
+    RETURNING name
+)
+INSERT INTO duly_wakeups (event) SELECT name FROM news
 RETURNING 1
+
+-- :name send_and_hint
+-- The same in a transaction that is not ours; the hint goes out with its commit.
+WITH news AS (
+    INSERT INTO duly_events (name, payload, sent_at) VALUES (%(name)s, %(payload)s, duly_now())
+        ON CONFLICT (name) DO NOTHING
+    RETURNING name
+), noted AS (
+    INSERT INTO duly_wakeups (event) SELECT name FROM news
+    RETURNING 1
+)
+SELECT pg_notify(duly_channel(), '') FROM noted
+
+-- :name take_wakeups
+WITH taken AS MATERIALIZED (
+    SELECT id FROM duly_wakeups ORDER BY id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+)
+DELETE FROM duly_wakeups WHERE id = ANY (ARRAY(SELECT id FROM taken))
+RETURNING event
 
 -- :name rouse_waiting
 UPDATE duly_waiting
    SET due_at = duly_now()
- WHERE id IN (SELECT run_id FROM duly_steps
-               WHERE kind = 'wait' AND NOT done AND awaited = %(name)s)
-   AND due_at > duly_now() AND parked IS NULL
-
--- :name rouse_waiting_and_hint
--- The same in a transaction that is not ours; the hint goes out with its commit.
-WITH roused AS (
-    UPDATE duly_waiting
-       SET due_at = duly_now()
-     WHERE id IN (SELECT run_id FROM duly_steps
-                   WHERE kind = 'wait' AND NOT done AND awaited = %(name)s)
-       AND due_at > duly_now() AND parked IS NULL
-    RETURNING 1
-)
-SELECT pg_notify(duly_channel(), '') FROM (SELECT 1 FROM roused LIMIT 1) AS _
+ WHERE id = ANY (ARRAY(SELECT step.run_id
+                         FROM unnest(%(names)s::text[]) AS event(name)
+                        CROSS JOIN LATERAL (
+                              SELECT run_id FROM duly_steps
+                               WHERE kind = 'wait' AND NOT done AND awaited = event.name
+                              OFFSET 0) AS step))
+   AND due_at > duly_now() AND coalesce(parked, '') = ''
 
 -- :name wake
 UPDATE duly_waiting
    SET due_at = duly_now()
- WHERE id = %(run_id)s AND due_at > duly_now() AND parked IS NULL
+ WHERE id = %(run_id)s AND due_at > duly_now() AND coalesce(parked, '') = ''
    AND EXISTS (SELECT 1 FROM duly_awake WHERE run_id = %(run_id)s)
 
 -- :name pending

@@ -1,5 +1,6 @@
 -- tick: bounded upkeep of what claims look at. Any number of workers do it at once, so rows that
 -- somebody else is at are skipped; SQLite, with one writer, loops over the lanes in Python instead.
+-- No statement joins a growing table with the rows that it picked; claim.sql says why.
 
 -- :name unpark
 WITH registered AS MATERIALIZED (
@@ -24,8 +25,7 @@ WITH registered AS MATERIALIZED (
 )
 UPDATE duly_waiting
    SET parked = NULL
-  FROM chosen
- WHERE duly_waiting.id = chosen.id
+ WHERE id = ANY (ARRAY(SELECT id FROM chosen))
 
 -- :name promote
 WITH due AS MATERIALIZED (
@@ -36,8 +36,7 @@ WITH due AS MATERIALIZED (
        FOR UPDATE SKIP LOCKED
 ), moved AS (
     DELETE FROM duly_waiting AS run
-     USING due
-     WHERE run.id = due.id
+     WHERE run.id = ANY (ARRAY(SELECT id FROM due))
     RETURNING run.id, task, queue, lane, priority, generation, claim_number, attempt, retries_used,
               crashes, created_at, due_at, expires_at, key, tags, arguments
 )
@@ -57,7 +56,7 @@ WITH registered AS MATERIALIZED (
      CROSS JOIN LATERAL json_array_elements_text(tasks::json) AS item(task)
      WHERE state = 'live'
 ), stuck AS MATERIALIZED (
-    SELECT run.id, CASE WHEN head.paused THEN 'paused' ELSE 'unregistered' END AS reason
+    SELECT run.id, head.paused
       FROM duly_ready_lanes AS head
      CROSS JOIN LATERAL (
            SELECT id, task
@@ -67,23 +66,24 @@ WITH registered AS MATERIALIZED (
             LIMIT %(limit)s) AS run
      WHERE head.paused OR run.task <> ALL ((SELECT tasks FROM registered)::text[])
 ), chosen AS MATERIALIZED (
-    SELECT run.id, stuck.reason
-      FROM stuck
-      JOIN duly_runs AS run ON run.id = stuck.id
-     WHERE run.state <> 'running'
-       FOR UPDATE OF run SKIP LOCKED
+    SELECT id
+      FROM duly_runs
+     WHERE id = ANY (ARRAY(SELECT id FROM stuck)) AND state <> 'running'
+       FOR UPDATE SKIP LOCKED
 ), moved AS (
     DELETE FROM duly_runs AS run
-     USING chosen
-     WHERE run.id = chosen.id
+     WHERE run.id = ANY (ARRAY(SELECT id FROM chosen))
     RETURNING run.id, task, queue, lane, priority, generation, claim_number, attempt, retries_used,
-              crashes, created_at, due_at, expires_at, chosen.reason, key, tags, arguments
+              crashes, created_at, due_at, expires_at, key, tags, arguments
 )
 INSERT INTO duly_waiting
     (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
      created_at, due_at, expires_at, parked, key, tags, arguments)
 SELECT id, task, queue, replace(lane, 'handed', 'carried'), priority, generation, claim_number,
-       attempt, retries_used, crashes, created_at, due_at, expires_at, reason, key, tags, arguments
+       attempt, retries_used, crashes, created_at, due_at, expires_at,
+       CASE WHEN id IN (SELECT stuck.id FROM stuck WHERE stuck.paused) THEN 'paused'
+            ELSE 'unregistered' END,
+       key, tags, arguments
   FROM moved
 
 -- :name expire
@@ -100,14 +100,12 @@ WITH old_ready AS MATERIALIZED (
        FOR UPDATE SKIP LOCKED
 ), ready AS (
     DELETE FROM duly_runs AS run
-     USING old_ready
-     WHERE run.id = old_ready.id
+     WHERE run.id = ANY (ARRAY(SELECT id FROM old_ready))
     RETURNING run.id, task, queue, lane, priority, generation, claim_number, attempt, retries_used,
               crashes, created_at, due_at, expires_at, key, tags, arguments
 ), waiting AS (
     DELETE FROM duly_waiting AS run
-     USING old_waiting
-     WHERE run.id = old_waiting.id
+     WHERE run.id = ANY (ARRAY(SELECT id FROM old_waiting))
     RETURNING run.id, task, queue, lane, priority, generation, claim_number, attempt, retries_used,
               crashes, created_at, due_at, expires_at, key, tags, arguments
 ), gone AS (
@@ -124,9 +122,7 @@ WITH old_ready AS MATERIALIZED (
     UPDATE duly_keys
        SET expires_at = duly_now()
                         + CASE WHEN active_only THEN 0 ELSE ttl END * interval '1 microsecond'
-      FROM gone
-     WHERE gone.key IS NOT NULL
-       AND duly_keys.task = gone.task AND duly_keys.key = gone.key AND duly_keys.run_id = gone.id
+     WHERE run_id = ANY (ARRAY(SELECT id FROM gone WHERE key IS NOT NULL))
 )
 SELECT count(*) FROM gone
 

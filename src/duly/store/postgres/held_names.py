@@ -1,0 +1,104 @@
+"""Keys, events and locks that open transactions hold, and waiting for them.
+
+Nobody waits on a connection that others share: a write that meets such a name raises NameHeld after
+the lock timeout of that connection, and its caller tries again here, in its own time.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from duly.clock import jitter, monotonic
+from duly.errors import StoreBusy, WouldBlockItself
+from duly.store.committer import Done
+from duly.store.guard_ops import RenewKey
+from duly.store.lock_ops import RenewLock
+from duly.store.ops import Enqueue, Op
+from duly.store.postgres.line import Line
+from duly.store.step_ops import SendEvent
+
+HELD_SECONDS = 10.0
+OWN_SECONDS = 2.0
+"""For a name that this process took in a transaction of a caller's, who may be waiting for us."""
+_SHORTEST_PAUSE_SECONDS = 0.002
+_LONGEST_PAUSE_SECONDS = 0.1
+_MOST = 1_000
+
+
+class NameHeld(Exception):
+    """A transaction that is still open has one of these keys or events; nothing was written."""
+
+
+class HeldNames:
+    """Waits for names that are held, and knows those that callers of this process may hold."""
+
+    def __init__(self, line: Line, write: Callable[[Line, Sequence[Op]], list[Any]]) -> None:
+        self._line = line
+        self._write = write
+        self._mutex = threading.Lock()
+        self._own: dict[str, None] = {}
+
+    def note(self, op: Enqueue | SendEvent) -> None:
+        """Remember the key or the event that an op names on a connection that is not ours."""
+        self._own.update(dict.fromkeys(_names([op])))
+        while len(self._own) > _MOST:
+            self._own.pop(next(iter(self._own)), None)
+
+    def wait(self, ops: Sequence[Op]) -> list[Any]:
+        """Write the ops as soon as their names are let go; return their answers."""
+        names = _names(ops)
+        own = next((name for name in names if name in self._own), None)
+        seconds = HELD_SECONDS if own is None else OWN_SECONDS
+        deadline = monotonic() + seconds
+        pause = _SHORTEST_PAUSE_SECONDS
+        while monotonic() < deadline:
+            time.sleep(pause * (0.5 + jitter()))
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            with self._mutex, contextlib.suppress(NameHeld):
+                return self._write(self._line, ops)
+        others = " or another name of the same batch" if len(names) > 1 else ""
+        message = (
+            f"{self._line.address.shown_url}: {own or names[0]}{others} has been held for "
+            f"{seconds:.0f} s by a transaction that is still open; "
+        )
+        if own is not None:
+            raise WouldBlockItself(
+                message + "if it is the caller's own, write in it with using(connection=…) or "
+                "send_event(connection=…), or end it first"
+            )
+        raise StoreBusy(message + "commit it or roll it back, then try again")
+
+    def wait_apart(self, ops: Sequence[Op], done: Done) -> None:
+        """Do the same in a thread, for a caller that must not wait."""
+        threading.Thread(
+            target=self._wait_and_tell, args=(ops, done), name="duly-held-key", daemon=True
+        ).start()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._line.close()
+
+    def _wait_and_tell(self, ops: Sequence[Op], done: Done) -> None:
+        try:
+            answers = self.wait(ops)
+        except BaseException as error:  # noqa: BLE001 - handed to the caller, who waits for it
+            done(error)
+        else:
+            done(answers)
+
+
+def _names(ops: Iterable[Op]) -> list[str]:
+    """Return the keys, events and locks that the ops name, in words."""
+    names = []
+    for op in ops:
+        if isinstance(op, SendEvent):
+            names.append(f"event {op.name!r}")
+        elif isinstance(op, Enqueue) and op.key is not None:
+            names.append(f"key {op.key.text!r} of task {op.task!r}")
+        elif isinstance(op, RenewLock):
+            names.append(f"lock {op.name!r}")
+        elif isinstance(op, RenewKey):
+            names.append(f"key {op.key!r} of the guard")
+    return names

@@ -1,0 +1,1 @@
+-- On SQLite a store knows its own file. A server's database is no file that can be copied or replaced.

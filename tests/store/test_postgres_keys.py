@@ -1,0 +1,149 @@
+"""Keys on PostgreSQL, where several transactions can ask for one key at the same time."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+import psycopg
+import pytest
+
+from duly import faultpoints
+from duly.callers import converse
+from duly.store.opening import open_store
+from duly.store.ops import Accepted, Enqueue, Settled
+from tests.servers.processes import wait_until
+from tests.store.conformance.verbs import (
+    TIMEOUT,
+    enqueue_and_claim,
+    enqueue_one,
+    key,
+    order,
+    redrive,
+    succeed,
+)
+from tests.store.postgres_verbs import InBackground
+
+_GATE = """
+CREATE TABLE gate (closed boolean);
+INSERT INTO gate VALUES (true);
+CREATE FUNCTION wait_at_the_gate() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    WHILE new.run_id::text = '{run_id}' AND EXISTS (SELECT 1 FROM gate) LOOP
+        PERFORM pg_sleep(0.005);
+    END LOOP;
+    RETURN new;
+END $$;
+CREATE TRIGGER gate BEFORE INSERT ON duly_keys FOR EACH ROW EXECUTE FUNCTION wait_at_the_gate();
+"""
+_IS_AT_THE_GATE = """
+SELECT count(*) > 0 FROM pg_stat_activity
+ WHERE datname = current_database() AND wait_event = 'PgSleep'
+"""
+_LOCKS = """
+SELECT count(*) FROM pg_locks
+ WHERE database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+FEW_LOCKS = 60
+"""What a transaction needs for the tables and indexes that it touches."""
+
+
+@pytest.fixture
+def watcher(url: str, store: Any) -> Iterator[psycopg.Connection[Any]]:
+    """A connection that looks on, outside of any transaction."""
+    with closing(psycopg.connect(url, autocommit=True)) as connection:
+        yield connection
+
+
+def in_a_transaction_of_its_own(url: str, op: Enqueue) -> Accepted:
+    with closing(open_store(url)) as store:
+        return store.apply([op])[0]
+
+
+def in_a_callers_transaction(url: str, op: Enqueue) -> Accepted:
+    with closing(open_store(url)) as store, psycopg.connect(url) as connection:
+        return converse(connection, partial(store.enqueue_elsewhere, op), store.wake)
+
+
+def test_a_key_in_force_is_answered_while_another_transaction_writes_its_row(store, connection):
+    """As a settle does; if the two waited for one another, they would end in a deadlock."""
+    known = enqueue_one(store, key="k")
+    connection.execute("UPDATE duly_keys SET expires_at = now() + interval '1 day'")
+
+    asking = InBackground(lambda: store.apply([order(key="k"), order(key="new")]))
+    try:
+        answers = asking.answer()
+    finally:
+        connection.rollback()
+
+    assert [(answer.run_id == known, answer.new) for answer in answers] == [
+        (True, False),
+        (False, True),
+    ]
+
+
+@pytest.mark.parametrize("enqueue", [in_a_transaction_of_its_own, in_a_callers_transaction])
+def test_a_key_that_is_taken_in_between_is_answered_with_its_run(
+    url, store, watcher, enqueue: Callable[[str, Enqueue], Accepted]
+):
+    late = order(key="k")
+    watcher.execute(_GATE.format(run_id=late.run_id))
+
+    waiting = InBackground(lambda: enqueue(url, late))
+    wait_until(
+        lambda: watcher.execute(_IS_AT_THE_GATE).fetchone() == (True,),
+        seconds=TIMEOUT,
+        what="the insert of the key to be under way",
+    )
+    first = enqueue_one(store, key="k")
+    watcher.execute("DELETE FROM gate")
+
+    answer = waiting.answer()
+    assert (answer.run_id, answer.new) == (first, False)
+    assert store.get_run(late.run_id) is None
+
+
+@pytest.mark.parametrize("enqueue", [in_a_transaction_of_its_own, in_a_callers_transaction])
+def test_a_key_that_a_retry_takes_back_in_between_is_answered_with_its_run(
+    url, store, watcher, enqueue: Callable[[str, Enqueue], Accepted]
+):
+    first = enqueue_and_claim(store, key=key("k", active_only=True))
+    assert succeed(store, first) is Settled.DONE
+    late = order(key="k")
+    watcher.execute(_GATE.format(run_id=late.run_id))
+
+    waiting = InBackground(lambda: enqueue(url, late))
+    wait_until(
+        lambda: watcher.execute(_IS_AT_THE_GATE).fetchone() == (True,),
+        seconds=TIMEOUT,
+        what="the insert of the key to be under way",
+    )
+    assert redrive(store, first.run_id).done
+    watcher.execute("DELETE FROM gate")
+
+    answer = waiting.answer()
+    assert (answer.run_id, answer.new) == (first.run_id, False)
+    assert store.get_run(late.run_id) is None
+
+
+def test_a_batch_with_keys_takes_no_lock_per_key(store, watcher):
+    seen = []
+    faultpoints.arm(
+        "enqueue.before_commit", lambda: seen.append(watcher.execute(_LOCKS).fetchone()[0])
+    )
+
+    answers = store.apply([order(key=f"k{number}") for number in range(500)])
+
+    assert all(answer.new for answer in answers)
+    assert seen
+    assert max(seen) < FEW_LOCKS
+
+
+def test_a_callers_transaction_with_keys_takes_no_lock_per_key(store, connection, watcher):
+    for number in range(200):
+        converse(connection, partial(store.enqueue_elsewhere, order(key=f"k{number}")), store.wake)
+
+    held = watcher.execute(_LOCKS).fetchone()[0]
+    connection.commit()
+
+    assert held < FEW_LOCKS

@@ -1,0 +1,85 @@
+"""PostgreSQL only: what a session is left with after a body has used it."""
+
+import uuid
+
+import psycopg
+import pytest
+
+from duly.store.opening import open_store
+from duly.store.ops import Settled
+from tests.store.conformance.verbs import enqueue_and_claim, register, success
+
+pytestmark = [pytest.mark.stores("postgres"), pytest.mark.pgbouncer]
+
+STATE = """
+SELECT current_user::text, current_setting('work_mem'),
+       (SELECT count(*)::int FROM pg_cursors WHERE is_holdable),
+       (SELECT count(*)::int FROM pg_prepared_statements WHERE from_sql),
+       (SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()),
+       (SELECT count(*)::int FROM pg_listening_channels())
+"""
+
+
+@pytest.fixture
+def store(store_url: str):
+    """The store, directly and through a pooler that shares its connections."""
+    store = open_store(store_url)
+    register(store)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def role(store, store_url: str):
+    """A role that may read and write all tables."""
+    name = f"tenant_{uuid.uuid4().hex}"
+    with psycopg.connect(store_url, autocommit=True, prepare_threshold=None) as connection:
+        connection.execute(f"CREATE ROLE {name} IN ROLE pg_read_all_data, pg_write_all_data")
+        yield name
+        connection.execute(f"DROP ROLE {name}")
+
+
+def leave_state(connection, role: str) -> None:
+    """Change everything of a session that outlives a transaction."""
+    connection.execute("SET work_mem = '12345kB'")
+    connection.execute("DECLARE held CURSOR WITH HOLD FOR SELECT 1")
+    connection.execute("PREPARE mine AS SELECT 1")
+    connection.execute("SELECT pg_advisory_lock(4711)")
+    connection.execute("LISTEN mine")
+    connection.execute(f"SET ROLE {role}")
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_body_finds_nothing_of_the_session_of_the_body_before(store, role, is_committed):
+    first = store.section()
+    before = first.connection.execute(STATE).fetchone()
+    first.rollback()
+    held = enqueue_and_claim(store)
+    section = store.section()
+    leave_state(section.connection, role)
+
+    if is_committed:
+        assert section.settle_and_commit(success(held)) is Settled.DONE
+    else:
+        section.rollback()
+
+    for _ in range(3):
+        following = store.section()
+        assert following.connection.execute(STATE).fetchone() == before
+        following.rollback()
+
+
+def test_what_the_driver_has_prepared_outlives_a_body(store):
+    if store.is_pooled:
+        pytest.skip("nothing is prepared behind a pooler")
+    counts = []
+    for _ in range(8):
+        section = store.section()
+        counts.append(
+            section.connection.execute(
+                "SELECT count(*)::int FROM pg_prepared_statements WHERE NOT from_sql", prepare=True
+            ).fetchone()[0]
+        )
+        assert section.settle_and_commit(success(enqueue_and_claim(store))) is Settled.DONE
+
+    assert counts[-1] > 1
