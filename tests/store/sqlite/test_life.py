@@ -5,6 +5,7 @@ PostgreSQL has no such files: there a worker's row carries its counter.
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,17 @@ def test_a_frozen_worker_is_not_dead_but_its_counter_stands_still(store, living)
     living.send_signal(signal.SIGCONT)
     ask(living, "beat")
     assert store.pulse().read()[WORKER].beats == 2
+
+
+@pytest.mark.process
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux shows it")
+def test_a_worker_that_does_not_beat_is_known_to_run_unless_it_is_stopped(store, living):
+    is_running = store.pulse().read()[WORKER].is_running
+    living.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, living.pid, os.WSTOPPED | os.WNOWAIT)
+    is_running_when_stopped = store.pulse().read()[WORKER].is_running
+
+    assert (is_running, is_running_when_stopped) == (True, False)
 
 
 @pytest.mark.process

@@ -4,6 +4,7 @@ On PostgreSQL the server stands between them, so none of this can happen there.
 """
 
 import json
+import os
 import signal
 import sqlite3
 import time
@@ -59,6 +60,7 @@ print(written, flush=True)
 
 
 @pytest.mark.scaled
+@pytest.mark.timing
 @BOTH_JOURNALS
 def test_processes_that_write_without_pause_do_not_starve_another(store, store_url, store_kind):
     waits, beats = [], []
@@ -259,3 +261,33 @@ def test_a_child_forked_inside_a_transaction_is_told_that_it_cannot_go_on(path, 
 
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+FORK_AND_BE_KILLED = """
+import os, signal, sys, time
+from duly.store.opening import open_store
+
+store = open_store(sys.argv[1])
+section = store.section()
+section.connection.execute("CREATE TABLE half (id)")
+child = os.fork()
+if child == 0:
+    # As a process of multiprocessing does that never uses duly.
+    time.sleep(60)
+    os._exit(0)
+print(child, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@BOTH_JOURNALS
+def test_a_forked_child_does_not_keep_the_write_lock_of_its_killed_parent(store, store_url):
+    with running(FORK_AND_BE_KILLED, store_url) as process:
+        child = int(process.stdout.readline())
+        try:
+            assert process.wait(TIMEOUT) == -signal.SIGKILL
+
+            assert store.can_write_now()
+            assert enqueue_one(store) in listed_ids(store)
+        finally:
+            os.kill(child, signal.SIGKILL)

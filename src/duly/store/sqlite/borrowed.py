@@ -38,10 +38,10 @@ class BorrowedSqliteStore(Alone, SqliteStore):
                 self._write_kind(cursor, kind, written, places[kind], answers)
         return answers
 
-    def enqueue_elsewhere(self, op: Enqueue) -> Dialogue[Accepted]:
+    def enqueue_elsewhere(self, op: Enqueue, *, hint: bool) -> Dialogue[Accepted]:
         """Accept a run on a connection; to a file in memory there is none but the one lent."""
         if not self._is_in_memory:
-            return (yield from super().enqueue_elsewhere(op))
+            return (yield from super().enqueue_elsewhere(op, hint=hint))
         accepted: Accepted = self.apply([op])[0]
         return accepted
 

@@ -5,7 +5,7 @@ import sqlite3
 from operator import itemgetter
 
 from duly.clock import MICROSECONDS
-from duly.core.limiting import FIRST, Limits, range_of, slot_of, task_of
+from duly.core.limiting import FIRST, Limits, slot_of, task_of
 from duly.core.record import Claim, Claims, from_fields
 from duly.limits import CLAIM_BATCH, LIMITS_BATCH, RELAY_FULL_SECONDS
 from duly.store.carry_ops import ClaimCarried
@@ -141,10 +141,10 @@ class LimitedClaim:
         capacity = self._limits.capacities.get(task_of(lane))
         if capacity is None:
             return CLAIM_BATCH
-        low, high = range_of(lane)
-        place = {"low": low, "high": high}
-        used: int = self._cursor.execute(SQL["running_in_lanes"], place).fetchone()[0]
-        return capacity - used
+        for low, high in self._limits.ranges(lane):
+            place = {"low": low, "high": high}
+            capacity -= self._cursor.execute(SQL["running_in_lanes"], place).fetchone()[0]
+        return capacity
 
     def _take(self, lane: str, queue: str | None, closed: str, room: int) -> int:
         place = {"worker_id": self._op.worker_id, "now": self._now, "lane": lane, "queue": queue}

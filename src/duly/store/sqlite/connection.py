@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar, overload
 
 from duly.errors import (
     DulyError,
+    StoreBusy,
     StoreError,
     StoreFull,
     StoreReadOnly,
@@ -19,11 +20,15 @@ from duly.errors import (
     WouldBlockItself,
 )
 from duly.store.lent import BODY, OWN_TRANSACTION
+from duly.store.refusal import ValueRefused
 from duly.store.sqlite.patience import BUSY_SECONDS, is_busy
 
 OLDEST_SQLITE = (3, 35, 0)
 _NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre"}
+)
+_VALUE_CODES = frozenset(
+    {sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH}
 )
 _FIXED_WAL = ((3, 51, 3), (3, 50, 7), (3, 44, 6))
 """The builds in which a checkpoint can no longer race a commit of another process."""
@@ -109,9 +114,13 @@ def connect(
             cached_statements=cached_statements,
             factory=factory,
         )
-        # Accepted means durable: FULL makes every commit reach the disk, in both journal modes.
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA temp_store = MEMORY")
+        try:
+            # Accepted means durable: FULL makes every commit reach the disk, in both journal modes.
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA temp_store = MEMORY")
+        except BaseException:
+            sqlite3.Connection.close(connection)  # A connection that is lent refuses its own.
+            raise
     return connection
 
 
@@ -138,11 +147,14 @@ def translated(error: sqlite3.Error, path: Path) -> DulyError:
     code = getattr(error, "sqlite_errorcode", None)
     primary = code & 0xFF if code is not None else None
     if is_busy(error):
-        return StoreUnavailable(
+        return StoreBusy(
             f"{path} was locked by another connection for {BUSY_SECONDS:.0f} s ({error}); find the "
             f"transaction that is held open there; if it is the caller's own, enqueue in it with "
             f"using(connection=…)"
         )
+    if code == sqlite3.SQLITE_CONSTRAINT_TRIGGER:
+        # The only triggers that refuse a row are those of a store that was moved.
+        return StoreRefused(f"{path}: {error}")
     if primary in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}:
         return StoreReadOnly(f"{path} cannot be written ({error}); check its owner and permissions")
     if primary == sqlite3.SQLITE_FULL:
@@ -154,9 +166,11 @@ def translated(error: sqlite3.Error, path: Path) -> DulyError:
     if primary == sqlite3.SQLITE_IOERR:
         return StoreUnavailable(f"reading or writing {path} failed ({error}); check the disk")
     if primary == sqlite3.SQLITE_PROTOCOL:
-        return StoreUnavailable(f"the locks of {path} are contended ({error}); try again")
+        return StoreBusy(f"the locks of {path} are contended ({error}); try again")
     # What is left (a constraint, a bug) would fail again: it must not read as an outage, which
     # fails everybody who shares the commit instead of the culprit alone.
+    if primary in _VALUE_CODES:
+        return ValueRefused(f"{path}: {error}")
     return StoreError(f"{path}: {error}")
 
 
@@ -263,5 +277,7 @@ class WriteLock:
         self.mutex.release()
 
     def close(self) -> None:
-        """Close the lock's file."""
-        os.close(self._descriptor)
+        """Close the lock's file; a second call does nothing."""
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)

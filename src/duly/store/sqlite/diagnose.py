@@ -8,6 +8,7 @@ from typing import Any
 from duly.core.finding import Finding, good, judged
 from duly.errors import StoreRefused
 from duly.store.sqlite.connection import file_system_of, wal_can_lose_commits
+from duly.store.sqlite.identity import mark_as_copy
 from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "diagnose")
@@ -70,6 +71,7 @@ def back_up(query: Query, file: Path) -> None:
         raise StoreRefused(f"{file} cannot be written: {error.strerror}") from error
     try:
         query("VACUUM INTO :file", {"file": str(file)})
+        mark_as_copy(file)
         for place in (file, file.parent):
             descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
             os.fsync(descriptor)

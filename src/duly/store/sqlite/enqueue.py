@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from duly.core.record import from_fields
-from duly.errors import StoreRefused, StoreUnavailable
-from duly.store.ops import Accepted, Enqueue, Key, Op
+from duly.errors import StoreBusy, StoreRefused
+from duly.store.ops import Accepted, Enqueue, EnqueueAgain, Key, Op
 from duly.store.protocol import Dialogue, Statement
 from duly.store.rooms import QueueRooms
 from duly.store.sqlite.bulk import execute_rows
@@ -26,6 +26,9 @@ def enqueue(cursor: sqlite3.Cursor, ops: Sequence[Enqueue], now: int) -> list[Ac
     tags: list[tuple[str, str, str]] = []
     answers: list[Accepted] = []
     for op in ops:
+        if type(op) is EnqueueAgain and _exists(cursor, op.run_id):
+            answers.append(Accepted(op.run_id))
+            continue
         if op.key is not None:
             answer = _take_key(cursor, op, op.key, now)
             answers.append(answer)
@@ -58,6 +61,10 @@ def enqueue(cursor: sqlite3.Cursor, ops: Sequence[Enqueue], now: int) -> list[Ac
     return answers
 
 
+def _exists(cursor: sqlite3.Cursor, run_id: str) -> bool:
+    return cursor.execute(SQL["exists"], {"run_id": run_id}).fetchone() is not None
+
+
 def is_plain(op: Op) -> bool:
     """Say whether an op is a run that is due at once and has neither key nor tags."""
     return type(op) is Enqueue and op[6:] == _PLAIN
@@ -76,7 +83,7 @@ def enqueue_one(connection: sqlite3.Connection, op: Any, now: int) -> Accepted: 
 def check_place(path: Path) -> Dialogue[None]:
     """Refuse a connection to another file."""
     found = yield Statement("sqlite", SQL["place"], {})
-    file = found[0] if found else ""
+    file = found[2] if found else ""
     if not file or not path.samefile(file):
         raise StoreRefused(
             f"this connection is to {file or 'a database in memory'}, and runs are kept in {path}; "
@@ -88,8 +95,15 @@ def enqueue_elsewhere(op: Enqueue, path: Path, now: int, rooms: QueueRooms) -> D
     """Accept a run on a connection that is not ours."""
     yield from check_place(path)
     if not rooms.fit([op]):
+        yield Statement("sqlite", SQL["begin_to_write"], {})
         yield from rooms.check([op])
     key = op.key
+    if key is not None and key.other_names:
+        # A transaction that has read cannot write once another connection has written.
+        yield Statement("sqlite", SQL["begin_to_write"], {})
+        held = yield Statement("sqlite", SQL["held_by_name"], _names(op, key, now))
+        if held is not None:
+            return Accepted(held[0], new=False, conflict=key.differs_from(held[1]))
     row = {
         "run_id": op.run_id,
         "task": op.task,
@@ -114,13 +128,22 @@ def enqueue_elsewhere(op: Enqueue, path: Path, now: int, rooms: QueueRooms) -> D
         return Accepted(op.run_id)
     holder = yield Statement("sqlite", SQL["read_key"], {"task": op.task, "key": key.text})
     if holder is None:
-        raise StoreUnavailable(f"key {key.text!r} was let go just now; enqueue again")
+        raise StoreBusy(f"key {key.text!r} was let go just now; enqueue again")
     run_id, fingerprint = holder
-    return Accepted(run_id, new=False, conflict=fingerprint != key.fingerprint)
+    return Accepted(run_id, new=False, conflict=key.differs_from(fingerprint))
+
+
+def _names(op: Enqueue, key: Key, now: int) -> dict[str, str | int]:
+    names = json.dumps([op.task, *key.other_names])
+    return {"names": names, "task": op.task, "key": key.text, "now": now}
 
 
 def _take_key(cursor: sqlite3.Cursor, op: Enqueue, key: Key, now: int) -> Accepted:
     place = {"task": op.task, "key": key.text}
+    if key.other_names:
+        held = cursor.execute(SQL["held_by_name"], _names(op, key, now)).fetchone()
+        if held is not None:
+            return Accepted(held[0], new=False, conflict=key.differs_from(held[1]))
     taken = cursor.execute(
         SQL["take_key"],
         place
@@ -135,4 +158,4 @@ def _take_key(cursor: sqlite3.Cursor, op: Enqueue, key: Key, now: int) -> Accept
     if taken.rowcount == 1:
         return Accepted(op.run_id)
     run_id, fingerprint = cursor.execute(SQL["read_key"], place).fetchone()
-    return Accepted(run_id, new=False, conflict=fingerprint != key.fingerprint)
+    return Accepted(run_id, new=False, conflict=key.differs_from(fingerprint))

@@ -8,7 +8,8 @@ from typing import Any
 
 from duly.clock import MICROSECONDS, Clock, boot_id
 from duly.core.audit import CHECKS, Count, Flaw
-from duly.core.limiting import is_limited, range_of
+from duly.core.limiting import is_limited, ranges_of
+from duly.core.planning import Found
 from duly.core.record import (
     Act,
     AttemptRecord,
@@ -27,6 +28,7 @@ from duly.core.record import (
     Summary,
     WorkerRecord,
 )
+from duly.core.schedule import Standing
 from duly.core.states import DEAD, FINAL
 from duly.limits import COUNT_CAP, FEW_TAGGED, GROUPS, JUMPS, SUMMARY_RUNS
 from duly.store.guard_ops import GuardedKey, Letter
@@ -141,11 +143,17 @@ class SqliteInspector:
         """Count all runs, by where they are; reads all of them."""
         return Count(*self._query(AUDIT["count"], {})[0])
 
-    def list_holders(self, run: RunRecord) -> list[Holder]:
+    def list_holders(self, run: RunRecord, other_names: tuple[str, ...] = ()) -> list[Holder]:
         """Return who is running under the limits that a run counts against: a few of each."""
-        low, high = range_of(run.lane) if is_limited(run.lane) else ("", "")
-        place = {"queue": run.queue, "low": low, "high": high}
-        return [Holder(*row) for row in self._query(SQL["holders"], place)]
+        ranges, queue = [("", "")], run.queue
+        if is_limited(run.lane):
+            ranges = ranges_of(run.lane, (run.task, *other_names))
+        found: list[Holder] = []
+        for low, high in ranges:
+            place = {"queue": queue, "low": low, "high": high}
+            found += [Holder(*row) for row in self._query(SQL["holders"], place)]
+            queue = ""  # The runs of the queue are listed once.
+        return found
 
     def list_unregistered(self) -> list[str]:
         """Return the tasks whose runs are parked because no live worker registers them."""
@@ -201,6 +209,29 @@ class SqliteInspector:
         """Return active schedules, the one that is due first, or has been for longest, first."""
         rows = self._query(SCHEDULES["next_schedules"], {"limit": limit})
         return [ScheduleRecord._make(row) for row in rows]
+
+    def list_due_schedules(self, limit: int, *, at_least: int, less_than: int) -> list[Found]:
+        """Return schedules whose time to be looked at is over by that many microseconds."""
+        now = self.now()
+        place = {"now": now, "limit": limit, "at_least": at_least, "less_than": less_than}
+        found = []
+        for *fields, is_busy, pause_after in self._query(SCHEDULES["due"], place):
+            schedule = ScheduleRecord._make(fields)
+            has_failed = self._has_failed(schedule.name, pause_after)
+            found.append(Found(schedule, Standing(bool(is_busy), has_failed), now))
+        return found
+
+    def list_schedules_ahead(self, limit: int, *, by: int) -> list[str]:
+        """Return schedules that have fired more than that many microseconds after now."""
+        rows = self._query(SCHEDULES["ahead"], {"now": self.now(), "limit": limit, "by": by})
+        return [name for (name,) in rows]
+
+    def _has_failed(self, schedule: str, pause_after: int | None) -> bool:
+        if pause_after is None:
+            return False
+        place = {"schedule": schedule, "limit": pause_after}
+        ((failures,),) = self._query(SCHEDULES["failures"], place)
+        return bool(failures >= pause_after)
 
     def list_firings(self, schedule: str, before: int, limit: int) -> list[FiringRecord]:
         """Return what became of a schedule's instants, newest first."""

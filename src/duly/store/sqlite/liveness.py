@@ -1,12 +1,15 @@
 """Who lives, without a write to the data file.
 
 Each worker process holds a lock on a small file of its own for its whole life; the file carries
-its beat counter. A lock that can be taken means dead now; an unmoved counter means frozen. These
-are record locks (`lockf`): a forked child does not inherit them, so they end with the very process.
+its beat counter. A lock that can be taken means dead now; an unmoved counter means frozen, unless
+the kernel shows that the process which holds the lock is not stopped. These are record locks
+(`lockf`): a forked child does not inherit them, so they end with the very process.
 """
 
 import fcntl
 import os
+import struct
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +19,9 @@ from duly.store.protocol import Reading
 
 _COUNTER_BYTES = 8
 _CONDEMNED = b"\x01"
+_FLOCK = struct.Struct("hhqqi4x")
+"""`struct flock` of Linux: type, whence, start, length, process."""
+_STOPPED_STATES = frozenset("Tt")
 
 
 class Life:
@@ -116,11 +122,30 @@ class FilePulse:
         except OSError:
             beats = int.from_bytes(os.pread(descriptor, _COUNTER_BYTES, 0), "little")
             seen_at = os.fstat(descriptor).st_mtime_ns // 1_000
-            return Reading(beats, (self._clock.now() - seen_at) / MICROSECONDS)
+            age = (self._clock.now() - seen_at) / MICROSECONDS
+            return Reading(beats, age, _is_holder_running(descriptor))
         else:
             return Reading(None)
         finally:
             os.close(descriptor)
+
+
+def _is_holder_running(descriptor: int) -> bool:
+    """Return whether the process that has locked a file is seen to run; False if unknown."""
+    if not sys.platform.startswith("linux"):
+        return False
+    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+    if kind == fcntl.F_UNLCK or pid <= 0:
+        # Nobody holds it any more, or a process of another namespace does, which we cannot see.
+        return False
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    # The command's name comes second, in parentheses, and may contain any character.
+    state = status.rpartition(")")[2].split()[0]
+    return state not in _STOPPED_STATES
 
 
 _held_here: set[Path] = set()

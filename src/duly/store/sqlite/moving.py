@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from duly.errors import StoreRefused
 from duly.store.moving import Table
 from duly.store.sqlite.connection import driver_errors
+from duly.store.sqlite.identity import close_for_good
 from duly.store.sqlite.store import SqliteStore
 from duly.store.statements import load
 
@@ -55,6 +56,10 @@ class Source:
         found: int = self._connection.execute(SQL["row_count"]).fetchone()[0]
         return found
 
+    def close_for_good(self, target: str) -> None:
+        """Refuse everything new in the file from now on; a reader still finds what was there."""
+        close_for_good(self._connection, (*TABLES, "duly_workers"), target)
+
     def latest_fence(self) -> int:
         """Return the last fence that was given out for a key of a guard."""
         found: int = self._connection.execute(SQL["latest_fence"]).fetchone()[0]
@@ -63,7 +68,10 @@ class Source:
 
 @contextmanager
 def reading(store: SqliteStore) -> Iterator[Source]:
-    """Keep all writers of the file out for a block, and read it."""
+    """Keep all writers of the file out for a block, and read it.
+
+    What `close_for_good` does is committed at the end of the block.
+    """
     if any(worker.is_heard_of(store.now()) for worker in store.list_workers()):
         raise StoreRefused(f"a worker is live on {store.shown_url}; stop all workers first")
     with store.writing_alone() as connection, driver_errors(store.path):

@@ -4,7 +4,7 @@ import json
 import sqlite3
 
 from duly.core.states import State
-from duly.store.admin_ops import BoundQueue, LimitQueue, RecordAct, bound_in_words
+from duly.store.admin_ops import BoundQueue, LimitQueue, RecordAct, bound_in_words, redrive_in_words
 from duly.store.ops import (
     AddLogs,
     Cancel,
@@ -14,7 +14,6 @@ from duly.store.ops import (
     Redriven,
     ResetKey,
     SetProgress,
-    redrive_in_words,
 )
 from duly.store.sqlite.bulk import execute_rows
 from duly.store.statements import load
@@ -67,6 +66,10 @@ def redrive(cursor: sqlite3.Cursor, op: Redrive, now: int) -> Redriven:
     if found is None:
         return Redriven(done=False, state=None)
     place = {"run_id": op.run_id}
+    names = {"other_names": json.dumps(op.other_names)}
+    held = cursor.execute(SQL["live_holder"], place | names).fetchone()
+    if held is not None:
+        return Redriven(done=False, state=held[1], held_by=held[0])
     revived = cursor.execute(
         SQL["revive"],
         place
@@ -82,7 +85,7 @@ def redrive(cursor: sqlite3.Cursor, op: Redrive, now: int) -> Redriven:
         return Redriven(done=False, state=found[0])
     cursor.execute(SQL["keep_last_attempt"], place)
     cursor.execute(SQL["drop_revived"], place)
-    cursor.execute(SQL["hold_key_again"], place)
+    cursor.execute(SQL["hold_key_again"], place | {"now": now})
     if op.fresh_effects:
         cursor.execute(STEPS["next_epoch"], place | {"now": now})
     if op.from_step is not None:

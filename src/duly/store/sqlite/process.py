@@ -5,6 +5,10 @@ others beside them believes to hold locks that it does not: the parent, closing,
 and removes the write-ahead log under the child, whose later commits are lost. So a child closes
 what it inherited before it opens anything. That is safe only where no transaction is under way,
 and a fork therefore waits for the end of the one that is.
+
+The lock file is different: a child shares its parent's `flock`, and would keep the lock if the
+parent were killed inside a write. Every child therefore closes that file at once, also one that
+never uses duly. Closing it does not release the lock of a parent that lives.
 """
 
 import math
@@ -13,7 +17,7 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +26,7 @@ from duly.clock import monotonic
 from duly.errors import ReadTooSlow, StoreError
 from duly.store.committer import Committer, Write
 from duly.store.sqlite.connection import WriteLock, connect, driver_errors
+from duly.store.sqlite.identity import FileId
 from duly.store.sqlite.patience import BUSY_SECONDS, LOOK_SECONDS, is_busy, patiently
 
 FORK_SECONDS = 5.0
@@ -38,11 +43,16 @@ class Process:
     ) -> None:
         _close_inherited()
         self.pid = os.getpid()
-        self.lock = WriteLock(path.with_name(path.name + "-duly.lock"))
-        self.writer = connect(path, seconds=LOOK_SECONDS)
-        with driver_errors(path), self.lock.held():
-            patiently(path, partial(prepare, self.writer))
-        self.reader = connect(path)
+        with ExitStack() as opened:
+            self.lock = WriteLock(path.with_name(path.name + "-duly.lock"))
+            opened.callback(self.lock.close)
+            self.writer = opened.enter_context(closing(connect(path, seconds=LOOK_SECONDS)))
+            with driver_errors(path), self.lock.held():
+                patiently(path, partial(prepare, self.writer))
+            self.reader = opened.enter_context(closing(connect(path)))
+            self.file = FileId.of(path)
+            # Opened without an error: all of it stays open.
+            opened.pop_all()
         self.reading = threading.Lock()
         self.committer = Committer(write, name="duly-committer")
         self.is_still = False
@@ -102,7 +112,6 @@ class Process:
         """Close in a child what its parent goes on using."""
         self.reader.close()
         self.writer.close()
-        self.lock.close()
 
 
 _open_here: "weakref.WeakSet[Process]" = weakref.WeakSet()
@@ -140,7 +149,9 @@ def _after_fork_in_parent() -> None:
 def _after_fork_in_child() -> None:
     global _opening  # noqa: PLW0603 - another thread of the parent may have held it
     _opening = threading.RLock()
-    _inherited.extend(_open_here)
+    for process in _open_here:
+        process.lock.close()
+        _inherited.append(process)
     _open_here.clear()
 
 

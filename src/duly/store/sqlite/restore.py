@@ -4,6 +4,7 @@ import sqlite3
 
 from duly.core.states import State
 from duly.store.admin_ops import Aside, SetAside
+from duly.store.sqlite.identity import settle_in
 from duly.store.sqlite.operate import end_queued, record_act
 from duly.store.statements import load
 
@@ -25,4 +26,6 @@ def set_aside(cursor: sqlite3.Cursor, op: SetAside, now: int) -> Aside:
     # Counted once, when all are done: it is a walk over all that waits.
     is_last = len(found) < op.limit
     newer = cursor.execute(SQL["newer"], place).fetchone()[0] if is_last else 0
+    if is_last:
+        settle_in(cursor)
     return Aside(len(found), paused, newer)

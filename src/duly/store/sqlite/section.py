@@ -51,6 +51,11 @@ class SqliteSection:
         assert self._connection is not None  # noqa: S101 - for the type checker
         return self._connection
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection was lost: a file has none to lose."""
+        return False
+
     def settle_and_commit(self, op: Settle, words: Sequence[AddLogs | SetProgress] = ()) -> Settled:
         """Write the completion, fenced, and commit all; a lost claim rolls all back."""
 
@@ -85,8 +90,12 @@ class SqliteSection:
             connection = connect(
                 self._store.path, seconds=LOOK_SECONDS, cached_statements=0, factory=LentConnection
             )
-            with driver_errors(self._store.path):
-                patiently(self._store.path, connection.begin)
+            try:
+                with driver_errors(self._store.path):
+                    patiently(self._store.path, connection.begin)
+            except BaseException:
+                connection.end()
+                raise
         except BaseException:
             self._store.lock.release()
             raise

@@ -106,6 +106,7 @@ def _requeue(cursor: sqlite3.Cursor, op: Settle, now: int) -> Settled:
             "crashes": verdict.crashes,
             "lane": verdict.lane,
             "after": after,
+            "recorded": verdict.recorded,
             "now": now,
         },
     )

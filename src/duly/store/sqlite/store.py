@@ -12,13 +12,13 @@ from duly import faultpoints
 from duly.clock import Clock, SystemClock
 from duly.core.finding import Finding
 from duly.core.record import WorkerRecord
-from duly.errors import StoreError
+from duly.errors import OUTAGES, StoreError
 from duly.shield import shielded
 from duly.store.bounded import seconds_left
 from duly.store.committer import Done
 from duly.store.migrator import record_of
 from duly.store.ops import Accepted, Enqueue, Op, Settle
-from duly.store.protocol import Dialogue
+from duly.store.protocol import Dialogue, FailingWrites
 from duly.store.schema import Migration, Schema
 from duly.store.sqlite import enqueue, migrating, steps
 from duly.store.sqlite.connection import (
@@ -30,6 +30,7 @@ from duly.store.sqlite.connection import (
 )
 from duly.store.sqlite.diagnose import back_up, check_integrity, diagnose
 from duly.store.sqlite.guard import Times, read_times
+from duly.store.sqlite.identity import settle_in_if_idle
 from duly.store.sqlite.inspect import SQL as INSPECT
 from duly.store.sqlite.inspect import SqliteInspector
 from duly.store.sqlite.liveness import FilePulse, Life, life_path
@@ -50,6 +51,7 @@ from duly.store.sqlite.verbs import (
 )
 from duly.store.sqlite.wakeup import Hints
 from duly.store.step_ops import SendEvent
+from duly.store.waiting import is_repeatable, repeat, repeated, wait_out
 
 PACKAGE = "duly.store.sqlite"
 
@@ -68,7 +70,7 @@ class SqliteStore(SqliteInspector):
         check_place(self.path)
         self._created = create_private(self.path)
         self.folder = self.path.with_name(self.path.name + "-duly.d")
-        self._process = Process(self.path, self._write, prepare=self._choose_journal)
+        self._process = Process(self.path, self._write, prepare=self._prepare)
         self._is_closed = False
         self._pulse = FilePulse(self.folder, self._live_workers)
         self._hints = self._make_hints()
@@ -93,7 +95,7 @@ class SqliteStore(SqliteInspector):
         with opening():
             if self._process.pid != os.getpid():
                 self._created = False
-                self._process = Process(self.path, self._write, prepare=self._choose_journal)
+                self._process = Process(self.path, self._write, prepare=self._prepare)
                 self._pulse = FilePulse(self.folder, self._live_workers)
                 self._hints.close()
                 self._hints = self._make_hints()
@@ -105,12 +107,25 @@ class SqliteStore(SqliteInspector):
         """Write the ops and return their answers, in order."""
         here = self._here()
         here.lock.refuse_owner()
+        try:
+            with shielded():
+                return here.committer.apply(ops)
+        except OUTAGES as error:
+            if not is_repeatable(ops):
+                raise
+            return repeat(partial(self._apply_again, repeated(ops)), error)
+
+    def _apply_again(self, ops: Sequence[Op]) -> list[Any]:
         with shielded():
-            return here.committer.apply(ops)
+            return self._here().committer.apply(ops)
 
     def can_write_now(self) -> bool:
         """Say whether a write would not have to wait for another's."""
         return self._here().lock.is_free()
+
+    def failing_writes(self) -> FailingWrites | None:
+        """Return None: beats and writes cannot reach different files."""
+        return None
 
     def submit(self, ops: Sequence[Op], done: Done) -> None:
         """Write the ops from the committer's thread."""
@@ -127,6 +142,7 @@ class SqliteStore(SqliteInspector):
         with driver_errors(self.path), here.lock.mutex:
             try:
                 here.lock.lock_file()
+                here.file.check(self.path)
                 cursor = here.writer.cursor()
                 patiently(self.path, partial(cursor.execute, "BEGIN IMMEDIATE"))
                 for kind in order:
@@ -157,6 +173,7 @@ class SqliteStore(SqliteInspector):
         with driver_errors(self.path), here.lock.mutex:
             try:
                 here.lock.lock_file()
+                here.file.check(self.path)
                 faultpoints.hit("enqueue.before_commit")
                 insert = partial(enqueue.enqueue_one, here.writer, op, self.now())
                 accepted = patiently(self.path, insert)
@@ -206,18 +223,27 @@ class SqliteStore(SqliteInspector):
         """Return a transaction for the body of a run."""
         return SqliteSection(self, seconds)
 
-    def send_elsewhere(self, op: SendEvent) -> Dialogue[bool]:
+    def send_elsewhere(self, op: SendEvent, *, hint: bool) -> Dialogue[bool]:  # noqa: ARG002
         """Send an event on a connection that is not ours; it is sent if its transaction commits."""
         return steps.send_elsewhere(op, self.path, self.now())
 
-    def enqueue_elsewhere(self, op: Enqueue) -> Dialogue[Accepted]:
+    def enqueue_elsewhere(
+        self,
+        op: Enqueue,
+        *,
+        hint: bool,  # noqa: ARG002 - workers see that the file has changed
+    ) -> Dialogue[Accepted]:
         """Accept a run on a connection that is not ours; it exists if its transaction commits."""
         return enqueue.enqueue_elsewhere(op, self.path, self.now(), self.rooms)
 
     # -- reading --
 
     def _query(self, sql: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+        return wait_out(partial(self._read, sql, parameters))
+
+    def _read(self, sql: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
         here, left = self._here(), seconds_left()
+        here.file.check(self.path)
         with driver_errors(self.path):
             if left is not None:
                 return here.read_within(left, sql, parameters)
@@ -317,14 +343,20 @@ class SqliteStore(SqliteInspector):
 
     @contextmanager
     def writing_alone(self) -> Iterator[sqlite3.Connection]:
-        """Keep all other writers out for a block, which writes nothing itself."""
+        """Keep all other writers out for a block; what it writes is committed at its end."""
         here = self._here()
         with here.lock.held():
             patiently(self.path, partial(here.writer.execute, "BEGIN IMMEDIATE"))
             try:
                 yield here.writer
-            finally:
+                commit(here.writer)
+            except BaseException:
                 here.writer.rollback()
+                raise
+
+    def _prepare(self, writer: sqlite3.Connection) -> None:
+        self._choose_journal(writer)
+        settle_in_if_idle(writer.cursor())
 
     def _choose_journal(self, writer: sqlite3.Connection) -> None:
         """Use WAL in a file of duly's own; leave the application's file as it is."""

@@ -5,9 +5,9 @@ import sqlite3
 
 from duly.clock import MICROSECONDS
 from duly.core.record import HeldRun
-from duly.core.states import State
+from duly.core.states import PARENT_TAG, State
 from duly.core.verdict import Finish, Requeue
-from duly.limits import FOREVER_SECONDS, KEPT_LOOK_SECONDS, TICK_BATCH
+from duly.limits import FOREVER_SECONDS, KEPT_LOOK_SECONDS, PARENT_LOOK_SECONDS, TICK_BATCH
 from duly.store.folding import folds, next_look, usual
 from duly.store.ops import (
     FoldTallies,
@@ -22,6 +22,8 @@ from duly.store.ops import (
     Tick,
     Ticked,
 )
+from duly.store.sqlite.guard import Times
+from duly.store.sqlite.identity import check_for_worker
 from duly.store.sqlite.operate import end_queued
 from duly.store.sqlite.settle import settle
 from duly.store.statements import load
@@ -32,7 +34,8 @@ PRUNE = load("duly.store.sqlite", "prune")
 
 
 def register(cursor: sqlite3.Cursor, op: RegisterWorker, now: int) -> None:
-    """Make a worker known and live."""
+    """Make a worker known and live; refuse one on a copy of another store."""
+    check_for_worker(cursor)
     cursor.execute(RECOVER["register"], op._asdict() | {"now": now})
     cursor.execute(RECOVER["forget_retentions"], op._asdict())
     cursor.execute(RECOVER["note_retentions"], op._asdict())
@@ -133,8 +136,9 @@ def _unpark(cursor: sqlite3.Cursor, limit: int) -> None:
             cursor.execute(TICK["unpark"], place)
 
 
-def prune(cursor: sqlite3.Cursor, op: Prune, now: int) -> Pruned:
+def prune(cursor: sqlite3.Cursor, op: Prune, times: Times) -> Pruned:
     """Delete what is old, a bounded number of each kind."""
+    now = times.now
     limit = min(op.limit, TICK_BATCH)
     died = op.older_than if op.dead_older_than is None else op.dead_older_than
     place = {
@@ -146,24 +150,37 @@ def prune(cursor: sqlite3.Cursor, op: Prune, now: int) -> Pruned:
         "died_before": now - died,
         "never": now + FOREVER_SECONDS * MICROSECONDS,
     }
+    parents = {"parent_tag": PARENT_TAG, "parent_look": PARENT_LOOK_SECONDS * MICROSECONDS}
     brief, after = _note_brief(cursor, op, place)
     found = [
         [run_id for (run_id,) in cursor.execute(PRUNE[name], place).fetchall()]
         for name in ("old_runs", "old_dead", "no_longer_kept")
     ]
-    old = place | {"ids": json.dumps([run_id for ids in found for run_id in ids])}
+    old = place | parents | {"ids": json.dumps([run_id for ids in found for run_id in ids])}
     pruned = _drop_runs(cursor, cursor.execute(PRUNE["judged"], old).fetchall(), now)
     acts = {"before": now - op.acts_older_than, "limit": limit}
     other = {"before": now - usual(op.older_than), "limit": limit}
     dropped = [
         cursor.execute(PRUNE["drop_keys"], place).rowcount,
         cursor.execute(PRUNE["drop_firings"], place).rowcount,
+        cursor.execute(PRUNE["drop_schedules"], other).rowcount,
+        _drop_locks(cursor, times, usual(op.older_than), limit),
         cursor.execute(PRUNE["drop_events"], place).rowcount,
         cursor.execute(PRUNE["drop_acts"], acts).rowcount,
         cursor.execute(PRUNE["drop_marks"], other).rowcount,
     ]
     cursor.execute(PRUNE["drop_workers"], other)
     return Pruned(pruned, max(brief, *map(len, found), *dropped), after)
+
+
+def _drop_locks(cursor: sqlite3.Cursor, times: Times, older_than: int, limit: int) -> int:
+    """Delete locks that nobody has used for long."""
+    place = {"boot": times.boot, "idle_since": times.uptime - older_than, "limit": limit}
+    found = cursor.execute(PRUNE["idle_locks"], place).fetchall()
+    if found:
+        cursor.execute(PRUNE["keep_fence"], {"fence": max(fence for _, fence in found)})
+        cursor.execute(PRUNE["drop_locks"], {"names": json.dumps([name for name, _ in found])})
+    return len(found)
 
 
 def _note_brief(cursor: sqlite3.Cursor, op: Prune, place: dict[str, int]) -> tuple[int, int]:

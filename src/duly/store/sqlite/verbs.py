@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 from duly.core.verdict import Requeue
-from duly.store import admin_ops, carry_ops, guard_ops, lock_ops, ops, step_ops
-from duly.store.ops import Enqueue, Op, Settle
+from duly.store import admin_ops, carry_ops, guard_ops, lock_ops, ops, schedule_ops, step_ops
+from duly.store.ops import Enqueue, EnqueueAgain, Op, Settle
 from duly.store.sqlite import (
     carry,
     claim,
@@ -25,6 +25,7 @@ Verb = Callable[[sqlite3.Cursor, Any, Any], Any]
 
 BATCHED: dict[type, tuple[str, Verb]] = {
     Enqueue: ("enqueue", enqueue.enqueue),
+    EnqueueAgain: ("enqueue", enqueue.enqueue),
     ops.Settle: ("settle", settle.settle),
 }
 SINGLE: dict[type, tuple[str, Verb]] = {
@@ -40,11 +41,11 @@ SINGLE: dict[type, tuple[str, Verb]] = {
     ops.Recover: ("recover", upkeep.recover),
     ops.RecoverOrphans: ("recover", upkeep.recover_orphans),
     ops.HandBackUnknown: ("recover", upkeep.hand_back_unknown),
-    ops.PutSchedule: ("operate", schedules.put),
-    ops.SetSchedule: ("operate", schedules.set_state),
-    ops.RunSchedule: ("operate", schedules.run_now),
-    ops.BackfillSchedule: ("operate", schedules.backfill),
-    ops.FireSchedules: ("operate", schedules.fire),
+    schedule_ops.PutSchedule: ("operate", schedules.put),
+    schedule_ops.SetSchedule: ("operate", schedules.set_state),
+    schedule_ops.RunSchedule: ("operate", schedules.run_now),
+    schedule_ops.BackfillSchedule: ("operate", schedules.backfill),
+    schedule_ops.FireSchedules: ("operate", schedules.fire),
     lock_ops.AcquireLock: ("operate", locks.acquire),
     lock_ops.RenewLock: ("operate", locks.renew),
     lock_ops.ReleaseLock: ("operate", locks.release),
@@ -83,6 +84,7 @@ ORDER = [
     step_ops.ForgetStep,
     ops.Settle,
     Enqueue,
+    EnqueueAgain,
     step_ops.SendEvent,
     step_ops.WakeRuns,
     step_ops.RecheckWaits,
@@ -96,11 +98,11 @@ ORDER = [
     ops.Recover,
     ops.RecoverOrphans,
     ops.HandBackUnknown,
-    ops.PutSchedule,
-    ops.SetSchedule,
-    ops.RunSchedule,
-    ops.BackfillSchedule,
-    ops.FireSchedules,
+    schedule_ops.PutSchedule,
+    schedule_ops.SetSchedule,
+    schedule_ops.RunSchedule,
+    schedule_ops.BackfillSchedule,
+    schedule_ops.FireSchedules,
     lock_ops.AcquireLock,
     lock_ops.RenewLock,
     lock_ops.ReleaseLock,
@@ -127,19 +129,21 @@ ORDER = [
 
 WAKING = (
     Enqueue,
+    EnqueueAgain,
     ops.Redrive,
     ops.PauseQueue,
     admin_ops.LimitQueue,
-    ops.PutSchedule,
-    ops.SetSchedule,
-    ops.RunSchedule,
-    ops.BackfillSchedule,
+    schedule_ops.PutSchedule,
+    schedule_ops.SetSchedule,
+    schedule_ops.RunSchedule,
+    schedule_ops.BackfillSchedule,
     step_ops.SendEvent,
 )
 CLAIMING = (ops.ClaimRuns, carry_ops.ClaimCarried)
 BY_UPTIME = (lock_ops.AcquireLock, lock_ops.RenewLock, lock_ops.ReleaseLock)
 """What no change of the wall clock may hasten or put off."""
 BY_BOTH_CLOCKS = (
+    ops.Prune,
     guard_ops.AcquireKey,
     guard_ops.RenewKey,
     guard_ops.FinishKey,
@@ -153,7 +157,7 @@ WAKING_IF_FOUND = (
     ops.Recover,
     ops.RecoverOrphans,
     ops.HandBackUnknown,
-    ops.FireSchedules,
+    schedule_ops.FireSchedules,
     step_ops.WakeRuns,
     carry_ops.Relane,
 )

@@ -40,6 +40,15 @@ VALUES (:task, :key, :run_id, :fingerprint, :ttl, :active_only)
 -- :name read_key
 SELECT run_id, fingerprint FROM duly_keys WHERE task = :task AND key = :key
 
+-- :name held_by_name
+-- The run that has a key under any name of a task that has aliases; one under its own name first.
+SELECT run_id, fingerprint
+  FROM duly_keys
+ WHERE task IN (SELECT value FROM json_each(:names)) AND key = :key
+   AND (expires_at IS NULL OR expires_at > :now)
+ ORDER BY task <> :task
+ LIMIT 1
+
 -- :name max_size
 SELECT max_size FROM duly_queues WHERE name = :queue AND max_size IS NOT NULL
 
@@ -57,8 +66,14 @@ SELECT count(*)
 SELECT run_id FROM duly_keys WHERE task = :task AND key = :key
 
 -- :name place
--- Which file a connection that is not ours writes to.
-SELECT file FROM pragma_database_list WHERE name = 'main'
+-- Which file a connection that is not ours writes to: the first row is that of main. A SELECT would
+-- begin to read, and a transaction that has read cannot write once another connection has written.
+PRAGMA database_list
+
+-- :name begin_to_write
+-- It changes no row. It takes the write lock, for which SQLite waits as long as the connection's
+-- timeout says, but only while the transaction has read nothing.
+UPDATE main.duly_queues SET paused = paused WHERE 0
 
 -- :name exists
 SELECT 1 FROM duly_every_run WHERE id = :run_id

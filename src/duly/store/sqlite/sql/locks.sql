@@ -3,8 +3,10 @@
 
 -- :name acquire
 -- Guard: only a lock that nobody holds, or whose time is over, changes hands; the fence grows then.
+-- That of a new one is larger than those of all locks that were pruned.
 INSERT INTO duly_locks (name, owner, holder, fence, expires_at, boot)
-VALUES (:name, :owner, :holder, 1, :uptime + :ttl, :boot)
+VALUES (:name, :owner, :holder,
+        1 + coalesce((SELECT fence FROM duly_locks WHERE name = ''), 0), :uptime + :ttl, :boot)
     ON CONFLICT (name) DO UPDATE
    SET owner = excluded.owner, holder = excluded.holder, fence = duly_locks.fence + 1,
        expires_at = excluded.expires_at, boot = excluded.boot

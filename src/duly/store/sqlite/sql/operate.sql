@@ -70,11 +70,30 @@ SELECT id, task, queue, coalesce(:lane, replace(lane, 'handed', 'carried')), pri
 DELETE FROM duly_history WHERE id = :run_id
 
 -- :name hold_key_again
-UPDATE duly_keys
-   SET expires_at = NULL
-  FROM duly_waiting AS run
- WHERE run.id = :run_id AND run.key IS NOT NULL
-   AND duly_keys.task = run.task AND duly_keys.key = run.key AND duly_keys.run_id = run.id
+-- Guard: another run that took the key keeps it while the key is in force. A key that was forgotten
+-- meanwhile is held without the fingerprint of its arguments, until the run ends.
+INSERT INTO duly_keys (task, key, run_id, fingerprint, ttl, active_only)
+SELECT task, key, id, '', NULL, 1 FROM duly_waiting WHERE id = :run_id AND key IS NOT NULL
+    ON CONFLICT (task, key) DO UPDATE
+   SET run_id = excluded.run_id, expires_at = NULL,
+       fingerprint = CASE WHEN duly_keys.run_id = excluded.run_id THEN duly_keys.fingerprint
+                          ELSE '' END,
+       ttl = CASE WHEN duly_keys.run_id = excluded.run_id THEN duly_keys.ttl END,
+       active_only = duly_keys.run_id <> excluded.run_id OR duly_keys.active_only
+ WHERE duly_keys.run_id = excluded.run_id OR duly_keys.expires_at <= :now
+
+-- :name live_holder
+-- The run that has the key of a final one, if it is another one and live.
+SELECT id, state
+  FROM (SELECT known.run_id AS id,
+               coalesce((SELECT state FROM duly_runs WHERE id = known.run_id),
+                        (SELECT 'queued' FROM duly_waiting WHERE id = known.run_id)) AS state
+          FROM duly_history AS old
+          JOIN duly_keys AS known
+            ON known.task IN (SELECT old.task UNION ALL SELECT value FROM json_each(:other_names))
+           AND known.key = old.key AND known.run_id <> old.id
+         WHERE old.id = :run_id) AS holder
+ WHERE state IS NOT NULL
 
 -- :name discard
 UPDATE duly_history

@@ -31,14 +31,20 @@ SELECT id FROM duly_history INDEXED BY duly_history_kept
 
 -- :name judged
 -- Each with two instants: until when it is kept for the usual time, and until when as its task says
--- or by its key. A task can have dead letters kept for longer only.
+-- or by its key. A task can have dead letters kept for longer only. A child is kept while its parent
+-- may still ask for its result: while that is live or a dead letter.
 SELECT ended.id, max(ended.finished_at, ended.created_at),
        CASE WHEN ended.state IN ('failed', 'interrupted') THEN ended.finished_at + :dead_older_than
             WHEN own.kept IS NULL THEN ended.finished_at + :older_than
             ELSE 0 END,
        max(coalesce(ended.finished_at + own.kept, 0),
            coalesce((SELECT coalesce(expires_at, :never) FROM duly_keys
-                      WHERE task = ended.task AND key = ended.key AND run_id = ended.id), 0))
+                      WHERE task = ended.task AND key = ended.key AND run_id = ended.id), 0),
+           CASE WHEN ended.tags IS NOT NULL AND EXISTS (
+                     SELECT 1 FROM duly_every_run AS parent
+                      WHERE parent.id = json_extract(ended.tags, '$."' || :parent_tag || '"')
+                        AND parent.state NOT IN ('succeeded', 'cancelled'))
+                THEN :now + :parent_look ELSE 0 END)
   FROM json_each(:ids) AS old
   JOIN duly_history AS ended ON ended.id = old.value
   LEFT JOIN duly_retentions AS own ON own.task = ended.task
@@ -78,6 +84,31 @@ DELETE FROM duly_keys
 DELETE FROM duly_firings
  WHERE (schedule, instant) IN (SELECT schedule, instant FROM duly_firings
                                 WHERE fired_at < :before AND outcome <> 'waiting' LIMIT :limit)
+
+-- :name drop_schedules
+-- Those of code stay: there are only as many as the code has, and one that ran once must not run
+-- again because nobody knows it any more.
+DELETE FROM duly_schedules
+ WHERE name IN (SELECT name FROM duly_schedules
+                 WHERE state IN ('ended', 'removed') AND (state = 'removed' OR source = 'runtime')
+                   AND updated_at < :before
+                 ORDER BY updated_at LIMIT :limit)
+
+-- :name idle_locks
+-- Only here, as keep_fence: PostgreSQL drops them in one statement. Idle since an earlier start of
+-- the machine, or for long.
+SELECT name, fence FROM duly_locks
+ WHERE (boot < :boot OR boot > :boot OR (boot = :boot AND expires_at < :idle_since)) AND name <> ''
+ LIMIT :limit
+
+-- :name keep_fence
+-- Only here: the row without a name keeps the largest fence of those that are gone, so that fences only grow.
+INSERT INTO duly_locks (name, owner, holder, fence, expires_at, boot)
+VALUES ('', NULL, '', :fence, 0, '')
+    ON CONFLICT (name) DO UPDATE SET fence = max(fence, excluded.fence)
+
+-- :name drop_locks
+DELETE FROM duly_locks WHERE name IN (SELECT value FROM json_each(:names))
 
 -- :name drop_acts
 -- They are in the order in which they were done: the oldest are looked at.

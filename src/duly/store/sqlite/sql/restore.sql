@@ -21,3 +21,19 @@ SELECT (SELECT count(*) FROM duly_runs WHERE state = 'queued' AND created_at > :
 UPDATE duly_schedules
    SET state = 'paused', reason = 'restored from a backup', updated_at = :now
  WHERE state = 'active' AND next_at <= :now AND created_at <= :since
+
+-- :name has_identity
+SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'duly_store'
+
+-- :name inode
+-- Which file this store is. On PostgreSQL a database is no file that can be copied.
+SELECT max(inode) FROM duly_store
+
+-- :name settle_in
+UPDATE duly_store SET inode = :inode WHERE inode IS NOT :inode
+
+-- :name has_work
+-- Whether anything could run that may also run elsewhere.
+SELECT EXISTS (SELECT 1 FROM duly_runs)
+    OR EXISTS (SELECT 1 FROM duly_waiting)
+    OR EXISTS (SELECT 1 FROM duly_schedules WHERE state = 'active')

@@ -133,10 +133,12 @@ SELECT id, claim_number, generation, attempt, :outcome, worker_id, :now - :elaps
  WHERE id = :run_id AND claim_number = :claim_number AND state = 'running'
 
 -- :name requeue
+-- Expiry ends runs that never started, so a run with a recorded attempt no longer expires.
 UPDATE duly_runs
    SET state = 'queued', worker_id = NULL, claimed_at = NULL, attempt = :attempt,
        retries_used = :retries_used, crashes = :crashes, lane = :lane,
-       due_at = CASE WHEN :after > 0 THEN :now + :after ELSE due_at END
+       due_at = CASE WHEN :after > 0 THEN :now + :after ELSE due_at END,
+       expires_at = CASE WHEN NOT :recorded THEN expires_at END
  WHERE id = :run_id AND claim_number = :claim_number AND state = 'running'
    AND NOT cancel_requested
 

@@ -1,0 +1,105 @@
+"""Which file a store is: replaced, copied and moved files are noticed before they are used.
+
+A process that has a file open keeps it when another one is put in its place, and would accept runs
+into a file that has no name any more. A copy holds the same runs as its original, and two workers
+would run each of them. A file that was moved to PostgreSQL still holds everything that was moved.
+"""
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import NamedTuple
+
+from duly.errors import StoreRefused
+from duly.store.statements import load
+
+SQL = load("duly.store.sqlite", "restore")
+NO_INODE = -1
+"""What a backup has instead of an inode, so that it is a copy wherever it is put."""
+
+
+class FileId(NamedTuple):
+    """What tells a file from every other one on this host."""
+
+    device: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: Path) -> "FileId":
+        """Look at the file that has this name now."""
+        found = os.stat(path)  # noqa: PTH116 - called for every statement, and this is faster
+        return cls(found.st_dev, found.st_ino)
+
+    def check(self, path: Path) -> None:
+        """Refuse to use an open file whose name belongs to another one now, or to none."""
+        try:
+            found = FileId.of(path)
+        except FileNotFoundError:
+            found = None
+        if found != self:
+            raise StoreRefused(
+                f"{path} was replaced or removed while this process had it open; nothing more is "
+                f"written to the old file: start this process again"
+            )
+
+
+def settle_in(cursor: sqlite3.Cursor) -> None:
+    """Make this file the store's own, wherever its contents came from."""
+    inode = _inode_of(cursor)
+    if inode is not None:
+        cursor.execute(SQL["settle_in"], {"inode": inode})
+
+
+def settle_in_if_idle(cursor: sqlite3.Cursor) -> None:
+    """Let a copy in which nothing can run become a store of its own when it is opened."""
+    if cursor.execute(SQL["has_identity"]).fetchone() == (0,):
+        return
+    if _is_copy(cursor) and cursor.execute(SQL["has_work"]).fetchone() == (0,):
+        settle_in(cursor)
+
+
+def check_for_worker(cursor: sqlite3.Cursor) -> None:
+    """Refuse a worker on a copy in which something can run."""
+    if _is_copy(cursor):
+        raise StoreRefused(
+            "this file is a copy of a store, or a backup that was put back: what waits in it may "
+            "have run since. Before workers start, run `duly restore --since WHEN`, where WHEN is "
+            "the time of the copy; or `duly restore --nothing-ran` if all workers had stopped "
+            "before it was copied and have not started again"
+        )
+    settle_in(cursor)
+
+
+def _is_copy(cursor: sqlite3.Cursor) -> bool:
+    (known,) = cursor.execute(SQL["inode"]).fetchone()
+    inode = _inode_of(cursor)
+    return None not in {known, inode} and known != inode
+
+
+def mark_as_copy(path: Path) -> None:
+    """Let a file that was just written be a copy wherever it is put."""
+    connection = sqlite3.connect(path)
+    try:
+        with connection:
+            connection.execute(SQL["settle_in"], {"inode": NO_INODE})
+    finally:
+        connection.close()
+
+
+def close_for_good(connection: sqlite3.Connection, tables: tuple[str, ...], target: str) -> None:
+    """Refuse new rows from now on, on every connection: the store is elsewhere."""
+    message = f"this store was moved to {target}; use that, and remove the file"
+    quoted = message.replace("'", "''")
+    for table in tables:
+        # A trigger takes no parameters; the names are our own. A second move names its own target.
+        connection.execute(f"DROP TRIGGER IF EXISTS {table}_moved")
+        connection.execute(
+            f"CREATE TRIGGER {table}_moved BEFORE INSERT ON {table} "
+            f"BEGIN SELECT RAISE(ABORT, '{quoted}'); END"
+        )
+
+
+def _inode_of(cursor: sqlite3.Cursor) -> int | None:
+    """Return the inode of a connection's file; None for a database in memory."""
+    _, _, file = cursor.execute("PRAGMA database_list").fetchone()
+    return FileId.of(Path(file)).inode if file else None

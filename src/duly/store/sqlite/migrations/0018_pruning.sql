@@ -1,0 +1,4 @@
+-- Which schedules are over, and which locks nobody has used for long, so that both can be pruned.
+
+CREATE INDEX duly_schedules_over ON duly_schedules (updated_at) WHERE state IN ('ended', 'removed');
+CREATE INDEX duly_locks_idle ON duly_locks (boot, expires_at);

@@ -1,0 +1,1 @@
+-- Only PostgreSQL needs another index of keys: here each run's key is looked up by itself.

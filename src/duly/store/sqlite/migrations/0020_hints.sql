@@ -1,0 +1,1 @@
+-- Only PostgreSQL notifies: here workers see that the file has changed.

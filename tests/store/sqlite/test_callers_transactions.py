@@ -1,0 +1,55 @@
+"""Enqueueing in a transaction of the caller's that SQLite began without a lock (deferred).
+
+PostgreSQL has no such transactions: there a writer waits for rows, never for the whole database.
+"""
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from duly.store.step_ops import SendEvent
+from tests.store.conformance.verbs import enqueue_one, key, listed_ids, order
+from tests.store.sqlite.verbs import BOTH_JOURNALS
+
+pytestmark = [pytest.mark.stores("sqlite"), BOTH_JOURNALS]
+
+
+def converse(connection, dialogue, *, after_first=lambda: None):
+    """Execute a dialogue's statements; something else may happen after the first one."""
+    meanwhile = after_first
+    row = None
+    try:
+        while True:
+            statement = dialogue.send(row)
+            row = connection.execute(statement.sql, statement.parameters).fetchone()
+            meanwhile()
+            meanwhile = lambda: None  # noqa: E731 - only once
+    except StopIteration as answer:
+        return answer.value
+
+
+@pytest.fixture
+def connection(path):
+    """A connection of the caller's, in a deferred transaction that has done nothing yet."""
+    with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as connection:
+        connection.execute("BEGIN")
+        yield connection
+
+
+def test_a_write_between_two_statements_of_an_enqueue_does_not_refuse_it(store, connection):
+    dialogue = store.enqueue_elsewhere(order(key=key("order 17")), hint=False)
+
+    accepted = converse(connection, dialogue, after_first=lambda: enqueue_one(store))
+    connection.execute("COMMIT")
+
+    assert accepted.run_id in listed_ids(store)
+
+
+def test_a_write_between_two_statements_of_an_event_does_not_refuse_it(store, connection):
+    dialogue = store.send_elsewhere(SendEvent("paid", "null"), hint=False)
+
+    is_new = converse(connection, dialogue, after_first=lambda: enqueue_one(store))
+    connection.execute("COMMIT")
+
+    assert is_new
