@@ -53,6 +53,8 @@ class Keepalive:
         acknowledged when it was sent, since others count from then on; and since when all were."""
         self.beats_succeeded_since: float | None = None
         """Since when (monotonic) every beat has been acknowledged; None after a failure."""
+        self.trying_since: float | None = None
+        """Since when (monotonic) a beat has been under way; None if none is."""
         self._due = threading.Event()
         self._ended = False
         self._first_pause = 0.0
@@ -87,8 +89,14 @@ class Keepalive:
 
     def tick(self) -> float:
         """Beat once for everybody; return the seconds until the next time."""
+        self.trying_since = monotonic()
+        try:
+            return self._try(self.trying_since)
+        finally:
+            self.trying_since = None
+
+    def _try(self, sent_at: float) -> float:
         members = self._members()
-        sent_at = monotonic()
         faultpoints.hit("beat.before_write")
         try:
             acknowledged = self._pulse.beat(list(members)) if members else set()
@@ -98,12 +106,18 @@ class Keepalive:
             self.attending(monotonic(), None)
             return _RETRY_SECONDS
         faultpoints.hit("beat.after_write")
-        if self.beats_succeeded_since is None:
-            self.beats_succeeded_since = sent_at
-        self.attending(sent_at, self.beats_succeeded_since)
+        is_late = monotonic() - sent_at > self._lease / 2
+        if is_late:
+            # Others may have seen the beat when it was sent or just now: another one must follow.
+            self.beats_succeeded_since = None
+            self.attending(monotonic(), None)
+        else:
+            if self.beats_succeeded_since is None:
+                self.beats_succeeded_since = sent_at
+            self.attending(sent_at, self.beats_succeeded_since)
         for worker_id, publish in members.items():
             if worker_id in acknowledged:
                 publish(sent_at + self._lease - self._margin)
             else:
                 self._disowned(worker_id)
-        return self._beat
+        return 0.0 if is_late else self._beat

@@ -12,6 +12,7 @@ from duly.core.outcome import (
     ErrorText,
     HandedBack,
     Lost,
+    Outage,
     Raised,
     Refused,
     Returned,
@@ -74,11 +75,13 @@ HELD_LATE = Ends(State.INTERRUPTED, "timed_out")
 HELD_CRASHED = Ends(State.INTERRUPTED, "crashed")
 REFUSED = Ends(State.INTERRUPTED, "not_persisted")
 HELD_STOPPED = Ends(State.INTERRUPTED, "stopped")
+HELD_OUTAGE = Ends(State.INTERRUPTED, "outage")
 RETRIED = Goes(after=10.0, attempts=1, retries=1)
 RETRIED_IN_7 = Goes(after=7.0, attempts=1, retries=1)
 SNOOZED = Goes(after=30.0)
 SUSPENDED = Goes(after=60.0, awaits="paid")
 STOPPED = Goes()
+OUTAGE = Goes(after=2.0)
 HANDED_BACK = Goes(recorded=False)
 LOST = Goes(attempts=1, lane=Lane.SUSPECT)
 LOST_CHARGED = Goes(attempts=1, crashes=1, lane=Lane.SUSPECT)
@@ -98,6 +101,7 @@ OUTCOMES = {
     "gave in to a cancel": Cancelled("requested"),
     "discarded itself": Cancelled("discarded", "no such user any more"),
     "was stopped by us": Stopped(),
+    "ended by an outage": Outage(BOOM, after=2.0),
     "was handed back": HandedBack(),
     "lost before its start": Lost(started=False, charged=False),
     "lost, with others": Lost(started=True, charged=False),
@@ -125,6 +129,7 @@ TABLE = [
     ("gave in to a cancel",          CANCELLED,    CANCELLED,    CANCELLED,    CANCELLED),
     ("discarded itself",             DISCARDED,    DISCARDED,    DISCARDED,    DISCARDED),
     ("was stopped by us",            STOPPED,      CANCELLED,    HELD_STOPPED, HELD_STOPPED),
+    ("ended by an outage",           OUTAGE,       CANCELLED,    HELD_OUTAGE,  HELD_OUTAGE),
     ("was handed back",              HANDED_BACK,  CANCELLED,    HANDED_BACK,  CANCELLED),
     ("lost before its start",        HANDED_BACK,  CANCELLED,    HANDED_BACK,  CANCELLED),
     ("lost, with others",            LOST,         CANCELLED,    HELD_CRASHED, HELD_CRASHED),
@@ -171,6 +176,8 @@ def lane_after(lane, expected=SAME):
 def verdict_of(expected, lane):
     if isinstance(expected, Ends):
         return Finish(*expected)
+    if expected is LOST and lane in CARRIED_LANES:
+        expected = LOST_CHARGED  # It cannot be watched alone.
     return Requeue(
         expected.after,
         ATTEMPT + expected.attempts,
@@ -210,7 +217,7 @@ def test_the_last_crash_that_is_allowed_fails_the_run(lane):
     assert verdict == Finish(State.FAILED, "crashed")
 
 
-@pytest.mark.parametrize("lane", RERUN_LANES)
+@pytest.mark.parametrize("lane", [lane for lane in RERUN_LANES if lane not in CARRIED_LANES])
 def test_a_crash_that_is_not_charged_does_not_count_toward_the_limit(lane):
     run = standing(lane, crashes=CRASH_LIMIT - 1)
 
@@ -218,6 +225,22 @@ def test_a_crash_that_is_not_charged_does_not_count_toward_the_limit(lane):
 
     again = lane_after(lane, Lane.SUSPECT)
     assert verdict == Requeue(0.0, ATTEMPT + 1, RETRIES_USED, CRASH_LIMIT - 1, again)
+
+
+@pytest.mark.parametrize("lane", [Lane.CARRIED, Lane.HANDED, "~task key thread"])
+def test_a_run_that_cannot_be_watched_alone_is_charged_with_every_loss_but_the_first(lane):
+    verdicts = [
+        decide(
+            Standing(attempt, 0, crashes, lane),
+            Lost(started=True, charged=False),
+            POLICY,
+            jitter=0.0,
+        )
+        for attempt, crashes in ((1, 0), (2, 0), (3, CRASH_LIMIT - 1))
+    ]
+
+    assert [verdict.crashes for verdict in verdicts[:2]] == [0, 1]
+    assert verdicts[2] == Finish(State.FAILED, "crashed")
 
 
 @pytest.mark.parametrize("lane", RERUN_LANES)

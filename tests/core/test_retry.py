@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from duly.core.retry import NO_RETRIES, Retry
 from duly.errors import BadOption
+from duly.limits import DELAY_SECONDS
 
 PLAIN = Retry(10, base=2.0, factor=3.0, max_delay=100.0, jitter=False)
 
@@ -41,7 +42,7 @@ def test_a_thousandth_retry_waits_the_longest_delay(factor):
         st.just(1),
         base=st.floats(0, 1e300),
         factor=st.floats(1, 1e300),
-        max_delay=st.floats(0, 1e9),
+        max_delay=st.floats(0, DELAY_SECONDS),
         jitter=st.booleans(),
     ),
     retries_used=st.integers(0, 10_000),
@@ -67,6 +68,7 @@ def test_a_limit_that_is_no_count_is_refused(limit):
         {"factor": float("nan")},
         {"max_delay": float("nan")},
         {"max_delay": float("inf")},
+        {"max_delay": 1e300},
     ],
     ids=str,
 )

@@ -3,9 +3,18 @@
 import json
 import logging
 import sys
+import time
+from pathlib import Path
 
+from duly import faultpoints
 from duly.runtime import keeper
 from duly.settings import WorkerSettings
+
+
+def wait_while(path: Path) -> None:
+    """Wait as long as there is a file."""
+    while path.exists():
+        time.sleep(0.02)
 
 
 def main() -> int:
@@ -13,6 +22,9 @@ def main() -> int:
     app, url, given = sys.argv[1:]
     options = json.loads(given)
     keeper._PATIENCE_SECONDS = 0.5
+    stuck = options.pop("stuck_beats", None)
+    if stuck is not None:
+        faultpoints.arm("beat.before_write", lambda: wait_while(Path(stuck)))
     logging.basicConfig(level="INFO")
     processes, drain = options.pop("processes"), options.pop("drain")
     options["queues"] = tuple(map(tuple, options.get("queues", ())))

@@ -6,8 +6,11 @@ The tests tell the application which store to use; a keeper's children are told 
 import asyncio
 import contextvars
 import ctypes
+import multiprocessing
 import os
 import signal
+import subprocess
+import threading
 import time
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -16,6 +19,7 @@ from typing import Any
 from uuid import UUID
 
 from duly import Discard, Duly, Retry, RetryAfter, Snooze, current
+from tests.servers.processes import is_running
 
 app = Duly()
 flavour: contextvars.ContextVar[str] = contextvars.ContextVar("flavour", default="plain")
@@ -75,6 +79,20 @@ def process_ends(how: str) -> str:
         case "far":
             current().progress(7.0)
     return how
+
+
+@app.task(executor="process")
+def process_leaves_programs(log: str) -> None:
+    """Start programs and processes that outlive this process, and die as by a lack of memory."""
+    # One with all descriptors of this process, and one that is forked and runs no other program.
+    subprocess.Popen(["sh", "-c", LASTING, log], close_fds=False)
+    if os.fork() == 0:
+        note(log, f"pid {os.getpid()}")
+        time.sleep(600)
+    count = 2 * current().attempt
+    while len(noted_programs(log)) < count:
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @app.task(executor="process", timeout=0.5)
@@ -179,6 +197,104 @@ def hog(seconds: float) -> int:
 def poison() -> None:
     """Kill the process it runs in."""
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task
+def terminates_processes(count: int) -> list[int | None]:
+    """Fork processes, terminate each at once, and return how they ended."""
+    forking = multiprocessing.get_context("fork")
+    found = []
+    for _ in range(count):
+        process = forking.Process(target=time.sleep, args=(60,))
+        process.start()
+        process.terminate()
+        process.join(5)
+        found.append(process.exitcode)
+        process.kill()
+        process.join()
+    return found
+
+
+@app.task
+def uses_a_pool(numbers: list[int]) -> list[int]:
+    """Let a pool of forked processes work."""
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        return pool.map(abs, numbers)
+
+
+@app.task
+async def stops_the_loop(gate: str) -> int:
+    """Stop the event loop on which all coroutines of this worker run."""
+    asyncio.get_running_loop().stop()
+    await asyncio.to_thread(wait_for, gate)
+    return 1
+
+
+@app.task
+def closes_the_app(*, elsewhere: bool) -> int:
+    """Close the application's store, here or in a thread that duly knows nothing of."""
+    if elsewhere:
+        thread = threading.Thread(target=app.close)
+        thread.start()
+        thread.join()
+    else:
+        app.close()
+    return len(app.runs.list())
+
+
+@app.task
+def ends_a_thread(name: str) -> None:
+    """End a thread of the worker, as a hook does that raises SystemExit there."""
+    strike = ctypes.pythonapi["PyThreadState_SetAsyncExc"]
+    for thread in threading.enumerate():
+        if thread.name == name:
+            strike(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
+
+
+LASTING = 'echo "pid $$" >> "$0"; exec sleep 600'
+"""A program that notes its number and lasts longer than any test."""
+
+
+@app.task
+def starts_programs(log: str) -> list[int]:
+    """Start lasting programs and wait; in a later attempt, return those that still run."""
+    if current().attempt > 1:
+        return [pid for pid in noted_programs(log) if is_running(pid)]
+    program = ["sh", "-c", LASTING, log]
+    subprocess.Popen(program)
+    subprocess.Popen(program, start_new_session=True)
+    # The parent of this one is gone before it begins.
+    subprocess.run(["sh", "-c", 'setsid sh -c "$1" "$0" &', log, LASTING], check=True)
+    time.sleep(600)
+    return []
+
+
+def noted_programs(log: str) -> list[int]:
+    """Return the numbers of the programs that were started."""
+    path = Path(log)
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [int(line.split()[1]) for line in lines]
+
+
+@app.task
+def exits(log: str, status: int) -> None:
+    """End the process it runs in, as C code does that calls exit."""
+    note(log, f"start 0 {current().attempt} {current().fence} {os.getpid()}")
+    os._exit(status)
+
+
+@app.task
+def exits_after_return(log: str) -> None:
+    """Return, and leave a thread that ends the process at once, as a native thread that crashes."""
+    note(log, f"start 0 {current().attempt} {current().fence} {os.getpid()}")
+    returned = threading.Event()
+
+    def end() -> None:
+        returned.wait()
+        os._exit(9)
+
+    threading.Thread(target=end, daemon=True).start()
+    returned.set()
 
 
 @app.task(timeout=0.3)

@@ -11,7 +11,7 @@ from duly.errors import StoreUnavailable
 from duly.store.ops import Settle
 from duly.task import Task
 
-pytestmark = pytest.mark.one_store
+pytestmark = pytest.mark.surface
 
 
 def define(app: Duly, admit) -> tuple[Task, list[int]]:

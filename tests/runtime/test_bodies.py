@@ -16,7 +16,7 @@ from duly.errors import NoCurrentRun
 from tests.runtime import shop as shop_module
 from tests.servers.processes import wait_until
 
-pytestmark = pytest.mark.one_store
+pytestmark = pytest.mark.surface
 
 VALUES = {
     "none": None,
@@ -41,11 +41,11 @@ def shop(store_url):
 
 
 def test_results_of_every_type_come_back_as_they_were(app: Duly):
-    @app.task
+    @app.task(name="plain")
     def plain(value):
         return value
 
-    @app.task
+    @app.task(name="coroutine")
     async def coroutine(value):
         await asyncio.sleep(0)
         return value
@@ -130,7 +130,7 @@ def test_outside_a_body_there_is_no_current_run():
 def test_after_a_body_its_thread_has_no_current_run(app):
     threads = []
 
-    @app.task
+    @app.task(name="first")
     def first() -> None:
         threads.append(threading.current_thread())
 
@@ -145,12 +145,12 @@ def test_after_a_body_its_thread_has_no_current_run(app):
 def test_hundreds_of_runs_are_each_run_once(app):
     seen: Counter[int] = Counter()
 
-    @app.task
+    @app.task(name="plain")
     def plain(number: int) -> int:
         seen[number] += 1
         return number
 
-    @app.task
+    @app.task(name="coroutine")
     async def coroutine(number: int) -> int:
         seen[number] += 1
         return number
@@ -199,7 +199,7 @@ def test_context_variables_are_not_shared_between_runs_of_a_subprocess(shop):
 
 
 def test_coroutines_run_on_the_applications_own_loop_if_it_is_given(app):
-    @app.task
+    @app.task(name="where")
     async def where() -> int:
         return id(asyncio.get_running_loop())
 
@@ -217,11 +217,11 @@ def test_coroutines_run_on_the_applications_own_loop_if_it_is_given(app):
 
 
 def test_a_result_that_cannot_be_stored_fails_the_run_and_says_so(app):
-    @app.task(retries=3)
+    @app.task(name="odd", retries=3)
     def odd() -> object:
         return object()
 
-    @app.task
+    @app.task(name="large")
     def large() -> str:
         return "x" * (1024 * 1024)
 

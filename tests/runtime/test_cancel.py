@@ -11,7 +11,7 @@ from duly import Duly, RunCancelled, current
 from tests.runtime import shop as shop_module
 from tests.servers.processes import is_running, wait_until
 
-pytestmark = pytest.mark.one_store
+pytestmark = pytest.mark.surface
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def entered() -> threading.Event:
 
 
 def test_a_queued_run_is_cancelled_at_once_and_never_runs(app: Duly, entered):
-    @app.task
+    @app.task(name="body")
     def body() -> None:
         entered.set()
 
@@ -40,7 +40,7 @@ def test_a_queued_run_is_cancelled_at_once_and_never_runs(app: Duly, entered):
 def test_a_running_coroutine_is_cancelled_at_its_await(app, entered):
     ended = threading.Event()
 
-    @app.task(retries=5)
+    @app.task(name="body", retries=5)
     async def body() -> None:
         entered.set()
         try:
@@ -64,7 +64,7 @@ def test_a_running_coroutine_is_cancelled_at_its_await(app, entered):
 
 
 def test_a_thread_gives_in_where_it_checks(app, entered):
-    @app.task(retries=5)
+    @app.task(name="body", retries=5)
     def body() -> None:
         entered.set()
         while True:
@@ -88,7 +88,7 @@ def test_a_thread_gives_in_where_it_checks(app, entered):
 def test_a_body_that_returns_all_the_same_has_succeeded(app, entered):
     go_on = threading.Event()
 
-    @app.task
+    @app.task(name="deaf")
     def deaf() -> str:
         entered.set()
         go_on.wait(20)
@@ -109,7 +109,7 @@ def test_a_body_that_returns_all_the_same_has_succeeded(app, entered):
 def test_a_body_that_raises_after_the_request_is_cancelled_and_not_retried(app, entered):
     heard = threading.Event()
 
-    @app.task(retries=5)
+    @app.task(name="body", retries=5)
     def body() -> None:
         entered.set()
         try:
@@ -134,7 +134,7 @@ def test_a_body_that_raises_after_the_request_is_cancelled_and_not_retried(app, 
 
 
 def test_a_cancel_between_two_attempts_ends_the_run(app):
-    @app.task(retries=5)
+    @app.task(name="flaky", retries=5)
     def flaky() -> None:
         raise ValueError
 
@@ -170,7 +170,7 @@ def test_a_subprocess_is_ended(store_url, tmp_path: Path, task):
 def test_a_cancel_reaches_the_run_it_names_alone(app):
     gates = {name: threading.Event() for name in ("a", "b")}
 
-    @app.task
+    @app.task(name="body")
     async def body(name: str) -> str:
         gates[name].set()
         await asyncio.sleep(0.01 if name == "done" else 600)

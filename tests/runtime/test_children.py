@@ -7,8 +7,9 @@ import pytest
 import duly
 from duly import Duly, Retry, children, current
 from duly.store.ops import Prune
+from tests.servers.processes import wait_until
 
-pytestmark = pytest.mark.one_store
+pytestmark = pytest.mark.surface
 
 
 @dataclass
@@ -26,11 +27,11 @@ def returned(app: Duly, run) -> object:
 
 @pytest.mark.parametrize("name", ["n" * 255, "\N{SNOWMAN}" * 85])
 def test_a_long_name_of_a_gather_mixes_no_children_up(app, name):
-    @app.task
+    @app.task(name="square")
     def square(number: int) -> int:
         return number * number
 
-    @app.task
+    @app.task(name="total")
     def total() -> list[int]:
         return duly.gather((square.call(number) for number in range(3)), name=name)
 
@@ -39,11 +40,11 @@ def test_a_long_name_of_a_gather_mixes_no_children_up(app, name):
 
 
 def test_results_may_be_larger_together_than_one_record_may_be(app):
-    @app.task
+    @app.task(name="page")
     def page(number: int) -> str:
         return str(number) * 200_000
 
-    @app.task(retries=Retry(1, base=0))
+    @app.task(name="book", retries=Retry(1, base=0))
     def book() -> list[str]:
         pages = duly.gather(page.call(number) for number in range(2))
         if current().attempt == 1:
@@ -55,11 +56,11 @@ def test_results_may_be_larger_together_than_one_record_may_be(app):
 
 
 def test_results_are_what_the_annotations_of_their_tasks_say(app):
-    @app.task
+    @app.task(name="point")
     def point(x: int) -> Point:
         return Point(x)
 
-    @app.task(retries=Retry(1, base=0))
+    @app.task(name="line", retries=Retry(1, base=0))
     def line() -> int:
         found = duly.gather(point.call(x) for x in range(3))
         if current().attempt == 1:
@@ -72,11 +73,11 @@ def test_results_are_what_the_annotations_of_their_tasks_say(app):
 def test_children_are_pruned_like_other_runs(app, monkeypatch):
     monkeypatch.setattr(children, "KEY_TTL_SECONDS", 0)
 
-    @app.task
+    @app.task(name="square")
     def square(number: int) -> int:
         return number * number
 
-    @app.task
+    @app.task(name="total")
     def total() -> list[int]:
         return duly.gather([square.call(2), square.call(3)])
 
@@ -85,3 +86,29 @@ def test_children_are_pruned_like_other_runs(app, monkeypatch):
     (pruned,) = app.store.apply([Prune(older_than=0, limit=100)])
     assert pruned.runs == 3
     assert app.runs.list() == []
+
+
+def test_a_gather_that_outlasts_retention_gets_the_results_of_its_children(app, monkeypatch):
+    monkeypatch.setattr(children, "KEY_TTL_SECONDS", 0)
+
+    @app.task(name="quick")
+    def quick() -> int:
+        return 1
+
+    @app.task(name="slow")
+    def slow() -> int:
+        return int(duly.wait_for("approval")["number"])
+
+    @app.task(name="total")
+    def total() -> list[int]:
+        return duly.gather([quick.call(), slow.call()])
+
+    with app.worker():
+        parent = total.enqueue()
+        wait_until(
+            lambda: app.runs.list(task=quick, state="succeeded"), seconds=20, what="a child ended"
+        )
+        app.store.apply([Prune(older_than=0, limit=100)])
+        app.send_event("approval", {"number": 2})
+
+        assert parent.result(timeout=20) == [1, 2]

@@ -19,13 +19,13 @@ def test_every_point_is_hit_by_an_ordinary_days_work(app: Duly):
     for name in faultpoints.NAMES:
         faultpoints.arm(name, lambda name=name: hits.update([name]))
 
-    @app.task(retries=Retry(1))
+    @app.task(name="plain", retries=Retry(1))
     def plain() -> None:
         current().log.info("at work")
         if current().attempt == 1:
             raise RetryAfter(0)
 
-    @app.task(transaction=True)
+    @app.task(name="paying", transaction=True)
     def paying() -> None:
         current().connection.execute("SELECT 1")
 

@@ -105,6 +105,55 @@ def test_bodies_that_become_long_end_claiming_ahead(hand):
     assert hand.room(THREAD, ahead=True) == 4
 
 
+def test_slots_whose_bodies_run_for_long_are_not_claimed_ahead_for(hand, time):
+    run_through(hand, 0.0049, count=200)
+    before = hand.room(THREAD, ahead=True)
+
+    rooms = []
+    for _ in range(4):
+        (held,) = take(hand, 1)
+        assert hand.begin(held)
+        time.advance(1)
+        rooms.append(hand.room(THREAD, ahead=True))
+
+    # Of 4 slots with room for 10 ahead each, one more is lost with each long body.
+    assert before == 44
+    assert rooms == [33, 22, 11, 0]
+
+
+def test_bodies_that_have_ended_are_not_long_ones(hand, time):
+    run_through(hand, 0.0049, count=200)
+    for held in take(hand, 4):
+        assert hand.begin(held)
+        hand.end(held, 0.005)
+    time.advance(1)
+
+    assert hand.room(THREAD, ahead=True) == 44
+
+
+def test_nothing_is_claimed_ahead_after_claims_went_stale(hand, time):
+    run_through(hand, 0.0, count=500)
+    take(hand, 1)
+    time.advance(1)
+
+    (stale,) = hand.withdraw_stale(claimed_before=time.now - 0.5)
+    hand.release([stale])
+    after = hand.room(THREAD, ahead=True)
+    run_through(hand, 0.0, count=100)
+
+    assert after == 4
+    assert hand.room(THREAD, ahead=True) == 4 + BATCH
+
+
+def test_long_bodies_do_not_keep_free_slots_from_being_filled(slots, time):
+    hand = Hand(slots, {LOOP: 100, THREAD: 4}, BATCH)
+    for held in take(hand, 90, loop=True):
+        assert hand.begin(held)
+    time.advance(60)
+
+    assert hand.room(LOOP, ahead=True) == 10
+
+
 def test_there_is_no_room_beyond_the_marks(hand):
     run_through(hand, 0.0, count=500)
     unsettled = take(hand, 290)

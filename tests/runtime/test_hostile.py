@@ -1,6 +1,7 @@
 """Bodies and rows that mean harm, or merely do it: the worker goes on, and runs nothing else."""
 
 import asyncio
+import importlib
 import json
 import os
 import signal
@@ -14,9 +15,9 @@ from duly import Duly, Retry, current
 from duly.clock import new_id
 from duly.store.ops import Enqueue, Tick
 from tests.runtime import shop as shop_module
-from tests.servers.processes import wait_until
+from tests.servers.processes import is_running, wait_until
 
-pytestmark = pytest.mark.one_store
+pytestmark = pytest.mark.surface
 
 
 class Silent(Exception):
@@ -54,11 +55,11 @@ def end_badly(how: str) -> None:
 def sound(app: Duly):
     """Tasks that show that the worker goes on."""
 
-    @app.task
+    @app.task(name="plain")
     def plain() -> str:
         return "still here"
 
-    @app.task
+    @app.task(name="coroutine")
     async def coroutine() -> str:
         return "still here"
 
@@ -99,11 +100,11 @@ def test_a_part_of_a_coroutine_that_exits_does_not_end_the_loop(app, sound):
         await asyncio.sleep(0)
         sys.exit(1)
 
-    @app.task
+    @app.task(name="whole")
     async def whole() -> None:
         await asyncio.gather(part(), asyncio.sleep(0.01))
 
-    @app.task
+    @app.task(name="forgets")
     async def forgets() -> None:
         task = asyncio.create_task(part())
         await asyncio.sleep(0.05)
@@ -117,7 +118,7 @@ def test_a_part_of_a_coroutine_that_exits_does_not_end_the_loop(app, sound):
 
 
 def test_a_retried_exit_is_retried_like_any_failure(app):
-    @app.task(retries=Retry(1, base=0.0))
+    @app.task(name="exits", retries=Retry(1, base=0.0))
     def exits() -> int:
         if current().attempt == 1:
             raise SystemExit
@@ -259,7 +260,7 @@ def test_a_run_whose_task_is_registered_later_is_run_then(app, store_url):
 
 
 def test_a_body_that_keeps_the_interpreter_busy_costs_no_lease(app):
-    @app.task
+    @app.task(name="busy")
     def busy() -> int:
         deadline, rounds = time.monotonic() + 1.0, 0
         while time.monotonic() < deadline:
@@ -270,6 +271,16 @@ def test_a_body_that_keeps_the_interpreter_busy_costs_no_lease(app):
         runs = [busy.enqueue(), busy.enqueue()]
 
         assert [run.result(timeout=20) for run in runs] == [1, 1]
+
+
+def test_a_body_that_closes_its_application_leaves_the_worker_its_store(app):
+    @app.task(name="closes")
+    def closes() -> int:
+        app.close()
+        return len(app.runs.list())
+
+    with app.worker(concurrency=1):
+        assert [closes.enqueue().result(timeout=20) for _ in range(2)] == [1, 2]
 
 
 @pytest.mark.stores("sqlite-wal")
@@ -292,6 +303,45 @@ class TestSubprocesses:
             assert [attempt.outcome for attempt in run.attempts()] == ["lost"] * 3
             assert (run.record.crashes, run.record.retries_used) == (2, 0)
             assert shop.process_ends.enqueue("fine").result(timeout=30) == "fine"
+
+    def test_one_that_dies_while_others_have_its_pipe_is_a_crash_and_ends_them(
+        self, shop, tmp_path
+    ):
+        log = str(tmp_path / "programs")
+        with shop.app.worker(concurrency=1):
+            run = shop.process_leaves_programs.enqueue(log)
+            try:
+                wait_until(lambda: run.refresh().is_final, seconds=50, what="it ends")
+                left = [pid for pid in shop.noted_programs(log) if is_running(pid)]
+            finally:
+                for pid in filter(is_running, shop.noted_programs(log)):
+                    os.kill(pid, signal.SIGKILL)
+
+        assert (run.state, run.cause) == ("failed", "crashed")
+        assert len(shop.noted_programs(log)) == 6
+        assert left == []
+
+    def test_one_that_never_reads_its_arguments_is_ended_by_the_timeout(
+        self, store_url, tmp_path, monkeypatch
+    ):
+        (tmp_path / "deaf.py").write_text(
+            "import sys, time\n"
+            "from duly import Duly\n"
+            "app = Duly()\n"
+            "@app.task(executor='process', timeout=1)\n"
+            "def deaf(text: str) -> None: ...\n"
+            "if 'process_program' in sys.argv[0]: time.sleep(600)\n"
+        )
+        monkeypatch.syspath_prepend(tmp_path)
+        deaf = importlib.import_module("deaf")
+        deaf.app.use_url(store_url)
+        with deaf.app.worker(concurrency=1):
+            # More than fits into a pipe.
+            run = deaf.deaf.enqueue("x" * 200_000)
+            wait_until(lambda: run.refresh().is_final, seconds=30, what="it times out")
+        deaf.app.close()
+
+        assert (run.state, run.cause) == ("failed", "timed_out")
 
     def test_one_that_died_while_it_waited_costs_the_next_body_nothing(self, shop):
         with shop.app.worker(concurrency=1):

@@ -14,7 +14,7 @@ from tests.runtime.ledger import write
 from tests.runtime.waiting import take_over, wait_until_empty
 from tests.servers.processes import wait_until
 
-pytestmark = pytest.mark.one_store
+pytestmark = pytest.mark.surface
 
 
 @pytest.fixture
@@ -23,10 +23,11 @@ def go_on() -> threading.Event:
     return threading.Event()
 
 
+@pytest.mark.timing
 def test_progress_is_seen_within_a_second(app: Duly, go_on):
     said: list[float] = []
 
-    @app.task
+    @app.task(name="body")
     def body() -> None:
         current().progress(0.25, "a quarter")
         said.append(monotonic())
@@ -45,7 +46,7 @@ def test_progress_is_seen_within_a_second(app: Duly, go_on):
 
 
 def test_the_latest_progress_counts(app, go_on):
-    @app.task
+    @app.task(name="body")
     async def body() -> None:
         for number in range(100):
             current().progress(number / 100, f"step {number}")
@@ -63,7 +64,7 @@ def test_the_latest_progress_counts(app, go_on):
 def test_progress_outside_its_bounds_is_the_bodys_own_error(app, fraction):
     caught = []
 
-    @app.task
+    @app.task(name="body")
     def body() -> None:
         try:
             current().progress(fraction)
@@ -80,7 +81,7 @@ def test_progress_outside_its_bounds_is_the_bodys_own_error(app, fraction):
 def test_a_new_attempt_begins_without_progress(app, go_on):
     entered = threading.Event()
 
-    @app.task(retries=Retry(1))
+    @app.task(name="body", retries=Retry(1))
     def body() -> None:
         if current().attempt == 1:
             current().progress(0.9, "nearly")
@@ -98,7 +99,7 @@ def test_a_new_attempt_begins_without_progress(app, go_on):
 
 
 def test_lines_are_kept_in_their_order_with_level_and_attempt(app):
-    @app.task(retries=Retry(1))
+    @app.task(name="body", retries=Retry(1))
     def body() -> None:
         log = current().log
         for number in range(50):
@@ -124,7 +125,7 @@ def test_lines_are_kept_in_their_order_with_level_and_attempt(app):
 
 
 def test_lines_can_be_read_while_the_body_runs(app, go_on):
-    @app.task
+    @app.task(name="body")
     def body() -> None:
         current().log.info("begun")
         go_on.wait(30)
@@ -141,7 +142,7 @@ def test_lines_can_be_read_while_the_body_runs(app, go_on):
 
 
 def test_lines_reach_the_applications_own_logging_too(app, caplog):
-    @app.task
+    @app.task(name="body")
     def body() -> None:
         current().log.warning("watch %s", "out")
 
@@ -153,7 +154,7 @@ def test_lines_reach_the_applications_own_logging_too(app, caplog):
 
 
 def test_lines_that_no_database_takes_are_kept_as_well_as_can_be(app):
-    @app.task
+    @app.task(name="body")
     def body() -> None:
         current().log.info("nul \0 and lone \ud800")
         current().log.info("x" * (LOG_MESSAGE_CHARACTERS + 100))
@@ -170,7 +171,7 @@ def test_lines_that_no_database_takes_are_kept_as_well_as_can_be(app):
 
 @pytest.mark.stores("sqlite-wal", "postgres")
 def test_a_body_that_never_stops_talking_is_bounded(app):
-    @app.task
+    @app.task(name="body")
     def body() -> None:
         for number in range(LOG_LINES_PER_ATTEMPT + 500):
             current().log.debug("%s", number)
@@ -197,7 +198,7 @@ def test_lines_of_a_body_with_a_transaction_are_kept(app, how):
         writing.start()
         writing.join(0.3)
 
-    @app.task(transaction=how == "transaction")
+    @app.task(name="pay", transaction=how == "transaction")
     def pay() -> None:
         current().log.info("before")
         if how == "step":
@@ -219,7 +220,7 @@ def test_lines_of_a_body_with_a_transaction_are_kept(app, how):
 
 @pytest.mark.usefixtures("tables")
 def test_lines_of_a_transaction_that_was_rolled_back_are_kept_too(app):
-    @app.task(transaction=True)
+    @app.task(name="pay", transaction=True)
     def pay() -> None:
         write()
         current().log.info("inside")
@@ -234,7 +235,7 @@ def test_lines_of_a_transaction_that_was_rolled_back_are_kept_too(app):
 def test_a_zombies_words_are_dropped(app, go_on):
     entered, heard = threading.Event(), threading.Event()
 
-    @app.task
+    @app.task(name="body")
     def body() -> None:
         entered.set()
         go_on.wait(30)
@@ -256,7 +257,7 @@ def test_a_zombies_words_are_dropped(app, go_on):
 
 
 def test_what_is_not_claimed_cannot_speak(app):
-    @app.task
+    @app.task(name="body")
     def body() -> None: ...
 
     run = body.enqueue()

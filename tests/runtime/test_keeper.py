@@ -31,6 +31,7 @@ def outcomes(run) -> list[str]:
 class TestKilledChild:
     """kill -9 of one child of two."""
 
+    @pytest.mark.timing
     def test_its_reruns_run_elsewhere_within_a_second_and_its_holds_are_interrupted(
         self, shop, notes, store_url, tmp_path
     ):
@@ -103,6 +104,7 @@ class TestKilledChild:
         assert [line.pid == start.pid for line in notes.ends()] == [False]
 
 
+@pytest.mark.timing
 def test_a_whole_tree_that_was_killed_is_recovered_within_its_lease_and_two_seconds(
     shop, notes, store_url, tmp_path
 ):
@@ -248,6 +250,38 @@ class TestFrozen:
         assert [run.result(timeout=20) for run in runs] == [0, 1, 2]
         assert [outcomes(run) for run in runs] == [["returned"]] * 3
         assert {line.pid for line in notes.ends()} == {child}
+
+
+def test_a_beat_that_is_stuck_for_longer_than_the_lease_ends_no_worker(
+    shop, notes, store_url, tmp_path
+):
+    """As when a name server answers too late: no timeout of the store bounds that."""
+    stuck = tmp_path / "stuck"
+    with Tree(store_url, tmp_path, stuck_beats=stuck).ready() as tree:
+        (child,) = tree.workers()
+        runs = [
+            task.enqueue(*notes.arguments(number))
+            for number, task in enumerate((shop.linger, shop.linger_hold))
+        ]
+        notes.wait_for_starts(2)
+
+        stuck.touch()
+        time.sleep(2 * LEASE)
+        assert tree.children() == [child]
+        notes.open_gate()
+        wait_until(lambda: len(notes.ends()) == 2, seconds=20, what="the bodies end")
+        late = shop.quick.enqueue(7)
+        time.sleep(BEAT)
+        # Its lease is over: it begins nothing and records nothing.
+        states = {str(run.refresh().state) for run in runs}
+        unclaimed = str(late.refresh().state)
+        stuck.unlink()
+
+        assert (states, unclaimed) == ({"running"}, "queued")
+        assert [run.result(timeout=20) for run in runs] == [0, 1]
+        assert late.result(timeout=20) == 7
+        assert tree.children() == [child]
+    assert [outcomes(run) for run in runs] == [["returned"]] * 2
 
 
 class TestTethered:
@@ -410,6 +444,172 @@ def test_a_poisonous_task_ends_failed_and_others_are_unaffected(shop, store_url,
     assert len(outcomes(poison)) <= 5
 
 
+@pytest.mark.stores("sqlite-wal")  # Which processes there are is the same on any store.
+class TestStartedPrograms:
+    """Programs that a body started: they end with its worker, before another attempt begins."""
+
+    @pytest.fixture
+    def run(self, shop, notes):
+        """A run whose body starts programs in its group, in other sessions and orphaned."""
+        yield shop.starts_programs.enqueue(notes.log)
+        for pid in filter(is_running, shop.noted_programs(notes.log)):
+            os.kill(pid, signal.SIGKILL)
+
+    @pytest.fixture
+    def tree(self, shop, run, notes, store_url, tmp_path):
+        """A supervisor with one worker, whose body has started the programs."""
+        assert run.refresh().state == "queued"
+        with Tree(store_url, tmp_path).ready() as tree:
+            wait_until(
+                lambda: len(shop.noted_programs(notes.log)) == 3,
+                seconds=30,
+                what="the programs have started",
+            )
+            yield tree
+
+    def check(self, shop, notes, run) -> None:
+        assert run.result(timeout=30) == []
+        assert not any(map(is_running, shop.noted_programs(notes.log)))
+
+    def test_they_end_with_a_worker_that_is_killed(self, shop, notes, tree, run):
+        (worker,) = tree.workers()
+
+        tree.kill(worker)
+
+        self.check(shop, notes, run)
+
+    def test_they_end_with_a_supervisor_that_is_killed(
+        self, shop, notes, tree, run, store_url, tmp_path
+    ):
+        with Tree(store_url, tmp_path).ready():
+            tree.keeper.kill()
+
+            self.check(shop, notes, run)
+
+    def test_they_end_before_others_take_over_from_a_frozen_supervisor(
+        self, shop, notes, tree, run, store_url, tmp_path
+    ):
+        with Tree(store_url, tmp_path).ready():
+            tree.freeze(tree.keeper.pid)
+
+            self.check(shop, notes, run)
+            tree.thaw(tree.keeper.pid)
+
+    def test_they_end_with_a_supervisor_that_stops(self, shop, notes, tree, run):
+        tree.terminate()
+        tree.terminate()
+
+        assert tree.ended() == 0
+        assert not any(map(is_running, shop.noted_programs(notes.log)))
+        assert run.refresh().state == "queued"
+
+
+@pytest.mark.stores("sqlite-wal")  # What a signal means is the same on any store.
+def test_processes_that_a_body_forks_are_ended_by_a_signal_as_anywhere(shop, store_url, tmp_path):
+    with Tree(store_url, tmp_path).ready() as tree:
+        # A signal may come before the new process has had its first turn.
+        ends = shop.terminates_processes.enqueue(5).result(timeout=50)
+        # A pool ends its processes by SIGTERM.
+        numbers = shop.uses_a_pool.enqueue([-1, -2]).result(timeout=30)
+        tree.terminate()
+
+        assert ends == [-signal.SIGTERM] * 5
+        assert numbers == [1, 2]
+        # The worker itself still takes its signals.
+        assert tree.ended() == 0
+
+
+def test_a_worker_survives_bodies_that_stop_its_loop_and_close_its_application(
+    shop, notes, store_url, tmp_path
+):
+    with Tree(store_url, tmp_path).ready() as tree:
+        (child,) = tree.workers()
+        stopping = shop.stops_the_loop.enqueue(notes.gate)
+        closing = [shop.closes_the_app.enqueue(elsewhere=flag) for flag in (False, True)]
+        counts = [run.result(timeout=30) for run in closing]
+        coroutine = shop.linger_async.enqueue(*notes.arguments(5))
+        notes.wait_for_starts(1)
+        notes.open_gate()
+
+        assert (stopping.result(timeout=20), coroutine.result(timeout=20)) == (1, 5)
+        # Each of them counted the runs: at least its own and the one before it.
+        assert all(count >= 2 for count in counts)
+        assert shop.quick.enqueue(1).result(timeout=20) == 1
+        assert tree.workers() == [child]
+        tree.terminate()
+        assert tree.ended() == 0
+
+
+@pytest.mark.stores("sqlite-wal")  # Which threads there are is the same on any store.
+@pytest.mark.parametrize("thread", ["duly-claims", "duly-settler"])
+def test_a_worker_that_has_lost_a_thread_is_replaced(shop, store_url, tmp_path, thread):
+    with Tree(store_url, tmp_path).ready() as tree:
+        (before,) = tree.workers()
+        shop.ends_a_thread.enqueue(thread)
+        # The thread meets the error at its next turn, which this run causes.
+        run = shop.quick.enqueue(1)
+
+        wait_until(lambda: not is_running(before), seconds=30, what="the worker is replaced")
+        assert run.result(timeout=30) == 1
+        assert tree.keeper.poll() is None
+
+
+@pytest.mark.stores("sqlite-wal")  # How a process ends is the same on any store.
+class TestEndsItsProcess:
+    """A body that ends the process it runs in, in ways that look like an ordered end."""
+
+    def wait_until_failed(self, run) -> None:
+        wait_until(lambda: run.refresh().is_final, seconds=40, what="the run's end")
+        assert (run.state, run.cause) == ("failed", "crashed")
+        assert set(outcomes(run)) == {"lost"}
+        assert len(outcomes(run)) <= 5
+
+    @pytest.mark.parametrize("drain", [False, True], ids=["serving", "draining"])
+    def test_a_body_that_exits_with_status_0_fails_at_the_crash_limit(
+        self, shop, notes, store_url, tmp_path, drain
+    ):
+        run = shop.exits.enqueue(notes.log, 0)
+        with Tree(store_url, tmp_path, drain=drain) as tree:
+            self.wait_until_failed(run)
+            if drain:
+                assert tree.ended(seconds=40) == 0
+
+        assert len(notes.starts()) == len(outcomes(run))
+
+    def test_a_run_next_to_one_that_exits_with_status_0_runs_a_few_times_at_most(
+        self, shop, notes, store_url, tmp_path
+    ):
+        neighbour = shop.linger.enqueue(*notes.arguments(1))
+        with Tree(store_url, tmp_path).ready():
+            notes.wait_for_starts(1)
+            run = shop.exits.enqueue(notes.log, 0)
+            self.wait_until_failed(run)
+            notes.open_gate()
+            assert neighbour.result(timeout=20) == 1
+
+        assert outcomes(neighbour)[-1] == "returned"
+        assert len(outcomes(neighbour)) <= 3
+
+    def test_a_process_that_dies_after_its_body_returned_is_charged(
+        self, shop, store_url, tmp_path
+    ):
+        # Its end is not recorded: each child is killed as it is about to commit that.
+        killing = {"DULY_FAULTPOINTS": "settle.before_commit=kill"}
+        run = shop.quick.enqueue(1)
+        with Tree(store_url, tmp_path, environment=killing):
+            self.wait_until_failed(run)
+
+    def test_a_thread_that_a_body_left_behind_and_that_ends_the_process_is_charged(
+        self, shop, notes, store_url, tmp_path
+    ):
+        run = shop.exits_after_return.enqueue(notes.log)
+        with Tree(store_url, tmp_path):
+            wait_until(lambda: run.refresh().is_final, seconds=40, what="the run's end")
+
+        # The end of the body may be recorded before the thread gets its turn.
+        assert len(notes.starts()) <= 5
+
+
 def test_a_child_with_a_stuck_thread_is_replaced_and_the_run_has_timed_out(
     shop, notes, store_url, tmp_path
 ):
@@ -470,6 +670,31 @@ class TestLoading:
             assert tree.ended(seconds=45) == 1, tree.log.read_text()
 
         assert "ChildProcessError" not in tree.log.read_text()
+
+    @pytest.mark.stores("sqlite-wal")
+    def test_code_that_was_replaced_by_code_that_does_not_load_ends_no_supervisor(
+        self, shop, store_url, tmp_path
+    ):
+        module = tmp_path / "deployed.py"
+        fine = "from tests.runtime.shop import app\n"
+        module.write_text(fine)
+        path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+        environment = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+        with Tree(store_url, tmp_path, app="deployed:app", environment=environment) as tree:
+            (before,) = tree.ready().workers()
+
+            module.write_text("raise RuntimeError('half a deployment')\n")
+            tree.kill(before)
+            wait_until(
+                lambda: "half a deployment" in tree.log.read_text(),
+                seconds=30,
+                what="a child cannot load it",
+            )
+            module.write_text(fine)
+
+            assert shop.quick.enqueue(1).result(timeout=30) == 1
+            tree.terminate()
+            assert tree.ended() == 0
 
     @pytest.mark.stores("sqlite-wal")
     def test_a_store_that_does_not_answer_just_then_is_tried_again(self, shop, store_url, tmp_path):

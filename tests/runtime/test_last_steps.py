@@ -19,7 +19,7 @@ from duly.store.step_ops import BeginStep
 from tests.runtime.waiting import take_over, wait_until_empty
 from tests.servers.processes import wait_until
 
-pytestmark = pytest.mark.one_store
+pytestmark = pytest.mark.surface
 
 AGAIN = Retry(2, base=0)
 SOON = 20.0
@@ -173,7 +173,7 @@ class TestBesideAnException:
 
     @pytest.mark.parametrize("on_crash", ["rerun", "hold"])
     def test_a_step_is_done_once(self, app, charges, on_crash):
-        @app.task(retries=AGAIN)
+        @app.task(name="order", retries=AGAIN)
         async def order() -> str:
             charge = duly.astep("charge", charges.soon, on_crash=on_crash)
             if current().attempt == 2:
@@ -194,7 +194,7 @@ class TestBesideAnException:
             stay_behind_the_body()
             return "booked"
 
-        @app.task(retries=AGAIN)
+        @app.task(name="order", retries=AGAIN)
         async def order() -> str:
             booking = duly.astep("book", book, transaction=True)
             if current().attempt == 2:
@@ -210,7 +210,7 @@ class TestBesideAnException:
 
     @pytest.mark.stores("sqlite")
     def test_a_step_in_a_thread_is_waited_for_too(self, app, charges):
-        @app.task
+        @app.task(name="order")
         async def order() -> None:
             await asyncio.gather(
                 asyncio.to_thread(duly.step, "charge", charges.in_a_thread), fail()
@@ -239,7 +239,7 @@ class TestBesideAnException:
                 refused.append(type(error))
                 raise
 
-        @app.task
+        @app.task(name="order")
         async def order() -> None:
             await asyncio.gather(branch(), fail())
 
@@ -273,7 +273,7 @@ class TestBehindAReturn:
     """A body that does not await what it has started has not ended before that has."""
 
     def test_a_step_is_on_record_before_the_run_has_succeeded(self, app, charges):
-        @app.task
+        @app.task(name="order")
         async def order() -> str:
             kept.append(asyncio.create_task(duly.astep("charge", charges.soon)))
             await asyncio.sleep(0.01)
@@ -291,7 +291,7 @@ class TestBehindAReturn:
 
     @pytest.mark.stores("sqlite")
     def test_one_that_had_not_begun_never_does(self, app, charges):
-        @app.task
+        @app.task(name="order")
         async def order() -> None:
             kept.append(asyncio.create_task(duly.astep("charge", charges.soon)))
 
@@ -311,7 +311,7 @@ class TestBehindAReturn:
             charges.began.set()
             await asyncio.to_thread(go_on.wait, SOON)
 
-        @app.task
+        @app.task(name="order")
         async def order() -> None:
             kept.append(asyncio.create_task(duly.astep("charge", charge)))
             await asyncio.to_thread(charges.began.wait, SOON)
@@ -331,7 +331,7 @@ class TestBehindAReturn:
         assert run.refresh().state == "queued"
 
     def test_a_held_one_that_vanished_before_interrupts_the_run(self, app, charges):
-        @app.task(timeout=0.1, retries=AGAIN)
+        @app.task(name="order", timeout=0.1, retries=AGAIN)
         async def order() -> None:
             charge = duly.astep("charge", charges.never, on_crash="hold")
             if current().attempt == 1:
@@ -363,7 +363,7 @@ class TestBrokenOff:
         return begin
 
     def test_by_a_timeout(self, app, charges, begin):
-        @app.task(timeout=0.4)
+        @app.task(name="order", timeout=0.4)
         async def order() -> None:
             await begin()
 
@@ -376,7 +376,7 @@ class TestBrokenOff:
 
     @pytest.mark.stores("sqlite")
     def test_by_a_cancel(self, app, charges, begin):
-        @app.task
+        @app.task(name="order")
         async def order() -> None:
             await begin()
 
@@ -391,7 +391,7 @@ class TestBrokenOff:
 
     @pytest.mark.stores("sqlite")
     def test_by_a_stop(self, app, charges, begin):
-        @app.task
+        @app.task(name="order")
         async def order() -> None:
             await begin()
 
@@ -410,7 +410,7 @@ class TestBrokenOff:
                 await asyncio.Event().wait()
             await duly.astep("charge", charges.never)
 
-        @app.task(timeout=0.4)
+        @app.task(name="order", timeout=0.4)
         async def order() -> None:
             kept.append(asyncio.create_task(stubborn()))
             await asyncio.sleep(0)
@@ -437,7 +437,7 @@ class TestBrokenOff:
                 await asyncio.to_thread(go_on.wait, SOON)
                 charges.note()
 
-        @app.task(timeout=0.4)
+        @app.task(name="order", timeout=0.4)
         async def order() -> None:
             kept.append(asyncio.create_task(duly.astep("charge", charge)))
             await asyncio.to_thread(charges.began.wait, SOON)
@@ -456,7 +456,7 @@ class TestBrokenOff:
 
     @pytest.mark.stores("sqlite")
     def test_by_the_end_of_the_applications_loop(self, app, charges, begin):
-        @app.task
+        @app.task(name="order")
         async def order() -> None:
             await begin()
 
@@ -514,7 +514,7 @@ class TestBrokenOff:
                 go_on.wait(SOON)
             return answers
 
-        @app.task
+        @app.task(name="order")
         async def order() -> str:
             return await duly.astep("charge", charges.soon, on_crash="hold")
 
@@ -547,7 +547,7 @@ class TestBrokenOff:
                 refused.append(type(error))
                 raise
 
-        @app.task
+        @app.task(name="order")
         async def order() -> None:
             if place == "a step":
                 await duly.astep("around", asyncio.to_thread, both)
@@ -578,7 +578,7 @@ class TestBrokenOff:
 
     @pytest.mark.stores("sqlite")
     def test_by_the_close_of_the_bodys_loop_though_its_own_goes_on(self, app, charges):
-        @app.task
+        @app.task(name="order")
         async def order() -> None:
             asyncio.run_coroutine_threadsafe(duly.astep("charge", charges.never), other)
             await asyncio.Event().wait()
@@ -613,7 +613,7 @@ class TestBrokenOff:
             charges.began.set()
             go_on.wait(SOON)
 
-        @app.task
+        @app.task(name="order")
         async def order() -> None:
             kept.append(asyncio.create_task(duly.astep("book", book, transaction=True)))
             await asyncio.to_thread(charges.began.wait, SOON)
@@ -639,7 +639,7 @@ class TestThreadsOfPlainFunctions:
 
     @pytest.mark.parametrize("end", ["return", "raise", "timeout"])
     def test_a_step_is_on_record_before_the_attempt_has_ended(self, app, charges, end):
-        @app.task(timeout=0.1)
+        @app.task(name="order", timeout=0.1)
         def order() -> None:
             begin_in_a_thread("charge", charges.in_a_thread)
             assert charges.began.wait(SOON)
@@ -664,7 +664,7 @@ class TestThreadsOfPlainFunctions:
             stay_behind_the_body()
             raise OSError("no")
 
-        @app.task
+        @app.task(name="order")
         def order() -> None:
             begin_in_a_thread("book", book, transaction=True)
             assert charges.began.wait(SOON)
@@ -686,7 +686,7 @@ class TestThreadsOfPlainFunctions:
             if current().attempt == 1:
                 raise OSError("no")
 
-        @app.task(retries=AGAIN)
+        @app.task(name="order", retries=AGAIN)
         def order() -> None:
             if current().attempt == 1:
                 duly.step("outer", outer)
@@ -712,7 +712,7 @@ class TestThreadsOfPlainFunctions:
             except NoCurrentRun as error:
                 refused.append(str(error))
 
-        @app.task
+        @app.task(name="order")
         def order() -> None:
             thread = threading.Thread(target=copy_context().run, args=(later,), daemon=True)
             thread.start()
@@ -738,7 +738,7 @@ class TestLoopsOfPlainFunctions:
             charges.began.set()
             await asyncio.Event().wait()
 
-        @app.task(timeout=SOON)
+        @app.task(name="order", timeout=SOON)
         def order() -> str:
             async def main() -> None:
                 kept.append(loop.create_task(duly.astep("charge", charge)))
@@ -788,7 +788,7 @@ class TestLoopsOfPlainFunctions:
             return "ordered"
 
         kept: list[asyncio.Task[None]] = []
-        order = app.task(plain if kind == "plain" else coroutine)
+        order = app.task(name="order")(plain if kind == "plain" else coroutine)
         run = order.enqueue()
         app.worker().drain(timeout=SOON)
 
@@ -806,7 +806,7 @@ class TestLoopsOfPlainFunctions:
         async def coroutine() -> str:
             return await asyncio.to_thread(plain)
 
-        order = app.task(plain if kind == "plain" else coroutine)
+        order = app.task(name="order")(plain if kind == "plain" else coroutine)
         run = order.enqueue()
         app.worker().drain(timeout=SOON)
 
@@ -814,7 +814,7 @@ class TestLoopsOfPlainFunctions:
         assert recorded(run) == []
 
     def test_nor_a_wait_beside_one(self, app, charges):
-        @app.task
+        @app.task(name="order")
         async def order() -> str:
             if not charges.began.is_set():
                 await asyncio.to_thread(charges.leave_on_a_loop_that_closes)
@@ -831,7 +831,7 @@ class TestLoopsOfPlainFunctions:
             for _ in count():
                 await asyncio.sleep(0.005)
 
-        @app.task(timeout=0.2)
+        @app.task(name="order", timeout=0.2)
         def order() -> None:
             loop = asyncio.new_event_loop()
             loops.append(loop)
@@ -860,7 +860,7 @@ class TestLoopsOfPlainFunctions:
             charges.began.set()
             await asyncio.Event().wait()
 
-        @app.task
+        @app.task(name="order")
         def order() -> None:
             async def main() -> None:
                 kept.append(loop.create_task(duly.astep("outer", outer)))
@@ -882,7 +882,7 @@ class TestLoopsOfPlainFunctions:
 
     @pytest.mark.parametrize("end", ["return", "wait"])
     def test_a_timeout_breaks_off_one_on_the_loop_of_another_thread(self, app, charges, end):
-        @app.task(timeout=0.4)
+        @app.task(name="order", timeout=0.4)
         def order() -> None:
             asyncio.run_coroutine_threadsafe(duly.astep("charge", charges.never), loop)
             assert charges.began.wait(SOON)
@@ -911,7 +911,7 @@ class TestInTheCallersThread:
         return InlineWorker(app.store, app.registry, app.bus).drain
 
     def test_in_coroutines(self, app, charges, drain):
-        @app.task
+        @app.task(name="order")
         async def order() -> None:
             await asyncio.gather(duly.astep("charge", charges.soon), fail())
 
@@ -922,7 +922,7 @@ class TestInTheCallersThread:
         assert recorded(run) == [("charge", True)]
 
     def test_in_plain_functions(self, app, charges, drain):
-        @app.task
+        @app.task(name="order")
         def order() -> None:
             begin_in_a_thread("charge", charges.in_a_thread)
             assert charges.began.wait(SOON)

@@ -402,7 +402,7 @@ def test_a_drain_whose_task_has_lost_its_limit_leaves_nothing_under_it(app, with
 )
 def test_what_is_no_limit_is_refused(options, words):
     with pytest.raises(BadOption, match=words):
-        Duly("sqlite://").task(**options)(lambda: None)
+        Duly("sqlite://").task(name="none", **options)(lambda: None)
 
 
 def test_a_key_that_is_no_text_is_refused_at_the_call(app):

@@ -19,7 +19,7 @@ from duly.store.ops import RegisterWorker, Settle
 from duly.task import Task
 from tests.servers.processes import wait_until
 
-pytestmark = pytest.mark.one_store
+pytestmark = pytest.mark.surface
 
 FINISHED = Finish(State.SUCCEEDED)
 
@@ -51,7 +51,7 @@ def gauge() -> Gauge:
 
 
 def test_no_more_threads_than_asked_for(app: Duly, gauge):
-    @app.task
+    @app.task(name="body")
     def body() -> None:
         with gauge:
             time.sleep(0.005)
@@ -63,7 +63,7 @@ def test_no_more_threads_than_asked_for(app: Duly, gauge):
 
 
 def test_no_more_coroutines_than_asked_for(app, gauge):
-    @app.task
+    @app.task(name="body")
     async def body() -> None:
         with gauge:
             await asyncio.sleep(0.005)
@@ -77,12 +77,12 @@ def test_no_more_coroutines_than_asked_for(app, gauge):
 def test_a_limited_queue_never_exceeds_its_limit_and_others_go_on(app, gauge):
     other = Gauge()
 
-    @app.task(queue="mail")
+    @app.task(name="mail", queue="mail")
     def mail() -> None:
         with gauge:
             time.sleep(0.01)
 
-    @app.task
+    @app.task(name="free")
     def free() -> None:
         with other:
             time.sleep(0.01)
@@ -98,7 +98,7 @@ def test_a_limited_queue_never_exceeds_its_limit_and_others_go_on(app, gauge):
 def test_the_limit_of_a_queue_can_change_while_its_worker_runs(app, gauge):
     opened = threading.Event()
 
-    @app.task(queue="mail")
+    @app.task(name="mail", queue="mail")
     def mail() -> None:
         with gauge:
             opened.wait(20)
@@ -116,22 +116,22 @@ def test_the_limit_of_a_queue_can_change_while_its_worker_runs(app, gauge):
 
 
 def test_a_limited_queue_keeps_its_limit_over_tasks_of_every_kind(app, gauge):
-    @app.task(queue="mail")
+    @app.task(name="on_threads", queue="mail")
     def on_threads() -> None:
         with gauge:
             time.sleep(0.01)
 
-    @app.task(queue="mail", on_crash="hold")
+    @app.task(name="on_threads_held", queue="mail", on_crash="hold")
     def on_threads_held() -> None:
         with gauge:
             time.sleep(0.01)
 
-    @app.task(queue="mail")
+    @app.task(name="on_the_loop", queue="mail")
     async def on_the_loop() -> None:
         with gauge:
             await asyncio.sleep(0.01)
 
-    @app.task(queue="mail", on_crash="hold")
+    @app.task(name="on_the_loop_held", queue="mail", on_crash="hold")
     async def on_the_loop_held() -> None:
         with gauge:
             await asyncio.sleep(0.01)
@@ -147,11 +147,11 @@ def test_a_limited_queue_keeps_its_limit_over_tasks_of_every_kind(app, gauge):
 def test_in_a_limited_queue_no_kind_of_task_starves_another(app):
     order: list[str] = []
 
-    @app.task(queue="mail")
+    @app.task(name="on_the_loop", queue="mail")
     async def on_the_loop() -> None:
         order.append("loop")
 
-    @app.task(queue="mail", on_crash="hold")
+    @app.task(name="held", queue="mail", on_crash="hold")
     def held() -> None:
         order.append("hold")
 
@@ -163,7 +163,7 @@ def test_in_a_limited_queue_no_kind_of_task_starves_another(app):
 
 
 def test_a_worker_of_some_queues_leaves_the_others_alone_and_drains(app):
-    @app.task
+    @app.task(name="body")
     def body() -> None: ...
 
     mine = [body.using(queue="mine").enqueue() for _ in range(3)]
@@ -178,12 +178,12 @@ def test_a_worker_of_some_queues_leaves_the_others_alone_and_drains(app):
 def test_a_slot_that_becomes_free_is_filled_at_once_beside_a_long_body(app, queues):
     entered, go_on = threading.Event(), threading.Event()
 
-    @app.task
+    @app.task(name="long")
     def long() -> None:
         entered.set()
         go_on.wait(30)
 
-    @app.task
+    @app.task(name="short")
     def short() -> None:
         time.sleep(0.01)
 
@@ -204,7 +204,7 @@ def test_a_slot_that_becomes_free_is_filled_at_once_beside_a_long_body(app, queu
 def test_higher_priorities_run_first_and_equals_in_the_order_of_their_time(app):
     order: list[int] = []
 
-    @app.task
+    @app.task(name="body")
     def body(number: int) -> None:
         order.append(number)
 
@@ -223,11 +223,11 @@ def test_what_may_not_wait_starts_before_what_may(app):
         started.append(name)
         await asyncio.to_thread(go_on.wait, 30)
 
-    @app.task(on_crash="hold")
+    @app.task(name="held", on_crash="hold")
     async def held() -> None:
         await wait("held")
 
-    @app.task(priority=9)
+    @app.task(name="rerun", priority=9)
     async def rerun() -> None:
         await wait("rerun")
 
@@ -245,7 +245,7 @@ def test_what_may_not_wait_starts_before_what_may(app):
 def test_a_busy_queue_starves_no_other(app):
     seen: list[str] = []
 
-    @app.task
+    @app.task(name="body")
     def body(queue: str) -> None:
         seen.append(queue)
         time.sleep(0.002)
@@ -317,7 +317,7 @@ def untouched_app(tmp_path) -> Duly:
 
 @pytest.mark.parametrize("queues", [None, "default"])
 def test_runs_that_may_not_be_claimed_ahead_follow_one_another_at_once(app, queues):
-    @app.task(on_crash="hold")
+    @app.task(name="pay", on_crash="hold")
     def pay() -> None: ...
 
     runs = [pay.enqueue() for _ in range(8)]

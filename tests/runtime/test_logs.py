@@ -8,7 +8,7 @@ import duly
 from duly.events import WorkerEnded
 from duly.observe.logs import log_event
 
-pytestmark = pytest.mark.one_store
+pytestmark = pytest.mark.surface
 
 AS_IT_SAYS = "now queued again or ended as the task says"
 
@@ -47,7 +47,7 @@ def test_a_worker_in_a_program_says_what_is_to_be_known_of_its_store(caplog, app
 
 
 def test_a_run_that_waits_says_so_and_warns_nobody(caplog, app):
-    @app.task
+    @app.task(name="order")
     def order() -> None:
         duly.wait_for("paid")
 

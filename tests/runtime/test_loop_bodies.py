@@ -23,13 +23,13 @@ pytestmark = pytest.mark.stores("sqlite-wal")  # No matter of the store's.
 def test_a_body_that_waits_does_not_keep_others_from_beginning(app: Duly):
     opened = threading.Event()
 
-    @app.task
+    @app.task(name="wait_for_the_door")
     async def wait_for_the_door() -> str:
         while not opened.is_set():  # noqa: ASYNC110 - another body opens it, on whatever loop
             await asyncio.sleep(0.01)
         return "in"
 
-    @app.task
+    @app.task(name="open_the_door")
     async def open_the_door() -> None:
         opened.set()
 
@@ -42,7 +42,7 @@ def test_a_body_that_waits_does_not_keep_others_from_beginning(app: Duly):
 def test_no_more_bodies_wait_at_once_than_the_limit_says(app: Duly):
     inside, most = 0, 0
 
-    @app.task
+    @app.task(name="visit")
     async def visit() -> None:
         nonlocal inside, most
         inside += 1
@@ -61,7 +61,7 @@ def test_no_more_bodies_wait_at_once_than_the_limit_says(app: Duly):
 def test_every_body_that_waits_has_a_task_of_its_own(app: Duly):
     tasks: list[object] = []
 
-    @app.task
+    @app.task(name="note")
     async def note() -> None:
         before = asyncio.current_task()
         await asyncio.sleep(0)
@@ -77,14 +77,14 @@ def test_every_body_that_waits_has_a_task_of_its_own(app: Duly):
 
 
 def test_a_body_that_cancels_its_own_task_cancels_no_other(app: Duly):
-    @app.task
+    @app.task(name="cancel_myself")
     async def cancel_myself() -> str:
         task = asyncio.current_task()
         assert task is not None
         task.cancel()
         return "returned all the same"
 
-    @app.task
+    @app.task(name="wait_a_little")
     async def wait_a_little() -> str:
         await asyncio.sleep(0.01)
         return "not cancelled"
@@ -99,7 +99,7 @@ def test_a_body_that_cancels_its_own_task_cancels_no_other(app: Duly):
 
 
 def test_timeouts_and_groups_of_asyncio_work_inside_a_body(app: Duly):
-    @app.task
+    @app.task(name="use_them")
     async def use_them() -> list[str]:
         said = []
         try:
@@ -124,7 +124,7 @@ def test_timeouts_and_groups_of_asyncio_work_inside_a_body(app: Duly):
 def test_bodies_that_never_wait_let_the_loop_turn_in_between(app: Duly, monkeypatch):
     monkeypatch.setattr(event_loop, "_SLICE_SECONDS", 0.005)
 
-    @app.task
+    @app.task(name="block")
     async def block() -> None:
         time.sleep(0.002)  # noqa: ASYNC251 - as careless bodies do
 

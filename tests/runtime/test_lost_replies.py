@@ -39,12 +39,12 @@ class Strike:
 def test_every_run_runs_once_whatever_reply_was_lost(app: Duly, point):
     seen: list[tuple[str, int]] = []
 
-    @app.task
+    @app.task(name="plain")
     def plain(number: int) -> int:
         seen.append(("plain", number))
         return number
 
-    @app.task
+    @app.task(name="coroutine")
     async def coroutine(number: int) -> int:
         seen.append(("coroutine", number))
         return number
@@ -77,7 +77,7 @@ def test_a_transaction_whose_commit_went_through_is_not_run_again(app, store_url
         strike = Strike(1)
         faultpoints.arm("transaction.after_commit", strike)
 
-        @app.task(transaction=True)
+        @app.task(name="pay", transaction=True)
         def pay() -> int:
             fence = current().fence
             current().connection.execute(f"INSERT INTO ledger VALUES ({int(fence)})")  # noqa: S608
@@ -94,7 +94,7 @@ def test_a_transaction_whose_commit_went_through_is_not_run_again(app, store_url
 def test_a_hold_whose_claim_is_in_doubt_has_not_begun_and_runs(app):
     bodies = []
 
-    @app.task(on_crash="hold")
+    @app.task(name="charge", on_crash="hold")
     def charge() -> int:
         bodies.append(current().fence)
         return current().fence

@@ -179,7 +179,7 @@ def test_an_embedded_worker_goes_on_after_the_server_came_back(url, private_post
     app = Duly(url)
     entered, go_on = threading.Event(), threading.Event()
 
-    @app.task
+    @app.task(name="body")
     def body(number: int) -> int:
         if number == 0:
             entered.set()
@@ -187,12 +187,12 @@ def test_an_embedded_worker_goes_on_after_the_server_came_back(url, private_post
         current().log.info("ending %s", number)
         return number
 
-    @app.task
+    @app.task(name="coroutine")
     async def coroutine() -> str:
         await asyncio.to_thread(go_on.wait, 40)
         return "done"
 
-    @app.every(seconds=1)
+    @app.every(name="tick", seconds=1)
     async def tick() -> None: ...
 
     with app.worker(concurrency=2, lease=12.0, beat=1.0):

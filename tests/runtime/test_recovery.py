@@ -126,14 +126,25 @@ def test_when_several_had_started_nobody_is_charged(dead, task):
     assert standing(one) == standing(two) == ("queued", 2, 0)
 
 
-def test_a_body_that_had_ended_charges_nobody_but_may_run_again(dead, task):
+def test_a_run_that_was_alone_is_charged_though_its_body_had_ended(dead, task):
     run, claim = dead.claim(task)
     dead.mark(0, claim)
     dead.slots.end(0)
 
     dead.bury()
 
-    assert standing(run) == ("queued", 2, 0)
+    assert standing(run) == ("queued", 2, 1)
+
+
+def test_a_run_next_to_one_whose_end_was_not_recorded_is_not_charged(dead, task):
+    (one, first), (two, second) = dead.claim(task), dead.claim(task)
+    dead.mark(0, first)
+    dead.mark(1, second)
+    dead.slots.end(1)
+
+    dead.bury()
+
+    assert standing(one) == standing(two) == ("queued", 2, 0)
 
 
 def test_an_ended_hold_whose_end_was_not_recorded_is_interrupted(dead, hold):
@@ -216,22 +227,32 @@ def test_what_a_worker_leaves_behind_is_cleared_away(dead, task, tmp_path):
     assert list(tmp_path.glob("*.slots")) == []
 
 
-def test_a_poisonous_run_is_watched_alone_and_ends_after_the_crash_limit(app, task, tmp_path):
+@pytest.mark.parametrize("has_ended", [False, True], ids=["in its body", "after its body"])
+@pytest.mark.parametrize("neighbours", [0, 1], ids=["alone", "next to another"])
+def test_a_run_whose_process_always_dies_is_watched_alone_and_ends_after_the_crash_limit(
+    app, task, tmp_path, has_ended, neighbours
+):
     run = task.enqueue()
     lanes = []
-    for _ in range(3):
-        lane = run.refresh().record.lane
+    while not run.refresh().is_final and len(lanes) < 9:
+        lane = run.record.lane
         lanes.append(lane)
         dead = Dead(app, tmp_path)
         register = RegisterWorker(dead.worker_id, "host", 1, 15.0, "[]", '["task"]')
         wants = ClaimRuns(dead.worker_id, (Want(None, lane, 1),), ("task",))
         _, (claim,) = app.store.apply([register, wants])
         dead.mark(0, claim)
+        for slot in range(1, neighbours + 1):
+            if lane != "suspect":
+                dead.slots.start(slot, new_id(), 1, *RUNNING)
+        if has_ended:
+            dead.slots.end(0)
         dead.bury()
 
-    assert lanes == ["thread", "thread", "suspect"]
+    expected = ["thread", "thread", "suspect", "suspect", "suspect"]
+    assert lanes == (expected if neighbours else expected[:3])
     assert (run.refresh().state, run.cause) == ("failed", "crashed")
-    assert outcomes(run) == ["lost", "lost", "lost"]
+    assert set(outcomes(run)) == {"lost"}
 
 
 class TestRecoverer:
@@ -318,7 +339,7 @@ def test_a_worker_hands_back_what_it_never_heard_of(app, monkeypatch):
     events = []
     app.bus.subscribe(events.append)
 
-    @app.task(queue="apart")
+    @app.task(name="hello", queue="apart")
     def hello() -> str:
         return "hello"
 

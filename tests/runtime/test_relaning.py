@@ -13,7 +13,7 @@ from duly.runtime.upkeep import Promoter
 from duly.store.carry_ops import Relane
 from tests.servers.processes import wait_until
 
-pytestmark = pytest.mark.one_store
+pytestmark = pytest.mark.surface
 
 WAIT = 20
 

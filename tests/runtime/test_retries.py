@@ -10,7 +10,7 @@ from duly import Discard, Duly, Retry, RetryAfter, RunFailed, Snooze, current
 from tests.runtime import shop
 from tests.servers.processes import wait_until
 
-pytestmark = pytest.mark.one_store
+pytestmark = pytest.mark.surface
 
 
 def quickly(limit: int, **options) -> Retry:
@@ -57,7 +57,7 @@ def test_a_failing_body_is_tried_again_with_growing_attempts(app: Duly, kind):
 def test_retries_are_counted_after_the_first_try(app):
     tries = []
 
-    @app.task(retries=quickly(2, base=0.0))
+    @app.task(name="hopeless", retries=quickly(2, base=0.0))
     def hopeless() -> None:
         tries.append(current().attempt)
         raise ValueError
@@ -69,7 +69,7 @@ def test_retries_are_counted_after_the_first_try(app):
 
 
 def test_without_retries_one_failure_is_final(app):
-    @app.task
+    @app.task(name="once")
     def once() -> None:
         message = "no second chance"
         raise RuntimeError(message)
@@ -86,7 +86,7 @@ def test_without_retries_one_failure_is_final(app):
 def test_no_attempt_begins_before_its_back_off_is_over(app):
     begun: list[float] = []
 
-    @app.task(retries=Retry(3, base=0.05, factor=2, jitter=False))
+    @app.task(name="flaky", retries=Retry(3, base=0.05, factor=2, jitter=False))
     def flaky() -> None:
         begun.append(time.monotonic())
         raise ValueError
@@ -101,7 +101,7 @@ def test_no_attempt_begins_before_its_back_off_is_over(app):
 
 
 def test_a_run_in_back_off_is_queued_with_its_time_and_error(app):
-    @app.task(retries=Retry(3, base=60, jitter=False))
+    @app.task(name="flaky", retries=Retry(3, base=60, jitter=False))
     def flaky() -> None:
         message = "no"
         raise ValueError(message)
@@ -195,7 +195,7 @@ class TestWhatABodySays:
     def test_a_snooze_costs_no_attempt(self, app):
         seen: list[tuple[int, int, float]] = []
 
-        @app.task
+        @app.task(name="patient")
         def patient() -> str:
             seen.append((current().attempt, current().fence, time.monotonic()))
             if current().fence < 4:
@@ -214,7 +214,7 @@ class TestWhatABodySays:
     def test_retry_after_uses_a_retry_at_its_own_time(self, app):
         begun: list[float] = []
 
-        @app.task(retries=Retry(1, base=3600))
+        @app.task(name="limited", retries=Retry(1, base=3600))
         def limited() -> str:
             begun.append(time.monotonic())
             if len(begun) == 1:
@@ -230,7 +230,7 @@ class TestWhatABodySays:
         assert "429" in run.attempts()[0].error
 
     def test_retry_after_without_a_retry_left_fails(self, app):
-        @app.task
+        @app.task(name="limited")
         def limited() -> None:
             raise RetryAfter(0.1)
 
@@ -240,7 +240,7 @@ class TestWhatABodySays:
         assert run.refresh().state == "failed"
 
     def test_a_discard_ends_the_run_as_cancelled(self, app):
-        @app.task(retries=5)
+        @app.task(name="obsolete", retries=5)
         def obsolete() -> None:
             raise Discard("the order is gone")
 
@@ -267,11 +267,11 @@ class TestWhatABodySays:
                 if current().fence == 1:
                     raise Snooze(seconds)
 
-        @app.task
+        @app.task(name="sound")
         def sound() -> str:
             return "still here"
 
-        @app.task
+        @app.task(name="sound_async")
         async def sound_async() -> str:
             return "still here"
 
@@ -281,7 +281,20 @@ class TestWhatABodySays:
             assert sound.enqueue().result(timeout=20) == "still here"
             assert sound_async.enqueue().result(timeout=20) == "still here"
 
-        assert run.state == ("succeeded" if seconds == -5 else "failed")
+        assert run.state == "failed"
+        assert "Snooze takes from 0 to" in run.record.error
+
+    def test_retry_after_an_instant_in_the_past_retries_at_once(self, app):
+        @app.task(name="late", retries=1)
+        def late() -> str:
+            if current().attempt == 1:
+                raise RetryAfter(-5)
+            return "done"
+
+        run = late.enqueue()
+        app.worker().drain(timeout=20)
+
+        assert run.result(timeout=1) == "done"
 
 
 @pytest.mark.stores("sqlite-wal")
@@ -310,7 +323,7 @@ def test_bodies_in_subprocesses_say_the_same(store_url):
 def test_a_run_that_expired_before_it_started_is_cancelled(app):
     ran = threading.Event()
 
-    @app.task
+    @app.task(name="late")
     def late() -> None:
         ran.set()
 
@@ -325,7 +338,7 @@ def test_a_run_that_expired_before_it_started_is_cancelled(app):
 
 
 def test_a_run_that_started_in_time_may_go_on_past_its_expiry(app):
-    @app.task
+    @app.task(name="slow")
     def slow() -> str:
         time.sleep(0.3)
         return "done"

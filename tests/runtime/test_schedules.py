@@ -19,7 +19,7 @@ def later(seconds: float) -> datetime:
 def test_an_idle_worker_starts_a_run_soon_after_its_instant(app: Duly):
     started: list[float] = []
 
-    @app.task
+    @app.task(name="tell")
     async def tell(due: float) -> None:
         started.append(time.time() - due)
 
@@ -37,11 +37,11 @@ def test_a_long_body_delays_no_other_schedule(app):
     started: dict[str, float] = {}
     release = threading.Event()
 
-    @app.task
+    @app.task(name="slow")
     def slow() -> None:
         release.wait(20)
 
-    @app.task
+    @app.task(name="quick")
     async def quick(due: float) -> None:
         started["quick"] = time.time() - due
 
@@ -58,7 +58,7 @@ def test_a_long_body_delays_no_other_schedule(app):
 def test_a_failing_task_fires_at_every_instant_with_its_retries(app):
     calls: list[float] = []
 
-    @app.every(seconds=1, retries=1, overlap="allow")
+    @app.every(name="broken", seconds=1, retries=1, overlap="allow")
     async def broken() -> None:
         calls.append(time.time())
         raise RuntimeError("always")
@@ -76,7 +76,7 @@ def test_a_failing_task_fires_at_every_instant_with_its_retries(app):
 def test_schedulers_in_many_threads_fire_each_instant_once(app, store_url):
     """As S1 of the article this replaces: 4 processes and 20 due tasks."""
 
-    @app.task
+    @app.task(name="note")
     async def note(n: int) -> None: ...
 
     others = [Duly(store_url) for _ in range(3)]
@@ -142,7 +142,7 @@ def test_a_schedule_of_a_task_that_nobody_registers_waits_and_says_so(app, store
 def test_an_hour_of_downtime_follows_the_policy_and_is_in_the_ledger(app, misfire):
     ran: list[int] = []
 
-    @app.task
+    @app.task(name="note")
     async def note() -> None:
         ran.append(1)
 

@@ -46,7 +46,7 @@ class TestTheSameFile:
 
     @pytest.mark.parametrize("how", ["another app", "guard", "async guard", "opening", "lock"])
     def test_is_not_waited_for(self, app, tables, second, guard, store_url, how):
-        @second.task
+        @second.task(name="other")
         def other() -> None: ...
 
         def enter() -> None:
@@ -69,7 +69,7 @@ class TestTheSameFile:
             "lock": lambda: asyncio.run(alock()),
         }
 
-        @app.task(transaction=True)
+        @app.task(name="pay", transaction=True)
         def pay() -> str:
             write()
             return refusal_of(acts[how])
@@ -85,7 +85,7 @@ class TestTheSameFile:
         assert guard.look("invoice") is None
 
     def test_the_end_of_a_key_is_not_tried_again_and_again(self, app, tables, guard):
-        @app.task(transaction=True)
+        @app.task(name="pay", transaction=True)
         def pay() -> None:
             with guard.once("invoice") as claim:
                 write()
@@ -98,7 +98,7 @@ class TestTheSameFile:
         assert rows(tables) == []
 
     def test_other_callers_of_the_process_just_wait(self, app, tables, second, guard):
-        @second.task
+        @second.task(name="other")
         def other() -> None: ...
 
         begun: list[threading.Thread] = []
@@ -114,7 +114,7 @@ class TestTheSameFile:
             with guard.once("invoice"):
                 pass
 
-        @app.task(transaction=True)
+        @app.task(name="pay", transaction=True)
         def pay() -> None:
             write()
             for act in (other.enqueue, enter):
@@ -137,7 +137,7 @@ class TestOtherThreadsOfTheBody:
 
     @pytest.mark.parametrize("what", ["enqueue", "send_event", "step"])
     def test_are_told_so(self, app, tables, what):
-        @app.task
+        @app.task(name="other")
         def other() -> None: ...
 
         acts: dict[str, Callable[[], object]] = {
@@ -146,7 +146,7 @@ class TestOtherThreadsOfTheBody:
             "step": lambda: duly.step("apart", int),
         }
 
-        @app.task(transaction=True)
+        @app.task(name="pay", transaction=True)
         def pay() -> str:
             write()
             return asyncio.run(asyncio.to_thread(refusal_of, acts[what]))  # type: ignore[arg-type]
@@ -168,7 +168,7 @@ class TestJoiningFromAnEventLoop:
 
     @pytest.mark.parametrize("fails", [False, True])
     def test_what_is_written_there_is_a_part_of_it(self, app, tables, fails):
-        @app.task
+        @app.task(name="other")
         def other() -> None: ...
 
         async def work() -> None:
@@ -176,7 +176,7 @@ class TestJoiningFromAnEventLoop:
             assert await app.asend_event("paid", 1)
             assert await duly.astep("count", len, "abc") == 3
 
-        @app.task(transaction=True)
+        @app.task(name="pay", transaction=True)
         def pay() -> None:
             write()
             asyncio.run(work())
@@ -198,7 +198,7 @@ class TestWhatCannotBeAPart:
 
     @pytest.mark.parametrize("what", ["hold", "sleep", "wait_for", "gather", "asleep"])
     def test_is_refused_alike_on_all_databases(self, app, tables, what):
-        @app.task
+        @app.task(name="other")
         def other() -> None: ...
 
         acts: dict[str, Callable[[], object]] = {
@@ -209,7 +209,7 @@ class TestWhatCannotBeAPart:
             "asleep": lambda: asyncio.run(duly.asleep("night", 60)),  # type: ignore[arg-type]
         }
 
-        @app.task
+        @app.task(name="pay")
         def pay() -> str:
             with current().transaction():
                 write()
@@ -226,7 +226,7 @@ class TestWhatCannotBeAPart:
         assert run.steps() == []
 
     def test_what_is_on_record_is_passed_over(self, app, tables):
-        @app.task
+        @app.task(name="pay")
         def pay() -> str:
             def sleep_and_charge() -> str:
                 duly.sleep("night", 0.01)

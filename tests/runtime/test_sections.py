@@ -24,11 +24,11 @@ class TestJoining:
 
     @pytest.mark.parametrize("many", [False, True])
     def test_runs_exist_if_the_body_succeeds(self, app, tables, many):
-        @app.task
+        @app.task(name="other")
         def other(number: int) -> int:
             return number
 
-        @app.task(transaction=True, transaction_limit=60, retries=Retry(1, base=0))
+        @app.task(name="pay", transaction=True, transaction_limit=60, retries=Retry(1, base=0))
         def pay() -> list[str]:
             write()
             if many:
@@ -51,11 +51,11 @@ class TestJoining:
         assert rows(tables) == [(run.id, 2)]
 
     def test_events_are_sent_if_the_body_succeeds(self, app, tables):
-        @app.task
+        @app.task(name="waiting")
         def waiting() -> str:
             return wait_for("paid", timeout=3600)
 
-        @app.task(transaction=True, retries=Retry(1, base=0))
+        @app.task(name="pay", transaction=True, retries=Retry(1, base=0))
         def pay() -> list[bool]:
             write()
             said = [app.send_event("paid", attempt) for attempt in (current().attempt, 9)]
@@ -77,10 +77,10 @@ class TestJoining:
     def test_what_is_set_on_an_annotated_parameter_is_set_on_this_runs_connection(
         self, app, tables
     ):
-        @app.task
+        @app.task(name="other")
         def other() -> None: ...
 
-        @app.task(transaction=True)
+        @app.task(name="pay", transaction=True)
         def pay(connection: RunConnection = CONNECTION) -> int:
             connection.row_factory = dict_row
             other.using(connection=connection).enqueue()
@@ -96,10 +96,10 @@ class TestJoining:
 
     @pytest.mark.usefixtures("tables")
     def test_nobody_sees_them_before(self, app):
-        @app.task
+        @app.task(name="other")
         def other() -> None: ...
 
-        @app.task(transaction=True)
+        @app.task(name="pay", transaction=True)
         def pay() -> None:
             write()
             other.enqueue()
@@ -115,10 +115,10 @@ class TestJoining:
 
     @pytest.mark.usefixtures("tables")
     def test_before_the_transaction_opens_a_run_is_durable_at_once(self, app):
-        @app.task
+        @app.task(name="other")
         def other() -> None: ...
 
-        @app.task(transaction=True)
+        @app.task(name="pay", transaction=True)
         def pay() -> None:
             other.enqueue()
             write()
@@ -134,10 +134,10 @@ class TestJoining:
     def test_a_store_of_another_application_has_no_part_in_it(self, app, tmp_path):
         apart = Duly(f"sqlite:///{tmp_path / 'apart.db'}")
 
-        @apart.task
+        @apart.task(name="other")
         def other() -> None: ...
 
-        @app.task(transaction=True)
+        @app.task(name="pay", transaction=True)
         def pay() -> None:
             write()
             other.enqueue()
@@ -155,7 +155,7 @@ class TestTheLastPart:
     """`with current().transaction() as connection:` in a task that needs no more than that."""
 
     def test_it_commits_with_the_completion(self, app, tables):
-        @app.task
+        @app.task(name="pay")
         def pay() -> str:
             with current().transaction() as connection:
                 connection.execute("INSERT INTO once VALUES (1)")
@@ -168,7 +168,7 @@ class TestTheLastPart:
         assert tables.rows("SELECT number FROM once") == [(1,)]
 
     def test_a_block_that_raises_is_undone_though_the_body_goes_on(self, app, tables):
-        @app.task
+        @app.task(name="pay")
         def pay() -> None:
             with suppress(OSError), current().transaction() as connection:
                 connection.execute("INSERT INTO once VALUES (1)")
@@ -183,7 +183,7 @@ class TestTheLastPart:
         assert tables.rows("SELECT number FROM once") == [(2,)]
 
     def test_the_event_loop_has_none(self, app):
-        @app.task
+        @app.task(name="pay")
         async def pay() -> None:
             with current().transaction():
                 pass
@@ -207,7 +207,7 @@ class TestTooLong:
     def test_it_is_rolled_back_in_the_midst_of_the_body(self, app, tables):
         written, late = threading.Event(), threading.Event()
 
-        @app.task(transaction=True, transaction_limit=0.3)
+        @app.task(name="pay", transaction=True, transaction_limit=0.3)
         def pay() -> None:
             current().connection.execute("INSERT INTO once VALUES (1)")
             written.set()
@@ -228,7 +228,7 @@ class TestTooLong:
     def test_what_the_body_writes_afterwards_is_not_committed_either(self, app, tables):
         failures: list[BaseException] = []
 
-        @app.task(transaction=True, transaction_limit=0.3)
+        @app.task(name="pay", transaction=True, transaction_limit=0.3)
         def pay() -> None:
             connection = current().connection
             for number in range(200):
@@ -247,7 +247,7 @@ class TestTooLong:
         assert tables.rows("SELECT number FROM once") == []
 
     def test_many_rows_of_one_call_are_not_committed_one_by_one(self, app, tables):
-        @app.task(transaction=True, transaction_limit=0.3)
+        @app.task(name="pay", transaction=True, transaction_limit=0.3)
         def pay() -> None:
             def slowly() -> Iterator[tuple[int]]:
                 for number in range(100):
@@ -266,7 +266,7 @@ class TestTooLong:
         assert tables.rows("SELECT number FROM once") == []
 
     def test_the_next_transaction_is_as_good_as_new(self, app, tables):
-        @app.task(transaction=True, transaction_limit=0.3, retries=Retry(1, base=0))
+        @app.task(name="pay", transaction=True, transaction_limit=0.3, retries=Retry(1, base=0))
         def pay() -> None:
             write()
             if current().attempt == 1:
@@ -287,7 +287,7 @@ class TestHostileBodies:
     def test_expiries_in_the_midst_of_a_call_freeze_nobody(self, app, tables, shape):
         endless = "WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r) SELECT x FROM r"
 
-        @app.task(transaction=True, transaction_limit=0.01)
+        @app.task(name="spin", transaction=True, transaction_limit=0.01)
         def spin() -> None:
             connection = current().connection
             while shape == "insert":
@@ -298,7 +298,7 @@ class TestHostileBodies:
             for _ in connection.execute(endless):
                 pass
 
-        @app.task
+        @app.task(name="plain")
         def plain() -> None: ...
 
         runs = app.enqueue_many(spin.call() for _ in range(30))
@@ -310,7 +310,9 @@ class TestHostileBodies:
         assert rows(tables) == []
 
     def test_the_limit_is_an_error_like_any_other(self, app):
-        @app.task(transaction=True, transaction_limit=0.1, retries=3, retry_on=(OSError,))
+        @app.task(
+            name="spin", transaction=True, transaction_limit=0.1, retries=3, retry_on=(OSError,)
+        )
         def spin() -> None:
             current().connection.execute("SELECT 1")
             pause(0.5)
@@ -322,7 +324,7 @@ class TestHostileBodies:
 
     @pytest.mark.parametrize("act", ["close", "commit", "rollback"])
     def test_its_end_is_not_the_bodys_to_decide(self, app, tables, act):
-        @app.task(transaction=True)
+        @app.task(name="pay", transaction=True)
         def pay() -> None:
             write()
             with suppress(Exception):
@@ -337,7 +339,7 @@ class TestHostileBodies:
 
     @pytest.mark.parametrize("text", ["COMMIT", "rollback", "/* so */ COMMIT"])
     def test_nor_is_it_as_a_text(self, app, tables, text):
-        @app.task(transaction=True)
+        @app.task(name="pay", transaction=True)
         def pay(connection: RunConnection = CONNECTION) -> None:
             write()
             connection.execute(text)
@@ -352,7 +354,7 @@ class TestHostileBodies:
     @pytest.mark.stores("postgres")
     @pytest.mark.parametrize("text", [b"COMMIT", b"ROLLBACK AND CHAIN"])
     def test_a_body_that_ends_it_all_the_same_has_not_succeeded(self, app, tables, text):
-        @app.task(transaction=True)
+        @app.task(name="pay", transaction=True)
         def pay() -> None:
             write()
             current().connection.pgconn.exec_(text)
@@ -367,7 +369,7 @@ class TestHostileBodies:
     def test_a_connection_that_got_out_of_its_body_writes_nowhere(self, app, tables):
         kept: list[Any] = []
 
-        @app.task(transaction=True)
+        @app.task(name="pay", transaction=True)
         def pay() -> None:
             write()
             if kept:
@@ -384,7 +386,7 @@ class TestHostileBodies:
 
     @pytest.mark.usefixtures("tables")
     def test_a_block_within_a_block_is_refused(self, app):
-        @app.task
+        @app.task(name="pay")
         def pay() -> None:
             with current().transaction(), current().transaction():
                 pass
@@ -399,12 +401,12 @@ class TestHostileBodies:
         tables.execute("CREATE SCHEMA elsewhere")
         tables.execute("CREATE TABLE elsewhere.ledger (run text, fence integer)")
 
-        @app.task(transaction=True)
+        @app.task(name="first", transaction=True)
         def first() -> None:
             current().connection.execute("SET search_path TO elsewhere, public")
             current().connection.execute("SELECT pg_advisory_lock(7)")
 
-        @app.task(transaction=True)
+        @app.task(name="second", transaction=True)
         def second() -> None:
             write()
 
@@ -419,12 +421,12 @@ class TestHostileBodies:
     @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
     @pytest.mark.stores("sqlite")
     def test_a_timeout_in_front_of_the_write_lock_leaves_it_to_others(self, app):
-        @app.task(transaction=True, timeout=0.05)
+        @app.task(name="pay", transaction=True, timeout=0.05)
         def pay() -> None:
             while True:
                 current().connection.execute("SELECT 1")
 
-        @app.task
+        @app.task(name="plain")
         def plain() -> None: ...
 
         runs = [pay.enqueue() for _ in range(40)]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from duly import Duly, StoreError, StoreUnavailable
+from duly import Duly, StoreUnavailable
 from duly.clock import monotonic, new_id
 from duly.core.outcome import ErrorText, Raised, Returned, Snoozed
 from duly.errors import StoreFull, StoreReadOnly
@@ -17,11 +17,12 @@ from duly.runtime.report import Ended
 from duly.runtime.settler import Settler
 from duly.runtime.slots import Slots
 from duly.store.ops import Cancel, ClaimRuns, Recover, RegisterWorker, Settle, Want
+from duly.store.refusal import ValueRefused
 from duly.task import Task
 from tests.runtime.claims import definition
 from tests.store.conformance.verbs import lost
 
-pytestmark = pytest.mark.one_store
+pytestmark = pytest.mark.surface
 
 BOOM = Raised(ErrorText("ValueError", "boom", "", "print"), retryable=True)
 
@@ -202,7 +203,7 @@ def test_one_end_that_cannot_be_recorded_fails_alone(bench):
 
     def refuse(op):
         broken = isinstance(op, Settle) and op.run_id == culprit and op.outcome == "returned"
-        return StoreError("no such text") if broken else None
+        return ValueRefused("no such text") if broken else None
 
     bench.store.refuse = refuse
 
@@ -224,7 +225,7 @@ def test_an_outage_while_the_culprit_is_looked_for_loses_nothing(bench):
             alone += 1
             if alone % 2 == 0 and outages:
                 return outages.pop()
-            return StoreError("no such text")
+            return ValueRefused("no such text")
         return None
 
     bench.store.refuse = refuse

@@ -1,12 +1,15 @@
 """The memory a worker shares with its keeper: what a dead worker's marks say."""
 
 import math
+import os
 import struct
 
 import pytest
 
 from duly.clock import boot_id, new_id
+from duly.events import Bus
 from duly.runtime.slots import Mark, Slots
+from duly.runtime.upkeep import Reconciler
 
 TIMES = (160.0, 4.0)
 """When the body is overdue, and how soon it is tried again then."""
@@ -104,3 +107,24 @@ def test_a_file_that_is_not_ours_is_not_believed(slots, seen):
 def test_a_second_file_of_one_worker_is_refused(slots):
     with pytest.raises(FileExistsError):
         Slots(slots.path, create=4)
+
+
+class NoClaims:
+    """A claimer that was never told of a run."""
+
+    def reconcile(self) -> list[str]:
+        return []
+
+
+def test_a_file_in_use_does_not_look_old_to_a_program_that_cleans_up(slots):
+    os.utime(slots.path, (0, 0))
+
+    Reconciler(NoClaims(), Bus(), slots).tick()
+
+    assert slots.path.stat().st_mtime > 0
+
+
+def test_a_file_that_is_gone_does_no_harm_to_its_worker(slots):
+    slots.path.unlink()
+
+    Reconciler(NoClaims(), Bus(), slots).tick()

@@ -9,7 +9,7 @@ import pytest
 import duly
 from duly import Retry, current
 
-pytestmark = pytest.mark.one_store
+pytestmark = pytest.mark.surface
 
 ONCE_MORE = Retry(1, base=0)
 
@@ -29,7 +29,7 @@ class TestStepsThatArePassedOverWithTheirOuterOne:
             duly.step("inmost", done.append, "inmost")
             duly.step("kept", done.append, "kept", on_crash="hold")
 
-        @app.task(retries=ONCE_MORE)
+        @app.task(name="order", retries=ONCE_MORE)
         def order() -> None:
             duly.step("outer", lambda: duly.step("inner", inner))
             if current().attempt == 1:
@@ -48,7 +48,7 @@ class TestStepsThatArePassedOverWithTheirOuterOne:
                 "written", int, "2", transaction=True
             )
 
-        @app.task(retries=ONCE_MORE)
+        @app.task(name="order", retries=ONCE_MORE)
         async def order() -> int:
             found = await asyncio.gather(duly.astep("outer", inner), duly.astep("beside", int))
             if current().attempt == 1:
@@ -62,11 +62,11 @@ class TestStepsThatArePassedOverWithTheirOuterOne:
         assert messages(run) == []
 
     def test_of_a_gather(self, app):
-        @app.task
+        @app.task(name="square")
         def square(number: int) -> int:
             return number * number
 
-        @app.task
+        @app.task(name="total")
         def total() -> list[int]:
             return duly.gather(square.call(duly.step(f"look-{n}", int, n)) for n in range(2))
 
@@ -77,7 +77,7 @@ class TestStepsThatArePassedOverWithTheirOuterOne:
         assert messages(run) == []
 
     def test_one_that_the_code_no_longer_has_is_told_all_the_same(self, app):
-        @app.task(retries=ONCE_MORE)
+        @app.task(name="order", retries=ONCE_MORE)
         def order() -> None:
             def outer() -> None:
                 if current().attempt == 1:
@@ -97,7 +97,7 @@ class TestStepsThatArePassedOverWithTheirOuterOne:
 def test_a_retry_from_an_outer_step_does_what_lies_in_it_again_too(app):
     done: list[str] = []
 
-    @app.task
+    @app.task(name="order")
     def order() -> None:
         duly.step("before", done.append, "before")
         duly.step("outer", lambda: duly.step("charge", done.append, "charge"))
@@ -158,7 +158,7 @@ class TestStepsBesideAWait:
     def test_in_asyncio_gather(self, app, charge, charged, wait):
         is_awaited = threading.Event()
 
-        @app.task
+        @app.task(name="other")
         def other() -> None:
             is_awaited.wait(timeout=20)
 
@@ -168,7 +168,7 @@ class TestStepsBesideAWait:
             "agather": lambda: duly.agather([other.call()]),
         }
 
-        @app.task
+        @app.task(name="order")
         async def order() -> str:
             return (await asyncio.gather(waits[wait](), duly.astep("charge", charge)))[1]
 
@@ -184,7 +184,7 @@ class TestStepsBesideAWait:
         assert {attempt.outcome for attempt in run.attempts()} == {"suspended", "returned"}
 
     def test_in_a_task_group(self, app, charge, charged):
-        @app.task
+        @app.task(name="order")
         async def order() -> str:
             async with asyncio.TaskGroup() as group:
                 group.create_task(duly.asleep("nap", 0.01))
@@ -202,7 +202,7 @@ class TestStepsBesideAWait:
             await duly.asleep(f"nap-{name}", 0.01)
             return await duly.astep(f"charge-{name}", charge, name)
 
-        @app.task(timeout=10)
+        @app.task(name="order", timeout=10)
         async def order() -> list[str]:
             return await asyncio.gather(*(duly.astep(n, branch, n) for n in ("a", "b")))
 
@@ -220,7 +220,7 @@ class TestStepsBesideAWait:
                 await asyncio.sleep(0.01)
             await duly.astep("charge", charge)
 
-        @app.task
+        @app.task(name="order")
         async def order() -> None:
             await asyncio.gather(duly.asleep("night", 3600), later())
 
@@ -238,7 +238,7 @@ class TestStepsBesideAWait:
             await asyncio.sleep(0.2)
             raise OSError("no")
 
-        @app.task(retries=0)
+        @app.task(name="order", retries=0)
         async def order() -> str:
             try:
                 async with asyncio.TaskGroup() as group:
@@ -258,7 +258,7 @@ class TestWaitsBesideOneAnother:
     """Coroutines wait for several things at once; the run leaves its worker all the same."""
 
     def test_in_a_task_group(self, app):
-        @app.task(retries=0)
+        @app.task(name="remind", retries=0)
         async def remind() -> str:
             async with asyncio.TaskGroup() as group:
                 group.create_task(duly.asleep("a", 0.01))
@@ -276,7 +276,7 @@ class TestWaitsBesideOneAnother:
         async def fail() -> None:
             raise OSError("no")
 
-        @app.task(retries=0)
+        @app.task(name="remind", retries=0)
         async def remind() -> None:
             async with asyncio.TaskGroup() as group:
                 group.create_task(duly.asleep("a", 60))
@@ -289,7 +289,7 @@ class TestWaitsBesideOneAnother:
 
     @pytest.mark.parametrize("how", ["except", "gather"])
     def test_a_body_that_goes_on_without_what_it_waits_for_has_failed(self, app, how):
-        @app.task(retries=3)
+        @app.task(name="remind", retries=3)
         async def remind() -> str:
             if how == "gather":
                 await asyncio.gather(duly.asleep("night", 60), return_exceptions=True)
@@ -308,7 +308,7 @@ class TestWaitsBesideOneAnother:
         assert "except BaseException" in str(run.record.error)
 
     def test_so_it_is_in_plain_functions(self, app):
-        @app.task
+        @app.task(name="remind")
         def remind() -> str:
             try:
                 duly.sleep("night", 60)

@@ -26,7 +26,7 @@ class TestOnce:
     def test_a_step_runs_once_over_all_attempts(self, app):
         calls: list[str] = []
 
-        @app.task(retries=Retry(2, base=0))
+        @app.task(name="order", retries=Retry(2, base=0))
         def order() -> list[object]:
             charged = duly.step("charge", charge, 42, currency="EUR")
             nothing = duly.step("notify", calls.append, "notify")
@@ -50,7 +50,7 @@ class TestOnce:
     def test_so_it_is_in_coroutines(self, app):
         calls: list[str] = []
 
-        @app.task(retries=Retry(1, base=0))
+        @app.task(name="order", retries=Retry(1, base=0))
         async def order() -> int:
             charged = await duly.astep("charge", charge, 42)
             plain = await duly.astep("plain", len, "abc")
@@ -69,7 +69,7 @@ class TestOnce:
     def test_a_step_that_raises_is_not_on_record(self, app):
         calls: list[int] = []
 
-        @app.task(retries=Retry(1, base=0))
+        @app.task(name="order", retries=Retry(1, base=0))
         def order() -> int:
             return duly.step("charge", charge)
 
@@ -85,7 +85,7 @@ class TestOnce:
     def test_steps_survive_a_redrive(self, app):
         calls: list[str] = []
 
-        @app.task
+        @app.task(name="order")
         def order() -> str:
             duly.step("charge", calls.append, "charge")
             if current().generation == 1:
@@ -102,7 +102,7 @@ class TestOnce:
     def test_a_lost_claim_records_nothing(self, app):
         begun, go_on = threading.Event(), threading.Event()
 
-        @app.task
+        @app.task(name="order")
         def order() -> None:
             if current().fence == 1:
                 duly.step("charge", wait)
@@ -125,7 +125,7 @@ class TestOnce:
         assert [step.result for step in run.steps()] == ['"second"']
 
     def test_two_steps_of_one_name_are_refused(self, app):
-        @app.task
+        @app.task(name="order")
         def order() -> None:
             duly.step("charge", int)
             duly.step("charge", int)
@@ -138,7 +138,7 @@ class TestOnce:
     def test_a_step_that_the_code_no_longer_has_is_told(self, app):
         has_it = [True]
 
-        @app.task(retries=Retry(1, base=0))
+        @app.task(name="order", retries=Retry(1, base=0))
         def order() -> None:
             if has_it.pop():
                 has_it.append(False)
@@ -152,7 +152,7 @@ class TestOnce:
         assert any("charge" in line.message for line in run.logs())
 
     def test_a_name_that_means_something_else_now_is_refused(self, app):
-        @app.task(retries=Retry(1, base=0))
+        @app.task(name="order", retries=Retry(1, base=0))
         def order() -> None:
             if current().attempt == 1:
                 duly.step("pause", int)
@@ -165,7 +165,7 @@ class TestOnce:
         assert "on record as a step" in (run.record.error or "")
 
     def test_a_coroutine_needs_to_be_awaited(self, app):
-        @app.task
+        @app.task(name="order")
         def order() -> None:
             duly.step("charge", asyncio.sleep, 0)
 
@@ -180,7 +180,7 @@ class TestEffectKeys:
     def test_they_are_equal_over_attempts_and_redrives_and_differ_by_step_and_run(self, app):
         keys: list[tuple[str, str]] = []
 
-        @app.task(retries=Retry(1, base=0))
+        @app.task(name="order", retries=Retry(1, base=0))
         def order() -> None:
             keys.append((current().effect_key("charge"), current().effect_key("mail")))
             raise OSError("no")
@@ -197,7 +197,7 @@ class TestEffectKeys:
     def test_a_redrive_may_ask_for_fresh_ones(self, app):
         keys: list[str] = []
 
-        @app.task
+        @app.task(name="order")
         def order() -> None:
             keys.append(current().effect_key("charge"))
             raise OSError("no")
@@ -214,7 +214,7 @@ class TestTransactions:
     """A step may have a transaction of its own, or a part in another."""
 
     def test_what_a_step_writes_and_its_record_are_one_commit(self, app, tables):
-        @app.task(retries=Retry(1, base=0))
+        @app.task(name="order", retries=Retry(1, base=0))
         def order() -> None:
             duly.step("book", book, transaction=True)
             if current().attempt == 1:
@@ -229,7 +229,7 @@ class TestTransactions:
         assert tables.rows("SELECT number FROM once") == [(1,)]
 
     def test_a_step_that_raises_leaves_nothing_behind(self, app, tables):
-        @app.task
+        @app.task(name="order")
         def order() -> None:
             duly.step("book", book, transaction=True)
 
@@ -244,7 +244,7 @@ class TestTransactions:
         assert run.steps() == []
 
     def test_inside_the_bodys_own_transaction_a_step_is_a_part_of_it(self, app, tables):
-        @app.task(transaction=True, retries=Retry(1, base=0))
+        @app.task(name="order", transaction=True, retries=Retry(1, base=0))
         def order() -> None:
             current().connection.execute("INSERT INTO once VALUES (1)")
             duly.step("book", int)
@@ -259,7 +259,7 @@ class TestTransactions:
 
     @pytest.mark.parametrize("point", ["transaction.before_settle", "transaction.before_commit"])
     def test_a_failure_at_its_end_leaves_nothing_behind(self, app, tables, point):
-        @app.task(retries=Retry(1, base=0))
+        @app.task(name="order", retries=Retry(1, base=0))
         def order() -> None:
             duly.step("book", book, transaction=True)
 
@@ -282,10 +282,10 @@ class TestTransactionsOfCoroutines:
     """In coroutines such a step is a plain function, which has a thread for itself."""
 
     def test_what_it_writes_and_its_record_are_one_commit(self, app, tables):
-        @app.task
+        @app.task(name="other")
         def other() -> None: ...
 
-        @app.task(retries=Retry(2, base=0))
+        @app.task(name="order", retries=Retry(2, base=0))
         async def order() -> int:
             number = await duly.astep("book", book, current().attempt, transaction=True)
             if current().attempt == 2:
@@ -307,10 +307,10 @@ class TestTransactionsOfCoroutines:
         assert [(step.name, step.claim_number) for step in run.steps()] == [("book", 2)]
 
     def test_the_rest_of_the_body_goes_on_and_has_no_part_in_it(self, app, tables):
-        @app.task
+        @app.task(name="other")
         def other() -> None: ...
 
-        @app.task
+        @app.task(name="order")
         async def order() -> list[str]:
             booked, noted = await asyncio.gather(
                 duly.astep("book", book, transaction=True), note(), return_exceptions=True
@@ -339,7 +339,7 @@ class TestTransactionsOfCoroutines:
         assert tables.rows("SELECT number FROM once") == []
 
     def test_a_cancel_comes_when_it_has_ended(self, app, tables):
-        @app.task
+        @app.task(name="order")
         async def order() -> None:
             step = asyncio.ensure_future(duly.astep("book", book, transaction=True))
             assert await asyncio.to_thread(begun.wait, 20)
@@ -363,7 +363,7 @@ class TestTransactionsOfCoroutines:
         assert [step.name for step in run.steps()] == ["book"]
 
     def test_a_coroutine_function_is_refused(self, app):
-        @app.task
+        @app.task(name="pay")
         async def pay() -> None:
             await duly.astep("charge", asyncio.sleep, 0, transaction=True)
 
@@ -373,7 +373,7 @@ class TestTransactionsOfCoroutines:
         assert run.steps() == []
 
     def test_on_the_loop_itself_nothing_waits(self, app):
-        @app.task
+        @app.task(name="pay")
         async def pay() -> None:
             duly.step("charge", int, transaction=True)
 
@@ -407,7 +407,7 @@ class TestHold:
     def test_one_that_raised_may_begin_again(self, app):
         calls: list[int] = []
 
-        @app.task(retries=Retry(1, base=0))
+        @app.task(name="order", retries=Retry(1, base=0))
         def order() -> int:
             return duly.step("charge", charge, on_crash="hold")
 
@@ -420,7 +420,7 @@ class TestHold:
         assert drained(app, order.enqueue()).result(timeout=1) == 7
 
     def test_only_what_was_interrupted_in_a_step_can_be_resolved(self, app):
-        @app.task
+        @app.task(name="order")
         def order() -> None: ...
 
         run = drained(app, order.enqueue())
@@ -432,7 +432,7 @@ class TestHold:
         begun, go_on = threading.Event(), threading.Event()
         calls: list[int] = []
 
-        @app.task
+        @app.task(name="order")
         def order() -> str:
             return duly.step("charge", charge, on_crash="hold")
 
@@ -458,7 +458,7 @@ class TestSleep:
     def test_a_sleeping_run_needs_no_worker_and_costs_no_attempt(self, app):
         calls: list[str] = []
 
-        @app.task
+        @app.task(name="order")
         def order() -> int:
             duly.step("charge", calls.append, "charge")
             duly.sleep("cool-off", 0.3)
@@ -474,7 +474,7 @@ class TestSleep:
         assert [attempt.outcome for attempt in run.attempts()] == ["suspended", "returned"]
 
     def test_coroutines_sleep_too(self, app):
-        @app.task
+        @app.task(name="order")
         async def order() -> int:
             await duly.asleep("cool-off", 0.1)
             return current().attempt
@@ -483,7 +483,7 @@ class TestSleep:
             assert order.enqueue().result(timeout=20) == 1
 
     def test_it_can_be_cancelled_in_its_sleep(self, app):
-        @app.task
+        @app.task(name="order")
         def order() -> None:
             duly.sleep("long", 3600)
 
@@ -494,7 +494,7 @@ class TestSleep:
 
     @pytest.mark.parametrize("seconds", [-1, "soon", float("nan"), 1e12])
     def test_what_is_no_time_is_refused(self, app, seconds):
-        @app.task
+        @app.task(name="order")
         def order() -> None:
             duly.sleep("long", seconds)
 
@@ -505,7 +505,7 @@ class TestEvents:
     """A run may wait for what somebody says."""
 
     def test_a_run_goes_on_when_its_event_comes(self, app):
-        @app.task
+        @app.task(name="order")
         def order() -> object:
             return duly.wait_for("paid")
 
@@ -517,7 +517,7 @@ class TestEvents:
         assert len(run.attempts()) == 2
 
     def test_one_that_is_there_already_is_not_waited_for(self, app):
-        @app.task
+        @app.task(name="order")
         async def order() -> object:
             return await duly.await_for("paid")
 
@@ -531,14 +531,14 @@ class TestEvents:
         assert app.send_event("paid", 1)
         assert not asyncio.run(app.asend_event("paid", 2))
 
-        @app.task
+        @app.task(name="order")
         def order() -> object:
             return duly.wait_for("paid")
 
         assert drained(app, order.enqueue()).result(timeout=1) == 1
 
     def test_one_that_does_not_come_in_time(self, app):
-        @app.task
+        @app.task(name="order")
         def order() -> str:
             try:
                 duly.wait_for("paid", timeout=0.2)
@@ -551,7 +551,7 @@ class TestEvents:
             assert run.result(timeout=20) == "too late"
 
     def test_a_worker_that_is_idle_is_told(self, app):
-        @app.task
+        @app.task(name="order")
         def order() -> object:
             return duly.wait_for("paid")
 
@@ -570,11 +570,11 @@ class TestGather:
     """A run may wait for others that it has enqueued."""
 
     def test_it_fans_out_and_goes_on_when_all_have_ended(self, app):
-        @app.task
+        @app.task(name="square")
         def square(number: int) -> int:
             return number * number
 
-        @app.task
+        @app.task(name="total")
         def total(count: int) -> int:
             found = duly.gather(square.call(number) for number in range(count))
             return sum(found)
@@ -587,11 +587,11 @@ class TestGather:
         assert current_children(app, run) == 10
 
     def test_a_child_that_failed_fails_it(self, app):
-        @app.task
+        @app.task(name="square")
         def square(number: int) -> int:
             raise OSError(str(number))
 
-        @app.task
+        @app.task(name="total")
         async def total() -> list[int]:
             return await duly.agather([square.call(1)])
 
@@ -600,18 +600,18 @@ class TestGather:
             run.result(timeout=20)
 
     def test_none_at_all_is_no_wait(self, app):
-        @app.task
+        @app.task(name="total")
         def total() -> list[int]:
             return duly.gather([])
 
         assert drained(app, total.enqueue()).result(timeout=1) == []
 
     def test_children_are_enqueued_once_however_often_it_is_tried(self, app):
-        @app.task
+        @app.task(name="square")
         def square(number: int) -> int:
             return number * number
 
-        @app.task(retries=Retry(1, base=0))
+        @app.task(name="total", retries=Retry(1, base=0))
         def total() -> list[int]:
             if current().attempt == 1:
                 faultpoints.arm("operate.before_write", fail)
@@ -628,12 +628,12 @@ class TestGather:
         assert len(app.runs.list(task=square)) == 3
 
     def test_children_with_transactions_wake_it_like_any_other(self, app):
-        @app.task(transaction=True)
+        @app.task(name="square", transaction=True)
         def square(number: int) -> int:
             current().connection.execute("SELECT 1")
             return number * number
 
-        @app.task
+        @app.task(name="total")
         def total() -> list[int]:
             return duly.gather([square.call(2), square.call(3)])
 
@@ -644,11 +644,11 @@ class TestGather:
         assert found == [[4, 9]] * 2
 
     def test_a_wake_up_that_was_lost_is_made_up_for(self, app):
-        @app.task
+        @app.task(name="square")
         def square(number: int) -> int:
             return number * number
 
-        @app.task
+        @app.task(name="total")
         def total() -> list[int]:
             return duly.gather([square.call(3)])
 

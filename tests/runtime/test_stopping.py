@@ -43,13 +43,13 @@ def open_files() -> str:
 def test_stopping_waits_for_the_bodies_and_records_their_ends(app):
     entered = [threading.Event() for _ in range(2)]
 
-    @app.task
+    @app.task(name="plain")
     def plain() -> str:
         entered[0].set()
         time.sleep(0.2)
         return "done"
 
-    @app.task
+    @app.task(name="coroutine")
     async def coroutine() -> str:
         entered[1].set()
         await asyncio.sleep(0.2)
@@ -67,7 +67,7 @@ def test_stopping_waits_for_the_bodies_and_records_their_ends(app):
 def test_stopping_hands_back_what_has_not_started(app, events):
     entered, go_on = threading.Event(), threading.Event()
 
-    @app.task
+    @app.task(name="body")
     def body(number: int) -> int:
         if number == 1000:
             entered.set()
@@ -108,7 +108,7 @@ def test_stopping_hands_back_what_has_not_started(app, events):
 def test_at_the_end_of_the_grace_a_coroutine_is_stopped_and_queued_again_uncharged(app):
     entered = threading.Event()
 
-    @app.task
+    @app.task(name="slow")
     async def slow() -> None:
         entered.set()
         await asyncio.sleep(600)
@@ -126,7 +126,7 @@ def test_at_the_end_of_the_grace_a_coroutine_is_stopped_and_queued_again_uncharg
 def test_at_the_end_of_the_grace_a_held_coroutine_is_interrupted(app):
     entered = threading.Event()
 
-    @app.task(on_crash="hold")
+    @app.task(name="charge", on_crash="hold")
     async def charge() -> None:
         entered.set()
         await asyncio.sleep(600)
@@ -170,7 +170,7 @@ def test_a_body_that_outlives_the_grace_keeps_its_claim_until_it_has_ended(app, 
 
 
 def test_a_worker_that_two_stop_at_once_ends_without_a_word(app):
-    @app.task
+    @app.task(name="nothing")
     async def nothing() -> None: ...
 
     with app.worker() as embedded:
@@ -192,7 +192,7 @@ def test_stopping_twice_or_before_the_start_is_nothing(app):
 
 
 def test_a_worker_leaves_no_threads_behind(app):
-    @app.task
+    @app.task(name="body")
     def body() -> None: ...
 
     body.enqueue()
@@ -212,7 +212,7 @@ def test_a_worker_leaves_no_threads_behind(app):
 
 
 def test_draining_works_until_nothing_is_left_to_do(app):
-    @app.task
+    @app.task(name="parent")
     def parent(depth: int) -> None:
         if depth:
             parent.enqueue(depth - 1)
@@ -226,7 +226,7 @@ def test_draining_works_until_nothing_is_left_to_do(app):
 
 
 def test_draining_leaves_what_is_not_due(app):
-    @app.task
+    @app.task(name="body")
     def body() -> None: ...
 
     later = body.using(delay=60).enqueue()
@@ -246,7 +246,7 @@ def test_draining_an_empty_store_ends_at_once(app):
 
 
 def test_draining_for_longer_than_allowed_is_an_error(app):
-    @app.task
+    @app.task(name="endless")
     async def endless() -> None:
         await asyncio.sleep(600)
 
@@ -258,7 +258,7 @@ def test_draining_for_longer_than_allowed_is_an_error(app):
 
 
 def test_a_claim_on_its_way_to_the_hand_is_not_idleness(app):
-    @app.task
+    @app.task(name="body")
     def body() -> str:
         return "done"
 
@@ -287,7 +287,7 @@ class TestNewIdentity:
         entered, go_on = threading.Event(), threading.Event()
         fences = []
 
-        @app.task
+        @app.task(name="body")
         def body() -> int:
             fences.append(current().fence)
             if current().fence == 1:
@@ -314,7 +314,7 @@ class TestNewIdentity:
     def test_its_coroutines_are_ended(self, app):
         entered, ended = threading.Event(), threading.Event()
 
-        @app.task
+        @app.task(name="body")
         async def body() -> int:
             if current().fence > 1:
                 return current().fence
@@ -334,7 +334,7 @@ class TestNewIdentity:
             assert run.result(timeout=20) == 2
 
     def test_a_store_that_fails_just_then_does_not_end_it(self, app, monkeypatch):
-        @app.task
+        @app.task(name="body")
         def body() -> str:
             return "done"
 
@@ -405,7 +405,7 @@ class TestNewIdentity:
 
 
 def test_two_embedded_workers_of_one_application_live_side_by_side(app):
-    @app.task
+    @app.task(name="body")
     def body(number: int) -> int:
         return number
 

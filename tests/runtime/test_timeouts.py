@@ -14,7 +14,7 @@ from tests.runtime import shop as shop_module
 from tests.servers.processes import is_running, wait_until
 from tests.striking import Strike
 
-pytestmark = pytest.mark.one_store
+pytestmark = pytest.mark.surface
 
 
 def outcomes(run) -> list[str]:
@@ -25,7 +25,7 @@ def outcomes(run) -> list[str]:
 def test_a_coroutine_past_its_timeout_is_ended_at_its_await(app: Duly):
     ended = threading.Event()
 
-    @app.task(timeout=0.1)
+    @app.task(name="slow", timeout=0.1)
     async def slow() -> None:
         try:
             await asyncio.sleep(600)
@@ -45,7 +45,7 @@ def test_a_coroutine_past_its_timeout_is_ended_at_its_await(app: Duly):
 def test_a_python_loop_on_a_thread_is_interrupted(app):
     ended = threading.Event()
 
-    @app.task(timeout=0.1)
+    @app.task(name="busy", timeout=0.1)
     def busy() -> None:
         try:
             while True:
@@ -62,12 +62,12 @@ def test_a_python_loop_on_a_thread_is_interrupted(app):
 
 
 def test_a_thread_that_was_interrupted_runs_the_next_body_unharmed(app):
-    @app.task(timeout=0.05)
+    @app.task(name="busy", timeout=0.05)
     def busy() -> None:
         while True:
             time.sleep(0.001)
 
-    @app.task
+    @app.task(name="sound")
     def sound() -> int:
         return sum(range(100_000))
 
@@ -83,7 +83,7 @@ def test_a_thread_that_was_interrupted_runs_the_next_body_unharmed(app):
 
 
 def test_a_body_that_ends_just_at_its_timeout_disturbs_nobody(app):
-    @app.task(timeout=0.02)
+    @app.task(name="brink", timeout=0.02)
     def brink(number: int) -> int:
         time.sleep(0.0195 + number % 3 * 0.0005)
         return number
@@ -132,7 +132,7 @@ def test_the_interpreter_looks_for_no_exception_after_a_body_has_ended(app, time
 
 
 def test_a_timeout_uses_a_retry(app):
-    @app.task(timeout=0.1, retries=Retry(1, base=0.0))
+    @app.task(name="slow_at_first", timeout=0.1, retries=Retry(1, base=0.0))
     async def slow_at_first() -> str:
         if current().attempt == 1:
             await asyncio.sleep(600)
@@ -171,7 +171,7 @@ def test_a_thread_that_cannot_be_interrupted_keeps_its_run_until_it_returns(app)
     app.bus.subscribe(events.append)
     go_on = threading.Event()
 
-    @app.task(timeout=0.05, retries=Retry(1, base=0.0))
+    @app.task(name="deaf", timeout=0.05, retries=Retry(1, base=0.0))
     def deaf() -> int:
         if current().attempt == 1:
             go_on.wait(30)  # One long call: no exception reaches it.
@@ -193,7 +193,7 @@ def test_a_thread_that_cannot_be_interrupted_keeps_its_run_until_it_returns(app)
 
 
 def test_a_body_without_a_timeout_may_take_its_time(app):
-    @app.task
+    @app.task(name="slow")
     def slow() -> None:
         assert current().deadline is None
         time.sleep(0.3)
@@ -205,7 +205,7 @@ def test_a_body_without_a_timeout_may_take_its_time(app):
 
 
 def test_a_timeout_error_of_the_bodys_own_is_an_error_like_any_other(app):
-    @app.task(timeout=30)
+    @app.task(name="fetch", timeout=30)
     async def fetch() -> None:
         async with asyncio.timeout(0.01):
             await asyncio.sleep(600)

@@ -21,7 +21,7 @@ from tests.runtime.waiting import take_over, wait_until_empty
 
 
 def test_what_a_body_writes_is_there_when_it_has_succeeded(app, tables):
-    @app.task(transaction=True)
+    @app.task(name="pay", transaction=True)
     def pay(amount: int) -> int:
         write()
         return amount
@@ -35,7 +35,7 @@ def test_what_a_body_writes_is_there_when_it_has_succeeded(app, tables):
 
 
 def test_a_parameter_can_be_annotated_for_the_connection(app, tables):
-    @app.task(transaction=True)
+    @app.task(name="pay", transaction=True)
     def pay(amount: int, connection: RunConnection = CONNECTION, *, note: str = "") -> str:
         connection.execute(f"INSERT INTO ledger VALUES ('{current().run_id}', {amount})")  # noqa: S608
         return note
@@ -49,14 +49,14 @@ def test_a_parameter_can_be_annotated_for_the_connection(app, tables):
         pay.enqueue(5, connection=CONNECTION)
     with pytest.raises(BadOption, match="transaction=True"):
 
-        @app.task
+        @app.task(name="other")
         def other(connection: RunConnection = CONNECTION) -> None: ...
 
 
 def test_nothing_of_it_is_seen_before_and_all_of_it_after(app, tables):
     written, go_on = threading.Event(), threading.Event()
 
-    @app.task(transaction=True)
+    @app.task(name="pay", transaction=True)
     def pay() -> None:
         write()
         written.set()
@@ -74,7 +74,7 @@ def test_nothing_of_it_is_seen_before_and_all_of_it_after(app, tables):
 
 
 def test_a_body_that_raises_leaves_nothing_behind(app, tables):
-    @app.task(transaction=True)
+    @app.task(name="pay", transaction=True)
     def pay() -> None:
         write()
         message = "no money"
@@ -88,7 +88,7 @@ def test_a_body_that_raises_leaves_nothing_behind(app, tables):
 
 
 def test_of_several_attempts_only_the_one_that_succeeded_has_written(app, tables):
-    @app.task(transaction=True, retries=Retry(3, base=0.0))
+    @app.task(name="pay", transaction=True, retries=Retry(3, base=0.0))
     def pay() -> None:
         write()
         if current().attempt < 3:
@@ -102,7 +102,7 @@ def test_of_several_attempts_only_the_one_that_succeeded_has_written(app, tables
 
 
 def test_many_transactions_each_write_once(app, tables):
-    @app.task(transaction=True)
+    @app.task(name="pay", transaction=True)
     def pay(number: int) -> None:
         write()
 
@@ -117,7 +117,7 @@ def test_a_claim_that_was_lost_meanwhile_rolls_all_back(app, tables):
     events = []
     app.bus.subscribe(events.append)
 
-    @app.task(transaction=True)
+    @app.task(name="pay", transaction=True)
     def pay() -> None:
         entered.set()
         go_on.wait(30)
@@ -179,7 +179,7 @@ def test_an_error_between_body_and_commit_rolls_all_back(app, tables, point):
 
     faultpoints.arm(point, strike)
 
-    @app.task(transaction=True, retries=Retry(1, base=0.0))
+    @app.task(name="pay", transaction=True, retries=Retry(1, base=0.0))
     def pay() -> None:
         write()
 
@@ -192,7 +192,7 @@ def test_an_error_between_body_and_commit_rolls_all_back(app, tables, point):
 
 
 def test_a_constraint_that_speaks_up_is_the_bodys_failure(app, tables):
-    @app.task(transaction=True)
+    @app.task(name="pay", transaction=True)
     def pay() -> None:
         write("once")
 
@@ -206,7 +206,7 @@ def test_a_constraint_that_speaks_up_is_the_bodys_failure(app, tables):
 def test_a_body_cannot_commit_by_itself(app, tables):
     raised = []
 
-    @app.task(transaction=True)
+    @app.task(name="pay", transaction=True)
     def pay() -> None:
         write()
         try:
@@ -226,7 +226,7 @@ def test_a_body_cannot_commit_by_itself(app, tables):
 
 
 def test_a_savepoint_of_the_body_is_no_commit(app, tables):
-    @app.task(transaction=True)
+    @app.task(name="pay", transaction=True)
     def pay() -> None:
         connection = current().connection
         if hasattr(connection, "transaction"):  # psycopg's own way
@@ -247,7 +247,7 @@ def test_a_savepoint_of_the_body_is_no_commit(app, tables):
 
 
 def test_a_body_that_never_asks_for_its_connection_just_succeeds(app):
-    @app.task(transaction=True)
+    @app.task(name="idle", transaction=True)
     def idle() -> int:
         return 1
 
@@ -258,11 +258,11 @@ def test_a_body_that_never_asks_for_its_connection_just_succeeds(app):
 
 
 def test_only_a_transactional_task_has_a_connection(app):
-    @app.task
+    @app.task(name="plain")
     def plain() -> None:
         _ = current().connection
 
-    @app.task
+    @app.task(name="coroutine")
     async def coroutine() -> None:
         _ = current().connection
 
@@ -278,7 +278,7 @@ def test_only_a_transactional_task_has_a_connection(app):
 def test_others_can_write_while_a_body_computes(app):
     entered, go_on = threading.Event(), threading.Event()
 
-    @app.task(transaction=True)
+    @app.task(name="compute", transaction=True)
     def compute() -> None:
         entered.set()
         go_on.wait(30)
@@ -293,7 +293,7 @@ def test_others_can_write_while_a_body_computes(app):
 
 @pytest.mark.stores("sqlite")  # psycopg's `with connection` closes it; sqlite3's only commits.
 def test_a_with_block_of_the_connection_does_not_commit_either(app, tables):
-    @app.task(transaction=True)
+    @app.task(name="pay", transaction=True)
     def pay() -> None:
         with current().connection as connection:
             connection.execute("INSERT INTO ledger VALUES ('x', 1)")
@@ -309,13 +309,13 @@ def test_a_with_block_of_the_connection_does_not_commit_either(app, tables):
 
 @pytest.mark.stores("sqlite")  # PostgreSQL has many writers: there the act just goes through.
 def test_another_write_beside_its_own_transaction_is_refused_and_not_a_deadlock(app, tables):
-    @app.task
+    @app.task(name="other")
     def other() -> None: ...
 
     said: list[BaseException] = []
     waiting = threading.Event()
 
-    @app.task(transaction=True)
+    @app.task(name="pay", transaction=True)
     def pay() -> None:
         write()
         # Somebody else's write is under way and waits for this very transaction.

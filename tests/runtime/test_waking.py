@@ -90,7 +90,7 @@ def other(store_url: str, app: Duly) -> Iterator[Duly]:
 
 
 def test_an_event_that_meets_a_suspension_anywhere_wakes_it(app: Duly, other: Duly):
-    @app.task
+    @app.task(name="order")
     def order(event: str) -> object:
         begin()
         return duly.wait_for(event)
@@ -115,12 +115,12 @@ def test_an_event_that_meets_a_suspension_anywhere_wakes_it(app: Duly, other: Du
 
 
 def test_a_last_child_that_meets_a_suspension_anywhere_wakes_it(app: Duly, other: Duly):
-    @app.task(queue="parents")
+    @app.task(name="total", queue="parents")
     def total() -> list[int]:
         begin()
         return duly.gather([square.call(3)])
 
-    @app.task(queue="children")
+    @app.task(name="square", queue="children")
     def square(number: int) -> int:
         return number * number
 

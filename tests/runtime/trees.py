@@ -35,10 +35,13 @@ class Tree:
         processes: int = 1,
         drain: bool = False,
         environment: dict[str, str] | None = None,
+        stuck_beats: Path | None = None,
         **settings: float,
     ) -> None:
         options = {"lease": LEASE, "beat": BEAT, "grace": 5.0, "concurrency": 4, "async_limit": 20}
         options |= settings | {"processes": processes, "drain": drain}
+        if stuck_beats is not None:
+            options["stuck_beats"] = str(stuck_beats)
         self.log = folder / f"tree-{time.monotonic_ns()}.log"
         self._processes = processes
         self._url = url

@@ -106,7 +106,7 @@ class ModelStore:
         if op.key is not None:
             held = self.keys.get((op.task, op.key.text))
             if held is not None and (held.expires_at is None or held.expires_at > self.now):
-                conflict = held.fingerprint != op.key.fingerprint
+                conflict = op.key.differs_from(held.fingerprint)
                 return Accepted(held.run_id, new=False, conflict=conflict)
             self.keys[op.task, op.key.text] = HeldKey(
                 op.run_id, op.key.fingerprint, op.key.ttl, op.key.active_only
@@ -194,6 +194,8 @@ class ModelStore:
         run.place = "waiting" if after > 0 else "ready"
         if after > 0:
             run.due_at = self.now + after
+        if again.recorded:
+            run.expires_at = None
 
     def _end(self, run: Run, state: str, cause: str | None) -> None:
         run.place, run.state, run.cause, run.finished_at = "history", str(state), cause, self.now
@@ -356,6 +358,11 @@ class ModelStore:
         wanted = op.generation in {None, run.generation}
         if run.state not in FINAL or run.state not in op.states or not wanted:
             return Redriven(done=False, state=run.state)
+        known = None if run.key is None else self.keys.get((run.task, run.key))
+        if known is not None and known.run_id != run.id:
+            other = self.runs.get(known.run_id)
+            if other is not None and other.state not in FINAL:
+                return Redriven(done=False, state=other.state, held_by=other.id)
         run.place, run.state, run.cause = "waiting", "queued", None
         run.generation += 1
         run.attempt, run.retries_used, run.crashes = 1, 0, 0
@@ -363,10 +370,18 @@ class ModelStore:
         run.worker_id = run.result = run.error = None
         run.lane = op.lane or run.lane
         run.arguments = op.arguments or run.arguments
+        self._hold_key_again(run)
+        return Redriven(done=True, state="queued")
+
+    def _hold_key_again(self, run: Run) -> None:
         held = self._key_of(run)
+        known = None if run.key is None else self.keys.get((run.task, run.key))
         if held is not None:
             held.expires_at = None
-        return Redriven(done=True, state="queued")
+        elif run.key is not None and (
+            known is None or (known.expires_at is not None and known.expires_at <= self.now)
+        ):
+            self.keys[run.task, run.key] = HeldKey(run.id, "", None, active_only=True)
 
     def discard(self, op: DiscardDead) -> Redriven:
         """End a dead letter as cancelled."""

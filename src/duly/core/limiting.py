@@ -5,6 +5,8 @@ would wait in without a limit. So other runs' claims never walk past it, and wha
 limit is told by the lanes of the runs that are running.
 """
 
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -21,6 +23,13 @@ class Limits(NamedTuple):
     """The limit behind which to begin, so that none starves."""
     first: bool = False
     """Whether what is limited is asked before what is not, for the same reason."""
+    names: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    """All names of a task, by each of its names; only tasks that have aliases."""
+
+    def ranges(self, lane: str) -> list[tuple[str, str]]:
+        """Return where the lanes are that count against the same limit, under each task name."""
+        task = task_of(lane)
+        return ranges_of(lane, self.names.get(task, (task,)))
 
 
 class Round(NamedTuple):
@@ -70,6 +79,15 @@ def range_of(lane: str) -> tuple[str, str]:
     low = lane.rpartition(" ")[0]
     # A blank is followed by "!", and no other character lies between them.
     return f"{low} ", f"{low}!"
+
+
+def ranges_of(lane: str, names: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the range of lanes that count against the same limit, for each name of the task.
+
+    They are sorted, so that every process locks them in the same order.
+    """
+    rest = lane[len(FIRST) + len(task_of(lane)) :]
+    return sorted(range_of(f"{FIRST}{name}{rest}") for name in names)
 
 
 def with_slot(lane: str, wanted: str | None) -> str:

@@ -78,6 +78,14 @@ class Stopped(NamedTuple):
     why: str = "it was still running at the end of the grace"
 
 
+class Outage(NamedTuple):
+    """The store was away for longer than the body could wait; it costs no attempt."""
+
+    error: ErrorText
+    after: float = 0.0
+    """Seconds until the body runs again."""
+
+
 class HandedBack(NamedTuple):
     """The claim was given up before the body started."""
 
@@ -101,6 +109,7 @@ Outcome = (
     | Refused
     | Cancelled
     | Stopped
+    | Outage
     | HandedBack
     | Lost
 )
@@ -115,6 +124,7 @@ OUTCOME_NAMES: dict[type, str] = {
     Refused: "refused",
     Cancelled: "cancelled",
     Stopped: "stopped",
+    Outage: "outage",
     HandedBack: "handed_back",
     Lost: "lost",
 }

@@ -1,10 +1,10 @@
 """How often and when a failed attempt is tried again."""
 
-import math
 import sys
 from dataclasses import dataclass
 
 from duly.errors import BadOption
+from duly.limits import DELAY_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class Retry:
             raise BadOption(message)
         numbers = (self.base, self.factor, self.max_delay)
         meant = all(isinstance(each, int | float) for each in numbers) and (
-            self.base >= 0 and self.factor >= 1 and 0 <= self.max_delay < math.inf
+            self.base >= 0 and self.factor >= 1 and 0 <= self.max_delay <= DELAY_SECONDS
         )
         if not meant:  # So worded, NaN is refused too: it compares with nothing.
-            message = "Retry needs base >= 0, factor >= 1 and a finite max_delay >= 0"
+            message = f"Retry needs base >= 0, factor >= 1 and max_delay from 0 to {DELAY_SECONDS}"
             raise BadOption(message)
 
     def delay(self, retries_used: int, jitter: float) -> float:

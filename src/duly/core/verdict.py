@@ -8,6 +8,7 @@ from duly.core.outcome import (
     ErrorText,
     HandedBack,
     Lost,
+    Outage,
     Outcome,
     Raised,
     Refused,
@@ -85,6 +86,8 @@ def decide(run: Standing, outcome: Outcome, policy: Policy, *, jitter: float) ->
             return Finish(State.INTERRUPTED, "crashed")
         case Stopped() if hold:
             return Finish(State.INTERRUPTED, "stopped")
+        case Outage() if hold:
+            return Finish(State.INTERRUPTED, "outage")
         case _ if run.cancel_requested:
             return Finish(State.CANCELLED, "requested")
         case Refused(cause):
@@ -93,6 +96,8 @@ def decide(run: Standing, outcome: Outcome, policy: Policy, *, jitter: float) ->
             return _again(run, run.lane)
         case Stopped():
             return _again(run, run.lane, recorded=True)
+        case Outage(after=after):
+            return _again(run, run.lane, after=after, recorded=True)
         case Snoozed(after):
             return _again(run, with_slot(run.lane, policy.lane), after=after, recorded=True)
         case Suspended(after, step):
@@ -130,13 +135,13 @@ def _retry(
 
 def _after_crash(run: Standing, *, charged: bool) -> Verdict:
     # The first loss may be anybody's fault, so the run goes on wherever there is room. A run
-    # that is lost a second time is watched alone, unless another engine runs it, or it counts
-    # against a limit: then every further loss is charged.
+    # that is lost a second time is watched alone. One that cannot be, because another engine runs
+    # it or it counts against a limit, is charged with every further loss instead.
+    is_watched = run.lane not in CARRIED_LANES and not is_limited(run.lane)
     lost_before = run.attempt - 1 - run.retries_used > 0
-    crashes = run.crashes + (charged or (lost_before and is_limited(run.lane)))
+    crashes = run.crashes + (charged or (lost_before and not is_watched))
     if crashes >= CRASH_LIMIT:
         return Finish(State.FAILED, "crashed")
-    is_watched = run.lane not in CARRIED_LANES and not is_limited(run.lane)
     lane = Lane.SUSPECT if lost_before and is_watched else lane_again(run.lane)
     return Requeue(0.0, run.attempt + 1, run.retries_used, crashes, lane)
 
@@ -153,7 +158,7 @@ def undelivered(times: int) -> tuple[Finish, ErrorText]:
 def describe(outcome: Outcome) -> ErrorText | None:
     """Return the error text that the attempt's record carries, if any."""
     match outcome:
-        case Raised(error=error) | TimedOut(error=error):
+        case Raised(error=error) | TimedOut(error=error) | Outage(error=error):
             return error
         case Cancelled(reason=reason) if reason:
             return ErrorText("Discard", reason, "", "")

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import math
 import re
 import traceback
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from duly.core.outcome import (
     Cancelled,
     ErrorText,
     HandedBack,
+    Outage,
     Outcome,
     Raised,
     Returned,
@@ -38,6 +40,7 @@ from duly.errors import (
 )
 from duly.limits import DELAY_SECONDS, ERROR_CHARACTERS, TRACEBACK_CHARACTERS
 from duly.registry import Definition, main_module_name
+from duly.store.waiting import is_outage
 
 
 def turned_away(definition: Definition, claim: Claim) -> Outcome | None:
@@ -178,15 +181,16 @@ def timed_out(definition: Definition) -> TimedOut:
 def outcome_of(error: BaseException, definition: Definition) -> Outcome:
     """Map what a body raised to how its attempt ended."""
     match error:
-        case Snooze(seconds=seconds) | RetryAfter(seconds=seconds) if not _is_pause(seconds):
-            kind = type(error).__name__
-            wrong = BadOption(f"{kind} takes up to {DELAY_SECONDS} seconds, not {seconds!r}")
-            return Raised(error_text(wrong), retryable=False)
+        case Snooze(seconds=seconds) if not _is_pause(seconds):
+            return _refused("Snooze", seconds)
+        case RetryAfter(seconds=seconds) if not _is_pause(seconds, least=-math.inf):
+            return _refused("RetryAfter", seconds)
         case Snooze(seconds=seconds):
-            return Snoozed(max(0.0, float(seconds)))
+            return Snoozed(float(seconds))
         case Discard(reason=reason):
             return Cancelled("discarded", reason or "discarded by its task")
         case RetryAfter(seconds=seconds):
+            # An instant in the past, such as the date of an HTTP answer, has come.
             after = max(0.0, float(seconds))
             return Raised(error_text(error), retryable=True, named=True, after=after)
         case Suspend(step=step, after=after):
@@ -201,6 +205,8 @@ def outcome_of(error: BaseException, definition: Definition) -> Outcome:
             return Raised(error_text(error), retryable=False, cause="unencodable_result")
         case BaseExceptionGroup() if (said := _said_in(error)) is not None:
             return outcome_of(said, definition)
+        case _ if is_outage(error):
+            return Outage(error_text(error))
         case _:
             return _raised(error, definition)
 
@@ -215,6 +221,8 @@ def _said_in(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
     waits = [leaf for leaf in leaves if isinstance(leaf, Suspend)]
     if len(waits) == len(leaves):
         return min(waits, key=lambda wait: wait.after)
+    if all(map(is_outage, leaves)):
+        return leaves[0]
     is_word = isinstance(leaves[0], Snooze | RetryAfter | Discard | CancelRequested)
     return leaves[0] if is_word and len(leaves) == 1 else None
 
@@ -227,9 +235,14 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
             yield error
 
 
-def _is_pause(seconds: object) -> bool:
+def _is_pause(seconds: object, least: float = 0.0) -> bool:
     # So worded, NaN is refused too: it compares with nothing.
-    return isinstance(seconds, int | float) and seconds <= DELAY_SECONDS
+    return isinstance(seconds, int | float) and least <= seconds <= DELAY_SECONDS
+
+
+def _refused(kind: str, seconds: object) -> Raised:
+    wrong = BadOption(f"{kind} takes from 0 to {DELAY_SECONDS} seconds, not {seconds!r}")
+    return Raised(error_text(wrong), retryable=False)
 
 
 def _raised(error: BaseException, definition: Definition) -> Raised:

@@ -336,7 +336,8 @@ class Claimer:
         self._look_at_limits_at = now + _LIMITS_SECONDS
         # In turn, since whoever is asked last gets nothing where there is always more of the other.
         self._limits_first = not self._limits_first
-        return Limits(capacities, self._limit or "", self._limits_first)
+        names = self._registry.names_of
+        return Limits(capacities, self._limit or "", self._limits_first, names)
 
     def _claim(self, wants: tuple[Want, ...], limits: Limits | None) -> Claims:
         # Should this fail, whether it was committed is not known: reconcile before the next one.

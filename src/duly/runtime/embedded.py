@@ -110,8 +110,9 @@ class EmbeddedWorker:
     def is_live(self) -> bool:
         """Whether it works and its last beat was acknowledged in time."""
         worker, slots = self._worker, self._slots
-        is_working = worker is not None and not self._stopping and not worker.is_disowned
-        return is_working and slots is not None and monotonic() < slots.deadline
+        if worker is None or slots is None or self._stopping or worker.is_disowned:
+            return False
+        return monotonic() < slots.deadline and not worker.has_lost_a_thread()
 
     @property
     def worker_id(self) -> str | None:
@@ -219,6 +220,9 @@ class EmbeddedWorker:
             with contextlib.suppress(StoreError):  # Others find out when its lease is over.
                 self._part(worker)
             return {}
+        if worker is not None and worker.write_watch.gave_up and not worker.is_disowned:
+            worker.disown()
+            worker.stop()
         if worker is not None and worker.is_disowned and not stopping:
             worker, slots = self._reborn()
         if worker is None or slots is None or worker.is_disowned:

@@ -25,6 +25,7 @@ class Held:
         "claim",
         "claimed_at",
         "definition",
+        "ended",
         "kind",
         "released",
         "slot",
@@ -37,6 +38,8 @@ class Held:
         self.kind = LOOP if definition.executor == LOOP else THREAD
         self.claimed_at = claimed_at
         self.started_at: float | None = None
+        self.ended = False
+        """Whether its body has; its end may not be durable yet."""
         self.slot = -1
         self.cancel: str | None = None
         """Why the body is being ended from outside: requested, stopped or lost."""
@@ -120,6 +123,7 @@ class Hand:
 
     def mark_end(self, held: Held) -> None:
         """Mark that a body has ended; `make_room` must follow, for several at once."""
+        held.ended = True
         self._slots.end(held.slot)
 
     def make_room(self, kind: str, count: int, seconds: float) -> None:
@@ -160,6 +164,16 @@ class Hand:
                     held.released.set()
         return found
 
+    def withdraw_stale(self, claimed_before: float) -> list[Held]:
+        """Take claims out of the hand that have waited since then, and claim no more ahead."""
+        stale = self.withdraw(lambda held: held.claimed_at < claimed_before)
+        with self._lock:
+            for kind in {held.kind for held in stale}:
+                # As if all bodies were that long, until enough of them have ended sooner.
+                long = 2 * _AHEAD_SECONDS * self._limits[kind]
+                self._mean_seconds[kind] = max(self._mean_seconds[kind], long)
+        return stale
+
     def room(self, kind: str, *, ahead: bool) -> int:
         """Return how many more claims of a kind may be taken.
 
@@ -168,15 +182,30 @@ class Hand:
         """
         with self._lock:
             extra = 0
+            busy = in_flight = self._busy[kind]
             if ahead:
-                per_slot = _AHEAD_SECONDS / max(self._mean_seconds[kind], 1e-6)
-                extra = min(self._batch, int(per_slot * self._limits[kind]))
-            busy = self._busy[kind]
+                mean = self._mean_seconds[kind]
+                long = self._count_long(kind, max(_AHEAD_SECONDS, 2 * mean))
+                in_flight -= long
+                per_slot = _AHEAD_SECONDS / max(mean, 1e-6)
+                extra = min(self._batch, int(per_slot * max(0, self._limits[kind] - long)))
             # Marks are finite: ended bodies whose settle is under way still occupy some.
             marks = len(self._free_slots) - sum(self._busy.values())
             room = max(0, min(self._limits[kind] + extra - busy, marks))
             # While plenty is in hand, small claims would only cost transactions.
-            return 0 if ahead and room < self._batch // 4 < busy else room
+            return 0 if ahead and room < self._batch // 4 < in_flight else room
+
+    def _count_long(self, kind: str, seconds: float) -> int:
+        """Return how many bodies have run for longer than that: they may not end soon either."""
+        began_before = monotonic() - seconds
+        count = 0
+        # Claims are started in the order in which they were taken, or nearly so.
+        for held in self._held.values():
+            if held.kind == kind and not held.ended:
+                if held.started_at is None:
+                    break
+                count += held.started_at < began_before
+        return count
 
     def get(self, run_id: str) -> Held | None:
         """Return a claim by its run."""

@@ -26,7 +26,7 @@ from duly.runtime.recovery import judge_unknown
 from duly.runtime.registration import registration
 from duly.runtime.report import Ended, seen_from_outside
 from duly.runtime.sections import Sections
-from duly.runtime.settler import ended_event, settle_op, wake_parents_op
+from duly.runtime.settler import counted, ended_event, settle_op, wake_parents_op
 from duly.store.ops import ClaimRuns, Recover, Settled, Tick, Want
 from duly.store.protocol import Store
 
@@ -105,7 +105,7 @@ class InlineWorker:
         claims = Claims()
         # One at a time: what a run enqueues may be more urgent than what was there before.
         for lane in sorted(OWN_LANES):
-            limits = Limits(self._registry.capacities, after)
+            limits = Limits(self._registry.capacities, after, names=self._registry.names_of)
             ask = ClaimRuns(self.worker_id, (Want(None, lane, 1),), names, limits=limits)
             (claims,) = self._store.apply([ask])
             if claims:
@@ -146,7 +146,7 @@ class InlineWorker:
 
     def _settle(self, item: Ended) -> None:
         claim = item.held.claim
-        op = settle_op(item)
+        op = settle_op(counted(self._store, item))
         *_, answer = self._store.apply([*self._journal.flush_run(claim.run_id), op])
         if answer is Settled.CANCEL_REQUESTED:
             op = settle_op(item, cancelled=True)

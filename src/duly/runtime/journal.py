@@ -2,11 +2,12 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
-from duly.clock import SystemClock
+from duly.clock import SystemClock, monotonic
 from duly.context import Transactions
 from duly.core.record import Claim
-from duly.errors import OUTAGES
+from duly.errors import OUTAGES, AttemptTimedOut, ClaimLost
 from duly.limits import LOG_LINES_PER_ATTEMPT, LOG_MESSAGE_CHARACTERS, PROGRESS_CHARACTERS
 from duly.registry import Registry
 from duly.runtime.attempt import storable
@@ -31,6 +32,8 @@ class Journal:
         self.is_cancelled = is_cancelled
         self.registry = registry
         self.sections: Transactions | None = None
+        self.lease_until: Callable[[], float] = lambda: 0.0
+        """Returns when (monotonic) the worker's lease expires unless it is renewed."""
         self._clock = SystemClock()
         self._lock = threading.Lock()
         self._writing = threading.Lock()
@@ -40,6 +43,15 @@ class Journal:
         self._counts: dict[str, int] = {}
         self._held_back: set[str] = set()
         """Runs whose words are written with their transactions."""
+
+    def wait_until(self, claim: Claim, deadline: float | None) -> float:
+        """Return until when (monotonic) a body may wait for the store."""
+        if deadline is not None and monotonic() >= deadline:
+            raise AttemptTimedOut
+        with suppress(ClaimLost):
+            if not self.is_cancelled(claim):
+                return self.lease_until()
+        return 0.0
 
     def progress(self, claim: Claim, fraction: float | None, text: str | None) -> None:
         """Keep the newest progress of an attempt."""

@@ -1,28 +1,23 @@
 """`duly worker`: a process that keeps worker processes and runs no user code itself.
 
-It beats for its children, sees a death at once by waitpid, kills what is left of that child's
-process group, and only then settles what the child held.
+It beats for its children, sees a death at once by waitpid, kills whatever that child started and
+left running, and only then settles what the child held.
 """
 
 import contextlib
 import json
 import os
-import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Protocol
 
 from duly.clock import monotonic, new_id
 from duly.errors import StoreError
 from duly.events import Bus
 from duly.keepalive import Keepalive
 from duly.limits import SUSPECT_CHILDREN
-from duly.runtime import child as child_program
-from duly.runtime.child import CANNOT_LOAD, ENVIRONMENT
+from duly.runtime.child import CANNOT_LOAD
 from duly.runtime.collecting import collect_less
 from duly.runtime.keeper_services import SUSPECT_PAUSE, Burials, Suspects
 from duly.runtime.probe import find_settings
@@ -30,6 +25,14 @@ from duly.runtime.service import ServiceLoop
 from duly.runtime.signals import Signals
 from duly.runtime.slots import Slots, slots_path
 from duly.runtime.tether import Tether
+from duly.runtime.worker_process import (
+    ChildProcess,
+    Start,
+    ask_to_stop,
+    kill_group,
+    kill_rest,
+    start_child,
+)
 from duly.settings import WorkerSettings
 from duly.store.opening import open_store, runtime_folder
 from duly.store.protocol import Store
@@ -38,30 +41,6 @@ _PATIENCE_SECONDS = 5.0
 """How long a body may stay past its timeout before its process is replaced."""
 _KILL_AFTER_GRACE = 2.0
 _LONGEST_RESTART_PAUSE = 10.0
-
-
-class ChildProcess(Protocol):
-    """What a keeper knows of a process that it started; the rest it asks the system."""
-
-    returncode: int | None
-
-    @property
-    def pid(self) -> int: ...
-
-
-Start = Callable[[str, Sequence[int]], ChildProcess]
-"""Starts a worker process with its configuration and the descriptors that it is to inherit."""
-
-
-def start_child(config: str, inherited: Sequence[int]) -> ChildProcess:
-    """Start a worker process, in a session of its own."""
-    return subprocess.Popen(  # noqa: S603 - this interpreter, our own module
-        [sys.executable, "-m", child_program.__name__],
-        env=os.environ | {ENVIRONMENT: config},
-        stdin=subprocess.DEVNULL,
-        pass_fds=inherited,
-        start_new_session=True,
-    )
 
 
 def run(
@@ -135,8 +114,10 @@ class Keeper:
         self._bus = bus
         self._lock = threading.Lock()
         self._children: dict[int, _Child] = {}
-        self._tether = Tether()
+        self._id = new_id()
+        self._tether = Tether(self._id)
         self._stopping_since: float | None = None
+        self._has_worked = False
         self._failed_starts = 0
         self._restart_at = 0.0
         self._status = 0
@@ -170,6 +151,7 @@ class Keeper:
                 if now - looked_at > self._settings.lease - self._settings.margin:
                     self._kill_expired(now)
                 looked_at = now
+                self._attend_while_a_beat_is_stuck(now)
                 self._reap()
                 self._look_after(now)
         finally:
@@ -191,6 +173,7 @@ class Keeper:
             "app": self._app,
             "url": self._url,
             "worker_id": worker_id,
+            "tree": self._id,
             "slots": str(path),
             "keeper": os.getpid(),
             "tether": end,
@@ -225,38 +208,44 @@ class Keeper:
     def _bury(self, child: _Child, status: int) -> None:
         """A child is gone: kill its group, then have its runs settled."""
         child.process.returncode = status
-        _kill_group(child)
+        kill_rest(child.process, child.worker_id)
         with self._lock:
             del self._children[child.process.pid]
-        had_registered = child.slots.registered
+        had_registered, gave_up = child.slots.registered, child.slots.gave_up
+        is_empty = not any(True for _ in child.slots.marks())
         child.slots.close()
-        if status in CANNOT_LOAD and not had_registered:
-            # It has said why, and holds nothing.
+        others = self._children.values()
+        self._has_worked |= had_registered or any(other.slots.registered for other in others)
+        if status in CANNOT_LOAD and not self._has_worked:
+            # It has said why, and holds nothing. Once a child has worked, the code was replaced by
+            # code that cannot be loaded: that may be mended, and other children may still work.
             slots_path(self._folder, child.worker_id).unlink(missing_ok=True)
             self._status = CANNOT_LOAD[status]
             self._stop_children()
             return
-        stopped = child.retired_at is not None or self._stopping_since is not None
-        if self._drain and status == 0 and not stopped and not child.one_slot:
+        is_ordered = gave_up or child.retired_at is not None or self._stopping_since is not None
+        # A body can end its process with status 0, too.
+        is_idle = status == 0 and is_empty
+        if self._drain and is_idle and not is_ordered and not child.one_slot:
             self._processes -= 1  # It found nothing left to do, and needs no successor.
-        reason = "stopped" if status == 0 else f"its process ended with status {status}"
-        self._burials.add(child.worker_id, reason, stopped=stopped or status == 0)
+        reason = "stopped" if is_idle else f"its process ended with status {status}"
+        self._burials.add(child.worker_id, reason, stopped=is_ordered or is_idle)
         self._services.hurry(self._burials)
         if had_registered:
             self._failed_starts = 0
         else:
             self._failed_starts += 1
-            pause = min(_LONGEST_RESTART_PAUSE, 0.1 * 2**self._failed_starts)
+            pause = min(_LONGEST_RESTART_PAUSE, 0.1 * 2 ** min(self._failed_starts, 10))
             self._restart_at = monotonic() + pause
 
     def _look_after(self, now: float) -> None:
         for child in list(self._children.values()):
             if child.frozen_since is not None:
                 if now - child.frozen_since >= self._settings.lease:
-                    _kill_group(child)
+                    kill_group(child.process)
             elif child.retired_at is not None:
                 if now - child.retired_at >= self._settings.grace + _KILL_AFTER_GRACE:
-                    _kill_group(child)
+                    kill_group(child.process)
             elif self._has_stuck_body(child, now):
                 self._retire(child)
         if self._stopping_since is not None:
@@ -307,19 +296,19 @@ class Keeper:
     def _retire(child: _Child) -> None:
         """Replace a child: it finishes what it can within the grace, then it is killed."""
         child.retired_at = monotonic()
-        _ask_to_stop(child)
+        ask_to_stop(child.process)
 
     def _kill_expired(self, now: float) -> None:
         """This very process was frozen: what its children hold may belong to others by now."""
         for child in list(self._children.values()):
             if child.slots.registered and now >= child.slots.deadline:
-                _kill_group(child)
+                kill_group(child.process)
 
     # -- liveness --
 
     def _members(self) -> Mapping[str, Callable[[float], None]]:
         with self._lock:
-            registered = [c for c in self._children.values() if c.slots.registered]
+            registered = [c for c in self._children.values() if c.slots.is_to_live]
             return {child.worker_id: partial(self._publish, child) for child in registered}
 
     def _publish(self, child: _Child, deadline: float) -> None:
@@ -335,6 +324,17 @@ class Keeper:
                 child.slots.beats_since = beats_since
             self._hold(at)
 
+    def _attend_while_a_beat_is_stuck(self, now: float) -> None:
+        """Keep the children alive while the thread that beats is kept waiting.
+
+        It may wait for a name server, say, for longer than any timeout of the store. As after a
+        beat that failed, the children live on, and may begin and record nothing past their lease.
+        """
+        since = self._keepalive.trying_since
+        if since is not None and now - since > self._settings.beat:
+            is_failing = now - since > self._settings.lease / 2
+            self._attend(now, None if is_failing else self._keepalive.beats_succeeded_since)
+
     def _hold(self, at: float) -> None:
         """Let the children live on, who were attended to then."""
         self._tether.hold_until(at + self._settings.lease - self._settings.margin)
@@ -344,7 +344,7 @@ class Keeper:
         with self._lock:
             found = [c for c in self._children.values() if c.worker_id == worker_id]
         for child in found:
-            _kill_group(child)
+            kill_group(child.process)
 
     # -- stopping --
 
@@ -357,11 +357,11 @@ class Keeper:
     def _stop_children(self) -> None:
         self._stopping_since = self._stopping_since or monotonic()
         for child in self._children.values():
-            _ask_to_stop(child)
+            ask_to_stop(child.process)
 
     def _kill_all(self) -> None:
         for child in self._children.values():
-            _kill_group(child)
+            kill_group(child.process)
 
     def _end(self) -> None:
         self._kill_all()
@@ -373,15 +373,3 @@ class Keeper:
         self._keepalive.stop()
         self._tether.close()
         self._store.close()
-
-
-def _ask_to_stop(child: _Child) -> None:
-    # Not by Popen, which would reap a child that has ended, and hide its end from the keeper. Its
-    # number is nobody else's until it is reaped.
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(child.process.pid, signal.SIGTERM)
-
-
-def _kill_group(child: _Child) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.process.pid, signal.SIGKILL)

@@ -140,7 +140,11 @@ class Recoverer:
             raise
         answered_at = monotonic()
         own = self._own_ids()
-        others = {key: seen.beats for key, seen in readings.items() if key not in own}
+        others = {
+            key: seen.beats
+            for key, seen in readings.items()
+            if key not in own and not seen.is_running
+        }
         suspects = self._watch.dead(others, read_at, self._beats_since(), answered_at)
         dead = self._over(suspects, read_at)
         for worker_id in dead:
@@ -151,7 +155,7 @@ class Recoverer:
             self._take_orphans()
             self._orphans_at = read_at + _ORPHANS_EVERY * self._beat
         own_age = min((readings[key].age for key in own & readings.keys()), default=0.0)
-        ages = [readings[key].age for key in others if key not in dead]
+        ages = [seen.age for key, seen in readings.items() if key not in own and key not in dead]
         pause = until_next_look(own_age, ages, self._beat)
         return min(pause, self._watch.next_end(read_at))
 
@@ -229,7 +233,7 @@ def _judge_by_marks(path: Path, *, stopped: bool) -> Judge:
         marks = {(mark.run_id, mark.claim_number): mark for mark in slots.marks()}
     finally:
         slots.close()
-    running = sum(not mark.ended for mark in marks.values())
+    is_alone = len(marks) == 1
     now = monotonic()
 
     def judge(run: HeldRun) -> tuple[str, Verdict, ErrorText | None]:
@@ -241,8 +245,9 @@ def _judge_by_marks(path: Path, *, stopped: bool) -> Judge:
             return _verdict(run, outcome, _retry_after(mark))
         if stopped:
             return _verdict(run, Stopped(), NO_RETRIES)
-        # Only a death that can be pinned on one run counts against it.
-        charged = not mark.ended and (running == 1 or run.lane == Lane.SUSPECT)
+        # Only a death that can be pinned on one run counts against it. A body that had ended may
+        # have caused it, too: by a thread that it left behind, or by what it left to be recorded.
+        charged = is_alone or run.lane == Lane.SUSPECT
         return _verdict(run, Lost(started=True, charged=charged), NO_RETRIES)
 
     return judge

@@ -5,11 +5,11 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
-from duly.core.outcome import Outcome, Returned, Stopped
+from duly.core.outcome import Outage, Outcome, Raised, Returned, Stopped
 from duly.core.record import Claim
-from duly.errors import OUTAGES, BadOption, WouldBlockItself
+from duly.errors import OUTAGES, BadOption, StoreUnavailable, WouldBlockItself
 from duly.events import Bus, ClaimWasLost
-from duly.runtime.attempt import outcome_of
+from duly.runtime.attempt import error_text, outcome_of
 from duly.runtime.hand import Held
 from duly.runtime.journal import Journal
 from duly.runtime.report import Ended
@@ -18,6 +18,11 @@ from duly.store.lent import BODY, OWN_TRANSACTION
 from duly.store.ops import Settled
 from duly.store.protocol import Section, Store
 from duly.store.step_ops import EndStep
+
+_LOST = (
+    "the connection was lost while this run's transaction was open, so nothing of the transaction "
+    "was committed; it can run again"
+)
 
 
 class Holding(Protocol):
@@ -104,9 +109,12 @@ class Sections:
         found = self._open.pop(claim.run_id, None)
         if found is None:
             return error
+        is_lost = found.section.is_lost
         self._rolled_back(claim, found)
+        if not isinstance(error, Exception):
+            return error
         too_long = found.section.too_long
-        return error if too_long is None or not isinstance(error, Exception) else too_long
+        return too_long or (StoreUnavailable(_LOST) if is_lost else error)
 
     def joined(self, claim: Claim, store: object) -> Any:  # noqa: ANN401 - as above
         """Return the connection that a write of this body to that store is a part of, if any."""
@@ -141,8 +149,12 @@ class Sections:
         claim, section = held.claim, found.section
         too_long = section.too_long
         if too_long is not None or not isinstance(outcome, Returned):
+            is_lost = section.is_lost
             self._rolled_back(claim, found)
-            return outcome if too_long is None else outcome_of(too_long, held.definition)
+            if too_long is not None:
+                return outcome_of(too_long, held.definition)
+            # Whatever the body made of it: nothing was committed, and it can run again.
+            return Outage(outcome.error) if is_lost and type(outcome) is Raised else outcome
         if not self._may_write():
             self._rolled_back(claim, found)
             return Stopped("its lease was over before its transaction could commit")
@@ -150,10 +162,10 @@ class Sections:
         words = self._journal.last_words(claim.run_id)
         try:
             answer = section.settle_and_commit(op, words)
-        except OUTAGES:
+        except OUTAGES as error:
             # All of it was rolled back: the run may start again, at no cost.
             self._journal.take_back(claim, words)
-            return Stopped("the store was away when its transaction was to commit")
+            return Outage(error_text(error))
         except Exception as error:  # noqa: BLE001 - a deferred constraint, say: the body's failure
             self._journal.take_back(claim, words)
             return outcome_of(error, held.definition)

@@ -40,6 +40,10 @@ class ServiceLoop:
         """Begin to tick."""
         self._thread.start()
 
+    def is_alive(self) -> bool:
+        """Return whether its thread runs."""
+        return self._thread.is_alive()
+
     def hurry(self, service: Service, *, within: float = 0.0) -> None:
         """Make a service due now, or within some seconds."""
         key, due = id(service), monotonic() + within

@@ -3,17 +3,21 @@
 import json
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 from typing import Any
 
 from duly.clock import jitter, monotonic
 from duly.core.limiting import is_limited
-from duly.core.outcome import OUTCOME_NAMES, ErrorText, Returned
+from duly.core.outcome import OUTCOME_NAMES, Outage, Raised, Returned
 from duly.core.record import Claim, Claims, from_fields
+from duly.core.retry import Retry
 from duly.core.states import PARENT_TAG, State
 from duly.core.verdict import Finish, Standing, decide, describe
 from duly.errors import OUTAGES
 from duly.events import AttemptEnded, Bus, ClaimWasLost, EngineFailed, StoreFailed
+from duly.limits import FREE_OUTAGES
 from duly.runtime.attempt import error_text
 from duly.runtime.hand import Hand, Held
 from duly.runtime.journal import Journal
@@ -21,11 +25,13 @@ from duly.runtime.report import Ended
 from duly.runtime.slots import Slots
 from duly.store.ops import ClaimRuns, Settle, Settled
 from duly.store.protocol import Store
+from duly.store.refusal import REFUSALS
 from duly.store.step_ops import WakeRuns
 
 _BATCH = 500
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
+_OUTAGE_PAUSES = Retry(0, base=0.5, max_delay=10.0)
 
 
 class Settler:
@@ -48,6 +54,8 @@ class Settler:
         self._gone = gone
         """Says whether the worker was declared dead: then nothing can be recorded any more."""
         self._queue: queue.SimpleQueue[list[Ended] | None] = queue.SimpleQueue()
+        self._later: deque[tuple[float, list[Ended]]] = deque()
+        """What the store refused for now, each with the time (monotonic) of the next try."""
         self._thread = threading.Thread(target=self._serve, name="duly-settler", daemon=True)
         self._offer: Callable[[], ClaimRuns | None] = lambda: None
         self._accept: Callable[[Claims], None] = lambda _claims: None
@@ -77,6 +85,10 @@ class Settler:
         """Begin to settle."""
         self._thread.start()
 
+    def is_alive(self) -> bool:
+        """Return whether its thread runs."""
+        return self._thread.is_alive()
+
     def report(self, ended: list[Ended]) -> None:
         """Take ended bodies from a runner."""
         self._queue.put(ended)
@@ -87,7 +99,12 @@ class Settler:
         self._thread.join()
 
     def _serve(self) -> None:
-        while (batch := self._queue.get()) is not None:
+        is_stopping = False
+        while not (is_stopping and (not self._later or self._gone())):
+            batch = self._take()
+            if batch is None:
+                is_stopping = True
+                continue
             self._is_serving = True
             while len(batch) < _BATCH and not self._queue.empty():
                 following = self._queue.get()
@@ -100,11 +117,24 @@ class Settler:
                 self._is_serving = False
                 self.rests()
 
+    def _take(self) -> list[Ended] | None:
+        """Return what has ended, or what is to be tried again now; None when asked to stop."""
+        wait = max(0.0, self._later[0][0] - monotonic()) if self._later else None
+        try:
+            return self._queue.get(timeout=wait)
+        except queue.Empty:
+            return self._later.popleft()[1]
+
     def _settle_surely(self, batch: list[Ended]) -> None:
         """Settle, whatever it takes: a claim that nobody settles would stay running for ever."""
         while True:
             try:
                 self.settle(batch)
+            except OUTAGES as error:
+                self._bus.emit(StoreFailed("settle", str(error), _LONGEST_PAUSE))
+                _sleep(_LONGEST_PAUSE)
+                if self._gone():
+                    return
             except Exception as error:  # noqa: BLE001 - tried again until this worker is gone
                 self._bus.emit(EngineFailed("settle", repr(error)))
                 _sleep(_LONGEST_PAUSE)
@@ -115,6 +145,7 @@ class Settler:
 
     def settle(self, batch: list[Ended]) -> None:
         """Record the batch; claims that were lost are dropped with an event."""
+        batch = [counted(self._store, item) for item in batch]
         ops = [settle_op(item) for item in batch]
         while batch:
             answers = self._apply(batch, ops)
@@ -135,7 +166,8 @@ class Settler:
         """
         self._is_settling_here = True
         try:
-            if self._may_write() and self._journal.is_quiet():
+            is_plain = not any(type(item.outcome) is Outage for item in batch)
+            if is_plain and self._may_write() and self._journal.is_quiet():
                 ops = [settle_op(item) for item in batch]
                 batch = self._conclude(batch, ops, self._write(ops))
         except OUTAGES:
@@ -187,15 +219,31 @@ class Settler:
             self._accept(answers.pop())
         return answers[len(words) :]
 
-    def _apply_alone(self, op: Settle) -> Any:  # noqa: ANN401
+    def _apply_alone(self, op: Settle) -> Settled | None:
+        """Record one end; None if that has to be tried again later, apart from the others."""
         try:
-            return self._store.apply([op])[0]
+            return self._apply_one(op)
         except OUTAGES:
             raise
-        except Exception as error:  # noqa: BLE001 - the run must not stay running for ever
-            text: ErrorText = error_text(error)
+        except REFUSALS as error:
+            # What the body returned cannot be stored, and the run must not stay running for ever.
             failed = Finish(State.FAILED, "unrecordable")
-            return self._store.apply([op._replace(outcome="raised", verdict=failed, error=text)])[0]
+            instead = op._replace(outcome="raised", verdict=failed, error=error_text(error))
+        except Exception as error:  # noqa: BLE001 - it may succeed later, and others must not wait
+            self._bus.emit(EngineFailed("settle", repr(error)))
+            return None
+        try:
+            return self._apply_one(instead)
+        except OUTAGES:
+            raise
+        except Exception as error:  # noqa: BLE001 - as above
+            self._bus.emit(EngineFailed("settle", repr(error)))
+            return None
+
+    def _apply_one(self, op: Settle) -> Settled:
+        (answer,) = self._store.apply([op])
+        settled: Settled = answer
+        return settled
 
     def _conclude(self, batch: list[Ended], ops: list[Settle], answers: list[Any]) -> list[Ended]:
         """Let go of what is recorded or lost; return what has to be decided again."""
@@ -204,11 +252,15 @@ class Settler:
         recorded, refused = Settled.DONE, Settled.CANCEL_REQUESTED
         done: list[Held] = []
         again: list[Ended] = []
+        later: list[Ended] = []
         of_children: list[str] = []
         lanes: set[str] = set()
         for item, op, answer in zip(batch, ops, answers, strict=True):
             if answer is refused:
                 again.append(item)
+                continue
+            if answer is None:
+                later.append(item)
                 continue
             held = item.held
             done.append(held)
@@ -220,11 +272,17 @@ class Settler:
             if answer is not recorded or op.outcome != "returned" or tells_successes:
                 self._tell(claim, op, answer)
         self._hand.release(done)
+        if later:
+            self._report_later(later)
         if of_children:
             self.wake_parents(of_children)
         if any(map(is_limited, lanes)):
             self._store.wake()  # Others may wait for what was just let go.
         return again
+
+    def _report_later(self, ended: list[Ended]) -> None:
+        self._later.append((monotonic() + _LONGEST_PAUSE, ended))
+        self._queue.put([])  # So that the settler's thread waits no longer than until then.
 
     def wake_parents(self, tags: Iterable[str | None]) -> None:
         """Let those go on that waited for runs that have ended, whose tags these are.
@@ -242,6 +300,22 @@ class Settler:
         if not isinstance(op.verdict, Finish):
             self.requeued(op.verdict.after)
         self._bus.emit(ended_event(claim, op))
+
+
+def counted(store: Store, item: Ended) -> Ended:
+    """Return how an attempt ended; an outage costs an attempt after too many of them in a row.
+
+    The attempts on record are the count. No other process adds one while this claim is running.
+    """
+    outcome = item.outcome
+    if type(outcome) is not Outage:
+        return item
+    ends = [attempt.outcome for attempt in store.list_attempts(item.held.claim.run_id)]
+    outages = len(list(takewhile(OUTCOME_NAMES[Outage].__eq__, reversed(ends))))
+    if outages >= FREE_OUTAGES:
+        return item._replace(outcome=Raised(outcome.error, retryable=True, cause="outage"))
+    after = _OUTAGE_PAUSES.delay(outages - 1, jitter()) if outages else 0.0
+    return item._replace(outcome=outcome._replace(after=after))
 
 
 def settle_op(item: Ended, *, cancelled: bool = False) -> Settle:

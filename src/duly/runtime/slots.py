@@ -5,6 +5,7 @@ first instruction. When the worker is dead, the marks tell what had started and 
 file carries the boot id: marks from before a power loss may be incomplete and are not believed.
 """
 
+import contextlib
 import mmap
 import os
 import struct
@@ -21,6 +22,7 @@ _REGISTERED_AT, _SUSPECT_AT = 40, 56
 # Places in the header when it is read as numbers of eight bytes.
 _DEADLINE, _ATTENDED, _BEATS_SINCE = 3, 4, 6
 _HEADER_BYTES = 64
+_GAVE_UP = 2
 _SLOT = struct.Struct("=36sQddB")
 _pack_slot = _SLOT.pack_into
 _SLOT_BYTES = 64
@@ -98,6 +100,20 @@ class Slots:
         _FLAG.pack_into(self._memory, _REGISTERED_AT, value)
 
     @property
+    def is_to_live(self) -> bool:
+        """Whether the lease must be renewed: the worker is registered and has not given up."""
+        return self.registered and not self.gave_up
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether the worker has given up, since only its beats reach the store."""
+        return bool(_FLAG.unpack_from(self._memory, _REGISTERED_AT)[0] == _GAVE_UP)
+
+    def give_up(self) -> None:
+        """Note that the worker gives up: its lease must not be renewed."""
+        _FLAG.pack_into(self._memory, _REGISTERED_AT, _GAVE_UP)
+
+    @property
     def saw_suspect(self) -> bool:
         """Whether the worker, when it last looked, saw a run that waits for a one-slot child."""
         return bool(_FLAG.unpack_from(self._memory, _SUSPECT_AT)[0])
@@ -146,6 +162,11 @@ class Slots:
     def remove(self) -> None:
         """Remove the file; mapped memory stays until it is closed."""
         self.path.unlink(missing_ok=True)
+
+    def touch(self) -> None:
+        """Show that the file is in use, to programs that clean up temporary folders by age."""
+        with contextlib.suppress(OSError):
+            os.utime(self.path)
 
     def close(self) -> None:
         """Unmap."""

@@ -3,7 +3,8 @@
 A child whose keeper is frozen must end before others take over what it holds, and it may be frozen
 itself, or its interpreter busy in one long call: it cannot see to it in time. So all children of a
 keeper are tied to a pipe whose other end a small process of no other use holds; the kernel kills
-that process when the keeper has not attended for too long, and them when the pipe is let go.
+that process when the keeper has not attended for too long, and them when the pipe is let go. Before
+that, as long as it can, the process itself ends them and what has left their process groups.
 """
 
 import contextlib
@@ -22,7 +23,9 @@ _CAN_TIE = sys.platform == "linux"
 class Tether:
     """What a keeper holds its children by; where the kernel cannot do it, nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, tree: str) -> None:
+        """Make one for the keeper of this name, which is in the environment of what it ends."""
+        self._tree = tree
         self.end: int | None = None
         """The end of the pipe that children are to inherit."""
         self._process: subprocess.Popen[bytes] | None = None
@@ -37,7 +40,7 @@ class Tether:
         theirs, self._words = os.pipe()
         os.set_blocking(self._words, False)
         self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own file
-            [sys.executable, "-I", "-S", tether_process.__file__],
+            [sys.executable, "-I", "-S", tether_process.__file__, str(held), self._tree],
             stdin=theirs,
             pass_fds=(held,),
             start_new_session=True,

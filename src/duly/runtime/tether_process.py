@@ -1,15 +1,20 @@
 """The process at the other end of a tether: run as a file, so that it imports nothing of duly.
 
-It reads from its keeper until when it may live. When that is over, the kernel kills it, also while
-it is stopped, and so closes its end of the pipe to which the keeper's children are tied.
+It reads from its keeper until when it may live. When that is over, or its keeper has ended, it
+closes its end of the pipe to which the keeper's children are tied: the kernel then kills them, and
+this process kills what they started elsewhere. If it is stopped by then, the kernel kills it, which
+closes the pipe as well.
 """
 
 import ctypes
 import os
+import select
 import signal
 import struct
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 
 WORD = struct.Struct("=d")
 """Until when to live, by the clock below."""
@@ -18,6 +23,8 @@ CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _TIMER_ABSTIME = 1
 _SIGEV_SIGNAL = 0
 _NANOSECONDS = 1_000_000_000
+_EARLY_SECONDS = 0.05
+"""How long before the kernel would kill it a process that is not stopped does the same itself."""
 
 
 class _Event(ctypes.Structure):
@@ -56,6 +63,10 @@ class Timer:
             self._libc.timer_settime(self._timer, _TIMER_ABSTIME, ctypes.byref(setting), None)
         )
 
+    def stop(self) -> None:
+        """Expire never."""
+        self.set(0.0)
+
     @staticmethod
     def _check(status: int) -> None:
         if status != 0:
@@ -63,15 +74,59 @@ class Timer:
             raise OSError(number, os.strerror(number))
 
 
+def kill_marked(name: str) -> None:
+    """Kill every other process that has this name in its environment, wherever it runs.
+
+    A process that leaves its group, its session or its parent keeps its environment. Where the
+    system does not show environments, none is found.
+    """
+    killed: set[int] = set()
+    # A process may have started another one just before it was killed.
+    while found := set(_marked(name.encode())) - killed:
+        for pid in found:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        killed |= found
+
+
+def _marked(name: bytes) -> Iterator[int]:
+    own = os.getpid()
+    with suppress(FileNotFoundError):
+        for entry in os.listdir("/proc"):  # noqa: PTH208 - pathlib is not loaded here
+            # It may be another user's, or be gone.
+            with suppress(OSError):
+                if entry.isdecimal() and int(entry) != own and name in _environment(entry):
+                    yield int(entry)
+
+
+def _environment(pid: str) -> bytes:
+    with open(f"/proc/{pid}/environ", "rb") as environment:  # noqa: PTH123 - as above
+        return environment.read()
+
+
 def main() -> None:
-    """Live as long as the keeper says; end with it."""
+    """Live as long as the keeper says; end with it, and end what belongs to it."""
+    held, tree = int(sys.argv[1]), sys.argv[2]
     # Who stops a whole service signals all of its processes; only the keeper's end is ours.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     timer = Timer()
-    while words := os.read(sys.stdin.fileno(), 64 * WORD.size):
+    until = None
+    while words := _read_words(until):
         (until,) = WORD.unpack(words[-WORD.size :])
         timer.set(until)
+    # The kernel kills the children and their groups when this is closed.
+    os.close(held)
+    timer.stop()
+    kill_marked(tree)
+
+
+def _read_words(until: float | None) -> bytes:
+    """Return what the keeper says; nothing if it has ended, or says nothing for too long."""
+    left = None if until is None else until - _EARLY_SECONDS - time.clock_gettime(CLOCK)
+    if left is not None and not select.select([sys.stdin], [], [], max(0.0, left))[0]:
+        return b""
+    return os.read(sys.stdin.fileno(), 64 * WORD.size)
 
 
 if __name__ == "__main__":

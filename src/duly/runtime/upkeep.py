@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from duly.clock import MICROSECONDS, monotonic
+from duly.clock import MICROSECONDS, jitter, monotonic
 from duly.core.amounts import kept_microseconds
 from duly.core.outcome import HandedBack
 from duly.errors import AttemptTimedOut
 from duly.events import Bus, ClaimsHandedBack, Overdue
-from duly.limits import FIRE_BATCH, FOLD_ROWS, POLL_SECONDS, RECHECK_SECONDS, TICK_BATCH
+from duly.limits import FOLD_ROWS, POLL_SECONDS, RECHECK_SECONDS, TICK_BATCH
 from duly.registry import Registry
 from duly.runtime.claimer import Claimer
 from duly.runtime.hand import LOOP, Hand, Held
@@ -18,7 +18,8 @@ from duly.runtime.settler import Settler
 from duly.runtime.slots import Slots
 from duly.settings import WorkerSettings
 from duly.store.carry_ops import Relane
-from duly.store.ops import FireSchedules, FoldTallies, Prune, Tick, Ticked
+from duly.store.firing import fire_due
+from duly.store.ops import FoldTallies, Prune, Tick, Ticked
 from duly.store.protocol import Store
 from duly.store.step_ops import RecheckWaits
 
@@ -30,7 +31,8 @@ _SHORTEST_PAUSE = 0.02
 _STALE_SECONDS = 0.5
 _RECONCILE_PAUSE = 60.0
 _FIRING_SECONDS = 1
-_WHEN_CALLED = 3600.0
+_CLOCK_PAUSE = 30.0
+"""How often to look whether the clock was set back, after which no schedule seems to be due."""
 _PRUNE_PAUSE = 120.0
 
 
@@ -147,8 +149,11 @@ class Scheduler:
 
     def tick(self) -> float:
         """Fire one bounded piece of what is due; the promoter says when there is something."""
-        (fired,) = self._store.apply([FireSchedules(FIRE_BATCH)])
-        return 0.0 if fired.looked_at == FIRE_BATCH else _WHEN_CALLED
+        fired = fire_due(self._store)
+        if not fired.has_more:
+            return _CLOCK_PAUSE
+        # If other workers were faster, they continue; two that keep up with each other waste work.
+        return 0.0 if fired.looked_at else _FIRING_SECONDS * jitter()
 
 
 class Warden:
@@ -213,7 +218,7 @@ class Warden:
 
     def _hand_back_stale(self, now: float) -> None:
         """Give others what has waited here behind long bodies."""
-        stale = self._hand.withdraw(lambda held: now - held.claimed_at > _STALE_SECONDS)
+        stale = self._hand.withdraw_stale(claimed_before=now - _STALE_SECONDS)
         if stale:
             self._settler.report([Ended(held, HandedBack(), 0.0) for held in stale])
             run_ids = tuple(held.claim.run_id for held in stale)
@@ -221,16 +226,22 @@ class Warden:
 
 
 class Reconciler:
-    """Compares now and then what the store says is ours with what is in hand."""
+    """Compares now and then what the store says is ours with what is in hand, and keeps the marks.
+
+    Marks that are gone cannot tell that a run has not started: with on_crash="hold" it would end
+    interrupted.
+    """
 
     name = "reconcile"
 
-    def __init__(self, claimer: Claimer, bus: Bus) -> None:
+    def __init__(self, claimer: Claimer, bus: Bus, slots: Slots) -> None:
         self._claimer = claimer
         self._bus = bus
+        self._slots = slots
 
     def tick(self) -> float:
         """Hand back what we never heard of."""
+        self._slots.touch()
         run_ids = self._claimer.reconcile()
         if run_ids:
             self._bus.emit(ClaimsHandedBack(tuple(run_ids), "the worker never heard of them"))

@@ -6,6 +6,7 @@ still attends to it. A child whose keeper is frozen or gone ends itself, with al
 
 import contextlib
 import json
+import logging
 import os
 import signal
 import sys
@@ -16,7 +17,15 @@ from duly import faultpoints
 from duly.clock import monotonic
 from duly.errors import OUTAGES, AppNotFound, DulyError
 from duly.observe.writing import set_up_inherited_logging, tell_failure
-from duly.runtime.child import CANNOT_START, ENVIRONMENT, NOT_FOUND, TRY_AGAIN
+from duly.runtime.child import (
+    CANNOT_START,
+    ENVIRONMENT,
+    LOST_A_THREAD,
+    NOT_FOUND,
+    STARTED_BY,
+    TRY_AGAIN,
+    started_by,
+)
 from duly.runtime.collecting import collect_less
 from duly.runtime.dying import die_with_parent
 from duly.runtime.loading import explained, load
@@ -34,10 +43,7 @@ _IDLE_SECONDS = 3.0
 def main() -> None:
     """Run one worker until told to stop."""
     config = json.loads(os.environ.pop(ENVIRONMENT))
-    die_with_parent(config["keeper"])
-    if config["tether"] is not None:
-        with contextlib.suppress(OSError):  # Then its main thread alone watches.
-            tie(config["tether"])
+    _end_with_keeper(config)
     set_up_inherited_logging()
     faultpoints.arm_from_environment()
     slots = Slots(Path(config["slots"]))
@@ -45,7 +51,7 @@ def main() -> None:
     try:
         app = load(config["app"])
         app.use_url(config["url"])
-        store = app.store
+        store = app.keep_store()
         app.schedules.sync()
     except OUTAGES as error:
         tell_failure(error, f"cannot start now: {error}")
@@ -71,6 +77,18 @@ def main() -> None:
     worker.stop()
 
 
+def _end_with_keeper(config: dict[str, Any]) -> None:
+    """See to it that this process, and whatever it starts, ends when its keeper does."""
+    os.environ[STARTED_BY] = started_by(config["tree"], config["worker_id"])
+    if config["tether"] is not None:
+        # Not by the kernel's word to a parent's child as well: if this process ended first, its
+        # group would not be killed.
+        with contextlib.suppress(OSError):
+            tie(config["tether"])
+            return
+    die_with_parent(config["keeper"])
+
+
 class _Watch:
     def __init__(
         self,
@@ -93,8 +111,17 @@ class _Watch:
         while True:
             asked = self._signals.wait(self._settings.look)
             self.fence()
+            if self._worker.write_watch.gave_up:
+                # As at the end of the grace: the keeper settles what still runs.
+                self._slots.give_up()
+                self._worker.stop_claiming()
+                return
             if asked or self._is_idle_long_enough():
                 break
+            if self._worker.has_lost_a_thread():
+                # What it held is lost with this process, and another one takes its place.
+                logging.getLogger("duly").error("a thread of this worker has ended: starting anew")
+                sys.exit(LOST_A_THREAD)
         self._worker.stop_claiming()
         until = monotonic() + self._settings.grace
         while not self._worker.hand.is_empty() and monotonic() < until:

@@ -1,15 +1,15 @@
 """One worker: claims runs, lets runners run them, settles how they ended.
 
 Its threads: the claim loop, the upkeep loop, the settler, the runners' threads, the event loop
-and the store's listener. Liveness is not its business: whoever owns it (a keeper process, or the
-keepalive thread of an embedded worker) beats, and publishes the deadline in the slots.
+and the store's listener. Its owner (a supervisor process, or the keepalive thread of an embedded
+worker) sends the heartbeats and publishes the deadline in the slots.
 """
 
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from duly.clock import monotonic, new_id
+from duly.clock import monotonic
 from duly.core.outcome import HandedBack
 from duly.core.record import Claim
 from duly.errors import ClaimLost, StoreError
@@ -33,6 +33,7 @@ from duly.runtime.service import Service, ServiceLoop
 from duly.runtime.settler import Settler
 from duly.runtime.slots import Slots
 from duly.runtime.upkeep import Promoter, Pruner, Reconciler, Registrar, Scheduler, Warden
+from duly.runtime.write_watch import WriteWatch
 from duly.settings import WorkerSettings
 from duly.store.carry_ops import Relane
 from duly.store.ops import Tick
@@ -69,11 +70,12 @@ class Worker:
         self._gone = threading.Event()
         self.has_stopped = False
         self._journal = Journal(store, self._is_cancelled, registry)
-        limits = {LOOP: settings.async_limit, THREAD: settings.concurrency}
-        self.hand = Hand(slots, limits, CLAIM_BATCH)
+        slot_counts = {LOOP: settings.async_limit, THREAD: settings.concurrency}
+        self.hand = Hand(slots, slot_counts, CLAIM_BATCH)
         self._settler = Settler(store, self.hand, slots, self._journal, bus, self._gone.is_set)
         sections = Sections(store, self.hand, self._settler, self._journal, bus, self._may_write)
         self._journal.sections = sections
+        self._journal.lease_until = lambda: slots.deadline
         self._loop_runner = EventLoopRunner(
             self.hand, self._report, self._journal, limit=settings.async_limit, lookout=lookout
         )
@@ -86,9 +88,8 @@ class Worker:
             run_in_process=self._processes.run,
             conclude=sections.conclude,
         )
-        self._dispatch = Dispatcher(
-            self.hand, self._settler, self._loop_runner, self._thread_runner
-        ).dispatch
+        runners = self._loop_runner, self._thread_runner
+        self._dispatch = Dispatcher(self.hand, self._settler, *runners).dispatch
         self._claimer = Claimer(
             store,
             registry,
@@ -112,7 +113,8 @@ class Worker:
         self._scheduler = Scheduler(store)
         self._upkeep = ServiceLoop("duly-upkeep", self._services(beats_since), bus)
         # Apart from the others, whose writes may have to wait for a body's transaction.
-        self._watch = ServiceLoop("duly-watch", [self._warden()], bus)
+        self.write_watch = WriteWatch(store, bus, worker_id, beats_since, settings.lease)
+        self._watch = ServiceLoop("duly-watch", [self._warden(), self.write_watch], bus)
         self._end_listening: Callable[[], None] = lambda: None
         self._life: Any = None
 
@@ -201,6 +203,11 @@ class Worker:
         if self._life is not None:
             self._life.end()
             self._life = None
+
+    def has_lost_a_thread(self) -> bool:
+        """Return whether an error that is no `Exception` has ended a thread that it needs."""
+        loops = (self._claims, self._upkeep, self._watch, self._settler)
+        return not all(part.is_alive() for part in (*loops, self._loop_runner, self._thread_runner))
 
     def is_idle(self) -> bool:
         """Say whether nothing is in hand, and the last look left nothing that it saw."""
@@ -299,7 +306,7 @@ class Worker:
             beat=self._settings.beat,
         )
         pruner = Pruner(self._store, self._settings)
-        reconciler = Reconciler(self._claimer, self._bus)
+        reconciler = Reconciler(self._claimer, self._bus, self._slots)
         return [
             self._promoter,
             self._scheduler,
@@ -342,7 +349,7 @@ class Worker:
             return
         self._settler.report(ended)
         if not self._store.has_one_writer and self._claimer.left_some:
-            self._hurry_claimer()
+            self._claims.hurry(self._claimer)
 
     def _hint(self) -> None:
         self._look_for_runs()
@@ -360,16 +367,13 @@ class Worker:
         """Let a claim look for runs: one that rides on a settle, if a settle is under way."""
         self._claimer.is_awaited = True
         is_settling = self._claims_ride and self._settler.is_busy
-        # Should that settle hang, the claim does not wait for it for ever.
+        # If that settle hangs, the claim waits only this long.
         self._claims.hurry(self._claimer, within=_LOOK_SECONDS if is_settling else 0.0)
 
     def _on_rest(self) -> None:
-        # Behind the settler's flag, as the other side sets its own before it looks at that one.
+        # After the settler's flag: the other side sets its own before it reads that one.
         if self._claimer.is_awaited:
-            self._hurry_claimer()
-
-    def _hurry_claimer(self) -> None:
-        self._claims.hurry(self._claimer)
+            self._claims.hurry(self._claimer)
 
     def _fire_schedules(self) -> None:
         self._upkeep.hurry(self._scheduler)
@@ -392,8 +396,3 @@ class Worker:
         if not self._may_write():
             raise ClaimLost(f"run {claim.run_id}", claim.claim_number)
         return held is not None and held.cancel is not None
-
-
-def new_worker_id() -> str:
-    """Return an identity for one start of one process."""
-    return new_id()

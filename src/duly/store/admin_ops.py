@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from duly.store.ops import Redrive
+
 
 class SetAside(NamedTuple):
     """After a backup was put back: end what was live in it and may have run since.
@@ -61,3 +63,9 @@ def bound_in_words(op: BoundQueue) -> str:
 
 
 AdminOp = SetAside | RecordAct | LimitQueue | BoundQueue
+
+
+def redrive_in_words(op: Redrive) -> str:
+    """Name a redrive as an act."""
+    words = "redrive" if op.arguments is None else "edit and redrive"
+    return words if op.from_step is None else f"{words} from step {op.from_step}"

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from duly.errors import StoreRefused
 from duly.store.ops import Op
+from duly.store.protocol import FailingWrites
 
 
 class Lender(Protocol):
@@ -37,6 +38,10 @@ class Alone:
             done(error)
         else:
             done(answers)
+
+    def failing_writes(self) -> FailingWrites | None:
+        """Return None: there are no sessions to open."""
+        return None
 
     def can_write_now(self) -> bool:
         """Say yes: nobody else writes."""

@@ -13,6 +13,7 @@ from duly.core.outcome import ErrorText
 from duly.core.record import HeldRun
 from duly.core.verdict import Verdict
 from duly.limits import ACT_RETENTION_SECONDS
+from duly.store.schedule_ops import ScheduleOp
 from duly.store.step_ops import StepOp
 
 if TYPE_CHECKING:  # Programs that only enqueue need not pay for what few of them use.
@@ -25,13 +26,19 @@ if TYPE_CHECKING:  # Programs that only enqueue need not pay for what few of the
 
 
 class Key(NamedTuple):
-    """At most one run per (task, key)."""
+    """At most one run per (task, key), whichever name of the task the run has."""
 
     text: str
     fingerprint: str
     ttl: int | None
     """Microseconds to keep the key after the run has ended; None is for ever."""
     active_only: bool
+    other_names: tuple[str, ...] = ()
+    """The other names of a task that has aliases: a run can have the key under one of them."""
+
+    def differs_from(self, fingerprint: str) -> bool:
+        """Return whether a run has other arguments; an empty fingerprint says nothing of them."""
+        return fingerprint not in {"", self.fingerprint}
 
 
 class Enqueue(NamedTuple):
@@ -48,6 +55,12 @@ class Enqueue(NamedTuple):
     expires: int | None = None  # Microseconds from now until it is cancelled if not started.
     tags: str | None = None
     key: Key | None = None
+
+
+class EnqueueAgain(Enqueue):
+    """An Enqueue that may have been written before; it is written only if it was not."""
+
+    __slots__ = ()
 
 
 class Accepted(NamedTuple):
@@ -238,14 +251,10 @@ class Redrive(NamedTuple):
     lane: str | None = None
     fresh_effects: bool = False
     """Whether its effects get other keys than before."""
+    other_names: tuple[str, ...] = ()
+    """The other names of the run's task: a live run that has the key under one of them has it."""
     from_step: str | None = None
     """Forget what this step and those that began after it came to, so that they run again."""
-
-
-def redrive_in_words(op: Redrive) -> str:
-    """Name a redrive as an act."""
-    words = "redrive" if op.arguments is None else "edit and redrive"
-    return words if op.from_step is None else f"{words} from step {op.from_step}"
 
 
 class Redriven(NamedTuple):
@@ -253,6 +262,8 @@ class Redriven(NamedTuple):
 
     done: bool
     state: str | None
+    held_by: str | None = None
+    """The live run that has its key, if that is why it was refused; `state` is that run's."""
 
 
 class DiscardDead(NamedTuple):
@@ -281,87 +292,6 @@ class ResetKey(NamedTuple):
     run_id: str | None = None  # Only if it is still that run's.
 
 
-# -- ops of schedules ----------------------------------------------------------------------------
-
-
-class FireSchedules(NamedTuple):
-    """Account for every due instant of up to `limit` schedules. Answer: Fired."""
-
-    limit: int
-
-
-class Fired(NamedTuple):
-    """How many schedules were looked at, and how many runs that made."""
-
-    looked_at: int
-    runs: int
-
-    def __bool__(self) -> bool:
-        """Say whether there is something new to claim."""
-        return self.runs > 0
-
-
-class PutSchedule(NamedTuple):
-    """Add a schedule, or change the one of that name. Answer: Put, or Behind."""
-
-    name: str
-    source: str
-    place: str
-    task: str
-    queue: str
-    lane: str
-    priority: int
-    arguments: str
-    trigger: str
-    rules: str
-    expires: int | None = None
-    on_duplicate: str = "replace"
-    """What becomes of one that is there already: "replace", "keep" or "error"."""
-
-
-class Put(NamedTuple):
-    """What became of a PutSchedule: "created", "changed", "unchanged", "kept", "refused"."""
-
-    what: str
-    source: str
-    """Of the schedule that is there."""
-    place: str
-
-
-class Behind:
-    """A schedule has missed more than one look accounts for; a part is, and one must ask again."""
-
-
-class SetSchedule(NamedTuple):
-    """Pause, resume ("active") or remove a schedule. Answer: its state before, None, or Behind.
-
-    One that has ended, and is not to be removed, is left as it is.
-    """
-
-    name: str
-    state: str
-    actor: str
-    reason: str = ""
-
-
-class RunSchedule(NamedTuple):
-    """Fire now, beside all due instants. Answer: the run's id, or None (unknown)."""
-
-    name: str
-    actor: str
-
-
-class BackfillSchedule(NamedTuple):
-    """Run these instants unless they have run or are to come.
-
-    Answer: the runs' ids, None (unknown), or Behind.
-    """
-
-    name: str
-    instants: tuple[int, ...]
-    actor: str
-
-
 Op = Union[
     Enqueue,
     ClaimRuns,
@@ -380,11 +310,7 @@ Op = Union[
     DiscardDead,
     PauseQueue,
     ResetKey,
-    FireSchedules,
-    PutSchedule,
-    SetSchedule,
-    RunSchedule,
-    BackfillSchedule,
+    ScheduleOp,
     StepOp,
     "AdminOp",
     "LockOp",

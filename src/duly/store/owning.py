@@ -28,6 +28,7 @@ class PerProcess(Generic[T]):
     def __init__(self, opening: Callable[[], T]) -> None:
         self._open = opening
         self._opened: T | None = None
+        self._kept: T | None = None
         self._pid = os.getpid()
         self._turn = threading.Lock()
         _all.add(self)
@@ -45,10 +46,19 @@ class PerProcess(Generic[T]):
                 self._pid = os.getpid()
             return self._opened
 
+    @property
+    def opened(self) -> T | None:
+        """What is open, in this process or in the one that it was forked from."""
+        return self._opened
+
+    def keep(self) -> None:
+        """Leave what this process has opened open until this process ends."""
+        self._kept = self.get()
+
     def close(self) -> None:
-        """Close it; the next use opens it again."""
+        """Close it, unless it is kept; the next use opens it again."""
         opened, self._opened = self._opened, None
-        if opened is None:
+        if opened is None or opened is self._kept:
             return
         if self._pid == os.getpid():
             opened.close()

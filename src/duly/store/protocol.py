@@ -33,6 +33,7 @@ from duly.store.step_ops import EndStep, SendEvent
 if TYPE_CHECKING:  # Programs that only enqueue need not pay for what the guard is made of.
     from pathlib import Path
 
+    from duly.core.planning import Found
     from duly.store.guard_ops import GuardedKey, GuardOp, Letter
 
 
@@ -175,8 +176,8 @@ class Inspector(Protocol):
     def list_workers(self) -> list[WorkerRecord]: ...
     def list_queues(self) -> list[QueueRecord]: ...
     def is_paused(self, queue: str) -> bool: ...
-    def list_holders(self, run: RunRecord) -> list[Holder]:
-        """Return who is running under the limits that a run counts against."""
+    def list_holders(self, run: RunRecord, other_names: tuple[str, ...] = ()) -> list[Holder]:
+        """Return the runs that hold the limits of a run, under all names of its task."""
         ...
 
     def list_unregistered(self) -> list[str]:
@@ -212,6 +213,14 @@ class Inspector(Protocol):
     def list_schedules(self, which: ScheduleFilter) -> list[ScheduleRecord]: ...
     def list_next_schedules(self, limit: int) -> list[ScheduleRecord]:
         """Return active schedules, the one that is due first, or has been for longest, first."""
+        ...
+
+    def list_due_schedules(self, limit: int, *, at_least: int, less_than: int) -> "list[Found]":
+        """Return schedules whose time to be looked at is over by that many microseconds."""
+        ...
+
+    def list_schedules_ahead(self, limit: int, *, by: int) -> list[str]:
+        """Return schedules that have fired more than that many microseconds after now."""
         ...
 
     def list_firings(self, schedule: str, before: int, limit: int) -> list[FiringRecord]: ...
@@ -252,6 +261,11 @@ class Section(Protocol):
     """Why it was rolled back in the midst of its body, if it was for that."""
 
     @property
+    def is_lost(self) -> bool:
+        """Whether the connection was lost while the transaction was open."""
+        ...
+
+    @property
     def connection(self) -> Any: ...  # noqa: ANN401 - the driver's own connection, for the user
     def settle_and_commit(self, op: Settle, words: Sequence[AddLogs | SetProgress] = ()) -> Settled:
         """Write what the body has said, and the completion, and commit all of it, or nothing."""
@@ -275,6 +289,17 @@ class Reading(NamedTuple):
     """Its counter; None where the process is surely gone."""
     age: float = 0.0
     """Seconds since its last beat, by the store's clock: a hint when to look, and no proof."""
+    is_running: bool = False
+    """True if the process itself is known to exist and not to be stopped. It is alive though it
+    may not beat, for example while a C extension holds the interpreter's lock."""
+
+
+class FailingWrites(NamedTuple):
+    """When (monotonic) the first and the last of the writes failed that all failed, and why."""
+
+    since: float
+    until: float
+    reason: str
 
 
 class Pulse(Protocol):
@@ -327,6 +352,10 @@ class Store(Inspector, MigratableStore, Protocol):
         ...
 
     def can_write_now(self) -> bool: ...
+    def failing_writes(self) -> FailingWrites | None:
+        """Return how long all writes have failed on fresh sessions; None if one was answered."""
+        ...
+
     def section(self, seconds: float | None = None) -> Section:
         """Return a transaction for the body of a run, open for at most so long; None is default."""
         ...
@@ -357,11 +386,14 @@ class Store(Inspector, MigratableStore, Protocol):
         """Raise QueueFull if runs do not fit into their queues, as far as is known."""
         ...
 
-    def enqueue_elsewhere(self, op: Enqueue) -> Dialogue[Accepted]:
-        """Accept a run on a connection that is not ours; it exists if its transaction commits."""
+    def enqueue_elsewhere(self, op: Enqueue, *, hint: bool) -> Dialogue[Accepted]:
+        """Accept a run on a connection that is not ours; it exists if its transaction commits.
+
+        With `hint` that commit tells the workers, where the database can do it.
+        """
         ...
 
-    def send_elsewhere(self, op: SendEvent) -> Dialogue[bool]:
+    def send_elsewhere(self, op: SendEvent, *, hint: bool) -> Dialogue[bool]:
         """Send an event on a connection that is not ours; it is sent if its transaction commits."""
         ...
 

@@ -102,8 +102,11 @@ class QueueRooms:
         found = 0
         for op in ops:
             assert op.key is not None  # noqa: S101 - the caller sorted them
-            holder = yield self._statement("key_in_force", task=op.task, key=op.key.text)
-            found += holder is not None
+            for name in (op.task, *op.key.other_names):
+                holder = yield self._statement("key_in_force", task=name, key=op.key.text)
+                if holder is not None:
+                    found += 1
+                    break
         return found
 
     def _statement(self, name: str, **parameters: str | int) -> Statement:

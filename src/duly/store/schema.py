@@ -11,6 +11,10 @@ class Migration(NamedTuple):
     name: str
     sql: str
 
+    def for_one_transaction(self) -> "Migration":
+        """Return the step with indexes that are built while their tables are locked."""
+        return self._replace(sql=self.sql.replace(" INDEX CONCURRENTLY ", " INDEX "))
+
 
 class Schema(NamedTuple):
     """The version a database has, and the oldest code that may work on it. 0 is empty."""

@@ -99,10 +99,10 @@ class Tables:
         }
 
     def wipe(self) -> None:
-        """Empty all tables but the one that says which schema this is."""
+        """Empty all tables but those that say which schema and which store this is."""
         self.execute("BEGIN")
         for name in self._tables():
-            if name != SCHEMA_TABLE:
+            if name not in {SCHEMA_TABLE, "duly_store"}:
                 self.execute(f"DELETE FROM {name}")  # noqa: S608 - as above
         self.execute("COMMIT")
 

@@ -9,6 +9,7 @@ from duly.store.ops import (
     Accepted,
     Cancel,
     ClaimRuns,
+    PauseQueue,
     Redrive,
     Redriven,
     SetProgress,
@@ -35,6 +36,7 @@ from tests.store.conformance.verbs import (
     key,
     listed_ids,
     order,
+    pause,
     pausing,
     register,
     settle_op,
@@ -169,3 +171,14 @@ def test_many_callers_at_once_all_get_their_own_answers(store):
     expected = [[Accepted(op.run_id) for op in batch] for batch in batches]
     assert answers == expected
     assert len(listed_ids(store)) == sum(range(1, 13))
+
+
+def test_a_tick_sees_the_ops_before_it_in_the_same_call(store, worker):
+    pause(store)
+    run_id = enqueue_one(store)
+    store.apply([Tick(10)])
+    assert claim(store, 1) == []
+
+    store.apply([PauseQueue("default", paused=False, actor=ACTOR), Tick(10)])
+
+    assert [found.run_id for found in claim(store, 1)] == [run_id]

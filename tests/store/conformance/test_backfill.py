@@ -1,7 +1,7 @@
 """Backfilling where the trigger has changed meanwhile, or the schedule has ended."""
 
 from duly.core.cron import Cron
-from duly.store.ops import BackfillSchedule
+from duly.store.schedule_ops import BackfillSchedule
 from tests.store.conformance.test_schedules import MINUTE, fire, firings, put, schedule
 
 DAY_SECONDS = 86_400

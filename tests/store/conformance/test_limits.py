@@ -9,6 +9,7 @@ from duly.core.states import Lane
 from duly.limits import LIMITS_BATCH
 from duly.store.admin_ops import LimitQueue
 from duly.store.ops import ClaimRuns, Settled, Want
+from tests.integrations.proving import SCALE
 from tests.store.conformance.verbs import (
     ACTOR,
     LANE,
@@ -24,6 +25,7 @@ from tests.store.conformance.verbs import (
     enqueue_one,
     hand_back,
     lost,
+    order,
     pause,
     recover,
     redrive,
@@ -174,9 +176,7 @@ def test_many_full_keys_starve_none(store, worker):
 @pytest.mark.parametrize("start", ["", "t000", "t0505", "t120", "z"])
 def test_looks_go_round_all_limits_from_wherever_they_begin(store, worker, count, start):
     lanes = [limited(LANE, TASK, f"t{number:03}") for number in range(count)]
-    for lane in lanes:
-        enqueue_one(store, lane=lane)
-        enqueue_one(store, lane=lane, queue="theirs")
+    store.apply([order(lane=lane, queue=of) for lane in lanes for of in ("default", "theirs")])
     after = limited(LANE, TASK, start) if start else ""
 
     left, found, looks = Round(after), [], 0
@@ -321,9 +321,10 @@ def test_nothing_of_the_limited_is_claimed_for_a_worker_that_is_dead(store, work
     assert claim(store) == []
 
 
+@pytest.mark.scaled
 @pytest.mark.parametrize("of", ["task", "queue"])
-def test_64_racing_claimers_never_exceed_a_limit_while_workers_die(store, open_another, of):
-    capacity, claimers = 5, 64
+def test_racing_claimers_never_exceed_a_limit_while_workers_die(store, open_another, of):
+    capacity, claimers = 5, 64 if SCALE > 1 else 12
     stores = [open_another() for _ in range(8)]
     if of == "queue":
         limit_queue(store, capacity)

@@ -3,7 +3,7 @@
 import json
 
 from duly.core.amounts import FOREVER
-from duly.core.states import State
+from duly.core.states import PARENT_TAG, State
 from duly.core.verdict import Finish
 from duly.runtime.upkeep import Pruner
 from duly.settings import WorkerSettings
@@ -24,8 +24,11 @@ from tests.store.conformance.verbs import (
     enqueue_and_fail,
     enqueue_and_succeed,
     enqueue_one,
+    fail,
     key,
     listed_ids,
+    redrive,
+    retry_later,
     retry_now,
     settle,
     settle_op,
@@ -172,6 +175,44 @@ def test_what_is_kept_for_ever_stays_and_what_is_so_no_longer_goes(store, worker
     assert listed_ids(store) == []
 
 
+def child_of(parent_id: str) -> str:
+    return json.dumps({"tenant": "x", PARENT_TAG: parent_id})
+
+
+def test_a_child_is_kept_until_its_parent_no_longer_needs_it(store, worker, clock):
+    parent = enqueue_and_claim(store)
+    child = enqueue_and_succeed(store, tags=child_of(parent.run_id))
+    clock.advance(2 * DAY_SECONDS)
+    with_running_parent = prune(store, HOUR_SECONDS)
+    retry_later(store, parent, 10 * DAY_SECONDS)
+    clock.advance(2 * DAY_SECONDS)
+    with_waiting_parent = prune(store, HOUR_SECONDS)
+    clock.advance(9 * DAY_SECONDS)
+    tick(store)
+    fail(store, claim_one(store))
+    clock.advance(2 * DAY_SECONDS)
+    op = Prune(HOUR_SECONDS * SECOND, 100, dead_older_than=30 * DAY_SECONDS * SECOND)
+    with_dead_parent = store.apply([op])[0].runs
+
+    assert (with_running_parent, with_waiting_parent, with_dead_parent) == (0, 0, 0)
+    assert store.get_run(child) is not None
+    redrive(store, parent.run_id)
+    tick(store)
+    succeed(store, claim_one(store))
+    clock.advance(2 * DAY_SECONDS)
+    assert prune(store, HOUR_SECONDS) == 2
+    assert listed_ids(store) == []
+
+
+def test_a_child_without_a_parent_is_forgotten(store, worker, clock):
+    ended = enqueue_and_succeed(store)
+    enqueue_and_succeed(store, tags=child_of(ended))
+    enqueue_and_succeed(store, tags=child_of("018f4e2a-0000-7000-8000-000000000000"))
+    clock.advance(2 * DAY_SECONDS)
+
+    assert prune(store, HOUR_SECONDS) == 3
+
+
 def test_runs_that_are_kept_are_not_in_the_way_of_a_prune(store, worker, clock):
     keep(store, **{TASK: DAY_SECONDS})
     for _ in range(5):
@@ -208,6 +249,7 @@ def test_no_table_grows_under_a_steady_load(store, worker, clock, tables):
             cancel(store, enqueue_one(store))
             enqueue_and_fail(store)
         clock.advance(40 * DAY_SECONDS)
+        tick(store)
         for _ in range(3):
             pruner.tick()
         sizes.append({name: len(rows) for name, rows in tables.everything().items()})

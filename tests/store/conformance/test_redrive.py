@@ -2,11 +2,14 @@
 
 import pytest
 
-from duly.store.ops import DiscardDead, Redriven, Settled
+from duly.store.ops import DiscardDead, Prune, Redriven, ResetKey, Settled
 from tests.store.conformance.verbs import (
     ACTOR,
+    DAY_SECONDS,
     SECOND,
+    TASK,
     UNKNOWN_RUN,
+    accept,
     at_once,
     cancel,
     claim,
@@ -17,6 +20,7 @@ from tests.store.conformance.verbs import (
     enqueue_and_succeed,
     enqueue_one,
     fail,
+    key,
     listed_ids,
     outcomes_of,
     redrive,
@@ -26,6 +30,10 @@ from tests.store.conformance.verbs import (
     succeed,
     tick,
 )
+
+
+def reset_key(store, text):
+    store.apply([ResetKey(TASK, text, ACTOR)])
 
 
 def cancelled(store):
@@ -239,3 +247,66 @@ def test_a_discarded_run_can_still_be_redriven(store, worker):
 
     assert redrive(store, run_id).done
     assert state_of(store, run_id) == "queued"
+
+
+@pytest.mark.parametrize("active_only", [True, False], ids=["active", "run"])
+@pytest.mark.parametrize("is_running", [True, False], ids=["running", "queued"])
+def test_a_run_whose_key_a_live_run_has_is_not_redriven(
+    store, worker, tables, active_only, is_running
+):
+    k = key("k", active_only=active_only)
+    first = enqueue_and_fail(store, key=k)
+    reset_key(store, "k")
+    second = enqueue_one(store, key=k)
+    if is_running:
+        claim_one(store)
+    before = tables.everything()
+
+    answer = redrive(store, first)
+
+    state = "running" if is_running else "queued"
+    assert answer == Redriven(done=False, state=state, held_by=second)
+    assert state_of(store, first) == "failed"
+    assert tables.everything() == before
+
+
+def test_a_redriven_run_takes_the_key_of_a_run_that_has_ended(store, worker):
+    first = enqueue_and_fail(store, key=key("k", active_only=True))
+    enqueue_and_fail(store, key=key("k", active_only=True))
+
+    assert redrive(store, first).done
+    again = accept(store, key=key("k", active_only=True))
+
+    assert again == (first, False, False)
+
+
+@pytest.mark.parametrize("active_only", [True, False], ids=["active", "run"])
+def test_a_redriven_run_holds_a_key_that_was_forgotten(store, worker, clock, active_only):
+    k = key("k", active_only=active_only)
+    first = enqueue_and_fail(store, key=k)
+    clock.advance(2 * DAY_SECONDS)
+    store.apply([Prune(30 * DAY_SECONDS * SECOND, 100)])
+
+    assert redrive(store, first).done
+    while_it_lives = accept(store, key=k)
+    tick(store)
+    succeed(store, claim_one(store))
+    after_its_end = accept(store, key=k)
+
+    assert while_it_lives == (first, False, False)
+    assert after_its_end.new
+
+
+def test_an_enqueue_and_a_redrive_at_once_leave_one_live_run_of_a_key(store, worker, open_another):
+    other = open_another()
+    for number in range(5):
+        k = key(f"k{number}", active_only=True)
+        first = enqueue_and_fail(store, key=k)
+
+        redriven, accepted = at_once(
+            lambda first=first: redrive(store, first), lambda k=k: accept(other, key=k)
+        )
+
+        assert redriven.done == (accepted.run_id == first)
+        assert (redriven.held_by or first) == accepted.run_id
+        cancel(store, accepted.run_id)

@@ -407,3 +407,16 @@ def test_a_tick_between_settle_and_claim_changes_nothing(store, worker):
     tick(store)
 
     assert succeed(store, found) is Settled.DONE
+
+
+@pytest.mark.parametrize("ending", [success, another_try])
+def test_a_run_settled_under_two_claims_at_once_follows_the_latest(store, worker, ending):
+    lost = enqueue_and_claim(store)
+    recover(store)
+    register(store, OTHER_WORKER)
+    latest = claim_one(store, worker=OTHER_WORKER)
+
+    answers = store.apply([ending(latest), ending(lost)])
+
+    assert latest.claim_number > lost.claim_number
+    assert answers == [Settled.DONE, Settled.CLAIM_LOST]

@@ -138,6 +138,7 @@ orders = st.builds(
         fingerprint=st.sampled_from(["print-1", "print-1", "print-2"]),
         ttl=st.sampled_from([None, 50 * MICROSECONDS]),
         active_only=st.booleans(),
+        other_names=st.just(()),
     ),
 )
 

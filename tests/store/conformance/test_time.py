@@ -1,5 +1,7 @@
 """Runs wait until they are due, and end unrun when they come too late."""
 
+import pytest
+
 from duly.store.ops import Settled, Ticked
 from tests.store.conformance.verbs import (
     SECOND,
@@ -9,6 +11,7 @@ from tests.store.conformance.verbs import (
     enqueue_and_claim,
     enqueue_many,
     enqueue_one,
+    hand_back,
     key,
     listed_ids,
     pause,
@@ -170,6 +173,25 @@ def test_a_running_run_does_not_expire(store, worker, clock):
 
     assert tick(store).expired == 0
     assert succeed(store, found) is Settled.DONE
+
+
+@pytest.mark.parametrize("after", [0.0, 5.0])
+def test_a_run_that_has_started_no_longer_expires(store, worker, clock, after):
+    found = enqueue_and_claim(store, expires_seconds=10)
+    assert retry_later(store, found, after) is Settled.DONE
+    clock.advance(11)
+
+    assert tick(store).expired == 0
+    assert claimed_ids(store) == [found.run_id]
+
+
+def test_a_run_that_is_handed_back_before_its_start_still_expires(store, worker, clock):
+    found = enqueue_and_claim(store, expires_seconds=10)
+    assert hand_back(store, found) is Settled.DONE
+    clock.advance(11)
+
+    assert tick(store).expired == 1
+    assert state_of(store, found.run_id) == "cancelled"
 
 
 def test_an_expired_run_keeps_its_key_for_the_time_to_live(store, worker, clock):

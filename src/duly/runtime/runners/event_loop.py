@@ -75,6 +75,7 @@ class EventLoopRunner:
         if lookout is not None:
             self._loop = lookout.loop
         self._is_ours = lookout is None
+        self._is_stopping = False
         self._lookout = lookout
 
     def start(self) -> None:
@@ -87,6 +88,10 @@ class EventLoopRunner:
                 target=self._serve, args=(self._loop,), name="duly-loop", daemon=True
             )
             self._thread.start()
+
+    def is_alive(self) -> bool:
+        """Return whether its thread runs; a loop of the application's is not its matter."""
+        return self._thread is None or self._thread.is_alive()
 
     def submit(self, batch: Sequence[Held]) -> None:
         """Hand over a batch; one hop for all of it."""
@@ -146,16 +151,19 @@ class EventLoopRunner:
         if self._lookout is not None:
             self._lookout.end()
         if self._thread is not None:
+            self._is_stopping = True
             with suppress(RuntimeError):  # It is closed: somebody else has ended it meanwhile.
                 self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
 
-    @staticmethod
-    def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
         try:
-            while not _runs_to_its_end(loop):
-                pass  # A part of a body raised SystemExit or the like, which asyncio lets through.
+            while not self._is_stopping:
+                # A body may stop the loop, or a part of it raise SystemExit or the like, which
+                # asyncio lets through. The other bodies continue where they were.
+                with suppress(SystemExit, KeyboardInterrupt):
+                    loop.run_forever()
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             loop.close()
@@ -295,11 +303,3 @@ def _rest(body: _Body, context: Context, awaited: Any) -> Generator[Any, Any, No
             awaited = context.run(step, value)
         except StopIteration:
             return
-
-
-def _runs_to_its_end(loop: asyncio.AbstractEventLoop) -> bool:
-    try:
-        loop.run_forever()
-    except (SystemExit, KeyboardInterrupt):
-        return False
-    return True

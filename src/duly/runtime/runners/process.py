@@ -1,25 +1,26 @@
 """Runs `executor="process"` tasks in subprocesses of ours, speaking JSON over two pipes.
 
 A subprocess runs one body at a time, is kept for the next one, and can be killed: a timeout or a
-cancel ends it for certain. It dies with its worker.
+cancel ends it for certain, with everything that its body has started. It dies with its worker.
 """
 
-import contextlib
 import json
+import math
 import os
-import queue
+import select
 import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
-from duly.clock import monotonic
+from duly.clock import monotonic, new_id
 from duly.context import Port
 from duly.core.outcome import (
     Cancelled,
     ErrorText,
     Lost,
+    Outage,
     Outcome,
     Raised,
     Returned,
@@ -29,10 +30,13 @@ from duly.core.outcome import (
 from duly.errors import ClaimLost
 from duly.registry import Definition, main_module_name
 from duly.runtime.attempt import error_text, timed_out
+from duly.runtime.child import STARTED_BY, started_by
 from duly.runtime.hand import Held
 from duly.runtime.runners import process_program
+from duly.runtime.tether_process import kill_marked
 
 _LOOK_SECONDS = 0.2
+_PIECE_BYTES = 1 << 16
 
 
 class ProcessPool:
@@ -80,28 +84,37 @@ class ProcessPool:
 
 class _Subprocess:
     def __init__(self, home: str) -> None:
-        theirs_in, ours_out = os.pipe()
-        ours_in, theirs_out = os.pipe()
-        self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
-            [
-                sys.executable,
-                "-m",
-                process_program.__name__,
-                str(theirs_in),
-                str(theirs_out),
-                str(os.getpid()),
-                home,
-            ],
-            pass_fds=(theirs_in, theirs_out),
-            stdin=subprocess.DEVNULL,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )
-        os.close(theirs_in)
-        os.close(theirs_out)
-        self._to_child = os.fdopen(ours_out, "w", buffering=1)
-        self._from_child = os.fdopen(ours_in, "r")
-        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        threading.Thread(target=self._read, name="duly-process-reader", daemon=True).start()
+        self._name = new_id()
+        theirs_in, self._to_child = os.pipe()
+        self._from_child, theirs_out = os.pipe()
+        os.set_blocking(self._to_child, False)
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
+                [
+                    sys.executable,
+                    "-m",
+                    process_program.__name__,
+                    str(theirs_in),
+                    str(theirs_out),
+                    str(os.getpid()),
+                    home,
+                ],
+                pass_fds=(theirs_in, theirs_out),
+                stdin=subprocess.DEVNULL,
+                env=os.environ
+                | {
+                    "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                    STARTED_BY: started_by(self._name),
+                },
+            )
+        except BaseException:
+            self._close()
+            raise
+        finally:
+            os.close(theirs_in)
+            os.close(theirs_out)
+        self._unsent = b""
+        self._unread = b""
         self.is_usable = True
 
     def run(self, held: Held, port: Port) -> Outcome | None:
@@ -112,24 +125,20 @@ class _Subprocess:
             "claim": list(held.claim),
         }
         has_begun = False
-        if not self._tell(request):
-            return self._died(has_begun=False)
+        self._tell(request)
         while True:
-            wait = min(_LOOK_SECONDS, held.overdue_at - monotonic())
-            try:
-                line = self._lines.get(timeout=max(0.0, wait))
-            except queue.Empty:
-                ended = self._end_early(held)
-                if ended is not None:
-                    return ended
-                continue
-            if not line:
+            line = self._read_line(min(_LOOK_SECONDS, held.overdue_at - monotonic()))
+            if line is None:
                 return self._died(has_begun=has_begun)
-            message = json.loads(line)
-            if "outcome" in message:
-                return _outcome(message)
-            has_begun = has_begun or "started" in message
-            self._serve(message, held, port)
+            if line:
+                message = json.loads(line)
+                if "outcome" in message:
+                    return _outcome(message)
+                has_begun = has_begun or "started" in message
+                self._serve(message, held, port)
+            ended = self._end_early(held)
+            if ended is not None:
+                return ended
 
     def _end_early(self, held: Held) -> Outcome | None:
         if held.cancel is not None:
@@ -152,12 +161,49 @@ class _Subprocess:
                 except ClaimLost:
                     self._tell(None)
 
-    def _tell(self, message: object) -> bool:
+    def _tell(self, message: object) -> None:
+        """Send a line, or as much of it as there is room for: the rest follows while we read."""
+        self._unsent += f"{json.dumps(message)}\n".encode()
+        self._send()
+
+    def _send(self) -> None:
         try:
-            self._to_child.write(json.dumps(message) + "\n")
+            self._unsent = self._unsent[os.write(self._to_child, self._unsent) :]
+        except BlockingIOError:
+            pass
         except OSError:
-            return False  # It is gone; its pipe will say so too.
-        return True
+            self._unsent = b""  # It is gone; its pipe will say so too.
+
+    def _read_line(self, seconds: float) -> bytes | None:
+        """Return the next line: an empty one if none came in time, None if the process is gone."""
+        until = monotonic() + seconds
+        while b"\n" not in self._unread:
+            # Whether it has ended is asked first, so that its last words have come by then. Its
+            # pipe does not tell: processes that the body has forked may have it, too.
+            has_ended = self._process.poll() is not None
+            left = 0.0 if has_ended else max(0.0, until - monotonic())
+            if self._has_come_within(left):
+                piece = os.read(self._from_child, _PIECE_BYTES)
+                if not piece:
+                    return None
+                self._unread += piece
+            elif has_ended:
+                return None
+            elif monotonic() >= until:
+                return b""
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
+
+    def _has_come_within(self, seconds: float) -> bool:
+        """Wait until there is something to read; send meanwhile."""
+        poll = select.poll()
+        poll.register(self._from_child, select.POLLIN)
+        if self._unsent:
+            poll.register(self._to_child, select.POLLOUT)
+        ready = {descriptor for descriptor, _ in poll.poll(math.ceil(seconds * 1000))}
+        if self._to_child in ready:
+            self._send()
+        return self._from_child in ready
 
     def _died(self, *, has_begun: bool) -> Outcome | None:
         self.end()
@@ -170,18 +216,17 @@ class _Subprocess:
         text = f"the subprocess of the task ended with status {status} before its body began"
         return Raised(ErrorText("ProcessDied", text, "", "process-died"), retryable=True)
 
-    def _read(self) -> None:
-        with self._from_child:
-            for line in self._from_child:
-                self._lines.put(line)
-        self._lines.put("")
-
     def end(self) -> None:
+        """End the subprocess, and everything that it has started."""
         self.is_usable = False
         self._process.kill()
         self._process.wait()
-        with contextlib.suppress(OSError):
-            self._to_child.close()
+        kill_marked(self._name)
+        self._close()
+
+    def _close(self) -> None:
+        os.close(self._to_child)
+        os.close(self._from_child)
 
 
 def _outcome(message: dict[str, Any]) -> Outcome:
@@ -190,6 +235,8 @@ def _outcome(message: dict[str, Any]) -> Outcome:
             return Returned(result)
         case {"outcome": "raised", "error": error, "rest": [retryable, named, after, cause]}:
             return Raised(ErrorText(*error), retryable, named, after, cause)
+        case {"outcome": "outage", "error": error}:
+            return Outage(ErrorText(*error))
         case {"outcome": "snoozed", "after": after}:
             return Snoozed(after)
         case {"outcome": "cancelled", "cause": cause, "reason": reason}:

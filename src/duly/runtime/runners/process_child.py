@@ -3,17 +3,21 @@
 import asyncio
 import importlib
 import importlib.util
+import inspect
 import json
 import os
 import sys
 import threading
+from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, TextIO
 
+from duly.clock import monotonic
 from duly.context import RunContext, Transactions, enter
-from duly.core.outcome import Cancelled, Outcome, Raised, Returned, Snoozed, TimedOut
+from duly.core.outcome import Cancelled, Outage, Outcome, Raised, Returned, Snoozed, TimedOut
 from duly.core.record import Claim
 from duly.errors import ClaimLost
+from duly.limits import LEASE_MARGIN_SECONDS, LEASE_SECONDS
 from duly.registry import Definition, Registry
 from duly.runtime.attempt import await_body, call_body
 from duly.runtime.collecting import collect_as_usual, collect_less
@@ -49,6 +53,13 @@ class PipePort:
             raise ClaimLost(f"run {claim.run_id}", claim.claim_number)
         return bool(answer)
 
+    def wait_until(self, claim: Claim, deadline: float | None) -> float:  # noqa: ARG002
+        """Return until when this body may wait for the store; the worker enforces its timeout."""
+        with suppress(ClaimLost):
+            if not self.is_cancelled(claim):
+                return monotonic() + LEASE_SECONDS - LEASE_MARGIN_SECONDS
+        return 0.0
+
     def send(self, message: dict[str, Any]) -> None:
         """Write one line."""
         with self._lock:
@@ -59,6 +70,7 @@ def main() -> None:
     """Serve until the worker closes the pipe."""
     requests_at, replies_at, parent, home = sys.argv[1:]
     die_with_parent(int(parent))
+    _keep_to_itself(int(requests_at), int(replies_at))
     requests = os.fdopen(int(requests_at), "r")
     port = PipePort(requests, os.fdopen(int(replies_at), "w", buffering=1))
     collect_as_usual()
@@ -67,6 +79,22 @@ def main() -> None:
     for line in requests:
         request = json.loads(line)
         port.send(_describe(_run(definitions[request["task"]], request, port)))
+
+
+def _keep_to_itself(*descriptors: int) -> None:
+    """Keep descriptors out of programs that a body starts and processes that it forks.
+
+    In a forked process, whose objects may still close them by their numbers, they lead nowhere.
+    """
+    nowhere = os.open(os.devnull, os.O_RDWR)
+
+    def replace() -> None:
+        for descriptor in descriptors:
+            os.dup2(nowhere, descriptor, inheritable=False)
+
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)  # noqa: FBT003 - the standard library's
+    os.register_at_fork(after_in_child=replace)
 
 
 def _run(definition: Definition, request: dict[str, Any], port: PipePort) -> Outcome:
@@ -79,7 +107,7 @@ def _run(definition: Definition, request: dict[str, Any], port: PipePort) -> Out
 
 def _run_within(context: RunContext, definition: Definition, arguments: str) -> Outcome:
     enter(context)
-    if asyncio.iscoroutinefunction(definition.function):
+    if inspect.iscoroutinefunction(definition.function):
         return asyncio.run(await_body(definition, arguments))
     return call_body(definition, arguments)
 
@@ -94,6 +122,8 @@ def _describe(outcome: Outcome) -> dict[str, Any]:
         case TimedOut(error):
             rest = [True, False, None, "timed_out"]
             return {"outcome": "raised", "error": list(error), "rest": rest}
+        case Outage(error):
+            return {"outcome": "outage", "error": list(error)}
         case Snoozed(after):
             return {"outcome": "snoozed", "after": after}
         case Cancelled(cause, reason):

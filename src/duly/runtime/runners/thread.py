@@ -15,7 +15,7 @@ from duly.runtime.attempt import call_body, check_arguments, outcome_of
 from duly.runtime.hand import Hand, Held
 from duly.runtime.last_steps import wait_for_last_steps
 from duly.runtime.report import Ended, Report, seen_from_outside
-from duly.shield import cover, expose
+from duly.shield import cover, expose, let_strike
 
 _AGAIN_SECONDS = 5.0
 RunInProcess = Callable[[Held], Outcome]
@@ -52,6 +52,10 @@ class ThreadRunner:
         """Start the threads."""
         for thread in self._threads:
             thread.start()
+
+    def is_alive(self) -> bool:
+        """Return whether all threads run."""
+        return all(thread.is_alive() for thread in self._threads)
 
     def submit(self, batch: Sequence[Held]) -> None:
         """Hand over a batch."""
@@ -126,31 +130,32 @@ class _Body:
         self._thread = threading.get_ident()
         self._shield = expose()
         self._running = True
-        self._is_struck = False
         self._struck_at = -_AGAIN_SECONDS
 
     def interrupt(self, error: type[BaseException]) -> None:
-        """Strike it, unless it is where nothing may strike: then whoever asks has to ask again."""
-        if not self._shield.acquire(blocking=False):
+        """Strike it, unless its thread shields itself: then the caller has to try again."""
+        now = monotonic()
+        # A destructor may have swallowed the first one.
+        if now - self._struck_at < _AGAIN_SECONDS:
             return
-        try:
-            now = monotonic()
-            # A destructor may have swallowed the first one.
-            if self._running and now - self._struck_at >= _AGAIN_SECONDS:
-                self._is_struck, self._struck_at = True, now
+
+        def throw() -> None:
+            if self._running:
+                self._struck_at = now
                 _strike(self._thread, error)
-        finally:
-            self._shield.release()
+
+        self._shield.strike(throw)
 
     def end(self) -> None:
         """Let nothing strike any more; what is on its way is taken back."""
-        with self._shield:
+        with self._shield.kept_from_throwing() as was_struck:
             self._running = False
-            if self._is_struck:
+            if was_struck:
                 # Nothing in its place would be quicker, but until 3.13 the interpreter would then
                 # look for it for ever: every call in the process costs more, and tracing hangs.
                 with contextlib.suppress(_TakenBack):
                     _strike(self._thread, _TakenBack)
+                    let_strike()
         cover()
 
 

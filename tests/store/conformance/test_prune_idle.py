@@ -1,0 +1,91 @@
+"""Schedules that are over and locks that nobody uses are pruned, too."""
+
+from typing import Any
+
+import pytest
+
+from duly.core.schedule import At
+from duly.store.firing import fire_due
+from duly.store.lock_ops import AcquireLock, ReleaseLock, RenewLock
+from duly.store.ops import Prune
+from duly.store.protocol import ScheduleFilter
+from tests.store.conformance.test_schedules import MINUTE, put, set_state
+from tests.store.conformance.verbs import DAY_SECONDS, SECOND
+
+pytestmark = pytest.mark.pgbouncer
+
+WEEK = int(7 * DAY_SECONDS * SECOND)
+TTL = 30 * SECOND
+
+
+def prune(store: Any) -> None:
+    """Delete what ended more than a week ago."""
+    store.apply([Prune(WEEK, 100)])
+
+
+def names(store: Any) -> list[str]:
+    """Return the names of all schedules, those included that are removed."""
+    return [each.name for each in store.list_schedules(ScheduleFilter(removed=True))]
+
+
+def take(store: Any, owner: str, name: str = "index") -> int:
+    """Take a lock; return its fence."""
+    (locked,) = store.apply([AcquireLock(name, owner, "ada", TTL)])
+    assert locked.is_ours
+    return locked.fence
+
+
+def release(store: Any, owner: str, fence: int) -> None:
+    (was_ours,) = store.apply([ReleaseLock("index", owner, fence)])
+    assert was_ours
+
+
+def test_a_schedule_that_has_ended_is_pruned_a_week_later(store, clock):
+    put(store, "once", At(clock.now() + MINUTE))
+    put(store, "from code", At(clock.now() + MINUTE), source="code")
+    put(store, "minutely")
+    clock.advance(20 * DAY_SECONDS)
+    fire_due(store)
+
+    clock.advance(6 * DAY_SECONDS)
+    prune(store)
+    after_six_days = names(store)
+    clock.advance(2 * DAY_SECONDS)
+    prune(store)
+
+    assert after_six_days == ["from code", "minutely", "once"]
+    assert names(store) == ["from code", "minutely"]
+
+
+def test_a_schedule_that_was_removed_is_pruned_a_week_later(store, clock):
+    put(store, "gone", source="code")
+    set_state(store, "removed", "gone")
+
+    clock.advance(8 * DAY_SECONDS)
+    prune(store)
+
+    assert names(store) == []
+
+
+def test_an_idle_lock_is_pruned_and_its_fence_still_grows(store, clock, tables):
+    release(store, "a", take(store, "a"))
+    last = take(store, "b")
+    release(store, "b", last)
+
+    clock.advance(8 * DAY_SECONDS)
+    prune(store)
+    left = tables.rows("SELECT name FROM duly_locks WHERE name <> ''")
+
+    assert left == []
+    assert take(store, "c") > last
+    assert take(store, "d", "another") > last
+
+
+def test_a_lock_that_is_in_use_is_not_pruned(store, clock, tables):
+    fence = take(store, "a")
+    clock.advance(8 * DAY_SECONDS)
+    store.apply([RenewLock("index", "a", fence, TTL)])
+
+    prune(store)
+
+    assert tables.rows("SELECT name FROM duly_locks") == [("index",)]
