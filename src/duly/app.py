@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
 from duly.actor import acting
@@ -14,7 +15,7 @@ from duly.api.queues import Queues, Workers
 from duly.api.runs import Runs
 from duly.callers import Connection, aconverse, converse
 from duly.clock import Clock
-from duly.context import joined
+from duly.context import is_inside_body_of, joined
 from duly.core.key import check_key, check_name
 from duly.core.payload import encode_value
 from duly.core.retry import Retry
@@ -22,7 +23,7 @@ from duly.defining import define
 from duly.errors import BadOption
 from duly.events import Bus
 from duly.observe.logs import log_event, log_notice, logger
-from duly.registry import Registry, Tracing
+from duly.registry import Registry, Tracing, is_local
 from duly.run import Run
 from duly.settings import Given, load_settings, worker_settings
 from duly.store.ops import ResetKey
@@ -107,7 +108,7 @@ class Duly:
     def task(self, function: Any = None, **options: Any) -> Any:
         """Make a function a task."""
         if function is not None:
-            return self._define(function, {})
+            return self._define(function, options)
         return lambda found: self._define(found, options)
 
     def _define(self, function: Callable[..., Any], options: dict[str, Any]) -> Task[..., Any]:
@@ -133,7 +134,8 @@ class Duly:
         """Make a function a task that runs at the times of a cron expression.
 
         Options are those of a schedule and those of `@app.task`; without `name` the schedule is
-        named as its task.
+        named as its task. A function that is inside another one needs `name`, which then names
+        its task too.
         """
         return self._schedule(name, options, cron=expression, tz=tz)
 
@@ -151,7 +153,8 @@ class Duly:
         """Make a function a task that runs again and again, so much elapsed time apart.
 
         Options are those of a schedule and those of `@app.task`; without `name` the schedule is
-        named as its task.
+        named as its task. A function that is inside another one needs `name`, which then names
+        its task too.
         """
         total = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         return self._schedule(name, options, every=(interval or timedelta()) + total)
@@ -172,7 +175,9 @@ class Duly:
         others = {key: value for key, value in options.items() if key not in SCHEDULE_OPTIONS}
 
         def decorate(function: Callable[[], R]) -> Task[[], R]:
-            task = self._define(function, others)
+            # Such a function has no name of its own; that of its schedule serves for both.
+            named = {"name": name} if is_local(function) else {}
+            task = self._define(function, others | named)
             self.schedules.define(name or task.name, task, trigger, **rules)  # type: ignore[arg-type]
             return task
 
@@ -211,24 +216,38 @@ class Duly:
 
         A store whose time is the host's goes by that clock, in tests.
         """
-        self.close()
+        self._store.close()
         self._url, self._clock = url, clock
 
+    def keep_store(self) -> Store:
+        """Return the store for a worker to which this process belongs: `close` leaves it open."""
+        store = self.store
+        self._store.keep()
+        return store
+
     def close(self) -> None:
-        """Close the store; the next use opens it again."""
-        self._store.close()
+        """Close the store; the next use opens it again.
+
+        Inside a task this does nothing: the worker that runs the task still needs the store.
+        """
+        if not is_inside_body_of(self._store.opened):
+            self._store.close()
 
     # -- enqueueing --
 
     def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Run[R]]:
-        """Accept many calls, two thousand per transaction; all of them are durable on return."""
+        """Accept many calls; all of them are durable on return.
+
+        A transaction has up to two thousand of them, fewer if their arguments exceed 8 MiB.
+        """
         return accept_many(self, calls)
 
     def reset_key(self, task: Task[..., Any] | str, key: str, *, actor: str | None = None) -> bool:
-        """Forget a key, so that the next call with it makes a new run."""
+        """Forget a key under all names of a task, so that the next call with it makes a new run."""
         name = task.name if isinstance(task, Task) else check_name("task name", task)
-        (known,) = self.store.apply([ResetKey(name, check_key(key), acting(actor))])
-        return bool(known)
+        names = (name, *self.registry.other_names(name))
+        ops = [ResetKey(each, check_key(key), acting(actor)) for each in names]
+        return any(self.store.apply(ops))
 
     def send_event(
         self, name: str, payload: object = None, *, connection: Connection = None
@@ -244,7 +263,7 @@ class Duly:
         if connection is None:
             connection = joined(store)
         if connection is not None:
-            return converse(connection, store.send_elsewhere(op))
+            return converse(connection, partial(store.send_elsewhere, op), store.wake)
         (is_news,) = store.apply([op])
         return bool(is_news)
 
@@ -257,7 +276,8 @@ class Duly:
         if connection is None:
             return await asyncio.to_thread(self.send_event, name, payload)
         op = SendEvent(check_name("event", name), encode_value(payload))
-        return await aconverse(connection, self.store.send_elsewhere(op))
+        store = self.store
+        return await aconverse(connection, partial(store.send_elsewhere, op), store.wake)
 
     def lock(
         self,

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
+from duly.commit_hooks import OF_ASYNC_SESSIONS, OF_DJANGO, OF_SESSIONS, CommitHooks, Hook, harmless
 from duly.context import RunConnection, current
 from duly.errors import BadOption
 from duly.store.protocol import A, Dialogue, Row, Statement
@@ -27,10 +28,16 @@ class _Adapter(NamedTuple):
     dialect: Callable[[Any], str]
     execute: Callable[[Any, Statement], Any]
     is_async: bool = False
+    hooks: CommitHooks | None = None
 
 
-def converse(connection: Connection, dialogue: Dialogue[A]) -> A:
-    """Lead the dialogue over a connection."""
+def converse(
+    connection: Connection, write: Callable[..., Dialogue[A]], wake: Hook | None = None
+) -> A:
+    """Lead the dialogue over a connection, and have `wake` called when its transaction commits.
+
+    Where the library cannot do that, the dialogue itself sends the hint (`hint=True`).
+    """
     if isinstance(connection, RunConnection):
         connection = current().connection
     adapter = _adapter_of(connection)
@@ -39,18 +46,24 @@ def converse(connection: Connection, dialogue: Dialogue[A]) -> A:
             f"{_named(connection)} is asynchronous: await aenqueue(…) or asend_event(…) instead"
         )
     execute: Callable[[Any, Statement], Row] = adapter.execute
+    hooks = _hooks_of(adapter, connection) if wake is not None else None
+    dialogue = write(hint=wake is not None and hooks is None)
     try:
         statement = next(dialogue)
         while True:
             _check(adapter, connection, statement)
             statement = dialogue.send(execute(connection, statement))
     except StopIteration as answer:
+        if hooks is not None and wake is not None:
+            hooks.add(connection, harmless(wake))
         found: A = answer.value
         return found
 
 
-async def aconverse(connection: Connection, dialogue: Dialogue[A]) -> A:
-    """Lead the dialogue over an asynchronous connection."""
+async def aconverse(
+    connection: Connection, write: Callable[..., Dialogue[A]], wake: Hook | None = None
+) -> A:
+    """Lead the dialogue over an asynchronous connection, as `converse` does."""
     adapter = _adapter_of(connection)
     if not adapter.is_async:
         raise BadOption(
@@ -58,12 +71,16 @@ async def aconverse(connection: Connection, dialogue: Dialogue[A]) -> A:
             f"thread if need be"
         )
     execute: Callable[[Any, Statement], Awaitable[Row]] = adapter.execute
+    hooks = _hooks_of(adapter, connection) if wake is not None else None
+    dialogue = write(hint=wake is not None and hooks is None)
     try:
         statement = next(dialogue)
         while True:
             _check(adapter, connection, statement)
             statement = dialogue.send(await execute(connection, statement))
     except StopIteration as answer:
+        if hooks is not None and wake is not None:
+            hooks.add(connection, harmless(wake))
         found: A = answer.value
         return found
 
@@ -77,6 +94,11 @@ def _adapter_of(connection: object) -> _Adapter:
         f"connection= takes a connection of sqlite3, psycopg or asyncpg, a Connection or Session "
         f"of SQLAlchemy, sync or async, or one of django.db.connections, not {_named(connection)}"
     )
+
+
+def _hooks_of(adapter: _Adapter, connection: Connection) -> CommitHooks | None:
+    hooks = adapter.hooks
+    return hooks if hooks is not None and hooks.are_available(connection) else None
 
 
 def _check(adapter: _Adapter, connection: object, statement: Statement) -> None:
@@ -208,8 +230,10 @@ _ADAPTERS = (
     _Adapter("asyncpg.connection", "Connection", _postgresql, _on_asyncpg, is_async=True),
     _Adapter("asyncpg.pool", "PoolConnectionProxy", _postgresql, _on_asyncpg, is_async=True),
     _Adapter("sqlalchemy.engine", "Connection", _by_dialect, _on_sqlalchemy),
-    _Adapter("sqlalchemy.orm", "Session", _by_bind, _on_sqlalchemy_session),
-    _Adapter("sqlalchemy.orm", "scoped_session", _by_bind, _on_sqlalchemy_session),
+    _Adapter("sqlalchemy.orm", "Session", _by_bind, _on_sqlalchemy_session, hooks=OF_SESSIONS),
+    _Adapter(
+        "sqlalchemy.orm", "scoped_session", _by_bind, _on_sqlalchemy_session, hooks=OF_SESSIONS
+    ),
     _Adapter(
         "sqlalchemy.ext.asyncio",
         "AsyncConnection",
@@ -223,6 +247,7 @@ _ADAPTERS = (
         _by_bind,
         _on_async_sqlalchemy_session,
         is_async=True,
+        hooks=OF_ASYNC_SESSIONS,
     ),
     _Adapter(
         "sqlalchemy.ext.asyncio",
@@ -230,7 +255,14 @@ _ADAPTERS = (
         _by_bind,
         _on_async_sqlalchemy_session,
         is_async=True,
+        hooks=OF_ASYNC_SESSIONS,
     ),
-    _Adapter("django.db.backends.base.base", "BaseDatabaseWrapper", _by_vendor, _on_django),
-    _Adapter("django.utils.connection", "ConnectionProxy", _by_vendor, _on_django),
+    _Adapter(
+        "django.db.backends.base.base",
+        "BaseDatabaseWrapper",
+        _by_vendor,
+        _on_django,
+        hooks=OF_DJANGO,
+    ),
+    _Adapter("django.utils.connection", "ConnectionProxy", _by_vendor, _on_django, hooks=OF_DJANGO),
 )

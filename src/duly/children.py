@@ -6,12 +6,14 @@ from typing import Any, Protocol
 
 from duly.clock import MICROSECONDS
 from duly.context import RunContext
+from duly.core.batching import batches
+from duly.core.codec import Codec
 from duly.core.json_text import sha256
 from duly.core.payload import CallCodec, decode_value, encode_value
 from duly.core.record import RunRecord
 from duly.core.states import PARENT_TAG, State
 from duly.errors import BadOption, PayloadError, RunFailed
-from duly.limits import ENQUEUE_BATCH, KEY_BYTES, KEY_TTL_SECONDS
+from duly.limits import ENQUEUE_BATCH, ENQUEUE_CHARACTERS, KEY_BYTES, KEY_TTL_SECONDS
 from duly.store.ops import Enqueue, Key
 from duly.store.protocol import Store
 
@@ -37,13 +39,27 @@ def enqueue_children(context: RunContext, calls: Iterable[TaskCall], name: str) 
         if op.key is not None:
             raise BadOption("a call of gather(…) cannot have a key: it gets one of its own")
         tags = json.loads(op.tags) if op.tags else {}
-        key = Key(_child_key(context.run_id, name, number), "", ttl, active_only=False)
+        task = context.definition_of(op.task)
+        other_names = () if task is None else task.other_names(op.task)
+        child_key = _child_key(context.run_id, name, number)
+        key = Key(child_key, "", ttl, active_only=False, other_names=other_names)
         ops.append(op._replace(key=key, tags=json.dumps(tags | {PARENT_TAG: context.run_id})))
     store = context.store
     found: list[str] = []
-    for begin in range(0, len(ops), ENQUEUE_BATCH):
-        found += [answer.run_id for answer in store.apply(ops[begin : begin + ENQUEUE_BATCH])]
+    for batch in batches(
+        ops,
+        most=ENQUEUE_BATCH,
+        most_characters=ENQUEUE_CHARACTERS,
+        size_of=lambda op: len(op.arguments),
+    ):
+        found += [answer.run_id for answer in store.apply(batch)]
     return found
+
+
+def _codec_of(context: RunContext, task: str) -> Codec | None:
+    """Return what stores the results of a task; None if that is not known here."""
+    found = context.definition_of(task)
+    return None if found is None else found.codec
 
 
 def _child_key(run_id: str, name: str, number: int) -> str:
@@ -67,7 +83,7 @@ def end_of(store: Store, run_id: str) -> RunRecord:
 
 def result_of(context: RunContext, run: RunRecord) -> Any:  # noqa: ANN401 - any result
     """Return what a child came to, as its task's annotation says."""
-    codec = context.codec_of(run.task)
+    codec = _codec_of(context, run.task)
     if codec is not None:
         return codec.decode_result(run.result)
     return None if run.result is None else decode_value(run.result)
@@ -79,7 +95,7 @@ def together(context: RunContext, ends: list[RunRecord], results: list[Any]) -> 
     None if they are too much for that, of classes, or for nobody to read in the store: an attempt
     that comes here again asks the children for them.
     """
-    codecs = {run.task: context.codec_of(run.task) for run in ends}
+    codecs = {run.task: _codec_of(context, run.task) for run in ends}
     if not all(codec is None or isinstance(codec, CallCodec) for codec in codecs.values()):
         return None
     try:

@@ -6,18 +6,19 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from duly.core.codec import Codec
 from duly.core.escape import clean
 from duly.core.record import Claim, StepRecord
 from duly.core.states import plain_tags
 from duly.errors import BadOption, CancelRequested, NoCurrentRun, StepVanished, Suspend
 from duly.open_steps import OpenSteps
-from duly.registry import Registry
+from duly.registry import Definition, Registry
 from duly.store.lent import BODY
 from duly.store.protocol import Store
 from duly.store.step_ops import EndStep
+from duly.store.waiting import WAIT_UNTIL
 
 Connection = Any
 """The driver's own connection."""
@@ -57,6 +58,7 @@ class Port(Protocol):
     def progress(self, claim: Claim, fraction: float | None, text: str | None) -> None: ...
     def log(self, claim: Claim, level: str, message: str) -> None: ...
     def is_cancelled(self, claim: Claim) -> bool: ...
+    def wait_until(self, claim: Claim, deadline: float | None) -> float: ...
 
 
 class RunContext:
@@ -165,11 +167,10 @@ class RunContext:
             raise BadOption("a task with executor='process' cannot have steps")
         return found
 
-    def codec_of(self, task: str) -> Codec | None:
-        """Return what stores the results of a task; None if that is not known here."""
+    def definition_of(self, task: str) -> Definition | None:
+        """Return the definition of a task; None if that is not known here."""
         registry = self._port.registry
-        found = None if registry is None else registry.find(task)
-        return None if found is None else found.codec
+        return None if registry is None else registry.find(task)
 
     def steps(self) -> dict[str, StepRecord]:
         """Return what was on record of this run when this attempt first asked, by name."""
@@ -366,6 +367,11 @@ def joined(store: object) -> Connection | None:
     return None if found is None else found.joined(store)
 
 
+def is_inside_body_of(store: object) -> bool:
+    """Return whether a body is calling that a worker runs on that store."""
+    return (found := _current.get()) is not None and found._port.store is store  # noqa: SLF001
+
+
 def left_by() -> Suspend | StepVanished | None:
     """Return what was raised to leave the body that calls, if anything was."""
     found = _current.get()
@@ -382,6 +388,7 @@ def enter(context: RunContext) -> None:
     """Make a run the current one of this context, in which nothing but its body runs."""
     _current.set(context)
     BODY.set(object())
+    WAIT_UNTIL.set(partial(context._port.wait_until, context._claim, context.deadline))  # noqa: SLF001
 
 
 def end_body(context: RunContext) -> OpenSteps | None:

@@ -149,10 +149,8 @@ class ScheduleNotFound(DulyError, LookupError):
     """No schedule has this name."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(
-            f"there is no schedule {name!r}; `duly schedules list` names all, and schedules that "
-            f"code defines appear when a worker has started"
-        )
+        why = "`duly schedules list` names all, and those of code appear when a worker has started"
+        super().__init__(f"there is no schedule {name!r}; {why}")
         self.name = name
 
 
@@ -182,12 +180,9 @@ class LockBusy(DulyError):
     """Somebody else holds a lock."""
 
     def __init__(self, name: str, holder: str, left: float | None) -> None:
-        """Say who holds it and for how long; without end if None, when it is who asks."""
-        hint = (
-            "leave it before you enter it again"
-            if left is None
-            else f"it is free in {left:.1f} s unless it is renewed; wait for it with timeout=…"
-        )
+        hint = f"it is free in {left or 0:.1f} s unless it is renewed; wait for it with timeout=…"
+        if left is None:
+            hint = "leave it before you enter it again"
         super().__init__(f"lock {name!r} is held by {holder}; {hint}")
         self.name = name
         self.holder = holder
@@ -206,10 +201,13 @@ class LockLost(DulyError):
 
 
 class RunNotFinal(DulyError):
-    """An act that needs a final state met a run that still lives."""
+    """An act that needs a final state met a run that still lives: that one, or one with its key."""
 
-    def __init__(self, run_id: str, state: str) -> None:
-        super().__init__(f"run {run_id} is {state}; cancel it first, or wait until it has ended")
+    def __init__(self, run_id: str, state: str, *, retried: str | None = None) -> None:
+        other = (
+            f"run {retried} cannot be retried while another run has its key: " if retried else ""
+        )
+        super().__init__(f"{other}run {run_id} is {state}; cancel it first, or wait for its end")
         self.run_id = run_id
         self.state = state
 
@@ -218,9 +216,7 @@ class RunNotInterrupted(DulyError):
     """An act that is about an interrupted step met a run that has none."""
 
     def __init__(self, run_id: str, state: str) -> None:
-        super().__init__(
-            f"run {run_id} is {state} and was not interrupted in a step; to run it again, retry it"
-        )
+        super().__init__(f"run {run_id} is {state}, not interrupted in a step; retry it instead")
         self.run_id = run_id
         self.state = state
 
@@ -334,11 +330,15 @@ class StoreUnavailable(StoreError):
     """The database cannot be reached now; trying again later may help."""
 
 
-class WouldBlockItself(StoreUnavailable):
+class StoreBusy(StoreUnavailable):
+    """The database answers, but another transaction holds what this needs."""
+
+
+class WouldBlockItself(StoreBusy):
     """A caller asked for a write lock that it holds itself; nothing was written."""
 
 
-class ReadTooSlow(StoreUnavailable):
+class ReadTooSlow(StoreBusy):
     """A read took longer than whoever asked would wait, and was given up; nothing was changed."""
 
     def __init__(self) -> None:

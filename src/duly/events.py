@@ -41,6 +41,14 @@ class WorkerEnded(NamedTuple):
     run_ids: tuple[str, ...]
 
 
+class WorkerGaveUp(NamedTuple):
+    """For a whole lease, a worker's beats reached the store and none of its other writes did."""
+
+    worker_id: str
+    lease: float
+    error: str
+
+
 class StoreFailed(NamedTuple):
     """A store operation failed and will be tried again."""
 
@@ -94,6 +102,7 @@ Event = (
     | ClaimWasLost
     | WorkerStarted
     | WorkerEnded
+    | WorkerGaveUp
     | StoreFailed
     | StoreRecovered
     | EngineFailed

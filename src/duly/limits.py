@@ -16,18 +16,28 @@ TAGS = 32
 TAG_CHARACTERS = 255
 PRIORITY = 1_000_000
 CRASH_LIMIT = 3
+FREE_OUTAGES = 5
+"""How many attempts in a row an outage may end at no cost."""
 SUSPECT_CHILDREN = 4
 """How many one-slot children a keeper has at once for runs that were lost twice."""
 
 QUEUE_SIZE = 1_000_000
 """The largest `max_size` of a queue: who enqueues counts so far."""
 ENQUEUE_BATCH = 2_000
+ENQUEUE_CHARACTERS = 8 * 1024 * 1024
+"""A transaction of `enqueue_many` or `gather` ends when the arguments in it reach this size."""
 COMMIT_OPS = 2_000
 CLAIM_BATCH = 500
 LIMITS_BATCH = 100
 """How many limits of tasks one claim looks at; the next one begins behind the last."""
 TICK_BATCH = 1_000
 FIRE_BATCH = 200
+LATE_BATCH = 20
+"""How many schedules that are on time, and how many that are late, one look reads."""
+LOOK_INSTANTS = 50_000
+LOOK_ROWS = 1_000
+LOOK_BYTES = 8 * 1024 * 1024
+"""How many instants one look computes, and the rows and bytes of arguments that it writes."""
 RELAY_BATCH = 500
 RELAY_STALE_SECONDS = 60
 RELAY_LONGEST_SECONDS = 3600
@@ -68,7 +78,7 @@ CRON_CHARACTERS = 500
 LATEST_YEAR = 9_000
 CATCH_UP = 1_000
 """How many missed instants of a schedule may be caught up, and how many may wait in turn."""
-PLAN_INSTANTS = 1_000
+PLAN_INSTANTS = 10_000
 """How many instants of a schedule one look accounts for."""
 SINGLE_FIRINGS = 100
 """Of those that are skipped together, so many have a row each."""
@@ -123,6 +133,8 @@ FOREVER_SECONDS = 1_000 * 365 * 86_400
 """What is kept for ever is kept for a thousand years."""
 KEPT_LOOK_SECONDS = 30 * 86_400
 """How often to look whether a run is still to be kept, at the least; its task may say otherwise."""
+PARENT_LOOK_SECONDS = 86_400
+"""How often to look whether the run that waited for a finished child still needs its result."""
 
 TOKEN_BITS = 128
 """The weakest token: 22 letters and digits, or 32 hexadecimal ones."""

@@ -98,7 +98,7 @@ class Run(Generic[R]):
             last=attempts[-1] if attempts else None,
             limit=None if definition is None else definition.limit,
             knows_task=definition is not None,
-            holders=store.list_holders(run),
+            holders=store.list_holders(run, self._host.registry.other_names(run.task)),
         )
         return why(run, situation)
 
@@ -202,11 +202,14 @@ class Run(Generic[R]):
             arguments=text,
             generation=record.generation,
             lane=None if definition is None else _lane_again(definition, record, arguments),
+            other_names=self._host.registry.other_names(record.task),
         )
 
     def _redriven(self, redriven: Redriven) -> Self:
         if redriven.state is None:
             raise RunNotFound(self.id)
+        if redriven.held_by is not None:
+            raise RunNotFinal(redriven.held_by, redriven.state, retried=self.id)
         if not redriven.done:
             raise RunNotFinal(self.id, redriven.state)
         return self.refresh()

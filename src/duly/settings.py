@@ -33,7 +33,7 @@ from duly.limits import (
 PREFIX = "DULY_"
 _RETENTIONS = ("retention", "dead_retention", "act_retention")
 _OTHERS = re.compile(
-    "DULY_(CHILD$|FAULTPOINTS$|TEST_|PROVE_|BENCHMARK_|EVERY_"
+    "DULY_(CHILD$|STARTED_BY$|FAULTPOINTS$|TEST_|PROVE_|BENCHMARK_|EVERY_"
     r"|(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$)"
 )
 """Names in the environment that are no settings: our own machinery's, and those that Kubernetes

@@ -33,6 +33,7 @@ from duly.errors import (
 )
 from duly.limits import DELAY_SECONDS
 from duly.store.step_ops import BeginStep, EndStep, ForgetStep
+from duly.store.waiting import is_outage
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -283,6 +284,7 @@ class _Step:
         # An exception of its own says that it failed, and that it may begin again. Whoever was
         # struck from outside cannot say how far it came, and once it has returned all is done.
         is_its_own = isinstance(error, Exception) and not isinstance(error, ClaimLost)
+        is_its_own = is_its_own and not is_outage(why)
         if self._holds and is_its_own and not self._has_returned:
             _write(self._context, ForgetStep(*self._place()))
         if why is not error:

@@ -40,7 +40,7 @@ def app(untouched: Duly) -> Duly:
 def send(app: Duly):
     """A task to call wrongly."""
 
-    @app.task
+    @app.task(name="send")
     def send(to, amount=1, *, note=""):
         return to, amount, note
 

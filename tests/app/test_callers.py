@@ -59,8 +59,10 @@ def by_driver(url: str) -> Iterator[Caller]:
 @contextmanager
 def engine_of(url: str) -> Iterator[sqlalchemy.Engine]:
     engine = sqlalchemy.create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
-    yield engine
-    engine.dispose()
+    try:
+        yield engine
+    finally:
+        engine.dispose()
 
 
 @contextmanager
@@ -184,7 +186,7 @@ def send(app: Duly):
 def waiter(app):
     """A run that sleeps until somebody has paid."""
 
-    @app.task
+    @app.task(name="waiting")
     def waiting() -> int:
         return wait_for("paid", timeout=3600)
 

@@ -13,8 +13,10 @@ from contextlib import closing
 import pytest
 
 from duly import BadArguments, BadOption, Duly, PayloadError, RunNotFound
+from duly.api.bulk import Bulk
 from duly.api.runs import Filter
 from duly.clock import new_id
+from duly.errors import RunNotFinal
 
 
 class Body:
@@ -259,7 +261,7 @@ def test_a_redrive_of_what_somebody_redrove_meanwhile_is_skipped(app, pay):
     drain(app)
     app.dead.retry(run.id)
 
-    assert app.dead.retry(run.id) == (0, 1)
+    assert app.dead.retry(run.id) == Bulk(0, 1)
 
 
 def test_a_rate_is_kept(app, pay):
@@ -310,7 +312,7 @@ def test_a_discarded_letter_is_cancelled_and_keeps_its_error(app, pay):
     assert app.dead.list() == []
     (act,) = app.store.list_acts(run.id, 10)
     assert (act.actor, act.act, act.reason) == ("bob", "discard", "a test order")
-    assert app.dead.discard(run.id, reason="again") == (0, 1)
+    assert app.dead.discard(run.id, reason="again") == Bulk(0, 1)
 
 
 def test_discarding_by_filter_leaves_others(app, pay, mail):
@@ -331,6 +333,30 @@ def test_discarding_needs_a_reason(untouched):
 def test_what_still_lives_is_neither_redriven_nor_discarded(app, pay):
     run = pay.enqueue(1)
 
-    assert app.dead.retry(run.id) == (0, 1)
-    assert app.dead.discard(run.id, reason="x") == (0, 1)
+    assert app.dead.retry(run.id) == Bulk(0, 1)
+    assert app.dead.discard(run.id, reason="x") == Bulk(0, 1)
     assert run.refresh().state == "queued"
+
+
+def test_a_run_is_not_retried_while_another_run_of_its_key_is_live(app, body):
+    @app.task(name="rebuild", unique="active")
+    async def rebuild(name: str) -> None:
+        if body.broken:
+            raise ValueError(name)
+
+    first = rebuild.using(key="site").enqueue("site")
+    drain(app)
+    second = rebuild.using(key="site").enqueue("site")
+    words = f"run {first.id} cannot be retried .* has its key: run {second.id} is queued"
+
+    with pytest.raises(RunNotFinal, match=words) as refused:
+        first.retry()
+    bulk = app.dead.retry([first.id])
+    each = app.runs.retry_each([app.runs.get(first.id).record])
+
+    assert refused.value.run_id == second.id
+    assert bulk == each == (0, 1, (str(refused.value),))
+    assert app.runs.get(first.id).state == "failed"
+    body.broken = False
+    drain(app)
+    assert first.retry().state == "queued"

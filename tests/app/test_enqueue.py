@@ -160,7 +160,7 @@ def test_no_calls_are_no_runs(app):
 
 
 def test_calls_of_several_tasks_and_options_go_together(app, send):
-    @app.task
+    @app.task(name="other")
     def other() -> None: ...
 
     runs = app.enqueue_many([send.call(), other.call(), send.using(queue="x").call()])
@@ -225,7 +225,7 @@ class TestKeys:
         assert second.id != first.id
 
     def test_a_key_of_no_ttl_is_free_after_the_end(self, app):
-        @app.task(key_ttl=0)
+        @app.task(name="brief", key_ttl=0)
         def brief() -> None: ...
 
         first = brief.using(key="k").enqueue()
@@ -312,6 +312,20 @@ def test_many_calls_keep_their_order_over_batches(app, send, small_batches):
     assert [json.loads(run.record.arguments)[1]["to"] for run in runs] == [
         f"n{n}" for n in range(23)
     ]
+
+
+def test_a_transaction_of_many_calls_is_bounded_by_the_size_of_their_arguments(
+    app, send, monkeypatch
+):
+    monkeypatch.setattr("duly.task.ENQUEUE_CHARACTERS", 1_000)
+    written = []
+    apply = app.store.apply
+    monkeypatch.setattr(app.store, "apply", lambda ops: written.append(len(ops)) or apply(ops))
+
+    runs = app.enqueue_many(send.call("x" * 350) for _ in range(7))
+
+    assert written == [3, 3, 1]
+    assert len({run.id for run in runs}) == 7
 
 
 def test_a_bad_call_behind_good_batches_leaves_them_durable_and_nothing_else(

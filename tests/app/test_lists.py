@@ -153,6 +153,7 @@ class TestQueues:
         acts = [(act.actor, act.act, act.subject) for act in app.store.list_acts(None, 10)]
         assert acts[0] == ("bob", "resume", "queue mail")
 
+    @pytest.mark.timing
     def test_a_queue_that_is_resumed_goes_on_at_once_in_a_worker_that_runs(self, app, send, bill):
         app.queues.pause("mail")
         run = send.enqueue(2)
@@ -170,7 +171,7 @@ class TestQueues:
     def test_pausing_leaves_what_runs_alone(self, app):
         entered, go_on = threading.Event(), threading.Event()
 
-        @app.task(queue="mail")
+        @app.task(name="slow", queue="mail")
         def slow() -> str:
             entered.set()
             go_on.wait(20)

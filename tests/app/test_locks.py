@@ -49,7 +49,7 @@ def test_a_busy_lock_says_who_holds_it(app, other):
         with pytest.raises(LockBusy):
             other.lock("index").acquire(timeout=0.2)
 
-    assert 0.2 <= time.monotonic() - began < 2
+    assert 0.2 <= time.monotonic() - began < 5
 
 
 def test_it_works_in_coroutines(app, other):

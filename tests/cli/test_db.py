@@ -12,7 +12,7 @@ from duly.store.opening import open_store, sqlite_path
 from duly.store.schema import Schema
 from tests.cli.conftest import answer, error
 
-pytestmark = [pytest.mark.untouched, pytest.mark.every_store]
+pytestmark = pytest.mark.untouched
 
 
 def test_migrate_sets_up_an_empty_database(cli, folder, url):
@@ -105,6 +105,13 @@ def test_sql_after_the_newest_version_is_none(cli, folder):
 
     assert (result.exit_code, result.stdout) == (0, "")
     assert "no migration" in result.stderr
+
+
+def test_sql_for_a_filled_database_builds_indexes_concurrently(cli, folder):
+    url = "postgresql://x@127.0.0.1:1/x"
+
+    assert "INDEX CONCURRENTLY" not in cli("db", "sql", "--url", url).stdout
+    assert "INDEX CONCURRENTLY" in cli("db", "sql", "--url", url, "--after", "17").stdout
 
 
 def test_what_sql_prints_makes_a_database_that_duly_accepts(cli, folder, url):

@@ -68,6 +68,22 @@ def test_retry_by_id(app, cli, dead):
     assert app.store.list_acts(dead[0], 1)[0].reason == "fixed"
 
 
+def test_retry_names_the_live_run_that_has_the_key_of_a_dead_letter(app, cli, run_of, drain):
+    first = run_of("send", "order-1", key="k", unique="active")
+    drain()
+    second = run_of("send", "order-1", key="k", unique="active")
+    words = f"run {first.id} cannot be retried while another run has its key: run {second.id}"
+
+    many = cli("dead", "retry", first.id, "--yes")
+    one = cli("runs", "retry", first.id)
+
+    assert (many.exit_code, many.stdout) == (1, "retried 0, skipped 1\n")
+    assert words in many.stderr
+    assert one.exit_code == 1
+    assert words in one.stderr
+    assert states(app, [first.id]) == ["failed"]
+
+
 def test_retry_by_filter(app, cli, dead):
     result = cli("dead", "retry", "--task", "orders:send", "--yes", "--json", "--rate", "1000")
 

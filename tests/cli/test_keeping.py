@@ -8,13 +8,12 @@ import pytest
 
 from duly import Duly
 from duly.core.instants import iso
+from duly.errors import StoreRefused
 from duly.store.opening import sqlite_path
 from tests.cli.conftest import answer, error
 from tests.servers.kinds import POSTGRES_KINDS
 from tests.store.conformance.opening import opened_tables
 from tests.store.conformance.verbs import claim, register
-
-pytestmark = pytest.mark.every_store
 
 
 def test_the_audit_of_a_good_database_says_what_holds(app, cli, run_of, drain, dead):
@@ -211,3 +210,26 @@ def test_a_run_that_comes_just_before_the_copy_is_parked_too(app, cli, run_of, m
     assert result == {"runs": 1, "schedules": 0, "newer": 0}
     assert again == {"runs": 0, "schedules": 0, "newer": 0}
     assert made[0].refresh().state == "interrupted"
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_a_file_that_was_moved_while_nothing_ran_goes_on_as_it_was(app, cli, run_of, drain, url):
+    drain()
+    waiting = run_of("add", 1)
+    app.close()
+    file = sqlite_path(url)
+    copy = file.with_name("other.db")
+    shutil.copyfile(file, copy)
+    copy.chmod(0o600)
+    copy.replace(file)
+
+    neither = cli("restore", "--yes")
+    both = cli("restore", "--since", "1h", "--nothing-ran", "--yes")
+    with pytest.raises(StoreRefused, match="--nothing-ran"):
+        drain()
+    result = cli("restore", "--nothing-ran")
+    drain()
+
+    assert (neither.exit_code, both.exit_code) == (2, 2)
+    assert "Workers may start" in result.stdout
+    assert waiting.refresh().state == "succeeded"

@@ -13,6 +13,7 @@ import duly.cli.progress
 from duly import Duly, current, step
 from duly.clock import monotonic
 from duly.core.limiting import limited
+from duly.errors import StoreRefused
 from duly.store.lock_ops import AcquireLock, Locked
 from duly.store.opening import open_store, sqlite_path
 from duly.store.ops import Enqueue
@@ -109,6 +110,8 @@ def test_everything_arrives_and_goes_on(folder, cli, source, url):
     assert {run.state for run in app.runs.list(state=["succeeded"])} == {"succeeded"}
     assert len(app.runs.list(state=["succeeded"])) == 2
     app.close()
+    with closing(open_store(source)) as old, pytest.raises(StoreRefused, match="was moved to"):
+        old.apply([order()])
 
 
 SIDES = ("audit_of_the_source", "audit_of_the_target")

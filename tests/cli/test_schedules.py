@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from duly.store.ops import FireSchedules
+from duly.store.firing import fire_due
 from duly.task import Task
 from tests.cli.conftest import answer
 
@@ -103,7 +103,7 @@ def test_pause_resume_and_remove(app, cli, digest):
 def test_the_ledger_is_listed(app, cli):
     task = Task(app, app.registry.get("orders:add"))
     app.schedules.add("once", task, at=datetime.now(UTC) - timedelta(hours=2), args=(1,))
-    app.store.apply([FireSchedules(10)])
+    fire_due(app.store, 10)
 
     (firing,) = answer(cli("schedules", "firings", "once", "--json"))["firings"]
 
@@ -127,7 +127,7 @@ def test_a_backfill_runs_what_did_not_run(app, cli, digest):
 def test_one_that_has_ended_cannot_be_paused(app, cli):
     task = Task(app, app.registry.get("orders:add"))
     app.schedules.add("once", task, at=datetime.now(UTC), args=(1,))
-    app.store.apply([FireSchedules(10)])
+    fire_due(app.store, 10)
 
     result = cli("schedules", "pause", "once")
 

@@ -146,6 +146,34 @@ def test_an_example_is_worked_off(folder, url):
     }
 
 
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.process
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+def test_a_worker_whose_log_is_on_a_full_disk_works_and_tells_by_its_status(folder, url):
+    app = Duly(url)
+
+    @app.task(name="orders:add")
+    def add(a: int, b: int = 0) -> int: ...
+
+    run = add.enqueue(3, 4)
+
+    with Path("/dev/full").open("w") as full:
+        statuses = [
+            subprocess.run(
+                [DULY, "worker", reference, "--drain", "--url", url],
+                check=False,
+                stdout=full,
+                stderr=full,
+                timeout=50,
+            ).returncode
+            for reference in ("orders:app", "nothing_there:app")
+        ]
+
+    assert statuses == [0, 2]
+    assert run.result(timeout=5) == 7
+    app.close()
+
+
 # None of these reaches the store, so one kind is enough.
 @pytest.mark.stores("sqlite-wal")
 @pytest.mark.process

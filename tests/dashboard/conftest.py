@@ -133,7 +133,10 @@ class Serving:
     def __call__(self, pages: Any, *, port: int = 0) -> str:
         """Serve an application, on a free port unless one is given; return its address."""
         socket = listen("127.0.0.1", port)
-        config = uvicorn.Config(pages, log_level="critical", lifespan="off")
+        # Since Python 3.12, uvicorn waits for open streams, even if it is forced to exit.
+        config = uvicorn.Config(
+            pages, log_level="critical", lifespan="off", timeout_graceful_shutdown=0
+        )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
         thread.start()

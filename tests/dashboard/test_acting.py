@@ -312,3 +312,19 @@ def test_nobody_is_told_to_repeat_an_act_that_may_have_been_done(
     assert page.status_code == 503
     assert said in page.text
     assert unsaid not in page.text
+
+
+def test_a_run_whose_key_a_live_run_has_is_not_retried(busy, client):
+    busy.app.worker().drain()
+    keyed = busy.charge.using(key="k", unique="active")
+    first = keyed.enqueue(1)
+    busy.app.worker().drain()
+    second = keyed.enqueue(1)
+    words = f"run {first.id} cannot be retried while another run has its key: run {second.id}"
+
+    one = client.submit(f"/runs/{first.id}/retry")
+    many = wait_for_job(client, client.submit("/dead/act", verb="retry", id=first.id))
+
+    assert words in one.text
+    assert "<b>0</b> done, <b>1</b> skipped" in many
+    assert words in many

@@ -62,6 +62,7 @@ class Streamed:
             self.open -= is_stream
 
 
+@pytest.mark.timing
 def test_a_new_run_is_listed_soon_and_without_a_reload(busy, address, browser):
     took = []
     with Visit(browser, address) as visit:

@@ -99,6 +99,7 @@ TRIES = 6
 """How often something that others on the machine can slow down is measured; the best counts."""
 
 
+@pytest.mark.timing
 def test_the_first_page_is_small_and_soon_there_over_a_slow_line(busy, address, browser):
     bodies = {}
     took = []

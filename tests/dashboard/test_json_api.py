@@ -130,7 +130,7 @@ def test_no_request_breaks_the_router(busy):
 def test_no_request_breaks_the_routes_of_task_admin(shop):
     manager = TaskManager(duly=shop.app)
 
-    @manager.task()
+    @manager.task(name="send")
     def send(address: str) -> None: ...
 
     api = FastAPI()

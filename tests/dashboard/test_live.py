@@ -116,7 +116,7 @@ def test_a_page_that_takes_too_long_to_read_says_what_to_do(shop, store_url, cli
 
     page = client.get("/audit")
 
-    assert monotonic() - began < 5
+    assert monotonic() - began < 20
     assert page.status_code == 503
     assert "This took too long" in page.text
     assert "a narrower filter" in page.text

@@ -38,7 +38,7 @@ def test_pages_are_the_same_in_fastapi_and_behind_wsgi(busy):
 
 
 def test_a_page_that_is_closed_behind_wsgi_leaves_nothing_running(busy, monkeypatch):
-    monkeypatch.setattr("duly.dashboard.live.LIVE_SEND_SECONDS", 0.1)
+    monkeypatch.setattr("duly.dashboard.live.LIVE_SEND_SECONDS", 3.0)
     carried = ASGIMiddleware(dashboard(busy.app, auth=lambda _request: "ann"))
     browser = WsgiClient(carried)
 

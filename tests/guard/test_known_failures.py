@@ -19,6 +19,7 @@ from tests.servers.processes import wait_until
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.timing
 @pytest.mark.stores("postgres")
 def test_fifty_bodies_hold_no_session_and_their_duplicates_return_at_once(store_url):
     began, go_on = threading.Barrier(51), threading.Event()

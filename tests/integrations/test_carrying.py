@@ -53,7 +53,7 @@ def app(store_url):
 def test_as_many_bodies_run_at_once_as_the_engine_brings(app, fleet):
     together = threading.Barrier(3)
 
-    @app.task(carrier=fleet)
+    @app.task(name="meet", carrier=fleet)
     def meet() -> None:
         together.wait(WAIT)
 
@@ -66,7 +66,7 @@ def test_as_many_bodies_run_at_once_as_the_engine_brings(app, fleet):
 
 
 def test_an_unknown_task_is_not_claimed_and_the_log_says_what_to_do(app, fleet, caplog):
-    @app.task(carrier=fleet)
+    @app.task(name="known", carrier=fleet)
     def known() -> None: ...
 
     with caplog.at_level(logging.WARNING, logger="duly"):

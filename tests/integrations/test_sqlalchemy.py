@@ -51,7 +51,7 @@ def payments(engine) -> list[str]:
 def test_what_a_session_adds_commits_with_the_run_and_only_then(app, engine):
     seen = []
 
-    @app.task(transaction=True, retries=Retry(1, base=0))
+    @app.task(name="pay", transaction=True, retries=Retry(1, base=0))
     def pay() -> int:
         with run_session() as session:
             session.add(Payment(run=current().run_id))
@@ -70,7 +70,7 @@ def test_what_a_session_adds_commits_with_the_run_and_only_then(app, engine):
 
 
 def test_a_session_ends_its_own_part_and_no_more(app, engine):
-    @app.task(transaction=True)
+    @app.task(name="pay", transaction=True)
     def pay() -> None:
         with run_session() as session:
             session.add(Payment(run="first"))
@@ -92,10 +92,10 @@ def test_a_session_ends_its_own_part_and_no_more(app, engine):
 
 
 def test_runs_that_are_enqueued_meanwhile_are_a_part_of_it(app, engine):
-    @app.task
+    @app.task(name="receipt")
     def receipt() -> None: ...
 
-    @app.task(transaction=True)
+    @app.task(name="pay", transaction=True)
     def pay() -> None:
         with run_session() as session:
             session.add(Payment(run="one"))
@@ -110,7 +110,7 @@ def test_runs_that_are_enqueued_meanwhile_are_a_part_of_it(app, engine):
 
 
 def test_it_belongs_to_tasks_with_a_transaction(app):
-    @app.task
+    @app.task(name="pay")
     def pay() -> None:
         with pytest.raises(BadOption, match="transaction=True"), run_session():
             pass
@@ -122,7 +122,7 @@ def test_it_belongs_to_tasks_with_a_transaction(app):
 
 
 def test_a_text_that_would_end_the_transaction_is_refused_in_a_session_too(app, engine):
-    @app.task(transaction=True)
+    @app.task(name="pay", transaction=True)
     def pay() -> None:
         with run_session() as session:
             session.add(Payment(run="never"))
@@ -140,7 +140,7 @@ def test_a_text_that_would_end_the_transaction_is_refused_in_a_session_too(app, 
 def test_sessions_of_two_runs_share_one_connection_one_after_the_other(app):
     served = []
 
-    @app.task(transaction=True)
+    @app.task(name="pay", transaction=True)
     def pay() -> None:
         with run_session() as session:
             session.add(Payment(run=current().run_id))

@@ -151,6 +151,8 @@ def test_a_function_of_rq_has_its_effect_once(guard):
         assert effects.count(key) == 1
         if not has_struck:
             break
+    module = sys.modules["duly.integrations.rq.idempotent"]
+    assert not module._is_inside.get(), "a later job would be taken for a call inside this one"
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # Struck before that.

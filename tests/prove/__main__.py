@@ -16,7 +16,7 @@ from tests.servers.postgres import PostgresEndpoint, PostgresServer
 
 ROOT = Path(__file__).parents[2]
 ENGINE_KILLS = 100
-EVERY_STORE_VARIABLE = "DULY_TEST_EVERY_STORE"
+OLDEST_POSTGRES_VARIABLE = "DULY_TEST_OLDEST_POSTGRES"
 PROVE = [sys.executable, "-m", "duly.prove"]
 AGAIN = ["--again", "python -m tests.prove"]
 
@@ -41,7 +41,7 @@ def prove_with_engines(arguments: list[str]) -> int:
     environment = os.environ | {
         KILLS_VARIABLE: str(ENGINE_KILLS),
         FOLDER_VARIABLE: str(folder),
-        EVERY_STORE_VARIABLE: "1",
+        OLDEST_POSTGRES_VARIABLE: "1",
     }
     tests = sorted((ROOT / "tests" / "integrations").rglob("test_*killing.py"))
     command = [sys.executable, "-m", "pytest", "-p", "no:randomly"]

@@ -7,7 +7,7 @@ import pytest
 
 from duly.prove import workload
 from duly.prove.trial import Trial
-from duly.store.ops import FireSchedules
+from duly.store.firing import fire_due
 
 
 @pytest.mark.stores("sqlite-wal")
@@ -15,7 +15,7 @@ def test_an_instant_that_fired_before_it_was_expected_is_expected(store_url: str
     with Trial(store_url, tmp_path, seed=1) as trial:
         instant = datetime.now(UTC)
         trial.app.schedules.add("quick", workload.order, at=instant, args=(1,))
-        trial.app.store.apply([FireSchedules(10)])
+        fire_due(trial.app.store, 10)
 
         trial.expect("quick")
 

@@ -7,8 +7,6 @@ import pytest
 from duly import BadOption, Retry, current, faultpoints, sleep
 from duly.testing import Harness
 
-pytestmark = pytest.mark.every_store
-
 
 def test_runs_go_through_the_codec_and_end_as_a_workers_do(harness: Harness, app):
     @app.task(name="double")
@@ -75,6 +73,20 @@ def test_a_durable_sleep_and_a_schedule_go_by_that_time_too(harness, app):
         harness.drain()
 
     assert (len(slept), len(ticks)) == (1, 3)
+
+
+def test_a_schedule_that_missed_many_instants_runs_the_latest(harness, app):
+    ran = []
+
+    @app.task(name="tidy")
+    def tidy() -> None:
+        ran.append(1)
+
+    app.schedules.add("tidy", tidy, cron="* * * * *")
+    harness.advance(30 * 86_400)
+
+    assert harness.drain() == 1
+    assert len(ran) == 1
 
 
 @pytest.mark.parametrize(

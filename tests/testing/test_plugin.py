@@ -47,6 +47,7 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.timeout(240)
 def test_a_planted_crash_bug_is_found_by_a_short_test_and_its_repair_passes(
     project, postgres_server
 ):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from duly.clock import monotonic
+from duly.errors import RunNotFinal
 from duly.limits import PAGE
 from duly.store.ops import Cancel, DiscardDead, Redrive, Redriven
 from duly.store.protocol import Store
@@ -17,6 +18,8 @@ class Bulk(NamedTuple):
 
     done: int
     skipped: int
+    refused: tuple[str, ...] = ()
+    """Why some of the skipped were not retried: another live run has their key. At most a page."""
 
 
 Progress = Callable[[Bulk], None]
@@ -35,11 +38,13 @@ def apply_each(
     for batch in _batches(ops, rate):
         answers: list[Redriven | str | None] = store.apply(batch)
         done = sum(map(_is_done, answers))
-        total = Bulk(total.done + done, total.skipped + len(answers) - done)
+        refused = [*total.refused, *_refusals(batch, answers)]
+        skipped = total.skipped + len(answers) - done
+        total = Bulk(total.done + done, skipped, tuple(refused[:PAGE]))
         if progress is not None:
             progress(total)
         if rate is not None:
-            due = started_at + sum(total) / rate
+            due = started_at + (total.done + total.skipped) / rate
             threading.Event().wait(max(0.0, due - monotonic()))
     return total
 
@@ -47,6 +52,12 @@ def apply_each(
 def _is_done(answer: Redriven | str | None) -> bool:
     # Of a cancel, a run that had ended before answers with its state.
     return answer.done if isinstance(answer, Redriven) else answer in {"cancelled", "requested"}
+
+
+def _refusals(ops: list[ActOnRun], answers: list[Redriven | str | None]) -> Iterator[str]:
+    for op, answer in zip(ops, answers, strict=True):
+        if isinstance(answer, Redriven) and answer.held_by is not None:
+            yield str(RunNotFinal(answer.held_by, str(answer.state), retried=op.run_id))
 
 
 def _batches(ops: Iterable[ActOnRun], rate: float | None) -> Iterator[list[ActOnRun]]:

@@ -8,7 +8,7 @@ from duly.actor import acting
 from duly.api.bulk import Bulk, Progress, apply_each
 from duly.api.runs import Filter, Page, Runs
 from duly.core.amounts import check_rate
-from duly.core.record import DeadGroup
+from duly.core.record import DeadGroup, RunRecord
 from duly.core.states import DEAD
 from duly.errors import BadOption
 from duly.host import Host
@@ -71,8 +71,16 @@ class Dead:
         """
         who, why = acting(actor), check_reason(reason)
 
-        def op(run_id: str, generation: int | None, lane: str | None) -> Redrive:
-            return Redrive(run_id, who, why, states=_DEAD, generation=generation, lane=lane)
+        def op(run: RunRecord) -> Redrive:
+            return Redrive(
+                run.id,
+                who,
+                why,
+                states=_DEAD,
+                generation=run.generation,
+                lane=self._runs.lane_again(run),
+                other_names=self._host.registry.other_names(run.task),
+            )
 
         return self._each(run_ids, which, op, rate=rate, progress=progress)
 
@@ -91,8 +99,8 @@ class Dead:
             raise BadOption(message)
         who, why = acting(actor), check_reason(reason)
 
-        def op(run_id: str, _generation: int | None, _lane: str | None) -> DiscardDead:
-            return DiscardDead(run_id, who, why)
+        def op(run: RunRecord) -> DiscardDead:
+            return DiscardDead(run.id, who, why)
 
         return self._each(run_ids, which, op, rate=None, progress=progress)
 
@@ -104,7 +112,7 @@ class Dead:
         self,
         run_ids: str | Sequence[str] | None,
         which: Filter | None,
-        op: Callable[[str, int | None, str | None], Redrive | DiscardDead],
+        op: Callable[[RunRecord], Redrive | DiscardDead],
         *,
         rate: float | None,
         progress: Progress | None,
@@ -113,28 +121,25 @@ class Dead:
             message = "name dead letters either by id or by filter"
             raise BadOption(message)
         check_rate(rate)
-        ops = (op(*target) for target in self._targets(run_ids, which))
+        ops = (op(run.record) for run in self._targets(run_ids, which))
         return apply_each(self._host.store, ops, rate=rate, progress=progress)
 
     def _targets(
         self, run_ids: str | Sequence[str] | None, which: Filter | None
-    ) -> Iterator[tuple[str, int | None, str | None]]:
+    ) -> Iterator[Run[Any]]:
         if which is not None:
             yield from self._selected(which)
         elif run_ids is not None:
             named = (run_ids,) if isinstance(run_ids, str) else tuple(run_ids)
             # All are looked up before any is touched: one wrong id leaves nothing half done.
-            yield from [self._target(self._runs.get(run_id)) for run_id in named]
+            yield from [self._runs.get(run_id) for run_id in named]
 
-    def _target(self, run: Run[Any]) -> tuple[str, int, str | None]:
-        return run.id, run.record.generation, self._runs.lane_again(run.record)
-
-    def _selected(self, which: Filter) -> Iterator[tuple[str, int, str | None]]:
+    def _selected(self, which: Filter) -> Iterator[Run[Any]]:
         cursor = None
         only_dead = which._replace(state=_only_dead(which.state))
         while True:
             page = self._runs.page(only_dead, limit=PAGE, cursor=cursor)
-            yield from map(self._target, page)
+            yield from page
             cursor = page.cursor
             if cursor is None:
                 return

@@ -148,7 +148,14 @@ class Runs:
         """Queue many final runs again; those that others have queued meanwhile are skipped."""
         who, why = acting(actor), check_reason(reason)
         ops = (
-            Redrive(run.id, who, why, generation=run.generation, lane=self.lane_again(run))
+            Redrive(
+                run.id,
+                who,
+                why,
+                generation=run.generation,
+                lane=self.lane_again(run),
+                other_names=self._host.registry.other_names(run.task),
+            )
             for run in runs
         )
         return apply_each(self._host.store, ops, progress=progress)

@@ -120,6 +120,8 @@ def sql(session: Session, /, *, after: int) -> None:
     """Print the migrations as SQL, for the database that the URL names, without connecting."""
     package = package_of(url_of(session))
     steps = [step for step in migrator.migrations(package) if step.version > after]
+    if after == 0:  # An empty database has no table that anybody writes to.
+        steps = [step.for_one_transaction() for step in steps]
     if session.as_json:
         print_json({"migrations": [step._asdict() for step in steps]})
     elif steps:

@@ -197,16 +197,22 @@ def retry_dead(
     """
     check_rate(rate)
     chosen = Chosen(session, ids, Filters(**filters), everything=everything, replay=True)
+    refused: list[str] = []
 
     def act(progress: Progress) -> Ended:
         app, run_ids, which = chosen.app, chosen.run_ids, chosen.which
         runs, show = Bulk(0, 0), _of_runs(progress)
         if app is not None:
             runs = app.dead.retry(run_ids, which=which, rate=rate, reason=reason, progress=show)
+            refused.extend(runs.refused)
         behind = _behind(runs, progress)
         return _sum(runs, chosen.letters.replay(rate=rate, reason=reason, progress=behind))
 
     _bulk(session, chosen, act, done="retried", verb="Retry", dry_run=dry_run, yes=yes)
+    if refused:
+        for why in refused:
+            print_note(f"Left: {why}")
+        click.get_current_context().exit(FAILURE)
 
 
 @command.command("discard")
@@ -297,11 +303,11 @@ def _print_dry_run(session: Session, chosen: Chosen, done: str) -> None:
 
 
 def _of_runs(progress: Progress) -> Callable[[Bulk], None]:
-    return lambda runs: progress(sum(runs))
+    return lambda runs: progress(runs.done + runs.skipped)
 
 
 def _behind(runs: Bulk, progress: Progress) -> Progress:
-    return lambda letters: progress(sum(runs) + letters)
+    return lambda letters: progress(runs.done + runs.skipped + letters)
 
 
 def _sum(runs: Bulk, letters: Ended) -> Ended:

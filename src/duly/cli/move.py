@@ -28,7 +28,8 @@ def command(session: Session, /, *, source: str, target: str, yes: bool) -> None
     """Copy everything from FROM (sqlite:///…) into TO (postgresql://…), which must be empty.
 
     All workers must have stopped. Nobody can write to the file meanwhile, and all of it or nothing
-    arrives. Then both sides are audited; the status is 1 if something is wrong with one of them.
+    arrives. From then on the file accepts nothing new. Then both sides are audited; the status is 1
+    if something is wrong with one of them.
     """
     _check(source, target)
     if not yes:
@@ -47,8 +48,8 @@ def command(session: Session, /, *, source: str, target: str, yes: bool) -> None
             runs = sum(counts[f"duly_{name}"] for name in ("runs", "waiting", "history"))
             print_line(f"{runs:,} runs were copied to {masked(target)}.")
             print_line(
-                "Now name that in the application (DULY_URL) and start its workers; nothing must "
-                "use the file any more."
+                "Now name that in the application (DULY_URL) and start its workers; the file "
+                "accepts nothing any more."
             )
     if is_wrong:
         raise click.exceptions.Exit(FAILURE)
@@ -73,6 +74,8 @@ def _move(source: str, target: str, session: Session) -> dict[str, int]:
         write: Any = import_module("duly.store.postgres.moving").write
         with bar(session, "Copying", total=everything.row_count()) as show:
             counts: dict[str, int] = write(new.url, everything, show)
+        # Everything has arrived there. What the file accepted from now on would be lost.
+        everything.close_for_good(masked(target))
     if session.verbose and not session.as_json:
         for table, count in counts.items():
             print_note(f"{table}: {count:,}")

@@ -1,6 +1,7 @@
 """What commands print: lines for people, escaped, and JSON for programs."""
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -24,5 +25,6 @@ def print_block(text: str, *, indent: str = "") -> None:
 
 
 def print_note(text: str) -> None:
-    """Write to stderr what is not part of the answer."""
-    click.echo(clean(text), err=True)
+    """Write to stderr what is not part of the answer; a disk that is full there ends nothing."""
+    with suppress(OSError):
+        click.echo(clean(text), err=True)

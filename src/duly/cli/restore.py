@@ -1,6 +1,6 @@
 """`duly restore`: after a backup was put back, park what may have run since."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import click
 
@@ -11,34 +11,45 @@ from duly.cli.output import print_json, print_line
 from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.values import instant_since, since
 
+BEFORE_EVERYTHING = datetime.fromtimestamp(0, UTC)
+
 
 @click.command("restore")
 @click.option(
     "--since",
     "made",
     type=since,
-    required=True,
     help="When the backup was made: 2030-01-31T08:00Z, or how long ago: 6h.",
+)
+@click.option(
+    "--nothing-ran",
+    is_flag=True,
+    help="All workers had stopped before the copy was made, and none has run since: park nothing.",
 )
 @yes_option
 @shared_options
 @pass_session
-def command(session: Session, /, *, made: datetime | timedelta, yes: bool) -> None:
+def command(
+    session: Session, /, *, made: datetime | timedelta | None, nothing_ran: bool, yes: bool
+) -> None:
     """Park what was live in a backup and may have run since, instead of running it again.
 
     Do it after the backup was put back and before workers start. Such runs end as interrupted, and
     wait with the dead letters for a person to retry or discard them; schedules that came due are
     paused.
     """
+    if (made is None) != nothing_ran:
+        raise click.UsageError("give one of --since and --nothing-ran")
     app = app_of(session)
-    made_at = instant_since(app.store, made)
-    assert made_at is not None  # noqa: S101 - the option is required
-    if not yes:
+    made_at = instant_since(app.store, made) or BEFORE_EVERYTHING
+    if not yes and not nothing_ran:
         when, where = made_at.strftime("%F %T %Z"), app.store.shown_url
         confirm(session, f"End as interrupted what was live in {where} at {when}?")
     aside = set_aside(app, made_at)
     if session.as_json:
         print_json(aside._asdict())
+    elif nothing_ran:
+        print_line(f"Workers may start on {app.store.shown_url}.")
     elif not session.quiet:
         print_line(f"{aside.runs:,} runs are interrupted, {aside.schedules:,} schedules paused.")
         if aside.runs:

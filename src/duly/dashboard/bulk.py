@@ -32,6 +32,7 @@ class Job:
     """Names the form that it was asked for by; sent twice, it is one act."""
     done: int = 0
     skipped: int = 0
+    refused: tuple[str, ...] = ()
     is_over: bool = False
     error: str | None = None
 
@@ -72,7 +73,7 @@ class Jobs:
 
 def _carry_out(job: Job, act: Callable[[Progress], Bulk]) -> None:
     def note(progress: Bulk) -> None:
-        job.done, job.skipped = progress.done, progress.skipped
+        job.done, job.skipped, job.refused = progress
 
     try:
         note(act(note))

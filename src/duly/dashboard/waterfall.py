@@ -15,7 +15,7 @@ from duly.dashboard.words import exact_length
 
 _RAISED_IN = re.compile(r"^\(in step \"(.+)\"\)$", re.MULTILINE)
 """What a step adds to an exception that leaves it; the innermost comes first."""
-_BACKED_OFF = frozenset({"raised", "timed_out"})
+_BACKED_OFF = frozenset({"raised", "timed_out", "outage"})
 _AWAITED = frozenset({"sleep", "wait", "gather"})
 
 
@@ -40,7 +40,7 @@ class Span(NamedTuple):
     @property
     def is_bad(self) -> bool:
         """Whether it ended as nobody wished."""
-        return self.note in {"raised", "timed_out", "lost", "vanished"}
+        return self.note in {*_BACKED_OFF, "lost", "vanished"}
 
 
 class Row(NamedTuple):
@@ -217,7 +217,7 @@ def _over(step: StepRecord, following: _Try | None) -> int | None:
 def _add_raised(one: _Try, attempt: AttemptRecord) -> None:
     """Add the step that an exception left, which is on record nowhere else."""
     found = _RAISED_IN.search(attempt.traceback or "")
-    if found is None or one.outcome not in {"raised", "timed_out"}:
+    if found is None or one.outcome not in _BACKED_OFF:
         return
     if any(span.label == found[1] for span in one.steps):
         return

@@ -20,6 +20,7 @@ from duly.events import (
     StoreRecovered,
     UnknownTaskBrought,
     WorkerEnded,
+    WorkerGaveUp,
     WorkerStarted,
 )
 
@@ -48,6 +49,15 @@ def log_event(event: Event) -> None:
             about = {"worker_id": worker_id}
             left = _left(run_ids)
             logger.log(level, "worker %s: %s%s", worker_id, clean(reason), left, extra=about)
+        case WorkerGaveUp(worker_id, lease, error):
+            logger.error(
+                "worker %s gives up: for %.0f s its heartbeats succeeded and every other write "
+                "failed: %s",
+                worker_id,
+                lease,
+                clean(error),
+                extra={"worker_id": worker_id},
+            )
         case StoreFailed(what, error, pause):
             logger.warning("%s failed, next try in %.1f s: %s", what, pause, clean(error))
         case StoreRecovered(what):

@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from contextlib import suppress
 
 from duly.core.escape import clean, clean_lines
 from duly.errors import DulyError
@@ -46,15 +47,20 @@ def set_up_inherited_logging() -> None:
 
 
 def tell_failure(error: DulyError, explained: str) -> None:
-    """Write why a process cannot start: for people in full, or as one line of JSON."""
+    """Write why a process cannot start: for people in full, or as one line of JSON.
+
+    If that cannot be written, the exit status still tells.
+    """
     if os.environ.get(FORMAT) == "json":
         record = logging.makeLogRecord(
             {"name": "duly", "levelname": "ERROR", "msg": str(error), "error": type(error).__name__}
         )
         record.exc_text = explained if error.__cause__ else None
-        sys.stderr.write(f"{JsonFormatter().format(record)}\n")
+        text = JsonFormatter().format(record)
     else:
-        sys.stderr.write(f"{clean_lines(explained.rstrip())}\n")
+        text = clean_lines(explained.rstrip())
+    with suppress(OSError):
+        sys.stderr.write(f"{text}\n")
 
 
 def _indented(text: str) -> str:

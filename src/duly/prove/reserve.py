@@ -17,7 +17,7 @@ from duly.prove.trees import note_child
 from duly.runtime import child
 from duly.runtime.child import ENVIRONMENT
 from duly.runtime.dying import die_with_parent
-from duly.runtime.keeper import ChildProcess, start_child
+from duly.runtime.worker_process import ChildProcess, start_child
 
 _CONFIG_BYTES = 1 << 16
 

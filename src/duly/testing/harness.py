@@ -10,11 +10,12 @@ from duly.app import Duly
 from duly.clock import MICROSECONDS
 from duly.core.hints import nearest
 from duly.errors import BadOption
-from duly.limits import FIRE_BATCH, PAGE
+from duly.limits import PAGE
 from duly.run import Run
 from duly.runtime.inline import InlineWorker
 from duly.runtime.recovery import judge_alone
-from duly.store.ops import FireSchedules, Recover
+from duly.store.firing import fire_due
+from duly.store.ops import Recover
 from duly.task import Call, Task
 from duly.testing.stores import FreshStore
 
@@ -65,18 +66,19 @@ class Harness:
         """
         self._recover()
         self.app.schedules.sync()
-        worker = InlineWorker(self.app.store, self.app.registry, self.app.bus)
         attempts = 0
-        try:
-            while True:
-                (fired,) = self.app.store.apply([FireSchedules(FIRE_BATCH)])
+        while True:
+            # A worker that has left claims nothing any more, so each round has its own.
+            worker = InlineWorker(self.app.store, self.app.registry, self.app.bus)
+            try:
+                fired = fire_due(self.app.store)
                 ran = worker.drain()
-                attempts += ran
-                if not ran and not fired:
-                    return attempts
-        except faultpoints.Died:
-            self._dead.append(_Dead(worker, self.now()))
-            raise
+            except faultpoints.Died:
+                self._dead.append(_Dead(worker, self.now()))
+                raise
+            attempts += ran
+            if not ran and not fired and not fired.has_more:
+                return attempts
 
     @contextmanager
     def crash_at(self, point: str, *, hit: int = 1) -> Iterator[None]:

@@ -94,7 +94,11 @@ def using(**databases: str) -> Iterator[None]:
         yield
     finally:
         for alias in databases:
-            connections[alias].close()
+            connection = connections[alias]
+            connection.close()
+            # Django keeps a database in memory open.
+            if connection.connection is not None:
+                connection.connection.close()
         _set(before)
 
 

@@ -12,7 +12,7 @@ from duly.store.opening import open_store
 from tests.integrations.django import tasks
 from tests.servers.processes import wait_until
 
-pytestmark = [pytest.mark.every_store, pytest.mark.usefixtures("backend")]
+pytestmark = pytest.mark.usefixtures("backend")
 SOON = 20.0
 many_writers = pytest.mark.stores("postgres")
 

@@ -16,7 +16,8 @@ from duly.errors import ScheduleExists
 from duly.events import ClaimWasLost
 from duly.integrations.django import exactly_once, periodic, scheduled_task
 from duly.runtime.recovery import judge_unknown
-from duly.store.ops import FireSchedules, Recover
+from duly.store.firing import fire_due
+from duly.store.ops import Recover
 from tests.integrations.django import other, tasks
 from tests.integrations.django.api import task
 from tests.integrations.django.test_exactly_once import bill, calls, fired
@@ -51,6 +52,7 @@ def under_way(delivery: other.Delivery) -> Iterator[ThreadPoolExecutor]:
             may_end.set()
 
 
+@pytest.mark.timing
 def test_a_doubled_delivery_returns_at_once_while_the_first_runs(scheduler):
     delivery = fired(scheduler, bill_slowly, "ada")
     with under_way(delivery) as first:
@@ -125,7 +127,7 @@ def test_a_firing_whose_commit_fails_is_handed_over_by_nobody(scheduler):
 
     faultpoints.arm("operate.before_commit", strike)
     with pytest.raises(ConnectionError):
-        scheduler.store.apply([FireSchedules(1)])
+        fire_due(scheduler.store, 1)
     assert (scheduler.runs.list(), other.waiting) == ([], [])
     for _ in range(2):
         periodic.PeriodicTaskScheduler().tick()

@@ -3,15 +3,18 @@
 from contextlib import closing
 from io import StringIO
 
+import psycopg
 import pytest
 from django.core.management import call_command
-from django.db import connection
+from django.db import OperationalError, connection
 from django.db.migrations.loader import MigrationLoader
 
 from duly.errors import SchemaMismatch
 from duly.store.migrator import migrate, migrations
 from duly.store.opening import open_store
+from duly.store.postgres.migrating import split
 from tests.integrations.django.project import set_up, using
+from tests.store.postgres_verbs import InBackground, wait_for_builder
 
 pytestmark = pytest.mark.untouched
 
@@ -71,6 +74,45 @@ def test_every_migration_of_the_stores_has_one_of_django(project):
     of_django = sorted(name for app, name in loader.disk_migrations if app == "duly")
     for package in ("duly.store.sqlite", "duly.store.postgres"):
         assert of_django[: len(migrations(package))] == [step.name for step in migrations(package)]
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_a_migration_that_builds_indexes_concurrently_is_not_atomic(project):
+    of_django = MigrationLoader(None).disk_migrations
+    steps = migrations("duly.store.postgres")
+    concurrent = [step.name for step in steps if split(step.sql)[0]]
+    assert [step.name for step in steps if not of_django["duly", step.name].atomic] == concurrent
+
+
+def migrate_in_a_thread() -> None:
+    try:
+        call_command("migrate", "duly", verbosity=0)
+    finally:
+        connection.close()
+
+
+@pytest.mark.stores("postgres")
+def test_migrate_builds_an_index_while_other_sessions_write_and_repairs_it(project):
+    call_command("migrate", "duly", "0018", verbosity=0)
+    delete = "DELETE FROM duly_keys WHERE task = 'none'"
+    is_valid = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('duly_keys_of_run')"
+    with (
+        closing(psycopg.connect(project, options="-c lock_timeout=5s")) as writer,
+        closing(psycopg.connect(project, autocommit=True, options="-c lock_timeout=5s")) as watcher,
+    ):
+        writer.execute(delete)
+        migrating = InBackground(migrate_in_a_thread)
+        builder = wait_for_builder(watcher)
+        watcher.execute(delete)
+        watcher.execute("SELECT pg_terminate_backend(%s)", (builder,))
+        with pytest.raises(OperationalError):
+            migrating.answer()
+        writer.rollback()
+
+        assert watcher.execute(is_valid).fetchone() == (False,)
+        call_command("migrate", "duly", verbosity=0)
+        assert watcher.execute(is_valid).fetchone() == (True,)
+    assert versions(project) == known(project)
 
 
 @pytest.mark.stores("sqlite-wal")

@@ -198,18 +198,21 @@ def test_a_task_without_it_may_end_with_one(backend):
 
 @task()
 @duly_options(transaction=True)
-def say_and_lose_the_server(word: str) -> int:
+def say_and_lose_the_server(word: str, *, goes_on: bool) -> int:
     tasks.say.func(word)
     if duly.current().fence == 1:
         with psycopg.connect(url_of("default"), autocommit=True) as administrator:
             pid = connections["default"].connection.info.backend_pid
             administrator.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+        if goes_on:
+            tasks.say.func("lost")
     return duly.current().attempt
 
 
 @pytest.mark.stores("postgres")
-def test_one_whose_server_is_lost_runs_again_at_no_cost(backend):
-    result = drained(backend, say_and_lose_the_server.enqueue("hello"))
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_one_whose_server_is_lost_runs_again_at_no_cost(backend, goes_on):
+    result = drained(backend, say_and_lose_the_server.enqueue("hello", goes_on=goes_on))
     assert result.return_value == 1
     assert said() == ["hello"]
 

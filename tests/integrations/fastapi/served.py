@@ -42,6 +42,7 @@ async def add(number: int, folder: str, tasks: DulyTasks) -> str:
 
 @app.post("/hang")
 async def hang() -> None:
+    print("a request hangs", flush=True)  # noqa: T201 - into the log of the server
     await asyncio.sleep(600)
 
 

@@ -88,7 +88,7 @@ def build(
             functions[kind], which, run_at=now, run_key=key, **wish(kind, which)
         )
 
-    @manager.task()
+    @manager.task(name="fail")
     def fail() -> None:
         raise ValueError("it failed before the end")
 

@@ -38,7 +38,7 @@ def test_a_forced_exit_waits_for_no_grace(manager_of):
     manager._worker |= {"lease": 1.5, "beat": 0.5}
     began, goes_on = threading.Event(), threading.Event()
 
-    @manager.task(persist=True, requeue_on_interrupt=True)
+    @manager.task(name="stubborn", persist=True, requeue_on_interrupt=True)
     def stubborn() -> None:
         began.set()
         goes_on.wait(SOON)
@@ -70,7 +70,7 @@ def test_a_forced_exit_waits_for_no_grace(manager_of):
 def test_an_own_lifespan_that_fails_at_the_start_leaves_nothing_and_the_next_start_works(manager):
     fails = [True, False]
 
-    @manager.task()
+    @manager.task(name="one")
     async def one() -> int:
         return 1
 
@@ -95,7 +95,7 @@ def test_an_own_lifespan_that_fails_at_the_start_leaves_nothing_and_the_next_sta
 def test_a_startup_that_is_cancelled_half_way_leaves_no_worker(manager):
     is_starting, goes_on = threading.Event(), threading.Event()
 
-    @manager.task()
+    @manager.task(name="one")
     def one() -> int:
         return 1
 
@@ -129,7 +129,7 @@ def test_a_startup_that_is_cancelled_half_way_leaves_no_worker(manager):
 def test_tasks_are_added_though_bodies_keep_the_threads_of_the_loop_busy(manager):
     goes_on = threading.Event()
 
-    @manager.task()
+    @manager.task(name="one")
     async def one() -> int:
         return 1
 
@@ -152,7 +152,7 @@ def test_tasks_are_added_though_bodies_keep_the_threads_of_the_loop_busy(manager
 def test_a_request_that_is_cancelled_as_it_adds_leaves_a_whole_task_or_none(manager):
     is_adding, goes_on = threading.Event(), threading.Event()
 
-    @manager.task()
+    @manager.task(name="one")
     async def one() -> int:
         return 1
 

@@ -85,7 +85,7 @@ def test_what_it_accepts_then_bears_its_next_name(pair):
 def test_what_belongs_to_no_process_is_accepted_all_the_same(pair):
     first, second = pair
 
-    @first.task(persist=True)
+    @first.task(name="one", persist=True)
     def one() -> int:
         return 1
 
@@ -97,7 +97,7 @@ def test_what_belongs_to_no_process_is_accepted_all_the_same(pair):
 def test_one_that_finds_no_way_back_says_so_and_accepts_nothing(pair, monkeypatch):
     first, second = pair
 
-    @first.task()
+    @first.task(name="one")
     def one() -> None: ...
 
     monkeypatch.setattr(accepting, "ADDING_LEASE_SECONDS", 0.1)
@@ -107,10 +107,11 @@ def test_one_that_finds_no_way_back_says_so_and_accepts_nothing(pair, monkeypatc
     assert first.duly.runs.list() == []
 
 
+@pytest.mark.timing
 def test_an_event_loop_waits_for_none_of_that(pair):
     first, second = pair
 
-    @first.task()
+    @first.task(name="one")
     def one() -> None: ...
 
     async def endpoint() -> None:
@@ -128,7 +129,7 @@ def test_one_whose_worker_has_ended_accepts_nothing(pair):
     """As in the moment between the end of the worker and that of its application."""
     first, _ = pair
 
-    @first.task()
+    @first.task(name="one")
     def one() -> None: ...
 
     first._serving.worker.stop()

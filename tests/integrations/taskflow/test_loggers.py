@@ -34,13 +34,13 @@ def test_observers_hear_of_lines_and_lives(manager_of):
     manager = manager_of(loggers=[Broken(), memory])
     tries = []
 
-    @manager.task(retries=1)
+    @manager.task(name="flaky", retries=1)
     def flaky(number: int) -> None:
         tries.append(number)
         task_log(f"try {len(tries)}", level="debug", number=number)
         raise ValueError(f"no {len(tries)}")
 
-    @manager.task()
+    @manager.task(name="fine")
     async def fine() -> int:
         task_log("fine")
         return 1
@@ -78,7 +78,7 @@ def test_a_log_file_has_a_line_for_each(manager_of, tmp_path, capsys):
         log_file=str(file), log_file_mode="watched", log_lifecycle=True, loggers=[StdoutLogger()]
     )
 
-    @manager.task()
+    @manager.task(name="greet")
     def greet() -> None:
         task_log("hello\n[fake] line")
         task_log("too quiet", level="debug")
@@ -129,7 +129,7 @@ def test_a_loop_that_is_gone_with_its_observers_harms_no_task(manager_of):
     manager = manager_of(loggers=[InMemoryLogger()], process_shutdown_timeout=SOON)
     has_begun, goes_on = threading.Event(), threading.Event()
 
-    @manager.task()
+    @manager.task(name="work")
     def work() -> str:
         has_begun.set()
         assert goes_on.wait(SOON)
@@ -175,7 +175,7 @@ def test_an_observer_that_never_returns_does_not_keep_an_application_from_ending
     heard, stuck = threading.Event(), Stuck()
     manager = manager_of(loggers=[stuck])
 
-    @manager.task()
+    @manager.task(name="one")
     async def one() -> int:
         return 1
 
@@ -207,7 +207,7 @@ def test_observers_are_closed_when_the_loop_ends_under_them(manager_of, monkeypa
     heard, slow = threading.Event(), Slow()
     manager = manager_of(loggers=[slow])
 
-    @manager.task()
+    @manager.task(name="talk")
     def talk() -> None:
         for number in range(10):
             task_log(str(number))

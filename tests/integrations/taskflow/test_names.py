@@ -40,7 +40,7 @@ stacktrace idempotency_key tags encrypted_payload source priority executor queue
 
 @pytest.mark.stores("sqlite-wal")
 def test_the_names_and_methods_are_there(manager):
-    @manager.task()
+    @manager.task(name="one")
     def one() -> None: ...
 
     with serving(manager):
@@ -82,7 +82,7 @@ def test_a_priority_is_given_with_the_task(manager):
 
 
 def test_a_record_has_the_arguments(manager):
-    @manager.task()
+    @manager.task(name="send")
     def send(address: str, /, subject: str, *rest: int) -> None: ...
 
     with serving(manager):
@@ -104,7 +104,7 @@ def test_a_record_has_the_arguments(manager):
 def test_a_record_of_encrypted_arguments_has_their_token(manager_of):
     manager = manager_of(encrypt_args_key=Fernet.generate_key())
 
-    @manager.task()
+    @manager.task(name="send")
     def send(address: str) -> None: ...
 
     with serving(manager):

@@ -83,10 +83,10 @@ def test_a_queue_that_is_no_longer_named_is_served_like_the_default(manager_of):
 def test_a_full_queue_accepts_no_more_but_what_is_eager(manager_of):
     manager = manager_of(queues={"mail": QueueConfig(max_size=2)}, max_size=1)
 
-    @manager.task(queue="mail")
+    @manager.task(name="mail", queue="mail")
     def mail() -> None: ...
 
-    @manager.task()
+    @manager.task(name="other")
     def other() -> None: ...
 
     with serving(manager):
@@ -111,7 +111,7 @@ def test_a_full_queue_accepts_no_more_but_what_is_eager(manager_of):
 def test_an_unknown_queue_is_the_default_one_with_a_warning(manager_of):
     manager = manager_of(queues={"mail": QueueConfig()})
 
-    @manager.task()
+    @manager.task(name="one")
     def one() -> None: ...
 
     with serving(manager), pytest.warns(RuntimeWarning, match="'male'"):
@@ -123,7 +123,7 @@ def test_a_limit_that_is_changed_holds_at_once(manager_of):
     opened, gauge = threading.Event(), Gauge()
     manager = manager_of(queues={"mail": QueueConfig(concurrency=1)})
 
-    @manager.task(queue="mail")
+    @manager.task(name="mail", queue="mail")
     def mail() -> None:
         with gauge:
             opened.wait(SOON)
@@ -161,7 +161,7 @@ def test_higher_priorities_go_first(manager_of):
     order = []
     manager = manager_of(queues={"mail": QueueConfig(concurrency=1)})
 
-    @manager.task(queue="mail", priority=5)
+    @manager.task(name="mail", queue="mail", priority=5)
     def mail(which: str) -> None:
         order.append(which)
 
@@ -195,7 +195,7 @@ def test_a_client_can_be_used_again_after_a_restart_in_one_process(manager):
     """As test suites do, and servers that reload."""
     ran = []
 
-    @manager.task()
+    @manager.task(name="one")
     def one() -> None:
         ran.append(1)
 

@@ -55,7 +55,7 @@ def test_what_was_not_persisted_ends_with_the_process_that_accepted_it(
 ):
     ran = []
 
-    @manager.task()
+    @manager.task(name="one")
     def one() -> None:
         ran.append(1)
 
@@ -74,7 +74,7 @@ def test_one_that_failed_and_is_added_again_belongs_to_who_adds_it(manager, else
     """Otherwise it would run at the next start, after its process had died."""
     ran = []
 
-    @manager.task()
+    @manager.task(name="fail")
     def fail() -> None:
         ran.append(1)
         raise ValueError
@@ -95,7 +95,7 @@ def test_where_the_kernel_tells_nothing_a_process_knows_its_own(manager, monkeyp
     monkeypatch.setattr(admission, "_started", lambda _pid: "")
     admission._this_process.cache_clear()
 
-    @manager.task()
+    @manager.task(name="one")
     def one() -> int:
         return 1
 
@@ -112,7 +112,7 @@ def test_what_was_broken_off_is_not_begun_again_though_its_process_lives(manager
     begun = threading.Event()
     tries = []
 
-    @manager.task(retries=2)
+    @manager.task(name="sleep", retries=2)
     async def sleep() -> None:
         tries.append(1)
         begun.set()
@@ -137,7 +137,7 @@ def test_what_was_broken_off_is_not_begun_again_though_its_process_lives(manager
 def test_one_time_tasks_that_wait_do_not_fill_a_queue(manager_of):
     manager = manager_of(max_size=2)
 
-    @manager.task()
+    @manager.task(name="one")
     def one() -> None: ...
 
     later = datetime(2040, 1, 1, tzinfo=UTC)
@@ -153,7 +153,7 @@ def test_one_time_tasks_that_wait_do_not_fill_a_queue(manager_of):
 def test_of_a_process_on_another_machine_its_worker_tells(manager, elsewhere, is_live):
     """On SQLite all are on one machine, and a worker there cannot be asked by its own process."""
 
-    @manager.task()
+    @manager.task(name="one")
     def one() -> None: ...
 
     elsewhere(place="other-boot/pid:[1]", pid=1, **({} if is_live else {"worker_id": "gone"}))
@@ -164,7 +164,7 @@ def test_of_a_process_on_another_machine_its_worker_tells(manager, elsewhere, is
 
 
 def test_its_tag_is_not_for_others_to_see(manager):
-    @manager.task()
+    @manager.task(name="one")
     def one() -> None: ...
 
     with serving(manager):
@@ -227,7 +227,7 @@ def test_a_failure_is_durable_when_it_is_seen(manager_of):
     """T13: another process sees it, with its traceback."""
     manager, other = manager_of(), manager_of()
 
-    @manager.task()
+    @manager.task(name="broken")
     def broken() -> None:
         raise ValueError("boom")
 
@@ -332,7 +332,7 @@ def test_eight_processes_that_add_one_key_at_once_make_one_run(manager, store_ur
 def test_a_store_that_is_away_is_an_error_and_no_duplicate(manager, monkeypatch):
     """T10."""
 
-    @manager.task()
+    @manager.task(name="one")
     def one() -> None: ...
 
     with serving(manager):

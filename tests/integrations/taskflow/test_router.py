@@ -52,7 +52,7 @@ def define(manager):
     """Make a task that fails as long as it is told to."""
     fails = threading.Event()
 
-    @manager.task(queue="mail")
+    @manager.task(name="send", queue="mail")
     def send(address: str) -> None:
         task_log("sending")
         if fails.is_set():
@@ -110,7 +110,7 @@ def test_tasks_are_listed_by_page_and_filter(manager):
     """T20: whatever the history holds, a page is a page."""
     send, fails = define(manager)
 
-    @manager.task()
+    @manager.task(name="other")
     def other() -> None: ...
 
     with client_of(manager) as client:
@@ -188,11 +188,11 @@ def test_a_cancelled_pending_task_never_runs_and_a_running_one_is_stopped(manage
     """T11, T21: one on a thread, too."""
     ran, begun = [], threading.Event()
 
-    @manager.task(queue="mail")
+    @manager.task(name="never", queue="mail")
     def never() -> None:
         ran.append(1)
 
-    @manager.task()
+    @manager.task(name="endless")
     def endless() -> None:
         begun.set()
         while True:

@@ -9,7 +9,7 @@ import pytest
 from duly import BadOption
 from duly.errors import StoreUnavailable
 from duly.integrations.taskflow import TaskManager
-from duly.store.ops import FireSchedules
+from duly.store.schedule_ops import FireSchedules
 from tests.integrations.taskflow.conftest import adding, serving
 from tests.servers.processes import wait_until
 
@@ -76,7 +76,7 @@ def test_two_schedules_of_one_function_both_come(manager):
 
 
 def test_a_periodic_task_can_be_added_too(manager):
-    @manager.schedule(cron="0 3 * * *", timezone="Europe/Berlin", retries=2)
+    @manager.schedule(cron="0 3 * * *", timezone="Europe/Berlin", retries=2, name="nightly")
     def nightly() -> str:
         return "done"
 
@@ -117,7 +117,7 @@ def test_a_one_time_task_runs_without_any_other_schedule(manager):
     """T17."""
     ran = []
 
-    @manager.task()
+    @manager.task(name="close")
     def close(listing: int) -> None:
         ran.append(listing)
 
@@ -141,7 +141,7 @@ def test_a_one_time_task_runs_without_any_other_schedule(manager):
 
 
 def test_scheduling_again_moves_the_time_and_cancelling_ends_it(manager):
-    @manager.task()
+    @manager.task(name="close")
     def close(listing: int) -> None: ...
 
     async def move() -> list[datetime]:
@@ -167,7 +167,7 @@ def test_scheduling_again_moves_the_time_and_cancelling_ends_it(manager):
 def test_a_key_whose_task_has_failed_is_scheduled_for_its_time_and_not_run_at_once(manager):
     ran = []
 
-    @manager.task()
+    @manager.task(name="close")
     def close(listing: int) -> None:
         ran.append(listing)
         raise ValueError
@@ -185,7 +185,7 @@ def test_a_key_whose_task_has_failed_is_scheduled_for_its_time_and_not_run_at_on
 
 
 def test_a_key_whose_task_was_cancelled_is_free_again(manager):
-    @manager.task()
+    @manager.task(name="close")
     def close() -> int:
         return 1
 
@@ -203,7 +203,7 @@ def test_a_key_whose_task_was_cancelled_is_free_again(manager):
 
 @pytest.mark.stores("sqlite-wal")
 def test_a_time_that_is_none_is_refused(manager):
-    @manager.task()
+    @manager.task(name="close")
     def close() -> None: ...
 
     for wrong in ("2040-01-01", None, LATER.date()):
@@ -215,7 +215,7 @@ def test_of_two_with_one_key_the_newer_runs_even_if_its_maker_died_midway(manage
     """Nothing cancelled the older one; it finds out by itself."""
     ran = []
 
-    @manager.task()
+    @manager.task(name="close")
     def close(which: str) -> None:
         ran.append(which)
 

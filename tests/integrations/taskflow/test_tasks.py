@@ -34,7 +34,7 @@ SOON = 20.0
 def test_a_task_is_durable_when_add_task_returns_and_then_runs(manager):
     """T1, T21: its result is kept, too."""
 
-    @manager.task(retries=1)
+    @manager.task(name="double", retries=1)
     def double(number: int) -> int:
         return 2 * number
 
@@ -50,7 +50,7 @@ def test_a_task_is_durable_when_add_task_returns_and_then_runs(manager):
 
 
 def test_every_way_of_asking_for_tasks_leads_to_the_same(manager):
-    @manager.task()
+    @manager.task(name="one")
     async def one() -> int:
         return 1
 
@@ -104,7 +104,7 @@ def test_an_application_with_a_lifespan_of_its_own_serves_the_manager_too(manage
         yield
         said.append("closes")
 
-    @manager.task()
+    @manager.task(name="one")
     def one() -> None:
         said.append("runs")
 
@@ -127,7 +127,7 @@ def test_startup_and_shutdown_in_a_lifespan_do_the_same(manager, is_given):
         yield
         await manager.shutdown()
 
-    @manager.task()
+    @manager.task(name="one")
     def one() -> int:
         return 1
 
@@ -146,7 +146,7 @@ def test_startup_and_shutdown_in_a_lifespan_do_the_same(manager, is_given):
 def test_adding_before_the_manager_has_started_is_an_error(manager):
     """T18: never silence."""
 
-    @manager.task()
+    @manager.task(name="one")
     def one() -> None: ...
 
     with pytest.raises(LifespanNotStarted, match="TaskAdmin"):
@@ -156,7 +156,7 @@ def test_adding_before_the_manager_has_started_is_an_error(manager):
 
 @pytest.mark.stores("sqlite-wal")
 def test_a_request_schedules_nothing_before_the_manager_has_started(manager):
-    @manager.task()
+    @manager.task(name="one")
     def one() -> None: ...
 
     app = FastAPI()
@@ -214,15 +214,14 @@ def test_a_named_task_runs_and_can_be_retried(manager):
 def test_two_functions_of_one_name_are_two_tasks_and_of_one_identity_an_error(manager):
     """T6."""
 
-    def define(name: str | None = None):
-        def process() -> None: ...
+    def process() -> None: ...
 
-        return manager.task(name=name)(process)
-
-    define()
-    define("email.process")
-    exec("def process(): pass", namespace := {"__name__": "billing"})  # noqa: S102
-    manager.task()(namespace["process"])
+    manager.task(name="email.process")(process)
+    for module in ("billing", "shipping"):
+        exec("def process(): pass", namespace := {"__name__": module})  # noqa: S102
+        manager.task()(namespace["process"])
+    with pytest.raises(BadOption, match="pass name="):
+        manager.task()(process)
     with pytest.raises(DuplicateTask):
 
         @manager.task(name="email.process")
@@ -265,7 +264,7 @@ def test_a_key_makes_one_task_and_a_failed_one_does_not_count(manager):
     """T10: TF recorded the key after the task had run, so two processes ran it both."""
     ran = []
 
-    @manager.task()
+    @manager.task(name="charge")
     def charge(order: int) -> None:
         ran.append(order)
         if len(ran) == 1:
@@ -285,7 +284,7 @@ def test_a_key_makes_one_task_and_a_failed_one_does_not_count(manager):
 
 
 def test_a_task_is_not_forgotten_before_its_key(manager):
-    @manager.task()
+    @manager.task(name="charge")
     def charge() -> None: ...
 
     with serving(manager):
@@ -299,7 +298,7 @@ def test_a_task_is_not_forgotten_before_its_key(manager):
 def test_a_task_knows_itself_and_keeps_lines(manager, caplog):
     seen = []
 
-    @manager.task(retries=1)
+    @manager.task(name="look", retries=1)
     async def look() -> None:
         seen.append(get_task_context())
         task_log("trying", level="warning", attempt=len(seen))
@@ -326,7 +325,7 @@ def test_outside_of_tasks_there_is_no_context_and_lines_go_to_the_log(manager, c
 def test_an_async_task_runs_on_the_loop_of_the_application_and_is_cancelled_there(manager):
     begun, ended = threading.Event(), []
 
-    @manager.task(persist=True)
+    @manager.task(name="sleep", persist=True)
     async def sleep() -> None:
         begun.set()
         try:
@@ -355,7 +354,7 @@ def test_options_that_cannot_be_kept_are_refused(manager, tmp_path):
         with pytest.raises(BadOption, match=r"retries|Retry"):
             manager.task(**wrong)(lambda: None)
     with pytest.raises(BadOption, match="does not fit"):
-        manager.task(executor="async")(lambda: None)
+        manager.task(executor="async", name="none")(lambda: None)
     with pytest.raises(BadOption, match="top of that module"):
         manager.task(executor="process")(lambda: None)
     with pytest.raises(BadOption, match="retention_days"):

@@ -95,7 +95,7 @@ class DulyBackend(BaseTaskBackend):
             **options,
         )
         codec = GivenArguments(definition.function, redact=definition.redact)
-        self.app.registry.add(replace(definition, codec=codec))
+        self.app.registry.add(replace(definition, codec=codec, wrapped=task.func))
 
     # -- enqueueing --
 

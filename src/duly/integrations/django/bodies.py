@@ -11,6 +11,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 
 from duly.context import current
+from duly.core.shapes import signature_of
 from duly.integrations.django.compat import Task, TaskContext, TaskResult, normalize_json
 from duly.registry import Definition
 
@@ -42,7 +43,7 @@ def body_of(
     Connections that the last task left broken or too old are closed before it, and its own after.
     """
     function = task.func
-    signature = inspect.signature(function)
+    signature = signature_of(function)
     if task.takes_context:
         signature = signature.replace(parameters=list(signature.parameters.values())[1:])
 

@@ -1,43 +1,57 @@
 """Runs the store's own migrations inside Django's, and writes the version that both go by."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from django.db import transaction
+
 from duly.store.migrator import migrations, record_of
+from duly.store.schema import Migration, Schema
 
 
 def forwards(version: int) -> Callable[[Any, Any], None]:
-    """Return what brings the tables to a version, if `duly db migrate` has not done so before."""
+    """Return what brings the tables to a version, if `duly db migrate` has not done so before.
+
+    A migration that builds an index CONCURRENTLY on PostgreSQL needs `atomic = False`.
+    """
 
     def run(_apps: Any, schema_editor: Any) -> None:  # noqa: ANN401 - Django's
         connection = schema_editor.connection
         dialect = {"sqlite": _on_sqlite, "postgresql": _on_postgresql}.get(connection.vendor)
         if dialect is not None:  # Nothing of duly's can lie in another database.
-            with connection.cursor() as cursor:
-                dialect(cursor, version)
+            dialect(connection, version)
 
     return run
 
 
-def _on_sqlite(cursor: Any, version: int) -> None:  # noqa: ANN401 - Django's
+def _on_sqlite(connection: Any, version: int) -> None:  # noqa: ANN401 - Django's
     from duly.store.sqlite import migrating  # noqa: PLC0415 - one driver only
 
-    _migrate(cursor, version, "duly.store.sqlite", migrating)
+    with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
+        cursor.execute(migrating.CREATE)
+        cursor.execute(migrating.VERSION)
+        for step in _missing("duly.store.sqlite", version, Schema(*cursor.fetchone())):
+            for statement in migrating.statements(step):
+                cursor.execute(statement)
+            cursor.execute(migrating.RAN, record_of(step))
 
 
-def _on_postgresql(cursor: Any, version: int) -> None:  # noqa: ANN401 - Django's
+def _on_postgresql(connection: Any, version: int) -> None:  # noqa: ANN401 - Django's
     from duly.store.postgres import migrating  # noqa: PLC0415 - one driver only
 
-    cursor.execute(migrating.LOCK)
-    _migrate(cursor, version, "duly.store.postgres", migrating)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        pooled = cursor.fetchone()[0] != connection.connection.info.backend_pid
+        migrating.run(
+            cursor,
+            partial(_missing, "duly.store.postgres", version),
+            partial(transaction.atomic, using=connection.alias),
+            in_one_transaction=pooled or connection.in_atomic_block,
+        )
 
 
-def _migrate(cursor: Any, version: int, package: str, migrating: Any) -> None:  # noqa: ANN401
-    cursor.execute(migrating.CREATE)
-    cursor.execute(migrating.VERSION)
-    if cursor.fetchone()[0] >= version:
-        return
-    (step,) = [step for step in migrations(package) if step.version == version]
-    for statement in migrating.statements(step):
-        cursor.execute(statement)
-    cursor.execute(migrating.RAN, record_of(step))
+def _missing(package: str, version: int, schema: Schema) -> list[Migration]:
+    return [
+        step for step in migrations(package) if step.version == version and schema.version < version
+    ]

@@ -23,9 +23,8 @@ from duly.integrations.django.scheduled import (
     scheduled_task,
     sync_code_schedules,
 )
-from duly.limits import FIRE_BATCH
 from duly.runtime.relay import Relay
-from duly.store.ops import FireSchedules
+from duly.store.firing import fire_due
 from duly.store.owning import PerProcess
 from duly.task import instant
 
@@ -111,7 +110,8 @@ class PeriodicTaskScheduler(threading.Thread):
         """Fire what is due now, and hand it over."""
         app = scheduler_app().apart()
         app.schedules.sync()
-        app.store.apply([FireSchedules(FIRE_BATCH)])
+        while fire_due(app.store).has_more:
+            pass
         Relay(app.store, app.registry, app.bus).tick()
         app.worker().drain(timeout=self.interval)
 

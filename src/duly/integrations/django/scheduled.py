@@ -13,6 +13,7 @@ from duly.api.schedules import ScheduleOptions
 from duly.app import Duly
 from duly.context import current
 from duly.core.cron import Cron
+from duly.core.shapes import signature_of
 from duly.defining import define
 from duly.errors import BadOption
 from duly.integrations.django.app import scheduler_app
@@ -191,7 +192,7 @@ def known_to_duly(task: Task) -> tuple[Duly, Definition]:
 
 def _handing_over(task: Task) -> Callable[..., None]:
     """Return what enqueues a task on its own backend, perhaps twice if it is killed meanwhile."""
-    signature = inspect.signature(task.func)
+    signature = signature_of(task.func)
     if task.takes_context:
         signature = signature.replace(parameters=list(signature.parameters.values())[1:])
 

@@ -19,6 +19,7 @@ from duly.integrations.django.databases import Turn, borrowed_store, give_up, se
 from duly.shield import shielded
 from duly.store.ops import AddLogs, Op, SetProgress, Settle, Settled
 from duly.store.step_ops import EndStep
+from duly.store.waiting import wait_out
 
 T = TypeVar("T")
 Complain = Callable[[BaseException], None]
@@ -56,9 +57,13 @@ class DjangoSection:
         if self.too_long is not None:
             raise self.too_long
         if self._atomic is None:
-            with shielded():
-                self._open()
+            wait_out(self._start)
         return connections[self._database]
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection was lost while the transaction was open."""
+        return self._atomic is not None and bool(getattr(self._raw, "closed", False))
 
     def settle_and_commit(self, op: Settle, words: Sequence[AddLogs | SetProgress] = ()) -> Settled:
         """Write the completion, fenced, and commit all; a lost claim rolls all back."""
@@ -76,6 +81,17 @@ class DjangoSection:
         """Undo what is not committed."""
         with shielded():
             self._end(is_kept=False)
+
+    def _start(self) -> None:
+        try:
+            with shielded():
+                self._open()
+        except (InterfaceError, OperationalError) as error:
+            if connections[self._database].vendor != "postgresql":
+                raise  # A file is locked by another transaction, which is no outage.
+            raise StoreUnavailable(
+                f"the database {self._database!r} cannot be reached: {error}"
+            ) from error
 
     def _open(self) -> None:
         self._turn.take()

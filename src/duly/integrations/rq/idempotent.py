@@ -6,7 +6,7 @@ import inspect
 import math
 import sys
 from collections.abc import Callable
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -112,11 +112,8 @@ def _run(
         with once as claim:
             if not claim.first:
                 return claim.result
-            token = _is_inside.set(True)
-            try:
-                result = carry_out(claim, body, partial(_end, claim, lost), returned)
-            finally:
-                _is_inside.reset(token)
+            # In a context of its own: a timeout may strike before anything could be reset here.
+            result = copy_context().run(_inside, claim, body, partial(_end, claim, lost), returned)
             return _later(job, lost[0], call.guard.lease) if lost else result
     except Busy as busy:
         if busy is not once.refusal:
@@ -126,6 +123,13 @@ def _run(
         if once.claim is None or not once.is_done:
             raise
         return once.claim.result  # The limit came too late: it was done in time.
+
+
+def _inside(
+    claim: GuardClaim, body: Callable[[], Any], end: Callable[[object], None], returned: list[Any]
+) -> Any:  # noqa: ANN401 - as the function
+    _is_inside.set(True)
+    return carry_out(claim, body, end, returned)
 
 
 def _end(claim: GuardClaim, lost: list[ClaimLost], result: object) -> None:

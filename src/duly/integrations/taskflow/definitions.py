@@ -82,7 +82,8 @@ class Definer:
             key_ttl=None,
         )
         duly = self._manager.duly
-        definition = replace(definition, admit=admission(lambda: duly.store, persisted=persisted))
+        admit = admission(lambda: duly.store, persisted=persisted)
+        definition = replace(definition, admit=admit, wrapped=function)
         fernet, key = self._encryption
         if fernet is not None and key is not None:
             definition = replace(definition, codec=EncryptedCodec(definition.codec, fernet, key))

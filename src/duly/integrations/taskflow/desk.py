@@ -147,8 +147,10 @@ class Desk:
             )
         try:
             run.retry(actor=name_of(actor))
-        except RunNotFinal:
-            raise NotPossible("somebody else has just retried it") from None
+        except RunNotFinal as error:
+            is_own = error.run_id == task_id
+            why = "somebody else has just retried it" if is_own else str(error)
+            raise NotPossible(why) from None
         return {"task_id": task_id, "task": self.get(task_id)}
 
     def retry_all(self, task_ids: Iterable[str], actor: object) -> dict[str, Any]:

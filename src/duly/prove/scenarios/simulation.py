@@ -14,9 +14,10 @@ from duly.core.schedule import SECOND, Every, Rules, Trigger, instants, rules_te
 from duly.prove.history import Due
 from duly.prove.strikes import Strike
 from duly.prove.trial import Trial
+from duly.store.firing import fire_due
 from duly.store.opening import open_store
-from duly.store.ops import FireSchedules, PutSchedule
 from duly.store.protocol import Store
+from duly.store.schedule_ops import PutSchedule
 
 DAYS = 2 * 365
 SCHEDULERS = 8
@@ -118,7 +119,7 @@ class World:
         if may_die and self._random.random() < _DEATHS_PER_LOOK:
             faultpoints.arm(point, _die)
         try:
-            while self._stores[place].apply([FireSchedules(_BATCH)])[0].looked_at:
+            while fire_due(self._stores[place], _BATCH).looked_at:
                 pass
         except _Killed:
             self._trial.strikes.append(
