@@ -15,6 +15,7 @@ import pytest
 from duly import faultpoints
 from duly.store.protocol import RunFilter
 from tests.integrations.proving import SCALE, keep
+from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import (
     OTHER_WORKER,
     WORKER,
@@ -287,7 +288,8 @@ def test_a_forked_child_does_not_keep_the_write_lock_of_its_killed_parent(store,
         try:
             assert process.wait(TIMEOUT) == -signal.SIGKILL
 
-            assert store.can_write_now()
+            # The child closes the lock file first of all, but it may not have run yet.
+            wait_until(store.can_write_now, seconds=TIMEOUT, what="the lock is free")
             assert enqueue_one(store) in listed_ids(store)
         finally:
             os.kill(child, signal.SIGKILL)
