@@ -255,6 +255,10 @@ def test_a_worker_process_whose_writes_cannot_connect_is_replaced(
         run = shop.linger.enqueue(*notes.arguments(7))
         notes.wait_for_starts(1)
         (child,) = tree.children()
+        beats = "SELECT FROM duly_workers WHERE state = 'live' AND beats > 0"
+        wait_until(
+            lambda: administrator.execute(beats).rowcount == 1, seconds=SOON, what="a first beat"
+        )
         # The session for beats stays; every other one ends and cannot be opened again.
         administrator.execute(f"ALTER ROLE {role} CONNECTION LIMIT 0")
         administrator.execute(others, (role,))
