@@ -14,6 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from duly.clock import monotonic, wall_seconds
+from duly.core.shapes import signature_of
 from duly.errors import BadOption
 from duly.limits import LOGIN_FAILURES, LOGIN_SECONDS, SESSION_SECONDS, TOKEN_BITS
 
@@ -40,7 +41,7 @@ def check_auth(auth: Auth | None) -> None:
     if not callable(auth):
         raise BadOption(f"auth must be a function of the request, not {auth!r:.80}")
     try:
-        parameters = inspect.signature(auth).parameters
+        parameters = signature_of(auth).parameters
     except ValueError:  # One in C, which says nothing of itself.
         return
     for name, parameter in parameters.items():

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import cached_property, partial
-from inspect import getattr_static, signature
+from inspect import getattr_static
 from typing import Any
 
 import celery
@@ -22,6 +22,7 @@ from celery.utils import uuid
 
 from duly.clock import MICROSECONDS
 from duly.core.payload import CallCodec, fingerprint_of
+from duly.core.shapes import signature_of
 from duly.errors import OUTAGES, BadOption, Busy, ClaimLost, DulyError
 from duly.guard import Guard, GuardClaim
 from duly.guard.claim import check_is_result
@@ -131,7 +132,7 @@ class IdempotentTask(celery.Task):
         if names is None:
             return key_of(self.name, self.codec, tuple(args), kwargs)
         named = [names] if isinstance(names, str) else list(names)
-        bound = signature(self.run).bind(*args, **kwargs)
+        bound = signature_of(self.run).bind(*args, **kwargs)
         bound.apply_defaults()
         unknown = [name for name in named if name not in bound.arguments]
         if unknown:
