@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -172,6 +173,32 @@ def test_a_worker_whose_log_is_on_a_full_disk_works_and_tells_by_its_status(fold
     assert statuses == [0, 2]
     assert run.result(timeout=5) == 7
     app.close()
+
+
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.process
+def test_a_worker_on_a_copy_of_a_store_exits_with_one_line(folder, url):
+    app = Duly(url)
+
+    @app.task(name="orders:add")
+    def add(a: int, b: int = 0) -> int: ...
+
+    with app.worker():
+        add.using(delay=3600).enqueue(3, 4)
+    app.close()
+    shutil.copyfile(url.removeprefix("sqlite:///"), folder / "copy.db")
+
+    worker = subprocess.run(
+        [DULY, "worker", "orders:app", "--url", f"sqlite:///{folder / 'copy.db'}"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+
+    assert worker.returncode == 1, worker.stderr
+    assert "Traceback" not in worker.stderr
+    assert "duly restore --since" in worker.stderr.splitlines()[-1]
 
 
 # None of these reaches the store, so one kind is enough.

@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,17 +49,11 @@ def main() -> None:
     faultpoints.arm_from_environment()
     slots = Slots(Path(config["slots"]))
     settings = WorkerSettings(**config["settings"] | {"queues": _queues(config["settings"])})
-    try:
+    with _exit_if_refused():
         app = load(config["app"])
         app.use_url(config["url"])
         store = app.keep_store()
         app.schedules.sync()
-    except OUTAGES as error:
-        tell_failure(error, f"cannot start now: {error}")
-        sys.exit(TRY_AGAIN)
-    except DulyError as error:
-        tell_failure(error, explained(error))
-        sys.exit(NOT_FOUND if isinstance(error, AppNotFound) else CANNOT_START)
     worker = Worker(
         store,
         app.registry,
@@ -72,9 +67,23 @@ def main() -> None:
     )
     signals = Signals()
     collect_less()
-    worker.start()
+    with _exit_if_refused():
+        worker.start()
     _Watch(worker, slots, settings, signals, drain=config["drain"]).run()
     worker.stop()
+
+
+@contextlib.contextmanager
+def _exit_if_refused() -> Iterator[None]:
+    """If the worker cannot start, report the error and exit with a status for its supervisor."""
+    try:
+        yield
+    except OUTAGES as error:
+        tell_failure(error, f"cannot start now: {error}")
+        sys.exit(TRY_AGAIN)
+    except DulyError as error:
+        tell_failure(error, explained(error))
+        sys.exit(NOT_FOUND if isinstance(error, AppNotFound) else CANNOT_START)
 
 
 def _end_with_keeper(config: dict[str, Any]) -> None:
