@@ -57,6 +57,7 @@ def test_a_crash_of_the_server_shorter_than_the_lease_costs_no_attempt(
 
         private_postgres.kill9()
         wait_until_noticed(tree)
+        assert "works again" not in tree.log.read_text()
         # Half of the bodies end while nobody can record it.
         notes.open_gate()
         wait_until(lambda: len(notes.ends()) == len(tasks), seconds=20, what="the bodies end")

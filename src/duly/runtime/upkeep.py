@@ -157,29 +157,26 @@ class Scheduler:
 
 
 class Warden:
-    """Watches the bodies: cancel requests, timeouts, and claims that wait too long to start."""
+    """Watches the bodies: timeouts, and claims that wait too long to start.
+
+    It writes and reads nothing in the store, so that an outage does not delay it.
+    """
 
     name = "watch"
 
     def __init__(
         self,
-        store: Store,
         hand: Hand,
         loop_runner: EventLoopRunner,
         thread_runner: ThreadRunner,
         settler: Settler,
         bus: Bus,
-        *,
-        worker_id: str,
     ) -> None:
-        self._store = store
         self._hand = hand
         self._loop_runner = loop_runner
         self._thread_runner = thread_runner
         self._settler = settler
         self._bus = bus
-        self._worker_id = worker_id
-        self._cancels_read_at = 0.0
         self._told_overdue: set[str] = set()
 
     def tick(self) -> float:
@@ -191,10 +188,6 @@ class Warden:
             if held.overdue_at <= now and held.kind != LOOP:
                 self._enforce(held)
         self._told_overdue &= {held.claim.run_id for held in started}
-        if started and now - self._cancels_read_at >= POLL_SECONDS:
-            self._cancels_read_at = now
-            for run_id in self._store.list_cancel_requests(self._worker_id):
-                self._cancel(run_id)
         self._hand_back_stale(now)
         soonest = min((held.overdue_at - now for held in started), default=_STALE_SECONDS)
         return min(_STALE_SECONDS, max(_SHORTEST_PAUSE, soonest))
@@ -207,6 +200,36 @@ class Warden:
             self._told_overdue.add(held.claim.run_id)
             self._bus.emit(Overdue(held.claim.run_id, held.claim.task))
 
+    def _hand_back_stale(self, now: float) -> None:
+        """Give others what has waited here behind long bodies."""
+        stale = self._hand.withdraw_stale(claimed_before=now - _STALE_SECONDS)
+        if stale:
+            self._settler.report([Ended(held, HandedBack(), 0.0) for held in stale])
+            run_ids = tuple(held.claim.run_id for held in stale)
+            self._bus.emit(ClaimsHandedBack(run_ids, "they waited behind long bodies"))
+
+
+class CancelReader:
+    """Reads which runs of this worker someone asked to cancel, and cancels them."""
+
+    name = "read cancel requests"
+
+    def __init__(
+        self, store: Store, hand: Hand, loop_runner: EventLoopRunner, *, worker_id: str
+    ) -> None:
+        self._store = store
+        self._hand = hand
+        self._loop_runner = loop_runner
+        self._worker_id = worker_id
+
+    def tick(self) -> float:
+        """Read the requests, if a body runs here."""
+        if not self._hand.started():
+            return _STALE_SECONDS
+        for run_id in self._store.list_cancel_requests(self._worker_id):
+            self._cancel(run_id)
+        return POLL_SECONDS
+
     def _cancel(self, run_id: str) -> None:
         held = self._hand.get(run_id)
         if held is None or held.cancel is not None:
@@ -215,14 +238,6 @@ class Warden:
             self._loop_runner.cancel(held, "requested")
         else:
             held.cancel = "requested"
-
-    def _hand_back_stale(self, now: float) -> None:
-        """Give others what has waited here behind long bodies."""
-        stale = self._hand.withdraw_stale(claimed_before=now - _STALE_SECONDS)
-        if stale:
-            self._settler.report([Ended(held, HandedBack(), 0.0) for held in stale])
-            run_ids = tuple(held.claim.run_id for held in stale)
-            self._bus.emit(ClaimsHandedBack(run_ids, "they waited behind long bodies"))
 
 
 class Reconciler:

@@ -16,6 +16,7 @@ from duly.errors import ClaimLost, StoreError
 from duly.events import Bus, ClaimsHandedBack, WorkerStarted
 from duly.limits import CLAIM_BATCH, TICK_BATCH
 from duly.registry import Registry
+from duly.runtime import upkeep
 from duly.runtime.claimer import Claimer, QueueLimit
 from duly.runtime.dispatch import Dispatcher
 from duly.runtime.hand import LOOP, THREAD, Hand
@@ -32,7 +33,6 @@ from duly.runtime.sections import Sections
 from duly.runtime.service import Service, ServiceLoop
 from duly.runtime.settler import Settler
 from duly.runtime.slots import Slots
-from duly.runtime.upkeep import Promoter, Pruner, Reconciler, Registrar, Scheduler, Warden
 from duly.runtime.write_watch import WriteWatch
 from duly.settings import WorkerSettings
 from duly.store.carry_ops import Relane
@@ -110,11 +110,11 @@ class Worker:
         # Apart from the others too: a broker may keep it waiting.
         self._handing = ServiceLoop("duly-relay", [self._relay], bus)
         self._is_handing = False
-        self._scheduler = Scheduler(store)
+        self._scheduler = upkeep.Scheduler(store)
         self._upkeep = ServiceLoop("duly-upkeep", self._services(beats_since), bus)
         # Apart from the others, whose writes may have to wait for a body's transaction.
         self.write_watch = WriteWatch(store, bus, worker_id, beats_since, settings.lease)
-        self._watch = ServiceLoop("duly-watch", [self._warden(), self.write_watch], bus)
+        self._watch = ServiceLoop("duly-watch", [*self._watchers(), self.write_watch], bus)
         self._end_listening: Callable[[], None] = lambda: None
         self._life: Any = None
 
@@ -271,8 +271,8 @@ class Worker:
 
     # -- wiring --
 
-    def _new_promoter(self) -> Promoter:
-        return Promoter(
+    def _new_promoter(self) -> upkeep.Promoter:
+        return upkeep.Promoter(
             self._store,
             self._registry,
             self._claimer,
@@ -283,16 +283,15 @@ class Worker:
             recheck_seconds=self._settings.recheck,
         )
 
-    def _warden(self) -> Warden:
-        return Warden(
-            self._store,
-            self.hand,
-            self._loop_runner,
-            self._thread_runner,
-            self._settler,
-            self._bus,
-            worker_id=self.worker_id,
-        )
+    def _watchers(self) -> list[Service]:
+        """Return what watches the bodies."""
+        runners = (self._loop_runner, self._thread_runner)
+        return [
+            upkeep.Warden(self.hand, *runners, self._settler, self._bus),
+            upkeep.CancelReader(
+                self._store, self.hand, self._loop_runner, worker_id=self.worker_id
+            ),
+        ]
 
     def _services(self, beats_since: Callable[[], float | None]) -> list[Service]:
         """Return what the upkeep loop ticks."""
@@ -305,15 +304,15 @@ class Worker:
             lease=self._settings.lease,
             beat=self._settings.beat,
         )
-        pruner = Pruner(self._store, self._settings)
-        reconciler = Reconciler(self._claimer, self._bus, self._slots)
+        pruner = upkeep.Pruner(self._store, self._settings)
+        reconciler = upkeep.Reconciler(self._claimer, self._bus, self._slots)
         return [
             self._promoter,
             self._scheduler,
             self._journal,
             recoverer,
             reconciler,
-            Registrar(self._registry, self._tell_of_tasks),
+            upkeep.Registrar(self._registry, self._tell_of_tasks),
             pruner,
         ]
 
