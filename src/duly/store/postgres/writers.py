@@ -143,7 +143,8 @@ class Writers:
             "operate": self._operate,
         }
         self._committers = {
-            name: Committer(write, name=f"duly-{name}") for name, write in self._writes.items()
+            name: Committer(write, name=f"duly-{name}", alone=_ALONE if name == "operate" else ())
+            for name, write in self._writes.items()
         }
         self.held_names = HeldNames(Line(address, KEYED), self._write_names)
 
