@@ -262,12 +262,9 @@ def test_waiting_for_another_transaction_is_no_outage():
 def test_a_body_whose_error_is_its_own_cause_fails(app):
     @app.task(name="circle")
     def circle() -> None:
-        try:
-            raise ValueError("the first")
-        except ValueError as first:
-            wrapper = RuntimeError("around it")
-            wrapper.__cause__ = first
-            raise first from wrapper
+        first, around = ValueError("the first"), RuntimeError("around it")
+        around.__cause__ = first
+        raise first from around
 
     run = circle.enqueue()
     ending = threading.Thread(target=app.worker().drain, daemon=True)

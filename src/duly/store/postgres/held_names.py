@@ -42,9 +42,13 @@ class HeldNames:
 
     def note(self, op: Enqueue | SendEvent) -> None:
         """Remember the key or the event that an op names on a connection that is not ours."""
-        self._own.update(dict.fromkeys(_names([op])))
-        while len(self._own) > _MOST:
-            self._own.pop(next(iter(self._own)), None)
+        for name in _names([op]):
+            self._own.pop(name, None)
+            self._own[name] = None
+        if len(self._own) > _MOST:
+            # Copied at once: other threads add names meanwhile.
+            for name in list(self._own)[: _MOST // 2]:
+                self._own.pop(name, None)
 
     def wait(self, ops: Sequence[Op]) -> list[Any]:
         """Write the ops as soon as their names are let go; return their answers."""
