@@ -181,9 +181,7 @@ class Keeper:
                 process, worker_id, slots, settings, one_slot, monotonic()
             )
 
-    def _start_process(
-        self, worker_id: str, settings: WorkerSettings, slots: Path
-    ) -> ChildProcess:
+    def _start_process(self, worker_id: str, settings: WorkerSettings, slots: Path) -> ChildProcess:
         end = self._tied()
         config = {
             "app": self._app,

@@ -154,7 +154,7 @@ class Writers:
             return self._apply(_committer_for(_TURNS[type(ops[0])], ops), ops)
         answers: list[Any] = [None] * len(ops)
         for part in _parts(ops):
-            _spread(self._apply(part.committer, part.ops), part, answers)
+            _spread(self._apply(part.committer, part.ops), part.places, answers)
         return answers
 
     def submit(self, ops: Sequence[Op], done: Done) -> None:
@@ -192,7 +192,7 @@ class Writers:
             elif isinstance(outcome, BaseException):
                 done(outcome)
             else:
-                _spread(outcome, part, answers)
+                _spread(outcome, part.places, answers)
                 self._submit(rest, answers, done)
 
         self._committers[part.committer].submit(part.ops, written)
@@ -212,6 +212,8 @@ class Writers:
         return answers
 
     def _enqueue_keyed(self, ops: list[Any]) -> list[Any]:
+        if self.held_names.is_held(ops):
+            raise NameHeld
         return self._write_names(self._lines["keyed"], ops)
 
     def _write_names(self, line: Line, written: Sequence[Any]) -> list[Any]:
@@ -222,10 +224,10 @@ class Writers:
         try:
             for places, write in ((renewals, self._renew), (others, self._write_named)):
                 found = write(line, [written[place] for place in places]) if places else []
-                for place, answer in zip(places, found, strict=True):
-                    answers[place] = answer
+                _spread(found, places, answers)
         except StoreBusy as error:
             if isinstance(error.__cause__, LockNotAvailable):
+                self.held_names.note_held(written)
                 raise NameHeld from error
             raise
         return answers
@@ -278,8 +280,7 @@ class Writers:
                 answers[place] = self._claimer.claim_carried(written[place])
             if claims:
                 found = self._claimer.claim([written[place] for place in claims])
-                for place, answer in zip(claims, found, strict=True):
-                    answers[place] = answer
+                _spread(found, claims, answers)
             faultpoints.hit("claim.after_commit")
         return answers
 
@@ -302,8 +303,7 @@ class Writers:
         answers: list[Any] = [None] * len(written)
         for places in _transactions(written):
             found = self._operate_together([written[place] for place in places])
-            for place, answer in zip(places, found, strict=True):
-                answers[place] = answer
+            _spread(found, places, answers)
         return answers
 
     def _operate_together(self, written: list[Any]) -> list[Any]:
@@ -382,8 +382,7 @@ def _named(session: Session, written: Sequence[Any]) -> list[Any]:
     answers: list[Any] = [None] * len(written)
     enqueues = [place for place, op in enumerate(written) if isinstance(op, ops.Enqueue)]
     accepted = enqueue_keyed(session, [written[place] for place in enqueues])
-    for place, answer in zip(enqueues, accepted, strict=True):
-        answers[place] = answer
+    _spread(accepted, enqueues, answers)
     events = [place for place, op in enumerate(written) if isinstance(op, step_ops.SendEvent)]
     for place in sorted(events, key=lambda place: written[place].name):
         answers[place] = steps.send_event(session, written[place])
@@ -395,6 +394,6 @@ def _hit(points: Iterable[str], where: str) -> None:
         faultpoints.hit(f"{point}.{where}")
 
 
-def _spread(found: list[Any], part: _Part, answers: list[Any]) -> None:
-    for place, answer in zip(part.places, found, strict=True):
+def _spread(found: Sequence[Any], places: Sequence[int], answers: list[Any]) -> None:
+    for place, answer in zip(places, found, strict=True):
         answers[place] = answer
