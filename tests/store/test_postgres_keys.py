@@ -18,6 +18,7 @@ from tests.store.conformance.verbs import (
     claim_one,
     enqueue_and_claim,
     enqueue_one,
+    fail,
     key,
     order,
     redrive,
@@ -125,6 +126,26 @@ def test_a_key_that_a_retry_takes_back_in_between_is_answered_with_its_run(
     answer = waiting.answer()
     assert (answer.run_id, answer.new) == (first.run_id, False)
     assert store.get_run(late.run_id) is None
+
+
+def test_a_retry_takes_a_key_whose_run_ends_in_between(store, watcher):
+    first = enqueue_and_claim(store, key=key("k", active_only=True))
+    assert fail(store, first) is Settled.DONE
+    second = enqueue_and_claim(store, key=key("k", active_only=True))
+    watcher.execute(_GATE.format(run_id=first.run_id))
+
+    waiting = InBackground(lambda: redrive(store, first.run_id))
+    wait_until(
+        lambda: watcher.execute(_IS_AT_THE_GATE).fetchone() == (True,),
+        seconds=TIMEOUT,
+        what="the retry to be under way",
+    )
+    assert succeed(store, second) is Settled.DONE
+    watcher.execute("DELETE FROM gate")
+    assert waiting.answer().done
+
+    answer = store.apply([order(key=key("k", active_only=True))])[0]
+    assert (answer.run_id, answer.new) == (first.run_id, False)
 
 
 @pytest.mark.parametrize("is_expired", [False, True])

@@ -79,7 +79,10 @@ def redrive(session: Session, op: Redrive) -> Redriven:
     }
     if op.other_names:
         session.execute(SQL["lock_names"], revival)
-    session.execute(SQL["hold_key_again"], revival)
+    if not session.execute(SQL["hold_key_again"], revival).rowcount:
+        # The key's row is locked now. Its run may have ended after that statement had begun, whose
+        # time is when it began; only a later statement sees that the key has expired.
+        session.execute(SQL["hold_key_again"], revival)
     held = session.execute(SQL["live_holder"], revival).fetchone()
     if held is not None:
         return Redriven(done=False, state=held[1], held_by=held[0])
