@@ -52,6 +52,7 @@ HINTS: Mapping[str, str] = {"synchronous_commit": "off"}
 _GREETING = """
 SELECT pg_backend_pid(), current_setting('server_encoding'), current_setting('synchronous_commit'),
        current_setting('server_version_num')::integer,
+       extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()),
        (SELECT extract(epoch FROM backend_start) FROM pg_stat_get_activity(pg_backend_pid()))
 """
 AS_ONESELF = "SET LOCAL ROLE NONE"
@@ -104,6 +105,9 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
     pid = 0
     started: str = ""
     """With the pid, tells this backend from every other one, before or after."""
+    server_life: str = ""
+    """Since when the server's counters count: a crash resets them, an ordered stop does not. What a
+    crash took back frees its transaction numbers, and the server gives them to others."""
     _epoch = Epoch()
     _opened_in = 0
     _was_read_only = False
@@ -116,7 +120,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
 
     def greet(self, settings: Mapping[str, str], *, seconds: float = GREETING_SECONDS) -> None:
         """Learn who serves this connection and make the settings hold."""
-        ((pid, encoding, durable, version, started),) = execute_within(
+        ((pid, encoding, durable, version, life, started),) = execute_within(
             self, _GREETING, seconds=seconds
         )
         if encoding != "UTF8":
@@ -126,7 +130,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
             )
         if int(version or 0) < OLDEST_SERVER:
             raise StoreRefused("this PostgreSQL is too old; duly needs 14 or newer")
-        self.pid = int(pid or 0)
+        self.pid, self.server_life = int(pid or 0), life or ""
         self.pooled = self.pid != self.info.backend_pid
         if not self.pooled:
             self.started = started or self._ask_as_oneself(seconds)

@@ -27,6 +27,7 @@ from duly.store.postgres.line import Line, WriteRecord
 from duly.store.postgres.settle import settle_alone
 from duly.store.postgres.sweep import Sweeper
 from duly.store.postgres.wakeup import Hints
+from duly.store.waiting import repeated
 
 _Verb = Callable[[Session, Any], Any]
 
@@ -235,13 +236,13 @@ class Writers:
     def _write_named(self, line: Line, written: Sequence[Any]) -> list[Any]:
         points = {"operate" if isinstance(op, step_ops.SendEvent) else "enqueue" for op in written}
 
-        def write(session: Session) -> list[Any]:
+        def write(session: Session, named: Sequence[Any] = written) -> list[Any]:
             _hit(points, "before_write")
-            answers = _named(session, written)
+            answers = _named(session, named)
             _hit(points, "before_commit")
             return answers
 
-        answers = line.transact(write)
+        answers = line.transact(write, lambda session: write(session, repeated(written)))
         _hit(points, "after_commit")
         self.hints.send()
         return answers
