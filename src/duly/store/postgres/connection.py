@@ -80,8 +80,11 @@ SELECT set_config(name, setting, true)
 """
 _LIMIT = "SELECT set_config('statement_timeout', %(limit)s, true)"
 _BEGIN_TO_LEND = SQL("""
-BEGIN; SET LOCAL idle_in_transaction_session_timeout = {silence}; SELECT pg_current_xact_id()::text
+BEGIN; SET LOCAL idle_in_transaction_session_timeout = {silence}; {unlimited}
+SELECT pg_current_xact_id()::text
 """)
+_UNLIMITED = SQL("SET LOCAL transaction_timeout = 0;")
+_FIRST_WITH_TRANSACTION_TIMEOUT = 170_000
 _SILENCE_SECONDS = 1.0
 _LONGEST_SILENCE = 2**31 - 1
 """In milliseconds: what the server takes."""
@@ -215,9 +218,11 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         here may be frozen. A shorter time of the server's own would end it in good health.
         """
         silence = round(min((seconds + _SILENCE_SECONDS) * 1000, _LONGEST_SILENCE))
-        cursor = self.execute(_BEGIN_TO_LEND.format(silence=Literal(silence)))
-        cursor.nextset()
-        cursor.nextset()
+        is_limited = self.info.server_version >= _FIRST_WITH_TRANSACTION_TIMEOUT
+        unlimited = _UNLIMITED if is_limited else SQL("")
+        cursor = self.execute(_BEGIN_TO_LEND.format(silence=Literal(silence), unlimited=unlimited))
+        while cursor.nextset():
+            pass
         ((number,),) = cursor.fetchall()
         return str(number)
 
