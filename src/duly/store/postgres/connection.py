@@ -183,6 +183,19 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         if self.pooled and self.info.transaction_status == TransactionStatus.INTRANS:
             self._forget()
 
+    def roll_back(self) -> None:
+        """Undo the body's transaction, and what outlives it.
+
+        A transaction that has failed forgets nothing before its end, and behind it a pooler may
+        give the backend away: one message carries both.
+        """
+        if self.pooled and self.info.transaction_status == TransactionStatus.INERROR:
+            self.execute(f"ROLLBACK; {_FORGET}; {_DEALLOCATE}")
+        else:
+            self.forget_before_end()
+            self.rollback()
+            self.forget()
+
     def _forget(self) -> None:
         cursor = self.execute(_FORGET)
         while cursor.nextset():
