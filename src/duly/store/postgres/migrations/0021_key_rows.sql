@@ -48,7 +48,7 @@ BEGIN
                     EXIT WHEN FOUND;
                     RAISE SQLSTATE 'DU001';
                 EXCEPTION WHEN SQLSTATE 'DU001' THEN
-                    -- Taken while this waited for its row. What is undone here keeps no lock on it.
+                    -- Another transaction was faster. Undoing this block releases the lock on the row.
                     NULL;
                 END;
             END IF;

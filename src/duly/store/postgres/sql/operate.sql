@@ -53,7 +53,8 @@ SELECT count(pg_advisory_xact_lock(duly_key_lock(
  WHERE old.id = %(run_id)s AND old.key IS NOT NULL
 
 -- :name limit_wait
--- For how long statements of this transaction wait for a lock from now on; answers with the time before.
+-- Only here: sets for how long later statements of this transaction wait for a lock, and answers with
+-- the time before. On SQLite one transaction writes at a time.
 SELECT current_setting('lock_timeout'), set_config('lock_timeout', %(limit)s, true)
 
 -- :name hold_key_again
