@@ -91,6 +91,7 @@ ONE_DIALECT = {
             "claim.limited_queues",
             "claim.lock_limit",
             "claim.take_from_queue",
+            "operate.limit_wait",
             "operate.lock_limit",
             "enqueue.lock_name",
             "enqueue.lock_names",

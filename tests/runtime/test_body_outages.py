@@ -258,6 +258,22 @@ def test_waiting_for_another_transaction_is_no_outage():
     assert not is_outage(ValueError())
 
 
+@pytest.mark.stores("sqlite")
+def test_a_body_whose_error_is_its_own_cause_fails(app):
+    @app.task(name="circle")
+    def circle() -> None:
+        first, around = ValueError("the first"), RuntimeError("around it")
+        around.__cause__ = first
+        raise first from around
+
+    run = circle.enqueue()
+    ending = threading.Thread(target=app.worker().drain, daemon=True)
+    ending.start()
+    ending.join(SOON)
+    assert not ending.is_alive()
+    assert run.refresh().state == "failed"
+
+
 def test_an_enqueue_that_is_repeated_is_accepted_once(app):
     @app.task(name="leaf")
     def leaf(number: int) -> None: ...

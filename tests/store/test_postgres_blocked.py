@@ -1,16 +1,28 @@
 """An op that waits too long for a lock, in a commit that it shares with others."""
 
 import threading
+from contextlib import closing
+from functools import partial
 
 import psycopg
 import pytest
 
 from duly import faultpoints
+from duly.callers import converse
 from duly.errors import StoreBusy
 from duly.store.lock_ops import AcquireLock
 from duly.store.opening import open_store
-from duly.store.ops import PauseQueue
+from duly.store.ops import PauseQueue, Settled
 from duly.store.postgres import writers
+from tests.store.conformance.verbs import (
+    enqueue_and_claim,
+    fail,
+    key,
+    order,
+    redrive,
+    register,
+)
+from tests.store.postgres_verbs import InBackground
 
 pytestmark = pytest.mark.stores("postgres")
 SOON = 30.0
@@ -63,3 +75,22 @@ def test_only_the_op_that_waits_for_a_lock_fails(store, store_url):
     failed = {name for name, outcome in outcomes.items() if isinstance(outcome, StoreBusy)}
     assert failed == {"b", "d"}
     assert all(isinstance(outcomes[name], list) for name in ("a", "c", "e"))
+
+
+def test_a_retry_whose_key_is_being_taken_soon_gives_way_to_others(
+    store, store_url, monkeypatch: pytest.MonkeyPatch
+):
+    register(store)
+    failed = enqueue_and_claim(store, key=key("k", active_only=True))
+    assert fail(store, failed) is Settled.DONE
+    monkeypatch.setattr(writers, "UPKEEP", {**writers.UPKEEP, "lock_timeout": "10min"})
+
+    with closing(open_store(store_url)) as patient, psycopg.connect(store_url) as caller:
+        wanted = order(key=key("k", active_only=True))
+        converse(caller, partial(patient.enqueue_elsewhere, wanted), patient.wake)
+        retrying = InBackground(lambda: redrive(patient, failed.run_id))
+        with pytest.raises(StoreBusy):
+            retrying.answer()
+        caller.rollback()
+
+        assert redrive(patient, failed.run_id).done

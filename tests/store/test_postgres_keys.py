@@ -15,14 +15,16 @@ from duly.store.ops import Accepted, Enqueue, Settled
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import (
     TIMEOUT,
+    claim_one,
     enqueue_and_claim,
     enqueue_one,
+    fail,
     key,
     order,
     redrive,
     succeed,
 )
-from tests.store.postgres_verbs import InBackground
+from tests.store.postgres_verbs import InBackground, wait_for_a_lock
 
 _GATE = """
 CREATE TABLE gate (closed boolean);
@@ -124,6 +126,51 @@ def test_a_key_that_a_retry_takes_back_in_between_is_answered_with_its_run(
     answer = waiting.answer()
     assert (answer.run_id, answer.new) == (first.run_id, False)
     assert store.get_run(late.run_id) is None
+
+
+def test_a_retry_takes_a_key_whose_run_ends_in_between(store, watcher):
+    first = enqueue_and_claim(store, key=key("k", active_only=True))
+    assert fail(store, first) is Settled.DONE
+    second = enqueue_and_claim(store, key=key("k", active_only=True))
+    watcher.execute(_GATE.format(run_id=first.run_id))
+
+    waiting = InBackground(lambda: redrive(store, first.run_id))
+    wait_until(
+        lambda: watcher.execute(_IS_AT_THE_GATE).fetchone() == (True,),
+        seconds=TIMEOUT,
+        what="the retry to be under way",
+    )
+    assert succeed(store, second) is Settled.DONE
+    watcher.execute("DELETE FROM gate")
+    assert waiting.answer().done
+
+    answer = store.apply([order(key=key("k", active_only=True))])[0]
+    assert (answer.run_id, answer.new) == (first.run_id, False)
+
+
+@pytest.mark.parametrize("is_expired", [False, True])
+def test_a_caller_that_waited_for_a_key_does_not_keep_the_end_of_its_run_from_being_written(
+    url, store, connection, is_expired
+):
+    wanted = partial(order, key=key("k", active_only=True))
+    if is_expired:
+        assert succeed(store, enqueue_and_claim(store, key=key("k", active_only=True)))
+    with psycopg.connect(url) as waiting:
+        first = converse(connection, partial(store.enqueue_elsewhere, wanted()), store.wake)
+        asking = InBackground(
+            lambda: converse(waiting, partial(store.enqueue_elsewhere, wanted()), store.wake)
+        )
+        wait_for_a_lock(url, what="the second caller to wait for the key")
+        connection.commit()
+        assert (asking.answer().run_id, asking.answer().new) == (first.run_id, False)
+
+        # The second caller's transaction is still open.
+        claim = claim_one(store)
+        ending = InBackground(lambda: succeed(store, claim))
+        try:
+            assert ending.answer() is Settled.DONE
+        finally:
+            waiting.rollback()
 
 
 def test_a_batch_with_keys_takes_no_lock_per_key(store, watcher):

@@ -39,7 +39,7 @@ def watcher(url, store):
 @pytest.fixture
 def newer_code(monkeypatch):
     """The code of the next version, which needs one migration more."""
-    step = Migration(len(STEPS) + 1, "probe", STEP)
+    step = Migration(STEPS[-1].version + 1, "probe", STEP)
     monkeypatch.setattr(migrator, "migrations", lambda _package: [*STEPS, step])
 
 
@@ -137,3 +137,10 @@ def test_statements_outside_a_transaction_stand_first_in_every_migration():
         drops = [statement.split()[-1] for statement in concurrent[::2]]
         builds = [statement.split()[3] for statement in concurrent[1::2]]
         assert drops == builds, f"{step.name} cannot be repeated"
+
+
+def test_a_migration_may_take_longer_than_other_statements_of_its_role(store, url, monkeypatch):
+    step = Migration(STEPS[-1].version + 1, "slow", "SELECT pg_sleep(0.5);")
+    monkeypatch.setattr(migrator, "migrations", lambda _package: [*STEPS, step])
+
+    assert migrate(f"{url}?options=-cstatement_timeout%3D400") == ["slow"]

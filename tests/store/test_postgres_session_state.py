@@ -49,8 +49,8 @@ def leave_state(connection, role: str) -> None:
     connection.execute(f"SET ROLE {role}")
 
 
-@pytest.mark.parametrize("is_committed", [True, False])
-def test_a_body_finds_nothing_of_the_session_of_the_body_before(store, role, is_committed):
+@pytest.mark.parametrize("ending", ["committed", "rolled back", "failed"])
+def test_a_body_finds_nothing_of_the_session_of_the_body_before(store, role, ending):
     first = store.section()
     before = first.connection.execute(STATE).fetchone()
     first.rollback()
@@ -58,9 +58,12 @@ def test_a_body_finds_nothing_of_the_session_of_the_body_before(store, role, is_
     section = store.section()
     leave_state(section.connection, role)
 
-    if is_committed:
+    if ending == "committed":
         assert section.settle_and_commit(success(held)) is Settled.DONE
     else:
+        if ending == "failed":
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                section.connection.execute("SELECT 1 / 0")
         section.rollback()
 
     for _ in range(3):

@@ -43,9 +43,12 @@ _LOOK_SECONDS = 0.5
 class Committer:
     """Turns concurrent `apply` calls into few transactions."""
 
-    def __init__(self, write: Write, *, name: str) -> None:
+    def __init__(self, write: Write, *, name: str, alone: tuple[type, ...] = ()) -> None:
         self._write = write
         self._name = name
+        self._alone = alone
+        """Ops that need a transaction of their own. A request with one shares no commit, because a
+        commit of several transactions could not be repeated when one of them fails."""
         self._line: dict[_Request, None] = {}
         """Requests without an answer, in the order of their arrival."""
         self._is_closing = False
@@ -162,7 +165,8 @@ class Committer:
         self._settle(leader)
 
     def _batch_of(self, leader: "_Request") -> "tuple[_Request, ...]":
-        room, is_empty = COMMIT_OPS - len(leader.ops), not leader.ops
+        room = -1 if self._is_alone(leader) else COMMIT_OPS - len(leader.ops)
+        is_empty = not leader.ops
         found: list[_Request] = []
         for request in list(self._line):
             if request is leader:
@@ -170,13 +174,18 @@ class Committer:
             elif request.is_done:
                 self._line.pop(request, None)
             elif not request.has_left():
-                if len(request.ops) <= room or is_empty:
+                is_alone = self._is_alone(request)
+                fits = is_empty or (len(request.ops) <= room and not is_alone)
+                if fits:
                     room, is_empty = room - len(request.ops), False
                     found.append(request)
-                else:
-                    # Later requests wait with this one. Only the leader is needed from here on.
+                if is_alone or not fits:
+                    # Later requests wait. Only the leader is needed from here on.
                     room = -1
         return tuple(found)
+
+    def _is_alone(self, request: "_Request") -> bool:
+        return bool(self._alone) and any(isinstance(op, self._alone) for op in request.ops)
 
     def _commit(self, requests: "Sequence[_Request]") -> None:
         batch = [request for request in requests if request.ops or request.answer_nothing()]

@@ -55,8 +55,13 @@ class Wait:
 
 def is_outage(error: BaseException | None) -> bool:
     """Return whether an error, or one that it was raised from, means that the store was away."""
+    seen: set[int] = set()
     while error is not None and not isinstance(error, OUTAGES):
+        # Errors can be raised from each other in a circle.
+        seen.add(id(error))
         error = error.__cause__ or error.__context__
+        if id(error) in seen:
+            return False
     return error is not None and not isinstance(error, StoreBusy)
 
 

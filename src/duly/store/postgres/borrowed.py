@@ -122,7 +122,11 @@ class BorrowedLine(Line):
         except psycopg.Error as error:
             raise translated(error, self.address) from error
 
-    def transact(self, work: Callable[[Session], T]) -> T:
+    def transact(
+        self,
+        work: Callable[[Session], T],
+        again: Callable[[Session], T] | None = None,  # noqa: ARG002 - nothing is done twice here
+    ) -> T:
         """Do some work in the transaction that is open."""
         return self.run(lambda session, _lost: work(session))
 

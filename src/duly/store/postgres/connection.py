@@ -52,6 +52,7 @@ HINTS: Mapping[str, str] = {"synchronous_commit": "off"}
 _GREETING = """
 SELECT pg_backend_pid(), current_setting('server_encoding'), current_setting('synchronous_commit'),
        current_setting('server_version_num')::integer,
+       extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()),
        (SELECT extract(epoch FROM backend_start) FROM pg_stat_get_activity(pg_backend_pid()))
 """
 AS_ONESELF = "SET LOCAL ROLE NONE"
@@ -79,8 +80,11 @@ SELECT set_config(name, setting, true)
 """
 _LIMIT = "SELECT set_config('statement_timeout', %(limit)s, true)"
 _BEGIN_TO_LEND = SQL("""
-BEGIN; SET LOCAL idle_in_transaction_session_timeout = {silence}; SELECT pg_current_xact_id()::text
+BEGIN; SET LOCAL idle_in_transaction_session_timeout = {silence}; {unlimited}
+SELECT pg_current_xact_id()::text
 """)
+_UNLIMITED = SQL("SET LOCAL transaction_timeout = 0;")
+_FIRST_WITH_TRANSACTION_TIMEOUT = 170_000
 _SILENCE_SECONDS = 1.0
 _LONGEST_SILENCE = 2**31 - 1
 """In milliseconds: what the server takes."""
@@ -104,6 +108,9 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
     pid = 0
     started: str = ""
     """With the pid, tells this backend from every other one, before or after."""
+    server_life: str = ""
+    """Since when the server's counters count: a crash resets them, an ordered stop does not. What a
+    crash took back frees its transaction numbers, and the server gives them to others."""
     _epoch = Epoch()
     _opened_in = 0
     _was_read_only = False
@@ -116,7 +123,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
 
     def greet(self, settings: Mapping[str, str], *, seconds: float = GREETING_SECONDS) -> None:
         """Learn who serves this connection and make the settings hold."""
-        ((pid, encoding, durable, version, started),) = execute_within(
+        ((pid, encoding, durable, version, life, started),) = execute_within(
             self, _GREETING, seconds=seconds
         )
         if encoding != "UTF8":
@@ -126,7 +133,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
             )
         if int(version or 0) < OLDEST_SERVER:
             raise StoreRefused("this PostgreSQL is too old; duly needs 14 or newer")
-        self.pid = int(pid or 0)
+        self.pid, self.server_life = int(pid or 0), life or ""
         self.pooled = self.pid != self.info.backend_pid
         if not self.pooled:
             self.started = started or self._ask_as_oneself(seconds)
@@ -176,6 +183,19 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         if self.pooled and self.info.transaction_status == TransactionStatus.INTRANS:
             self._forget()
 
+    def roll_back(self) -> None:
+        """Undo the body's transaction, and what outlives it.
+
+        A transaction that has failed forgets nothing before its end, and behind it a pooler may
+        give the backend away: one message carries both.
+        """
+        if self.pooled and self.info.transaction_status == TransactionStatus.INERROR:
+            self.execute(f"ROLLBACK; {_FORGET}; {_DEALLOCATE}")
+        else:
+            self.forget_before_end()
+            self.rollback()
+            self.forget()
+
     def _forget(self) -> None:
         cursor = self.execute(_FORGET)
         while cursor.nextset():
@@ -211,9 +231,11 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         here may be frozen. A shorter time of the server's own would end it in good health.
         """
         silence = round(min((seconds + _SILENCE_SECONDS) * 1000, _LONGEST_SILENCE))
-        cursor = self.execute(_BEGIN_TO_LEND.format(silence=Literal(silence)))
-        cursor.nextset()
-        cursor.nextset()
+        is_limited = self.info.server_version >= _FIRST_WITH_TRANSACTION_TIMEOUT
+        unlimited = _UNLIMITED if is_limited else SQL("")
+        cursor = self.execute(_BEGIN_TO_LEND.format(silence=Literal(silence), unlimited=unlimited))
+        while cursor.nextset():
+            pass
         ((number,),) = cursor.fetchall()
         return str(number)
 

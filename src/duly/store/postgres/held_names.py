@@ -5,6 +5,7 @@ the lock timeout of that connection, and its caller tries again here, in its own
 """
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -24,6 +25,8 @@ OWN_SECONDS = 2.0
 """For a name that this process took in a transaction of a caller's, who may be waiting for us."""
 _SHORTEST_PAUSE_SECONDS = 0.002
 _LONGEST_PAUSE_SECONDS = 0.1
+_AGAIN_SECONDS = 0.05
+"""For so long after a try that met a held name, nobody else of this process tries that name."""
 _MOST = 1_000
 
 
@@ -39,16 +42,42 @@ class HeldNames:
         self._write = write
         self._mutex = threading.Lock()
         self._own: dict[str, None] = {}
+        self._met_at: dict[str, float] = {}
+        """When a try met a held name, by name; while somebody waits for it."""
 
     def note(self, op: Enqueue | SendEvent) -> None:
         """Remember the key or the event that an op names on a connection that is not ours."""
-        self._own.update(dict.fromkeys(_names([op])))
-        while len(self._own) > _MOST:
-            self._own.pop(next(iter(self._own)), None)
+        for name in _names([op]):
+            self._own.pop(name, None)
+            self._own[name] = None
+        if len(self._own) > _MOST:
+            # Copied at once: other threads add names meanwhile.
+            for name in list(self._own)[: _MOST // 2]:
+                self._own.pop(name, None)
+
+    def is_held(self, ops: Sequence[Op]) -> bool:
+        """Return whether a try met one of the names a moment ago: to try again would only wait."""
+        if not self._met_at:
+            return False
+        since = monotonic() - _AGAIN_SECONDS
+        return any(self._met_at.get(name, -math.inf) > since for name in _names(ops))
+
+    def note_held(self, ops: Sequence[Op]) -> None:
+        """Remember that these ops met a held name, if it is known which one."""
+        names = set(_names(ops))
+        if len(names) == 1:
+            self._met_at[names.pop()] = monotonic()
 
     def wait(self, ops: Sequence[Op]) -> list[Any]:
         """Write the ops as soon as their names are let go; return their answers."""
         names = _names(ops)
+        try:
+            return self._wait(ops, names)
+        finally:
+            for name in names:
+                self._met_at.pop(name, None)
+
+    def _wait(self, ops: Sequence[Op], names: Sequence[str]) -> list[Any]:
         own = next((name for name in names if name in self._own), None)
         seconds = HELD_SECONDS if own is None else OWN_SECONDS
         deadline = monotonic() + seconds
@@ -57,7 +86,8 @@ class HeldNames:
             time.sleep(pause * (0.5 + jitter()))
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             with self._mutex, contextlib.suppress(NameHeld):
-                return self._write(self._line, ops)
+                if not self.is_held(ops):
+                    return self._write(self._line, ops)
         others = " or another name of the same batch" if len(names) > 1 else ""
         message = (
             f"{self._line.address.shown_url}: {own or names[0]}{others} has been held for "

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -47,6 +47,13 @@ class WriteRecord:
         if self.failing_since is None or now - self.failed_at > _LONGEST_GAP_SECONDS:
             self.failing_since = now
         self.failed_at, self.reason = now, reason
+
+
+class _Transaction(NamedTuple):
+    """A transaction as it is known again on another session."""
+
+    server_life: str
+    number: str
 
 
 class Line:
@@ -109,19 +116,33 @@ class Line:
         self._record.failed(str(failure))
         return failure
 
-    def transact(self, work: Callable[[Session], T]) -> T:
-        """Do some work in one transaction, once, even if the reply to its commit gets lost."""
-        done: list[tuple[str, T]] = []
+    def transact(
+        self, work: Callable[[Session], T], again: Callable[[Session], T] | None = None
+    ) -> T:
+        """Do some work in one transaction, once, even if the reply to its commit gets lost.
+
+        After a crash of the server nobody can tell whether the transaction was committed. Then
+        `again` is done, which finds out by itself; without it, this raises.
+        """
+        done: list[tuple[_Transaction, T]] = []
 
         def attempt(session: Session, lost: bool) -> T:  # noqa: FBT001 - as `run` calls it
-            if lost and done and _is_committed(session, done[0][0], self.address):
-                return done[0][1]
+            act = work
+            if lost and done:
+                place, answer = done[0]
+                is_committed = _is_committed(session, place, self.address)
+                if is_committed:
+                    return answer
+                if is_committed is None:
+                    if again is None:
+                        raise _unknown(place, self.address)
+                    act = again
             done.clear()
             session.begin()
-            answer = work(session)
+            answer = act(session)
             number = session.execute("SELECT pg_current_xact_id_if_assigned()::text").fetchone()
             if number is not None and number[0] is not None:
-                done.append((number[0], answer))
+                done.append((_Transaction(session.server_life, number[0]), answer))
             session.commit_now()
             return answer
 
@@ -194,17 +215,23 @@ def end_session(session: Session, lost: Session, address: Address) -> None:
         )
 
 
-def _is_committed(session: Session, number: str, address: Address) -> bool:
-    """Ask what became of a transaction whose commit was never answered."""
+def _is_committed(session: Session, place: _Transaction, address: Address) -> bool | None:
+    """Ask what became of a transaction whose commit was never answered; None if nobody knows."""
+    if session.server_life != place.server_life:
+        return None
     deadline = monotonic() + OLD_SESSION_SECONDS
     while True:
-        row = session.execute("SELECT pg_xact_status(%s::xid8)", (number,)).fetchone()
+        row = session.execute("SELECT pg_xact_status(%s::xid8)", (place.number,)).fetchone()
         status = row[0] if row is not None else None
         if status != "in progress":
             return bool(status == "committed")
         if monotonic() > deadline:
-            raise StoreUnavailable(
-                f"{address.shown_url}: what became of transaction {number} is not known yet; "
-                f"look before trying again"
-            )
+            raise _unknown(place, address)
         time.sleep(0.02)
+
+
+def _unknown(place: _Transaction, address: Address) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"{address.shown_url}: what became of transaction {place.number} is not known yet; "
+        f"look before trying again"
+    )

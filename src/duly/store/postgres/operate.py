@@ -4,6 +4,7 @@ Each verb runs inside a transaction that the store opens and commits.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from duly.core.states import State
 from duly.errors import StoreBusy
@@ -29,6 +30,7 @@ STEPS = load("duly.store.postgres", "steps")
 
 _LOOKS = 20
 """How often to look for a run that moves from table to table under our eyes."""
+_KEY_WAIT = "200ms"
 
 
 def cancel(session: Session, op: Cancel) -> str | None:
@@ -77,9 +79,7 @@ def redrive(session: Session, op: Redrive) -> Redriven:
         "arguments": op.arguments,
         "other_names": texts(op.other_names),
     }
-    if op.other_names:
-        session.execute(SQL["lock_names"], revival)
-    session.execute(SQL["hold_key_again"], revival)
+    _hold_key_again(session, op, revival)
     held = session.execute(SQL["live_holder"], revival).fetchone()
     if held is not None:
         return Redriven(done=False, state=held[1], held_by=held[0])
@@ -91,6 +91,23 @@ def redrive(session: Session, op: Redrive) -> Redriven:
         session.execute(STEPS["forget_from"], {"run_id": op.run_id, "from_step": op.from_step})
     record_act(session, op.actor, redrive_in_words(op), op.run_id, op.reason)
     return Redriven(done=True, state=State.QUEUED)
+
+
+def _hold_key_again(session: Session, op: Redrive, revival: Mapping[str, Any]) -> None:
+    """Give a run its key back, if no other has it.
+
+    A caller's open transaction may be taking the key. Others share this connection, so that this
+    waits only as long as a short transaction takes.
+    """
+    limit = {"limit": _KEY_WAIT}
+    ((usual, _),) = session.execute(SQL["limit_wait"], limit).fetchall()
+    if op.other_names:
+        session.execute(SQL["lock_names"], revival)
+    if not session.execute(SQL["hold_key_again"], revival).rowcount:
+        # The key's row is locked now. Its run may have ended after that statement had begun, whose
+        # time is when it began; only a later statement sees that the key has expired.
+        session.execute(SQL["hold_key_again"], revival)
+    session.execute(SQL["limit_wait"], {"limit": usual})
 
 
 def discard_dead(session: Session, op: DiscardDead) -> Redriven:

@@ -209,9 +209,7 @@ class PostgresSection:
         session = opened.session
         try:
             if opened.is_whole:
-                session.forget_before_end()
-                session.rollback()
-                session.forget()
+                session.roll_back()
             else:
                 session.close()
         except psycopg.Error:

@@ -200,7 +200,8 @@ class PostgresStore(PostgresInspector):
 
     @contextmanager
     def _migrating(self) -> Iterator[Session]:
-        with closing(connect(self._address, {})) as session:
+        # An index on a large table may take longer than the role's statements otherwise may.
+        with closing(connect(self._address, {"statement_timeout": "0"})) as session:
             # Between two statements such a transaction has no snapshot that others would wait for.
             session.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
             try:

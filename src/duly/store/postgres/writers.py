@@ -27,6 +27,7 @@ from duly.store.postgres.line import Line, WriteRecord
 from duly.store.postgres.settle import settle_alone
 from duly.store.postgres.sweep import Sweeper
 from duly.store.postgres.wakeup import Hints
+from duly.store.waiting import repeated
 
 _Verb = Callable[[Session, Any], Any]
 
@@ -143,7 +144,8 @@ class Writers:
             "operate": self._operate,
         }
         self._committers = {
-            name: Committer(write, name=f"duly-{name}") for name, write in self._writes.items()
+            name: Committer(write, name=f"duly-{name}", alone=_ALONE if name == "operate" else ())
+            for name, write in self._writes.items()
         }
         self.held_names = HeldNames(Line(address, KEYED), self._write_names)
 
@@ -153,7 +155,7 @@ class Writers:
             return self._apply(_committer_for(_TURNS[type(ops[0])], ops), ops)
         answers: list[Any] = [None] * len(ops)
         for part in _parts(ops):
-            _spread(self._apply(part.committer, part.ops), part, answers)
+            _spread(self._apply(part.committer, part.ops), part.places, answers)
         return answers
 
     def submit(self, ops: Sequence[Op], done: Done) -> None:
@@ -191,7 +193,7 @@ class Writers:
             elif isinstance(outcome, BaseException):
                 done(outcome)
             else:
-                _spread(outcome, part, answers)
+                _spread(outcome, part.places, answers)
                 self._submit(rest, answers, done)
 
         self._committers[part.committer].submit(part.ops, written)
@@ -211,6 +213,8 @@ class Writers:
         return answers
 
     def _enqueue_keyed(self, ops: list[Any]) -> list[Any]:
+        if self.held_names.is_held(ops):
+            raise NameHeld
         return self._write_names(self._lines["keyed"], ops)
 
     def _write_names(self, line: Line, written: Sequence[Any]) -> list[Any]:
@@ -221,10 +225,10 @@ class Writers:
         try:
             for places, write in ((renewals, self._renew), (others, self._write_named)):
                 found = write(line, [written[place] for place in places]) if places else []
-                for place, answer in zip(places, found, strict=True):
-                    answers[place] = answer
+                _spread(found, places, answers)
         except StoreBusy as error:
             if isinstance(error.__cause__, LockNotAvailable):
+                self.held_names.note_held(written)
                 raise NameHeld from error
             raise
         return answers
@@ -232,13 +236,13 @@ class Writers:
     def _write_named(self, line: Line, written: Sequence[Any]) -> list[Any]:
         points = {"operate" if isinstance(op, step_ops.SendEvent) else "enqueue" for op in written}
 
-        def write(session: Session) -> list[Any]:
+        def write(session: Session, named: Sequence[Any] = written) -> list[Any]:
             _hit(points, "before_write")
-            answers = _named(session, written)
+            answers = _named(session, named)
             _hit(points, "before_commit")
             return answers
 
-        answers = line.transact(write)
+        answers = line.transact(write, lambda session: write(session, repeated(written)))
         _hit(points, "after_commit")
         self.hints.send()
         return answers
@@ -277,8 +281,7 @@ class Writers:
                 answers[place] = self._claimer.claim_carried(written[place])
             if claims:
                 found = self._claimer.claim([written[place] for place in claims])
-                for place, answer in zip(claims, found, strict=True):
-                    answers[place] = answer
+                _spread(found, claims, answers)
             faultpoints.hit("claim.after_commit")
         return answers
 
@@ -301,8 +304,7 @@ class Writers:
         answers: list[Any] = [None] * len(written)
         for places in _transactions(written):
             found = self._operate_together([written[place] for place in places])
-            for place, answer in zip(places, found, strict=True):
-                answers[place] = answer
+            _spread(found, places, answers)
         return answers
 
     def _operate_together(self, written: list[Any]) -> list[Any]:
@@ -381,8 +383,7 @@ def _named(session: Session, written: Sequence[Any]) -> list[Any]:
     answers: list[Any] = [None] * len(written)
     enqueues = [place for place, op in enumerate(written) if isinstance(op, ops.Enqueue)]
     accepted = enqueue_keyed(session, [written[place] for place in enqueues])
-    for place, answer in zip(enqueues, accepted, strict=True):
-        answers[place] = answer
+    _spread(accepted, enqueues, answers)
     events = [place for place, op in enumerate(written) if isinstance(op, step_ops.SendEvent)]
     for place in sorted(events, key=lambda place: written[place].name):
         answers[place] = steps.send_event(session, written[place])
@@ -394,6 +395,6 @@ def _hit(points: Iterable[str], where: str) -> None:
         faultpoints.hit(f"{point}.{where}")
 
 
-def _spread(found: list[Any], part: _Part, answers: list[Any]) -> None:
-    for place, answer in zip(part.places, found, strict=True):
+def _spread(found: Sequence[Any], places: Sequence[int], answers: list[Any]) -> None:
+    for place, answer in zip(places, found, strict=True):
         answers[place] = answer

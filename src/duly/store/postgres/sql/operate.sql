@@ -52,6 +52,11 @@ SELECT count(pg_advisory_xact_lock(duly_key_lock(
   FROM duly_history AS old
  WHERE old.id = %(run_id)s AND old.key IS NOT NULL
 
+-- :name limit_wait
+-- Only here: sets for how long later statements of this transaction wait for a lock, and answers with
+-- the time before. On SQLite one transaction writes at a time.
+SELECT current_setting('lock_timeout'), set_config('lock_timeout', %(limit)s, true)
+
 -- :name hold_key_again
 -- Guard: another run that took the key keeps it while the key is in force. The history row is locked,
 -- so that `revive` finds it as it is here. A key that was forgotten meanwhile is held without the

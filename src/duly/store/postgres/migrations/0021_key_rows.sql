@@ -1,0 +1,80 @@
+-- Accepting a run in a caller's transaction keeps no lock on the key of another run. A caller that had
+-- waited for a key, and lost it, kept the row of that key locked until its own transaction ended: no
+-- end of the run that has the key could be written, nor of the runs that shared its commit.
+
+-- As before in all else. To replace a function drops its settings, so they are named again.
+CREATE OR REPLACE FUNCTION duly_enqueue(
+    new_id uuid, of_task text, in_queue text, in_lane text, with_priority integer,
+    with_arguments text, delay bigint, at bigint, expires bigint, with_tags text,
+    with_key text, with_fingerprint text, key_ttl bigint, key_active_only boolean
+) RETURNS TABLE (run_id uuid, is_new boolean, conflict boolean)
+    LANGUAGE plpgsql SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    now timestamptz := duly_now();
+    due timestamptz;
+    expiry timestamptz;
+    held_by uuid;
+    held_fingerprint text;
+BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    IF with_key IS NOT NULL THEN
+        LOOP
+            -- A plain read: it must not lock a row that settling this key's run wants to write.
+            SELECT known.run_id, known.fingerprint INTO held_by, held_fingerprint
+              FROM duly_keys AS known
+             WHERE known.task = of_task AND known.key = with_key
+               AND (known.expires_at IS NULL OR known.expires_at > now);
+            EXIT WHEN FOUND;
+            -- This waits for another open transaction that is taking the key, and locks no row: this
+            -- transaction may stay open, and settling the run that has the key writes its row.
+            INSERT INTO duly_keys (task, key, run_id, fingerprint, ttl, active_only)
+            VALUES (of_task, with_key, new_id, with_fingerprint, key_ttl, key_active_only)
+                ON CONFLICT (task, key) DO NOTHING;
+            EXIT WHEN FOUND;
+            PERFORM 1 FROM duly_keys AS known
+              WHERE known.task = of_task AND known.key = with_key AND known.expires_at <= now;
+            -- Else the key was taken between the two statements: the next look finds its run.
+            IF FOUND THEN
+                BEGIN
+                    UPDATE duly_keys AS known
+                       SET run_id = new_id, fingerprint = with_fingerprint, ttl = key_ttl,
+                           active_only = key_active_only, expires_at = NULL
+                     WHERE known.task = of_task AND known.key = with_key
+                       AND known.expires_at <= now;
+                    EXIT WHEN FOUND;
+                    RAISE SQLSTATE 'DU001';
+                EXCEPTION WHEN SQLSTATE 'DU001' THEN
+                    -- Another transaction was faster. Undoing this block releases the lock on the row.
+                    NULL;
+                END;
+            END IF;
+        END LOOP;
+        IF held_by IS NOT NULL THEN
+            RETURN QUERY SELECT held_by, false, held_fingerprint <> with_fingerprint;
+            RETURN;
+        END IF;
+    END IF;
+    due := CASE WHEN at IS NULL THEN now + delay * interval '1 microsecond'
+                ELSE duly_time(greatest(at, 0)) END;
+    expiry := now + expires * interval '1 microsecond';
+    IF due <= now THEN
+        INSERT INTO duly_runs
+            (id, task, queue, lane, priority, created_at, due_at, expires_at, key, tags, arguments)
+        VALUES (new_id, of_task, in_queue, in_lane, with_priority, now, due, expiry, with_key,
+                with_tags, with_arguments);
+    ELSE
+        INSERT INTO duly_waiting
+            (id, task, queue, lane, priority, created_at, due_at, expires_at, key, tags, arguments)
+        VALUES (new_id, of_task, in_queue, in_lane, with_priority, now, due, expiry, with_key,
+                with_tags, with_arguments);
+    END IF;
+    INSERT INTO duly_tags (name, value, run_id)
+    SELECT tag.key, tag.value, new_id FROM json_each_text(with_tags::json) AS tag;
+    INSERT INTO duly_accounts (accepted) VALUES (1);
+    RETURN QUERY SELECT new_id, true, false;
+END
+$$;

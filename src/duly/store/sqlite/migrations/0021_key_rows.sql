@@ -1,0 +1,1 @@
+-- Only PostgreSQL locks rows: here one transaction writes at a time.

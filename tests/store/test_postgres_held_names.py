@@ -1,0 +1,65 @@
+"""Names that callers of this process have taken in transactions of their own."""
+
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
+
+from duly.callers import converse
+from duly.store.opening import open_store
+from duly.store.postgres import held_names
+from duly.store.postgres.held_names import HeldNames
+from duly.store.postgres.line import Line
+from duly.store.step_ops import SendEvent
+from tests.servers.processes import wait_until
+from tests.store.conformance.verbs import TIMEOUT, order
+
+
+def test_any_number_of_threads_note_names_at_the_same_time():
+    known = HeldNames(Line.__new__(Line), lambda _line, _ops: [])
+    errors: list[BaseException] = []
+
+    def note(thread: int) -> None:
+        try:
+            for number in range(5_000):
+                known.note(SendEvent(f"{thread}-{number}", "null"))
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            errors.append(error)
+
+    between = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=note, args=(thread,)) for thread in range(8)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    finally:
+        sys.setswitchinterval(between)
+    assert errors == []
+
+
+def test_callers_who_want_a_held_name_do_not_hold_up_those_who_want_another(
+    store, url, connection, monkeypatch
+):
+    monkeypatch.setattr(held_names, "_AGAIN_SECONDS", 1.0)
+    tries: list[str] = []
+    writers = store._here().writers
+    write_names = writers._write_names
+
+    def noted(line, ops):
+        tries.extend({op.key.text for op in ops})
+        return write_names(line, ops)
+
+    monkeypatch.setattr(writers, "_write_names", noted)
+    with closing(open_store(url)) as another:
+        converse(connection, partial(another.enqueue_elsewhere, order(key="held")))
+    with ThreadPoolExecutor(40) as callers:
+        waiting = [callers.submit(store.apply, [order(key="held")]) for _ in range(40)]
+        wait_until(lambda: "held" in tries, seconds=TIMEOUT, what="a try")
+        assert store.apply([order(key="free")])[0].new
+        # One try for all that came at once, and one for the first of them alone.
+        assert tries.count("held") <= 2
+        connection.commit()
+        assert not any(each.result(TIMEOUT)[0].new for each in waiting)
