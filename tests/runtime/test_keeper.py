@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from duly.store.opening import runtime_folder
 from tests.runtime import shop as shop_module
 from tests.runtime.trees import BEAT, LEASE, Notes, Tree
 from tests.servers.processes import is_running, wait_until
@@ -719,6 +720,31 @@ class TestLoading:
             assert shop.quick.enqueue(1).result(timeout=20) == 1
 
         assert (tmp_path / "asked").exists()
+
+
+@pytest.mark.stores("sqlite-wal")  # Its folder is the test's own.
+def test_a_worker_process_that_cannot_be_started_just_then_ends_no_supervisor(
+    shop, store_url, tmp_path
+):
+    with Tree(store_url, tmp_path) as tree:
+        (before,) = tree.ready().workers()
+        folder = runtime_folder(shop.app.store)
+        away = folder.with_name("away")
+        folder.rename(away)
+        folder.touch()
+
+        tree.kill(before)
+        wait_until(
+            lambda: "start a worker process" in tree.log.read_text(),
+            seconds=30,
+            what="a child cannot be started",
+        )
+        folder.unlink()
+        away.rename(folder)
+
+        assert shop.quick.enqueue(1).result(timeout=30) == 1
+        tree.terminate()
+        assert tree.ended() == 0
 
 
 class TestDraining:

@@ -11,10 +11,11 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from duly.clock import monotonic, new_id
-from duly.errors import StoreError
-from duly.events import Bus
+from duly.errors import StoreError, StoreRefused
+from duly.events import Bus, EngineFailed
 from duly.keepalive import Keepalive
 from duly.limits import SUSPECT_CHILDREN
 from duly.runtime.child import CANNOT_LOAD
@@ -165,26 +166,35 @@ class Keeper:
         settings = self._settings
         if one_slot:
             settings = replace(settings, one_slot=True, concurrency=1, async_limit=1)
-        path = slots_path(self._folder, worker_id)
+        # Somebody may have removed the folder.
+        path = slots_path(runtime_folder(self._store), worker_id)
         slots = Slots(path, create=settings.marks)
         slots.attended_at = monotonic()
+        try:
+            process = self._start_process(worker_id, settings, path)
+        except OSError:
+            slots.remove()
+            slots.close()
+            raise
+        with self._lock:
+            self._children[process.pid] = _Child(
+                process, worker_id, slots, settings, one_slot, monotonic()
+            )
+
+    def _start_process(self, worker_id: str, settings: WorkerSettings, slots: Path) -> ChildProcess:
         end = self._tied()
         config = {
             "app": self._app,
             "url": self._url,
             "worker_id": worker_id,
             "tree": self._id,
-            "slots": str(path),
+            "slots": str(slots),
             "keeper": os.getpid(),
             "tether": end,
             "settings": asdict(settings),
             "drain": self._drain,
         }
-        process = self._start(json.dumps(config), () if end is None else (end,))
-        with self._lock:
-            self._children[process.pid] = _Child(
-                process, worker_id, slots, settings, one_slot, monotonic()
-            )
+        return self._start(json.dumps(config), () if end is None else (end,))
 
     def _tied(self) -> int | None:
         """Return what a child is to be tied to."""
@@ -234,9 +244,12 @@ class Keeper:
         if had_registered:
             self._failed_starts = 0
         else:
-            self._failed_starts += 1
-            pause = min(_LONGEST_RESTART_PAUSE, 0.1 * 2 ** min(self._failed_starts, 10))
-            self._restart_at = monotonic() + pause
+            self._pause_starts()
+
+    def _pause_starts(self) -> None:
+        self._failed_starts += 1
+        pause = min(_LONGEST_RESTART_PAUSE, 0.1 * 2 ** min(self._failed_starts, 10))
+        self._restart_at = monotonic() + pause
 
     def _look_after(self, now: float) -> None:
         for child in list(self._children.values()):
@@ -254,8 +267,13 @@ class Keeper:
             return
         if self._drain and self._has_drained():
             self._stopping_since = now
-        else:
+            return
+        try:
             self._refill(now)
+        except (OSError, StoreRefused) as error:
+            # There is no room on the disk, or for another process. That may pass.
+            self._bus.emit(EngineFailed("start a worker process", repr(error)))
+            self._pause_starts()
 
     def _has_drained(self) -> bool:
         """Say whether every child found nothing left to do, and none left anything behind."""

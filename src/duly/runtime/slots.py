@@ -53,8 +53,15 @@ class Slots:
         descriptor = os.open(path, flags, 0o600)
         try:
             if create:
-                os.ftruncate(descriptor, _HEADER_BYTES + create * _SLOT_BYTES)
+                # Space that is only promised would be missing once the disk is full, and the kernel
+                # kills who writes there.
+                with open(descriptor, "wb", closefd=False) as file:
+                    file.write(bytes(_HEADER_BYTES + create * _SLOT_BYTES))
             self._memory = mmap.mmap(descriptor, 0)
+        except OSError:
+            if create:
+                self.remove()
+            raise
         finally:
             os.close(descriptor)
         self.count = (len(self._memory) - _HEADER_BYTES) // _SLOT_BYTES

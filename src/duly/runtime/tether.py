@@ -39,14 +39,21 @@ class Tether:
         self.end, held = os.pipe()
         theirs, self._words = os.pipe()
         os.set_blocking(self._words, False)
-        self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own file
-            [sys.executable, "-I", "-S", tether_process.__file__, str(held), self._tree],
-            stdin=theirs,
-            pass_fds=(held,),
-            start_new_session=True,
-        )
-        os.close(theirs)
-        os.close(held)
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own file
+                [sys.executable, "-I", "-S", tether_process.__file__, str(held), self._tree],
+                stdin=theirs,
+                pass_fds=(held,),
+                start_new_session=True,
+            )
+        except OSError:
+            os.close(self._words)
+            os.close(self.end)
+            self.end = None
+            raise
+        finally:
+            os.close(theirs)
+            os.close(held)
         return True
 
     def hold_until(self, until: float) -> None:
