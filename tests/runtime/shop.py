@@ -284,6 +284,13 @@ def exits(log: str, status: int) -> None:
 
 
 @app.task
+def executes(log: str) -> None:
+    """Put another program in the place of the worker's, in the same process."""
+    note(log, f"start 0 {current().attempt} {current().fence} {os.getpid()}")
+    os.execv("/bin/sleep", ["sleep", "300"])
+
+
+@app.task
 def exits_after_return(log: str) -> None:
     """Return, and leave a thread that ends the process at once, as a native thread that crashes."""
     note(log, f"start 0 {current().attempt} {current().fence} {os.getpid()}")

@@ -577,6 +577,16 @@ class TestEndsItsProcess:
 
         assert len(notes.starts()) == len(outcomes(run))
 
+    def test_a_body_that_executes_another_program_in_its_process_fails_at_the_crash_limit(
+        self, shop, notes, store_url, tmp_path
+    ):
+        run = shop.executes.enqueue(notes.log)
+        with Tree(store_url, tmp_path):
+            self.wait_until_failed(run)
+            assert shop.quick.enqueue(1).result(timeout=20) == 1
+
+        assert len(notes.starts()) == len(outcomes(run))
+
     def test_a_run_next_to_one_that_exits_with_status_0_runs_a_few_times_at_most(
         self, shop, notes, store_url, tmp_path
     ):
