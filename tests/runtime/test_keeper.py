@@ -520,6 +520,23 @@ def test_processes_that_a_body_forks_are_ended_by_a_signal_as_anywhere(shop, sto
         assert tree.ended() == 0
 
 
+@pytest.mark.stores("sqlite-wal")  # What a fork copies is the same on any store.
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_forked_process_that_a_body_leaves_by_an_error_is_no_second_worker(
+    shop, notes, store_url, tmp_path, kind
+):
+    forking = shop.leaves_a_fork if kind == "def" else shop.leaves_a_fork_async
+    with Tree(store_url, tmp_path).ready():
+        others = [shop.linger_async.enqueue(*notes.arguments(n)) for n in range(3)]
+        notes.wait_for_starts(3)
+
+        assert forking.enqueue().result(timeout=20) == 1
+        notes.open_gate()
+
+        assert [run.result(timeout=20) for run in others] == [0, 1, 2]
+    assert sorted(line.number for line in notes.ends()) == [0, 1, 2]
+
+
 def test_a_worker_survives_bodies_that_stop_its_loop_and_close_its_application(
     shop, notes, store_url, tmp_path
 ):
