@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import CodeType
+from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from duly.core.codec import Codec
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _PROGRAMS = frozenset({"__main__", "__mp_main__"})
 """The running program, and what multiprocessing calls it in processes that it starts."""
+_PLAIN = frozenset({type(None), bool, int, float, str, bytes})
+"""Types of captured values that are the same if they are equal."""
 
 
 class Tracing(Protocol):
@@ -221,36 +223,54 @@ class Registry:
 
 
 def _is_reimport(known: Definition, new: Definition) -> bool:
-    """Return whether two definitions are one function of a module that was imported twice.
+    """Return whether two definitions are one function of a module that was imported twice."""
+    first, second = known.wrapped or known.function, new.wrapped or new.function
+    return first == second or (known.place == new.place and _is_from_reimport(first, second))
+
+
+def _is_from_reimport(
+    first: Any,  # noqa: ANN401 - a function, or what one has captured
+    second: Any,  # noqa: ANN401 - as above
+    within: tuple[object, ...] = (),
+) -> bool:
+    """Return whether two functions are the same, or one of a module that was imported twice.
 
     Each import of a module makes code objects of its own, also of one that is the running program
     and is imported under its real name as well. Functions that share a code object come from one
     import: then captured values, defaults or the object of a bound method tell them apart.
     """
-    first, second = known.wrapped or known.function, new.wrapped or new.function
-    if first == second:
-        return True
-    if (known.place, first.__qualname__) != (new.place, second.__qualname__):
+    if first is second or (type(first) in _PLAIN and type(second) in _PLAIN):
+        return bool(first == second)
+    if not inspect.isfunction(first) or not inspect.isfunction(second):
         return False
-    if _code(inspect.unwrap(first)) is not _code(inspect.unwrap(second)):
-        return _task_module(first) == _task_module(second)
-    code = _code(first)
-    return (
-        code is not None
-        and code is _code(second)
-        and not code.co_freevars
-        and not inspect.ismethod(first)
-        and _defaults(first) == _defaults(second)
-    )
+    if first in within:
+        return True  # It has captured itself.
+    if first.__qualname__ != second.__qualname__:
+        return False
+    own, other = _code(inspect.unwrap(first)), _code(inspect.unwrap(second))
+    if own is not other:
+        # One file can be imported under two names. Its code is equal then.
+        return _task_module(first) == _task_module(second) or own == other
+    if first.__code__ is not second.__code__ or _defaults(first) != _defaults(second):
+        return False
+    cells = zip(first.__closure__ or (), second.__closure__ or (), strict=True)
+    within = (*within, first)
+    return all(_is_from_reimport(_content(one), _content(two), within) for one, two in cells)
+
+
+def _content(cell: CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return cell  # It is empty.
 
 
 def _code(function: Callable[..., Any]) -> CodeType | None:
-    return getattr(getattr(function, "__func__", function), "__code__", None)
+    return getattr(function, "__code__", None)
 
 
-def _defaults(function: Callable[..., Any]) -> tuple[Any, Any]:
-    plain = getattr(function, "__func__", function)
-    return getattr(plain, "__defaults__", None), getattr(plain, "__kwdefaults__", None)
+def _defaults(function: FunctionType) -> tuple[Any, Any]:
+    return function.__defaults__, function.__kwdefaults__
 
 
 def is_local(function: Callable[..., Any]) -> bool:

@@ -1,6 +1,8 @@
 """One name is one function: a second definition is refused, unless it is the same function."""
 
 import functools
+import importlib.util
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -95,6 +97,60 @@ def test_a_second_function_of_the_same_line_is_refused(untouched, functions):
         untouched.task(name="sell")(second)
 
     assert untouched.registry.get("sell").function == first
+
+
+@pytest.fixture
+def module(untouched, tmp_path, monkeypatch):
+    """A module of tasks, one of them under a decorator without functools.wraps."""
+    monkeypatch.setattr(sys.modules[__name__], "app_of_module", untouched, raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "imported_twice.py"
+    path.write_text(
+        f"from {__name__} import adding, app_of_module as app, logged\n"
+        "@app.task(name='plain')\n"
+        "def plain(number): return number\n"
+        "@app.task(name='logged')\n"
+        "@logged\n"
+        "def inner(number): return number\n"
+        "@app.task(name='adding')\n"
+        "@adding(1)\n"
+        "def added(number): return number\n"
+    )
+    yield importlib.import_module("imported_twice")
+    sys.modules.pop("imported_twice")
+
+
+def test_a_module_may_be_imported_again(untouched, module):
+    before = [untouched.registry.get(name).function for name in untouched.registry.names()]
+
+    importlib.reload(module)
+
+    after = [untouched.registry.get(name).function for name in untouched.registry.names()]
+    assert all(old is not new for old, new in zip(before, after, strict=True))
+
+
+def test_one_file_may_be_imported_under_two_names(untouched, module):
+    path = module.__file__
+    spec = importlib.util.spec_from_file_location("package.imported_twice", path)
+    again = importlib.util.module_from_spec(spec)
+
+    spec.loader.exec_module(again)
+
+    assert untouched.registry.get("plain").function is again.plain.definition.function
+
+
+def test_functions_that_capture_themselves_can_be_compared(untouched):
+    def make(amount: int) -> Callable[[int], int]:
+        def count_down(number: int) -> int:
+            return count_down(number - 1) if number else amount
+
+        return count_down
+
+    untouched.task(name="count")(make(1))
+    untouched.task(name="count")(make(1))
+
+    with pytest.raises(DuplicateTask):
+        untouched.task(name="count")(make(2))
 
 
 def test_two_bound_methods_are_not_one_task(untouched):

@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 
 from duly import faultpoints
+from duly.events import Bus
+from duly.observe.logs import log_event
 from duly.runtime import keeper
 from duly.settings import WorkerSettings
 
@@ -28,7 +30,10 @@ def main() -> int:
     logging.basicConfig(level="INFO")
     processes, drain = options.pop("processes"), options.pop("drain")
     options["queues"] = tuple(map(tuple, options.get("queues", ())))
-    return keeper.run(app, url, WorkerSettings(**options), processes=processes, drain=drain)
+    bus = Bus()
+    bus.subscribe(log_event)
+    settings = WorkerSettings(**options)
+    return keeper.run(app, url, settings, processes=processes, drain=drain, bus=bus)
 
 
 if __name__ == "__main__":

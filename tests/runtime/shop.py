@@ -284,6 +284,32 @@ def exits(log: str, status: int) -> None:
 
 
 @app.task
+def leaves_a_fork() -> int:
+    """Fork, let an error leave the new process, and return how that ended."""
+    return _fork_and_raise()
+
+
+@app.task
+async def leaves_a_fork_async() -> int:
+    """As above, beside other bodies on the same loop."""
+    return _fork_and_raise()
+
+
+def _fork_and_raise() -> int:
+    pid = os.fork()
+    if pid == 0:
+        raise RuntimeError
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@app.task
+def executes(log: str) -> None:
+    """Put another program in the place of the worker's, in the same process."""
+    note(log, f"start 0 {current().attempt} {current().fence} {os.getpid()}")
+    os.execv("/bin/sleep", ["sleep", "300"])  # noqa: S606 - that is what this is about
+
+
+@app.task
 def exits_after_return(log: str) -> None:
     """Return, and leave a thread that ends the process at once, as a native thread that crashes."""
     note(log, f"start 0 {current().attempt} {current().fence} {os.getpid()}")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from duly.store.opening import runtime_folder
 from tests.runtime import shop as shop_module
 from tests.runtime.trees import BEAT, LEASE, Notes, Tree
 from tests.servers.processes import is_running, wait_until
@@ -519,6 +520,23 @@ def test_processes_that_a_body_forks_are_ended_by_a_signal_as_anywhere(shop, sto
         assert tree.ended() == 0
 
 
+@pytest.mark.stores("sqlite-wal")  # What a fork copies is the same on any store.
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_forked_process_that_a_body_leaves_by_an_error_is_no_second_worker(
+    shop, notes, store_url, tmp_path, kind
+):
+    forking = shop.leaves_a_fork if kind == "def" else shop.leaves_a_fork_async
+    with Tree(store_url, tmp_path).ready():
+        others = [shop.linger_async.enqueue(*notes.arguments(n)) for n in range(3)]
+        notes.wait_for_starts(3)
+
+        assert forking.enqueue().result(timeout=20) == 1
+        notes.open_gate()
+
+        assert [run.result(timeout=20) for run in others] == [0, 1, 2]
+    assert sorted(line.number for line in notes.ends()) == [0, 1, 2]
+
+
 def test_a_worker_survives_bodies_that_stop_its_loop_and_close_its_application(
     shop, notes, store_url, tmp_path
 ):
@@ -573,6 +591,16 @@ class TestEndsItsProcess:
             self.wait_until_failed(run)
             if drain:
                 assert tree.ended(seconds=40) == 0
+
+        assert len(notes.starts()) == len(outcomes(run))
+
+    def test_a_body_that_executes_another_program_in_its_process_fails_at_the_crash_limit(
+        self, shop, notes, store_url, tmp_path
+    ):
+        run = shop.executes.enqueue(notes.log)
+        with Tree(store_url, tmp_path):
+            self.wait_until_failed(run)
+            assert shop.quick.enqueue(1).result(timeout=20) == 1
 
         assert len(notes.starts()) == len(outcomes(run))
 
@@ -719,6 +747,31 @@ class TestLoading:
             assert shop.quick.enqueue(1).result(timeout=20) == 1
 
         assert (tmp_path / "asked").exists()
+
+
+@pytest.mark.stores("sqlite-wal")  # Its folder is the test's own.
+def test_a_worker_process_that_cannot_be_started_just_then_ends_no_supervisor(
+    shop, store_url, tmp_path
+):
+    with Tree(store_url, tmp_path) as tree:
+        (before,) = tree.ready().workers()
+        folder = runtime_folder(shop.app.store)
+        away = folder.with_name("away")
+        folder.rename(away)
+        folder.touch()
+
+        tree.kill(before)
+        wait_until(
+            lambda: "start a worker process" in tree.log.read_text(),
+            seconds=30,
+            what="a child cannot be started",
+        )
+        folder.unlink()
+        away.rename(folder)
+
+        assert shop.quick.enqueue(1).result(timeout=30) == 1
+        tree.terminate()
+        assert tree.ended() == 0
 
 
 class TestDraining:

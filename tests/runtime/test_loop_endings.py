@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextvars import copy_context
@@ -166,7 +167,7 @@ def test_a_body_may_be_removed_from_memory_before_what_goes_on_with_it():
 
     left = body()
     context = copy_context()
-    rest = _rest(left, context, context.run(left.send, None))
+    rest = _rest(left, context, context.run(left.send, None), os.getpid())
     rest.send(None)
 
     left.close()

@@ -39,6 +39,15 @@ def test_a_new_file_says_nothing_and_belongs_to_its_owner_alone(slots, seen):
     assert slots.path.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_new_file_has_all_of_its_space_so_that_a_full_disk_cannot_end_its_worker(tmp_path):
+    slots = Slots(tmp_path / "w.slots", create=5_000)
+    slots.close()
+
+    found = slots.path.stat()
+    assert found.st_size > 300_000
+    assert found.st_blocks * 512 >= found.st_size
+
+
 def test_a_mark_is_read_back_as_it_was_made(slots, seen):
     run_id = new_id()
 

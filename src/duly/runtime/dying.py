@@ -1,6 +1,7 @@
 """A child process that does not outlive its parent, nor its program."""
 
 import ctypes
+import logging
 import os
 import signal
 import sys
@@ -19,6 +20,20 @@ def die_with_parent(parent: int) -> None:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def end_if_forked(worker: int) -> None:
+    """End this process if a body forked it from the worker's, whose number this is.
+
+    There the body left its own code, by a return or an error, and the runner's code would go on as
+    a second worker with the same claims.
+    """
+    if os.getpid() != worker:
+        logging.getLogger("duly").error(
+            "a task has left its code in a process that it forked, which ends: call os._exit() "
+            "there, or use multiprocessing"
+        )
+        os._exit(1)
 
 
 def end_after(program: Callable[[], None]) -> NoReturn:

@@ -207,6 +207,8 @@ class Keeper:
         for pid, child in list(self._children.items()):
             found, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
             if found == 0:
+                if child.slots.is_deserted():
+                    kill_group(child.process)  # A body has executed another program there.
                 continue
             if os.WIFSTOPPED(status):
                 child.frozen_since = monotonic()

@@ -6,6 +6,7 @@ file carries the boot id: marks from before a power loss may be incomplete and a
 """
 
 import contextlib
+import fcntl
 import mmap
 import os
 import struct
@@ -128,6 +129,29 @@ class Slots:
     @saw_suspect.setter
     def saw_suspect(self, value: bool) -> None:
         _FLAG.pack_into(self._memory, _SUSPECT_AT, value)
+
+    def hold(self) -> None:
+        """Show, as long as this process runs this program, that it is there to mark starts."""
+        # Locked by its descriptor, which ends when a body executes another program.
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+    def is_deserted(self) -> bool:
+        """Return whether the program of the worker has ended; its process may still run."""
+        if not self.registered:
+            return False
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False  # Somebody has removed it, and nothing is known.
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        else:
+            return True
+        finally:
+            os.close(descriptor)
 
     def start(
         self, slot: int, run_id: str, claim_number: int, overdue_at: float, retry_after: float

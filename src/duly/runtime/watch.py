@@ -48,6 +48,7 @@ def main() -> None:
     set_up_inherited_logging()
     faultpoints.arm_from_environment()
     slots = Slots(Path(config["slots"]))
+    slots.hold()
     settings = WorkerSettings(**config["settings"] | {"queues": _queues(config["settings"])})
     with _exit_if_refused():
         app = load(config["app"])

@@ -119,3 +119,15 @@ def test_a_file_that_was_moved_accepts_nothing_on_any_connection(store, path):
         with pytest.raises(sqlite3.IntegrityError, match="moved to"):
             connection.execute("INSERT INTO duly_events (name) VALUES ('paid')")
     assert len(listed_ids(store)) == 1
+
+
+def test_a_worker_that_was_frozen_while_its_file_was_moved_claims_nothing(store, path):
+    register(store)
+    enqueue_one(store)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE duly_workers SET seen_at = 0")
+    with reading(store) as everything:
+        everything.close_for_good("postgresql://host/new")
+
+    with pytest.raises(StoreRefused, match="moved to"):
+        claim(store)

@@ -7,6 +7,7 @@ would run each of them. A file that was moved to PostgreSQL still holds everythi
 
 import os
 import sqlite3
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -87,14 +88,17 @@ def mark_as_copy(path: Path) -> None:
 
 
 def close_for_good(connection: sqlite3.Connection, tables: tuple[str, ...], target: str) -> None:
-    """Refuse new rows from now on, on every connection: the store is elsewhere."""
+    """Refuse every write from now on, on every connection: the store is elsewhere.
+
+    A claim changes a row: a worker that was frozen meanwhile must not run what runs there.
+    """
     message = f"this store was moved to {target}; use that, and remove the file"
     quoted = message.replace("'", "''")
-    for table in tables:
+    for table, write in product(tables, ("insert", "update")):
         # A trigger takes no parameters; the names are our own. A second move names its own target.
-        connection.execute(f"DROP TRIGGER IF EXISTS {table}_moved")
+        connection.execute(f"DROP TRIGGER IF EXISTS {table}_{write}_moved")
         connection.execute(
-            f"CREATE TRIGGER {table}_moved BEFORE INSERT ON {table} "
+            f"CREATE TRIGGER {table}_{write}_moved BEFORE {write} ON {table} "
             f"BEGIN SELECT RAISE(ABORT, '{quoted}'); END"
         )
 

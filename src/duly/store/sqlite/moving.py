@@ -72,9 +72,10 @@ def reading(store: SqliteStore) -> Iterator[Source]:
 
     What `close_for_good` does is committed at the end of the block.
     """
-    if any(worker.is_heard_of(store.now()) for worker in store.list_workers()):
-        raise StoreRefused(f"a worker is live on {store.shown_url}; stop all workers first")
     with store.writing_alone() as connection, driver_errors(store.path):
+        # Looked for here, so that none can register after the look.
+        if any(worker.is_heard_of(store.now()) for worker in store.list_workers()):
+            raise StoreRefused(f"a worker is live on {store.shown_url}; stop all workers first")
         if connection.execute("SELECT 1 FROM duly_runs WHERE state = 'running'").fetchone():
             raise StoreRefused(
                 f"runs of {store.shown_url} were left running by workers that are gone; let a "

@@ -153,7 +153,12 @@ class SqliteStore(SqliteInspector):
                     here.writer.rollback()
                 raise
             finally:
-                here.lock.unlock_file()
+                try:
+                    here.lock.unlock_file()
+                except BaseException:
+                    # Thrown from outside. Other processes would wait for this one's next write.
+                    here.lock.unlock_file()
+                    raise
         self._hints.own_commits += 1
         for kind in order:
             faultpoints.hit(f"{fault_point(kind)}.after_commit")
@@ -178,7 +183,12 @@ class SqliteStore(SqliteInspector):
                 insert = partial(enqueue.enqueue_one, here.writer, op, self.now())
                 accepted = patiently(self.path, insert)
             finally:
-                here.lock.unlock_file()
+                try:
+                    here.lock.unlock_file()
+                except BaseException:
+                    # Thrown from outside. Other processes would wait for this one's next write.
+                    here.lock.unlock_file()
+                    raise
         self._hints.own_commits += 1
         faultpoints.hit("enqueue.after_commit")
         self._hints.send()
