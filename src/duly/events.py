@@ -49,6 +49,14 @@ class WorkerGaveUp(NamedTuple):
     error: str
 
 
+class WorkerStalled(NamedTuple):
+    """A thread of a worker's engine has hung; the worker stops, and a supervisor replaces it."""
+
+    worker_id: str
+    thread: str
+    seconds: float
+
+
 class StoreFailed(NamedTuple):
     """A store operation failed and will be tried again."""
 
@@ -103,6 +111,7 @@ Event = (
     | WorkerStarted
     | WorkerEnded
     | WorkerGaveUp
+    | WorkerStalled
     | StoreFailed
     | StoreRecovered
     | EngineFailed

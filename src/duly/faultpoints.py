@@ -101,4 +101,8 @@ def stop_here() -> None:
     signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
-_STRIKES: dict[str, Action] = {"kill": _kill, "stop": stop_here}
+def _hang() -> None:
+    threading.Event().wait()
+
+
+_STRIKES: dict[str, Action] = {"kill": _kill, "stop": stop_here, "hang": _hang}

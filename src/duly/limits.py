@@ -119,6 +119,11 @@ LEASE_SECONDS = 15.0
 BEAT_SECONDS = 5.0
 LEASE_MARGIN_SECONDS = 2.0
 GRACE_SECONDS = 25.0
+STALLED_SECONDS = 300.0
+"""For how long a thread of a worker's engine may be in one turn; each wait for the store in it is
+far shorter."""
+UNSERVED_SECONDS = 60.0
+"""For how long a run may be ready while a worker that serves it runs nothing, in `duly health`."""
 POLL_SECONDS = 1.0
 LOOK_SECONDS = 0.5
 RECHECK_SECONDS = 30.0

@@ -28,6 +28,7 @@ from duly.limits import (
     LOOK_SECONDS,
     RECHECK_SECONDS,
     RETENTION_SECONDS,
+    STALLED_SECONDS,
 )
 
 PREFIX = "DULY_"
@@ -60,6 +61,8 @@ class WorkerSettings:
     """How long acts of operators are kept."""
     recheck: float = RECHECK_SECONDS
     """How often to look at what runs wait for, lest a lost wake-up stay lost."""
+    stalled_after: float = STALLED_SECONDS
+    """For how long a thread of the engine may be in one turn before it is taken to hang."""
     carries: bool = False
     """Runs what another engine's workers are brought, and claims nothing else."""
     one_slot: bool = False
@@ -75,7 +78,7 @@ class WorkerSettings:
             check_count("process_limit", self.process_limit)
         if self.version is not None:
             check_key(self.version, "version")
-        for name in ("lease", "beat", "grace", "recheck"):
+        for name in ("lease", "beat", "grace", "recheck", "stalled_after"):
             check_seconds(name, getattr(self, name))
         for name in _RETENTIONS:
             check_retention(name, getattr(self, name))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from duly import Discard, Duly, Retry, RetryAfter, Snooze, current
+from duly import Discard, Duly, Retry, RetryAfter, Snooze, current, faultpoints
 from tests.servers.processes import is_running
 
 app = Duly()
@@ -311,16 +311,23 @@ def executes(log: str) -> None:
 
 @app.task
 def exits_after_return(log: str) -> None:
-    """Return, and leave a thread that ends the process at once, as a native thread that crashes."""
+    """Return, and leave a thread that ends the process, as a native thread that crashes.
+
+    The thread strikes when the end of this body is about to be recorded, and no sooner.
+    """
     note(log, f"start 0 {current().attempt} {current().fence} {os.getpid()}")
-    returned = threading.Event()
+    has_returned = threading.Event()
 
     def end() -> None:
-        returned.wait()
+        has_returned.wait()
         os._exit(9)
 
+    def hang() -> None:
+        has_returned.set()
+        threading.Event().wait()
+
     threading.Thread(target=end, daemon=True).start()
-    returned.set()
+    faultpoints.arm("settle.before_commit", hang)
 
 
 @app.task(timeout=0.3)

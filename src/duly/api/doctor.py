@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable
 from datetime import timedelta
 
+from duly.api.unclaimed import leave_runs_unclaimed
 from duly.clock import MICROSECONDS, SystemClock
 from duly.core.finding import Finding, good, judged
 from duly.core.record import WorkerRecord
@@ -39,8 +40,9 @@ def unfit(
     """Return why a store that answers does not do its work; nothing if it does."""
     now = store.now()
     problems = []
-    if needs_worker and not any(worker.is_heard_of(now) for worker in store.list_workers()):
-        problems.append("no worker is live")
+    if needs_worker:
+        is_live = any(worker.is_heard_of(now) for worker in store.list_workers())
+        problems += leave_runs_unclaimed(store) if is_live else ["no worker is live"]
     if max_age is not None:
         limit = max_age // timedelta(microseconds=1)
         for queue, _, due_at in store.list_oldest_ready():

@@ -28,6 +28,9 @@ def command(
 ) -> None:
     """Say whether the store answers, a worker is live, and work gets done.
 
+    A live worker that runs nothing while a run that it serves has been ready for a minute makes no
+    progress. It is watched for 7 seconds, and then named.
+
     Ends with status 0 if so, 1 if not, and 75 if the database is away.
     """
     store = app_of(session).store

@@ -21,6 +21,7 @@ from duly.events import (
     UnknownTaskBrought,
     WorkerEnded,
     WorkerGaveUp,
+    WorkerStalled,
     WorkerStarted,
 )
 
@@ -56,6 +57,15 @@ def log_event(event: Event) -> None:
                 worker_id,
                 lease,
                 clean(error),
+                extra={"worker_id": worker_id},
+            )
+        case WorkerStalled(worker_id, thread, seconds):
+            logger.error(
+                "worker %s stops: its thread %s has hung for %.0f s, and the worker can make no "
+                "progress without it",
+                worker_id,
+                thread,
+                seconds,
                 extra={"worker_id": worker_id},
             )
         case StoreFailed(what, error, pause):

@@ -96,7 +96,8 @@ class EmbeddedWorker:
                 return
             self._worker = None
         worker.end_life()
-        if not worker.is_disowned:
+        # One whose engine hangs may have hung in the store. Its lease expires.
+        if not (worker.is_disowned or worker.threads.has_stalled):
             recover_worker(
                 self._store,
                 self._bus,
@@ -112,7 +113,7 @@ class EmbeddedWorker:
         worker, slots = self._worker, self._slots
         if worker is None or slots is None or self._stopping or worker.is_disowned:
             return False
-        return monotonic() < slots.deadline and not worker.has_lost_a_thread()
+        return monotonic() < slots.deadline and not worker.threads.has_lost_one()
 
     @property
     def worker_id(self) -> str | None:
@@ -213,13 +214,17 @@ class EmbeddedWorker:
     def _members(self) -> Mapping[str, Callable[[float], None]]:
         with self._lock:
             worker, slots, stopping = self._worker, self._slots, self._stopping
-        if worker is not None and stopping and worker.hand.is_empty() and worker.has_stopped:
+        if worker is not None and stopping and self._is_spent(worker):
             # The body that outlived the grace has ended at last.
+            if not worker.hand.is_empty():
+                worker.disown()  # Nobody here can record its end: its lease must expire.
             worker.stop()
             self._keepalive.stop()
             with contextlib.suppress(StoreError):  # Others find out when its lease is over.
                 self._part(worker)
             return {}
+        if worker is not None and not stopping and worker.threads.look(every=self._settings.beat):
+            self._stop_apart(self._settings.grace)
         if worker is not None and worker.write_watch.gave_up and not worker.is_disowned:
             worker.disown()
             worker.stop()
@@ -233,6 +238,12 @@ class EmbeddedWorker:
 
         return {worker.worker_id: publish}
 
+    def _is_spent(self, worker: Worker) -> bool:
+        """Return whether a worker that was stopped has nothing to record, or cannot record it."""
+        if not worker.has_stopped or worker.hand.is_empty() or self._slots is None:
+            return worker.has_stopped
+        return worker.threads.has_stalled and all(mark.ended for mark in self._slots.marks())
+
     def _disowned(self, worker_id: str) -> None:
         """Another worker took over our runs: go on under a new identity, at the next tick."""
         worker = self._worker
@@ -244,13 +255,16 @@ class EmbeddedWorker:
 
     def _on_loop_end(self) -> None:
         """End what has outlived its loop: it could begin nothing more there."""
+        self._stop_apart(0.0)
+
+    def _stop_apart(self, grace: float) -> None:
+        """Stop on a thread of its own: the calling one is among those that must end."""
         with self._lock:
             if self._stopping:
                 return
             self._stopping = True
-        # On a thread of its own: whoever told us of it is one of those that are to end.
         threading.Thread(
-            target=self.stop, kwargs={"grace": 0.0}, name="duly-stop", daemon=True
+            target=self.stop, kwargs={"grace": grace}, name="duly-stop", daemon=True
         ).start()
 
     def _reborn(self) -> tuple[Worker | None, Slots | None]:

@@ -34,6 +34,9 @@ class ServiceLoop:
         self._hurried: dict[int, float] = {}
         self._woken = threading.Condition()
         self._ended = False
+        self.name = name
+        self.turn_began_at: float | None = None
+        """When (monotonic) the tick under way began; None between ticks."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -51,12 +54,12 @@ class ServiceLoop:
             self._hurried[key] = min(due, self._hurried.get(key, due))
             self._woken.notify()
 
-    def stop(self) -> None:
-        """End the loop after the tick under way."""
+    def stop(self, *, wait: bool = True) -> None:
+        """End the loop after the tick under way, and wait for that unless it hangs."""
         with self._woken:
             self._ended = True
             self._woken.notify()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
+        if wait and self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
 
     def _run(self) -> None:
@@ -85,7 +88,10 @@ class ServiceLoop:
             if due <= monotonic() + _EARLY:
                 with self._woken:
                     self._hurried.pop(key, None)
-                self._due[key] = monotonic() + self._tick_one(service)
+                self.turn_began_at = monotonic()
+                pause = self._tick_one(service)
+                self.turn_began_at = None
+                self._due[key] = monotonic() + pause
 
     def _tick_one(self, service: Service) -> float:
         key = id(service)

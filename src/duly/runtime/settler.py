@@ -1,6 +1,7 @@
 """Records how attempts ended, in batches, on its own thread or on a runner's that is free."""
 
 import json
+import math
 import queue
 import threading
 from collections import deque
@@ -63,6 +64,7 @@ class Settler:
         self.requeued: Callable[[float], None] = lambda _after: None
         """Told how soon a run becomes due again."""
         self._is_serving = False
+        self._turned_at = self._began_here_at = 0.0
         self._is_settling_here = False
         self.rests: Callable[[], None] = lambda: None
         """Told when there is nothing to settle, and so nothing that a claim could ride on."""
@@ -93,10 +95,23 @@ class Settler:
         """Take ended bodies from a runner."""
         self._queue.put(ended)
 
-    def stop(self) -> None:
-        """Settle what is left, then end."""
+    @property
+    def name(self) -> str:
+        """The name of its thread."""
+        return self._thread.name
+
+    @property
+    def turn_began_at(self) -> float | None:
+        """When (monotonic) the settle under way began, on whichever thread; None if none is."""
+        here = self._began_here_at if self._is_settling_here else math.inf
+        began_at = min(here, self._turned_at if self._is_serving else math.inf)
+        return None if began_at == math.inf else began_at
+
+    def stop(self, *, wait: bool = True) -> None:
+        """Settle what is left, then end; wait for that unless a write hangs."""
         self._queue.put(None)
-        self._thread.join()
+        if wait:
+            self._thread.join()
 
     def _serve(self) -> None:
         is_stopping = False
@@ -105,6 +120,7 @@ class Settler:
             if batch is None:
                 is_stopping = True
                 continue
+            self._turned_at = monotonic()
             self._is_serving = True
             while len(batch) < _BATCH and not self._queue.empty():
                 following = self._queue.get()
@@ -145,6 +161,7 @@ class Settler:
 
     def settle(self, batch: list[Ended]) -> None:
         """Record the batch; claims that were lost are dropped with an event."""
+        self._turned_at = monotonic()
         batch = [counted(self._store, item) for item in batch]
         ops = [settle_op(item) for item in batch]
         while batch:
@@ -164,6 +181,7 @@ class Settler:
         This spares two changes of threads per batch. There is one try: whatever is not plain goes
         the usual way.
         """
+        self._began_here_at = monotonic()
         self._is_settling_here = True
         try:
             is_plain = not any(type(item.outcome) is Outage for item in batch)
@@ -190,6 +208,7 @@ class Settler:
             words = [op for item in batch for op in self._journal.flush_run(item.held.claim.run_id)]
         pause = _FIRST_PAUSE
         while not self._gone():
+            self._turned_at = monotonic()
             if not self._may_write():
                 # The lease may be renewed once the store answers again; if not, we are gone.
                 _sleep(_FIRST_PAUSE)
@@ -241,6 +260,7 @@ class Settler:
             return None
 
     def _apply_one(self, op: Settle) -> Settled:
+        self._turned_at = monotonic()
         (answer,) = self._store.apply([op])
         settled: Settled = answer
         return settled

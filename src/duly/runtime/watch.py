@@ -128,7 +128,9 @@ class _Watch:
                 return
             if asked or self._is_idle_long_enough():
                 break
-            if self._worker.has_lost_a_thread():
+            if self._worker.threads.look(every=self._settings.look):
+                break
+            if self._worker.threads.has_lost_one():
                 # What it held is lost with this process, and another one takes its place.
                 logging.getLogger("duly").error("a thread of this worker has ended: starting anew")
                 sys.exit(LOST_A_THREAD)
@@ -140,6 +142,8 @@ class _Watch:
             self._signals.wait(_STOPPING_LOOK_SECONDS if len(self._worker.hand) else 0.0)
             self.fence()
         # What still runs is the keeper's to settle, once this process is gone.
+        if self._worker.threads.has_stalled:
+            sys.exit(LOST_A_THREAD)
 
     def fence(self) -> None:
         """End everything here if this worker was declared dead or nobody attends to it."""

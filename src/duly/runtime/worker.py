@@ -19,6 +19,7 @@ from duly.registry import Registry
 from duly.runtime import upkeep
 from duly.runtime.claimer import Claimer, QueueLimit
 from duly.runtime.dispatch import Dispatcher
+from duly.runtime.engine_threads import EngineThreads
 from duly.runtime.hand import LOOP, THREAD, Hand
 from duly.runtime.journal import Journal
 from duly.runtime.recovery import Recoverer
@@ -115,6 +116,7 @@ class Worker:
         # Apart from the others, whose writes may have to wait for a body's transaction.
         self.write_watch = WriteWatch(store, bus, worker_id, beats_since, settings.lease)
         self._watch = ServiceLoop("duly-watch", [*self._watchers(), self.write_watch], bus)
+        self.threads = self._engine_threads(beats_since)
         self._end_listening: Callable[[], None] = lambda: None
         self._life: Any = None
 
@@ -146,7 +148,7 @@ class Worker:
     def stop_claiming(self) -> None:
         """Take nothing new, start nothing more, and hand back what has not started."""
         self.hand.accepting = False
-        self._claims.stop()
+        self._claims.stop(wait=not self.threads.has_stalled)
         unstarted = self.hand.withdraw(lambda _held: True)
         if unstarted:
             self._settler.report([Ended(held, HandedBack(), 0.0) for held in unstarted])
@@ -183,19 +185,17 @@ class Worker:
 
     def stop(self) -> None:
         """End all threads; stuck bodies keep theirs, and call for a second stop at their end."""
+        wait = not self.threads.has_stalled
         if not self.has_stopped:
             self._end_listening()
-            self._claims.stop()
-            self._upkeep.stop()
-            self._watch.stop()
-            if self._is_handing:
-                self._handing.stop()
+            for loop in (self._claims, self._upkeep, self._watch, self._handing):
+                loop.stop(wait=wait)
             self._thread_runner.stop()
             self._processes.stop()
             self._loop_runner.look()
         self.has_stopped = True
         if self.hand.is_empty():
-            self._settler.stop()
+            self._settler.stop(wait=wait)
             self._loop_runner.stop()
 
     def end_life(self) -> None:
@@ -203,11 +203,6 @@ class Worker:
         if self._life is not None:
             self._life.end()
             self._life = None
-
-    def has_lost_a_thread(self) -> bool:
-        """Return whether an error that is no `Exception` has ended a thread that it needs."""
-        loops = (self._claims, self._upkeep, self._watch, self._settler)
-        return not all(part.is_alive() for part in (*loops, self._loop_runner, self._thread_runner))
 
     def is_idle(self) -> bool:
         """Say whether nothing is in hand, and the last look left nothing that it saw."""
@@ -292,6 +287,13 @@ class Worker:
                 self._store, self.hand, self._loop_runner, worker_id=self.worker_id
             ),
         ]
+
+    def _engine_threads(self, beats_since: Callable[[], float | None]) -> EngineThreads:
+        turning = (self._claims, self._upkeep, self._watch, self._settler)
+        runners, after = (self._loop_runner, self._thread_runner), self._settings.stalled_after
+        return EngineThreads(
+            self._store, self._bus, self.worker_id, beats_since, after, turning, runners
+        )
 
     def _services(self, beats_since: Callable[[], float | None]) -> list[Service]:
         """Return what the upkeep loop ticks."""

@@ -43,6 +43,10 @@ class Alone:
         """Return None: there are no sessions to open."""
         return None
 
+    def is_kept_waiting(self, seconds: float) -> bool:  # noqa: ARG002 - as a store's
+        """Return False: nobody else writes."""
+        return False
+
     def can_write_now(self) -> bool:
         """Say yes: nobody else writes."""
         return True

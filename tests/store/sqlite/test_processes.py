@@ -3,10 +3,12 @@
 On PostgreSQL the server stands between them, so none of this can happen there.
 """
 
+import fcntl
 import json
 import os
 import signal
 import sqlite3
+import threading
 import time
 from contextlib import closing
 
@@ -109,6 +111,7 @@ import json, sys
 from duly import faultpoints
 from duly.core.record import Claim
 from duly.store.opening import open_store
+from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import (
     OTHER_WORKER, another_try, claim, failure, order, recover, success
 )
@@ -293,3 +296,16 @@ def test_a_forked_child_does_not_keep_the_write_lock_of_its_killed_parent(store,
             assert enqueue_one(store) in listed_ids(store)
         finally:
             os.kill(child, signal.SIGKILL)
+
+
+def test_a_write_that_waits_for_another_process_is_told_from_one_that_hangs(store, path):
+    # Another open file of the same process has a lock of its own, as another process would.
+    with path.with_name(f"{path.name}-duly.lock").open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        writing = threading.Thread(target=enqueue_one, args=(store,))
+        writing.start()
+        wait_until(lambda: store.is_kept_waiting(1.0), seconds=TIMEOUT, what="the write waits")
+    writing.join(TIMEOUT)
+
+    assert not writing.is_alive()
+    assert not store.is_kept_waiting(1.0)

@@ -8,6 +8,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from duly.errors import StoreRefused
+from duly.store.postgres.hosts import Hosts
 
 _MASK = "***"
 _SECRETS = ("password", "sslpassword")
@@ -54,7 +55,8 @@ class Address:
         self.parameters: dict[str, Any] = _DEFAULTS | given | {"client_encoding": "UTF8"}
         self.shown_url = _shown(given)
         self.epoch = Epoch()
-        """Shared by all copies of this address."""
+        """Shared by all copies of this address, as is the next one."""
+        self.hosts = Hosts()
 
     def with_parameters(self, **parameters: object) -> Self:
         """Return the same address with some parameters of the connection replaced."""

@@ -279,14 +279,16 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
     def belong_to(self, epoch: Epoch, number: int) -> None:
         """End with the sessions of this process that were open when the epoch had this number."""
         self._epoch, self._opened_in = epoch, number
-        self._was_read_only = self._is_read_only()
+        self._was_read_only = self.is_read_only
 
     @property
     def has_turned_read_only(self) -> bool:
         """Whether the server, which could be written when this began, has become read-only."""
-        return not self._was_read_only and self._is_read_only()
+        return not self._was_read_only and self.is_read_only
 
-    def _is_read_only(self) -> bool:
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the server refuses writes."""
         # The server reports both by itself when they change.
         status = self.pgconn.parameter_status
         return b"on" in (status(b"in_hot_standby"), status(b"default_transaction_read_only"))
@@ -312,9 +314,7 @@ def connect(address: Address, settings: Mapping[str, str], *, prepare_after: int
     """Open a connection; errors are duly's."""
     number = address.epoch.number
     try:
-        session = Session.connect(
-            autocommit=True, prepare_threshold=prepare_after, **address.parameters
-        )
+        session = _connect(address, prepare_after)
     except psycopg.Error as error:
         raise translated(error, address) from error
     try:
@@ -326,6 +326,27 @@ def connect(address: Address, settings: Mapping[str, str], *, prepare_after: int
     except BaseException:
         session.close()
         raise
+    return session
+
+
+def _connect(address: Address, prepare_after: int) -> Session:
+    """Connect where the hosts are; if a lookup is slow, first where they were before."""
+
+    def connect_to(parameters: Mapping[str, Any]) -> Session:
+        return Session.connect(autocommit=True, prepare_threshold=prepare_after, **parameters)
+
+    found = address.hosts.resolve(address.parameters)
+    try:
+        session = connect_to(found.parameters)
+    except psycopg.OperationalError:
+        newer = found.newer()
+        if newer is None:
+            raise
+        return connect_to(newer)
+    # After a failover the old server may be a standby.
+    if session.is_read_only and (newer := found.newer()) is not None:
+        session.close()
+        return connect_to(newer)
     return session
 
 

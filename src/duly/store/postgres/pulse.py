@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -9,7 +10,7 @@ import psycopg
 from duly.errors import StoreError
 from duly.store.postgres.address import Address
 from duly.store.postgres.columns import texts
-from duly.store.postgres.connection import Session, connect, execute_within
+from duly.store.postgres.connection import AS_ONESELF, Session, connect, execute_within
 from duly.store.postgres.failures import READ_ONLY, translated
 from duly.store.protocol import Reading
 from duly.store.statements import load
@@ -74,6 +75,22 @@ class PostgresPulse:
         session, self._session = self._session, None
         if session is not None:
             session.close()
+
+
+def is_server_busy(address: Address, seconds: float) -> bool:
+    """Return whether the server has been at a statement of this application for that long.
+
+    It may wait for a lock or for a disk. If the server does not answer, it is busy, too.
+    """
+    impatient = address.with_parameters(connect_timeout=ANSWER_SECONDS)
+    try:
+        with closing(connect(impatient, {})) as session:
+            for sql in ("BEGIN", AS_ONESELF):
+                execute_within(session, sql, seconds=ANSWER_SECONDS)
+            rows = execute_within(session, SQL["busy"], (str(seconds),), seconds=ANSWER_SECONDS)
+    except (StoreError, psycopg.Error, OSError):
+        return True
+    return rows == [("t",)]
 
 
 class PostgresLife:

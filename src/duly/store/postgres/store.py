@@ -24,7 +24,7 @@ from duly.store.postgres.failures import is_fatal, translated
 from duly.store.postgres.inspect import SQL as INSPECT
 from duly.store.postgres.inspect import PostgresInspector
 from duly.store.postgres.lending import Sessions
-from duly.store.postgres.pulse import PostgresLife, PostgresPulse
+from duly.store.postgres.pulse import PostgresLife, PostgresPulse, is_server_busy
 from duly.store.postgres.section import PostgresSection
 from duly.store.postgres.writers import Writers
 from duly.store.protocol import Dialogue, FailingWrites
@@ -93,6 +93,10 @@ class PostgresStore(PostgresInspector):
         record = self._here().writers.record
         since = record.failing_since
         return None if since is None else FailingWrites(since, record.failed_at, record.reason)
+
+    def is_kept_waiting(self, seconds: float) -> bool:
+        """Return whether the server has been at a statement of this application for that long."""
+        return is_server_busy(self._address, seconds)
 
     def section(self, seconds: float | None = None) -> PostgresSection:
         """Return a transaction for the body of a run."""

@@ -202,6 +202,8 @@ class WriteLock:
         self.mutex = threading.Lock()
         """Taken first. In a `with` nothing strikes between taking it and the block."""
         self._owner: int | None = None
+        self.is_waiting = False
+        """Whether a thread of this process waits for another process."""
         try:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -224,7 +226,11 @@ class WriteLock:
 
     def lock_file(self) -> None:
         """Wait for the other processes, once this one's mutex is held."""
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        self.is_waiting = True
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        finally:
+            self.is_waiting = False
         self._owner = threading.get_ident()
 
     def unlock_file(self) -> None:

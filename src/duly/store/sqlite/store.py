@@ -127,6 +127,10 @@ class SqliteStore(SqliteInspector):
         """Return None: beats and writes cannot reach different files."""
         return None
 
+    def is_kept_waiting(self, seconds: float) -> bool:  # noqa: ARG002 - a write waits or not
+        """Return whether a write waits for the lock file, which a frozen process may hold."""
+        return self._here().lock.is_waiting
+
     def submit(self, ops: Sequence[Op], done: Done) -> None:
         """Write the ops from the committer's thread."""
         here = self._here()

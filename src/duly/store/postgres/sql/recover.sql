@@ -99,6 +99,15 @@ UPDATE duly_workers
  WHERE id = ANY ($1::text[]) AND state = 'live' AND EXISTS (SELECT FROM durable)
 RETURNING id
 
+-- :name busy
+-- Only here. Sessions of one application have one name and one role.
+SELECT EXISTS (
+       SELECT FROM pg_stat_activity
+        WHERE datname = current_database() AND usename = session_user
+          AND application_name = current_setting('application_name')
+          AND state = 'active' AND pid <> pg_backend_pid()
+          AND clock_timestamp() - query_start >= $1::float8 * interval '1 second')
+
 -- :name beats
 SELECT id, beats, extract(epoch FROM duly_now() - seen_at)
   FROM duly_workers

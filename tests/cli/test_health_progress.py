@@ -1,0 +1,192 @@
+"""`duly health` sees a live worker that claims nothing, and is not misled by healthy ones."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+
+import pytest
+
+from duly import Duly
+from duly.api import unclaimed
+from duly.clock import new_id
+from duly.core.states import Lane
+from duly.limits import UNSERVED_SECONDS
+from duly.runtime.registration import registration
+from duly.store.admin_ops import LimitQueue
+from duly.store.opening import open_store
+from duly.store.ops import ClaimRuns, Want
+from duly.store.protocol import Store
+from tests.store.conformance.opening import opened_tables
+
+LONG = UNSERVED_SECONDS + 30
+
+
+@pytest.fixture(autouse=True)
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """What happens between the looks of one command, in order; there is at least one look."""
+    between: list[Callable[[], None]] = [lambda: None]
+
+    class Pause:
+        def wait(self, _seconds: float) -> None:
+            between.pop(0)()
+
+    class Threading:
+        Event = Pause
+
+    monkeypatch.setattr(unclaimed, "threading", Threading)
+    monkeypatch.setattr(unclaimed, "monotonic", lambda: 0.0 if between else 10**9)
+    return between
+
+
+class Idle:
+    """A worker that lives and does nothing, as one whose engine hangs."""
+
+    def __init__(self, store: Store, lanes: Mapping[str, str], queues: Sequence[str]) -> None:
+        self.id = new_id()
+        self._store = store
+        self._tasks = tuple(lanes)
+        self._life = store.live(self.id)
+        store.apply([registration(self.id, 3600.0, queues, lanes, {})])
+        store.pulse().beat([self.id])
+
+    def claim(self) -> int:
+        """Claim what is ready; return how many runs that are."""
+        want = Want(None, Lane.THREAD, 10)
+        (claims,) = self._store.apply([ClaimRuns(self.id, (want,), self._tasks)])
+        return len(claims)
+
+
+@pytest.fixture
+def idle_worker(app: Duly, url: str) -> Iterator[Callable[..., Idle]]:
+    """Makes workers that do nothing, on a store of their own: commands close the application's."""
+    lanes = app.registry.lanes_seen_to(only_carried=False)
+    with closing(open_store(url)) as store:
+
+        def make(*, tasks: Mapping[str, str] = lanes, queues: Sequence[str] = ()) -> Idle:
+            return Idle(store, tasks, queues)
+
+        yield make
+
+
+@pytest.fixture
+def age(url: str) -> Callable[..., None]:
+    """Lets workers have started, or runs have become ready, a while ago."""
+
+    def age(*columns: str) -> None:
+        passed = f"{LONG * 1_000_000:.0f}" if url.startswith("sqlite") else f"interval '{LONG} s'"
+        with opened_tables(url) as tables:
+            for each in columns:
+                table, column = each.split(".")
+                tables.execute(f"UPDATE {table} SET {column} = {column} - {passed}")  # noqa: S608
+
+    return age
+
+
+OLD = ("duly_workers.started_at", "duly_runs.due_at")
+
+
+def test_a_live_worker_that_leaves_a_ready_run_unclaimed_is_named(cli, run_of, age, idle_worker):
+    run_of("add", 1)
+    idle = idle_worker()
+    age(*OLD)
+
+    result = cli("health")
+
+    assert result.exit_code == 1
+    assert f"worker {idle.id} (pid " in result.stdout
+    assert "although a run of queue 'default' that it serves has been ready for 90 s" in (
+        result.stdout
+    )
+    assert cli("health", "--no-worker").exit_code == 0
+
+
+def test_a_worker_next_to_it_that_is_full_changes_nothing(cli, run_of, age, idle_worker):
+    full, idle = idle_worker(), idle_worker()
+    run_of("add", 1)
+    assert full.claim() == 1
+    run_of("add", 2)
+    age(*OLD)
+
+    result = cli("health")
+
+    assert result.exit_code == 1
+    assert (idle.id in result.stdout, full.id in result.stdout) == (True, False)
+
+
+class TestHealthy:
+    """Workers that have a reason to leave a run alone, or are about to claim it."""
+
+    def test_a_worker_with_long_bodies_may_have_full_slots(self, cli, run_of, age, idle_worker):
+        idle = idle_worker()
+        run_of("add", 1)
+        assert idle.claim() == 1
+        run_of("add", 2)
+        age(*OLD)
+
+        assert cli("health").exit_code == 0
+
+    def test_a_paused_queue_keeps_its_runs(self, app, cli, run_of, age, idle_worker):
+        run_of("add", 1)
+        idle_worker()
+        age(*OLD)
+        app.queues.pause("default")
+
+        assert cli("health").exit_code == 0
+
+    def test_a_full_limit_of_the_queue_keeps_its_runs(self, app, cli, run_of, age, idle_worker):
+        idle_worker()
+        other = idle_worker()
+        run_of("add", 1)
+        assert other.claim() == 1
+        app.store.apply([LimitQueue("default", 1, "me", "")])
+        run_of("add", 2)
+        age(*OLD)
+
+        assert cli("health").exit_code == 0
+
+    def test_a_run_that_has_just_become_ready_may_wait(self, cli, run_of, age, idle_worker):
+        run_of("add", 1)
+        idle_worker()
+        age("duly_workers.started_at")
+
+        assert cli("health").exit_code == 0
+
+    def test_a_worker_that_has_just_started_may_be_idle(self, cli, run_of, age, idle_worker):
+        run_of("add", 1)
+        idle_worker()
+        age("duly_runs.due_at")
+
+        assert cli("health").exit_code == 0
+
+    def test_runs_of_queues_and_tasks_that_it_does_not_serve_are_not_its_work(
+        self, cli, run_of, age, idle_worker
+    ):
+        run_of("add", 1)
+        idle_worker(queues=("mail",))
+        idle_worker(tasks={"other:task": "thread"})
+        age(*OLD)
+
+        assert cli("health").exit_code == 0
+
+    def test_a_run_that_is_claimed_between_two_looks_did_not_wait_in_vain(
+        self, cli, run_of, age, idle_worker, looks
+    ):
+        run_of("add", 1)
+        idle = idle_worker()
+        age(*OLD)
+        looks[:] = [lambda: None, lambda: None, idle.claim]
+
+        assert cli("health").exit_code == 0
+        assert looks == [], "it was watched until the run was claimed"
+
+    def test_a_worker_that_works_claims_what_has_waited_for_long(self, cli, run_of, age, app, url):
+        app.queues.pause("default")
+        run = run_of("add", 1)
+        other = Duly(url)
+        other.registry = app.registry
+        with other.worker():
+            age("duly_workers.started_at")
+            app.queues.resume("default")
+
+            assert cli("health").exit_code == 0
+            assert run.result(timeout=20) == 1
+        other.close()
