@@ -16,6 +16,7 @@ IN_ONE_STATEMENT = "PostgreSQL does it in one statement, with the others as part
 ONE_WRITER = "SQLite has one writer, so nobody needs to be locked out or waited for"
 ONE_WAY = "everything moves from SQLite to PostgreSQL only"
 ONE_DIALECT = {
+    "claim.bytes_taken": "SQLite takes queue by queue, PostgreSQL in one statement",
     "prune.idle_locks": "PostgreSQL drops idle locks in one statement",
     "prune.keep_fence": "PostgreSQL drops idle locks in one statement",
     "locks.raise_fence": "on SQLite no prune can come between two statements of an acquire",

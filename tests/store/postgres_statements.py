@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from duly.limits import TRANSACTION_BYTES
 from duly.store.postgres.columns import flags, numbers, texts
 from duly.store.postgres.connection import HOT, UPKEEP
 from duly.store.statements import load
@@ -78,6 +79,7 @@ OLD = {
     "others_older_than": YEAR,
     "limit": BATCH,
     "look": 1,
+    "bytes": TRANSACTION_BYTES,
     "parent_tag": "parent",
     "parent_look": 1,
 }

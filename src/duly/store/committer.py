@@ -21,7 +21,7 @@ from types import GeneratorType
 from typing import Any
 
 from duly.errors import StoreBusy, StoreError, StoreUnavailable
-from duly.limits import COMMIT_OPS
+from duly.limits import COMMIT_OPS, TRANSACTION_BYTES
 from duly.store.ops import Op
 
 
@@ -43,8 +43,12 @@ _LOOK_SECONDS = 0.5
 class Committer:
     """Turns concurrent `apply` calls into few transactions."""
 
-    def __init__(self, write: Write, *, name: str) -> None:
+    def __init__(
+        self, write: Write, *, name: str, size_of: Callable[[Op], int] = lambda _op: 0
+    ) -> None:
         self._write = write
+        self._size_of = size_of
+        """Returns how many bytes of payload an op writes; it must not raise."""
         self._name = name
         self._line: dict[_Request, None] = {}
         """Requests without an answer, in the order of their arrival."""
@@ -163,20 +167,29 @@ class Committer:
 
     def _batch_of(self, leader: "_Request") -> "tuple[_Request, ...]":
         room, is_empty = COMMIT_OPS - len(leader.ops), not leader.ops
+        waiting = list(self._line)
+        # A caller that is alone has no need to know.
+        bytes_left = TRANSACTION_BYTES - self._size(leader) if len(waiting) > 1 else 0
         found: list[_Request] = []
-        for request in list(self._line):
+        for request in waiting:
             if request is leader:
                 found.append(request)
             elif request.is_done:
                 self._line.pop(request, None)
             elif not request.has_left():
-                if len(request.ops) <= room or is_empty:
+                fits = len(request.ops) <= room
+                size = self._size(request) if fits or is_empty else 0
+                if is_empty or (fits and size <= bytes_left):
                     room, is_empty = room - len(request.ops), False
+                    bytes_left -= size
                     found.append(request)
                 else:
                     # Later requests wait with this one. Only the leader is needed from here on.
                     room = -1
         return tuple(found)
+
+    def _size(self, request: "_Request") -> int:
+        return sum(map(self._size_of, request.ops))
 
     def _commit(self, requests: "Sequence[_Request]") -> None:
         batch = [request for request in requests if request.ops or request.answer_nothing()]

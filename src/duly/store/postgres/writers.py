@@ -15,6 +15,7 @@ from duly.core.verdict import Finish
 from duly.errors import StoreBusy
 from duly.store import admin_ops, carry_ops, guard_ops, lock_ops, ops, schedule_ops, step_ops
 from duly.store.committer import Committer, Done, OpBlocked
+from duly.store.op_sizes import size_of
 from duly.store.ops import Op
 from duly.store.postgres import carry, guard, locks, operate, restore, schedules, steps, upkeep
 from duly.store.postgres.address import Address
@@ -143,7 +144,8 @@ class Writers:
             "operate": self._operate,
         }
         self._committers = {
-            name: Committer(write, name=f"duly-{name}") for name, write in self._writes.items()
+            name: Committer(write, name=f"duly-{name}", size_of=size_of)
+            for name, write in self._writes.items()
         }
         self.held_names = HeldNames(Line(address, KEYED), self._write_names)
 
@@ -195,8 +197,6 @@ class Writers:
                 self._submit(rest, answers, done)
 
         self._committers[part.committer].submit(part.ops, written)
-
-    # -- the writes of the committers --
 
     def _enqueue(self, ops: list[Any]) -> list[Any]:
         faultpoints.hit("enqueue.before_write")

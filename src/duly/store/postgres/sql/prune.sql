@@ -29,28 +29,41 @@ SELECT min(kept), duly_microseconds(duly_now()) FROM duly_retentions
 -- One statement, where SQLite deletes run by run. Each is kept as its task says, or for the usual
 -- time, and never less than its key; a task can have dead letters kept for longer only. One that is
 -- kept though its usual time is over is out of the way until it is not. A child is kept while its
--- parent may still ask for its result: while that is live or a dead letter.
+-- parent may still ask for its result: while that is live or a dead letter. The statement ends with the
+-- run whose payloads reach a number of bytes, and returns whether it has left others.
 WITH ended AS MATERIALIZED (
-    SELECT id, task, key, tags, finished_at, false AS dead FROM duly_history
+    SELECT id, task, key, tags, finished_at, false AS dead,
+           octet_length(arguments) + coalesce(octet_length(result), 0)
+               + coalesce(octet_length(traceback), 0) AS bytes
+      FROM duly_history
      WHERE finished_at < duly_now() - %(older_than)s::bigint * interval '1 microsecond'
        AND state NOT IN ('failed', 'interrupted') AND kept_until IS NULL
      ORDER BY finished_at
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 ), died AS MATERIALIZED (
-    SELECT id, task, key, tags, finished_at, true AS dead FROM duly_history
+    SELECT id, task, key, tags, finished_at, true AS dead,
+           octet_length(arguments) + coalesce(octet_length(result), 0)
+               + coalesce(octet_length(traceback), 0) AS bytes
+      FROM duly_history
      WHERE finished_at < duly_now() - %(dead_older_than)s::bigint * interval '1 microsecond'
        AND state IN ('failed', 'interrupted') AND kept_until IS NULL
      ORDER BY finished_at
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 ), kept AS MATERIALIZED (
-    SELECT id, task, key, tags, finished_at, state IN ('failed', 'interrupted') AS dead
+    SELECT id, task, key, tags, finished_at, state IN ('failed', 'interrupted') AS dead,
+           octet_length(arguments) + coalesce(octet_length(result), 0)
+               + coalesce(octet_length(traceback), 0) AS bytes
       FROM duly_history
      WHERE kept_until <= duly_now()
      ORDER BY kept_until
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
+), old AS MATERIALIZED (
+    SELECT id, task, key, tags, finished_at, dead,
+           sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+      FROM (TABLE ended UNION ALL TABLE died UNION ALL TABLE kept) AS found
 ), judged AS MATERIALIZED (
     SELECT old.id,
            CASE WHEN old.dead
@@ -68,13 +81,14 @@ WITH ended AS MATERIALIZED (
                               OFFSET 0)
                          THEN duly_now() + %(parent_look)s::bigint * interval '1 microsecond' END)
                AS own_until
-      FROM (TABLE ended UNION ALL TABLE died UNION ALL TABLE kept) AS old
+      FROM old
       LEFT JOIN duly_retentions AS own ON own.task = old.task
       LEFT JOIN LATERAL (
            SELECT run_id, expires_at FROM duly_keys
             WHERE duly_keys.task = old.task AND duly_keys.key = old.key
               AND duly_keys.run_id = old.id
            OFFSET 0) AS known ON true
+     WHERE old.bytes_before < %(bytes)s::bigint
 ), runs AS (
     DELETE FROM duly_history
      WHERE id = ANY (ARRAY(SELECT id FROM judged
@@ -103,7 +117,8 @@ WITH ended AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM runs),
        greatest((SELECT count(*) FROM ended), (SELECT count(*) FROM died),
-                (SELECT count(*) FROM kept))
+                (SELECT count(*) FROM kept)),
+       (SELECT count(*) FROM judged) < (SELECT count(*) FROM old)
 
 -- :name drop_events
 WITH old AS MATERIALIZED (
