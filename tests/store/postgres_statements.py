@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from duly.limits import TRANSACTION_BYTES
+from duly.store.postgres.borrowed import BY_INDEX
 from duly.store.postgres.columns import flags, numbers, texts
 from duly.store.postgres.connection import HOT, UPKEEP
 from duly.store.statements import load
@@ -298,6 +299,7 @@ CASES = [
         for name, rows in [
             ("drop_runs", 3 * BATCH),
             ("drop_keys", BATCH),
+            ("drop_firings", BATCH),
             ("drop_events", BATCH),
             ("drop_schedules", BATCH),
             ("drop_locks", BATCH),
@@ -326,3 +328,5 @@ IN_CALLERS_SESSIONS = [
     Case("settle.recorded", claims(1), 1, {"enable_seqscan": "off"}),
 ]
 """What is also done for one run in the session of a body or of a caller, by its settings."""
+IN_BORROWED_SESSIONS = [case._replace(settings=BY_INDEX) for case in CASES]
+"""A store that borrows a connection of Django does all of it there."""

@@ -142,15 +142,15 @@ DELETE FROM duly_keys
    AND coalesce(expires_at <= duly_now(), false)
 
 -- :name drop_firings
-WITH old AS MATERIALIZED (
-    SELECT schedule, instant FROM duly_firings
-     WHERE fired_at < duly_now() - %(older_than)s::bigint * interval '1 microsecond'
-       AND outcome <> 'waiting'
-     LIMIT %(limit)s
-       FOR UPDATE SKIP LOCKED
-)
-DELETE FROM duly_firings AS firing
- USING old WHERE firing.schedule = old.schedule AND firing.instant = old.instant
+-- They have no id; their places hold while the rows are locked, which is until the commit.
+DELETE FROM duly_firings
+ WHERE ctid = ANY (ARRAY(
+       SELECT ctid FROM duly_firings
+        WHERE fired_at < duly_now() - %(older_than)s::bigint * interval '1 microsecond'
+          AND outcome <> 'waiting'
+        ORDER BY fired_at
+        LIMIT %(limit)s
+          FOR UPDATE SKIP LOCKED))
 
 -- :name drop_schedules
 -- Those of code stay: there are only as many as the code has, and one that ran once must not run
