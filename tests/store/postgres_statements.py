@@ -190,15 +190,12 @@ CASES = [
             "fingerprint": "",
             "ttl": None,
             "active_only": True,
+            "other_names": f"{OTHER_TASK} shop:older",
             "hint": False,
         },
-        1,
+        3,  # Its key has a row for each name of the task.
     ),
-    Case(
-        "enqueue.held_by_name",
-        {"names": f"{OTHER_TASK} {TASK}", "task": TASK, "key": "key 1"},
-        2,
-    ),
+    Case("enqueue.give_up_keys", {"ids": texts(ids_of(RUNNING))}),
     Case("enqueue.key_in_force", {"task": TASK, "key": "key 1"}, 1),
     Case("steps.holds", RUN, 1, UPKEEP),
     Case("steps.begin", STEP | {"name": "another"}, 1, UPKEEP),
@@ -274,13 +271,18 @@ CASES = [
     ),
     Case("operate.ask_cancel", RUN, 1, UPKEEP),
     Case("operate.live_holder", ENDED | {"other_names": "{shop:old,shop:older}"}, 3, UPKEEP),
-    Case("operate.lock_names", ENDED | {"other_names": "{shop:old,shop:older}"}, 1, UPKEEP),
     Case(
         "operate.hold_key_again",
-        {"run_id": id_of(FINISHED, 1), "states": "{succeeded}", "generation": None},
-        1,
+        {
+            "run_id": id_of(FINISHED, 1),
+            "states": "{succeeded}",
+            "generation": None,
+            "other_names": "{shop:old,shop:older}",
+        },
+        3,
         UPKEEP,
     ),
+    Case("operate.reset_key", {"task": TASK, "key": "key 1", "run_id": None}, 1, UPKEEP),
     Case(
         "operate.revive",
         {
@@ -311,7 +313,6 @@ CASES = [
 ]
 
 _OF_CALLERS = {
-    "enqueue.held_by_name",
     "enqueue.enqueue_in_callers_transaction",
     "journal.holds",
     "journal.progress",

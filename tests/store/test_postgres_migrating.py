@@ -39,7 +39,7 @@ def watcher(url, store):
 @pytest.fixture
 def newer_code(monkeypatch):
     """The code of the next version, which needs one migration more."""
-    step = Migration(len(STEPS) + 1, "probe", STEP)
+    step = Migration(STEPS[-1].version + 1, "probe", STEP)
     monkeypatch.setattr(migrator, "migrations", lambda _package: [*STEPS, step])
 
 

@@ -77,8 +77,6 @@ def redrive(session: Session, op: Redrive) -> Redriven:
         "arguments": op.arguments,
         "other_names": texts(op.other_names),
     }
-    if op.other_names:
-        session.execute(SQL["lock_names"], revival)
     session.execute(SQL["hold_key_again"], revival)
     held = session.execute(SQL["live_holder"], revival).fetchone()
     if held is not None:

@@ -130,16 +130,14 @@ WITH old AS MATERIALIZED (
 DELETE FROM duly_events WHERE name = ANY (ARRAY(SELECT name FROM old))
 
 -- :name drop_keys
--- The time is asked for again in words that no index answers.
-WITH old AS MATERIALIZED (
-    SELECT run_id FROM duly_keys
-     WHERE expires_at IS NOT NULL AND expires_at <= duly_now()
-     LIMIT %(limit)s
-       FOR UPDATE SKIP LOCKED
-)
+-- Only rows that are locked already, by their places: waiting for another row of the same run could end
+-- in a deadlock with a transaction that takes the key under several names.
 DELETE FROM duly_keys
- WHERE run_id = ANY (ARRAY(SELECT run_id FROM old))
-   AND coalesce(expires_at <= duly_now(), false)
+ WHERE ctid = ANY (ARRAY(
+       SELECT ctid FROM duly_keys
+        WHERE expires_at IS NOT NULL AND expires_at <= duly_now()
+        LIMIT %(limit)s
+          FOR UPDATE SKIP LOCKED))
 
 -- :name drop_firings
 -- They have no id; their places hold while the rows are locked, which is until the commit.
@@ -184,13 +182,13 @@ WITH old AS MATERIALIZED (
 SELECT fence FROM gone
 
 -- :name drop_acts
-WITH old AS MATERIALIZED (
-    SELECT number FROM duly_acts
-     WHERE at < duly_now() - %(acts_older_than)s::bigint * interval '1 microsecond'
-     LIMIT %(limit)s
-       FOR UPDATE SKIP LOCKED
-)
-DELETE FROM duly_acts WHERE number = ANY (ARRAY(SELECT number FROM old))
+-- By their places: an index that has the number second would be read as a whole.
+DELETE FROM duly_acts
+ WHERE ctid = ANY (ARRAY(
+       SELECT ctid FROM duly_acts
+        WHERE at < duly_now() - %(acts_older_than)s::bigint * interval '1 microsecond'
+        LIMIT %(limit)s
+          FOR UPDATE SKIP LOCKED))
 
 -- :name drop_marks
 -- Of runs that are with another engine no more, and of tasks that nobody hands over. By tasks, so
