@@ -11,6 +11,7 @@ import psycopg
 from psycopg import sql
 
 from benchmarks.databases import Bare, Cost, StatementCount
+from duly.limits import TRANSACTION_BYTES
 from duly.store.opening import open_store
 from duly.store.ops import ClaimRuns, Enqueue
 from duly.store.postgres.address import Address
@@ -287,4 +288,5 @@ def _want(
         "queues": optional_texts(queues),
         "lanes": texts(lanes),
         "limits": numbers(limits),
+        "bytes": str(TRANSACTION_BYTES),
     }

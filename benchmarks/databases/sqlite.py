@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks import counting
 from benchmarks.databases import Bare, Cost, StatementCount
 from duly.clock import SystemClock
+from duly.limits import TRANSACTION_BYTES
 from duly.store.opening import open_store, sqlite_path
 from duly.store.ops import ClaimRuns, Enqueue
 from duly.store.sqlite import claim as claiming
@@ -168,6 +169,7 @@ class BareSqlite:
             return []
         queue, lane, _limit = ready[0]
         want = {"queue": queue, "lane": lane, "tasks": tasks, "limit": limit}
+        want["bytes"] = TRANSACTION_BYTES
         execute(sql["take"], place | want)
         rows = json.loads(execute(sql["taken"], place).fetchone()[0])
         return [row[:2] for row in rows]

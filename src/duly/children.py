@@ -6,14 +6,14 @@ from typing import Any, Protocol
 
 from duly.clock import MICROSECONDS
 from duly.context import RunContext
-from duly.core.batching import batches
+from duly.core.batching import batches, bytes_of
 from duly.core.codec import Codec
 from duly.core.json_text import sha256
 from duly.core.payload import CallCodec, decode_value, encode_value
 from duly.core.record import RunRecord
 from duly.core.states import PARENT_TAG, State
 from duly.errors import BadOption, PayloadError, RunFailed
-from duly.limits import ENQUEUE_BATCH, ENQUEUE_CHARACTERS, KEY_BYTES, KEY_TTL_SECONDS
+from duly.limits import ENQUEUE_BATCH, KEY_BYTES, KEY_TTL_SECONDS, TRANSACTION_BYTES
 from duly.store.ops import Enqueue, Key
 from duly.store.protocol import Store
 
@@ -49,8 +49,8 @@ def enqueue_children(context: RunContext, calls: Iterable[TaskCall], name: str) 
     for batch in batches(
         ops,
         most=ENQUEUE_BATCH,
-        most_characters=ENQUEUE_CHARACTERS,
-        size_of=lambda op: len(op.arguments),
+        most_bytes=TRANSACTION_BYTES,
+        size_of=lambda op: bytes_of(op.arguments),
     ):
         found += [answer.run_id for answer in store.apply(batch)]
     return found

@@ -24,8 +24,8 @@ SUSPECT_CHILDREN = 4
 QUEUE_SIZE = 1_000_000
 """The largest `max_size` of a queue: who enqueues counts so far."""
 ENQUEUE_BATCH = 2_000
-ENQUEUE_CHARACTERS = 8 * 1024 * 1024
-"""A transaction of `enqueue_many` or `gather` ends when the arguments in it reach this size."""
+TRANSACTION_BYTES = 8 * 1024 * 1024
+"""A batch of enqueues, claims, settles, logs or prunes ends when its payloads reach this size."""
 COMMIT_OPS = 2_000
 CLAIM_BATCH = 500
 LIMITS_BATCH = 100

@@ -12,13 +12,13 @@ from duly.apart import apart
 from duly.callers import Connection, aconverse, converse
 from duly.clock import new_id
 from duly.context import joined
-from duly.core.batching import batches
+from duly.core.batching import batches, bytes_of
 from duly.core.instants import microseconds_of
 from duly.core.key import check_key, check_name, check_tags
 from duly.core.record import from_fields
 from duly.errors import OUTAGES, BadOption, KeyConflict
 from duly.host import Host
-from duly.limits import DELAY_SECONDS, ENQUEUE_BATCH, ENQUEUE_CHARACTERS, KEY_TTL_SECONDS, PRIORITY
+from duly.limits import DELAY_SECONDS, ENQUEUE_BATCH, KEY_TTL_SECONDS, PRIORITY, TRANSACTION_BYTES
 from duly.registry import Definition, Tracing
 from duly.run import Run
 from duly.store.ops import Accepted, Enqueue, Key
@@ -315,8 +315,8 @@ def _batches(calls: Iterable[Call[R]]) -> Iterator[list[Call[R]]]:
     return batches(
         calls,
         most=ENQUEUE_BATCH,
-        most_characters=ENQUEUE_CHARACTERS,
-        size_of=lambda call: len(call.op.arguments),
+        most_bytes=TRANSACTION_BYTES,
+        size_of=lambda call: bytes_of(call.op.arguments),
     )
 
 

@@ -16,6 +16,9 @@ IN_ONE_STATEMENT = "PostgreSQL does it in one statement, with the others as part
 ONE_WRITER = "SQLite has one writer, so nobody needs to be locked out or waited for"
 ONE_WAY = "everything moves from SQLite to PostgreSQL only"
 ONE_DIALECT = {
+    "enqueue.held_by_name": "on PostgreSQL a key has a row for each name of its task",
+    "enqueue.give_up_keys": "on SQLite nobody takes a key between two statements",
+    "claim.bytes_taken": "SQLite takes queue by queue, PostgreSQL in one statement",
     "prune.idle_locks": "PostgreSQL drops idle locks in one statement",
     "prune.keep_fence": "PostgreSQL drops idle locks in one statement",
     "locks.raise_fence": "on SQLite no prune can come between two statements of an acquire",
@@ -94,9 +97,6 @@ ONE_DIALECT = {
             "claim.take_from_queue",
             "operate.limit_wait",
             "operate.lock_limit",
-            "enqueue.lock_name",
-            "enqueue.lock_names",
-            "operate.lock_names",
             "prune.fold_accounts",
         ],
         ONE_WRITER,

@@ -1,12 +1,16 @@
 """A worker claims ahead only what it will soon start; the rest is left to others."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from time import monotonic
 
 import pytest
 
 from duly import Duly
+from duly.core.record import Claim
+from duly.limits import PAYLOAD_BYTES, TRANSACTION_BYTES
+from duly.registry import Definition
+from duly.runtime.hand import Hand, Held
 from tests.servers.processes import wait_until
 
 LONG_SECONDS = 0.5
@@ -18,6 +22,37 @@ def other(store_url: str) -> Iterator[Duly]:
     other = Duly(store_url)
     yield other
     other.close()
+
+
+def test_a_worker_claims_large_arguments_in_small_portions_and_runs_them_all(app, monkeypatch):
+    answers: list[list[Claim]] = []
+    in_hand: list[int] = []
+    take = Hand.take
+
+    def noted(hand: Hand, claims: Iterable[tuple[Claim, Definition]]) -> list[Held]:
+        taken = take(hand, list(claims))
+        answers.append([held.claim for held in taken])
+        in_hand.append(sum(len(held.claim.arguments) for held in hand._held.values()))
+        return taken
+
+    monkeypatch.setattr(Hand, "take", noted)
+
+    @app.task(name="measure")
+    def measure(text: str) -> int:
+        return len(text)
+
+    size = PAYLOAD_BYTES - 100
+    # The worker has met small arguments first, and so claims as many runs as it ever does.
+    app.enqueue_many(measure.call("x") for _ in range(1000))
+    runs = app.enqueue_many(measure.call("x" * size) for _ in range(200))
+    with app.worker(concurrency=4):
+        results = [run.result(timeout=60) for run in runs]
+
+    sizes = [sum(len(claim.arguments) for claim in claims) for claims in answers]
+    assert results == [size] * 200
+    assert max(sizes) <= TRANSACTION_BYTES + PAYLOAD_BYTES
+    # What one claim brings, after those that began with less than the bound in hand.
+    assert max(in_hand) <= 2 * TRANSACTION_BYTES + PAYLOAD_BYTES
 
 
 def test_a_worker_full_of_long_bodies_leaves_runs_to_an_idle_one(app, other):

@@ -10,6 +10,7 @@ from duly.clock import monotonic, new_id
 from duly.core.outcome import ErrorText, Raised, Returned, Snoozed
 from duly.errors import StoreFull, StoreReadOnly
 from duly.events import AttemptEnded, ClaimWasLost, StoreFailed
+from duly.limits import RESULT_BYTES
 from duly.runtime import settler as settler_module
 from duly.runtime.hand import LOOP, THREAD, Hand
 from duly.runtime.journal import Journal
@@ -110,6 +111,42 @@ def test_a_batch_is_recorded_in_one_write(bench):
     assert bench.store.applied == [5]
     assert bench.hand.is_empty()
     assert list(bench.slots.marks()) == []
+
+
+def test_large_results_are_recorded_in_several_writes(bench):
+    taken = bench.started(20)
+    bench.settler.report(ended(taken, Returned('"' + "x" * (RESULT_BYTES - 2) + '"')))
+
+    bench.settler.start()
+    bench.settler.stop()
+
+    assert bench.states(taken) == ["succeeded"] * 20
+    assert bench.store.applied == [8, 8, 4]
+
+
+def test_an_end_counts_with_the_arguments_that_it_moves(bench, monkeypatch):
+    taken = bench.started(3)
+    monkeypatch.setattr(settler_module, "TRANSACTION_BYTES", len(taken[0].claim.arguments) + 1)
+    bench.settler.report(ended(taken))
+
+    bench.settler.start()
+    bench.settler.stop()
+
+    assert bench.store.applied == [1, 1, 1]
+
+
+def test_the_last_log_lines_of_a_batch_are_written_in_several_writes(bench, monkeypatch):
+    monkeypatch.setattr("duly.runtime.journal.TRANSACTION_BYTES", 3)
+    (held,) = taken = bench.started()
+    for number in range(5):
+        bench.journal.log(held.claim, "info", f"{number}")
+
+    bench.settler.settle(ended(taken))
+
+    run = bench.app.runs.get(held.claim.run_id)
+    assert [line.message for line in run.logs()] == ["0", "1", "2", "3", "4"]
+    assert bench.store.applied == [1, 2]
+    assert bench.states(taken) == ["succeeded"]
 
 
 @pytest.mark.parametrize(
@@ -382,6 +419,17 @@ class TestSettlingHere:
         assert set(threads) == {threading.current_thread()}
         assert bench.hand.is_empty()
         assert not bench.settler.is_busy
+
+    def test_large_results_are_left_to_the_settlers_thread(self, bench):
+        taken = bench.started(9)
+
+        bench.settler.settle_here(ended(taken, Returned('"' + "x" * (RESULT_BYTES - 2) + '"')))
+        written_here = list(bench.store.applied)
+        bench.settler.start()
+        bench.settler.stop()
+
+        assert written_here == []
+        assert bench.states(taken) == ["succeeded"] * 9
 
     @pytest.mark.parametrize("error", [StoreUnavailable("gone"), RuntimeError("a bug")])
     def test_after_a_failure_the_settlers_thread_goes_on_with_it(self, bench, error):

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from duly.limits import TRANSACTION_BYTES
+from duly.store.postgres.borrowed import BY_INDEX
 from duly.store.postgres.columns import flags, numbers, texts
 from duly.store.postgres.connection import HOT, UPKEEP
 from duly.store.statements import load
@@ -78,6 +80,7 @@ OLD = {
     "others_older_than": YEAR,
     "limit": BATCH,
     "look": 1,
+    "bytes": TRANSACTION_BYTES,
     "parent_tag": "parent",
     "parent_look": 1,
 }
@@ -187,15 +190,12 @@ CASES = [
             "fingerprint": "",
             "ttl": None,
             "active_only": True,
+            "other_names": f"{OTHER_TASK} shop:older",
             "hint": False,
         },
-        1,
+        3,  # Its key has a row for each name of the task.
     ),
-    Case(
-        "enqueue.held_by_name",
-        {"names": f"{OTHER_TASK} {TASK}", "task": TASK, "key": "key 1"},
-        2,
-    ),
+    Case("enqueue.give_up_keys", {"ids": texts(ids_of(RUNNING))}),
     Case("enqueue.key_in_force", {"task": TASK, "key": "key 1"}, 1),
     Case("steps.holds", RUN, 1, UPKEEP),
     Case("steps.begin", STEP | {"name": "another"}, 1, UPKEEP),
@@ -271,13 +271,18 @@ CASES = [
     ),
     Case("operate.ask_cancel", RUN, 1, UPKEEP),
     Case("operate.live_holder", ENDED | {"other_names": "{shop:old,shop:older}"}, 3, UPKEEP),
-    Case("operate.lock_names", ENDED | {"other_names": "{shop:old,shop:older}"}, 1, UPKEEP),
     Case(
         "operate.hold_key_again",
-        {"run_id": id_of(FINISHED, 1), "states": "{succeeded}", "generation": None},
-        1,
+        {
+            "run_id": id_of(FINISHED, 1),
+            "states": "{succeeded}",
+            "generation": None,
+            "other_names": "{shop:old,shop:older}",
+        },
+        3,
         UPKEEP,
     ),
+    Case("operate.reset_key", {"task": TASK, "key": "key 1", "run_id": None}, 1, UPKEEP),
     Case(
         "operate.revive",
         {
@@ -296,6 +301,7 @@ CASES = [
         for name, rows in [
             ("drop_runs", 3 * BATCH),
             ("drop_keys", BATCH),
+            ("drop_firings", BATCH),
             ("drop_events", BATCH),
             ("drop_schedules", BATCH),
             ("drop_locks", BATCH),
@@ -307,7 +313,6 @@ CASES = [
 ]
 
 _OF_CALLERS = {
-    "enqueue.held_by_name",
     "enqueue.enqueue_in_callers_transaction",
     "journal.holds",
     "journal.progress",
@@ -324,3 +329,5 @@ IN_CALLERS_SESSIONS = [
     Case("settle.recorded", claims(1), 1, {"enable_seqscan": "off"}),
 ]
 """What is also done for one run in the session of a body or of a caller, by its settings."""
+IN_BORROWED_SESSIONS = [case._replace(settings=BY_INDEX) for case in CASES]
+"""A store that borrows a connection of Django does all of it there."""

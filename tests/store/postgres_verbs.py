@@ -6,6 +6,7 @@ from typing import Any
 
 import psycopg
 
+from duly.limits import TRANSACTION_BYTES
 from duly.store.postgres.claim import SQL as CLAIM
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import LANE, TASK, TIMEOUT, WORKER
@@ -18,6 +19,7 @@ PLACE = {
     "limits": "{100}",
     "tasks": f"{{{TASK}}}",
     "last": 0,
+    "bytes": TRANSACTION_BYTES,
 }
 """What a claim asks for."""
 _BUILDER = """

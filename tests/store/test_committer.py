@@ -206,6 +206,17 @@ def test_a_commit_takes_no_more_ops_than_its_limit(committer, writer, monkeypatc
 # -- errors --
 
 
+def test_a_commit_takes_no_more_bytes_than_its_limit(writer, monkeypatch):
+    monkeypatch.setattr(committer_module, "TRANSACTION_BYTES", 5)
+    with closing(Committer(writer, name="bytes", size_of=len)) as committer:
+        with busy(committer, writer):
+            callers = gather(committer, ["aa", "aaa"], ["b"], ["cccccccc"], ["d"], ["e"])
+
+        for caller in callers:
+            caller.result()
+        assert writer.commits == [("first",), ("aa", "aaa"), ("b",), ("cccccccc",), ("d", "e")]
+
+
 def test_a_lone_caller_gets_its_error_and_the_next_goes_on(committer, writer):
     writer.refused["bad"] = ValueError("bad")
 

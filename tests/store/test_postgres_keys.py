@@ -11,9 +11,11 @@ import pytest
 from duly import faultpoints
 from duly.callers import converse
 from duly.store.opening import open_store
-from duly.store.ops import Accepted, Enqueue, Settled
+from duly.store.ops import Accepted, Enqueue, Key, ResetKey, Settled
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import (
+    OTHER_TASK,
+    TASK,
     TIMEOUT,
     claim_one,
     enqueue_and_claim,
@@ -62,9 +64,20 @@ def in_a_transaction_of_its_own(url: str, op: Enqueue) -> Accepted:
         return store.apply([op])[0]
 
 
-def in_a_callers_transaction(url: str, op: Enqueue) -> Accepted:
-    with closing(open_store(url)) as store, psycopg.connect(url) as connection:
+def in_a_callers_transaction(url: str, op: Enqueue, *, autocommit: bool = False) -> Accepted:
+    with (
+        closing(open_store(url)) as store,
+        psycopg.connect(url, autocommit=autocommit) as connection,
+    ):
         return converse(connection, partial(store.enqueue_elsewhere, op), store.wake)
+
+
+def on_a_connection_that_commits_by_itself(url: str, op: Enqueue) -> Accepted:
+    return in_a_callers_transaction(url, op, autocommit=True)
+
+
+def key_of(text: str, *other_names: str) -> Key:
+    return key(text)._replace(other_names=other_names)
 
 
 def test_a_key_in_force_is_answered_while_another_transaction_writes_its_row(store, connection):
@@ -148,38 +161,115 @@ def test_a_retry_takes_a_key_whose_run_ends_in_between(store, watcher):
     assert (answer.run_id, answer.new) == (first.run_id, False)
 
 
+@pytest.mark.parametrize(
+    "enqueue",
+    [
+        in_a_transaction_of_its_own,
+        in_a_callers_transaction,
+        on_a_connection_that_commits_by_itself,
+    ],
+)
+@pytest.mark.parametrize("other_knows", [True, False])
+def test_a_key_that_is_taken_under_another_name_in_between_is_answered_with_its_run(
+    url, store, watcher, enqueue: Callable[[str, Enqueue], Accepted], other_knows
+):
+    late = order(task=TASK, key=key_of("k", OTHER_TASK))
+    watcher.execute(_GATE.format(run_id=late.run_id))
+
+    waiting = InBackground(lambda: enqueue(url, late))
+    wait_until(
+        lambda: watcher.execute(_IS_AT_THE_GATE).fetchone() == (True,),
+        seconds=TIMEOUT,
+        what="the insert of the key to be under way",
+    )
+    # A process of before the rename does not know the new name.
+    names = (TASK,) if other_knows else ()
+    other = order(task=OTHER_TASK, key=key_of("k", *names))
+    first = InBackground(lambda: on_a_connection_that_commits_by_itself(url, other))
+    assert first.answer().new
+    watcher.execute("DELETE FROM gate")
+
+    answer = waiting.answer()
+    assert (answer.run_id, answer.new) == (other.run_id, False)
+    assert store.get_run(late.run_id) is None
+    assert store.apply([order(task=TASK, key=key_of("k", OTHER_TASK))])[0].run_id == other.run_id
+
+
 @pytest.mark.parametrize("is_expired", [False, True])
-def test_a_caller_that_waited_for_a_key_does_not_keep_the_end_of_its_run_from_being_written(
+def test_a_caller_that_waited_for_a_key_locks_no_row_of_the_run_that_has_it(
     url, store, connection, is_expired
 ):
-    wanted = partial(order, key=key("k", active_only=True))
+    wanted = key_of("k", OTHER_TASK)._replace(active_only=True)
     if is_expired:
-        assert succeed(store, enqueue_and_claim(store, key=key("k", active_only=True)))
+        succeed(store, enqueue_and_claim(store, key=wanted))
     with psycopg.connect(url) as waiting:
-        first = converse(connection, partial(store.enqueue_elsewhere, wanted()), store.wake)
+        first = converse(
+            connection, partial(store.enqueue_elsewhere, order(key=wanted)), store.wake
+        )
         asking = InBackground(
-            lambda: converse(waiting, partial(store.enqueue_elsewhere, wanted()), store.wake)
+            lambda: converse(
+                waiting, partial(store.enqueue_elsewhere, order(key=wanted)), store.wake
+            )
         )
         wait_for_a_lock(url, what="the second caller to wait for the key")
         connection.commit()
         assert (asking.answer().run_id, asking.answer().new) == (first.run_id, False)
 
         # The second caller's transaction is still open.
-        claim = claim_one(store)
-        ending = InBackground(lambda: succeed(store, claim))
+        held = claim_one(store)
+        ending = InBackground(lambda: succeed(store, held))
         try:
             assert ending.answer() is Settled.DONE
         finally:
             waiting.rollback()
 
 
-def test_a_batch_with_keys_takes_no_lock_per_key(store, watcher):
+def test_a_process_that_does_not_know_the_new_name_finds_its_keys(store):
+    first = store.apply([order(task=TASK, key=key_of("k", OTHER_TASK))])[0]
+
+    answer = store.apply([order(task=OTHER_TASK, key="k")])[0]
+
+    assert (answer.run_id, answer.new) == (first.run_id, False)
+
+
+def test_a_key_is_reset_under_all_names(store):
+    enqueue_one(store, task=TASK, key=key_of("k", OTHER_TASK))
+
+    assert store.apply([ResetKey(OTHER_TASK, "k", "tester")]) == [True]
+
+    assert store.apply([order(task=OTHER_TASK, key=key_of("k", TASK))])[0].new
+
+
+def test_a_redriven_run_holds_its_key_under_all_names(store):
+    held = enqueue_and_claim(store, key=key_of("k", OTHER_TASK)._replace(active_only=True))
+    succeed(store, held)
+
+    assert redrive(store, held.run_id, other_names=(OTHER_TASK,)).done
+
+    answer = store.apply([order(task=OTHER_TASK, key="k")])[0]
+    assert (answer.run_id, answer.new) == (held.run_id, False)
+
+
+def test_a_retry_that_is_refused_holds_its_key_under_no_name(store):
+    held = enqueue_and_claim(store, key=key_of("k", OTHER_TASK)._replace(active_only=True))
+    succeed(store, held)
+    # A process that knows one name only takes the key under that name only.
+    other = enqueue_one(store, task=OTHER_TASK, key=key("k", active_only=True))
+
+    refused = redrive(store, held.run_id, other_names=(OTHER_TASK,))
+
+    assert (refused.done, refused.held_by) == (False, other)
+    assert store.apply([order(task=TASK, key=key("k", active_only=True))])[0].new
+
+
+@pytest.mark.parametrize("other_names", [(), ("shop:old", "shop:older")])
+def test_a_batch_with_keys_takes_no_lock_per_key(store, watcher, other_names: tuple[str, ...]):
     seen = []
     faultpoints.arm(
         "enqueue.before_commit", lambda: seen.append(watcher.execute(_LOCKS).fetchone()[0])
     )
 
-    answers = store.apply([order(key=f"k{number}") for number in range(500)])
+    answers = store.apply([order(key=key_of(f"k{n}", *other_names)) for n in range(500)])
 
     assert all(answer.new for answer in answers)
     assert seen

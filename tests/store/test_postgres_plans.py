@@ -10,7 +10,7 @@ import pytest
 from duly.store.opening import open_store
 from tests.servers.kinds import POSTGRES_KINDS
 from tests.store.postgres_plans import BATCH, PAGES, Server, fill, forge
-from tests.store.postgres_statements import CASES, IN_CALLERS_SESSIONS, Case
+from tests.store.postgres_statements import CASES, IN_BORROWED_SESSIONS, IN_CALLERS_SESSIONS, Case
 
 pytestmark = [
     pytest.mark.parametrize("postgres_kind", POSTGRES_KINDS),
@@ -99,9 +99,8 @@ def dear_under(server: Server, forged: tuple[str, int] | None) -> list[str]:
     with server.undone():
         if forged is not None:
             forge(server.connection, pages=forged[0], rows=forged[1])
-        return [
-            words for case in [*CASES, *IN_CALLERS_SESSIONS] for words in too_dear(server, case)
-        ]
+        cases = [*CASES, *IN_CALLERS_SESSIONS, *IN_BORROWED_SESSIONS]
+        return [words for case in cases for words in too_dear(server, case)]
 
 
 def too_dear(server: Server, case: Case) -> list[str]:

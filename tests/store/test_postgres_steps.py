@@ -5,13 +5,17 @@ from functools import partial
 from typing import Any
 
 import psycopg
+import pytest
 
 from duly.callers import converse
 from duly.store.opening import open_store
+from duly.store.ops import Cancel
 from duly.store.postgres.steps import SQL
 from duly.store.step_ops import BeginStep, RecheckWaits, SendEvent, WakeRuns
+from tests.servers.processes import wait_until
 from tests.store.conformance.test_steps import suspend
 from tests.store.conformance.verbs import (
+    TIMEOUT,
     cancel,
     claimed_ids,
     enqueue_and_claim,
@@ -126,3 +130,95 @@ def test_a_wake_up_waits_for_the_suspension_that_is_under_way(url, store, connec
     connection.rollback()
 
     assert waking.answer() == [0]
+
+
+_ADVISORY = """
+SELECT objid::bigint FROM pg_locks
+ WHERE locktype = 'advisory' AND pid = %s AND granted = %s
+ ORDER BY 1
+"""
+
+
+@pytest.mark.parametrize("statement", ["lock_wakes", "lock_waits"])
+def test_all_transactions_take_the_locks_of_waits_in_one_order(
+    url, store, connection, statement: str
+):
+    """So no two of them, each with a part of the locks, wait for each other."""
+    names = [f"event {number}" for number in range(20)]
+    held = [wait_for_event(store, name) for name in names]
+    places = {
+        "lock_wakes": {"names": names},
+        "lock_waits": {"ids": [each.run_id for each in held], "names": ["name"] * len(held)},
+    }
+    every = "SELECT DISTINCT duly_wait_lock(name) FROM unnest(%s::text[]) AS name ORDER BY 1"
+    locks = [lock for (lock,) in connection.execute(every, [names]).fetchall()]
+    middle = locks[len(locks) // 2]
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", [middle])
+
+    with (
+        closing(psycopg.connect(url)) as other,
+        closing(psycopg.connect(url, autocommit=True)) as watcher,
+    ):
+        taking = InBackground(lambda: other.execute(SQL[statement], places[statement]).fetchall())
+        wait_for_a_lock(url, what="the statement waits for the lock in the middle")
+        pid = other.info.backend_pid
+        taken, awaited = (
+            [lock for (lock,) in watcher.execute(_ADVISORY, [pid, granted]).fetchall()]
+            for granted in (True, False)
+        )
+        connection.rollback()
+        taking.answer()
+
+    low = [lock & 0xFFFFFFFF for lock in locks]
+    assert awaited == [middle & 0xFFFFFFFF]
+    assert taken == sorted(low[: locks.index(middle)])
+
+
+_GATE_OF_WAITING_RUNS = """
+CREATE TABLE gate (closed boolean);
+INSERT INTO gate VALUES (true);
+CREATE FUNCTION wait_at_the_gate() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    WHILE EXISTS (SELECT 1 FROM gate) LOOP
+        PERFORM pg_sleep(0.005);
+    END LOOP;
+    RETURN new;
+END $$;
+CREATE TRIGGER gate BEFORE UPDATE ON duly_waiting FOR EACH ROW EXECUTE FUNCTION wait_at_the_gate();
+"""
+
+
+def test_cancelling_runs_that_an_event_wakes_does_not_deadlock(url, store):
+    """The tick wakes them in the order of their ids, and so are they cancelled."""
+    held = sorted((wait_for_event(store, "paid") for _ in range(2)), key=lambda each: each.run_id)
+    for each in held:
+        suspend(store, each)
+    store.apply([SendEvent("paid", "7")])
+    cancels = [Cancel(each.run_id, "tester") for each in reversed(held)]
+    with (
+        closing(open_store(url)) as another,
+        closing(psycopg.connect(url, autocommit=True)) as watcher,
+    ):
+        watcher.execute(_GATE_OF_WAITING_RUNS)
+        waking = InBackground(lambda: tick(another))
+        wait_until(
+            lambda: (
+                watcher.execute(
+                    "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+                    " AND datname = current_database()"
+                ).fetchone()
+                is not None
+            ),
+            seconds=TIMEOUT,
+            what="the tick has locked the first of the two runs",
+        )
+        cancelling = InBackground(lambda: store.apply(cancels))
+        wait_for_a_lock(url, what="the cancels wait for the tick")
+        watcher.execute("DELETE FROM gate")
+
+        waking.answer()
+        assert cancelling.answer() == ["cancelled"] * 2
+        ((deadlocks,),) = watcher.execute(
+            "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+        ).fetchall()
+        assert deadlocks == 0

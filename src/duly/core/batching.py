@@ -1,4 +1,4 @@
-"""Parts what is written into batches that neither hold too much nor too many."""
+"""Divides the items of a write into batches, by their number and by their bytes."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
@@ -7,16 +7,23 @@ T = TypeVar("T")
 
 
 def batches(
-    items: Iterable[T], *, most: int, most_characters: int, size_of: Callable[[T], int]
+    items: Iterable[T], *, most: int, most_bytes: int, size_of: Callable[[T], int]
 ) -> Iterator[list[T]]:
-    """Give the items in order; a batch ends with the item that reaches either bound."""
+    """Yield the items in order. A batch ends with the item that reaches either bound."""
     batch: list[T] = []
     size = 0
     for item in items:
         batch.append(item)
         size += size_of(item)
-        if len(batch) >= most or size >= most_characters:
+        if len(batch) >= most or size >= most_bytes:
             yield batch
             batch, size = [], 0
     if batch:
         yield batch
+
+
+def bytes_of(text: str | None) -> int:
+    """Return how many bytes a text takes in the store and on its way there."""
+    if text is None:
+        return 0
+    return len(text) if text.isascii() else len(text.encode())

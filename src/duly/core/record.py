@@ -41,6 +41,8 @@ class Claims(list[Claim]):
     """Where it met limits: the last one that it looked at; None if it met none, or did not look."""
     has_more_limits: bool = False
     """Whether there may be limits that it did not come to, since it looks at so many at once."""
+    is_cut: bool = False
+    """Whether its arguments reached `TRANSACTION_BYTES`, so that it may have left runs."""
 
 
 class HeldRun(NamedTuple):

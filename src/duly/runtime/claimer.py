@@ -94,6 +94,8 @@ class Claimer:
         self._offered = _NOTHING
         self._rode_at = -math.inf
         self._claiming = threading.Lock()
+        self._most = CLAIM_BATCH
+        """The most runs of a kind that one claim asks for; few after claims of large arguments."""
         self.found_nothing = False
         """Whether the last look got nothing."""
         self.is_awaited = False
@@ -290,7 +292,7 @@ class Claimer:
         if self._carries:
             return _Ask((), leaves_some=False)
         name = None if queue is None else queue.name
-        ceiling = CLAIM_BATCH
+        ceiling = self._most
         if queue is not None and queue.limit is not None:
             ceiling = min(ceiling, queue.limit - self._hand.count_in_queue(queue.name))
         if self._one_slot:
@@ -361,6 +363,8 @@ class Claimer:
 
     def _take(self, claims: Claims) -> None:
         self.claims_made += len(claims)
+        # A claim locks, or reads, as many runs as it asks for, although it may take fewer.
+        self._most = len(claims) if claims.is_cut else min(2 * self._most, CLAIM_BATCH)
         if claims:
             self._last_queue = claims[-1].queue
             if self._takes_suspects:
@@ -370,8 +374,10 @@ class Claimer:
             self._dispatch(self._hand.take([(c, definitions[c.task]) for c in claims]))
 
 
-def _is_filled(wants: tuple[Want, ...], claims: list[Claim]) -> bool:
-    """Say whether a claim got all that it had room for, so that there may be more."""
+def _is_filled(wants: tuple[Want, ...], claims: Claims) -> bool:
+    """Return whether a claim got all that it may take, so that there may be more."""
+    if claims.is_cut:
+        return True
     if len(claims) < min(want.limit for want in wants):
         return False
     got: Counter[str] = Counter()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from duly.clock import monotonic
 from duly.core.record import Claim
+from duly.limits import TRANSACTION_BYTES
 from duly.registry import Definition
 from duly.runtime.slots import Slots
 
@@ -68,6 +69,8 @@ class Hand:
         self._free_slots = list(range(slots.count - 1, -1, -1))
         self._busy = dict.fromkeys(limits, 0)
         self._mean_seconds = dict.fromkeys(limits, 1.0)
+        self._characters = 0
+        """Of the arguments of all claims in hand."""
         self.accepting = True
         self.changed: Callable[[], None] = lambda: None
         """Called when room has opened or the hand has emptied."""
@@ -79,6 +82,7 @@ class Hand:
         with self._lock:
             for held in taken:
                 self._held[held.claim.run_id] = held
+                self._characters += len(held.claim.arguments)
             kinds = [held.kind for held in taken]
             for kind in self._busy:
                 self._busy[kind] += kinds.count(kind)
@@ -142,8 +146,10 @@ class Hand:
                 run_id = held.claim.run_id
                 if in_hand.get(run_id) is held:
                     del in_hand[run_id]
+                    self._characters -= len(held.claim.arguments)
                 elif self._leaving.get(run_id) is held:
                     del self._leaving[run_id]
+                    self._characters -= len(held.claim.arguments)
                 if held.slot >= 0:
                     self._slots.clear(held.slot)
                     self._free_slots.append(held.slot)
@@ -178,12 +184,12 @@ class Hand:
         """Return how many more claims of a kind may be taken.
 
         Claiming ahead pays when bodies are short; behind long ones the claims would only wait
-        here while another worker is idle.
+        here while another worker is idle. Large arguments are not claimed ahead: they take memory.
         """
         with self._lock:
             extra = 0
             busy = in_flight = self._busy[kind]
-            if ahead:
+            if ahead and self._characters < TRANSACTION_BYTES:
                 mean = self._mean_seconds[kind]
                 long = self._count_long(kind, max(_AHEAD_SECONDS, 2 * mean))
                 in_flight -= long

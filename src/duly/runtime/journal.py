@@ -1,20 +1,29 @@
 """What bodies say, gathered and written within a second; fenced like everything about a run."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 from duly.clock import SystemClock, monotonic
 from duly.context import Transactions
+from duly.core.batching import batches, bytes_of
 from duly.core.record import Claim
 from duly.errors import OUTAGES, AttemptTimedOut, ClaimLost
-from duly.limits import LOG_LINES_PER_ATTEMPT, LOG_MESSAGE_CHARACTERS, PROGRESS_CHARACTERS
+from duly.limits import (
+    COMMIT_OPS,
+    LOG_LINES_PER_ATTEMPT,
+    LOG_MESSAGE_CHARACTERS,
+    PROGRESS_CHARACTERS,
+    TRANSACTION_BYTES,
+)
 from duly.registry import Registry
 from duly.runtime.attempt import storable
+from duly.store.op_sizes import size_of
 from duly.store.ops import AddLogs, SetProgress
 from duly.store.protocol import Store
 
 _FLUSH_SECONDS = 0.5
+_Word = AddLogs | SetProgress
 
 
 class Journal:
@@ -78,7 +87,7 @@ class Journal:
         is_writing = self._writing.locked()
         return not (self._lines or self._progress or self._counts or is_writing)
 
-    def flush_run(self, run_id: str) -> list[AddLogs | SetProgress]:
+    def flush_run(self, run_id: str) -> list[_Word]:
         """Return what is left to write of an attempt that has ended."""
         with self._writing, self._lock:
             self._counts.pop(run_id, None)
@@ -99,14 +108,14 @@ class Journal:
         with self._lock:
             self._held_back.discard(run_id)
 
-    def last_words(self, run_id: str) -> list[AddLogs | SetProgress]:
+    def last_words(self, run_id: str) -> list[_Word]:
         """Return what a transaction that ends its run is to write."""
         with self._lock:
             self._held_back.discard(run_id)
             self._counts.pop(run_id, None)
             return self._pop(run_id)
 
-    def take_back(self, claim: Claim, words: list[AddLogs | SetProgress]) -> None:
+    def take_back(self, claim: Claim, words: list[_Word]) -> None:
         """Keep what was not written after all."""
         self._put_back(words, {claim.run_id: claim})
 
@@ -117,12 +126,15 @@ class Journal:
                 claims = [claim for claim, _ in self._lines.values()]
                 run_ids = {*self._lines, *self._progress} - self._held_back
                 ops = [op for run_id in run_ids for op in self._pop(run_id)]
-            if ops:
+            parts = list(in_batches(ops))
+            while parts:
                 try:
-                    self.store.apply(ops)
+                    self.store.apply(parts[0])
                 except OUTAGES:
-                    self._put_back(ops, {claim.run_id: claim for claim in claims})
+                    rest = [op for part in parts for op in part]
+                    self._put_back(rest, {claim.run_id: claim for claim in claims})
                     raise
+                del parts[0]
         return _FLUSH_SECONDS
 
     def _note(self, new: SetProgress, *, older: bool = False) -> None:
@@ -136,7 +148,7 @@ class Journal:
             new = known
         self._progress[new.run_id] = new
 
-    def _put_back(self, ops: list[AddLogs | SetProgress], claims: dict[str, Claim]) -> None:
+    def _put_back(self, ops: list[_Word], claims: dict[str, Claim]) -> None:
         with self._lock:
             for op in ops:
                 if isinstance(op, SetProgress):
@@ -145,12 +157,25 @@ class Journal:
                     known = self._lines.setdefault(op.run_id, (claims[op.run_id], []))
                     known[1][:0] = op.lines
 
-    def _pop(self, run_id: str) -> list[AddLogs | SetProgress]:
-        found: list[AddLogs | SetProgress] = []
+    def _pop(self, run_id: str) -> list[_Word]:
+        found: list[_Word] = []
         progress = self._progress.pop(run_id, None)
         if progress is not None:
             found.append(progress)
         if run_id in self._lines:
             claim, lines = self._lines.pop(run_id)
-            found.append(AddLogs(run_id, claim.claim_number, tuple(lines)))
+            found += [
+                AddLogs(run_id, claim.claim_number, tuple(batch))
+                for batch in batches(
+                    lines,
+                    most=LOG_LINES_PER_ATTEMPT,
+                    most_bytes=TRANSACTION_BYTES,
+                    size_of=lambda line: bytes_of(line[2]),
+                )
+            ]
         return found
+
+
+def in_batches(ops: Iterable[_Word]) -> Iterator[list[_Word]]:
+    """Divide what bodies have said into batches, one transaction each."""
+    return batches(ops, most=COMMIT_OPS, most_bytes=TRANSACTION_BYTES, size_of=size_of)

@@ -5,11 +5,12 @@ import math
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import Any
 
 from duly.clock import jitter, monotonic
+from duly.core.batching import batches, bytes_of
 from duly.core.limiting import is_limited
 from duly.core.outcome import OUTCOME_NAMES, Outage, Raised, Returned
 from duly.core.record import Claim, Claims, from_fields
@@ -18,10 +19,10 @@ from duly.core.states import PARENT_TAG, State
 from duly.core.verdict import Finish, Standing, decide, describe
 from duly.errors import OUTAGES
 from duly.events import AttemptEnded, Bus, ClaimWasLost, EngineFailed, StoreFailed
-from duly.limits import FREE_OUTAGES
+from duly.limits import FREE_OUTAGES, TRANSACTION_BYTES
 from duly.runtime.attempt import error_text
 from duly.runtime.hand import Hand, Held
-from duly.runtime.journal import Journal
+from duly.runtime.journal import Journal, in_batches
 from duly.runtime.report import Ended
 from duly.runtime.slots import Slots
 from duly.store.ops import ClaimRuns, Settle, Settled
@@ -128,7 +129,8 @@ class Settler:
                     self._queue.put(None)
                     break
                 batch = batch + following
-            self._settle_surely(batch)
+            for part in _in_transactions(batch):
+                self._settle_surely(part)
             if self._queue.empty():
                 self._is_serving = False
                 self.rests()
@@ -185,7 +187,8 @@ class Settler:
         self._is_settling_here = True
         try:
             is_plain = not any(type(item.outcome) is Outage for item in batch)
-            if is_plain and self._may_write() and self._journal.is_quiet():
+            is_small = sum(map(_size_of, batch)) <= TRANSACTION_BYTES
+            if is_plain and is_small and self._may_write() and self._journal.is_quiet():
                 ops = [settle_op(item) for item in batch]
                 batch = self._conclude(batch, ops, self._write(ops))
         except OUTAGES:
@@ -203,9 +206,11 @@ class Settler:
 
     def _apply(self, batch: list[Ended], ops: list[Settle]) -> list[Any] | None:
         """Write the ops, waiting out an outage; None if this worker may not write any more."""
-        words: list[Any] = []
+        words: list[list[Any]] = []
         if not self._journal.is_quiet():
-            words = [op for item in batch for op in self._journal.flush_run(item.held.claim.run_id)]
+            run_ids = [item.held.claim.run_id for item in batch]
+            said = [op for run_id in run_ids for op in self._journal.flush_run(run_id)]
+            words = list(in_batches(said))
         pause = _FIRST_PAUSE
         while not self._gone():
             self._turned_at = monotonic()
@@ -214,7 +219,10 @@ class Settler:
                 _sleep(_FIRST_PAUSE)
                 continue
             try:
-                return self._write(ops, words)
+                while len(words) > 1:
+                    self._store.apply(words[0])
+                    del words[0]
+                return self._write(ops, words[0] if words else ())
             except OUTAGES as error:
                 self._bus.emit(StoreFailed("settle", str(error), pause))
                 _sleep(pause * (0.5 + jitter()))
@@ -374,6 +382,19 @@ def wake_parents_op(tags: Iterable[str | None]) -> WakeRuns | None:
     found = [json.loads(text) for text in tags if text is not None and PARENT_TAG in text]
     parents = {str(each[PARENT_TAG]) for each in found if PARENT_TAG in each}
     return WakeRuns(tuple(parents)) if parents else None
+
+
+def _in_transactions(batch: list[Ended]) -> Iterator[list[Ended]]:
+    """Divide ends into batches, one transaction each."""
+    return batches(batch, most=len(batch), most_bytes=TRANSACTION_BYTES, size_of=_size_of)
+
+
+def _size_of(item: Ended) -> int:
+    """Return how many bytes of payload an end writes; it moves the arguments of its run, too."""
+    size, outcome = bytes_of(item.held.claim.arguments), item.outcome
+    if type(outcome) is Returned:
+        return size + bytes_of(outcome.result)
+    return size + sum(map(bytes_of, describe(outcome) or ()))
 
 
 _settle = from_fields(Settle)

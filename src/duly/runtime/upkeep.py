@@ -34,6 +34,8 @@ _FIRING_SECONDS = 1
 _CLOCK_PAUSE = 30.0
 """How often to look whether the clock was set back, after which no schedule seems to be due."""
 _PRUNE_PAUSE = 120.0
+_PRUNE_SECONDS = 0.1
+"""A prune that took longer is followed by a smaller one."""
 
 
 class Promoter:
@@ -301,7 +303,11 @@ class Pruner:
 
     def tick(self) -> float:
         """Delete one bounded piece, and add up one of what counts the rest."""
+        began, limit = monotonic(), self._op.limit
         pruned, folded = self._store.apply([self._op, FoldTallies(FOLD_ROWS)])
-        self._op = self._op._replace(after=pruned.after)
-        is_behind = pruned.most >= TICK_BATCH or folded >= FOLD_ROWS
+        # A run may have thousands of log lines and steps, and other writes wait meanwhile.
+        is_slow = monotonic() - began > _PRUNE_SECONDS
+        limit_next = max(1, limit // 2) if is_slow else min(2 * limit, TICK_BATCH)
+        self._op = self._op._replace(after=pruned.after, limit=limit_next)
+        is_behind = pruned.most >= limit or folded >= FOLD_ROWS
         return 0.1 if is_behind else _PRUNE_PAUSE

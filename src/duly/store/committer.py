@@ -21,7 +21,7 @@ from types import GeneratorType
 from typing import Any
 
 from duly.errors import StoreBusy, StoreError, StoreUnavailable
-from duly.limits import COMMIT_OPS
+from duly.limits import COMMIT_OPS, TRANSACTION_BYTES
 from duly.store.ops import Op
 
 
@@ -43,8 +43,17 @@ _LOOK_SECONDS = 0.5
 class Committer:
     """Turns concurrent `apply` calls into few transactions."""
 
-    def __init__(self, write: Write, *, name: str, alone: tuple[type, ...] = ()) -> None:
+    def __init__(
+        self,
+        write: Write,
+        *,
+        name: str,
+        alone: tuple[type, ...] = (),
+        size_of: Callable[[Op], int] = lambda _op: 0,
+    ) -> None:
         self._write = write
+        self._size_of = size_of
+        """Returns how many bytes of payload an op writes; it must not raise."""
         self._name = name
         self._alone = alone
         """Ops that need a transaction of their own. A request with one shares no commit, because a
@@ -167,17 +176,23 @@ class Committer:
     def _batch_of(self, leader: "_Request") -> "tuple[_Request, ...]":
         room = -1 if self._is_alone(leader) else COMMIT_OPS - len(leader.ops)
         is_empty = not leader.ops
+        waiting = list(self._line)
+        # A caller that is alone has no need to know.
+        bytes_left = TRANSACTION_BYTES - self._size(leader) if len(waiting) > 1 else 0
         found: list[_Request] = []
-        for request in list(self._line):
+        for request in waiting:
             if request is leader:
                 found.append(request)
             elif request.is_done:
                 self._line.pop(request, None)
             elif not request.has_left():
                 is_alone = self._is_alone(request)
-                fits = is_empty or (len(request.ops) <= room and not is_alone)
+                fits = len(request.ops) <= room and not is_alone
+                size = self._size(request) if fits or is_empty else 0
+                fits = is_empty or (fits and size <= bytes_left)
                 if fits:
                     room, is_empty = room - len(request.ops), False
+                    bytes_left -= size
                     found.append(request)
                 if is_alone or not fits:
                     # Later requests wait. Only the leader is needed from here on.
@@ -186,6 +201,9 @@ class Committer:
 
     def _is_alone(self, request: "_Request") -> bool:
         return bool(self._alone) and any(isinstance(op, self._alone) for op in request.ops)
+
+    def _size(self, request: "_Request") -> int:
+        return sum(map(self._size_of, request.ops))
 
     def _commit(self, requests: "Sequence[_Request]") -> None:
         batch = [request for request in requests if request.ops or request.answer_nothing()]

@@ -195,7 +195,7 @@ class Pruned(NamedTuple):
     runs: int
     """How many are gone."""
     most: int
-    """Of the kind of which it met most, so many; if that is the limit, there may be more."""
+    """Of the kind of which it met most, so many; the limit if there may be more."""
     after: int
     """For the next Prune."""
 

@@ -80,6 +80,22 @@ def test_threads_that_write_at_once_each_keep_to_their_own_transaction(backend):
     assert states == ["cancelled", "queued"] * 20
 
 
+@many_writers
+def test_a_write_leaves_the_planners_settings_of_the_transaction_as_they_were(backend):
+    run = backend.app.runs.get(tasks.add.enqueue(1).id)
+
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_bitmapscan = off")
+        run.cancel()
+        cursor.execute("SELECT current_setting('enable_seqscan')")
+        seqscan = cursor.fetchone()
+        cursor.execute("SELECT current_setting('enable_bitmapscan')")
+        bitmapscan = cursor.fetchone()
+
+    assert run.refresh().state == "cancelled"
+    assert (seqscan, bitmapscan) == (("on",), ("off",))
+
+
 def test_a_lock_is_seen_by_others_while_a_transaction_is_open(backend, project):
     other = open_store(project)
     app = backend.app

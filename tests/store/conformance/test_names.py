@@ -89,6 +89,32 @@ def test_a_run_is_not_queued_again_while_a_live_run_of_another_name_has_its_key(
     assert redrive(store, failed, other_names=(OTHER_TASK,)).held_by == holder
 
 
+def test_two_names_in_one_batch_make_one_run_of_a_key(store):
+    ops = [
+        order(task=TASK, key=key_of("k", OTHER_TASK)),
+        order(task=OTHER_TASK, key=key_of("k", TASK)),
+        order(task=OTHER_TASK, key=key_of("k", TASK, fingerprint="print-2")),
+    ]
+
+    answers = store.apply(ops)
+
+    assert [answer.run_id for answer in answers] == [ops[0].run_id] * 3
+    assert [answer.new for answer in answers] == [True, False, False]
+    assert [answer.conflict for answer in answers] == [False, False, True]
+
+
+def test_a_run_that_ends_lets_go_of_its_key_under_all_names(store, worker, clock):
+    options = {"ttl_seconds": 100.0}
+    run_id = enqueue_and_succeed(store, task=TASK, key=key_of("k", OTHER_TASK, **options))
+    before = accept(store, task=OTHER_TASK, key=key_of("k", TASK))
+
+    clock.advance(101)
+
+    assert before.run_id == run_id
+    assert accept(store, task=OTHER_TASK, key=key_of("k", TASK)).new
+    assert not accept(store, task=TASK, key=key_of("k", OTHER_TASK)).new
+
+
 def test_two_names_at_the_same_time_make_one_run_of_a_key(store, open_another):
     def enqueue(where: Any, name: str, other: str) -> None:
         start.wait(20)

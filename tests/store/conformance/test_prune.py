@@ -276,3 +276,16 @@ def test_pruning_dead_letters_is_bounded_too(store, worker, clock):
     clock.advance(1)
 
     assert [prune(store, 0, limit=2) for _ in range(4)] == [2, 2, 1, 0]
+
+
+def test_a_slow_prune_is_followed_by_smaller_ones_until_they_are_fast(store, monkeypatch):
+    limits, seconds = [], iter([0.0, 1.0, 2.0, 2.5, 3.0, 3.01, 4.0, 4.01])
+    apply = store.apply
+    monkeypatch.setattr("duly.runtime.upkeep.monotonic", lambda: next(seconds))
+    monkeypatch.setattr(store, "apply", lambda ops: limits.append(ops[0].limit) or apply(ops))
+    pruner = Pruner(store, WorkerSettings())
+
+    for _ in range(4):
+        pruner.tick()
+
+    assert limits == [1000, 500, 250, 500]

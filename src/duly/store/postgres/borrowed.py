@@ -11,7 +11,7 @@ from duly.store.borrowed import Alone, Lender
 from duly.store.ops import Enqueue, Op
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import Claimer
-from duly.store.postgres.connection import BY_INDEX, HOT, Session
+from duly.store.postgres.connection import HOT, Session
 from duly.store.postgres.failures import translated
 from duly.store.postgres.held_names import HeldNames
 from duly.store.postgres.inspect import SQL as INSPECT
@@ -24,6 +24,19 @@ from duly.store.schema import Schema
 from duly.store.step_ops import SendEvent
 
 T = TypeVar("T")
+
+BY_INDEX: Mapping[str, str] = {
+    # The statistics of the tables may be misleading, as those of an emptied queue are.
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+}
+_GO_BY_INDEX = """
+SELECT current_setting('enable_seqscan'), current_setting('enable_bitmapscan'),
+       set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)
+"""
+_AS_BEFORE = """
+SELECT set_config('enable_seqscan', %s, true), set_config('enable_bitmapscan', %s, true)
+"""
 
 
 class BorrowedPostgresStore(Alone, PostgresStore):
@@ -113,12 +126,19 @@ class BorrowedLine(Line):
             raise translated(error, self.address) from error
 
     def run(self, work: Callable[[Session, bool], T]) -> T:
-        """Do some work, once: what goes wrong is undone by whoever lends the connection."""
+        """Do some work, once: what goes wrong is undone by whoever lends the connection.
+
+        The planner's settings are those of the caller again when it has gone well.
+        """
         try:
             with self._lender.writing() as connection:
                 if connection.info.transaction_status == TransactionStatus.IDLE:
                     connection.execute("SELECT")  # The driver opens a transaction when first used.
-                return work(self._session_on(connection), False)  # noqa: FBT003 - nothing was lost
+                session = self._session_on(connection)
+                ((seqscan, bitmapscan, *_),) = session.execute(_GO_BY_INDEX).fetchall()
+                answer = work(session, False)  # noqa: FBT003 - nothing was lost
+                session.execute(_AS_BEFORE, (seqscan, bitmapscan))
+                return answer
         except psycopg.Error as error:
             raise translated(error, self.address) from error
 
@@ -173,6 +193,4 @@ class BorrowedWriters(Writers):
 
     def _write(self, committer: str, ops: Sequence[Op]) -> list[Any]:
         # Not together with those of other threads: each thread has a transaction of its own.
-        if committer == "settle":
-            self._lines["settle"].run(lambda session, _lost: session.tell(BY_INDEX))
         return self._writes[committer](list(ops))

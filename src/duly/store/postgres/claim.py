@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from duly.core.record import Claim, Claims, from_fields
+from duly.limits import TRANSACTION_BYTES
 from duly.store.carry_ops import ClaimCarried
 from duly.store.ops import ClaimRuns, Want
 from duly.store.postgres.columns import numbers, optional_texts, texts
 from duly.store.postgres.connection import Session
-from duly.store.postgres.limited import LimitedClaim, take_carried_from_queue
+from duly.store.postgres.limited import LimitedClaim, bytes_of_rows, take_carried_from_queue
 from duly.store.postgres.line import Line
 from duly.store.statements import load
 
@@ -80,7 +81,10 @@ class Claimer:
         ]
         if not rounds:
             return
-        columns = [self._columns(ops[place], wants) for place, wants in rounds]
+        columns = [
+            self._columns(ops[place], wants, most=_bytes_left(rows[place]) // len(rounds))
+            for place, wants in rounds
+        ]
         for (place, _), taken in zip(rounds, _take(session, columns), strict=True):
             rows[place] += taken
             got = Counter(row[_LANE] for row in taken)
@@ -98,7 +102,8 @@ class Claimer:
         """
         if op.limits is None or op.limits.first != first:
             return None
-        limited = LimitedClaim(session, op, op.limits, self._claimed_at[op.worker_id])
+        last, bytes_left = self._claimed_at[op.worker_id], _bytes_left(rows)
+        limited = LimitedClaim(session, op, op.limits, last, bytes_left=bytes_left)
         met = limited.take(rooms)
         rows += limited.rows
         return met, limited.has_more
@@ -118,7 +123,7 @@ class Claimer:
         rows = self._line.run(take)
         return _claim(rows[0]) if rows else None
 
-    def _columns(self, op: ClaimRuns, wants: Sequence[Want]) -> dict[str, Any]:
+    def _columns(self, op: ClaimRuns, wants: Sequence[Want], *, most: int) -> dict[str, Any]:
         return {
             "worker_id": op.worker_id,
             "after_queue": op.after_queue,
@@ -127,6 +132,7 @@ class Claimer:
             "queues": optional_texts([want.queue for want in wants]),
             "lanes": texts([want.lane for want in wants]),
             "limits": numbers(want.limit for want in wants),
+            "bytes": str(most),
         }
 
     def _read_back(self, session: Session, ops: Sequence[ClaimRuns]) -> list[Claims] | None:
@@ -150,6 +156,7 @@ class Claimer:
         self._claimed_at[op.worker_id] = max(self._claimed_at[op.worker_id], newest)
         claims = Claims(_claim(row[:-1]) for row in rows)
         claims.sort(key=_urgency)
+        claims.is_cut = _bytes_left(rows) <= 0
         return claims
 
 
@@ -162,6 +169,11 @@ def _take(session: Session, columns: list[dict[str, Any]]) -> list[list[_Row]]:
         cursors = [session.execute(SQL["take"], each) for each in columns]
         session.commit_now()
     return [cursor.fetchall() for cursor in cursors]
+
+
+def _bytes_left(rows: list[_Row]) -> int:
+    """Return how many bytes of arguments a claim that has taken these rows may still take."""
+    return TRANSACTION_BYTES - bytes_of_rows(rows)
 
 
 def _with_rooms(wants: Sequence[Want], rooms: list[int]) -> list[Want]:

@@ -88,8 +88,6 @@ _FIRST_WITH_TRANSACTION_TIMEOUT = 170_000
 _SILENCE_SECONDS = 1.0
 _LONGEST_SILENCE = 2**31 - 1
 """In milliseconds: what the server takes."""
-BY_INDEX = "SET LOCAL enable_seqscan = off"
-"""Before a settle in a session with the server's settings, whose statistics may be misleading."""
 _SET_BEFORE_SETTLING = """
 SELECT set_config('synchronous_commit', %(durable)s, true),
        set_config('enable_seqscan', 'off', true),

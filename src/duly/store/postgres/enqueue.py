@@ -1,14 +1,14 @@
 """Accepting runs."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import psycopg
 
 from duly.clock import monotonic
 from duly.core.record import from_fields
 from duly.errors import StoreRefused
-from duly.store.ops import Accepted, Enqueue, EnqueueAgain, Key
+from duly.store.ops import Accepted, Enqueue, EnqueueAgain
 from duly.store.postgres.columns import flags, numbers, optional_numbers, optional_texts, texts
 from duly.store.postgres.connection import Session
 from duly.store.postgres.failures import is_fatal
@@ -26,6 +26,8 @@ _SLOW_SECONDS = 0.005
 _accepted = from_fields(Accepted)
 _Place = tuple[str, str]
 """Task and key."""
+_Holder = tuple[str, str]
+"""The run that has a key, and the fingerprint of its arguments."""
 
 
 def enqueue(line: Line, ops: Sequence[Enqueue], hints: Hints) -> tuple[list[Accepted], bool]:
@@ -74,12 +76,14 @@ def enqueue_keyed(session: Session, ops: Sequence[Enqueue]) -> list[Accepted]:
     Runs inside a transaction, and waits for other transactions that are taking one of these keys.
     """
     missing = _unknown(session, ops) if _may_be_known(ops) else ops
-    first: dict[_Place, Enqueue] = {}
+    takers: dict[_Place, Enqueue] = {}
     for op in missing:
-        if op.key is not None:
-            first.setdefault((op.task, op.key.text), op)
-    holders = _take_keys(session, first)
-    answers = {op.run_id: _answer(op, holders) for op in missing}
+        places = _places_of(op)
+        taker = next((takers[place] for place in places if place in takers), op)
+        for place in places:
+            takers.setdefault(place, taker)
+    holders = _take_keys(session, takers)
+    answers = {op.run_id: _answer(op, takers, holders) for op in missing}
     new = [op for op in missing if answers[op.run_id].new]
     if new:
         insert(session, new)
@@ -110,10 +114,6 @@ def enqueue_elsewhere(
     """
     if not rooms.fit([op]):
         yield from rooms.check([op])
-    if op.key is not None and op.key.other_names:
-        held = yield from _held_by_name(op, op.key, database)
-        if held is not None:
-            return held
     parameters: dict[str, Any] = op._asdict()
     key = parameters.pop("key")
     parameters |= {
@@ -121,6 +121,7 @@ def enqueue_elsewhere(
         "fingerprint": key and key.fingerprint,
         "ttl": key and key.ttl,
         "active_only": key and key.active_only,
+        "other_names": " ".join(key.other_names) if key else "",
         "hint": hint,
     }
     found = yield Statement("postgresql", SQL["enqueue_in_callers_transaction"], parameters)
@@ -129,59 +130,39 @@ def enqueue_elsewhere(
     return Accepted(*found[1:4])
 
 
-def _held_by_name(op: Enqueue, key: Key, database: str) -> Dialogue[Accepted | None]:
-    """Return the run that has the key under any name of the task; else keep others from taking it.
-
-    A later statement of a transaction sees what was committed while an earlier one waited.
-    """
-    place = {"names": _sorted_names(op, key), "task": op.task, "key": key.text}
-    yield Statement("postgresql", SQL["lock_name"], place)
-    found = yield Statement("postgresql", SQL["held_by_name"], place)
-    check_database(found, database)
-    assert found is not None  # noqa: S101 - as it says
-    _, run_id, fingerprint = found
-    if run_id is None:
-        return None
-    return Accepted(run_id, new=False, conflict=key.differs_from(fingerprint))
+def _places_of(op: Enqueue) -> list[_Place]:
+    """Return where a run has its key: under each name of its task, its own name first."""
+    if op.key is None:
+        return []
+    return [(name, op.key.text) for name in (op.task, *op.key.other_names)]
 
 
-def _sorted_names(op: Enqueue, key: Key) -> str:
-    return " ".join(sorted((op.task, *key.other_names)))
-
-
-class _Holders(NamedTuple):
-    """Who has the keys of a batch: ops that took theirs just now, or runs from before."""
-
-    new: dict[_Place, Enqueue]
-    known: dict[_Place, tuple[str, str]]
-    """Run id and fingerprint."""
-
-
-def _take_keys(session: Session, first: dict[_Place, Enqueue]) -> _Holders:
-    """Take those of the keys that are free, each for the first op that asks for it."""
-    holders = _Holders({}, {})
-    # All transactions take keys in this order, so no two of them wait for each other.
-    missing = sorted(first)
-    names = _lock_names(session, missing, first)
-    while missing:
-        holders.known.update(_read_keys(session, missing))
-        missing = [place for place in missing if place not in holders.known]
-        elsewhere = {other: place for place in missing for other in names.get(place, ())}
-        for place, holder in _read_keys(session, list(elsewhere)).items():
-            holders.known[elsewhere[place]] = holder
-        missing = [place for place in missing if place not in holders.known]
-        if missing:
-            taken = session.execute(SQL["take_key"], _key_columns(missing, first)).fetchall()
-            holders.new.update({(task, key): first[task, key] for task, key in taken})
+def _take_keys(session: Session, takers: Mapping[_Place, Enqueue]) -> dict[str, _Holder]:
+    """Take those of the keys that are free; return, by op, the runs that have the others."""
+    holders: dict[str, _Holder] = {}
+    wanted = list({id(op): op for op in takers.values()}.values())
+    while wanted:
+        # All transactions take keys in this order, so no two of them wait for each other.
+        places = sorted((place, op) for op in wanted for place in _places_of(op))
+        known = _read_keys(session, [place for place, _ in places])
+        for op in wanted:
+            found = [known[place] for place in _places_of(op) if place in known]
+            if found:
+                holders[op.run_id] = found[0]
+        wanted = [op for op in wanted if op.run_id not in holders]
+        places = [(place, op) for place, op in places if op.run_id not in holders]
+        if wanted:
+            taken = set(session.execute(SQL["take_key"], _key_columns(places)).fetchall())
             # A key that is left was taken between the two statements.
-            missing = [place for place in missing if place not in holders.new]
+            wanted = [op for op in wanted if not taken.issuperset(_places_of(op))]
+        if wanted:
+            ids = texts([op.run_id for op in wanted])
+            session.execute(SQL["give_up_keys"], {"ids": ids})
     return holders
 
 
-def _read_keys(session: Session, places: Sequence[_Place]) -> dict[_Place, tuple[str, str]]:
+def _read_keys(session: Session, places: Sequence[_Place]) -> dict[_Place, _Holder]:
     """Return the id and fingerprint of the runs that have these keys."""
-    if not places:
-        return {}
     columns = {
         "tasks": texts([task for task, _ in places]),
         "keys": texts([key for _, key in places]),
@@ -190,50 +171,32 @@ def _read_keys(session: Session, places: Sequence[_Place]) -> dict[_Place, tuple
     return {(task, key): (run_id, fingerprint) for task, key, run_id, fingerprint in rows}
 
 
-def _lock_names(
-    session: Session, places: Sequence[_Place], first: dict[_Place, Enqueue]
-) -> dict[_Place, list[_Place]]:
-    """Keep others from taking keys of tasks that have aliases, under any of their names.
-
-    Return where else each of these keys can be.
-    """
-    found, locks = {}, []
-    for place in places:
-        op = first[place]
-        if op.key is not None and op.key.other_names:
-            found[place] = [(name, op.key.text) for name in op.key.other_names]
-            locks.append((_sorted_names(op, op.key), op.key.text))
-    if locks:
-        locks.sort()
-        columns = {"names": texts([n for n, _ in locks]), "keys": texts([k for _, k in locks])}
-        session.execute(SQL["lock_names"], columns)
-    return found
-
-
-def _key_columns(places: Sequence[_Place], first: dict[_Place, Enqueue]) -> dict[str, Any]:
-    keyed = [(op, op.key) for op in (first[place] for place in places) if op.key is not None]
+def _key_columns(places: Sequence[tuple[_Place, Enqueue]]) -> dict[str, Any]:
+    keyed = [(task, op, op.key) for (task, _), op in places if op.key is not None]
     return {
-        "tasks": texts([op.task for op, _ in keyed]),
-        "keys": texts([key.text for _, key in keyed]),
-        "ids": texts([op.run_id for op, _ in keyed]),
-        "fingerprints": texts([key.fingerprint for _, key in keyed]),
-        "ttls": optional_numbers([key.ttl for _, key in keyed]),
-        "active_only": flags(key.active_only for _, key in keyed),
+        "tasks": texts([task for task, _, _ in keyed]),
+        "keys": texts([key.text for _, _, key in keyed]),
+        "ids": texts([op.run_id for _, op, _ in keyed]),
+        "fingerprints": texts([key.fingerprint for _, _, key in keyed]),
+        "ttls": optional_numbers([key.ttl for _, _, key in keyed]),
+        "active_only": flags(key.active_only for _, _, key in keyed),
     }
 
 
-def _answer(op: Enqueue, holders: _Holders) -> Accepted:
+def _answer(
+    op: Enqueue, takers: Mapping[_Place, Enqueue], holders: Mapping[str, _Holder]
+) -> Accepted:
     if op.key is None:
         return Accepted(op.run_id)
-    place = (op.task, op.key.text)
-    taker = holders.new.get(place)
-    if taker is op:
+    taker = takers[op.task, op.key.text]
+    run_id, fingerprint = holders.get(taker.run_id) or _as_holder(taker)
+    if run_id == op.run_id:
         return Accepted(op.run_id)
-    if taker is not None and taker.key is not None:
-        run_id, fingerprint = taker.run_id, taker.key.fingerprint
-    else:
-        run_id, fingerprint = holders.known[place]
     return Accepted(run_id, new=False, conflict=op.key.differs_from(fingerprint))
+
+
+def _as_holder(op: Enqueue) -> _Holder:
+    return op.run_id, op.key.fingerprint if op.key is not None else ""
 
 
 def _may_be_known(ops: Sequence[Enqueue]) -> bool:

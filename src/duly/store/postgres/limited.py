@@ -1,10 +1,12 @@
 """Taking runs that count against limits: of their queue, or of their task."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from duly.clock import MICROSECONDS
+from duly.core.batching import bytes_of
 from duly.core.limiting import FIRST, Limits, slot_of, task_of
+from duly.core.record import Claim
 from duly.limits import CLAIM_BATCH, LIMITS_BATCH, RELAY_FULL_SECONDS
 from duly.store.ops import ClaimRuns
 from duly.store.postgres.columns import texts
@@ -14,6 +16,7 @@ from duly.store.statements import load
 SQL = load("duly.store.postgres", "claim")
 
 _Row = tuple[Any, ...]
+_ARGUMENTS = Claim._fields.index("arguments")
 
 
 class LimitedClaim:
@@ -23,12 +26,16 @@ class LimitedClaim:
     that no two claims wait for each other.
     """
 
-    def __init__(self, session: Session, op: ClaimRuns, limits: Limits, last: int) -> None:
+    def __init__(
+        self, session: Session, op: ClaimRuns, limits: Limits, last: int, *, bytes_left: int
+    ) -> None:
         self._session = session
         self._op = op
         self._limits = limits
         self._place = {"worker_id": op.worker_id, "last": str(last)}
         self._locked: set[str] = set()
+        self._bytes_left = bytes_left
+        """How many bytes of arguments it may still take. It takes one run in any case."""
         self.rows: list[_Row] = []
         self.has_more = False
         """Whether there may be limits of tasks that were not looked at."""
@@ -90,10 +97,12 @@ class LimitedClaim:
                     rooms[place] -= self._take(SQL["take_limited"], where, room)
 
     def _take(self, sql: str, where: Mapping[str, Any], room: int) -> int:
-        if room <= 0:
+        if room <= 0 or (self.rows and self._bytes_left <= 0):
             return 0
-        found = self._session.execute(sql, {**self._place, **where, "room": room}).fetchall()
+        bounds = {"room": room, "bytes": max(1, self._bytes_left)}
+        found = self._session.execute(sql, {**self._place, **where, **bounds}).fetchall()
         self.rows += found
+        self._bytes_left -= bytes_of_rows(found)
         return len(found)
 
     def _room_in_queue(self, queue: str, capacities: Mapping[str, int]) -> int:
@@ -125,6 +134,11 @@ class LimitedClaim:
     def _count(self, sql: str, place: Mapping[str, str]) -> int:
         ((count,),) = self._session.execute(sql, place).fetchall()
         return int(count)
+
+
+def bytes_of_rows(rows: Iterable[_Row]) -> int:
+    """Return how many bytes the arguments of claimed rows take."""
+    return sum(bytes_of(row[_ARGUMENTS]) for row in rows)
 
 
 def take_carried_from_queue(session: Session, place: Mapping[str, Any]) -> list[_Row]:

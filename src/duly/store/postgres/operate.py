@@ -79,9 +79,12 @@ def redrive(session: Session, op: Redrive) -> Redriven:
         "arguments": op.arguments,
         "other_names": texts(op.other_names),
     }
+    session.execute(SQL["before_keys"])
     _hold_key_again(session, op, revival)
     held = session.execute(SQL["live_holder"], revival).fetchone()
     if held is not None:
+        # Under another name of the task the key may have been free.
+        session.execute(SQL["undo_keys"])
         return Redriven(done=False, state=held[1], held_by=held[0])
     if not _count(session, SQL["revive"], revival):
         return Redriven(done=False, state=_state(session, op.run_id))
@@ -101,9 +104,7 @@ def _hold_key_again(session: Session, op: Redrive, revival: Mapping[str, Any]) -
     """
     limit = {"limit": _KEY_WAIT}
     ((usual, _),) = session.execute(SQL["limit_wait"], limit).fetchall()
-    if op.other_names:
-        session.execute(SQL["lock_names"], revival)
-    if not session.execute(SQL["hold_key_again"], revival).rowcount:
+    if session.execute(SQL["hold_key_again"], revival).rowcount <= len(op.other_names):
         # The key's row is locked now. Its run may have ended after that statement had begun, whose
         # time is when it began; only a later statement sees that the key has expired.
         session.execute(SQL["hold_key_again"], revival)

@@ -10,7 +10,7 @@ from duly.clock import MICROSECONDS
 from duly.core.record import HeldRun
 from duly.core.states import PARENT_TAG, State
 from duly.core.verdict import Finish, Requeue
-from duly.limits import KEPT_LOOK_SECONDS, PARENT_LOOK_SECONDS, TICK_BATCH
+from duly.limits import KEPT_LOOK_SECONDS, PARENT_LOOK_SECONDS, TICK_BATCH, TRANSACTION_BYTES
 from duly.store.folding import folds, next_look, usual
 from duly.store.ops import (
     FoldTallies,
@@ -139,6 +139,7 @@ def prune(session: Session, op: Prune) -> Pruned:
         "others_older_than": usual(op.older_than),
         "limit": min(op.limit, TICK_BATCH),
         "look": KEPT_LOOK_SECONDS * MICROSECONDS,
+        "bytes": TRANSACTION_BYTES,
     }
     parents = {"parent_tag": PARENT_TAG, "parent_look": PARENT_LOOK_SECONDS * MICROSECONDS}
     brief, after = _note_brief(session, op, place)
@@ -146,8 +147,9 @@ def prune(session: Session, op: Prune) -> Pruned:
         runs = session.execute(PRUNE["drop_runs"], place | parents)
         others = [session.execute(PRUNE[name], place) for name in _DROPS]
         session.execute(PRUNE["drop_workers"], place)
-    ((pruned, most),) = runs.fetchall()
-    return Pruned(pruned, max(brief, most, *(cursor.rowcount for cursor in others)), after)
+    ((pruned, most, is_cut),) = runs.fetchall()
+    most = max(brief, most, *(cursor.rowcount for cursor in others))
+    return Pruned(pruned, place["limit"] if is_cut else most, after)
 
 
 def _note_brief(session: Session, op: Prune, place: dict[str, int]) -> tuple[int, int]:

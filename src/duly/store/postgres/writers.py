@@ -15,6 +15,7 @@ from duly.core.verdict import Finish
 from duly.errors import StoreBusy
 from duly.store import admin_ops, carry_ops, guard_ops, lock_ops, ops, schedule_ops, step_ops
 from duly.store.committer import Committer, Done, OpBlocked
+from duly.store.op_sizes import size_of
 from duly.store.ops import Op
 from duly.store.postgres import carry, guard, locks, operate, restore, schedules, steps, upkeep
 from duly.store.postgres.address import Address
@@ -78,7 +79,7 @@ _RENEWALS: dict[type, _Verb] = {lock_ops.RenewLock: locks.renew, guard_ops.Renew
 """One statement each, and so one transaction each: who is frozen in the middle of renewing what it
 holds must not hold the row too, or nobody could take that over."""
 
-_ALONE = (ops.Tick, step_ops.WakeRuns)
+_ALONE = (ops.Tick, step_ops.WakeRuns, step_ops.RecheckWaits)
 """In a transaction each. They lock waits, and a transaction locks all of its waits in one go and in
 their order, before it locks anything else: then no two transactions wait for each other."""
 
@@ -144,7 +145,12 @@ class Writers:
             "operate": self._operate,
         }
         self._committers = {
-            name: Committer(write, name=f"duly-{name}", alone=_ALONE if name == "operate" else ())
+            name: Committer(
+                write,
+                name=f"duly-{name}",
+                alone=_ALONE if name == "operate" else (),
+                size_of=size_of,
+            )
             for name, write in self._writes.items()
         }
         self.held_names = HeldNames(Line(address, KEYED), self._write_names)
@@ -197,8 +203,6 @@ class Writers:
                 self._submit(rest, answers, done)
 
         self._committers[part.committer].submit(part.ops, written)
-
-    # -- the writes of the committers --
 
     def _enqueue(self, ops: list[Any]) -> list[Any]:
         faultpoints.hit("enqueue.before_write")
@@ -311,12 +315,14 @@ class Writers:
         kinds = set(map(type, written))
         order = [kind for kind in _OPERATIONS if kind in kinds]
         answers: list[Any] = [None] * len(written)
+        # All transactions lock runs in the order of their ids, as ticks do.
+        by_run = sorted(enumerate(written), key=lambda each: str(getattr(each[1], "run_id", "")))
 
         def write(session: Session) -> None:
             for kind in order:
                 point, verb = _OPERATIONS[kind]
                 faultpoints.hit(f"{point}.before_write")
-                for place, op in enumerate(written):
+                for place, op in by_run:
                     if type(op) is kind:
                         answers[place] = self._carry_out(verb, session, op)
                 faultpoints.hit(f"{point}.before_commit")
@@ -326,12 +332,9 @@ class Writers:
             faultpoints.hit(f"{_OPERATIONS[kind][0]}.after_commit")
         if ops.Tick in kinds:
             self._sweep_after_ticks(answers)
-        found = (
-            answer
-            for op, answer in zip(written, answers, strict=True)
-            if isinstance(op, _WAKING_IF_FOUND)
-        )
-        if not kinds.isdisjoint(_WAKING) or any(found):
+        pairs = zip(written, answers, strict=True)
+        has_found = any(answer for op, answer in pairs if isinstance(op, _WAKING_IF_FOUND))
+        if not kinds.isdisjoint(_WAKING) or has_found:
             self.hints.send()
         return answers
 

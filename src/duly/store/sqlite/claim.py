@@ -5,9 +5,16 @@ import sqlite3
 from operator import itemgetter
 
 from duly.clock import MICROSECONDS
+from duly.core.batching import bytes_of
 from duly.core.limiting import FIRST, Limits, slot_of, task_of
 from duly.core.record import Claim, Claims, from_fields
-from duly.limits import CLAIM_BATCH, LIMITS_BATCH, RELAY_FULL_SECONDS
+from duly.limits import (
+    CLAIM_BATCH,
+    LIMITS_BATCH,
+    PAYLOAD_BYTES,
+    RELAY_FULL_SECONDS,
+    TRANSACTION_BYTES,
+)
 from duly.store.carry_ops import ClaimCarried
 from duly.store.ops import ClaimRuns
 from duly.store.statements import load
@@ -29,17 +36,44 @@ def claim(cursor: sqlite3.Cursor, op: ClaimRuns, now: int) -> Claims:
     ready.sort(key=lambda head: (head[0] <= op.after_queue, head[0]))
     rooms = [want.limit for want in op.wants]
     limit_met = next((FIRST for *_, limit in ready if limit is not None), None)
-    limited = None if op.limits is None else LimitedClaim(cursor, op, op.limits, now)
+    room = _Bytes(cursor, op.worker_id, now)
+    limited = None if op.limits is None else LimitedClaim(cursor, op, op.limits, room, now)
     if limited is not None and limited.is_first:
         limit_met = limited.take(rooms) or limit_met
-    _take_ready(cursor, op, ready, rooms, now)
+    _take_ready(cursor, op, ready, rooms, room, now)
     if limited is not None and not limited.is_first:
         limit_met = limited.take(rooms) or limit_met
     is_any_taken = sum(rooms) < sum(want.limit for want in op.wants)
     claims = _read(cursor, op.worker_id, now) if is_any_taken else Claims()
     claims.limit = limit_met
     claims.has_more_limits = limited is not None and limited.has_more
+    claims.is_cut = sum(bytes_of(claim.arguments) for claim in claims) >= TRANSACTION_BYTES
     return claims
+
+
+class _Bytes:
+    """How many bytes of arguments one claim may still take.
+
+    They are summed up only when enough runs were taken to have reached the bound. So a claim of
+    many queues reads few sums, and takes at most twice the bound.
+    """
+
+    def __init__(self, cursor: sqlite3.Cursor, worker_id: str, now: int) -> None:
+        self._cursor = cursor
+        self._place = {"worker_id": worker_id, "now": now}
+        self._left = TRANSACTION_BYTES
+        self._not_summed = 0
+
+    def note(self, count: int) -> int:
+        """Note that so many runs were taken, and return that number."""
+        self._not_summed += count
+        return count
+
+    def left(self) -> int:
+        if self._not_summed * PAYLOAD_BYTES >= TRANSACTION_BYTES:
+            (taken,) = self._cursor.execute(SQL["bytes_taken"], self._place).fetchone()
+            self._left, self._not_summed = TRANSACTION_BYTES - taken, 0
+        return self._left
 
 
 def _take_ready(
@@ -47,6 +81,7 @@ def _take_ready(
     op: ClaimRuns,
     ready: list[tuple[str, str, int | None]],
     rooms: list[int],
+    bytes_room: _Bytes,
     now: int,
 ) -> None:
     """Take what counts against no limit, or against that of its queue."""
@@ -55,14 +90,16 @@ def _take_ready(
         for queue, lane, limit in ready:
             if lane != want.lane or want.queue not in {None, queue}:
                 continue
-            room = rooms[place]
-            if room <= 0:
+            room, bytes_left = rooms[place], bytes_room.left()
+            if room == want.limit:
+                bytes_left = max(1, bytes_left)  # Each lane gets one run at least.
+            if room <= 0 or bytes_left <= 0:
                 break
             if limit is not None:
                 room = min(room, limit - _running_in_queue(cursor, queue))
                 if room <= 0:
                     continue
-            rooms[place] -= cursor.execute(
+            taken = cursor.execute(
                 SQL["take"],
                 {
                     "worker_id": op.worker_id,
@@ -71,8 +108,10 @@ def _take_ready(
                     "lane": want.lane,
                     "tasks": tasks,
                     "limit": room,
+                    "bytes": bytes_left,
                 },
             ).rowcount
+            rooms[place] -= bytes_room.note(taken)
 
 
 def _read(cursor: sqlite3.Cursor, worker_id: str, now: int) -> Claims:
@@ -95,10 +134,14 @@ class LimitedClaim:
     Nobody else writes meanwhile, so what was counted holds until what is taken is counted too.
     """
 
-    def __init__(self, cursor: sqlite3.Cursor, op: ClaimRuns, limits: Limits, now: int) -> None:
+    def __init__(
+        self, cursor: sqlite3.Cursor, op: ClaimRuns, limits: Limits, bytes_room: _Bytes, now: int
+    ) -> None:
         self._cursor = cursor
         self._op = op
         self._limits = limits
+        self._bytes = bytes_room
+        self._has_taken = False
         self._now = now
         self.is_first = limits.first
         self.has_more = False
@@ -128,7 +171,7 @@ class LimitedClaim:
                     if queue in capacities:
                         used = _running_in_queue(self._cursor, str(queue))
                         room = min(room, capacities[str(queue)] - used)
-                    if room > 0:
+                    if room > 0 and (self._bytes.left() > 0 or not self._has_taken):
                         shut = "[]" if queue in capacities else closed
                         rooms[place] -= self._take(lane, queue, shut, room)
         return lanes[-1]
@@ -148,9 +191,12 @@ class LimitedClaim:
 
     def _take(self, lane: str, queue: str | None, closed: str, room: int) -> int:
         place = {"worker_id": self._op.worker_id, "now": self._now, "lane": lane, "queue": queue}
-        return self._cursor.execute(
-            SQL["take_limited"], place | {"closed": closed, "limit": room}
+        bounds = {"limit": room, "bytes": max(1, self._bytes.left())}
+        taken = self._cursor.execute(
+            SQL["take_limited"], place | {"closed": closed} | bounds
         ).rowcount
+        self._has_taken = self._has_taken or taken > 0
+        return self._bytes.note(taken)
 
 
 def claim_carried(cursor: sqlite3.Cursor, op: ClaimCarried, now: int) -> Claim | None:

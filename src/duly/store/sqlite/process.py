@@ -25,6 +25,7 @@ from typing import Any
 from duly.clock import monotonic
 from duly.errors import ReadTooSlow, StoreError
 from duly.store.committer import Committer, Write
+from duly.store.op_sizes import size_of
 from duly.store.sqlite.connection import WriteLock, connect, driver_errors
 from duly.store.sqlite.identity import FileId
 from duly.store.sqlite.patience import BUSY_SECONDS, LOOK_SECONDS, is_busy, patiently
@@ -54,7 +55,7 @@ class Process:
             # Opened without an error: all of it stays open.
             opened.pop_all()
         self.reading = threading.Lock()
-        self.committer = Committer(write, name="duly-committer")
+        self.committer = Committer(write, name="duly-committer", size_of=size_of)
         self.is_still = False
         _open_here.add(self)
 

@@ -7,7 +7,13 @@ from duly.clock import MICROSECONDS
 from duly.core.record import HeldRun
 from duly.core.states import PARENT_TAG, State
 from duly.core.verdict import Finish, Requeue
-from duly.limits import FOREVER_SECONDS, KEPT_LOOK_SECONDS, PARENT_LOOK_SECONDS, TICK_BATCH
+from duly.limits import (
+    FOREVER_SECONDS,
+    KEPT_LOOK_SECONDS,
+    PARENT_LOOK_SECONDS,
+    TICK_BATCH,
+    TRANSACTION_BYTES,
+)
 from duly.store.folding import folds, next_look, usual
 from duly.store.ops import (
     FoldTallies,
@@ -157,7 +163,8 @@ def prune(cursor: sqlite3.Cursor, op: Prune, times: Times) -> Pruned:
         for name in ("old_runs", "old_dead", "no_longer_kept")
     ]
     old = place | parents | {"ids": json.dumps([run_id for ids in found for run_id in ids])}
-    pruned = _drop_runs(cursor, cursor.execute(PRUNE["judged"], old).fetchall(), now)
+    judged = cursor.execute(PRUNE["judged"], old).fetchall()
+    pruned, is_cut = _drop_runs(cursor, judged, now)
     acts = {"before": now - op.acts_older_than, "limit": limit}
     other = {"before": now - usual(op.older_than), "limit": limit}
     dropped = [
@@ -170,7 +177,7 @@ def prune(cursor: sqlite3.Cursor, op: Prune, times: Times) -> Pruned:
         cursor.execute(PRUNE["drop_marks"], other).rowcount,
     ]
     cursor.execute(PRUNE["drop_workers"], other)
-    return Pruned(pruned, max(brief, *map(len, found), *dropped), after)
+    return Pruned(pruned, limit if is_cut else max(brief, *map(len, found), *dropped), after)
 
 
 def _drop_locks(cursor: sqlite3.Cursor, times: Times, older_than: int, limit: int) -> int:
@@ -200,21 +207,32 @@ def _note_brief(cursor: sqlite3.Cursor, op: Prune, place: dict[str, int]) -> tup
     return len(rows), next_look(after, last, place["now"], is_full=len(rows) == place["limit"])
 
 
-def _drop_runs(cursor: sqlite3.Cursor, rows: list[tuple[str, int, int, int]], now: int) -> int:
-    """Delete the runs that are kept no longer, with all that hangs on them; put off the others."""
-    gone = []
+def _drop_runs(
+    cursor: sqlite3.Cursor, rows: list[tuple[str, int, int, int]], now: int
+) -> tuple[int, bool]:
+    """Delete the runs that are kept no longer, with all that hangs on them; put off the others.
+
+    Return how many are gone, and whether some are left because the payloads were large.
+    """
+    gone: list[int] = []
+    size, is_cut = 0, False
     for run_id, gone_at, usual_until, own_until in rows:
         if max(usual_until, own_until) > now:
             latest = now + KEPT_LOOK_SECONDS * MICROSECONDS
             until = min(own_until, latest) if own_until > now else None
             cursor.execute(PRUNE["keep"], {"run_id": run_id, "until": until})
             continue
+        if size >= TRANSACTION_BYTES:
+            is_cut = True
+            break
         gone.append(gone_at)
-        for name in ("drop_run", "drop_attempts", "drop_logs", "drop_tags", "drop_steps"):
-            cursor.execute(PRUNE[name], {"run_id": run_id})
+        place = {"run_id": run_id}
+        size += sum(found for (found,) in cursor.execute(PRUNE["drop_run"], place).fetchall())
+        for name in ("drop_attempts", "drop_logs", "drop_tags", "drop_steps"):
+            cursor.execute(PRUNE[name], place)
     if gone:
         cursor.execute(PRUNE["count"], {"pruned": len(gone), "until": max(gone)})
-    return len(gone)
+    return len(gone), is_cut
 
 
 def fold(cursor: sqlite3.Cursor, op: FoldTallies, now: int) -> int:

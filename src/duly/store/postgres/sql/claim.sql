@@ -10,7 +10,8 @@
 -- Guard: only queued rows that nobody else is taking; claim_number grows by one, and is the fence.
 -- The inner LIMITs are pulled row by row, so no more rows are locked than are taken. Every claim
 -- of a worker gets a later claimed_at than its last one, which tells what it took if the reply to
--- its commit gets lost.
+-- its commit gets lost. A claim stops at the run with which its arguments reach a number of bytes, but takes
+-- at least one run of each lane. The runs beyond that stay queued; their locks end with this statement.
 WITH live AS MATERIALIZED (
     SELECT 1 FROM duly_workers WHERE id = %(worker_id)s AND state = 'live' FOR KEY SHARE
 ), turn AS MATERIALIZED (
@@ -18,17 +19,17 @@ WITH live AS MATERIALIZED (
       FROM duly_ready_lanes
      WHERE NOT paused AND running_limit IS NULL
 ), picked AS MATERIALIZED (
-    SELECT taken.id
+    SELECT taken.id, taken.bytes, taken.place
       FROM unnest(%(queues)s::text[], %(lanes)s::text[], %(limits)s::bigint[])
            AS want(queue, lane, room)
      CROSS JOIN LATERAL (
-           SELECT run.id
+           SELECT run.id, run.bytes, row_number() OVER () AS place
              FROM (SELECT turn.queue FROM turn
                     WHERE turn.lane = want.lane
                       AND (want.queue IS NULL OR turn.queue = want.queue)
                     ORDER BY turn.place) AS asked
             CROSS JOIN LATERAL (
-                  SELECT id
+                  SELECT id, octet_length(arguments) AS bytes
                     FROM duly_runs
                    WHERE state = 'queued'
                      AND queue = asked.queue
@@ -40,12 +41,15 @@ WITH live AS MATERIALIZED (
                      FOR UPDATE SKIP LOCKED) AS run
             LIMIT want.room) AS taken
      WHERE EXISTS (SELECT 1 FROM live)
+), summed AS (
+    SELECT id, place, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before FROM picked
 )
 UPDATE duly_runs AS run
    SET state = 'running', claim_number = claim_number + 1, worker_id = %(worker_id)s,
        claimed_at = greatest(duly_now(), duly_time(%(last)s::bigint + 1)),
        progress = NULL, progress_text = NULL
- WHERE run.id = ANY (ARRAY(SELECT id FROM picked))
+ WHERE run.id = ANY (ARRAY(SELECT id FROM summed
+                           WHERE place = 1 OR bytes_before < %(bytes)s::bigint))
 RETURNING run.id::text, claim_number, task, queue, lane, priority, duly_microseconds(due_at),
           attempt, retries_used, crashes, generation, key IS NOT NULL, tags, arguments,
           duly_microseconds(claimed_at)
@@ -94,7 +98,7 @@ SELECT count(*)
 WITH live AS MATERIALIZED (
     SELECT 1 FROM duly_workers WHERE id = %(worker_id)s AND state = 'live' FOR KEY SHARE
 ), picked AS MATERIALIZED (
-    SELECT id
+    SELECT id, octet_length(arguments) AS bytes
       FROM duly_runs
      WHERE state = 'queued'
        AND queue = %(queue)s
@@ -105,12 +109,14 @@ WITH live AS MATERIALIZED (
      ORDER BY priority DESC, due_at, id
      LIMIT %(room)s
        FOR UPDATE SKIP LOCKED
+), summed AS (
+    SELECT id, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before FROM picked
 )
 UPDATE duly_runs AS run
    SET state = 'running', claim_number = claim_number + 1, worker_id = %(worker_id)s,
        claimed_at = greatest(duly_now(), duly_time(%(last)s::bigint + 1)),
        progress = NULL, progress_text = NULL
- WHERE run.id = ANY (ARRAY(SELECT id FROM picked))
+ WHERE run.id = ANY (ARRAY(SELECT id FROM summed WHERE bytes_before < %(bytes)s::bigint))
 RETURNING run.id::text, claim_number, task, queue, lane, priority, duly_microseconds(due_at),
           attempt, retries_used, crashes, generation, key IS NOT NULL, tags, arguments,
           duly_microseconds(claimed_at)
@@ -120,7 +126,7 @@ RETURNING run.id::text, claim_number, task, queue, lane, priority, duly_microsec
 WITH live AS MATERIALIZED (
     SELECT 1 FROM duly_workers WHERE id = %(worker_id)s AND state = 'live' FOR KEY SHARE
 ), picked AS MATERIALIZED (
-    SELECT id
+    SELECT id, octet_length(arguments) AS bytes
       FROM duly_runs
      WHERE state = 'queued'
        AND lane >= '~'
@@ -132,12 +138,14 @@ WITH live AS MATERIALIZED (
      ORDER BY priority DESC, due_at, id
      LIMIT %(room)s
        FOR UPDATE SKIP LOCKED
+), summed AS (
+    SELECT id, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before FROM picked
 )
 UPDATE duly_runs AS run
    SET state = 'running', claim_number = claim_number + 1, worker_id = %(worker_id)s,
        claimed_at = greatest(duly_now(), duly_time(%(last)s::bigint + 1)),
        progress = NULL, progress_text = NULL
- WHERE run.id = ANY (ARRAY(SELECT id FROM picked))
+ WHERE run.id = ANY (ARRAY(SELECT id FROM summed WHERE bytes_before < %(bytes)s::bigint))
 RETURNING run.id::text, claim_number, task, queue, lane, priority, duly_microseconds(due_at),
           attempt, retries_used, crashes, generation, key IS NOT NULL, tags, arguments,
           duly_microseconds(claimed_at)

@@ -80,7 +80,8 @@ SELECT id::text FROM duly_every_run WHERE id = ANY (%(ids)s::uuid[])
 
 -- :name take_key
 -- Guard: a key that is still in force stays with its run. Only for keys that `read_key` did not
--- find: a conflict locks the row of a key, and settles write the rows of keys in force.
+-- find: a conflict locks the row of a key, and settles write the rows of keys in force. A run of a task
+-- that has aliases takes its key under each name.
 INSERT INTO duly_keys (task, key, run_id, fingerprint, ttl, active_only)
 SELECT task, key, run_id, fingerprint, ttl, active_only
   FROM unnest(%(tasks)s::text[], %(keys)s::text[], %(ids)s::uuid[], %(fingerprints)s::text[],
@@ -101,28 +102,9 @@ SELECT op.task, op.key, known.run_id::text, known.fingerprint
           AND (duly_keys.expires_at IS NULL OR duly_keys.expires_at > duly_now())
        OFFSET 0) AS known
 
--- :name lock_names
--- Only for a task that has aliases: the primary key of duly_keys keeps two runs of one name apart,
--- and this lock two runs of two names. The names are sorted, so that all processes that know them
--- take the same lock; no name has a blank in it.
-SELECT count(pg_advisory_xact_lock(duly_key_lock(names, key)))
-  FROM unnest(%(names)s::text[], %(keys)s::text[]) AS op(names, key)
-
--- :name lock_name
--- The same for one key, in a caller's transaction.
-SELECT count(pg_advisory_xact_lock(duly_key_lock(%(names)s::text, %(key)s::text)))
-
--- :name held_by_name
--- The run that has a key under any name of a task that has aliases; one under its own name first.
-SELECT current_database()::text, known.run_id::text, known.fingerprint
-  FROM (SELECT 1) AS one
-  LEFT JOIN LATERAL (
-       SELECT run_id, fingerprint FROM duly_keys
-        WHERE duly_keys.task = ANY (string_to_array(%(names)s::text, ' '))
-          AND duly_keys.key = %(key)s::text
-          AND (duly_keys.expires_at IS NULL OR duly_keys.expires_at > duly_now())
-        ORDER BY duly_keys.task <> %(task)s::text
-        LIMIT 1) AS known ON true
+-- :name give_up_keys
+-- Of runs that got their key under some names of their task only: another run has it.
+DELETE FROM duly_keys WHERE run_id = ANY (%(ids)s::uuid[])
 
 -- :name max_size
 SELECT max_size FROM duly_queues WHERE name = %(queue)s AND max_size IS NOT NULL
@@ -144,13 +126,10 @@ SELECT current_database()::text
 
 -- :name enqueue_in_callers_transaction
 -- See duly_enqueue in the migrations for what it does and why it is a function.
-SELECT current_database()::text, run_id::text AS run_id, is_new AS new,
-       conflict AND NOT EXISTS (SELECT 1 FROM duly_keys AS known
-                                 WHERE known.task = %(task)s AND known.key = %(key)s
-                                   AND known.fingerprint = '') AS conflict,
+SELECT current_database()::text, run_id::text AS run_id, is_new AS new, conflict,
        (SELECT pg_notify(duly_channel(), '') WHERE is_new AND %(hint)s::boolean) AS hint
   FROM duly_enqueue(
        %(run_id)s::uuid, %(task)s::text, %(queue)s::text, %(lane)s::text, %(priority)s::integer,
        %(arguments)s::text, %(delay)s::bigint, %(at)s::bigint, %(expires)s::bigint,
        %(tags)s::text, %(key)s::text, %(fingerprint)s::text, %(ttl)s::bigint,
-       %(active_only)s::boolean)
+       %(active_only)s::boolean, string_to_array(%(other_names)s::text, ' '))

@@ -174,7 +174,8 @@ WITH RECURSIVE known(task) AS (
       FROM known
      WHERE known.task IS NOT NULL
 )
-SELECT run_id::text FROM known JOIN duly_keys AS held ON held.task = known.task AND held.key = %(key)s
+SELECT DISTINCT run_id::text
+  FROM known JOIN duly_keys AS held ON held.task = known.task AND held.key = %(key)s
 
 -- :name dead_runs
 -- Dead letters alone, by their own indexes. An array of ids is looked up one by one in each part of

@@ -44,23 +44,23 @@ WITH ready AS (
 )
 SELECT count(*) FROM gone
 
--- :name lock_names
--- As the statement of this name in enqueue.sql, for the key of a final run.
-SELECT count(pg_advisory_xact_lock(duly_key_lock(
-           (SELECT string_agg(name, ' ' ORDER BY name COLLATE "C")
-              FROM unnest(old.task || %(other_names)s::text[]) AS name), old.key)))
-  FROM duly_history AS old
- WHERE old.id = %(run_id)s AND old.key IS NOT NULL
-
 -- :name limit_wait
 -- Only here: sets for how long later statements of this transaction wait for a lock, and answers with
 -- the time before. On SQLite one transaction writes at a time.
 SELECT current_setting('lock_timeout'), set_config('lock_timeout', %(limit)s, true)
 
+-- :name before_keys
+-- Only here: on SQLite a key has one row, whatever names its task has.
+SAVEPOINT duly_keys
+
+-- :name undo_keys
+ROLLBACK TO SAVEPOINT duly_keys
+
 -- :name hold_key_again
 -- Guard: another run that took the key keeps it while the key is in force. The history row is locked,
 -- so that `revive` finds it as it is here. A key that was forgotten meanwhile is held without the
--- fingerprint of its arguments, until the run ends.
+-- fingerprint of its arguments, until the run ends. A run has its key under each name of its task; all
+-- transactions take keys in the order of the names.
 WITH old AS MATERIALIZED (
     SELECT id, task, key
       FROM duly_history
@@ -70,7 +70,12 @@ WITH old AS MATERIALIZED (
        FOR UPDATE
 )
 INSERT INTO duly_keys (task, key, run_id, fingerprint, ttl, active_only)
-SELECT task, key, id, '', NULL, true FROM old
+SELECT name, key, id, '', NULL, true
+  FROM old
+ CROSS JOIN LATERAL (
+       SELECT DISTINCT name COLLATE "C" AS name
+         FROM unnest(old.task || %(other_names)s::text[]) AS name
+        ORDER BY 1) AS names
     ON CONFLICT (task, key) DO UPDATE
    SET run_id = excluded.run_id, expires_at = NULL,
        fingerprint = CASE WHEN duly_keys.run_id = excluded.run_id THEN duly_keys.fingerprint
@@ -155,6 +160,9 @@ UPDATE duly_history SET kept_until = NULL
                 AND (%(run_id)s::uuid IS NULL OR run_id = %(run_id)s::uuid))
 
 -- :name reset_key
+-- Under all names that its run has it by.
 DELETE FROM duly_keys
- WHERE task = %(task)s AND key = %(key)s
-   AND (%(run_id)s::uuid IS NULL OR run_id = %(run_id)s::uuid)
+ WHERE run_id = (SELECT held.run_id FROM duly_keys AS held
+                  WHERE held.task = %(task)s AND held.key = %(key)s
+                    AND (%(run_id)s::uuid IS NULL OR held.run_id = %(run_id)s::uuid)
+                 OFFSET 0)

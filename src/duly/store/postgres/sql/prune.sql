@@ -29,28 +29,41 @@ SELECT min(kept), duly_microseconds(duly_now()) FROM duly_retentions
 -- One statement, where SQLite deletes run by run. Each is kept as its task says, or for the usual
 -- time, and never less than its key; a task can have dead letters kept for longer only. One that is
 -- kept though its usual time is over is out of the way until it is not. A child is kept while its
--- parent may still ask for its result: while that is live or a dead letter.
+-- parent may still ask for its result: while that is live or a dead letter. The statement ends with the
+-- run whose payloads reach a number of bytes, and returns whether it has left others.
 WITH ended AS MATERIALIZED (
-    SELECT id, task, key, tags, finished_at, false AS dead FROM duly_history
+    SELECT id, task, key, tags, finished_at, false AS dead,
+           octet_length(arguments) + coalesce(octet_length(result), 0)
+               + coalesce(octet_length(traceback), 0) AS bytes
+      FROM duly_history
      WHERE finished_at < duly_now() - %(older_than)s::bigint * interval '1 microsecond'
        AND state NOT IN ('failed', 'interrupted') AND kept_until IS NULL
      ORDER BY finished_at
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 ), died AS MATERIALIZED (
-    SELECT id, task, key, tags, finished_at, true AS dead FROM duly_history
+    SELECT id, task, key, tags, finished_at, true AS dead,
+           octet_length(arguments) + coalesce(octet_length(result), 0)
+               + coalesce(octet_length(traceback), 0) AS bytes
+      FROM duly_history
      WHERE finished_at < duly_now() - %(dead_older_than)s::bigint * interval '1 microsecond'
        AND state IN ('failed', 'interrupted') AND kept_until IS NULL
      ORDER BY finished_at
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 ), kept AS MATERIALIZED (
-    SELECT id, task, key, tags, finished_at, state IN ('failed', 'interrupted') AS dead
+    SELECT id, task, key, tags, finished_at, state IN ('failed', 'interrupted') AS dead,
+           octet_length(arguments) + coalesce(octet_length(result), 0)
+               + coalesce(octet_length(traceback), 0) AS bytes
       FROM duly_history
      WHERE kept_until <= duly_now()
      ORDER BY kept_until
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
+), old AS MATERIALIZED (
+    SELECT id, task, key, tags, finished_at, dead,
+           sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+      FROM (TABLE ended UNION ALL TABLE died UNION ALL TABLE kept) AS found
 ), judged AS MATERIALIZED (
     SELECT old.id,
            CASE WHEN old.dead
@@ -68,13 +81,14 @@ WITH ended AS MATERIALIZED (
                               OFFSET 0)
                          THEN duly_now() + %(parent_look)s::bigint * interval '1 microsecond' END)
                AS own_until
-      FROM (TABLE ended UNION ALL TABLE died UNION ALL TABLE kept) AS old
+      FROM old
       LEFT JOIN duly_retentions AS own ON own.task = old.task
       LEFT JOIN LATERAL (
            SELECT run_id, expires_at FROM duly_keys
             WHERE duly_keys.task = old.task AND duly_keys.key = old.key
               AND duly_keys.run_id = old.id
            OFFSET 0) AS known ON true
+     WHERE old.bytes_before < %(bytes)s::bigint
 ), runs AS (
     DELETE FROM duly_history
      WHERE id = ANY (ARRAY(SELECT id FROM judged
@@ -103,7 +117,8 @@ WITH ended AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM runs),
        greatest((SELECT count(*) FROM ended), (SELECT count(*) FROM died),
-                (SELECT count(*) FROM kept))
+                (SELECT count(*) FROM kept)),
+       (SELECT count(*) FROM judged) < (SELECT count(*) FROM old)
 
 -- :name drop_events
 WITH old AS MATERIALIZED (
@@ -115,27 +130,25 @@ WITH old AS MATERIALIZED (
 DELETE FROM duly_events WHERE name = ANY (ARRAY(SELECT name FROM old))
 
 -- :name drop_keys
--- The time is asked for again in words that no index answers.
-WITH old AS MATERIALIZED (
-    SELECT run_id FROM duly_keys
-     WHERE expires_at IS NOT NULL AND expires_at <= duly_now()
-     LIMIT %(limit)s
-       FOR UPDATE SKIP LOCKED
-)
+-- Only rows that are locked already, by their places: waiting for another row of the same run could end
+-- in a deadlock with a transaction that takes the key under several names.
 DELETE FROM duly_keys
- WHERE run_id = ANY (ARRAY(SELECT run_id FROM old))
-   AND coalesce(expires_at <= duly_now(), false)
+ WHERE ctid = ANY (ARRAY(
+       SELECT ctid FROM duly_keys
+        WHERE expires_at IS NOT NULL AND expires_at <= duly_now()
+        LIMIT %(limit)s
+          FOR UPDATE SKIP LOCKED))
 
 -- :name drop_firings
-WITH old AS MATERIALIZED (
-    SELECT schedule, instant FROM duly_firings
-     WHERE fired_at < duly_now() - %(older_than)s::bigint * interval '1 microsecond'
-       AND outcome <> 'waiting'
-     LIMIT %(limit)s
-       FOR UPDATE SKIP LOCKED
-)
-DELETE FROM duly_firings AS firing
- USING old WHERE firing.schedule = old.schedule AND firing.instant = old.instant
+-- They have no id; their places hold while the rows are locked, which is until the commit.
+DELETE FROM duly_firings
+ WHERE ctid = ANY (ARRAY(
+       SELECT ctid FROM duly_firings
+        WHERE fired_at < duly_now() - %(older_than)s::bigint * interval '1 microsecond'
+          AND outcome <> 'waiting'
+        ORDER BY fired_at
+        LIMIT %(limit)s
+          FOR UPDATE SKIP LOCKED))
 
 -- :name drop_schedules
 -- Those of code stay: there are only as many as the code has, and one that ran once must not run
@@ -169,13 +182,13 @@ WITH old AS MATERIALIZED (
 SELECT fence FROM gone
 
 -- :name drop_acts
-WITH old AS MATERIALIZED (
-    SELECT number FROM duly_acts
-     WHERE at < duly_now() - %(acts_older_than)s::bigint * interval '1 microsecond'
-     LIMIT %(limit)s
-       FOR UPDATE SKIP LOCKED
-)
-DELETE FROM duly_acts WHERE number = ANY (ARRAY(SELECT number FROM old))
+-- By their places: an index that has the number second would be read as a whole.
+DELETE FROM duly_acts
+ WHERE ctid = ANY (ARRAY(
+       SELECT ctid FROM duly_acts
+        WHERE at < duly_now() - %(acts_older_than)s::bigint * interval '1 microsecond'
+        LIMIT %(limit)s
+          FOR UPDATE SKIP LOCKED))
 
 -- :name drop_marks
 -- Of runs that are with another engine no more, and of tasks that nobody hands over. By tasks, so

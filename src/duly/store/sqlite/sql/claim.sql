@@ -10,19 +10,23 @@ SELECT json_group_array(json_array(queue, lane, running_limit))
 
 -- :name take
 -- Guard: only queued rows of the partial index; claim_number grows by one, and is the fence.
+-- It ends with the run whose arguments reach the number of bytes: a row is written as a whole.
 UPDATE duly_runs
    SET state = 'running', claim_number = claim_number + 1, worker_id = :worker_id,
        claimed_at = :now, progress = NULL, progress_text = NULL
  WHERE rowid IN (
-       SELECT rowid
-         FROM duly_runs INDEXED BY duly_runs_ready
-        WHERE state = 'queued'
-          AND queue = :queue
-          AND lane = :lane
-          AND task IN (SELECT value FROM json_each(:tasks))
-          AND (expires_at IS NULL OR expires_at > :now)
-        ORDER BY priority DESC, due_at, id
-        LIMIT :limit)
+       SELECT number
+         FROM (SELECT number, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+                 FROM (SELECT rowid AS number, length(CAST(arguments AS BLOB)) AS bytes
+                         FROM duly_runs INDEXED BY duly_runs_ready
+                        WHERE state = 'queued'
+                          AND queue = :queue
+                          AND lane = :lane
+                          AND task IN (SELECT value FROM json_each(:tasks))
+                          AND (expires_at IS NULL OR expires_at > :now)
+                        ORDER BY priority DESC, due_at, id
+                        LIMIT :limit))
+        WHERE bytes_before < :bytes)
 
 -- :name running_in_queue
 -- By what is running anywhere, which the workers' slots bound.
@@ -59,17 +63,20 @@ UPDATE duly_runs
    SET state = 'running', claim_number = claim_number + 1, worker_id = :worker_id,
        claimed_at = :now, progress = NULL, progress_text = NULL
  WHERE rowid IN (
-       SELECT rowid
-         FROM duly_runs INDEXED BY duly_runs_limited
-        WHERE state = 'queued'
-          AND lane >= '~'
-          AND lane = :lane
-          AND (:queue IS NULL OR queue = :queue)
-          AND queue NOT IN (SELECT value FROM json_each(:closed))
-          AND (expires_at IS NULL OR expires_at > :now)
-          AND EXISTS (SELECT 1 FROM duly_workers WHERE id = :worker_id AND state = 'live')
-        ORDER BY priority DESC, due_at, id
-        LIMIT :limit)
+       SELECT number
+         FROM (SELECT number, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+                 FROM (SELECT rowid AS number, length(CAST(arguments AS BLOB)) AS bytes
+                         FROM duly_runs INDEXED BY duly_runs_limited
+                        WHERE state = 'queued'
+                          AND lane >= '~'
+                          AND lane = :lane
+                          AND (:queue IS NULL OR queue = :queue)
+                          AND queue NOT IN (SELECT value FROM json_each(:closed))
+                          AND (expires_at IS NULL OR expires_at > :now)
+                          AND EXISTS (SELECT 1 FROM duly_workers WHERE id = :worker_id AND state = 'live')
+                        ORDER BY priority DESC, due_at, id
+                        LIMIT :limit))
+        WHERE bytes_before < :bytes)
 
 -- :name take_carried
 -- Guard: as above, and only for the claim that was handed over.
@@ -100,6 +107,11 @@ UPDATE duly_handed SET stale_at = :now + :after
 
 -- :name drop_handed
 DELETE FROM duly_handed WHERE run_id = :run_id
+
+-- :name bytes_taken
+SELECT coalesce(sum(length(CAST(arguments AS BLOB))), 0)
+  FROM duly_runs INDEXED BY duly_runs_held
+ WHERE state = 'running' AND worker_id = :worker_id AND claimed_at = :now
 
 -- :name taken
 -- The store gives every claim of a worker another claimed_at. The answer is one row of JSON:

@@ -57,7 +57,10 @@ UPDATE duly_accounts
    SET pruned = pruned + :pruned, pruned_until = max(coalesce(pruned_until, 0), :until)
 
 -- :name drop_run
+-- Its payloads are bounded by their bytes; PostgreSQL does so in one statement.
 DELETE FROM duly_history WHERE id = :run_id
+RETURNING length(CAST(arguments AS BLOB)) + coalesce(length(CAST(result AS BLOB)), 0)
+          + coalesce(length(CAST(traceback AS BLOB)), 0)
 
 -- :name drop_attempts
 DELETE FROM duly_attempts WHERE run_id = :run_id

@@ -1,0 +1,39 @@
+"""How many bytes of payload an op writes, so that a commit can be bounded by them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from duly.core.batching import bytes_of
+from duly.core.verdict import Finish
+from duly.store.ops import AddLogs, Enqueue, EnqueueAgain, Op, Settle
+
+
+def size_of(op: Op) -> int:
+    """Return about how many bytes of payload an op writes."""
+    return _SIZES.get(type(op), _size_of_texts)(op)
+
+
+def _size_of_enqueue(op: Enqueue) -> int:
+    return bytes_of(op.arguments)
+
+
+def _size_of_settle(op: Settle) -> int:
+    result = op.verdict.result if type(op.verdict) is Finish else None
+    size = bytes_of(result)
+    return size if op.error is None else size + sum(map(bytes_of, op.error))
+
+
+def _size_of_logs(op: AddLogs) -> int:
+    return sum(bytes_of(message) for _, _, message in op.lines)
+
+
+def _size_of_texts(op: Op) -> int:
+    return sum(bytes_of(field) for field in op if type(field) is str)
+
+
+_SIZES: dict[type, Callable[[Any], int]] = {
+    Enqueue: _size_of_enqueue,
+    EnqueueAgain: _size_of_enqueue,
+    Settle: _size_of_settle,
+    AddLogs: _size_of_logs,
+}

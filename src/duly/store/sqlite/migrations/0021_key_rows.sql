@@ -1,1 +1,0 @@
--- Only PostgreSQL locks rows: here one transaction writes at a time.

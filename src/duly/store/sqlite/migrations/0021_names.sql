@@ -1,0 +1,1 @@
+-- Only PostgreSQL has several writers, which need a row for each name of a task to meet at.

@@ -1,0 +1,122 @@
+"""No transaction grows with the size of its payloads: a batch ends at a number of bytes."""
+
+import pytest
+
+from duly.core.limiting import Limits, limited
+from duly.core.states import State
+from duly.core.verdict import Finish
+from duly.limits import CLAIM_BATCH, PAYLOAD_BYTES, RESULT_BYTES, TRANSACTION_BYTES
+from duly.store.ops import ClaimRuns, Prune, Want
+from tests.store.conformance.verbs import (
+    HOUR_SECONDS,
+    LANE,
+    SECOND,
+    TASK,
+    TASKS,
+    WORKER,
+    claim,
+    enqueue_and_claim,
+    enqueue_many,
+    enqueue_one,
+    settle,
+    settle_op,
+)
+
+FRAME = '[["{}"],{{}}]'
+LARGEST = FRAME.format("x" * (PAYLOAD_BYTES - len(FRAME.format(""))))
+RUNS = 200
+LARGE_RESULT = '"' + "x" * RESULT_BYTES + '"'
+
+
+def bytes_of(claims) -> int:
+    return sum(len(found.arguments.encode()) for found in claims)
+
+
+def test_a_claim_ends_at_a_number_of_bytes_and_the_next_claims_get_the_rest(store, worker):
+    run_ids = [
+        run_id for _ in range(RUNS // 25) for run_id in enqueue_many(store, 25, arguments=LARGEST)
+    ]
+
+    answers = []
+    while claims := claim(store, CLAIM_BATCH):
+        answers.append(claims)
+
+    assert max(map(bytes_of, answers)) <= TRANSACTION_BYTES + PAYLOAD_BYTES
+    assert [found.run_id for claims in answers for found in claims] == run_ids
+    assert [claims.is_cut for claims in answers] == [True] * (len(answers) - 1) + [False]
+
+
+def test_letters_of_several_bytes_count_as_such(store, worker):
+    enqueue_many(store, 40, arguments=FRAME.format("𝄞" * (PAYLOAD_BYTES // 4 - 10)))
+
+    claims = claim(store, CLAIM_BATCH)
+
+    assert claims.is_cut
+    assert bytes_of(claims) <= TRANSACTION_BYTES + PAYLOAD_BYTES
+
+
+def test_a_claim_of_small_arguments_is_not_cut(store, worker):
+    enqueue_many(store, CLAIM_BATCH, arguments=FRAME.format("x" * 1000))
+
+    claims = claim(store, CLAIM_BATCH)
+
+    assert len(claims) == CLAIM_BATCH
+    assert not claims.is_cut
+
+
+def test_a_lane_of_large_arguments_does_not_starve_the_others(store, worker):
+    enqueue_many(store, 40, arguments=LARGEST, lane="loop")
+    other = enqueue_one(store, lane=LANE)
+    wants = (Want(None, "loop", CLAIM_BATCH), Want(None, LANE, CLAIM_BATCH))
+
+    (claims,) = store.apply([ClaimRuns(WORKER, wants, TASKS)])
+
+    assert other in [found.run_id for found in claims]
+    assert bytes_of(claims) <= TRANSACTION_BYTES + 2 * PAYLOAD_BYTES
+
+
+def test_a_claim_of_many_queues_ends_at_about_a_number_of_bytes(store, worker):
+    for number in range(50):
+        enqueue_one(store, arguments=LARGEST, queue=f"queue {number}")
+
+    answers = []
+    while claims := claim(store, CLAIM_BATCH):
+        answers.append(claims)
+
+    assert sum(map(len, answers)) == 50
+    assert max(map(bytes_of, answers)) <= 2 * TRANSACTION_BYTES + PAYLOAD_BYTES
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_runs_under_a_limit_are_claimed_up_to_a_number_of_bytes(store, worker, first):
+    enqueue_many(store, 40, arguments=LARGEST, lane=limited(LANE, TASK))
+    enqueue_many(store, 10, arguments=LARGEST)
+    wants = (Want(None, LANE, CLAIM_BATCH),)
+    limits = Limits({TASK: 1000}, first=first)
+
+    answers = []
+    while True:
+        (claims,) = store.apply([ClaimRuns(WORKER, wants, TASKS, limits=limits)])
+        if not claims:
+            break
+        answers.append(claims)
+
+    assert sum(map(len, answers)) == 50
+    assert max(map(bytes_of, answers)) <= 2 * TRANSACTION_BYTES + PAYLOAD_BYTES
+    assert all(claims.is_cut for claims in answers[:-1])
+
+
+def test_a_prune_ends_at_a_number_of_bytes_and_says_that_there_is_more(store, worker, clock):
+    for number in range(20):
+        found = enqueue_and_claim(store, arguments=FRAME.format(number))
+        settle(store, settle_op(found, "returned", Finish(State.SUCCEEDED, None, LARGE_RESULT)))
+    clock.advance(2 * HOUR_SECONDS)
+    prune = Prune(round(HOUR_SECONDS * SECOND), limit=1000)
+
+    (first,) = store.apply([prune])
+    rest = [store.apply([prune])[0] for _ in range(2)]
+
+    assert first.runs == TRANSACTION_BYTES // RESULT_BYTES
+    assert first.most == prune.limit
+    assert first.runs + sum(pruned.runs for pruned in rest) == 20
+    assert rest[-1].most < prune.limit
