@@ -39,7 +39,7 @@ def watcher(url, store):
 @pytest.fixture
 def newer_code(monkeypatch):
     """The code of the next version, which needs one migration more."""
-    step = Migration(len(STEPS) + 1, "probe", STEP)
+    step = Migration(STEPS[-1].version + 1, "probe", STEP)
     monkeypatch.setattr(migrator, "migrations", lambda _package: [*STEPS, step])
 
 
@@ -134,6 +134,10 @@ def test_statements_outside_a_transaction_stand_first_in_every_migration():
         concurrent, rest = split(step.sql)
 
         assert " CONCURRENTLY " not in rest, step.name
-        drops = [statement.split()[-1] for statement in concurrent[::2]]
-        builds = [statement.split()[3] for statement in concurrent[1::2]]
-        assert drops == builds, f"{step.name} cannot be repeated"
+        for number, statement in enumerate(concurrent):
+            if statement.startswith("CREATE"):
+                before = concurrent[number - 1 : number]
+                name = statement.split()[3]
+                assert before == [f"DROP INDEX CONCURRENTLY IF EXISTS {name}"], step.name
+            else:
+                assert statement.startswith("DROP INDEX CONCURRENTLY IF EXISTS "), step.name

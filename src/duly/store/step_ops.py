@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from duly.store.duties import Turn
+
 
 class BeginStep(NamedTuple):
     """Note that a run has come to a step, and end one that waits for nothing any more.
@@ -56,6 +58,11 @@ class RecheckWaits(NamedTuple):
 
     after: str
     limit: int
+    turn: Turn | None = None
+    """With a turn, a look at all of them begins only if a run has ended, or an event was sent,
+    since the last one began. On SQLite, where nobody counts these, it always does."""
+    counted: str = ""
+    """What the first part of this look answered."""
 
 
 class Rechecked(NamedTuple):
@@ -63,6 +70,8 @@ class Rechecked(NamedTuple):
 
     roused: int
     after: str
+    counted: str = ""
+    """To be handed on to the next part."""
 
 
 class ResolveStep(NamedTuple):

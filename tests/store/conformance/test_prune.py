@@ -139,7 +139,7 @@ def keep(store, **retentions):
 
 def test_a_task_says_for_how_long_its_runs_are_kept(store, worker, clock):
     pruner = Pruner(store, WorkerSettings(retention=HOUR_SECONDS, dead_retention=2 * HOUR_SECONDS))
-    keep(store, **{TASK: 60, OTHER_TASK: DAY_SECONDS})
+    keep(store, **{TASK: 600, OTHER_TASK: DAY_SECONDS})
     brief, dead = enqueue_and_succeed(store), enqueue_and_fail(store)
     long, dead_long = (
         enqueue_and_succeed(store, task=OTHER_TASK),
@@ -151,8 +151,8 @@ def test_a_task_says_for_how_long_its_runs_are_kept(store, worker, clock):
         pruner.tick()
         return set(listed_ids(store))
 
-    assert left_after(59) == {brief, dead, long, dead_long}
-    assert left_after(2) == {dead, long, dead_long}
+    assert left_after(480) == {brief, dead, long, dead_long}
+    assert left_after(121) == {dead, long, dead_long}
     assert left_after(3 * HOUR_SECONDS) == {long, dead_long}
     assert left_after(DAY_SECONDS) == set()
     assert list(store.audit(10)) == []

@@ -38,15 +38,15 @@ def newer_code(store_url, monkeypatch):
 
 def add_migration(store_url, monkeypatch, name, sql):
     steps = migrator.migrations(package_of(store_url))
-    one_more = Migration(len(steps) + 1, name, sql)
+    one_more = Migration(steps[-1].version + 1, name, sql)
     monkeypatch.setattr(migrator, "migrations", lambda _package: [*steps, one_more])
 
 
 def test_an_empty_database_is_set_up(store, store_url, tables):
-    newest = migrator.newest(package_of(store_url))
+    versions = [step.version for step in migrator.migrations(package_of(store_url))]
 
-    assert store.read_schema().version == newest
-    assert len(tables.rows("SELECT version FROM duly_schema")) == newest
+    assert store.read_schema().version == versions[-1]
+    assert [found for (found,) in tables.rows("SELECT version FROM duly_schema")] == versions
 
 
 def test_what_is_there_is_kept_at_the_next_opening(store, store_url):

@@ -86,7 +86,7 @@ VALUES (%(worker_id)s, 'live', %(host)s, %(pid)s, duly_now(), duly_now(), %(leas
  WHERE duly_workers.state = 'live'
 
 -- :name beat
--- Only here, as the next one: SQLite's workers beat in files beside the database. Both are sent
+-- Only here, as the next two: SQLite's workers beat in files beside the database. All are sent
 -- with a deadline, past the driver's own parameters, hence $1.
 -- The commit is flushed, also where the server's default is not and behind a pooler: if a crash of
 -- the server took back an acknowledged beat, two workers could start one run.
@@ -100,6 +100,17 @@ UPDATE duly_workers
 RETURNING id
 
 -- :name beats
-SELECT id, beats, extract(epoch FROM duly_now() - seen_at)
+SELECT id, beats, extract(epoch FROM duly_now() - seen_at), lease_seconds
   FROM duly_workers
  WHERE state = 'live'
+
+-- :name watchers
+-- Only here: who looks at the beats of all. Chosen by chance, among those that have beaten lately; a
+-- clock that was set in between makes them few, and then everybody looks.
+SELECT id
+  FROM duly_workers
+ WHERE state = 'live'
+   AND seen_at BETWEEN duly_now() - $1::double precision * interval '1 second'
+                   AND duly_now() + $1::double precision * interval '1 second'
+ ORDER BY reverse(id)
+ LIMIT $2::integer

@@ -2,11 +2,38 @@
 -- somebody else is at are skipped; SQLite, with one writer, loops over the lanes in Python instead.
 -- No statement joins a growing table with the rows that it picked; claim.sql says why.
 
+-- :name lock_duty
+-- Held until the transaction ends. Nobody waits for this lock; a transaction that hangs is ended by the
+-- server, and its lock with it.
+SELECT pg_try_advisory_xact_lock(hashtextextended(duly_channel() || ' ' || %(duty)s, 1685417083)),
+       set_config('statement_timeout', %(longest)s, true)
+
+-- :name take_turn
+-- The same for a duty that was not done for a while, which is noted with what it does. A time to come
+-- means that the clock was set back. CASE: a lock must not be taken for nothing.
+WITH due AS MATERIALIZED (
+    SELECT CASE WHEN EXISTS (SELECT 1 FROM duly_duties
+                              WHERE name = %(duty)s
+                                AND done_at > duly_now() - %(seconds)s * interval '1 second'
+                                AND done_at <= duly_now())
+                THEN false
+                ELSE pg_try_advisory_xact_lock(
+                         hashtextextended(duly_channel() || ' ' || %(duty)s, 1685417083))
+           END AS is_mine,
+           set_config('statement_timeout', %(longest)s, true)
+)
+INSERT INTO duly_duties (name, done_at)
+SELECT %(duty)s, duly_now() FROM due WHERE is_mine
+    ON CONFLICT (name) DO UPDATE
+   SET done_at = excluded.done_at
+    -- Somebody may have done it since the first look.
+ WHERE NOT (duly_duties.done_at > excluded.done_at - %(seconds)s * interval '1 second'
+            AND duly_duties.done_at <= excluded.done_at)
+RETURNING true
+
 -- :name unpark
 WITH registered AS MATERIALIZED (
-    SELECT DISTINCT json_array_elements_text(tasks::json) COLLATE "C" AS task
-      FROM duly_workers
-     WHERE state = 'live'
+    SELECT json_array_elements_text(tasks::json) COLLATE "C" AS task FROM duly_registrations
 ), free AS MATERIALIZED (
     SELECT parked, queue, task
       FROM duly_parked_lanes
@@ -51,10 +78,7 @@ SELECT id, task, queue, lane, priority, generation, claim_number, attempt, retri
 -- Looks at the first runs of every queue and lane, where a claim would begin to walk, and moves
 -- away what cannot run: paused queues, tasks nobody registers.
 WITH registered AS MATERIALIZED (
-    SELECT coalesce(array_agg(DISTINCT item.task COLLATE "C"), '{}') AS tasks
-      FROM duly_workers
-     CROSS JOIN LATERAL json_array_elements_text(tasks::json) AS item(task)
-     WHERE state = 'live'
+    SELECT json_array_elements_text(tasks::json) COLLATE "C" AS task FROM duly_registrations
 ), stuck AS MATERIALIZED (
     SELECT run.id, head.paused
       FROM duly_ready_lanes AS head
@@ -64,7 +88,7 @@ WITH registered AS MATERIALIZED (
             WHERE state = 'queued' AND queue = head.queue AND lane = head.lane
             ORDER BY priority DESC, due_at, id
             LIMIT %(limit)s) AS run
-     WHERE head.paused OR run.task <> ALL ((SELECT tasks FROM registered)::text[])
+     WHERE head.paused OR run.task NOT IN (SELECT registered.task FROM registered)
 ), chosen AS MATERIALIZED (
     SELECT id
       FROM duly_runs

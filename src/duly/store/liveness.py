@@ -1,0 +1,57 @@
+"""How workers show that they live, and who looks at it."""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, Protocol
+
+from duly.limits import LEASE_SECONDS
+
+
+class Reading(NamedTuple):
+    """What a look at a live worker's beats shows."""
+
+    beats: int | None
+    """Its counter; None where the process is surely gone."""
+    age: float = 0.0
+    """Seconds since its last beat, by the store's clock: a hint when to look, and no proof."""
+    is_running: bool = False
+    """True if the process itself is known to exist and not to be stopped. It is alive though it
+    may not beat, for example while a C extension holds the interpreter's lock."""
+    lease: float = LEASE_SECONDS
+    """Seconds; its own, which may be longer than that of whoever looks."""
+
+
+class Pulse(Protocol):
+    """Shows that workers live, and who does not. See docs/explanation/engine.md on leases."""
+
+    def beat(self, worker_ids: Sequence[str]) -> set[str]:
+        """Count one beat for each; return those the store still calls live."""
+        ...
+
+    def read(self) -> dict[str, Reading]:
+        """Look at every live worker once."""
+        ...
+
+    def is_watcher(self, worker_ids: Collection[str], within: float) -> bool:
+        """Say whether one of these workers is to look at all others.
+
+        Of few workers all are, of many some that have beaten within so many seconds.
+        """
+        ...
+
+    def condemn(self, worker_id: str, beats: int) -> bool:
+        """Acknowledge no later beat of a worker; return whether none came since that count.
+
+        Where the counters lie in the database, `Recover` looks at them itself, and this does
+        nothing.
+        """
+        ...
+
+    def forget(self, worker_id: str) -> None:
+        """Clear away what a recovered worker left behind."""
+        ...
+
+
+class Life(Protocol):
+    """Held by the process that is the worker."""
+
+    def end(self) -> None: ...

@@ -1,0 +1,1 @@
+-- Only on PostgreSQL do workers divide duties among them: here the lock on the file does.
