@@ -9,6 +9,9 @@ import pytest
 
 import duly
 from duly import Duly
+from duly.runtime import recovery
+from duly.runtime.recovery import Recoverer
+from duly.store.ops import RegisterWorker
 from duly.store.postgres.upkeep import TICK
 from duly.store.step_ops import RecheckWaits
 from tests.servers.processes import wait_until
@@ -76,6 +79,33 @@ def test_when_who_holds_a_duty_is_killed_another_worker_does_it_within_an_interv
         wait_until(lambda: run.refresh().is_final, seconds=WAIT, what="the lost wake-up is found")
 
     assert state_before == "queued"
+
+
+def test_a_long_lease_is_kept_to_also_among_hundreds_of_workers(app, tmp_path, passing):
+    time = passing(recovery)
+    ids = [f"worker {number:03}" for number in range(250)]
+    for worker_id in ids:
+        lease = 60.0 if worker_id == ids[0] else 15.0
+        app.store.apply([RegisterWorker(worker_id, "host", 1, lease, "[]", "[]")])
+    watcher = Recoverer(
+        app.store,
+        app.bus,
+        tmp_path,
+        own_ids=lambda: frozenset({"me"}),
+        beats_since=lambda: 0.0,
+        lease=15.0,
+        beat=5.0,
+    )
+
+    live = []
+    for seconds in (0, 20, 39, 1):
+        time.advance(seconds)
+        app.store.pulse().beat(ids[1:])
+        watcher._look_at = 0.0
+        watcher.tick()
+        live.append(len(app.store.pulse().read()))
+
+    assert live == [250, 250, 250, 249]
 
 
 def test_a_run_that_is_due_is_promoted_though_another_worker_is_stuck_in_a_tick(app, holder):

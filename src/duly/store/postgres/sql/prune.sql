@@ -209,7 +209,7 @@ DELETE FROM duly_workers
 
 -- :name drop_duties
 -- Only here: duties whose names carry settings that no worker has any more.
-DELETE FROM duly_duties WHERE done_at < duly_now() - interval '30 days'
+DELETE FROM duly_duties WHERE done_at < statement_timestamp() - interval '30 days'
 
 -- :name fold
 -- Adds up tallies of one span, before an instant, in rows of a longer one; in one order, since others

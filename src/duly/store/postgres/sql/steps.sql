@@ -142,12 +142,13 @@ WITH now AS (
 SELECT counted,
        NOT EXISTS (SELECT 1 FROM duly_duties
                     WHERE name = 'rechecked' AND duly_duties.counted = now.counted
-                      AND done_at > duly_now() - %(longest)s * interval '1 second'
-                      AND done_at <= duly_now())
+                      AND done_at <= statement_timestamp()
+                      AND done_at > statement_timestamp() - %(longest)s * interval '1 second')
   FROM now
 
 -- :name note_rechecked
-INSERT INTO duly_duties (name, done_at, counted) VALUES ('rechecked', duly_now(), %(counted)s)
+INSERT INTO duly_duties (name, done_at, counted)
+VALUES ('rechecked', statement_timestamp(), %(counted)s)
     ON CONFLICT (name) DO UPDATE SET done_at = excluded.done_at, counted = excluded.counted
 
 -- :name pending

@@ -9,13 +9,14 @@ SELECT pg_try_advisory_xact_lock(hashtextextended(duly_channel() || ' ' || %(dut
        set_config('statement_timeout', %(longest)s, true)
 
 -- :name take_turn
--- The same for a duty that was not done for a while, which is noted with what it does. A time to come
--- means that the clock was set back. CASE: a lock must not be taken for nothing.
+-- The same for a duty that was not done for a while, which is noted with what it does. By the server's
+-- own clock, also where tests stop duly's; a time to come means that it was set back. CASE: a lock must
+-- not be taken for nothing.
 WITH due AS MATERIALIZED (
     SELECT CASE WHEN EXISTS (SELECT 1 FROM duly_duties
-                              WHERE name = %(duty)s
-                                AND done_at > duly_now() - %(seconds)s * interval '1 second'
-                                AND done_at <= duly_now())
+                              WHERE name = %(duty)s AND done_at <= statement_timestamp()
+                                AND done_at > statement_timestamp()
+                                              - %(seconds)s * interval '1 second')
                 THEN false
                 ELSE pg_try_advisory_xact_lock(
                          hashtextextended(duly_channel() || ' ' || %(duty)s, 1685417083))
@@ -23,7 +24,7 @@ WITH due AS MATERIALIZED (
            set_config('statement_timeout', %(longest)s, true)
 )
 INSERT INTO duly_duties (name, done_at)
-SELECT %(duty)s, duly_now() FROM due WHERE is_mine
+SELECT %(duty)s, statement_timestamp() FROM due WHERE is_mine
     ON CONFLICT (name) DO UPDATE
    SET done_at = excluded.done_at
     -- Somebody may have done it since the first look.
