@@ -120,13 +120,13 @@ BEAT_SECONDS = 5.0
 LEASE_MARGIN_SECONDS = 2.0
 GRACE_SECONDS = 25.0
 WATCHERS = 8
-"""How many workers look at the beats of all others; with so many or fewer, every one does."""
+"""How many workers read the beats of all others; with this many or fewer, all do."""
 POLL_SECONDS = 1.0
 LOOK_SECONDS = 0.5
 RECHECK_SECONDS = 30.0
 """How long a run may wait for what is there, if who brought it died before saying so."""
 RECHECK_LONGEST_SECONDS = 600.0
-"""How long on PostgreSQL, if the server did not count the run that ended."""
+"""The same on PostgreSQL, if the server's row counters missed the end of the run."""
 UNCLAIMED_SECONDS = 5.0
 """How long who waits for a run waits in silence while nobody claims it."""
 KEY_TTL_SECONDS = 24 * 3600

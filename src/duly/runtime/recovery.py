@@ -20,13 +20,14 @@ from duly.store.protocol import Store
 _ORPHANS_EVERY = 6
 """After so many beats: they come only of claims that were committed behind a worker's end."""
 _SHORTER = 0.8
-"""What part of that the interval of this duty is, so that a lone worker never comes too early."""
+"""The interval of this duty as a part of that: shorter, so that a lone worker skips none."""
 _BEHIND_SECONDS = 0.4
 """So long after a beat is due it is looked for."""
 _FRESH_BEATS = 1.25
-"""Who has not beaten for so many beats does not count among those that look at others."""
+"""A worker whose last beat is older than this many beats is not counted as a watcher."""
 _LEASES, _SECONDS_PER_WORKER = 4, 0.5
-"""Also a worker that is not one of those looks now and then, lest all of them be unable to."""
+"""How often a worker that is not a watcher reads all beats, in case no watcher can: every four
+leases, and with many workers every half second per worker."""
 _LATE_PAUSE, _LATE_SECONDS = 1.0, 3.0
 """How often a beat that has not come is looked for, and for how long."""
 _SAME_SECONDS = 0.05
@@ -137,11 +138,11 @@ class Recoverer:
         self._lease = lease
         self._beat = beat
         self._look_at = 0.0
-        """When to look next, though others do."""
+        """When to read all beats next without being a watcher."""
         self._orphans_at = 0.0
 
     def tick(self) -> float:
-        """Look at every live worker's counter once, if this worker is one of those that do."""
+        """Read every live worker's counter once, if this worker is a watcher."""
         pulse, own = self._store.pulse(), self._own_ids()
         read_at = monotonic()
         try:
@@ -178,7 +179,7 @@ class Recoverer:
         ages = [seen.age for key, seen in readings.items() if key not in own and key not in dead]
         pause = until_next_look(own_age, ages, self._beat)
         if len(readings) > WATCHERS:
-            # Each of these few sees the beats of many, at any time.
+            # These few workers read the beats of many, which come at any time.
             pause = min(pause, self._beat / 2)
         return min(pause, self._watch.next_end(read_at))
 

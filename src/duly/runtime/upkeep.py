@@ -37,18 +37,18 @@ _CLOCK_PAUSE = 30.0
 _PRUNE_PAUSE = 120.0
 _ALL_WAITS = RecheckWaits("", TICK_BATCH)
 _GOING_ON = 0.01
-"""The interval of a duty whose last part this very worker did, and which is not over."""
+"""The interval of a duty when this worker continues it: its last batch was full."""
 _SHORTER = 0.8
-"""What part of the pause between two looks the interval of a duty is: a little less, or a worker
-that is the only one would come too early every other time."""
+"""The interval of a duty as a part of the pause between two tries. It must be shorter: otherwise a
+lone worker would try a little too early and skip every second time."""
 _PATIENCE = 1.0
-"""For how long a worker leaves runs that are due to another one, which may be frozen."""
+"""How long a worker leaves due runs to the one that holds the lock, which may be frozen."""
 _LONGEST_WAIT = 0.5
-"""How long at most it then waits between two looks."""
+"""The longest pause between two tries meanwhile."""
 
 
 class Ticks:
-    """Has ticks made: what is due at once, by one worker at a time; the rest by all in turn."""
+    """Decides when this worker ticks: for due runs at once, for the rest in turn with others."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -56,12 +56,12 @@ class Ticks:
         self._is_behind = False
         self._parked_looked_at = 0.0
         self._left_since: float | None = None
-        """Since when what is due has been left to another worker."""
+        """Since when due runs have been left to another worker."""
         self.pause = _SHORTEST_PAUSE
-        """For how long at least to wait before the next look at what is due."""
+        """The shortest pause before the next look at due runs."""
 
     def look(self, now: float, *, due: bool, stuck: bool, parked: bool) -> Ticked | None:
-        """Return what a tick did; None if there was no reason for one, or another makes it."""
+        """Return what a tick did; None if there was no reason for one or it was not our turn."""
         if not due:
             self._left_since, self.pause = None, _SHORTEST_PAUSE
         parked = parked and now - self._parked_looked_at >= _PARKED_PAUSE
@@ -80,8 +80,8 @@ class Ticks:
         return ticked
 
     def _turn(self, now: float, *, due: bool, stuck: bool) -> Turn | None:
-        # A new worker may be the one that parked runs wait for. And one that holds a turn may be
-        # frozen: rows that it has locked are skipped, so others can go ahead without a turn.
+        # Parked runs may wait for the tasks of a new worker. And the holder of the lock may be
+        # frozen: a tick without the lock skips the rows that the holder has locked.
         if self._is_new or (self._left_since is not None and now - self._left_since >= _PATIENCE):
             return None
         if due:
@@ -341,7 +341,7 @@ class Pruner:
             acts_older_than=kept_microseconds(settings.act_retention),
             limit=TICK_BATCH,
         )
-        # Workers with other settings delete other runs.
+        # Workers with other settings delete other runs, so that is another duty.
         kept = (settings.retention, settings.dead_retention, settings.act_retention)
         self._duty = f"prune {kept}"
         self._is_done = True

@@ -1,14 +1,14 @@
-"""Upkeep that one of many workers suffices for."""
+"""Upkeep that one worker does for all."""
 
 from typing import NamedTuple
 
 
 class Turn(NamedTuple):
-    """Part of an op: do it only if no other worker does. Who has no turn is answered None.
+    """Makes an op conditional: if another worker does the duty, the answer is None.
 
-    SQLite has one writer, and every worker has its turn there.
+    Only PostgreSQL looks at it. SQLite has one writer, and carries out every op.
     """
 
     duty: str
     seconds: float = 0.0
-    """For how long it need not be done again; 0 only keeps two workers from doing it at once."""
+    """The interval of the duty. With 0, it is only never done by two workers at the same time."""

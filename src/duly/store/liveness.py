@@ -17,7 +17,7 @@ class Reading(NamedTuple):
     """True if the process itself is known to exist and not to be stopped. It is alive though it
     may not beat, for example while a C extension holds the interpreter's lock."""
     lease: float = LEASE_SECONDS
-    """Seconds; its own, which may be longer than that of whoever looks."""
+    """The worker's own lease in seconds, which may differ from the reader's."""
 
 
 class Pulse(Protocol):
@@ -32,9 +32,10 @@ class Pulse(Protocol):
         ...
 
     def is_watcher(self, worker_ids: Collection[str], within: float) -> bool:
-        """Say whether one of these workers is to look at all others.
+        """Return whether one of these workers should read the beats of all others.
 
-        Of few workers all are, of many some that have beaten within so many seconds.
+        With few workers every one should, with many only some that have beaten within `within`
+        seconds.
         """
         ...
 

@@ -59,10 +59,10 @@ class RecheckWaits(NamedTuple):
     after: str
     limit: int
     turn: Turn | None = None
-    """With a turn, a look at all of them begins only if a run has ended, or an event was sent,
-    since the last one began. On SQLite, where nobody counts these, it always does."""
+    """On PostgreSQL, an op with a turn starts a new pass over all waits only if a run has ended or
+    an event was sent since the last complete pass began."""
     counted: str = ""
-    """What the first part of this look answered."""
+    """As answered to the first op of this pass."""
 
 
 class Rechecked(NamedTuple):
@@ -71,7 +71,7 @@ class Rechecked(NamedTuple):
     roused: int
     after: str
     counted: str = ""
-    """To be handed on to the next part."""
+    """For the next op of this pass."""
 
 
 class ResolveStep(NamedTuple):

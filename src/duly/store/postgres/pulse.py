@@ -46,7 +46,7 @@ class PostgresPulse:
         }
 
     def is_watcher(self, worker_ids: Collection[str], within: float) -> bool:
-        """Say whether one of these is among the first of those that have beaten lately."""
+        """Return whether one of these is among the first live workers with a recent beat."""
         rows = self._ask(SQL["watchers"], (str(within), str(WATCHERS)))
         return len(rows) < WATCHERS or any(row[0] in worker_ids for row in rows)
 

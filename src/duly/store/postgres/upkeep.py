@@ -38,7 +38,7 @@ TICK = load("duly.store.postgres", "tick")
 PRUNE = load("duly.store.postgres", "prune")
 
 LONGEST_DUTY = "300s"
-"""How long a statement may take while others leave a duty to it."""
+"""The time limit of a statement in a transaction that holds a duty."""
 
 
 class Tended(NamedTuple):
@@ -110,7 +110,7 @@ def _settle_held(session: Session, rows: Sequence[tuple[Any, ...]], judge: Judge
 
 
 def has_turn(session: Session, op: Op) -> bool:
-    """Say whether this worker is to do an op; others are then not, until the transaction ends."""
+    """Return whether this worker should carry out an op; if so, hold its lock until the commit."""
     turn: Turn | None = getattr(op, "turn", None)
     if turn is None:
         return True

@@ -65,7 +65,7 @@ class FilePulse:
         }
 
     def is_watcher(self, worker_ids: Collection[str], within: float) -> bool:  # noqa: ARG002
-        """Say yes: there are no more workers here than one machine has room for."""
+        """Return True: all workers are on one machine, so they are few."""
         return True
 
     def condemn(self, worker_id: str, beats: int) -> bool:

@@ -105,8 +105,8 @@ SELECT id, beats, extract(epoch FROM duly_now() - seen_at), lease_seconds
  WHERE state = 'live'
 
 -- :name watchers
--- Only here: who looks at the beats of all. Chosen by chance, among those that have beaten lately; a
--- clock that was set in between makes them few, and then everybody looks.
+-- Only here: the workers that read the beats of all others; any of those with a recent beat will do. If
+-- the server's clock was set in between, fewer rows match, and then every worker reads them.
 SELECT id
   FROM duly_workers
  WHERE state = 'live'

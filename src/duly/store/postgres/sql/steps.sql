@@ -131,10 +131,11 @@ UPDATE duly_waiting
    AND EXISTS (SELECT 1 FROM duly_awake WHERE duly_awake.run_id = duly_waiting.id OFFSET 0)
 
 -- :name counted
--- How many runs have ended and how many events were sent, as the server counts rows; and whether that
--- has changed since the last complete look. A transaction is counted some seconds after its commit, and
--- never before, so what a look could not see is counted behind it. A server that crashed counts anew,
--- and one of version 14 may lose count: hence the longest time.
+-- How many runs have ended and how many events were sent, by the server's row counters, and whether that
+-- has changed since the last complete pass began. The server counts a transaction some seconds after
+-- its commit and never before, so what a pass could not see changes the counters later. A crash of the
+-- server resets them, and version 14 may miss rows: therefore there is also a longest time between two
+-- passes.
 WITH now AS (
     SELECT pg_stat_get_tuples_inserted('duly_history'::regclass) || ' '
            || pg_stat_get_tuples_inserted('duly_events'::regclass) AS counted

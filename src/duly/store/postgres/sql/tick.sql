@@ -3,15 +3,15 @@
 -- No statement joins a growing table with the rows that it picked; claim.sql says why.
 
 -- :name lock_duty
--- Held until the transaction ends. Nobody waits for this lock; a transaction that hangs is ended by the
--- server, and its lock with it.
+-- Held until the transaction ends. No session waits for this lock. The server ends a transaction that
+-- hangs, which releases the lock.
 SELECT pg_try_advisory_xact_lock(hashtextextended(duly_channel() || ' ' || %(duty)s, 1685417083)),
        set_config('statement_timeout', %(longest)s, true)
 
 -- :name take_turn
--- The same for a duty that was not done for a while, which is noted with what it does. By the server's
--- own clock, also where tests stop duly's; a time to come means that it was set back. CASE: a lock must
--- not be taken for nothing.
+-- The same for a duty with an interval; also notes the time, in the transaction that does the duty. It
+-- is the server's own time, because tests may stop duly's clock. A time in the future means that the
+-- server's clock was set back. CASE makes sure that the lock is taken only if the interval is over.
 WITH due AS MATERIALIZED (
     SELECT CASE WHEN EXISTS (SELECT 1 FROM duly_duties
                               WHERE name = %(duty)s AND done_at <= statement_timestamp()
@@ -27,7 +27,7 @@ INSERT INTO duly_duties (name, done_at)
 SELECT %(duty)s, statement_timestamp() FROM due WHERE is_mine
     ON CONFLICT (name) DO UPDATE
    SET done_at = excluded.done_at
-    -- Somebody may have done it since the first look.
+    -- Another worker may have done it after our snapshot was taken.
  WHERE NOT (duly_duties.done_at > excluded.done_at - %(seconds)s * interval '1 second'
             AND duly_duties.done_at <= excluded.done_at)
 RETURNING true

@@ -1,1 +1,1 @@
--- Only on PostgreSQL do workers divide duties among them: here the lock on the file does.
+-- Only PostgreSQL: on SQLite, the lock on the file already lets one process write at a time.
