@@ -124,10 +124,14 @@ STALLED_SECONDS = 300.0
 far shorter."""
 UNSERVED_SECONDS = 60.0
 """For how long a run may be ready while a worker that serves it runs nothing, in `duly health`."""
+WATCHERS = 8
+"""How many workers read the beats of all others; with this many or fewer, all do."""
 POLL_SECONDS = 1.0
 LOOK_SECONDS = 0.5
 RECHECK_SECONDS = 30.0
 """How long a run may wait for what is there, if who brought it died before saying so."""
+RECHECK_LONGEST_SECONDS = 600.0
+"""The same on PostgreSQL, if the server's row counters missed the end of the run."""
 UNCLAIMED_SECONDS = 5.0
 """How long who waits for a run waits in silence while nobody claims it."""
 KEY_TTL_SECONDS = 24 * 3600

@@ -16,8 +16,8 @@ from duly.runtime import hand as hand_module
 from duly.runtime.hand import Hand
 from duly.runtime.recovery import Recoverer
 from duly.runtime.slots import Slots, slots_path
+from duly.store.liveness import Reading
 from duly.store.ops import ClaimRuns, Recover, RegisterWorker, Want
-from duly.store.protocol import Reading
 from duly.store.sqlite.liveness import life_path
 
 LEASE = 0.05
@@ -54,7 +54,7 @@ class Frozen:
         return getattr(self._pulse, name)
 
     def read(self) -> dict[str, Reading]:
-        return {worker_id: Reading(beats) for worker_id, beats in self._counters.items()}
+        return {key: Reading(beats, lease=LEASE) for key, beats in self._counters.items()}
 
 
 @pytest.fixture

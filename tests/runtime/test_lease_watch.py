@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duly.events import Bus
+from duly.limits import WATCHERS
 from duly.runtime import recovery
 from duly.runtime.recovery import LeaseWatch, Recoverer
-from duly.store.protocol import Reading
+from duly.store.liveness import Reading
 
 LEASE = 15.0
 SINCE = 0.0
@@ -146,8 +147,9 @@ class Fleet:
         self._phases = {f"w{number}": phase for number, phase in enumerate(phases)}
         self._died_at = dict.fromkeys(self._phases, math.inf)
         self.looks = dict.fromkeys(self._phases, 0)
-        pulse = SimpleNamespace(read=self.read)
-        patient = SimpleNamespace(pulse=lambda: pulse, list_workers=list, apply=lambda _ops: [[]])
+        self.rows_read = 0
+        pulse = SimpleNamespace(read=self.read, is_watcher=self.is_watcher)
+        patient = SimpleNamespace(pulse=lambda: pulse, apply=lambda _ops: [[]])
         self._watchers = {
             name: Recoverer(
                 patient,
@@ -169,16 +171,37 @@ class Fleet:
         for name, phase in self._phases.items():
             beats, age = divmod(min(now, self._died_at[name]) - phase, self.BEAT)
             readings[name] = Reading(int(beats), age + max(0.0, now - self._died_at[name]))
+        self.rows_read += len(readings)
         return readings
 
-    def kill(self, name: str, *, after_beat: float) -> float:
-        """Let a worker end so long after a beat of its; return when."""
-        self.go_on_until(
-            self._time() + (self._phases[name] - self._time()) % self.BEAT + after_beat
-        )
-        self._died_at[name] = self._time()
-        del self._watchers[name], self._look_at[name]
+    def is_watcher(self, names: frozenset[str], within: float) -> bool:
+        """Say who looks at all, as the store does."""
+        return not names.isdisjoint(self.watchers(within))
+
+    def watchers(self, within: float = 1.25 * BEAT) -> list[str]:
+        """Return the first of those that have beaten lately; all, if they are few."""
+        now = self._time()
+        fresh = [
+            name
+            for name, phase in self._phases.items()
+            if now - self._died_at[name] + (self._died_at[name] - phase) % self.BEAT <= within
+            or self._died_at[name] > now
+        ]
+        return sorted(fresh)[:WATCHERS]
+
+    def kill(self, *names: str, after_beat: float) -> float:
+        """Let workers end so long after a beat of the first; return when."""
+        now = self._time()
+        self.go_on_until(now + (self._phases[names[0]] - now) % self.BEAT + after_beat)
+        for name in names:
+            self._died_at[name] = self._time()
+            del self._watchers[name], self._look_at[name]
         return self._time()
+
+    def keep_from_looking(self, *names: str) -> None:
+        """Let workers beat, and never look."""
+        for name in names:
+            del self._watchers[name], self._look_at[name]
 
     def go_on_until(self, end: float) -> None:
         """Let everybody look when it wants to, up to then."""
@@ -208,7 +231,7 @@ class TestLooks:
         )
         return found
 
-    @pytest.mark.parametrize("trees", [2, 3, 7])
+    @pytest.mark.parametrize("trees", [2, 3, 7, 30])
     def test_a_tree_that_is_gone_is_found_within_its_lease_and_two_seconds_at_any_phase(
         self, tmp_path, time, recovered, trees
     ):
@@ -225,6 +248,51 @@ class TestLooks:
 
             assert set(recovered) == {"w0"}, (phases, step)
             recovered.clear()
+
+    def test_all_that_look_at_many_may_end_at_once_and_others_do_it_soon(
+        self, tmp_path, time, recovered
+    ):
+        random = Random(30)  # noqa: S311 - phases, no secrets
+        for step in range(20):
+            phases = [random.uniform(0.0, Fleet.BEAT) for _ in range(30)]
+            fleet = Fleet(tmp_path, time, phases)
+            fleet.go_on_until(time() + 100.0)
+            gone = [*fleet.watchers(), "w9"]
+
+            died_at = fleet.kill(*gone, after_beat=Fleet.BEAT * step / 20)
+            fleet.go_on_until(died_at + Fleet.LEASE - Fleet.BEAT)
+            assert recovered == []
+            fleet.go_on_until(died_at + Fleet.LEASE + 2 * Fleet.BEAT)
+
+            assert set(recovered) == set(gone), (phases, step)
+            recovered.clear()
+
+    def test_workers_that_only_beat_do_not_keep_others_from_looking_for_ever(
+        self, tmp_path, time, recovered
+    ):
+        fleet = Fleet(tmp_path, time, [0.15 * number for number in range(30)])
+        fleet.go_on_until(time() + 100.0)
+        fleet.keep_from_looking(*(set(fleet.watchers()) - {"w9"}))
+
+        died_at = fleet.kill("w9", after_beat=1.0)
+        fleet.go_on_until(died_at + 8 * Fleet.LEASE + 2 * Fleet.BEAT)
+
+        assert set(recovered) == {"w9"}
+
+    def test_what_all_workers_read_grows_with_their_number_and_not_with_its_square(
+        self, tmp_path, time
+    ):
+        read = {}
+        for trees in (30, 300):
+            random = Random(trees)  # noqa: S311 - phases, no secrets
+            phases = [random.uniform(0.0, Fleet.BEAT) for _ in range(trees)]
+            fleet = Fleet(tmp_path, time, phases)
+            fleet.go_on_until(time() + 200.0)
+            fleet.rows_read = 0
+            fleet.go_on_until(time() + 200.0)
+            read[trees] = fleet.rows_read
+
+        assert read[300] <= 20 * read[30], "as the number, and not a hundred times as many"
 
     @pytest.mark.parametrize("trees", [1, 2, 7])
     def test_workers_that_all_beat_look_once_per_beat(self, tmp_path, time, trees):

@@ -11,8 +11,8 @@ from duly.events import Bus, ClaimsHandedBack
 from duly.runtime import recovery, upkeep
 from duly.runtime.recovery import Recoverer, recover_worker
 from duly.runtime.slots import Slots, slots_path
+from duly.store.liveness import Reading
 from duly.store.ops import Cancel, ClaimRuns, Enqueue, RegisterWorker, Want
-from duly.store.protocol import Reading
 from tests.servers.processes import wait_until
 
 NEVER = math.inf

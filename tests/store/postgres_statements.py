@@ -221,7 +221,12 @@ CASES = [
     Case("steps.send_and_hint", {"name": "another", "payload": "1"}, 1, UPKEEP),
     Case("steps.take_wakeups", {"limit": BATCH}, settings=UPKEEP),
     Case("steps.rouse_waiting", {"names": texts(["event 1000001"])}, 1, UPKEEP),
-    Case("steps.wake", {"run_id": id_of(DELAYED, 1)}, 1, UPKEEP),
+    Case("steps.wake", {"run_ids": texts(ids_of(DELAYED))}, settings=UPKEEP),
+    Case("steps.pending", {"after": id_of(DELAYED, 1000), "limit": BATCH}, settings=UPKEEP),
+    Case("steps.counted", {"longest": 600.0}, 1, UPKEEP),
+    Case("steps.note_rechecked", {"counted": "1 1"}, 1, UPKEEP),
+    Case("tick.lock_duty", {"duty": "tick", "longest": "300s"}, 1, UPKEEP),
+    Case("tick.take_turn", {"duty": "tick", "seconds": 5.0, "longest": "300s"}, 1, UPKEEP),
     Case("journal.progress", RUN | {"fraction": 0.5, "text": "half"}, 1, UPKEEP),
     Case("journal.holds", RUN, 1, UPKEEP),
     # Runs and their marks.

@@ -134,9 +134,13 @@ def test_statements_outside_a_transaction_stand_first_in_every_migration():
         concurrent, rest = split(step.sql)
 
         assert " CONCURRENTLY " not in rest, step.name
-        drops = [statement.split()[-1] for statement in concurrent[::2]]
-        builds = [statement.split()[3] for statement in concurrent[1::2]]
-        assert drops == builds, f"{step.name} cannot be repeated"
+        for number, statement in enumerate(concurrent):
+            if statement.startswith("CREATE"):
+                before = concurrent[number - 1 : number]
+                name = statement.split()[3]
+                assert before == [f"DROP INDEX CONCURRENTLY IF EXISTS {name}"], step.name
+            else:
+                assert statement.startswith("DROP INDEX CONCURRENTLY IF EXISTS "), step.name
 
 
 def test_a_migration_may_take_longer_than_other_statements_of_its_role(store, url, monkeypatch):

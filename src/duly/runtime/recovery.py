@@ -11,15 +11,23 @@ from duly.core.retry import NO_RETRIES, Retry
 from duly.core.states import CARRIED_LANES, Lane
 from duly.core.verdict import Policy, Standing, Verdict, decide, describe
 from duly.events import Bus, WorkerEnded
-from duly.limits import LEASE_SECONDS, TICK_BATCH
+from duly.limits import TICK_BATCH, WATCHERS
 from duly.runtime.slots import Mark, Slots, slots_path
+from duly.store.duties import Turn
 from duly.store.ops import Judge, Recover, RecoverOrphans
 from duly.store.protocol import Store
 
 _ORPHANS_EVERY = 6
 """After so many beats: they come only of claims that were committed behind a worker's end."""
+_SHORTER = 0.8
+"""The interval of this duty as a part of that: shorter, so that a lone worker skips none."""
 _BEHIND_SECONDS = 0.4
 """So long after a beat is due it is looked for."""
+_FRESH_BEATS = 1.25
+"""A worker whose last beat is older than this many beats is not counted as a watcher."""
+_LEASES, _SECONDS_PER_WORKER = 4, 0.5
+"""How often a worker that is not a watcher reads all beats, in case no watcher can: every four
+leases, and with many workers every half second per worker."""
 _LATE_PAUSE, _LATE_SECONDS = 1.0, 3.0
 """How often a beat that has not come is looked for, and for how long."""
 _SAME_SECONDS = 0.05
@@ -127,51 +135,56 @@ class Recoverer:
         self._own_ids = own_ids
         self._beats_since = beats_since
         self._watch = LeaseWatch(lease)
+        self._lease = lease
         self._beat = beat
+        self._look_at = 0.0
+        """When to read all beats next without being a watcher."""
         self._orphans_at = 0.0
 
     def tick(self) -> float:
-        """Look at every live worker's counter once."""
+        """Read every live worker's counter once, if this worker is a watcher."""
+        pulse, own = self._store.pulse(), self._own_ids()
         read_at = monotonic()
         try:
-            readings = self._store.pulse().read()
+            if not pulse.is_watcher(own, _FRESH_BEATS * self._beat) and read_at < self._look_at:
+                return self._beat
+            read_at = monotonic()
+            readings = pulse.read()
         except Exception:
             self._watch.interrupted()
             raise
         answered_at = monotonic()
-        own = self._own_ids()
+        self._look_at = read_at + max(_LEASES * self._lease, _SECONDS_PER_WORKER * len(readings))
         others = {
             key: seen.beats
             for key, seen in readings.items()
             if key not in own and not seen.is_running
         }
         suspects = self._watch.dead(others, read_at, self._beats_since(), answered_at)
-        dead = self._over(suspects, read_at)
+        # Their own leases may be longer than ours.
+        dead = [
+            worker_id
+            for worker_id in suspects
+            if self._watch.unmoved_for(worker_id, read_at) >= readings[worker_id].lease
+        ]
         for worker_id in dead:
             recover_worker(
                 self._store, self._bus, worker_id, self._slots_folder, beats=others[worker_id]
             )
         if dead or read_at >= self._orphans_at:
-            self._take_orphans()
-            self._orphans_at = read_at + _ORPHANS_EVERY * self._beat
+            every = _ORPHANS_EVERY * self._beat
+            self._take_orphans(None if dead else Turn("orphans", _SHORTER * every))
+            self._orphans_at = read_at + every
         own_age = min((readings[key].age for key in own & readings.keys()), default=0.0)
         ages = [seen.age for key, seen in readings.items() if key not in own and key not in dead]
         pause = until_next_look(own_age, ages, self._beat)
+        if len(readings) > WATCHERS:
+            # These few workers read the beats of many, which come at any time.
+            pause = min(pause, self._beat / 2)
         return min(pause, self._watch.next_end(read_at))
 
-    def _over(self, suspects: list[str], read_at: float) -> list[str]:
-        """Keep those whose own lease is over; it may be longer than ours."""
-        if not suspects:
-            return []
-        leases = {worker.id: worker.lease_seconds for worker in self._store.list_workers()}
-        return [
-            worker_id
-            for worker_id in suspects
-            if self._watch.unmoved_for(worker_id, read_at) >= leases.get(worker_id, LEASE_SECONDS)
-        ]
-
-    def _take_orphans(self) -> None:
-        (run_ids,) = self._store.apply([RecoverOrphans(judge_unknown, TICK_BATCH)])
+    def _take_orphans(self, turn: Turn | None) -> None:
+        (run_ids,) = self._store.apply([RecoverOrphans(judge_unknown, TICK_BATCH, turn)])
         if run_ids:
             self._bus.emit(WorkerEnded("(unknown)", "runs without a live worker", tuple(run_ids)))
 

@@ -20,6 +20,8 @@ def registration(
     version: str | None = None,
 ) -> RegisterWorker:
     """Return the op for a worker of this process; `lanes` are those of the tasks it sees to."""
+    # Sorted, so that all workers of a program register the same list.
+    lanes = dict(sorted(lanes.items()))
     kept = {task: kept_microseconds(seconds) for task, seconds in retentions.items()}
     return RegisterWorker(
         worker_id,

@@ -18,10 +18,11 @@ from duly.runtime.settler import Settler
 from duly.runtime.slots import Slots
 from duly.settings import WorkerSettings
 from duly.store.carry_ops import Relane
+from duly.store.duties import Turn
 from duly.store.firing import fire_due
 from duly.store.ops import FoldTallies, Prune, Tick, Ticked
 from duly.store.protocol import Store
-from duly.store.step_ops import RecheckWaits
+from duly.store.step_ops import Rechecked, RecheckWaits
 
 _IDLE_PAUSE = 5.0
 """Where hints are heard, polling is there for the hint that was lost with its sender."""
@@ -36,6 +37,60 @@ _CLOCK_PAUSE = 30.0
 _PRUNE_PAUSE = 120.0
 _PRUNE_SECONDS = 0.1
 """A prune that took longer is followed by a smaller one."""
+_ALL_WAITS = RecheckWaits("", TICK_BATCH)
+_GOING_ON = 0.01
+"""The interval of a duty when this worker continues it: its last batch was full."""
+_SHORTER = 0.8
+"""The interval of a duty as a part of the pause between two tries. It must be shorter: otherwise a
+lone worker would try a little too early and skip every second time."""
+_PATIENCE = 1.0
+"""How long a worker leaves due runs to the one that holds the lock, which may be frozen."""
+_LONGEST_WAIT = 0.5
+"""The longest pause between two tries meanwhile."""
+
+
+class Ticks:
+    """Decides when this worker ticks: for due runs at once, for the rest in turn with others."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._is_new = True
+        self._is_behind = False
+        self._parked_looked_at = 0.0
+        self._left_since: float | None = None
+        """Since when due runs have been left to another worker."""
+        self.pause = _SHORTEST_PAUSE
+        """The shortest pause before the next look at due runs."""
+
+    def look(self, now: float, *, due: bool, stuck: bool, parked: bool) -> Ticked | None:
+        """Return what a tick did; None if there was no reason for one or it was not our turn."""
+        if not due:
+            self._left_since, self.pause = None, _SHORTEST_PAUSE
+        parked = parked and now - self._parked_looked_at >= _PARKED_PAUSE
+        if not (due or stuck or parked):
+            return None
+        self._parked_looked_at = now
+        turn = self._turn(now, due=due, stuck=stuck)
+        ticked: Ticked | None
+        (ticked,) = self._store.apply([Tick(TICK_BATCH, turn)])
+        if ticked is not None:
+            self._is_new, self._is_behind = False, TICK_BATCH in ticked[:3]
+            self._left_since, self.pause = None, _SHORTEST_PAUSE
+        elif due:
+            self._left_since = now if self._left_since is None else self._left_since
+            self.pause = min(_LONGEST_WAIT, 2 * self.pause) * (0.5 + jitter() / 2)
+        return ticked
+
+    def _turn(self, now: float, *, due: bool, stuck: bool) -> Turn | None:
+        # Parked runs may wait for the tasks of a new worker. And the holder of the lock may be
+        # frozen: a tick without the lock skips the rows that the holder has locked.
+        if self._is_new or (self._left_since is not None and now - self._left_since >= _PATIENCE):
+            return None
+        if due:
+            return Turn("tick")
+        if self._is_behind:
+            return Turn("tick", _GOING_ON)
+        return Turn("tick", POLL_SECONDS if stuck else _SHORTER * _PARKED_PAUSE)
 
 
 class Promoter:
@@ -62,11 +117,12 @@ class Promoter:
         self._look_for_runs = look_for_runs
         self._fire = fire
         self._hand_over = hand_over
-        self._parked_looked_at = 0.0
+        self._ticks = Ticks(store)
         self._relane_at = 0.0
+        self._relane_every = _GOING_ON
         self._recheck_seconds = recheck_seconds
         self._recheck_at = 0.0
-        self._recheck_from = ""
+        self._recheck_next = _ALL_WAITS
 
     def tick(self) -> float:
         """Look once; do what is due."""
@@ -77,25 +133,20 @@ class Promoter:
         due = peek.next_due_in is not None and peek.next_due_in <= 0
         stuck = peek.ready and self._claimer.found_nothing
         # What waits to be handed over for long may be of a paused queue.
-        parked = (peek.parked or peek.carried) and now - self._parked_looked_at >= _PARKED_PAUSE
-        next_due_in = peek.next_due_in
+        ticked = self._ticks.look(now, due=due, stuck=stuck, parked=peek.parked or peek.carried)
+        next_due_in = peek.next_due_in if ticked is None else ticked.next_due_in
         next_fire_in = peek.next_fire_in
         if next_fire_in is not None and next_fire_in <= 0:
             self._fire()
             # It is under way; if it fails, this is when to look again.
             next_fire_in = _FIRING_SECONDS * MICROSECONDS
-        if due or stuck or parked:
-            self._parked_looked_at = now
-            (ticked,) = self._store.apply([Tick(TICK_BATCH)])
-            result: Ticked = ticked
-            next_due_in = result.next_due_in
-            # Another worker may have been faster, and is then not the only one who may claim.
-            if due or result.promoted:
-                self._claimer.look_at_limits()
-                self._look_for_runs()
-                self._hand_over()
-            if TICK_BATCH in {result.promoted, result.parked, result.expired}:
-                return 0.0
+        # Another worker may have been faster, and is then not the only one who may claim.
+        if due or (ticked is not None and ticked.promoted):
+            self._claimer.look_at_limits()
+            self._look_for_runs()
+            self._hand_over()
+        if ticked is not None and TICK_BATCH in ticked[:3]:
+            return 0.0
         # Lanes of our own do not tell whose runs are in them: some may be another engine's by now.
         strays = peek.strayed or (bool(carried) and (peek.ready or peek.suspect))
         if strays and now >= self._relane_at and self._relane(now):
@@ -119,15 +170,16 @@ class Promoter:
         )
         if soonest is None:
             return longest
-        return min(longest, max(_SHORTEST_PAUSE, soonest / MICROSECONDS))
+        return min(longest, max(self._ticks.pause, soonest / MICROSECONDS))
 
     def _relane(self, now: float) -> bool:
         """Let ready runs follow tasks that have gained or lost a carrier; say if there are more."""
-        (moved,) = self._store.apply([Relane(TICK_BATCH)])
+        (moved,) = self._store.apply([Relane(TICK_BATCH, Turn("relane", self._relane_every))])
         if moved:
             self._look_for_runs()
             self._hand_over()
-        is_full: bool = moved >= TICK_BATCH
+        is_full: bool = moved is not None and moved >= TICK_BATCH
+        self._relane_every = _GOING_ON if is_full else _SHORTER * POLL_SECONDS
         if not is_full:
             # Where some had strayed, more will, as long as old programs enqueue.
             self._relane_at = now + (POLL_SECONDS if moved else _STRAYS_PAUSE)
@@ -135,10 +187,16 @@ class Promoter:
 
     def _recheck(self, now: float) -> bool:
         """Look at some of all runs that wait for something, lest a lost wake-up stay lost."""
-        (found,) = self._store.apply([RecheckWaits(self._recheck_from, TICK_BATCH)])
-        self._recheck_from = found.after
-        self._recheck_at = now + (_STALE_SECONDS if found.after else self._recheck_seconds)
-        return bool(found.roused)
+        seconds = _GOING_ON if self._recheck_next.after else _SHORTER * self._recheck_seconds
+        op = self._recheck_next._replace(turn=Turn("recheck", seconds))
+        found: Rechecked | None
+        (found,) = self._store.apply([op])
+        goes_on = found is not None and bool(found.after)
+        self._recheck_next = _ALL_WAITS
+        if found is not None:
+            self._recheck_next = _ALL_WAITS._replace(after=found.after, counted=found.counted)
+        self._recheck_at = now + (_STALE_SECONDS if goes_on else self._recheck_seconds)
+        return found is not None and bool(found.roused)
 
 
 class Scheduler:
@@ -300,14 +358,23 @@ class Pruner:
             acts_older_than=kept_microseconds(settings.act_retention),
             limit=TICK_BATCH,
         )
+        # Workers with other settings delete other runs, so that is another duty.
+        kept = (settings.retention, settings.dead_retention, settings.act_retention)
+        self._duty = f"prune {kept}"
+        self._is_done = True
 
     def tick(self) -> float:
         """Delete one bounded piece, and add up one of what counts the rest."""
         began, limit = monotonic(), self._op.limit
-        pruned, folded = self._store.apply([self._op, FoldTallies(FOLD_ROWS)])
-        # A run may have thousands of log lines and steps, and other writes wait meanwhile.
-        is_slow = monotonic() - began > _PRUNE_SECONDS
-        limit_next = max(1, limit // 2) if is_slow else min(2 * limit, TICK_BATCH)
-        self._op = self._op._replace(after=pruned.after, limit=limit_next)
-        is_behind = pruned.most >= limit or folded >= FOLD_ROWS
-        return 0.1 if is_behind else _PRUNE_PAUSE
+        turn = Turn(self._duty, _SHORTER * _PRUNE_PAUSE if self._is_done else _GOING_ON)
+        fold = FoldTallies(FOLD_ROWS, turn._replace(duty="fold"))
+        pruned, folded = self._store.apply([self._op._replace(turn=turn), fold])
+        if pruned is not None:
+            # A run may have thousands of log lines and steps, and other writes wait meanwhile.
+            is_slow = monotonic() - began > _PRUNE_SECONDS
+            limit_next = max(1, limit // 2) if is_slow else min(2 * limit, TICK_BATCH)
+            self._op = self._op._replace(after=pruned.after, limit=limit_next)
+        self._is_done = (pruned is None or pruned.most < limit) and (
+            folded is None or folded < FOLD_ROWS
+        )
+        return _PRUNE_PAUSE if self._is_done else 0.1

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from duly.carrier import Message
+from duly.store.duties import Turn
 
 
 class HandedOver(NamedTuple):
@@ -46,6 +47,7 @@ class Relane(NamedTuple):
     """
 
     limit: int
+    turn: Turn | None = None
 
 
 class ClaimCarried(NamedTuple):

@@ -13,6 +13,7 @@ from duly.core.outcome import ErrorText
 from duly.core.record import HeldRun
 from duly.core.verdict import Verdict
 from duly.limits import ACT_RETENTION_SECONDS
+from duly.store.duties import Turn
 from duly.store.schedule_ops import ScheduleOp
 from duly.store.step_ops import StepOp
 
@@ -136,6 +137,7 @@ class RecoverOrphans(NamedTuple):
 
     judge: Judge
     limit: int
+    turn: Turn | None = None
 
 
 class HandBackUnknown(NamedTuple):
@@ -164,6 +166,7 @@ class Tick(NamedTuple):
     """Bounded upkeep: promote what is due, park and un-park, expire. Answer: Ticked."""
 
     limit: int
+    turn: Turn | None = None
 
 
 class Ticked(NamedTuple):
@@ -187,6 +190,7 @@ class Prune(NamedTuple):
     acts_older_than: int = round(ACT_RETENTION_SECONDS) * 1_000_000
     after: int = 0
     """Where to go on looking for runs that are kept for a shorter time than others."""
+    turn: Turn | None = None
 
 
 class Pruned(NamedTuple):
@@ -204,6 +208,7 @@ class FoldTallies(NamedTuple):
     """Add counts of ended runs up as they grow old. Answer: how many of one span, at most."""
 
     limit: int
+    turn: Turn | None = None
 
 
 # -- ops of the journal --------------------------------------------------------------------------

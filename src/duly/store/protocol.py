@@ -26,6 +26,7 @@ from duly.core.record import (
 )
 from duly.errors import TransactionTooLong
 from duly.limits import SKEW_SECONDS
+from duly.store.liveness import Life, Pulse
 from duly.store.ops import Accepted, AddLogs, Enqueue, Op, SetProgress, Settle, Settled
 from duly.store.schema import MigratableStore
 from duly.store.step_ops import EndStep, SendEvent
@@ -282,54 +283,12 @@ class Section(Protocol):
     def rollback(self) -> None: ...
 
 
-class Reading(NamedTuple):
-    """What a look at a live worker's beats shows."""
-
-    beats: int | None
-    """Its counter; None where the process is surely gone."""
-    age: float = 0.0
-    """Seconds since its last beat, by the store's clock: a hint when to look, and no proof."""
-    is_running: bool = False
-    """True if the process itself is known to exist and not to be stopped. It is alive though it
-    may not beat, for example while a C extension holds the interpreter's lock."""
-
-
 class FailingWrites(NamedTuple):
     """When (monotonic) the first and the last of the writes failed that all failed, and why."""
 
     since: float
     until: float
     reason: str
-
-
-class Pulse(Protocol):
-    """Shows that workers live, and who does not. See docs/explanation/engine.md on leases."""
-
-    def beat(self, worker_ids: Sequence[str]) -> set[str]:
-        """Count one beat for each; return those the store still calls live."""
-        ...
-
-    def read(self) -> dict[str, Reading]:
-        """Look at every live worker once."""
-        ...
-
-    def condemn(self, worker_id: str, beats: int) -> bool:
-        """Acknowledge no later beat of a worker; return whether none came since that count.
-
-        Where the counters lie in the database, `Recover` looks at them itself, and this does
-        nothing.
-        """
-        ...
-
-    def forget(self, worker_id: str) -> None:
-        """Clear away what a recovered worker left behind."""
-        ...
-
-
-class Life(Protocol):
-    """Held by the process that is the worker."""
-
-    def end(self) -> None: ...
 
 
 class Store(Inspector, MigratableStore, Protocol):

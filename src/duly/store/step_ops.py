@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from duly.store.duties import Turn
+
 
 class BeginStep(NamedTuple):
     """Note that a run has come to a step, and end one that waits for nothing any more.
@@ -56,6 +58,11 @@ class RecheckWaits(NamedTuple):
 
     after: str
     limit: int
+    turn: Turn | None = None
+    """On PostgreSQL, an op with a turn starts a new pass over all waits only if a run has ended or
+    an event was sent since the last complete pass began."""
+    counted: str = ""
+    """As answered to the first op of this pass."""
 
 
 class Rechecked(NamedTuple):
@@ -63,6 +70,8 @@ class Rechecked(NamedTuple):
 
     roused: int
     after: str
+    counted: str = ""
+    """For the next op of this pass."""
 
 
 class ResolveStep(NamedTuple):

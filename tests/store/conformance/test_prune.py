@@ -2,9 +2,12 @@
 
 import json
 
+import pytest
+
 from duly.core.amounts import FOREVER
 from duly.core.states import PARENT_TAG, State
 from duly.core.verdict import Finish
+from duly.runtime import upkeep
 from duly.runtime.upkeep import Pruner
 from duly.settings import WorkerSettings
 from duly.store.admin_ops import RecordAct
@@ -35,6 +38,12 @@ from tests.store.conformance.verbs import (
     succeed,
     tick,
 )
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch):
+    """Workers prune whenever a test has them tick, though one of them did so just now."""
+    monkeypatch.setattr(upkeep, "_PRUNE_PAUSE", 0.0)
 
 
 def prune(store, older_than_seconds, limit=100):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from duly.clock import new_id
-from duly.store.protocol import Reading
+from duly.store.liveness import Reading
 from tests.store.conformance.verbs import OTHER_WORKER, WORKER
 from tests.store.sqlite.verbs import TIMEOUT, closing_life, running, tell
 

@@ -1,18 +1,19 @@
 """Who lives: a counter in each worker's row, on a connection that fails rather than hangs."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from typing import Any
 
 import psycopg
 
 from duly.errors import StoreError
+from duly.limits import WATCHERS
+from duly.store.liveness import Reading
 from duly.store.postgres.address import Address
 from duly.store.postgres.columns import texts
 from duly.store.postgres.connection import AS_ONESELF, Session, connect, execute_within
 from duly.store.postgres.failures import READ_ONLY, translated
-from duly.store.protocol import Reading
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "recover")
@@ -40,7 +41,15 @@ class PostgresPulse:
     def read(self) -> dict[str, Reading]:
         """Look at every live worker; a dead process looks like a frozen one from here."""
         rows = self._ask(SQL["beats"], ())
-        return {worker_id: Reading(int(beats), float(age)) for worker_id, beats, age in rows}
+        return {
+            worker_id: Reading(int(beats), float(age), lease=float(lease))
+            for worker_id, beats, age, lease in rows
+        }
+
+    def is_watcher(self, worker_ids: Collection[str], within: float) -> bool:
+        """Return whether one of these is among the first live workers with a recent beat."""
+        rows = self._ask(SQL["watchers"], (str(within), str(WATCHERS)))
+        return len(rows) < WATCHERS or any(row[0] in worker_ids for row in rows)
 
     def condemn(self, worker_id: str, beats: int) -> bool:  # noqa: ARG002
         """Do nothing: `Recover` looks at the counter under the lock on its row."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from duly.core.record import StepRecord
+from duly.limits import RECHECK_LONGEST_SECONDS
 from duly.store.postgres.columns import is_run_id, texts
 from duly.store.postgres.connection import Session
 from duly.store.postgres.enqueue import SQL as ENQUEUE
@@ -87,18 +88,28 @@ def rouse(session: Session, limit: int) -> None:
 
 def wake(session: Session, op: WakeRuns) -> int:
     """Let runs go on that wait for nothing any more."""
-    run_ids = sorted(filter(is_run_id, op.run_ids))
+    run_ids = texts(sorted(filter(is_run_id, op.run_ids)))
     # Whoever suspends one of these runs just now looks under the same lock.
-    session.execute(SQL["lock_wakes"], {"names": texts(run_ids)})
-    return sum(session.execute(SQL["wake"], {"run_id": run_id}).rowcount for run_id in run_ids)
+    session.execute(SQL["lock_wakes"], {"names": run_ids})
+    return session.execute(SQL["wake"], {"run_ids": run_ids}).rowcount
 
 
 def recheck(session: Session, op: RecheckWaits) -> Rechecked:
-    """Look at some of all runs that wait."""
+    """Look at some of all runs that wait, unless nothing can have happened to any."""
+    counted = op.counted
+    if op.turn is not None and not op.after:
+        longest = {"longest": RECHECK_LONGEST_SECONDS}
+        ((counted, has_changed),) = session.execute(SQL["counted"], longest).fetchall()
+        if not has_changed:
+            return Rechecked(0, "")
     place = {"after": op.after or _FIRST_ID, "limit": op.limit}
-    found = [run_id for (run_id,) in session.execute(SQL["pending"], place).fetchall()]
-    roused = sum(session.execute(SQL["wake"], {"run_id": run_id}).rowcount for run_id in found)
-    return Rechecked(roused, found[-1] if len(found) == op.limit else "")
+    found = [str(run_id) for (run_id,) in session.execute(SQL["pending"], place).fetchall()]
+    roused = session.execute(SQL["wake"], {"run_ids": texts(found)}).rowcount if found else 0
+    if len(found) == op.limit:
+        return Rechecked(roused, found[-1], counted)
+    if counted:
+        session.execute(SQL["note_rechecked"], {"counted": counted})
+    return Rechecked(roused, "")
 
 
 def awake(session: Session, waits: Sequence[tuple[str, str]]) -> set[str]:

@@ -11,11 +11,13 @@ from duly.core.record import HeldRun
 from duly.core.states import PARENT_TAG, State
 from duly.core.verdict import Finish, Requeue
 from duly.limits import KEPT_LOOK_SECONDS, PARENT_LOOK_SECONDS, TICK_BATCH, TRANSACTION_BYTES
+from duly.store.duties import Turn
 from duly.store.folding import folds, next_look, usual
 from duly.store.ops import (
     FoldTallies,
     HandBackUnknown,
     Judge,
+    Op,
     Prune,
     Pruned,
     Recover,
@@ -34,6 +36,9 @@ from duly.store.statements import load
 RECOVER = load("duly.store.postgres", "recover")
 TICK = load("duly.store.postgres", "tick")
 PRUNE = load("duly.store.postgres", "prune")
+
+LONGEST_DUTY = "300s"
+"""The time limit of a statement in a transaction that holds a duty."""
 
 
 class Tended(NamedTuple):
@@ -104,6 +109,18 @@ def _settle_held(session: Session, rows: Sequence[tuple[Any, ...]], judge: Judge
     return [run.run_id for run in held]
 
 
+def has_turn(session: Session, op: Op) -> bool:
+    """Return whether this worker should carry out an op; if so, hold its lock until the commit."""
+    turn: Turn | None = getattr(op, "turn", None)
+    if turn is None:
+        return True
+    place = turn._asdict() | {"longest": LONGEST_DUTY}
+    if not turn.seconds:
+        ((is_mine, _),) = session.execute(TICK["lock_duty"], place).fetchall()
+        return bool(is_mine)
+    return session.execute(TICK["take_turn"], place).fetchone() is not None
+
+
 def tick(session: Session, op: Tick) -> Tended:
     """Wake runs by events, promote what is due, park, un-park, expire; each up to the limit."""
     place = {"limit": op.limit}
@@ -147,6 +164,7 @@ def prune(session: Session, op: Prune) -> Pruned:
         runs = session.execute(PRUNE["drop_runs"], place | parents)
         others = [session.execute(PRUNE[name], place) for name in _DROPS]
         session.execute(PRUNE["drop_workers"], place)
+        session.execute(PRUNE["drop_duties"], place)
     ((pruned, most, is_cut),) = runs.fetchall()
     most = max(brief, most, *(cursor.rowcount for cursor in others))
     return Pruned(pruned, place["limit"] if is_cut else most, after)

@@ -79,9 +79,10 @@ _RENEWALS: dict[type, _Verb] = {lock_ops.RenewLock: locks.renew, guard_ops.Renew
 """One statement each, and so one transaction each: who is frozen in the middle of renewing what it
 holds must not hold the row too, or nobody could take that over."""
 
-_ALONE = (ops.Tick, step_ops.WakeRuns, step_ops.RecheckWaits)
-"""In a transaction each. They lock waits, and a transaction locks all of its waits in one go and in
-their order, before it locks anything else: then no two transactions wait for each other."""
+_DUTIES = (ops.RecoverOrphans, step_ops.RecheckWaits, carry_ops.Relane, ops.Prune, ops.FoldTallies)
+_ALONE = (ops.Tick, step_ops.WakeRuns, *_DUTIES)
+"""In a transaction each: meanwhile others leave a duty alone. Ticks, wake-ups and rechecks lock
+all of their waits at once and in order, before anything else, so that no two of them deadlock."""
 
 _TURNS: dict[type, int] = {
     **dict.fromkeys(_OPERATIONS, 3),
@@ -340,7 +341,7 @@ class Writers:
 
     def _carry_out(self, verb: _Verb, session: Session, op: Any) -> Any:  # noqa: ANN401
         try:
-            return verb(session, op)
+            return verb(session, op) if upkeep.has_turn(session, op) else None
         except LockNotAvailable as error:
             raise OpBlocked(str(translated(error, self._address)), op) from error
 

@@ -11,11 +11,11 @@ import os
 import struct
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from duly.clock import MICROSECONDS, SystemClock
-from duly.store.protocol import Reading
+from duly.store.liveness import Reading
 
 _COUNTER_BYTES = 8
 _CONDEMNED = b"\x01"
@@ -43,7 +43,7 @@ class Life:
 class FilePulse:
     """Beats for workers and watches others', by their files."""
 
-    def __init__(self, folder: Path, live_workers: Callable[[], list[str]]) -> None:
+    def __init__(self, folder: Path, live_workers: Callable[[], list[tuple[str, float]]]) -> None:
         self._folder = folder
         self._live_workers = live_workers
         self._clock = SystemClock()
@@ -58,11 +58,15 @@ class FilePulse:
     def read(self) -> dict[str, Reading]:
         """Look at other processes' live workers."""
         return {
-            worker_id: self._read_one(life_path(self._folder, worker_id))
-            for worker_id in self._live_workers()
+            worker_id: self._read_one(life_path(self._folder, worker_id))._replace(lease=lease)
+            for worker_id, lease in self._live_workers()
             # Opening and closing a file whose lock this very process holds would drop the lock.
             if life_path(self._folder, worker_id) not in _held_here
         }
+
+    def is_watcher(self, worker_ids: Collection[str], within: float) -> bool:  # noqa: ARG002
+        """Return True: all workers are on one machine, so they are few."""
+        return True
 
     def condemn(self, worker_id: str, beats: int) -> bool:
         """Set a flag, then look at the counter: a beat counts first, then looks at the flag.

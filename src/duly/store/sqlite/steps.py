@@ -1,5 +1,6 @@
 """Steps of runs, and events that they wait for."""
 
+import json
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -70,15 +71,13 @@ def send_elsewhere(op: SendEvent, path: Path, now: int) -> Dialogue[bool]:
 
 def wake(cursor: sqlite3.Cursor, op: WakeRuns, now: int) -> int:
     """Let runs go on that wait for nothing any more."""
-    return sum(
-        cursor.execute(SQL["wake"], {"run_id": run_id, "now": now}).rowcount
-        for run_id in op.run_ids
-    )
+    return cursor.execute(SQL["wake"], {"run_ids": json.dumps(op.run_ids), "now": now}).rowcount
 
 
 def recheck(cursor: sqlite3.Cursor, op: RecheckWaits, now: int) -> Rechecked:
     """Look at some of all runs that wait."""
-    found = [run_id for (run_id,) in cursor.execute(SQL["pending"], op._asdict())]
+    place = {"after": op.after, "limit": op.limit}
+    found = [run_id for (run_id,) in cursor.execute(SQL["pending"], place)]
     roused = wake(cursor, WakeRuns(tuple(found)), now)
     return Rechecked(roused, found[-1] if len(found) == op.limit else "")
 

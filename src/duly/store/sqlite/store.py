@@ -288,8 +288,8 @@ class SqliteStore(SqliteInspector):
         """Write a copy of the file as it stands; workers go on meanwhile."""
         back_up(self._query, file)
 
-    def _live_workers(self) -> list[str]:
-        return [row[0] for row in self._query(INSPECT["live_workers"], {})]
+    def _live_workers(self) -> list[tuple[str, float]]:
+        return [tuple(row) for row in self._query(INSPECT["live_workers"], {})]
 
     # -- liveness and hints --
 

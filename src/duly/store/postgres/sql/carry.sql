@@ -105,9 +105,8 @@ UPDATE duly_handed
 
 -- :name seen_to
 SELECT DISTINCT seen.task, seen.lane
-  FROM duly_workers
+  FROM duly_registrations
  CROSS JOIN LATERAL json_each_text(lanes::json) AS seen(task, lane)
- WHERE state = 'live'
 
 -- :name carried_tasks
 SELECT DISTINCT task FROM duly_carried_lanes

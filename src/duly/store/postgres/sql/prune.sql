@@ -220,6 +220,10 @@ DELETE FROM duly_workers
  WHERE state <> 'live'
    AND stopped_at < duly_now() - %(others_older_than)s::bigint * interval '1 microsecond'
 
+-- :name drop_duties
+-- Only here: duties whose names carry settings that no worker has any more.
+DELETE FROM duly_duties WHERE done_at < statement_timestamp() - interval '30 days'
+
 -- :name fold
 -- Adds up tallies of one span, before an instant, in rows of a longer one; in one order, since others
 -- may do it at the same time.

@@ -86,7 +86,7 @@ VALUES (%(worker_id)s, 'live', %(host)s, %(pid)s, duly_now(), duly_now(), %(leas
  WHERE duly_workers.state = 'live'
 
 -- :name beat
--- Only here, as the next one: SQLite's workers beat in files beside the database. Both are sent
+-- Only here, as the next two: SQLite's workers beat in files beside the database. All are sent
 -- with a deadline, past the driver's own parameters, hence $1.
 -- The commit is flushed, also where the server's default is not and behind a pooler: if a crash of
 -- the server took back an acknowledged beat, two workers could start one run.
@@ -109,6 +109,17 @@ SELECT EXISTS (
           AND clock_timestamp() - query_start >= $1::float8 * interval '1 second')
 
 -- :name beats
-SELECT id, beats, extract(epoch FROM duly_now() - seen_at)
+SELECT id, beats, extract(epoch FROM duly_now() - seen_at), lease_seconds
   FROM duly_workers
  WHERE state = 'live'
+
+-- :name watchers
+-- Only here: the workers that read the beats of all others; any of those with a recent beat will do. If
+-- the server's clock was set in between, fewer rows match, and then every worker reads them.
+SELECT id
+  FROM duly_workers
+ WHERE state = 'live'
+   AND seen_at BETWEEN duly_now() - $1::double precision * interval '1 second'
+                   AND duly_now() + $1::double precision * interval '1 second'
+ ORDER BY reverse(id)
+ LIMIT $2::integer

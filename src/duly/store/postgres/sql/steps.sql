@@ -127,14 +127,37 @@ UPDATE duly_waiting
 -- :name wake
 UPDATE duly_waiting
    SET due_at = duly_now()
- WHERE id = %(run_id)s AND due_at > duly_now() AND coalesce(parked, '') = ''
-   AND EXISTS (SELECT 1 FROM duly_awake WHERE run_id = %(run_id)s)
+ WHERE id = ANY (%(run_ids)s::uuid[]) AND due_at > duly_now() AND coalesce(parked, '') = ''
+   AND EXISTS (SELECT 1 FROM duly_awake WHERE duly_awake.run_id = duly_waiting.id OFFSET 0)
+
+-- :name counted
+-- How many runs have ended and how many events were sent, by the server's row counters, and whether that
+-- has changed since the last complete pass began. The server counts a transaction some seconds after
+-- its commit and never before, so what a pass could not see changes the counters later. A crash of the
+-- server resets them, and version 14 may miss rows: therefore there is also a longest time between two
+-- passes.
+WITH now AS (
+    SELECT pg_stat_get_tuples_inserted('duly_history'::regclass) || ' '
+           || pg_stat_get_tuples_inserted('duly_events'::regclass) AS counted
+)
+SELECT counted,
+       NOT EXISTS (SELECT 1 FROM duly_duties
+                    WHERE name = 'rechecked' AND duly_duties.counted = now.counted
+                      AND done_at <= statement_timestamp()
+                      AND done_at > statement_timestamp() - %(longest)s * interval '1 second')
+  FROM now
+
+-- :name note_rechecked
+INSERT INTO duly_duties (name, done_at, counted)
+VALUES ('rechecked', statement_timestamp(), %(counted)s)
+    ON CONFLICT (name) DO UPDATE SET done_at = excluded.done_at, counted = excluded.counted
 
 -- :name pending
 -- A bounded part of all that wait, one after the other, so that no lost wake-up is lost for long.
-SELECT DISTINCT run_id::text FROM duly_steps
+SELECT DISTINCT run_id FROM duly_steps
  WHERE kind IN ('wait', 'gather') AND NOT done AND run_id > %(after)s::uuid
- ORDER BY run_id::text LIMIT %(limit)s
+ ORDER BY run_id
+ LIMIT %(limit)s
 
 -- :name resolve_done
 -- The step, and those that had begun inside of it, however deep.

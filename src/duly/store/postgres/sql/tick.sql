@@ -2,11 +2,39 @@
 -- somebody else is at are skipped; SQLite, with one writer, loops over the lanes in Python instead.
 -- No statement joins a growing table with the rows that it picked; claim.sql says why.
 
+-- :name lock_duty
+-- Held until the transaction ends. No session waits for this lock. The server ends a transaction that
+-- hangs, which releases the lock.
+SELECT pg_try_advisory_xact_lock(hashtextextended(duly_channel() || ' ' || %(duty)s, 1685417083)),
+       set_config('statement_timeout', %(longest)s, true)
+
+-- :name take_turn
+-- The same for a duty with an interval; also notes the time, in the transaction that does the duty. It
+-- is the server's own time, because tests may stop duly's clock. A time in the future means that the
+-- server's clock was set back. CASE makes sure that the lock is taken only if the interval is over.
+WITH due AS MATERIALIZED (
+    SELECT CASE WHEN EXISTS (SELECT 1 FROM duly_duties
+                              WHERE name = %(duty)s AND done_at <= statement_timestamp()
+                                AND done_at > statement_timestamp()
+                                              - %(seconds)s * interval '1 second')
+                THEN false
+                ELSE pg_try_advisory_xact_lock(
+                         hashtextextended(duly_channel() || ' ' || %(duty)s, 1685417083))
+           END AS is_mine,
+           set_config('statement_timeout', %(longest)s, true)
+)
+INSERT INTO duly_duties (name, done_at)
+SELECT %(duty)s, statement_timestamp() FROM due WHERE is_mine
+    ON CONFLICT (name) DO UPDATE
+   SET done_at = excluded.done_at
+    -- Another worker may have done it after our snapshot was taken.
+ WHERE NOT (duly_duties.done_at > excluded.done_at - %(seconds)s * interval '1 second'
+            AND duly_duties.done_at <= excluded.done_at)
+RETURNING true
+
 -- :name unpark
 WITH registered AS MATERIALIZED (
-    SELECT DISTINCT json_array_elements_text(tasks::json) COLLATE "C" AS task
-      FROM duly_workers
-     WHERE state = 'live'
+    SELECT json_array_elements_text(tasks::json) COLLATE "C" AS task FROM duly_registrations
 ), free AS MATERIALIZED (
     SELECT parked, queue, task
       FROM duly_parked_lanes
@@ -51,10 +79,7 @@ SELECT id, task, queue, lane, priority, generation, claim_number, attempt, retri
 -- Looks at the first runs of every queue and lane, where a claim would begin to walk, and moves
 -- away what cannot run: paused queues, tasks nobody registers.
 WITH registered AS MATERIALIZED (
-    SELECT coalesce(array_agg(DISTINCT item.task COLLATE "C"), '{}') AS tasks
-      FROM duly_workers
-     CROSS JOIN LATERAL json_array_elements_text(tasks::json) AS item(task)
-     WHERE state = 'live'
+    SELECT json_array_elements_text(tasks::json) COLLATE "C" AS task FROM duly_registrations
 ), stuck AS MATERIALIZED (
     SELECT run.id, head.paused
       FROM duly_ready_lanes AS head
@@ -64,7 +89,7 @@ WITH registered AS MATERIALIZED (
             WHERE state = 'queued' AND queue = head.queue AND lane = head.lane
             ORDER BY priority DESC, due_at, id
             LIMIT %(limit)s) AS run
-     WHERE head.paused OR run.task <> ALL ((SELECT tasks FROM registered)::text[])
+     WHERE head.paused OR run.task NOT IN (SELECT registered.task FROM registered)
 ), chosen AS MATERIALIZED (
     SELECT id
       FROM duly_runs

@@ -352,7 +352,7 @@ SELECT id, state, host, pid, started_at, seen_at, stopped_at, lease_seconds, que
  LIMIT 200
 
 -- :name live_workers
-SELECT id FROM duly_workers WHERE state = 'live'
+SELECT id, lease_seconds FROM duly_workers WHERE state = 'live'
 
 -- :name paused
 SELECT 1 FROM duly_queues WHERE name = :queue AND paused

@@ -64,8 +64,8 @@ UPDATE duly_waiting
 -- :name wake
 UPDATE duly_waiting
    SET due_at = :now
- WHERE id = :run_id AND due_at > :now AND parked IS NULL
-   AND EXISTS (SELECT 1 FROM duly_awake WHERE run_id = :run_id)
+ WHERE id IN (SELECT value FROM json_each(:run_ids)) AND due_at > :now AND parked IS NULL
+   AND EXISTS (SELECT 1 FROM duly_awake WHERE duly_awake.run_id = duly_waiting.id)
 
 -- :name pending
 -- A bounded part of all that wait, one after the other, so that no lost wake-up is lost for long.

@@ -1,0 +1,1 @@
+-- Only PostgreSQL: on SQLite, the lock on the file already lets one process write at a time.
