@@ -103,3 +103,7 @@ RETURNING id
 SELECT id, beats, extract(epoch FROM duly_now() - seen_at)
   FROM duly_workers
  WHERE state = 'live'
+
+-- :name peers
+-- Only here, as hints name no runs on SQLite. Workers of one deployment have registered the same.
+SELECT array_agg(id), queues, tasks FROM duly_workers WHERE state = 'live' GROUP BY queues, tasks
