@@ -28,6 +28,7 @@ class Sizes:
     seconds_ahead: float = 4.0
     """Long enough for all schedules to be put before the first is due."""
     fleets: tuple[int, ...] = (2, 8, 32)
+    fleet_warm_up: int = 50
     fleet_enqueues: int = 500
     fleet_idle_seconds: float = 10.0
 
@@ -51,6 +52,7 @@ QUICK = Sizes(
     spaced_schedules=3,
     seconds_ahead=1.0,
     fleets=(2,),
+    fleet_warm_up=2,
     fleet_enqueues=10,
     fleet_idle_seconds=0.5,
 )

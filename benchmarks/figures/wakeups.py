@@ -59,22 +59,31 @@ def _one_by_one(database: Database, sizes: Sizes, count: int, disturbance: str) 
     with database.fresh() as url, database.counting(url) as counted, database.bare(url) as bare:
         app.use_url(url)
         with fleet(url, count, disturbance):
+            # Connections are opened at their first use, and workers learn of each other.
+            _enqueue(sizes.fleet_warm_up, draw)
+            time.sleep(sizes.settle_down_seconds)
             counted.begin()
             began = time.monotonic()
             time.sleep(sizes.fleet_idle_seconds)
             idle_per_second = len(counted.end()) / (time.monotonic() - began)
             counted.begin()
             began = time.monotonic()
-            for _ in range(enqueues):
-                time.sleep(draw.uniform(SHORTEST_GAP, LONGEST_GAP))
-                tell_delay.enqueue(time.monotonic())
-            while len(bare.results(tell_delay.name)) < enqueues:
+            _enqueue(enqueues, draw)
+            total = sizes.fleet_warm_up + enqueues
+            while len(bare.results(tell_delay.name)) < total:
                 time.sleep(0.5)
             statements = counted.end()
             # Those of the loop above are among them, and are few.
             idle = idle_per_second * (time.monotonic() - began)
         app.close()
-        delays = [float(json.loads(result)) for result in bare.results(tell_delay.name)]
+        found = bare.results(tell_delay.name)[-enqueues:]
+    delays = [float(json.loads(result)) for result in found]
     most = Counter(statement[:40] for statement in statements).most_common(4)
     shown = "; ".join(f"{number} x {statement}" for statement, number in most)
     return _Measured(delays, (len(statements) - idle) / enqueues, shown)
+
+
+def _enqueue(count: int, draw: random.Random) -> None:
+    for _ in range(count):
+        time.sleep(draw.uniform(SHORTEST_GAP, LONGEST_GAP))
+        tell_delay.enqueue(time.monotonic())

@@ -261,14 +261,14 @@ def test_only_workers_that_serve_the_queue_look(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("place", [OTHER, UNKNOWN])
-def test_a_run_that_no_worker_serves_is_found_out_about_by_one_worker(
+def test_a_run_that_no_worker_serves_is_found_out_about_by_few_workers(
     fleet: Fleet, place: Place
 ) -> None:
     fleet.add(8, queues=("mail",))
 
     assert fleet.enqueue(place) == []
 
-    assert fleet.peeks != []
+    assert 1 <= len(fleet.peeks) <= 3
     assert len(fleet.peeks) == len(set(fleet.peeks))
 
 

@@ -30,6 +30,8 @@ from duly.store.protocol import Store
 
 _DELAYS = (0.0, 0.01, 0.03, 0.1, 0.25, 0.5, 1.0)
 """Seconds by rank; higher ranks leave the runs to the poll."""
+_PEEKERS = 3
+"""How many workers find out why no worker serves a run."""
 _CLAIM_SECONDS = 0.003
 """Where claims take longer than this, the delays are longer by the same factor."""
 _MOST_SLOWER = 5.0
@@ -49,7 +51,7 @@ _IDLE_PAUSE = 3600.0
 
 
 class _Look(NamedTuple):
-    """What this worker does about a hint at some time, unless the runs are taken before."""
+    """A look that this worker takes at some time, unless the runs are taken before."""
 
     hint: Hint
     due: float
@@ -132,7 +134,7 @@ class HintedLooks:
         silent = tuple(ahead) if said.runs == 1 else ()
         if said.is_near and is_mine:
             rank, silent = 0, ()
-        if rank < len(_DELAYS):
+        if rank < (len(_DELAYS) if is_mine else _PEEKERS):
             slower = min(max(1.0, self._claim_seconds / _CLAIM_SECONDS), _MOST_SLOWER)
             self._plan(_Look(said, now + _DELAYS[rank] * slower, not is_mine, silent))
 

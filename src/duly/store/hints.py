@@ -1,4 +1,4 @@
-"""What a notification says: which runs are ready, or which worker has taken them.
+"""The text of notifications, which name ready runs or the worker that has taken them.
 
 A notification is a hint. If it is lost, or if workers disagree about the order in which they
 look, a run starts later, at the next poll. Nothing else depends on it.
@@ -67,7 +67,7 @@ class Message(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """What a live worker has registered."""
+    """The queues and tasks that a live worker has registered."""
 
     queues: frozenset[str]
     """Empty if it serves all."""
@@ -116,7 +116,7 @@ class UnnamedHints:
         """Do nothing: every worker has heard it."""
 
     def read_peers(self) -> Mapping[str, Peer]:
-        """Return no worker: none is told to wait for another."""
+        """Return no worker: none has to wait for another."""
         return {}
 
 
