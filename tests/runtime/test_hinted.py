@@ -1,6 +1,6 @@
 """Which workers look for a run that a hint names: fleets without a database, on a fake clock."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -107,24 +107,21 @@ class Member:
         self.hinted = HintedLooks(store, registry, self.claimer, worker_id, self._look_for_runs)
         self.hinted.peek = lambda: fleet.peeks.append(worker_id)
 
-    def _look_for(
-        self, places: Collection[Place], announcement: str | None
-    ) -> tuple[list[Any], bool]:
+    def _look_for(self, place: Place, announcement: str | None) -> tuple[list[Place], bool]:
         if self.fails:
             raise StoreUnavailable("the server is away")
         fleet = self.fleet
         fleet.looks.append((self.id, fleet.now))
-        found = [place for place in fleet.ready if place in places][: self.room_left]
-        for place in found:
-            fleet.ready.remove(place)
+        found = [ready for ready in fleet.ready if ready == place][: self.room_left]
+        for ready in found:
+            fleet.ready.remove(ready)
         self.room_left -= len(found)
         if found and announcement is not None:
             message = decode(announcement)
             assert message is not None
             assert isinstance(message.said, Taken)
             fleet.say(message.said)
-        claims = [SimpleNamespace(**place._asdict()) for place in found]
-        return claims, bool(found) and self.room_left == 0
+        return found, bool(found) and self.room_left == 0
 
     def _pass_on(self, hint: Hint) -> None:
         self.fleet.passes += 1

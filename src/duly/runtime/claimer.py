@@ -2,7 +2,7 @@
 
 import math
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 
 from duly.clock import monotonic
 from duly.core.limiting import Limits, Round, is_limited, slot_of
@@ -113,36 +113,30 @@ class Claimer:
             return 0.0
         return _ROUND_SECONDS if is_under_way else _BUSY_PAUSE
 
-    def look_for(
-        self, places: Collection[Place], announcement: str | None
-    ) -> tuple[list[Claim], bool]:
+    def look_for(self, place: Place, announcement: str | None) -> tuple[Claims, bool]:
         """Claim runs that a hint names; return them, and whether all room for them was filled."""
-        taken: list[Claim] = []
         if not self._hand.accepting or monotonic() >= self._slots.deadline:
-            return taken, False
+            return Claims(), False
+        if is_limited(place.lane):
+            self.look_at_limits()
         with self._claiming:
             if self._in_doubt:
                 self._reconcile()
-            left_some, self.left_some = self.left_some, True
-            if any(is_limited(place.lane) for place in places):
-                self.look_at_limits()
-            # Others are looked at now and then, or where a claim has met one.
-            limits = self._limits() if self._is_near_a_limit() else None
-            looks: list[Claims] = []
-            more = False
-            for queue, lanes in self._asked_for(places):
-                ask = self.room.ask(queue, lanes)
-                left_some = left_some or ask.leaves_some
-                if ask.wants:
-                    claims = self._claim(ask.wants, limits, announcement)
-                    more = more or is_filled(ask.wants, claims)
-                    looks.append(claims)
-            if limits is not None:
-                self._note_limits(looks, limits)
-            self.left_some = left_some or more or self._limit is not None
-        for look in looks:
-            taken += look
-        return taken, more
+            queues = (queue for queue in self.queues if queue.name == place.queue)
+            queue = next(queues, QueueLimit(place.queue))
+            ask = self.room.ask(queue, frozenset({Lane(slot_of(place.lane))}))
+            claims, more = Claims(), False
+            if ask.wants:
+                # Other looks see limits now and then, and find what a limit lets run.
+                is_near = self._limit is not None or self._look_at_limits_at == -math.inf
+                limits = self._limits() if is_near else None
+                claims = self._claim(ask.wants, limits, announcement)
+                more = is_filled(ask.wants, claims)
+                if limits is not None:
+                    self._note_limits([claims], limits)
+            # An earlier look may have left some elsewhere.
+            self.left_some |= ask.leaves_some or more or self._limit is not None
+        return claims, more
 
     def offer(self) -> ClaimRuns | None:
         """Return a claim that rides on a settle; `accept` or `refuse` must follow.
@@ -285,20 +279,6 @@ class Claimer:
         self._turn = (self._turn + 1) % len(queues)
         yield from queues[self._turn :] + queues[: self._turn]
 
-    def _asked_for(
-        self, places: Collection[Place]
-    ) -> Iterator[tuple[QueueLimit | None, frozenset[Lane]]]:
-        """Return which lanes of which queues to ask for runs that wait there."""
-        names = {place.queue for place in places}
-        lanes = frozenset(Lane(slot_of(place.lane)) for place in places)
-        for queue in self.queues or (None,):
-            if queue is not None and queue.name not in names:
-                continue
-            if lanes.issuperset(SHARING) or (queue is not None and queue.limit is not None):
-                yield from ((queue, frozenset({lane})) for lane in lanes)
-            else:
-                yield queue, lanes
-
     def _lanes_in_turn(
         self, queue: QueueLimit | None, *, everywhere: bool
     ) -> Iterator[frozenset[Lane]]:
@@ -337,9 +317,6 @@ class Claimer:
         # A run of a task that another engine carries is to be handed over, whatever its lane.
         names = self._registry.own_names()
         return ClaimRuns(self._worker_id, wants, names, self._last_queue, limits, announcement)
-
-    def _is_near_a_limit(self) -> bool:
-        return self._limit is not None or self._look_at_limits_at == -math.inf
 
     def _limits(self) -> Limits | None:
         """Look at what is limited where something is; and else now and then, whether it is."""

@@ -14,14 +14,13 @@ needed, or starts later, at the next poll at the latest.
 """
 
 import threading
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 from zlib import crc32
 
 from duly.clock import monotonic
 from duly.core.limiting import slot_of
-from duly.core.record import Claim
 from duly.errors import StoreError
 from duly.registry import Registry
 from duly.runtime.claimer import Claimer
@@ -126,9 +125,10 @@ class HintedLooks:
             if not is_mine and others:
                 return
             # If no worker serves the place, some of all workers should find out why.
-            ahead, behind = self._ranked(said, others if is_mine else tuple(self._peers), now)
+            ahead = self._ahead(said, others if is_mine else tuple(self._peers), now)
         if is_mine and not self._has_room(said.place):
-            self._leave_to_others(said, ahead, behind)
+            # If there are no more workers than runs, all of them look anyway.
+            self._leave_to_others(said, passes_on=len(ahead) < said.runs <= len(others))
             return
         rank = max(0, len(ahead) - (said.runs - 1))
         silent = tuple(ahead) if said.runs == 1 else ()
@@ -148,19 +148,24 @@ class HintedLooks:
         if any(look.peeks for look in due):
             self._claimer.look_at_limits()
             self.peek()
-        looks = [look for look in due if not look.peeks]
-        if looks:
-            self._look(looks)
+        looks: dict[Place, list[_Look]] = {}
+        for look in due:
+            if not look.peeks:
+                looks.setdefault(look.hint.place, []).append(look)
+        for place, same in looks.items():
+            self._look(place, same)
         with self._mutex:
             soonest = min((look.due for look in self._pending.values()), default=None)
         return _IDLE_PAUSE if soonest is None else max(0.0, soonest - monotonic())
 
-    def _look(self, looks: list[_Look]) -> None:
-        ids = tuple(look.hint.id for look in looks)
-        places = frozenset(look.hint.place for look in looks)
+    def _look(self, place: Place, looks: list[_Look]) -> None:
+        if not self._has_room(place):
+            for look in looks:
+                self._leave_to_others(look.hint, passes_on=True)
+            return
         began = monotonic()
         try:
-            taken, is_filled = self._claimer.look_for(places, self._announcement(looks, ids))
+            taken, is_filled = self._claimer.look_for(place, self._announcement(looks))
         except StoreError:
             # The claimer finds out what became of the claim, and tries again in its own time.
             self._look_for_runs()
@@ -169,38 +174,33 @@ class HintedLooks:
         self._claim_seconds += _SMOOTHING * (seconds - self._claim_seconds)
         if not taken:
             # Unless another worker was faster, a limit or a paused queue keeps the runs back.
-            until = began + seconds + _PEEK_SECONDS
             for look in looks:
-                self._plan(look._replace(due=until, peeks=True))
+                self._plan(look._replace(due=began + seconds + _PEEK_SECONDS, peeks=True))
             return
         with self._mutex:
             self._busy_until.pop(self._worker_id, None)
-            self._note_over(ids)
+            self._note_over([look.hint.id for look in looks])
         if is_filled:
-            self._pass_rest_on(looks, taken)
+            self._pass_rest_on(place, sum(look.hint.runs for look in looks) - len(taken))
 
-    def _pass_rest_on(self, looks: list[_Look], taken: list[Claim]) -> None:
+    def _pass_rest_on(self, place: Place, runs: int) -> None:
         """Leave runs to others that did not fit, and look again if there is room for more."""
-        left: Counter[Place] = Counter()
-        for look in looks:
-            left[look.hint.place] += look.hint.runs
-        left.subtract(Place(claim.queue, claim.lane, claim.task) for claim in taken)
-        for place, runs in left.items():
-            if runs > 0 and self._peers:
-                self._store.pass_on(new_hint(place, runs, busy=(self._worker_id,)))
-        if any(map(self._has_room, left)):
+        if runs > 0 and self._peers:
+            self._store.pass_on(new_hint(place, runs, busy=(self._worker_id,)))
+        if self._has_room(place):
             self._look_for_runs()
 
-    def _announcement(self, looks: list[_Look], ids: tuple[str, ...]) -> str | None:
+    def _announcement(self, looks: list[_Look]) -> str | None:
         """Return what tells other workers that they need not look; None if that is not worth it."""
         now = monotonic()
         if not self._peers or now < self._announces_at:
             return None
         self._announces_at = now + _ANNOUNCE_SECONDS
+        ids = tuple(look.hint.id for look in looks)
         silent = dict.fromkeys(key for look in looks for key in look.silent)
         return encode(Taken(ids, self._worker_id, tuple(silent)))
 
-    def _leave_to_others(self, hint: Hint, ahead: list[str], behind: list[str]) -> None:
+    def _leave_to_others(self, hint: Hint, *, passes_on: bool) -> None:
         """Pass the hint on if others count on this worker; look again when a slot is free."""
         self._claimer.was_full_at_hint = True
         if self._has_room(hint.place):
@@ -208,9 +208,9 @@ class HintedLooks:
             self._look_for_runs()
         now = monotonic()
         with self._mutex:
-            is_first = len(ahead) < hint.runs <= len(ahead) + len(behind)
-            is_of_use = any(not self._is_busy(key, now) for key in (*ahead, *behind))
-            if not is_first or not is_of_use or now < self._passes_at:
+            others = self._serving_peers(hint.place)
+            is_of_use = any(not self._is_busy(key, now) for key in others)
+            if not passes_on or not is_of_use or now < self._passes_at:
                 return
             self._passes_at = now + _PASS_SECONDS
         self._store.pass_on(hint._replace(busy=(*hint.busy, self._worker_id)))
@@ -228,16 +228,10 @@ class HintedLooks:
 
     # -- ranks; with the mutex held --
 
-    def _ranked(
-        self, hint: Hint, others: Collection[str], now: float
-    ) -> tuple[list[str], list[str]]:
-        """Return the workers that look before this one, and those that look after it."""
+    def _ahead(self, hint: Hint, others: Collection[str], now: float) -> list[str]:
+        """Return the workers that look before this one."""
         own = self._key(hint, self._worker_id, now)
-        ahead: list[str] = []
-        behind: list[str] = []
-        for key in others:
-            (ahead if self._key(hint, key, now) < own else behind).append(key)
-        return ahead, behind
+        return [key for key in others if self._key(hint, key, now) < own]
 
     def _key(self, hint: Hint, worker_id: str, now: float) -> tuple[bool, int]:
         # The factor mixes the bits: sums of texts that end alike differ by a constant alone.

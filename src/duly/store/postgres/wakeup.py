@@ -50,6 +50,7 @@ _LOOK_SECONDS = 5.0
 
 _NOTIFY = "SELECT pg_notify(%(channel)s, %(payload)s)"
 _MOST_SLOWER = 3
+_SMOOTHING = 0.2
 _COMPARED_SECONDS = 60.0
 
 
@@ -88,8 +89,10 @@ class Hints:
         self._notifier = _Notifier(address, self.sender)
         self._sent_at = -math.inf
         self._rides_again_at = -math.inf
-        self._alone = 0.0, -math.inf
-        """How long the last insert took that carried no hint, and when that was."""
+        self._seconds_riding = 0.0
+        """The mean of what inserts took lately that carried their hint."""
+        self._seconds_alone = 0.0
+        self._compared_at = -math.inf
         self._must_compare = False
 
     def send(self, hints: ReadyHints = ()) -> None:
@@ -113,10 +116,11 @@ class Hints:
 
     def rode(self, seconds: float) -> None:
         """Note how long an insert took that carried its hint: it may have waited for others."""
-        usual, measured_at = self._alone
-        if seconds <= max(_SLOW_SECONDS, _MOST_SLOWER * usual):
+        self._seconds_riding += _SMOOTHING * (seconds - self._seconds_riding)
+        if self._seconds_riding <= max(_SLOW_SECONDS, _MOST_SLOWER * self._seconds_alone):
             return
-        if monotonic() - measured_at < _COMPARED_SECONDS:
+        self._seconds_riding = 0.0
+        if monotonic() - self._compared_at < _COMPARED_SECONDS:
             self.stop_riding()
         else:
             # Perhaps all commits are slow here: the next one goes alone.
@@ -124,7 +128,10 @@ class Hints:
 
     def went_alone(self, seconds: float) -> None:
         """Note how long an insert took that carried no hint, to compare."""
-        self._alone = seconds, monotonic()
+        is_first = monotonic() - self._compared_at >= _COMPARED_SECONDS
+        change = seconds - self._seconds_alone
+        self._seconds_alone += change if is_first else _SMOOTHING * change
+        self._compared_at = monotonic()
         self._must_compare = False
 
     def stop_riding(self) -> None:
