@@ -1,6 +1,6 @@
 """Which workers look for a run that a hint names: fleets without a database, on a fake clock."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -316,23 +316,13 @@ def test_a_claim_that_fails_is_left_to_the_claimer(fleet: Fleet) -> None:
     assert member.general_looks == 1
 
 
-def test_delays_grow_with_the_time_that_claims_take(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fleet.add(8, room=100)
-    slow: Callable[..., Any] = Member._look_for
-
-    def look_slowly(self: Member, *args: Any) -> Any:
-        found = slow(self, *args)
+def test_delays_grow_with_the_time_that_workers_take_to_answer(fleet: Fleet) -> None:
+    fleet.add(8, room=1000)
+    for number in range(60):
+        hint = Hint(f"slow-{number}", MAIL)
+        fleet.say(hint)
         fleet.now += 0.006
-        return found
-
-    for member in fleet.workers.values():
-        monkeypatch.setattr(member.claimer, "look_for", look_slowly.__get__(member))
-    for _ in range(200):
-        fleet.enqueue(MAIL)
-        for member in fleet.workers.values():
-            member.room_left = 100
+        fleet.say(Taken((hint.id,), "w0"))
     fleet.first_for_the_next_hint().is_frozen = True
 
     ((_, at),) = fleet.enqueue(MAIL)

@@ -31,8 +31,8 @@ _DELAYS = (0.0, 0.01, 0.03, 0.1, 0.25, 0.5, 1.0)
 """Seconds by rank; higher ranks leave the runs to the poll."""
 _PEEKERS = 3
 """How many workers find out why no worker serves a run."""
-_CLAIM_SECONDS = 0.003
-"""Where claims take longer than this, the delays are longer by the same factor."""
+_ANSWER_SECONDS = 0.003
+"""Where announcements come later than this after hints, the delays are longer by that factor."""
 _MOST_SLOWER = 5.0
 _SMOOTHING = 0.2
 _PEEK_SECONDS = 0.02
@@ -53,6 +53,7 @@ class _Look(NamedTuple):
     """A look that this worker takes at some time, unless the runs are taken before."""
 
     hint: Hint
+    heard_at: float
     due: float
     peeks: bool = False
     """Whether it only finds out why no worker takes the runs."""
@@ -93,8 +94,8 @@ class HintedLooks:
         self._pending: dict[str, _Look] = {}
         self._over: OrderedDict[str, None] = OrderedDict()
         """Hints whose runs are taken, the latest last."""
-        self._claim_seconds = 0.0
-        """How long claims take here, by the mean of the latest ones."""
+        self._answer_seconds = 0.0
+        """How long after a hint its runs are announced as taken, by the mean of the latest ones."""
         self._announces_at = 0.0
         self._passes_at = 0.0
 
@@ -114,6 +115,7 @@ class HintedLooks:
             self._busy_until.update(dict.fromkeys(said.busy, now + _BUSY_SECONDS))
             if isinstance(said, Taken):
                 self._busy_until.pop(said.worker_id, None)
+                self._note_answer(said, now)
                 self._note_over(said.ids)
                 if said.worker_id not in self._peers and said.worker_id != self._worker_id:
                     self.reread()
@@ -135,8 +137,8 @@ class HintedLooks:
         if said.is_near and is_mine:
             rank, silent = 0, ()
         if rank < (len(_DELAYS) if is_mine else _PEEKERS):
-            slower = min(max(1.0, self._claim_seconds / _CLAIM_SECONDS), _MOST_SLOWER)
-            self._plan(_Look(said, now + _DELAYS[rank] * slower, not is_mine, silent))
+            slower = min(max(1.0, self._answer_seconds / _ANSWER_SECONDS), _MOST_SLOWER)
+            self._plan(_Look(said, now, now + _DELAYS[rank] * slower, not is_mine, silent))
 
     def tick(self) -> float:
         """Look for the runs of hints whose time has come."""
@@ -163,19 +165,17 @@ class HintedLooks:
             for look in looks:
                 self._leave_to_others(look.hint, passes_on=True)
             return
-        began = monotonic()
         try:
             taken, is_filled = self._claimer.look_for(place, self._announcement(looks))
         except StoreError:
             # The claimer finds out what became of the claim, and tries again in its own time.
             self._look_for_runs()
             return
-        seconds = monotonic() - began
-        self._claim_seconds += _SMOOTHING * (seconds - self._claim_seconds)
         if not taken:
             # Unless another worker was faster, a limit or a paused queue keeps the runs back.
+            until = monotonic() + _PEEK_SECONDS
             for look in looks:
-                self._plan(look._replace(due=began + seconds + _PEEK_SECONDS, peeks=True))
+                self._plan(look._replace(due=until, peeks=True))
             return
         with self._mutex:
             self._busy_until.pop(self._worker_id, None)
@@ -256,6 +256,13 @@ class HintedLooks:
             self._tasks = frozenset(self._registry.own_names())
         is_mine = not queues or any(queue.name == place.queue for queue in queues)
         return is_mine and place.task in self._tasks
+
+    def _note_answer(self, taken: Taken, now: float) -> None:
+        """Learn how long the first in line takes, from hints that needed no other worker."""
+        look = self._pending.get(next(iter(taken.ids), ""))
+        if look is not None and not taken.busy:
+            change = now - look.heard_at - self._answer_seconds
+            self._answer_seconds += _SMOOTHING * change
 
     def _note_over(self, ids: Collection[str]) -> None:
         for key in ids:
