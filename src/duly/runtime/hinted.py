@@ -32,11 +32,13 @@ _DELAYS = (0.0, 0.01, 0.03, 0.1, 0.25, 0.5, 1.0)
 _PEEKERS = 3
 """How many workers find out why no worker serves a run."""
 _ANSWER_SECONDS = 0.003
-"""Where announcements come later than this after hints, the delays are longer by that factor."""
-_MOST_SLOWER = 5.0
+"""Where the first in line takes longer than this, the delays are longer by the same factor."""
+_MOST_SLOWER = 10.0
 _SMOOTHING = 0.2
 _PEEK_SECONDS = 0.02
 """After a look that found nothing, for a word of the worker that took the runs."""
+_LIMITS_SECONDS = 1.0
+"""How often such a worker also looks at limits."""
 _BUSY_SECONDS = 15.0
 """For how long a worker ranks last that had no room, or was silent."""
 _ANNOUNCE_SECONDS = 0.01
@@ -95,7 +97,8 @@ class HintedLooks:
         self._over: OrderedDict[str, None] = OrderedDict()
         """Hints whose runs are taken, the latest last."""
         self._answer_seconds = 0.0
-        """How long after a hint its runs are announced as taken, by the mean of the latest ones."""
+        """How long after a hint the first in line has its runs, by the mean of the latest ones."""
+        self._limits_at = 0.0
         self._announces_at = 0.0
         self._passes_at = 0.0
 
@@ -115,7 +118,9 @@ class HintedLooks:
             self._busy_until.update(dict.fromkeys(said.busy, now + _BUSY_SECONDS))
             if isinstance(said, Taken):
                 self._busy_until.pop(said.worker_id, None)
-                self._note_answer(said, now)
+                look = self._pending.get(next(iter(said.ids), ""))
+                if look is not None and not said.busy:
+                    self._learn(now - look.heard_at)
                 self._note_over(said.ids)
                 if said.worker_id not in self._peers and said.worker_id != self._worker_id:
                     self.reread()
@@ -137,8 +142,8 @@ class HintedLooks:
         if said.is_near and is_mine:
             rank, silent = 0, ()
         if rank < (len(_DELAYS) if is_mine else _PEEKERS):
-            slower = min(max(1.0, self._answer_seconds / _ANSWER_SECONDS), _MOST_SLOWER)
-            self._plan(_Look(said, now, now + _DELAYS[rank] * slower, not is_mine, silent))
+            due = now + _DELAYS[rank] * self._slower()
+            self._plan(_Look(said, now, due, not is_mine, silent))
 
     def tick(self) -> float:
         """Look for the runs of hints whose time has come."""
@@ -148,7 +153,9 @@ class HintedLooks:
             for look in due:
                 del self._pending[look.hint.id]
         if any(look.peeks for look in due):
-            self._claimer.look_at_limits()
+            if now >= self._limits_at:
+                self._limits_at = now + _LIMITS_SECONDS
+                self._claimer.look_at_limits()
             self.peek()
         looks: dict[Place, list[_Look]] = {}
         for look in due:
@@ -171,9 +178,14 @@ class HintedLooks:
             # The claimer finds out what became of the claim, and tries again in its own time.
             self._look_for_runs()
             return
+        now = monotonic()
+        with self._mutex:
+            for look in looks:
+                if not look.silent:
+                    self._learn(now - look.heard_at)
         if not taken:
             # Unless another worker was faster, a limit or a paused queue keeps the runs back.
-            until = monotonic() + _PEEK_SECONDS
+            until = now + _PEEK_SECONDS * self._slower()
             for look in looks:
                 self._plan(look._replace(due=until, peeks=True))
             return
@@ -257,12 +269,11 @@ class HintedLooks:
         is_mine = not queues or any(queue.name == place.queue for queue in queues)
         return is_mine and place.task in self._tasks
 
-    def _note_answer(self, taken: Taken, now: float) -> None:
-        """Learn how long the first in line takes, from hints that needed no other worker."""
-        look = self._pending.get(next(iter(taken.ids), ""))
-        if look is not None and not taken.busy:
-            change = now - look.heard_at - self._answer_seconds
-            self._answer_seconds += _SMOOTHING * change
+    def _learn(self, seconds: float) -> None:
+        self._answer_seconds += _SMOOTHING * (seconds - self._answer_seconds)
+
+    def _slower(self) -> float:
+        return min(max(1.0, self._answer_seconds / _ANSWER_SECONDS), _MOST_SLOWER)
 
     def _note_over(self, ids: Collection[str]) -> None:
         for key in ids:
