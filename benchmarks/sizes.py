@@ -27,6 +27,10 @@ class Sizes:
     spaced_schedules: int = 100
     seconds_ahead: float = 4.0
     """Long enough for all schedules to be put before the first is due."""
+    fleets: tuple[int, ...] = (2, 8, 32)
+    fleet_warm_up: int = 50
+    fleet_enqueues: int = 500
+    fleet_idle_seconds: float = 10.0
 
 
 FULL = Sizes()
@@ -47,4 +51,8 @@ QUICK = Sizes(
     due_schedules=50,
     spaced_schedules=3,
     seconds_ahead=1.0,
+    fleets=(2,),
+    fleet_warm_up=2,
+    fleet_enqueues=10,
+    fleet_idle_seconds=0.5,
 )

@@ -1,5 +1,6 @@
 """The application whose tasks are measured; worker processes import it by this module's name."""
 
+import asyncio
 import time
 
 from benchmarks import counting
@@ -26,3 +27,9 @@ async def tell_lateness(due: float) -> float:
 async def tell_delay(called_at: float) -> float:
     """Return how long after its enqueue was called the body began; both read one clock."""
     return time.monotonic() - called_at
+
+
+@app.task
+async def stay() -> None:
+    """Occupy a slot until the worker is killed."""
+    await asyncio.sleep(3600)

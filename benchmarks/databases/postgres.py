@@ -66,6 +66,8 @@ _RATE = """
            / extract(epoch FROM max(finished_at) - min(first))::float
       FROM duly_history, (SELECT min(finished_at) AS first FROM duly_history) AS begin
 """
+_SETTINGS = {"max_connections": "500"}
+"""The largest fleet of workers has about seven connections each."""
 _LOGGED = re.compile(r"LOG:  (?:statement|execute [^:]*):\s*(.*)")
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 
@@ -89,7 +91,7 @@ class Postgres:
             return
         found = find_binaries()
         assert found, "no PostgreSQL server programs were found; see `make setup`"
-        with PostgresServer(found[version or max(found)]) as server:
+        with PostgresServer(found[version or max(found)], settings=_SETTINGS) as server:
             yield cls(server)
 
     @contextmanager

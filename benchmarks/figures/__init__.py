@@ -13,6 +13,7 @@ from benchmarks.figures import (
     latency,
     memory,
     schedules,
+    wakeups,
 )
 from benchmarks.report import Figure
 from benchmarks.sizes import Sizes
@@ -28,6 +29,7 @@ ON_A_DATABASE: dict[str, Callable[[Database, Sizes], list[Figure]]] = {
     "claim": claim_cost.measure,
     "memory": memory.measure,
     "schedules": schedules.measure,
+    "wakeups": wakeups.measure,
 }
 WITHOUT_A_DATABASE: dict[str, Callable[[Sizes], list[Figure]]] = {"import": imports.measure}
 NAMES = (*ON_A_DATABASE, *WITHOUT_A_DATABASE)

@@ -17,8 +17,8 @@ SHORTEST_GAP, LONGEST_GAP = 0.01, 0.04
 def measure(database: Database, sizes: Sizes) -> list[Figure]:
     """Space the calls out, so that each finds the worker idle."""
     rounds = [_delays(database, sizes.spaced_enqueues) for _ in range(sizes.rounds)]
-    p50 = [_percentile(delays, 50) * 1e3 for delays in rounds]
-    p99 = [_percentile(delays, 99) * 1e3 for delays in rounds]
+    p50 = [percentile(delays, 50) * 1e3 for delays in rounds]
+    p99 = [percentile(delays, 99) * 1e3 for delays in rounds]
     note = f"{sizes.spaced_enqueues} calls per round"
     return [
         Figure("enqueue to start, p50", database.name, "ms", p50, (), (at_most(3),), note),
@@ -44,5 +44,6 @@ def _delays(database: Database, count: int) -> list[float]:
     return sorted(delays)[:-1]
 
 
-def _percentile(ordered: list[float], percent: int) -> float:
+def percentile(ordered: list[float], percent: int) -> float:
+    """Return the value that so many percent of all do not exceed."""
     return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]

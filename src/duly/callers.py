@@ -8,12 +8,14 @@ here: whoever hands us a connection has done so.
 import re
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from duly.commit_hooks import OF_ASYNC_SESSIONS, OF_DJANGO, OF_SESSIONS, CommitHooks, Hook, harmless
 from duly.context import RunConnection, current
 from duly.errors import BadOption
-from duly.store.protocol import A, Dialogue, Row, Statement
+from duly.store.ops import Accepted, Enqueue
+from duly.store.protocol import A, Dialogue, Row, Statement, Store
 
 Connection = Any
 """What the libraries have: a connection or a session, and what comes of them."""
@@ -29,6 +31,13 @@ class _Adapter(NamedTuple):
     execute: Callable[[Any, Statement], Any]
     is_async: bool = False
     hooks: CommitHooks | None = None
+
+
+def enqueueing(
+    store: Store, op: Enqueue, *, wake: bool
+) -> tuple[Callable[..., Dialogue[Accepted]], Hook | None]:
+    """Return the dialogue that accepts a run, and what tells workers of it after the commit."""
+    return partial(store.enqueue_elsewhere, op), partial(store.wake, op) if wake else None
 
 
 def converse(

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import Any, Generic, Never, ParamSpec, TypeVar
 
 from duly.apart import apart
-from duly.callers import Connection, aconverse, converse
+from duly.callers import Connection, aconverse, converse, enqueueing
 from duly.clock import new_id
 from duly.context import joined
 from duly.core.batching import batches, bytes_of
@@ -209,9 +209,8 @@ class Bound(Generic[P, R]):
         call: Call[R] = self._call(args, kwargs)
         if self._connection is None:
             return await aaccept(self._host, call)
-        store = self._host.store
-        write, wake = partial(store.enqueue_elsewhere, call.op), store.wake if self._wake else None
-        return _accepted(self._host, call, await aconverse(self._connection, write, wake))
+        write = enqueueing(self._host.store, call.op, wake=self._wake)
+        return _accepted(self._host, call, await aconverse(self._connection, *write))
 
 
 _enqueue = from_fields(Enqueue)
@@ -241,9 +240,8 @@ def accept(host: Host, calls: Sequence[Call[R]]) -> list[Run[R]]:
 
 
 def _accept_on(connection: Connection, host: Host, call: Call[R], *, wake: bool = True) -> Run[R]:
-    store = host.store
-    write = partial(store.enqueue_elsewhere, call.op)
-    return _accepted(host, call, converse(connection, write, store.wake if wake else None))
+    write = enqueueing(host.store, call.op, wake=wake)
+    return _accepted(host, call, converse(connection, *write))
 
 
 def accept_many(host: Host, calls: Iterable[Call[R]]) -> list[Run[R]]:

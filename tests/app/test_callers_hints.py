@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from duly import BadOption, Duly
+from duly.store.hints import Place, Taken, decode
 from duly.store.postgres.wakeup import _Notifier
 from tests.app.test_callers import async_url, django_connection, engine_of
 
@@ -46,9 +47,13 @@ class Listener:
         ((self._channel,),) = self._connection.execute("SELECT duly_channel()").fetchall()
         self._connection.execute(f'LISTEN "{self._channel}"')
         self.process = self._hints.sender
+        self.places: list[set[Place]] = []
 
     def heard(self) -> list[str]:
-        """Return the hints so far: a NOTIFY of our own shows that none is still under way."""
+        """Return who sent the hints so far.
+
+        A NOTIFY of our own shows that none is still under way.
+        """
         self._hints._notifier.close()  # It sends what it was asked to send before it ends.
         self._hints._notifier = _Notifier(self._address, self.process)
         self._connection.execute("SELECT pg_notify(%s, 'end')", [self._channel])
@@ -56,7 +61,11 @@ class Listener:
         for notify in self._connection.notifies(timeout=SECONDS):
             if notify.payload == "end":
                 return hints
-            hints.append(notify.payload)
+            message = decode(notify.payload)
+            assert message is not None, notify.payload
+            assert not isinstance(message.said, Taken)
+            self.places.append({hint.place for hint in message.said})
+            hints.append(message.sender)
         raise AssertionError(f"the listener heard only {hints}")
 
     def close(self) -> None:
@@ -223,7 +232,7 @@ def test_a_driver_connection_tells_workers_inside_its_transaction(app, task, lis
         app.send_event("paid", connection=connection)
         assert listener.heard() == []
 
-    assert listener.heard() == [INSIDE]
+    assert set(listener.heard()) == {INSIDE}
 
 
 @pytest.mark.parametrize("block", [*BLOCKS, psycopg.connect])
@@ -237,7 +246,7 @@ def test_a_call_with_wake_false_sends_nothing(app, task, listener, store_url, bl
 
 
 def test_a_hint_that_fails_fails_no_commit(app, task, store_url, monkeypatch):
-    def fail() -> None:
+    def fail(*_ops: object) -> None:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(app.store, "wake", fail)
@@ -250,3 +259,21 @@ def test_a_hint_that_fails_fails_no_commit(app, task, store_url, monkeypatch):
 def test_a_call_without_a_connection_refuses_wake_false(task):
     with pytest.raises(BadOption, match="connection of your own"):
         task.using(wake=False)
+
+
+@pytest.mark.parametrize("block", [*BLOCKS, psycopg.connect])
+def test_a_hint_of_a_callers_commit_names_queue_lane_and_task(task, listener, store_url, block):
+    with block(store_url) as connection:
+        task.using(connection=connection, queue="mail").enqueue(1)
+
+    assert len(listener.heard()) == 1
+    assert listener.places == [{Place("mail", "thread", "told")}]
+
+
+@pytest.mark.parametrize("block", [*BLOCKS, psycopg.connect])
+def test_a_hint_about_a_run_that_is_not_due_names_no_place(task, listener, store_url, block):
+    with block(store_url) as connection:
+        task.using(connection=connection, delay=3600).enqueue(1)
+
+    assert len(listener.heard()) == 1
+    assert listener.places == [set()]

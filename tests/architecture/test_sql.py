@@ -146,6 +146,7 @@ ONE_DIALECT = {
     "inspect.live_workers": "SQLite's workers beat in files, so their rows are only listed",
     "recover.beat": "SQLite's workers beat in files, not in rows",
     "recover.beats": "SQLite's workers beat in files, not in rows",
+    "recover.peers": "hints name no runs on SQLite",
     "recover.condemn": "SQLite's workers beat in files, not in rows",
     "prune.now": "SQLite's wall time is the host's, not the database's",
     **dict.fromkeys(

@@ -13,11 +13,12 @@ from duly import BadOption, Duly, RetryAfter, Run, faultpoints
 from duly.clock import monotonic, new_id
 from duly.limits import CLAIM_BATCH, LIMITS_BATCH, POLL_SECONDS
 from duly.runtime import upkeep
-from duly.runtime.claimer import Claimer, QueueLimit
+from duly.runtime.claimer import Claimer
 from duly.runtime.hand import LOOP, THREAD, Hand
 from duly.runtime.inline import InlineWorker
 from duly.runtime.slots import Slots
 from duly.runtime.upkeep import Promoter
+from duly.runtime.wants import QueueLimit
 from duly.runtime.worker import Worker
 from duly.store.ops import RegisterWorker
 

@@ -23,6 +23,7 @@ from duly.store.postgres.connection import HOT
 from duly.store.postgres.enqueue import SQL as ENQUEUE
 from duly.store.postgres.settle import SQL as SETTLE
 from duly.store.postgres.settle import _endings
+from duly.store.postgres.wakeup import Hints
 from duly.store.step_ops import SendEvent
 from tests.store.conformance.verbs import (
     LANE,
@@ -278,6 +279,31 @@ def test_a_hint_that_is_refused_costs_no_run(store, monkeypatch):
 
     assert state_of(store, run_id) == "queued"
     monkeypatch.undo()
+    assert not hints.may_ride()
+
+
+def test_a_lone_enqueue_carries_its_hint_where_all_commits_are_slow(store):
+    hints = Hints(store._address)
+
+    hints.rode(0.05)
+    assert not hints.may_ride()
+    hints.went_alone(0.04)
+    assert hints.may_ride()
+    for _ in range(50):
+        hints.rode(0.1)
+    assert hints.may_ride()
+
+
+def test_lone_enqueues_that_wait_for_other_commits_carry_no_hint_for_a_while(store):
+    hints = Hints(store._address)
+    hints.went_alone(0.002)
+    hints.rode(0.02)
+    assert hints.may_ride()
+
+    hints.rode(0.02)
+    hints.rode(0.02)
+    hints.went_alone(0.002)
+
     assert not hints.may_ride()
 
 

@@ -2,19 +2,26 @@
 
 import math
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from duly.clock import monotonic
-from duly.core.limiting import Limits, Round, slot_of
+from duly.core.limiting import Limits, Round, is_limited, slot_of
 from duly.core.record import Claim, Claims
 from duly.core.states import OWN_LANES, Lane
-from duly.limits import CLAIM_BATCH
 from duly.registry import Registry
-from duly.runtime.hand import LOOP, THREAD, Hand, Held
+from duly.runtime.hand import Hand, Held
 from duly.runtime.slots import Slots
+from duly.runtime.wants import (
+    NOTHING,
+    ONE_BY_ONE,
+    SHARING,
+    Ask,
+    QueueLimit,
+    Room,
+    is_filled,
+)
 from duly.store.carry_ops import ClaimCarried
+from duly.store.hints import Place
 from duly.store.ops import ClaimRuns, HandBackUnknown, Want
 from duly.store.protocol import Store
 
@@ -28,22 +35,6 @@ _ROUND_SECONDS = 0.1
 """Between looks that see some limits each, until all have been seen."""
 _FLOW_SECONDS = 0.02
 """For how long after a claim that rode on a settle and got runs the next such one is awaited."""
-
-
-class QueueLimit(NamedTuple):
-    """A queue this worker serves, and at most how many of its runs at once."""
-
-    name: str
-    limit: int | None = None
-
-
-class _Ask(NamedTuple):
-    wants: tuple[Want, ...]
-    leaves_some: bool
-    """Whether a lane was left out, for want of room or because its turn comes later."""
-
-
-_NOTHING = _Ask((), leaves_some=True)
 
 
 class Claimer:
@@ -74,16 +65,18 @@ class Claimer:
         self._worker_id = worker_id
         self.queues = queues
         """May be set anew, of the same names, at any time."""
-        self._process_limit = process_limit
-        self._one_slot = one_slot
-        self._takes_suspects = takes_suspects
-        self._carries = carries
+        self.room = Room(
+            hand,
+            registry,
+            process_limit=process_limit,
+            one_slot=one_slot,
+            takes_suspects=takes_suspects,
+            carries=carries,
+        )
         self._turn = 0
         self._turn_of_hold = 0
         self._turn_of_lane = 0
         self._last_queue = ""
-        self._suspect = ""
-        """The last run that is watched alone which this worker took."""
         self._limit: str | None = None
         """The last limit that a claim met; None where it met none."""
         self._round: Round | None = None
@@ -91,17 +84,17 @@ class Claimer:
         self._limits_first = False
         self._look_at_limits_at = -math.inf
         self._in_doubt = False
-        self._offered = _NOTHING
+        self._offered = NOTHING
         self._rode_at = -math.inf
         self._claiming = threading.Lock()
-        self._most = CLAIM_BATCH
-        """The most runs of a kind that one claim asks for; few after claims of large arguments."""
         self.found_nothing = False
         """Whether the last look got nothing."""
         self.is_awaited = False
         """Whether there may be runs that no claim has looked for yet."""
         self.left_some = True
         """Whether the last look may have left runs, or one is under way; if not, a hint tells."""
+        self.was_full_at_hint = False
+        """Whether a hint came for which there was no room, and no look followed yet."""
         self.claims_made = 0
 
     def tick(self) -> float:
@@ -120,6 +113,31 @@ class Claimer:
             return 0.0
         return _ROUND_SECONDS if is_under_way else _BUSY_PAUSE
 
+    def look_for(self, place: Place, announcement: str | None) -> tuple[Claims, bool]:
+        """Claim runs that a hint names; return them, and whether all room for them was filled."""
+        if not self._hand.accepting or monotonic() >= self._slots.deadline:
+            return Claims(), False
+        if is_limited(place.lane):
+            self.look_at_limits()
+        with self._claiming:
+            if self._in_doubt:
+                self._reconcile()
+            queues = (queue for queue in self.queues if queue.name == place.queue)
+            queue = next(queues, QueueLimit(place.queue))
+            ask = self.room.ask(queue, frozenset({Lane(slot_of(place.lane))}))
+            claims, more = Claims(), False
+            if ask.wants:
+                # Other looks see limits now and then, and find what a limit lets run.
+                is_near = self._limit is not None or self._look_at_limits_at == -math.inf
+                limits = self._limits() if is_near else None
+                claims = self._claim(ask.wants, limits, announcement)
+                more = is_filled(ask.wants, claims)
+                if limits is not None:
+                    self._note_limits([claims], limits)
+            # An earlier look may have left some elsewhere.
+            self.left_some |= ask.leaves_some or more or self._limit is not None
+        return claims, more
+
     def offer(self) -> ClaimRuns | None:
         """Return a claim that rides on a settle; `accept` or `refuse` must follow.
 
@@ -129,7 +147,7 @@ class Claimer:
             return None
         # Until the claim's answer says better.
         self.left_some = True
-        self._offered = _NOTHING if self._in_doubt else self._ask_at_once()
+        self._offered = NOTHING if self._in_doubt else self._ask_at_once()
         if not self._offered.wants:
             self._claiming.release()
             return None
@@ -147,7 +165,7 @@ class Claimer:
             self._take(claims)
             self._limit = claims.limit
             wants, leaves_some = self._offered
-            self.left_some = leaves_some or _is_filled(wants, claims) or self._limit is not None
+            self.left_some = leaves_some or is_filled(wants, claims) or self._limit is not None
             self._in_doubt = False
         finally:
             self._claiming.release()
@@ -195,6 +213,10 @@ class Claimer:
                     break
             return self.found_nothing or not self._hand.accepting
 
+    def may_find_more(self) -> bool:
+        """Return whether a look may find runs once there is room for them."""
+        return self.left_some or self.was_full_at_hint
+
     def reconcile(self) -> list[str]:
         """Hand back runs that the store says are ours and we never heard of."""
         with self._claiming:
@@ -206,6 +228,7 @@ class Claimer:
             # What is new may be under a limit that has been seen.
             self._round = None
         self.is_awaited = False
+        self.was_full_at_hint = False
         self.left_some = True
         if self._in_doubt:
             self._reconcile()
@@ -214,13 +237,13 @@ class Claimer:
         more = left_some = False
         for queue in self._in_turn():
             for lanes in self._lanes_in_turn(queue, everywhere=everywhere):
-                ask = self._ask(queue, lanes)
+                ask = self.room.ask(queue, lanes)
                 if ask.wants:
                     if not looks:
                         # For all: else each kind of runs would be asked for under other limits.
                         limits = self._limits()
                     claims = self._claim(ask.wants, limits)
-                    more = more or _is_filled(ask.wants, claims)
+                    more = more or is_filled(ask.wants, claims)
                     looks.append(claims)
                 left_some = left_some or ask.leaves_some
         self._note_limits(looks, limits)
@@ -266,8 +289,8 @@ class Claimer:
                 yield frozenset({put_off})
         else:
             # What one lane got counts against the limit before the next one is asked.
-            self._turn_of_lane = turn = (self._turn_of_lane + 1) % len(_ONE_BY_ONE)
-            yield from _ONE_BY_ONE[turn:] + _ONE_BY_ONE[:turn]
+            self._turn_of_lane = turn = (self._turn_of_lane + 1) % len(ONE_BY_ONE)
+            yield from ONE_BY_ONE[turn:] + ONE_BY_ONE[:turn]
 
     def _put_off(self) -> Lane:
         """Return the lane that must not be asked together with the others this time.
@@ -276,58 +299,24 @@ class Claimer:
         only one may count on the free slots.
         """
         self._turn_of_hold += 1
-        asked, put_off = _SHARING if self._turn_of_hold % 2 else _SHARING[::-1]
+        asked, put_off = SHARING if self._turn_of_hold % 2 else SHARING[::-1]
         known = self._registry.lanes
         # One that we have no tasks for may still hold runs of before a deploy that changed theirs.
         if asked not in known and put_off in known and self._turn_of_hold % _TURNS_OF_HOLD:
             return asked
         return put_off
 
-    def _ask_at_once(self) -> _Ask:
+    def _ask_at_once(self) -> Ask:
         put_off = self._put_off()
-        wants, leaves_some = self._ask(None, OWN_LANES - {put_off})
-        return _Ask(wants, leaves_some or put_off in self._registry.lanes)
+        wants, leaves_some = self.room.ask(None, OWN_LANES - {put_off})
+        return Ask(wants, leaves_some or put_off in self._registry.lanes)
 
-    def _ask(self, queue: QueueLimit | None, lanes: frozenset[Lane]) -> _Ask:
-        if self._carries:
-            return _Ask((), leaves_some=False)
-        name = None if queue is None else queue.name
-        ceiling = self._most
-        if queue is not None and queue.limit is not None:
-            ceiling = min(ceiling, queue.limit - self._hand.count_in_queue(queue.name))
-        if self._one_slot:
-            alone = Lane.SUSPECT in lanes and self._hand.is_empty()
-            return _Ask((Want(name, Lane.SUSPECT, 1),) if alone else (), not alone)
-        wants = []
-        leaves_some = False
-        processes = self._room_for_processes()
-        for lane, kind in _KINDS:
-            if lane not in lanes:
-                continue
-            # A hold run starts at once or is not claimed: it gets free slots, nothing ahead.
-            room = min(self._hand.room(kind, ahead=lane in _AHEAD_LANES), ceiling)
-            if lane in _PROCESS_LANES:
-                room = min(room, processes)
-                processes -= room if lane in self._registry.lanes else 0
-            if room > 0:
-                wants.append(Want(name, lane, room))
-            else:
-                leaves_some = True
-        if Lane.SUSPECT in lanes and self._takes_suspects:
-            if ceiling > 0 and self._hand.get(self._suspect) is None:
-                wants.append(Want(name, Lane.SUSPECT, 1))
-            else:
-                leaves_some = True
-        return _Ask(tuple(wants), leaves_some)
-
-    def _room_for_processes(self) -> int:
-        limit = self._process_limit
-        return CLAIM_BATCH if limit is None else limit - self._hand.count_in_processes()
-
-    def _op(self, wants: tuple[Want, ...], limits: Limits | None) -> ClaimRuns:
+    def _op(
+        self, wants: tuple[Want, ...], limits: Limits | None, announcement: str | None = None
+    ) -> ClaimRuns:
         # A run of a task that another engine carries is to be handed over, whatever its lane.
         names = self._registry.own_names()
-        return ClaimRuns(self._worker_id, wants, names, self._last_queue, limits)
+        return ClaimRuns(self._worker_id, wants, names, self._last_queue, limits, announcement)
 
     def _limits(self) -> Limits | None:
         """Look at what is limited where something is; and else now and then, whether it is."""
@@ -341,10 +330,12 @@ class Claimer:
         names = self._registry.names_of
         return Limits(capacities, self._limit or "", self._limits_first, names)
 
-    def _claim(self, wants: tuple[Want, ...], limits: Limits | None) -> Claims:
+    def _claim(
+        self, wants: tuple[Want, ...], limits: Limits | None, announcement: str | None = None
+    ) -> Claims:
         # Should this fail, whether it was committed is not known: reconcile before the next one.
         self._in_doubt = True
-        (claims,) = self._store.apply([self._op(wants, limits)])
+        (claims,) = self._store.apply([self._op(wants, limits, announcement)])
         self._take(claims)
         self._in_doubt = False
         taken: Claims = claims
@@ -363,38 +354,8 @@ class Claimer:
 
     def _take(self, claims: Claims) -> None:
         self.claims_made += len(claims)
-        # A claim locks, or reads, as many runs as it asks for, although it may take fewer.
-        self._most = len(claims) if claims.is_cut else min(2 * self._most, CLAIM_BATCH)
+        self.room.note(claims)
         if claims:
             self._last_queue = claims[-1].queue
-            if self._takes_suspects:
-                suspects = (claim.run_id for claim in claims if claim.lane == Lane.SUSPECT)
-                self._suspect = next(suspects, self._suspect)
             definitions = {task: self._registry.get(task) for task in {c.task for c in claims}}
             self._dispatch(self._hand.take([(c, definitions[c.task]) for c in claims]))
-
-
-def _is_filled(wants: tuple[Want, ...], claims: Claims) -> bool:
-    """Return whether a claim got all that it may take, so that there may be more."""
-    if claims.is_cut:
-        return True
-    if len(claims) < min(want.limit for want in wants):
-        return False
-    got: Counter[str] = Counter()
-    # There are few lanes, and many claims.
-    for lane, count in Counter(claim.lane for claim in claims).items():
-        got[slot_of(lane)] += count
-    return any(got[want.lane] >= want.limit for want in wants)
-
-
-_SHARING = (Lane.THREAD_HOLD, Lane.PROCESS_HOLD)
-_KINDS = (
-    (Lane.LOOP_HOLD, LOOP),
-    *((lane, THREAD) for lane in _SHARING),
-    (Lane.LOOP, LOOP),
-    (Lane.THREAD, THREAD),
-    (Lane.PROCESS, THREAD),
-)
-_PROCESS_LANES = frozenset({Lane.PROCESS_HOLD, Lane.PROCESS})
-_AHEAD_LANES = frozenset({Lane.LOOP, Lane.THREAD})
-_ONE_BY_ONE = tuple(frozenset({lane}) for lane in Lane if lane in OWN_LANES)

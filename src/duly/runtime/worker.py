@@ -7,6 +7,7 @@ worker) sends the heartbeats and publishes the deadline in the slots.
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from duly.clock import monotonic
@@ -17,10 +18,11 @@ from duly.events import Bus, ClaimsHandedBack, WorkerStarted
 from duly.limits import CLAIM_BATCH, TICK_BATCH
 from duly.registry import Registry
 from duly.runtime import upkeep
-from duly.runtime.claimer import Claimer, QueueLimit
+from duly.runtime.claimer import Claimer
 from duly.runtime.dispatch import Dispatcher
 from duly.runtime.engine_threads import EngineThreads
 from duly.runtime.hand import LOOP, THREAD, Hand
+from duly.runtime.hinted import HintedLooks
 from duly.runtime.journal import Journal
 from duly.runtime.recovery import Recoverer
 from duly.runtime.registration import registration
@@ -34,6 +36,7 @@ from duly.runtime.sections import Sections
 from duly.runtime.service import Service, ServiceLoop
 from duly.runtime.settler import Settler
 from duly.runtime.slots import Slots
+from duly.runtime.wants import QueueLimit
 from duly.runtime.write_watch import WriteWatch
 from duly.settings import WorkerSettings
 from duly.store.carry_ops import Relane
@@ -105,7 +108,8 @@ class Worker:
             carries=settings.carries,
         )
         self._claims_ride = store.has_one_writer and not settings.queues
-        self._claims = ServiceLoop("duly-claims", [self._claimer], bus)
+        self._hinted = HintedLooks(store, registry, self._claimer, worker_id, self._look_for_runs)
+        self._claims = ServiceLoop("duly-claims", [self._hinted, self._claimer], bus)
         self._promoter = self._new_promoter()
         self._relay = Relay(store, registry, bus)
         # Apart from the others too: a broker may keep it waiting.
@@ -138,7 +142,10 @@ class Worker:
         self._settler.start()
         self._loop_runner.start()
         self._thread_runner.start()
-        self._end_listening = self._store.listen(self._hint)
+        self._hinted.hurry = partial(self._claims.hurry, self._hinted)
+        self._hinted.peek = partial(self._upkeep.hurry, self._promoter)
+        self._hinted.reread = partial(self._upkeep.hurry, self._hinted.reader, within=1.0)
+        self._end_listening = self._store.listen(self._hint, self._hinted.hear)
         self._claims.start()
         self._upkeep.start()
         self._watch.start()
@@ -306,30 +313,24 @@ class Worker:
             lease=self._settings.lease,
             beat=self._settings.beat,
         )
-        pruner = upkeep.Pruner(self._store, self._settings)
-        reconciler = upkeep.Reconciler(self._claimer, self._bus, self._slots)
         return [
             self._promoter,
             self._scheduler,
             self._journal,
             recoverer,
-            reconciler,
+            upkeep.Reconciler(self._claimer, self._bus, self._slots),
             upkeep.Registrar(self._registry, self._tell_of_tasks),
-            pruner,
+            upkeep.Pruner(self._store, self._settings),
+            self._hinted.reader,
         ]
 
     def _register(self) -> None:
-        # What a worker that only carries cannot run is none of its tasks: without others, who can,
-        # it is parked.
+        # Runs of other tasks are parked if only workers that carry are left.
         lanes = self._registry.lanes_seen_to(only_carried=self._settings.carries)
         queues = [name for name, _ in self._settings.queues]
+        settings, kept = self._settings, self._registry.retentions()
         op = registration(
-            self.worker_id,
-            self._settings.lease,
-            queues,
-            lanes,
-            self._registry.retentions(),
-            version=self._settings.version,
+            self.worker_id, settings.lease, queues, lanes, kept, version=settings.version
         )
         self._store.apply([op])
 
@@ -349,7 +350,7 @@ class Worker:
             self._settler.settle_here(ended)
             return
         self._settler.report(ended)
-        if not self._store.has_one_writer and self._claimer.left_some:
+        if not self._store.has_one_writer and self._claimer.may_find_more():
             self._claims.hurry(self._claimer)
 
     def _hint(self) -> None:
@@ -358,7 +359,7 @@ class Worker:
         self._upkeep.hurry(self._promoter, within=_LOOK_SECONDS)
 
     def _on_release(self) -> None:
-        if not self._claimer.left_some:
+        if not self._claimer.may_find_more():
             return
         # Where claims ride, the next settle carries one anyway, as long as there will be one.
         if not self._claims_ride or self.hand.is_empty() or not self._settler.is_busy:

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from duly.errors import StoreRefused
-from duly.store.ops import Op
+from duly.store.ops import Enqueue, Op
 from duly.store.protocol import FailingWrites
 
 
@@ -55,7 +55,7 @@ class Alone:
         """Refuse: the connection has its transaction already."""
         raise StoreRefused("transaction=True needs a store with connections of its own")
 
-    def wake(self) -> None:
+    def wake(self, *_ops: Enqueue) -> None:
         """Tell nobody."""
 
     def hears_hints(self) -> bool:

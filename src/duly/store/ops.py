@@ -89,6 +89,8 @@ class ClaimRuns(NamedTuple):
     after_queue: str = ""
     """Queues are asked in turn, beginning behind this one, so that none starves."""
     limits: Limits | None = None  # Without them, what is limited is not looked at.
+    announcement: str | None = None
+    """What to notify listeners of if it takes a run; PostgreSQL only, and not if it costs more."""
 
 
 class Settle(NamedTuple):

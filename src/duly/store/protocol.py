@@ -26,6 +26,7 @@ from duly.core.record import (
 )
 from duly.errors import TransactionTooLong
 from duly.limits import SKEW_SECONDS
+from duly.store.hints import HintChannel
 from duly.store.liveness import Life, Pulse
 from duly.store.ops import Accepted, AddLogs, Enqueue, Op, SetProgress, Settle, Settled
 from duly.store.schema import MigratableStore
@@ -291,7 +292,7 @@ class FailingWrites(NamedTuple):
     reason: str
 
 
-class Store(Inspector, MigratableStore, Protocol):
+class Store(Inspector, HintChannel, MigratableStore, Protocol):
     """One open database."""
 
     url: str
@@ -325,15 +326,6 @@ class Store(Inspector, MigratableStore, Protocol):
         ...
 
     def pulse(self) -> Pulse: ...
-    def wake(self) -> None: ...
-    def listen(self, woken: Callable[[], None]) -> Callable[[], None]:
-        """Call `woken` at every hint; return what ends the listening."""
-        ...
-
-    def hears_hints(self) -> bool:
-        """Say whether hints of other processes reach a listener here just now."""
-        ...
-
     @property
     def rooms(self) -> Rooms:
         """What this process knows of how full queues are."""

@@ -8,6 +8,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from duly.store.borrowed import Alone, Lender
+from duly.store.hints import ReadyHints, encode, hints_of
 from duly.store.ops import Enqueue, Op
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import Claimer
@@ -57,9 +58,9 @@ class BorrowedPostgresStore(Alone, PostgresStore):
         """Write the ops and return their answers, in order."""
         return self._writers.apply(ops)
 
-    def wake(self) -> None:
-        """Hint to all workers when the transaction that is open commits."""
-        self._writers.hints.send()
+    def wake(self, *ops: Enqueue) -> None:
+        """Send a hint to workers when the transaction that is open commits."""
+        self._writers.hints.send(hints_of(ops))
 
     def _note_elsewhere(self, op: Enqueue | SendEvent) -> None:
         """Note nothing: whoever waits for a key here waits in the transaction that holds it."""
@@ -164,9 +165,10 @@ class BorrowedHints(Hints):
         super().__init__(line.address)
         self._line = line
 
-    def send(self) -> None:
-        """Hint to all other processes; who listens in this one hears it from the server too."""
-        self._line.run(lambda session, _lost: notify(session, self.sender))
+    def send(self, hints: ReadyHints = ()) -> None:
+        """Send hints to all processes; listeners of this one hear them from the server too."""
+        payload = encode(hints)
+        self._line.run(lambda session, _lost: notify(session, payload))
 
     def may_ride(self) -> bool:
         """Say no: whatever is sent here rides."""

@@ -4,17 +4,23 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import psycopg
+
 from duly.core.record import Claim, Claims, from_fields
 from duly.limits import TRANSACTION_BYTES
 from duly.store.carry_ops import ClaimCarried
 from duly.store.ops import ClaimRuns, Want
 from duly.store.postgres.columns import numbers, optional_texts, texts
 from duly.store.postgres.connection import Session
+from duly.store.postgres.failures import is_fatal
 from duly.store.postgres.limited import LimitedClaim, bytes_of_rows, take_carried_from_queue
 from duly.store.postgres.line import Line
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "claim")
+
+_ANNOUNCED = "(SELECT pg_notify(duly_channel(), %(announcement)s)) AS announced"
+"""One more column of `take`: it does not depend on the row, so it is evaluated once, if at all."""
 
 _Row = tuple[Any, ...]
 
@@ -85,7 +91,9 @@ class Claimer:
             self._columns(ops[place], wants, most=_bytes_left(rows[place]) // len(rounds))
             for place, wants in rounds
         ]
-        for (place, _), taken in zip(rounds, _take(session, columns), strict=True):
+        announcement = ops[0].announcement if len(ops) == 1 else None
+        found = _take(session, columns, announcement)
+        for (place, _), taken in zip(rounds, found, strict=True):
             rows[place] += taken
             got = Counter(row[_LANE] for row in taken)
             rooms[place][:] = [
@@ -160,8 +168,12 @@ class Claimer:
         return claims
 
 
-def _take(session: Session, columns: list[dict[str, Any]]) -> list[list[_Row]]:
+def _take(
+    session: Session, columns: list[dict[str, Any]], announcement: str | None
+) -> list[list[_Row]]:
     """Return what each statement got; one transaction for all."""
+    if len(columns) == 1 and announcement is not None:
+        return [_take_and_announce(session, columns[0], announcement)]
     if len(columns) == 1:
         return [session.execute_alone(SQL["take"], columns[0])]
     with session.pipeline():
@@ -169,6 +181,19 @@ def _take(session: Session, columns: list[dict[str, Any]]) -> list[list[_Row]]:
         cursors = [session.execute(SQL["take"], each) for each in columns]
         session.commit_now()
     return [cursor.fetchall() for cursor in cursors]
+
+
+def _take_and_announce(session: Session, columns: dict[str, Any], announcement: str) -> list[_Row]:
+    """Take runs, and notify listeners if there were any. A notification must never fail a claim."""
+    try:
+        found = session.execute_alone(
+            f"{SQL['take']},\n{_ANNOUNCED}", columns | {"announcement": announcement}
+        )
+    except psycopg.Error as error:
+        if session.closed or is_fatal(error):
+            raise
+        return session.execute_alone(SQL["take"], columns)
+    return [row[:-1] for row in found]
 
 
 def _bytes_left(rows: list[_Row]) -> int:

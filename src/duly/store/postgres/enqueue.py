@@ -8,6 +8,7 @@ import psycopg
 from duly.clock import monotonic
 from duly.core.record import from_fields
 from duly.errors import StoreRefused
+from duly.store.hints import ReadyHints, encode, hints_of
 from duly.store.ops import Accepted, Enqueue, EnqueueAgain
 from duly.store.postgres.columns import flags, numbers, optional_numbers, optional_texts, texts
 from duly.store.postgres.connection import Session
@@ -20,9 +21,6 @@ from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "enqueue")
 
-_SLOW_SECONDS = 0.005
-"""Commits that notify wait for one another, in all processes; one that took longer may have."""
-
 _accepted = from_fields(Accepted)
 _Place = tuple[str, str]
 """Task and key."""
@@ -30,10 +28,12 @@ _Holder = tuple[str, str]
 """The run that has a key, and the fingerprint of its arguments."""
 
 
-def enqueue(line: Line, ops: Sequence[Enqueue], hints: Hints) -> tuple[list[Accepted], bool]:
+def enqueue(
+    line: Line, ops: Sequence[Enqueue], hints: Hints, said: ReadyHints
+) -> tuple[list[Accepted], bool]:
     """Insert runs that have no key, in one statement that is its own transaction.
 
-    For a lone run it may carry a hint to other processes. Return the answers, and whether it did.
+    For a lone run it may carry its hint to other processes. Return the answers, and whether it did.
     """
 
     def write(session: Session, lost: bool) -> bool:  # noqa: FBT001 - as `Line.run` calls it
@@ -44,29 +44,33 @@ def enqueue(line: Line, ops: Sequence[Enqueue], hints: Hints) -> tuple[list[Acce
         if (
             sql == SQL["ready_one"]
             and hints.may_ride()
-            and _insert_and_hint(session, columns, hints)
+            and _insert_and_hint(session, columns, hints, said)
         ):
             return True
+        began = monotonic()
         session.execute_alone(sql, columns)
+        if sql == SQL["ready_one"]:
+            hints.went_alone(monotonic() - began)
         return False
 
     is_told = line.run(write)
     return [_accepted((op.run_id, True, False)) for op in ops], is_told
 
 
-def _insert_and_hint(session: Session, columns: dict[str, Any], hints: Hints) -> bool:
+def _insert_and_hint(
+    session: Session, columns: dict[str, Any], hints: Hints, said: ReadyHints
+) -> bool:
     """Insert a run and tell of it; say whether that went well. A hint must never fail a run."""
-    began = monotonic()
     try:
-        hint = {"channel": session.channel(), "sender": hints.sender}
-        session.execute_alone(SQL["ready_one_and_hint"], columns | hint)
+        sent = {"channel": session.channel(), "payload": encode(said, hints.sender)}
+        began = monotonic()
+        session.execute_alone(SQL["ready_one_and_hint"], columns | sent)
     except psycopg.Error as error:
         if session.closed or is_fatal(error):
             raise
         hints.stop_riding()
         return False
-    if monotonic() - began > _SLOW_SECONDS:
-        hints.stop_riding()
+    hints.rode(monotonic() - began)
     return True
 
 
@@ -122,7 +126,7 @@ def enqueue_elsewhere(
         "ttl": key and key.ttl,
         "active_only": key and key.active_only,
         "other_names": " ".join(key.other_names) if key else "",
-        "hint": hint,
+        "hint": encode(hints_of([op])) if hint else None,
     }
     found = yield Statement("postgresql", SQL["enqueue_in_callers_transaction"], parameters)
     check_database(found, database)

@@ -1,5 +1,6 @@
 """The store on a PostgreSQL database: many writers at once, on any number of machines."""
 
+import json
 import os
 import threading
 import weakref
@@ -16,6 +17,7 @@ from duly.errors import OUTAGES, ReadTooSlow, StoreError, StoreRefused
 from duly.shield import shielded
 from duly.store.bounded import seconds_left
 from duly.store.committer import Done
+from duly.store.hints import Hint, Hinted, Peer, Woken, hints_of
 from duly.store.ops import Accepted, Enqueue, Op
 from duly.store.postgres import enqueue, migrating, steps
 from duly.store.postgres.address import Address
@@ -24,6 +26,7 @@ from duly.store.postgres.failures import is_fatal, translated
 from duly.store.postgres.inspect import SQL as INSPECT
 from duly.store.postgres.inspect import PostgresInspector
 from duly.store.postgres.lending import Sessions
+from duly.store.postgres.pulse import SQL as RECOVER
 from duly.store.postgres.pulse import PostgresLife, PostgresPulse, is_server_busy
 from duly.store.postgres.section import PostgresSection
 from duly.store.postgres.writers import Writers
@@ -166,13 +169,28 @@ class PostgresStore(PostgresInspector):
         """Return what a worker process holds while it lives."""
         return PostgresLife()
 
-    def wake(self) -> None:
-        """Hint to all workers that there may be something to do."""
-        self._here().writers.hints.send()
+    def wake(self, *ops: Enqueue) -> None:
+        """Send a hint to workers that these runs are ready; without any, that anything may be."""
+        self._here().writers.hints.send(hints_of(ops))
 
-    def listen(self, woken: Callable[[], None]) -> Callable[[], None]:
-        """Call `woken` at every hint until the returned function is called."""
-        return self._here().writers.hints.listen(woken)
+    def pass_on(self, hint: Hint) -> None:
+        """Send a hint to the workers of other processes."""
+        self._here().writers.hints.send([hint])
+
+    def read_peers(self) -> dict[str, Peer]:
+        """Return all live workers by their ids."""
+        found = {}
+        for worker_ids, queues, tasks in self._query(RECOVER["peers"], {}):
+            peer = Peer(frozenset(json.loads(queues)), frozenset(json.loads(tasks)))
+            found.update(dict.fromkeys(worker_ids, peer))
+        return found
+
+    def listen(self, woken: Woken, hinted: Hinted | None = None) -> Callable[[], None]:
+        """Call `woken` at every hint until the returned function is called.
+
+        Messages that name runs go to `hinted` instead, if it is given.
+        """
+        return self._here().writers.hints.listen(woken, hinted)
 
     def hears_hints(self) -> bool:
         """Say whether every listener here has a connection that can listen."""

@@ -13,12 +13,25 @@ import os
 import select
 import threading
 from collections.abc import Callable
+from typing import NamedTuple
 
 import psycopg
 from psycopg import sql
 
 from duly.clock import monotonic, new_id
 from duly.errors import StoreError
+from duly.store.hints import (
+    MOST_PLACES,
+    Hint,
+    Hinted,
+    Place,
+    ReadyHints,
+    Taken,
+    Woken,
+    decode,
+    encode,
+    merged,
+)
 from duly.store.postgres.address import Address
 from duly.store.postgres.connection import HINTS, Session, connect
 from duly.store.postgres.line import Line
@@ -26,6 +39,8 @@ from duly.store.postgres.line import Line
 _BETWEEN_SECONDS = 0.002
 """The first hint goes out at once; while more come in, one in this time."""
 _QUIET_SECONDS = 0.01
+_SLOW_SECONDS = 0.005
+"""Commits that notify wait for one another, in all processes; one that took longer may have."""
 _APART_SECONDS = 5.0
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
@@ -33,12 +48,33 @@ _LOOK_SECONDS = 5.0
 """How often a listener looks whether its server is still the primary."""
 
 
-_NOTIFY = "SELECT pg_notify(%(channel)s, %(sender)s)"
+_NOTIFY = "SELECT pg_notify(%(channel)s, %(payload)s)"
+_MOST_SLOWER = 3
+_SMOOTHING = 0.2
+_COMPARED_SECONDS = 60.0
 
 
-def notify(session: Session, sender: str) -> None:
-    """Hint to all who listen, and say who does."""
-    session.execute_alone(_NOTIFY, {"channel": session.channel(), "sender": sender})
+def notify(session: Session, payload: str) -> None:
+    """Send a notification to all listeners."""
+    session.execute_alone(_NOTIFY, {"channel": session.channel(), "payload": payload})
+
+
+class _Ears(NamedTuple):
+    """One listener of this process: what to call at which message."""
+
+    woken: Woken
+    hinted: Hinted | None
+
+    def hear(self, said: ReadyHints | Taken) -> None:
+        """Call the function that fits; without a place every worker looks."""
+        if isinstance(said, Taken):
+            if self.hinted is not None:
+                self.hinted(said)
+        elif said and self.hinted is not None:
+            for hint in said:
+                self.hinted(hint)
+        else:
+            self.woken()
 
 
 class Hints:
@@ -46,44 +82,76 @@ class Hints:
 
     def __init__(self, address: Address) -> None:
         self._address = address
-        self._here: list[Callable[[], None]] = []
+        self._here: list[_Ears] = []
         self._listeners: list[_Listener] = []
         self.sender = new_id()
         """Tells the listeners of this process which hints are its own."""
         self._notifier = _Notifier(address, self.sender)
         self._sent_at = -math.inf
         self._rides_again_at = -math.inf
+        self._seconds_riding = 0.0
+        """The mean of what inserts took lately that carried their hint."""
+        self._seconds_alone = 0.0
+        self._compared_at = -math.inf
+        self._must_compare = False
 
-    def send(self) -> None:
-        """Hint to every listener, in this process and in others."""
-        self.send_here()
-        self._notifier.poke()
+    def send(self, hints: ReadyHints = ()) -> None:
+        """Send hints to the listeners of all processes."""
+        self._notifier.poke(hints)
+        self.send_here(hints)
 
-    def send_here(self) -> None:
-        """Hint to the listeners in this process: the others have been told."""
+    def send_here(self, hints: ReadyHints = ()) -> None:
+        """Send hints to the listeners of this process: the others have been told."""
         self._sent_at = monotonic()
-        for woken in tuple(self._here):
-            woken()
+        if self._here:
+            near = [hint._replace(is_near=True) for hint in hints]
+            for ears in tuple(self._here):
+                ears.hear(near)
 
     def may_ride(self) -> bool:
         """Say whether a commit may carry its own hint: not when others have just been sent."""
         now = monotonic()
-        return now - self._sent_at > _QUIET_SECONDS and now >= self._rides_again_at
+        is_quiet = now - self._sent_at > _QUIET_SECONDS
+        return is_quiet and now >= self._rides_again_at and not self._must_compare
+
+    def rode(self, seconds: float) -> None:
+        """Note how long an insert took that carried its hint: it may have waited for others."""
+        self._seconds_riding += _SMOOTHING * (seconds - self._seconds_riding)
+        if self._seconds_riding <= max(_SLOW_SECONDS, _MOST_SLOWER * self._seconds_alone):
+            return
+        self._seconds_riding = 0.0
+        if monotonic() - self._compared_at < _COMPARED_SECONDS:
+            self.stop_riding()
+        else:
+            # Perhaps all commits are slow here: the next one goes alone.
+            self._must_compare = True
+
+    def went_alone(self, seconds: float) -> None:
+        """Note how long an insert took that carried no hint, to compare."""
+        is_first = monotonic() - self._compared_at >= _COMPARED_SECONDS
+        change = seconds - self._seconds_alone
+        self._seconds_alone += change if is_first else _SMOOTHING * change
+        self._compared_at = monotonic()
+        self._must_compare = False
 
     def stop_riding(self) -> None:
         """Let no commit carry a hint for a while: it was refused, or had to wait for others."""
         self._rides_again_at = monotonic() + _APART_SECONDS
 
-    def listen(self, woken: Callable[[], None]) -> Callable[[], None]:
-        """Call `woken` at every hint until the returned function is called."""
-        listener = _Listener(self._address, woken, self.sender)
-        self._here.append(woken)
+    def listen(self, woken: Woken, hinted: Hinted | None = None) -> Callable[[], None]:
+        """Call `woken` at every hint until the returned function is called.
+
+        Messages that name runs go to `hinted` instead, if it is given.
+        """
+        ears = _Ears(woken, hinted)
+        listener = _Listener(self._address, ears, self.sender)
+        self._here.append(ears)
         self._listeners.append(listener)
 
         def end() -> None:
             if listener in self._listeners:
                 self._listeners.remove(listener)
-                self._here.remove(woken)
+                self._here.remove(ears)
                 listener.close()
 
         return end
@@ -106,16 +174,21 @@ class _Notifier:
         self._line = Line(address, HINTS)
         self._sender = sender
         self._poked = threading.Event()
-        self._has_hint = False
+        self._hints: dict[Place, Hint] = {}
+        self._says_anything = False
         self._ending = threading.Event()
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def poke(self) -> None:
-        """Have a hint sent soon; cheap, and never waits."""
+    def poke(self, hints: ReadyHints) -> None:
+        """Have hints sent soon, with those that wait; cheap, and never waits."""
         if self._thread is None:
             self._start()
-        self._has_hint = True
+        with self._mutex:
+            self._says_anything |= not hints
+            for hint in hints:
+                known = self._hints.get(hint.place)
+                self._hints[hint.place] = hint if known is None else merged(known, hint)
         if not self._poked.is_set():
             self._poked.set()
 
@@ -137,28 +210,44 @@ class _Notifier:
     def _serve(self) -> None:
         while True:
             self._poked.wait()
-            if not self._has_hint:
-                return
             # In this order: a poke in between is a hint more, not one less.
             self._poked.clear()
-            self._has_hint = False
+            payload = self._take()
             if self._ending.is_set():
                 self._poked.set()
+            if payload is None:
+                if self._ending.is_set():
+                    return
+                continue
             try:
-                self._line.run(lambda session, _lost: notify(session, self._sender))
+                self._notify(payload)
             except StoreError:
                 self._ending.wait(_LONGEST_PAUSE_SECONDS)
             else:
                 self._ending.wait(_BETWEEN_SECONDS)
 
+    def _take(self) -> str | None:
+        """Return what to send; None if there is nothing."""
+        with self._mutex:
+            hints, says_anything = list(self._hints.values()), self._says_anything
+            self._hints.clear()
+            self._says_anything = False
+        if not hints and not says_anything:
+            return None
+        is_short = not says_anything and len(hints) <= MOST_PLACES
+        return encode(hints if is_short else (), self._sender)
+
+    def _notify(self, payload: str) -> None:
+        self._line.run(lambda session, _lost: notify(session, payload))
+
 
 class _Listener:
     """Waits for hints of other processes on a connection of its own, at no cost while idle."""
 
-    def __init__(self, address: Address, woken: Callable[[], None], sender: str) -> None:
+    def __init__(self, address: Address, ears: _Ears, sender: str) -> None:
         self._address = address
-        self._woken = woken
-        self._own = sender.encode()
+        self._ears = ears
+        self._own = sender
         self.is_listening = False
         self._ending = threading.Event()
         self._end_reader, self._end_writer = os.pipe()
@@ -186,7 +275,7 @@ class _Listener:
                     pause = _FIRST_PAUSE_SECONDS
                     self.is_listening = True
                     # What was written while nobody listened gave no hint.
-                    self._woken()
+                    self._ears.woken()
                     self._receive(session)
             self.is_listening = False
             self._ending.wait(pause)
@@ -201,8 +290,13 @@ class _Listener:
             if self._ending.is_set() or not session.is_alive():
                 return
             session.pgconn.consume_input()
-            from_others = False
-            while (hint := session.pgconn.notifies()) is not None:
-                from_others |= hint.extra != self._own
-            if from_others:
-                self._woken()
+            is_woken = False
+            while (notification := session.pgconn.notifies()) is not None:
+                message = decode(notification.extra.decode(errors="replace"))
+                if message is None or (not message.said and message.sender != self._own):
+                    # Many that name nothing are one.
+                    is_woken = True
+                elif message.sender != self._own:
+                    self._ears.hear(message.said)
+            if is_woken:
+                self._ears.woken()

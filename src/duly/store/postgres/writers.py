@@ -15,6 +15,7 @@ from duly.core.verdict import Finish
 from duly.errors import StoreBusy
 from duly.store import admin_ops, carry_ops, guard_ops, lock_ops, ops, schedule_ops, step_ops
 from duly.store.committer import Committer, Done, OpBlocked
+from duly.store.hints import hints_of
 from duly.store.op_sizes import size_of
 from duly.store.ops import Op
 from duly.store.postgres import carry, guard, locks, operate, restore, schedules, steps, upkeep
@@ -209,12 +210,10 @@ class Writers:
         faultpoints.hit("enqueue.before_write")
         # One statement is one transaction here, so this is where it is not yet committed.
         faultpoints.hit("enqueue.before_commit")
-        answers, is_told = enqueue(self._lines["enqueue"], ops, self.hints)
+        said = hints_of(ops)
+        answers, is_told = enqueue(self._lines["enqueue"], ops, self.hints, said)
         faultpoints.hit("enqueue.after_commit")
-        if is_told:
-            self.hints.send_here()
-        else:
-            self.hints.send()
+        (self.hints.send_here if is_told else self.hints.send)(said)
         return answers
 
     def _enqueue_keyed(self, ops: list[Any]) -> list[Any]:
@@ -249,7 +248,8 @@ class Writers:
 
         answers = line.transact(write, lambda session: write(session, repeated(written)))
         _hit(points, "after_commit")
-        self.hints.send()
+        # An event is for a look at what waits, which makes runs ready.
+        self.hints.send(hints_of(written) if points == {"enqueue"} else ())
         return answers
 
     def _renew(self, line: Line, written: Sequence[Any]) -> list[Any]:

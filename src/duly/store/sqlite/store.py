@@ -16,6 +16,7 @@ from duly.errors import OUTAGES, StoreError
 from duly.shield import shielded
 from duly.store.bounded import seconds_left
 from duly.store.committer import Done
+from duly.store.hints import Hinted, UnnamedHints, Woken
 from duly.store.migrator import record_of
 from duly.store.ops import Accepted, Enqueue, Op, Settle
 from duly.store.protocol import Dialogue, FailingWrites
@@ -56,7 +57,7 @@ from duly.store.waiting import is_repeatable, repeat, repeated, wait_out
 PACKAGE = "duly.store.sqlite"
 
 
-class SqliteStore(SqliteInspector):
+class SqliteStore(UnnamedHints, SqliteInspector):
     """One open file."""
 
     has_one_writer = True
@@ -303,12 +304,12 @@ class SqliteStore(SqliteInspector):
         self.folder.mkdir(mode=0o700, exist_ok=True)
         return Life(life_path(self.folder, worker_id))
 
-    def wake(self) -> None:
+    def wake(self, *ops: Enqueue) -> None:  # noqa: ARG002 - hints name no runs here
         """Hint to all workers that there may be something to do."""
         self._here()
         self._hints.send()
 
-    def listen(self, woken: Callable[[], None]) -> Callable[[], None]:
+    def listen(self, woken: Woken, hinted: Hinted | None = None) -> Callable[[], None]:  # noqa: ARG002
         """Call `woken` at every hint until the returned function is called."""
         self._here()
         self.folder.mkdir(mode=0o700, exist_ok=True)

@@ -19,7 +19,7 @@ INSERT INTO duly_runs
     (id, task, queue, lane, priority, created_at, due_at, expires_at, arguments)
 VALUES (%(id)s, %(task)s, %(queue)s, %(lane)s, %(priority)s, duly_now(), duly_now(),
         duly_now() + %(expires)s::bigint * interval '1 microsecond', %(arguments)s)
-RETURNING pg_notify(%(channel)s, %(sender)s)
+RETURNING pg_notify(%(channel)s, %(payload)s)
 
 -- :name ready
 -- Many such runs. SQLite takes rows, PostgreSQL columns: one parameter per column, whatever the
@@ -127,7 +127,8 @@ SELECT current_database()::text
 -- :name enqueue_in_callers_transaction
 -- See duly_enqueue in the migrations for what it does and why it is a function.
 SELECT current_database()::text, run_id::text AS run_id, is_new AS new, conflict,
-       (SELECT pg_notify(duly_channel(), '') WHERE is_new AND %(hint)s::boolean) AS hint
+       (SELECT pg_notify(duly_channel(), %(hint)s::text)
+         WHERE is_new AND %(hint)s::text IS NOT NULL) AS hint
   FROM duly_enqueue(
        %(run_id)s::uuid, %(task)s::text, %(queue)s::text, %(lane)s::text, %(priority)s::integer,
        %(arguments)s::text, %(delay)s::bigint, %(at)s::bigint, %(expires)s::bigint,

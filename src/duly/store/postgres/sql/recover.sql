@@ -123,3 +123,7 @@ SELECT id
                    AND duly_now() + $1::double precision * interval '1 second'
  ORDER BY reverse(id)
  LIMIT $2::integer
+
+-- :name peers
+-- Only here, as hints name no runs on SQLite. Workers of one deployment have registered the same.
+SELECT array_agg(id), queues, tasks FROM duly_workers WHERE state = 'live' GROUP BY queues, tasks

@@ -104,7 +104,7 @@ WITH news AS (
     INSERT INTO duly_wakeups (event) SELECT name FROM news
     RETURNING 1
 )
-SELECT pg_notify(duly_channel(), '') FROM noted
+SELECT pg_notify(duly_channel(), '{"v":1}') FROM noted
 
 -- :name take_wakeups
 WITH taken AS MATERIALIZED (

@@ -1,0 +1,193 @@
+"""The text of notifications, which name ready runs or the worker that has taken them.
+
+A notification is a hint. If it is lost, or if workers disagree about the order in which they
+look, a run starts later, at the next poll. Nothing else depends on it.
+
+The text is JSON with a version, so that later versions can add fields. A text that is not
+understood means that anything may have changed: every worker looks then.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from duly.clock import new_id
+from duly.core.limiting import slot_of
+from duly.core.states import OWN_LANES
+from duly.store.ops import Enqueue
+
+VERSION = 1
+MOST_PLACES = 16
+MOST_BUSY = 16
+MOST_TAKEN = 128
+MOST_CHARACTERS = 4000
+"""Half of what PostgreSQL accepts. A longer text says that anything may have changed."""
+
+
+class Place(NamedTuple):
+    """Where a run waits, and the task that a worker must know to claim it."""
+
+    queue: str
+    lane: str
+    task: str
+
+
+class Hint(NamedTuple):
+    """Runs are ready in one place."""
+
+    id: str
+    """Names the hint in later messages about it; also decides which worker looks first."""
+    place: Place
+    runs: int = 1
+    busy: tuple[str, ...] = ()
+    """Workers that had no room for these runs."""
+    is_near: bool = False
+    """Whether this process sent it; its own workers look at once."""
+
+
+ReadyHints = Sequence[Hint]
+"""Without any, anything may have changed."""
+
+
+class Taken(NamedTuple):
+    """A worker has taken the runs of some hints. If it left any, another hint follows."""
+
+    ids: tuple[str, ...]
+    worker_id: str
+    busy: tuple[str, ...] = ()
+    """Workers that should have looked first and did not."""
+
+
+class Message(NamedTuple):
+    """One notification; `sender` names the process if its own workers know already."""
+
+    said: ReadyHints | Taken
+    sender: str = ""
+
+
+class Peer(NamedTuple):
+    """The queues and tasks that a live worker has registered."""
+
+    queues: frozenset[str]
+    """Empty if it serves all."""
+    tasks: frozenset[str]
+
+    def serves(self, place: Place) -> bool:
+        """Return whether the worker can claim runs that wait there."""
+        return place.task in self.tasks and (not self.queues or place.queue in self.queues)
+
+
+Woken = Callable[[], None]
+Hinted = Callable[[Hint | Taken], None]
+
+
+class HintChannel(Protocol):
+    """How the processes of one store wake each other's workers."""
+
+    def wake(self, *ops: Enqueue) -> None:
+        """Send a hint to workers that these runs are ready; without any, that anything may be."""
+        ...
+
+    def pass_on(self, hint: Hint) -> None:
+        """Send a hint again, to other workers."""
+        ...
+
+    def listen(self, woken: Woken, hinted: Hinted | None = None) -> Callable[[], None]:
+        """Call `woken` at every hint until the returned function is called.
+
+        Messages that name runs go to `hinted` instead, if it is given and the store sends such.
+        """
+        ...
+
+    def hears_hints(self) -> bool:
+        """Return whether hints of other processes reach a listener here just now."""
+        ...
+
+    def read_peers(self) -> Mapping[str, Peer]:
+        """Return all live workers by their ids; none where hints name no runs."""
+        ...
+
+
+class UnnamedHints:
+    """A part of a store whose hints name no runs: every worker hears and answers all of them."""
+
+    def pass_on(self, hint: Hint) -> None:
+        """Do nothing: every worker has heard it."""
+
+    def read_peers(self) -> Mapping[str, Peer]:
+        """Return no worker: none has to wait for another."""
+        return {}
+
+
+def new_hint(place: Place, runs: int = 1, *, busy: tuple[str, ...] = ()) -> Hint:
+    """Return a hint that no message has named yet."""
+    return Hint(new_id()[-12:], place, runs, busy)
+
+
+def hints_of(ops: Sequence[Enqueue]) -> ReadyHints:
+    """Return the hints about runs that were just accepted."""
+    # A worker has to look at the time of a run that is not due.
+    if any(op.delay or op.at is not None for op in ops):
+        return ()
+    places = Counter((op.queue, op.lane, op.task) for op in ops)
+    # And one that another engine carries is handed over.
+    if len(places) > MOST_PLACES or any(slot_of(lane) not in OWN_LANES for _, lane, _ in places):
+        return ()
+    return [new_hint(Place(*place), runs) for place, runs in places.items()]
+
+
+def merged(one: Hint, other: Hint) -> Hint:
+    """Return one hint for the runs of two in one place."""
+    if one.id == other.id:
+        return other
+    # Under a name of its own: what workers have taken of one of them is not all of it.
+    return new_hint(one.place, one.runs + other.runs)
+
+
+def encode(said: ReadyHints | Taken, sender: str = "") -> str:
+    """Return the text of a notification."""
+    fields: dict[str, Any] = {"v": VERSION}
+    if sender:
+        fields["from"] = sender
+    anything = _dumped(fields)
+    if isinstance(said, Taken):
+        fields |= {"taken": said.ids[:MOST_TAKEN], "by": said.worker_id}
+        fields["busy"] = said.busy[:MOST_BUSY]
+    elif said:
+        fields["ready"] = [_fields(hint) for hint in said]
+    text = _dumped(fields)
+    return text if len(text) <= MOST_CHARACTERS else anything
+
+
+def decode(text: str) -> Message | None:
+    """Return what a notification says; None if it is not understood."""
+    try:
+        fields = json.loads(text)
+        if fields["v"] != VERSION:
+            return None
+        sender = str(fields.get("from", ""))
+        if "taken" in fields:
+            ids = tuple(map(str, fields["taken"]))
+            return Message(Taken(ids, str(fields["by"]), _texts(fields, "busy")), sender)
+        return Message([_hint(each) for each in fields.get("ready", ())], sender)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _fields(hint: Hint) -> dict[str, Any]:
+    fields: dict[str, Any] = {"id": hint.id, **hint.place._asdict(), "runs": hint.runs}
+    return fields | {"busy": hint.busy[:MOST_BUSY]} if hint.busy else fields
+
+
+def _hint(fields: Mapping[str, Any]) -> Hint:
+    place = Place(*(str(fields[name]) for name in Place._fields))
+    return Hint(str(fields["id"]), place, int(fields["runs"]), _texts(fields, "busy"))
+
+
+def _texts(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    return tuple(map(str, fields.get(name, ())))
+
+
+def _dumped(fields: dict[str, Any]) -> str:
+    return json.dumps(fields, separators=(",", ":"))
