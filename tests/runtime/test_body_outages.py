@@ -11,7 +11,7 @@ from duly import Duly, StoreUnavailable
 from duly.clock import monotonic
 from duly.context import current
 from duly.limits import FREE_OUTAGES
-from duly.runtime import settler
+from duly.runtime import settle_ops
 from duly.store.ops import Enqueue, EnqueueAgain
 from duly.store.step_ops import EndStep
 from duly.store.waiting import WAIT_UNTIL, is_outage, wait_out
@@ -25,7 +25,7 @@ SOON = 30.0
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """An attempt that an outage ended runs again soon."""
-    monkeypatch.setattr(settler, "_OUTAGE_PAUSES", settler.Retry(0, base=0.01))
+    monkeypatch.setattr(settle_ops, "_OUTAGE_PAUSES", settle_ops.Retry(0, base=0.01))
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from duly.core.outcome import ErrorText, Raised, Returned, Snoozed
 from duly.errors import StoreFull, StoreReadOnly
 from duly.events import AttemptEnded, ClaimWasLost, StoreFailed
 from duly.limits import RESULT_BYTES
+from duly.runtime import settle_ops
 from duly.runtime import settler as settler_module
 from duly.runtime.hand import LOOP, THREAD, Hand
 from duly.runtime.journal import Journal
@@ -126,7 +127,7 @@ def test_large_results_are_recorded_in_several_writes(bench):
 
 def test_an_end_counts_with_the_arguments_that_it_moves(bench, monkeypatch):
     taken = bench.started(3)
-    monkeypatch.setattr(settler_module, "TRANSACTION_BYTES", len(taken[0].claim.arguments) + 1)
+    monkeypatch.setattr(settle_ops, "TRANSACTION_BYTES", len(taken[0].claim.arguments) + 1)
     bench.settler.report(ended(taken))
 
     bench.settler.start()

@@ -26,7 +26,7 @@ from duly.runtime.recovery import judge_unknown
 from duly.runtime.registration import registration
 from duly.runtime.report import Ended, seen_from_outside
 from duly.runtime.sections import Sections
-from duly.runtime.settler import counted, ended_event, settle_op, wake_parents_op
+from duly.runtime.settle_ops import counted, ended_event, settle_op, wake_parents_op
 from duly.store.ops import ClaimRuns, Recover, Settled, Tick, Want
 from duly.store.protocol import Store
 

@@ -13,7 +13,7 @@ from duly.runtime.attempt import error_text, outcome_of
 from duly.runtime.hand import Held
 from duly.runtime.journal import Journal
 from duly.runtime.report import Ended
-from duly.runtime.settler import ended_event, settle_op
+from duly.runtime.settle_ops import ended_event, settle_op
 from duly.store.lent import BODY, OWN_TRANSACTION
 from duly.store.ops import Settled
 from duly.store.protocol import Section, Store

@@ -5,7 +5,7 @@ Keyed enqueues and events go apart from the others, since a caller's open transa
 or have sent the same event. Renewals of locks go with them: nothing there waits for long.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from psycopg.errors import LockNotAvailable
@@ -13,12 +13,12 @@ from psycopg.errors import LockNotAvailable
 from duly import faultpoints
 from duly.core.verdict import Finish
 from duly.errors import StoreBusy
-from duly.store import admin_ops, carry_ops, guard_ops, lock_ops, ops, schedule_ops, step_ops
+from duly.store import carry_ops, ops, step_ops
 from duly.store.committer import Committer, Done, OpBlocked
 from duly.store.hints import hints_of
 from duly.store.op_sizes import size_of
 from duly.store.ops import Op
-from duly.store.postgres import carry, guard, locks, operate, restore, schedules, steps, upkeep
+from duly.store.postgres import steps, upkeep
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import Claimer
 from duly.store.postgres.connection import HOT, KEYED, UPKEEP, Session
@@ -26,100 +26,20 @@ from duly.store.postgres.enqueue import enqueue, enqueue_keyed
 from duly.store.postgres.failures import translated
 from duly.store.postgres.held_names import HeldNames, NameHeld
 from duly.store.postgres.line import Line, WriteRecord
+from duly.store.postgres.op_tables import (
+    ALONE,
+    COMMITTERS,
+    OPERATIONS,
+    RENEWALS,
+    TURNS,
+    WAKING,
+    WAKING_IF_FOUND,
+    Verb,
+)
 from duly.store.postgres.settle import settle_alone
 from duly.store.postgres.sweep import Sweeper
 from duly.store.postgres.wakeup import Hints
 from duly.store.waiting import repeated
-
-_Verb = Callable[[Session, Any], Any]
-
-_OPERATIONS: dict[type, tuple[str, _Verb]] = {
-    ops.RegisterWorker: ("operate", upkeep.register),
-    ops.SetProgress: ("operate", operate.set_progress),
-    ops.AddLogs: ("operate", operate.add_logs),
-    step_ops.ResolveStep: ("operate", steps.resolve),
-    ops.Cancel: ("operate", operate.cancel),
-    ops.Redrive: ("operate", operate.redrive),
-    ops.DiscardDead: ("operate", operate.discard_dead),
-    ops.PauseQueue: ("operate", operate.pause_queue),
-    ops.ResetKey: ("operate", operate.reset_key),
-    admin_ops.RecordAct: ("operate", operate.write_down),
-    ops.Recover: ("recover", upkeep.recover),
-    ops.RecoverOrphans: ("recover", upkeep.recover_orphans),
-    schedule_ops.PutSchedule: ("operate", schedules.put),
-    schedule_ops.SetSchedule: ("operate", schedules.set_state),
-    schedule_ops.RunSchedule: ("operate", schedules.run_now),
-    schedule_ops.BackfillSchedule: ("operate", schedules.backfill),
-    schedule_ops.FireSchedules: ("operate", schedules.fire),
-    lock_ops.AcquireLock: ("operate", locks.acquire),
-    lock_ops.ReleaseLock: ("operate", locks.release),
-    guard_ops.FinishKey: ("operate", guard.finish),
-    guard_ops.FailKey: ("operate", guard.fail),
-    guard_ops.ForgetKey: ("operate", guard.forget),
-    guard_ops.AcquireKey: ("operate", guard.acquire),
-    guard_ops.PutLetter: ("operate", guard.put_letter),
-    guard_ops.EndLetter: ("operate", guard.end_letter),
-    step_ops.BeginStep: ("operate", steps.begin),
-    step_ops.EndStep: ("operate", steps.end),
-    step_ops.ForgetStep: ("operate", steps.forget),
-    step_ops.WakeRuns: ("operate", steps.wake),
-    step_ops.RecheckWaits: ("operate", steps.recheck),
-    carry_ops.Relane: ("operate", carry.relane),
-    carry_ops.HandOver: ("operate", carry.hand_over),
-    carry_ops.HandAgain: ("operate", carry.hand_again),
-    admin_ops.SetAside: ("operate", restore.set_aside),
-    admin_ops.LimitQueue: ("operate", operate.limit_queue),
-    admin_ops.BoundQueue: ("operate", operate.bound_queue),
-    ops.Tick: ("operate", upkeep.tick),
-    ops.Prune: ("operate", upkeep.prune),
-    ops.FoldTallies: ("operate", upkeep.fold),
-}
-"""Fault point and verb, in the order in which one commit does them."""
-
-_RENEWALS: dict[type, _Verb] = {lock_ops.RenewLock: locks.renew, guard_ops.RenewKey: guard.renew}
-"""One statement each, and so one transaction each: who is frozen in the middle of renewing what it
-holds must not hold the row too, or nobody could take that over."""
-
-_DUTIES = (ops.RecoverOrphans, step_ops.RecheckWaits, carry_ops.Relane, ops.Prune, ops.FoldTallies)
-_ALONE = (ops.Tick, step_ops.WakeRuns, *_DUTIES)
-"""In a transaction each: meanwhile others leave a duty alone. Ticks, wake-ups and rechecks lock
-all of their waits at once and in order, before anything else, so that no two of them deadlock."""
-
-_TURNS: dict[type, int] = {
-    **dict.fromkeys(_OPERATIONS, 3),
-    **dict.fromkeys(_RENEWALS, 2),
-    ops.RegisterWorker: 0,
-    ops.SetProgress: 0,
-    ops.AddLogs: 0,
-    ops.Settle: 1,
-    ops.Enqueue: 2,
-    ops.EnqueueAgain: 2,
-    step_ops.SendEvent: 2,
-    ops.HandBackUnknown: 4,
-    ops.ClaimRuns: 4,
-    carry_ops.ClaimCarried: 4,
-}
-"""Within one call: an attempt's words before its end, claims last, so that they see all."""
-
-_COMMITTERS = ("operate", "settle", "enqueue", "operate", "claim")
-"""By turn; enqueues with a key, events and renewals go to "keyed"."""
-
-_WAKING = (
-    ops.Redrive,
-    ops.PauseQueue,
-    admin_ops.LimitQueue,
-    schedule_ops.PutSchedule,
-    schedule_ops.SetSchedule,
-    schedule_ops.RunSchedule,
-    schedule_ops.BackfillSchedule,
-)
-_WAKING_IF_FOUND = (
-    ops.Recover,
-    ops.RecoverOrphans,
-    schedule_ops.FireSchedules,
-    step_ops.WakeRuns,
-    carry_ops.Relane,
-)
 
 
 class _Part(NamedTuple):
@@ -150,7 +70,7 @@ class Writers:
             name: Committer(
                 write,
                 name=f"duly-{name}",
-                alone=_ALONE if name == "operate" else (),
+                alone=ALONE if name == "operate" else (),
                 size_of=size_of,
             )
             for name, write in self._writes.items()
@@ -160,7 +80,7 @@ class Writers:
     def apply(self, ops: Sequence[Op]) -> list[Any]:
         """Write the ops and return their answers, in order."""
         if len(set(map(type, ops))) == 1:
-            return self._apply(_committer_for(_TURNS[type(ops[0])], ops), ops)
+            return self._apply(_committer_for(TURNS[type(ops[0])], ops), ops)
         answers: list[Any] = [None] * len(ops)
         for part in _parts(ops):
             _spread(self._apply(part.committer, part.ops), part.places, answers)
@@ -224,8 +144,8 @@ class Writers:
     def _write_names(self, line: Line, written: Sequence[Any]) -> list[Any]:
         """Write what a transaction that is still open may hold up; nothing waits here for long."""
         answers: list[Any] = [None] * len(written)
-        renewals = [place for place, op in enumerate(written) if type(op) in _RENEWALS]
-        others = [place for place, op in enumerate(written) if type(op) not in _RENEWALS]
+        renewals = [place for place, op in enumerate(written) if type(op) in RENEWALS]
+        others = [place for place, op in enumerate(written) if type(op) not in RENEWALS]
         try:
             for places, write in ((renewals, self._renew), (others, self._write_named)):
                 found = write(line, [written[place] for place in places]) if places else []
@@ -254,7 +174,7 @@ class Writers:
 
     def _renew(self, line: Line, written: Sequence[Any]) -> list[Any]:
         def write(session: Session, _lost: bool) -> list[Any]:  # noqa: FBT001 - as `run` calls it
-            return [_RENEWALS[type(op)](session, op) for op in written]
+            return [RENEWALS[type(op)](session, op) for op in written]
 
         _hit(["operate"], "before_write")
         _hit(["operate"], "before_commit")
@@ -314,14 +234,14 @@ class Writers:
 
     def _operate_together(self, written: list[Any]) -> list[Any]:
         kinds = set(map(type, written))
-        order = [kind for kind in _OPERATIONS if kind in kinds]
+        order = [kind for kind in OPERATIONS if kind in kinds]
         answers: list[Any] = [None] * len(written)
         # All transactions lock runs in the order of their ids, as ticks do.
         by_run = sorted(enumerate(written), key=lambda each: str(getattr(each[1], "run_id", "")))
 
         def write(session: Session) -> None:
             for kind in order:
-                point, verb = _OPERATIONS[kind]
+                point, verb = OPERATIONS[kind]
                 faultpoints.hit(f"{point}.before_write")
                 for place, op in by_run:
                     if type(op) is kind:
@@ -330,16 +250,16 @@ class Writers:
 
         self._lines["operate"].transact(write)
         for kind in order:
-            faultpoints.hit(f"{_OPERATIONS[kind][0]}.after_commit")
+            faultpoints.hit(f"{OPERATIONS[kind][0]}.after_commit")
         if ops.Tick in kinds:
             self._sweep_after_ticks(answers)
         pairs = zip(written, answers, strict=True)
-        has_found = any(answer for op, answer in pairs if isinstance(op, _WAKING_IF_FOUND))
-        if not kinds.isdisjoint(_WAKING) or has_found:
+        has_found = any(answer for op, answer in pairs if isinstance(op, WAKING_IF_FOUND))
+        if not kinds.isdisjoint(WAKING) or has_found:
             self.hints.send()
         return answers
 
-    def _carry_out(self, verb: _Verb, session: Session, op: Any) -> Any:  # noqa: ANN401
+    def _carry_out(self, verb: Verb, session: Session, op: Any) -> Any:  # noqa: ANN401
         try:
             return verb(session, op) if upkeep.has_turn(session, op) else None
         except LockNotAvailable as error:
@@ -354,7 +274,7 @@ class Writers:
 
 def _parts(written: Sequence[Op]) -> list[_Part]:
     """Part the ops by who writes them, in the order of their turns."""
-    turns = [_TURNS[type(op)] for op in written]
+    turns = [TURNS[type(op)] for op in written]
     parts = []
     for turn in sorted(set(turns)):
         places = [place for place, found in enumerate(turns) if found == turn]
@@ -364,7 +284,7 @@ def _parts(written: Sequence[Op]) -> list[_Part]:
 
 
 def _committer_for(turn: int, written: Sequence[Op]) -> str:
-    name = _COMMITTERS[turn]
+    name = COMMITTERS[turn]
     if name == "enqueue" and any(not isinstance(op, ops.Enqueue) or op.key for op in written):
         # What was asked for together is written together.
         return "keyed"
@@ -375,7 +295,7 @@ def _transactions(written: Sequence[Op]) -> list[list[int]]:
     """Return which ops share a transaction, by their places, in the order of the ops."""
     found: list[list[int]] = [[]]
     for place, op in enumerate(written):
-        if isinstance(op, _ALONE):
+        if isinstance(op, ALONE):
             found += [[place], []]
         else:
             found[-1].append(place)

@@ -11,7 +11,8 @@ from duly.store.ops import Accepted, Enqueue, Op
 from duly.store.protocol import Dialogue
 from duly.store.sqlite.connection import driver_errors
 from duly.store.sqlite.inspect import SqliteInspector
-from duly.store.sqlite.store import SqliteStore, grouped
+from duly.store.sqlite.store import SqliteStore
+from duly.store.sqlite.verbs import grouped
 
 
 class BorrowedSqliteStore(Alone, SqliteStore):

@@ -43,11 +43,11 @@ from duly.store.sqlite.verbs import (
     BY_BOTH_CLOCKS,
     BY_UPTIME,
     CLAIMING,
-    ORDER,
     SINGLE,
     WAKING,
     WAKING_IF_FOUND,
     fault_point,
+    grouped,
     requeues,
 )
 from duly.store.sqlite.wakeup import Hints
@@ -388,17 +388,3 @@ class SqliteStore(UnnamedHints, SqliteInspector):
                 f"program writes {self.path} too; use SQLite 3.51.3 or newer, or "
                 f"PRAGMA journal_mode = DELETE"
             )
-
-
-def grouped(ops: list[Op]) -> tuple[dict[type, list[int]], list[type]]:
-    """Return where the ops of each kind are, and the order in which the kinds are written."""
-    places: dict[type, list[int]] = {}
-    for place, kind in enumerate(map(type, ops)):
-        if kind in places:
-            places[kind].append(place)
-        else:
-            places[kind] = [place]
-    order = list(places)
-    if len(order) > 1:
-        order.sort(key=ORDER.index)
-    return places, order

@@ -172,3 +172,17 @@ def requeues(written: list[Op]) -> bool:
     """Say whether some settle puts its run back into the queue."""
     settles = [op for op in written if type(op) is Settle]
     return Requeue in {type(op.verdict) for op in settles}
+
+
+def grouped(ops: list[Op]) -> tuple[dict[type, list[int]], list[type]]:
+    """Return where the ops of each kind are, and the order in which the kinds are written."""
+    places: dict[type, list[int]] = {}
+    for place, kind in enumerate(map(type, ops)):
+        if kind in places:
+            places[kind].append(place)
+        else:
+            places[kind] = [place]
+    order = list(places)
+    if len(order) > 1:
+        order.sort(key=ORDER.index)
+    return places, order

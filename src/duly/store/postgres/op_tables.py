@@ -1,0 +1,98 @@
+"""Which function carries out an op, when, and on which connection."""
+
+from collections.abc import Callable
+from typing import Any
+
+from duly.store import admin_ops, carry_ops, guard_ops, lock_ops, ops, schedule_ops, step_ops
+from duly.store.postgres import carry, guard, locks, operate, restore, schedules, steps, upkeep
+from duly.store.postgres.connection import Session
+
+Verb = Callable[[Session, Any], Any]
+
+OPERATIONS: dict[type, tuple[str, Verb]] = {
+    ops.RegisterWorker: ("operate", upkeep.register),
+    ops.SetProgress: ("operate", operate.set_progress),
+    ops.AddLogs: ("operate", operate.add_logs),
+    step_ops.ResolveStep: ("operate", steps.resolve),
+    ops.Cancel: ("operate", operate.cancel),
+    ops.Redrive: ("operate", operate.redrive),
+    ops.DiscardDead: ("operate", operate.discard_dead),
+    ops.PauseQueue: ("operate", operate.pause_queue),
+    ops.ResetKey: ("operate", operate.reset_key),
+    admin_ops.RecordAct: ("operate", operate.write_down),
+    ops.Recover: ("recover", upkeep.recover),
+    ops.RecoverOrphans: ("recover", upkeep.recover_orphans),
+    schedule_ops.PutSchedule: ("operate", schedules.put),
+    schedule_ops.SetSchedule: ("operate", schedules.set_state),
+    schedule_ops.RunSchedule: ("operate", schedules.run_now),
+    schedule_ops.BackfillSchedule: ("operate", schedules.backfill),
+    schedule_ops.FireSchedules: ("operate", schedules.fire),
+    lock_ops.AcquireLock: ("operate", locks.acquire),
+    lock_ops.ReleaseLock: ("operate", locks.release),
+    guard_ops.FinishKey: ("operate", guard.finish),
+    guard_ops.FailKey: ("operate", guard.fail),
+    guard_ops.ForgetKey: ("operate", guard.forget),
+    guard_ops.AcquireKey: ("operate", guard.acquire),
+    guard_ops.PutLetter: ("operate", guard.put_letter),
+    guard_ops.EndLetter: ("operate", guard.end_letter),
+    step_ops.BeginStep: ("operate", steps.begin),
+    step_ops.EndStep: ("operate", steps.end),
+    step_ops.ForgetStep: ("operate", steps.forget),
+    step_ops.WakeRuns: ("operate", steps.wake),
+    step_ops.RecheckWaits: ("operate", steps.recheck),
+    carry_ops.Relane: ("operate", carry.relane),
+    carry_ops.HandOver: ("operate", carry.hand_over),
+    carry_ops.HandAgain: ("operate", carry.hand_again),
+    admin_ops.SetAside: ("operate", restore.set_aside),
+    admin_ops.LimitQueue: ("operate", operate.limit_queue),
+    admin_ops.BoundQueue: ("operate", operate.bound_queue),
+    ops.Tick: ("operate", upkeep.tick),
+    ops.Prune: ("operate", upkeep.prune),
+    ops.FoldTallies: ("operate", upkeep.fold),
+}
+"""Fault point and verb, in the order in which one commit does them."""
+
+RENEWALS: dict[type, Verb] = {lock_ops.RenewLock: locks.renew, guard_ops.RenewKey: guard.renew}
+"""One statement each, and so one transaction each: who is frozen in the middle of renewing what it
+holds must not hold the row too, or nobody could take that over."""
+
+DUTIES = (ops.RecoverOrphans, step_ops.RecheckWaits, carry_ops.Relane, ops.Prune, ops.FoldTallies)
+ALONE = (ops.Tick, step_ops.WakeRuns, *DUTIES)
+"""In a transaction each: meanwhile others leave a duty alone. Ticks, wake-ups and rechecks lock
+all of their waits at once and in order, before anything else, so that no two of them deadlock."""
+
+TURNS: dict[type, int] = {
+    **dict.fromkeys(OPERATIONS, 3),
+    **dict.fromkeys(RENEWALS, 2),
+    ops.RegisterWorker: 0,
+    ops.SetProgress: 0,
+    ops.AddLogs: 0,
+    ops.Settle: 1,
+    ops.Enqueue: 2,
+    ops.EnqueueAgain: 2,
+    step_ops.SendEvent: 2,
+    ops.HandBackUnknown: 4,
+    ops.ClaimRuns: 4,
+    carry_ops.ClaimCarried: 4,
+}
+"""Within one call: an attempt's words before its end, claims last, so that they see all."""
+
+COMMITTERS = ("operate", "settle", "enqueue", "operate", "claim")
+"""By turn; enqueues with a key, events and renewals go to "keyed"."""
+
+WAKING = (
+    ops.Redrive,
+    ops.PauseQueue,
+    admin_ops.LimitQueue,
+    schedule_ops.PutSchedule,
+    schedule_ops.SetSchedule,
+    schedule_ops.RunSchedule,
+    schedule_ops.BackfillSchedule,
+)
+WAKING_IF_FOUND = (
+    ops.Recover,
+    ops.RecoverOrphans,
+    schedule_ops.FireSchedules,
+    step_ops.WakeRuns,
+    carry_ops.Relane,
+)
