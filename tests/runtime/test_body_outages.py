@@ -196,6 +196,22 @@ def test_a_hold_task_that_an_outage_ends_is_interrupted(app):
     assert [run.cause for run in runs] == ["outage", "crashed"]
 
 
+@pytest.mark.stores("sqlite")
+def test_a_hold_task_is_interrupted_by_every_outage(app):
+    @app.task(name="charge", on_crash="hold")
+    def charge() -> None:
+        raise StoreUnavailable("the database is away")
+
+    with app.worker(concurrency=1):
+        run = charge.enqueue()
+        for _ in range(FREE_OUTAGES + 1):
+            with pytest.raises(duly.RunInterrupted):
+                run.result(timeout=SOON)
+            run.retry()
+        with pytest.raises(duly.RunInterrupted):
+            run.result(timeout=SOON)
+
+
 def test_a_body_waits_no_longer_than_its_attempt_may_take(app, monkeypatch):
     apply = app.store.apply
     steps = []

@@ -7,10 +7,11 @@ from typing import Any
 
 from duly.clock import jitter
 from duly.core.batching import batches, bytes_of
+from duly.core.limiting import slot_of
 from duly.core.outcome import OUTCOME_NAMES, Outage, Raised, Returned
 from duly.core.record import Claim, from_fields
 from duly.core.retry import Retry
-from duly.core.states import PARENT_TAG, State
+from duly.core.states import HOLD_LANES, PARENT_TAG, State
 from duly.core.verdict import Finish, Standing, decide, describe
 from duly.events import AttemptEnded
 from duly.limits import FREE_OUTAGES, TRANSACTION_BYTES
@@ -28,7 +29,8 @@ def counted(store: Store, item: Ended) -> Ended:
     The attempts on record are the count. No other process adds one while this claim is running.
     """
     outcome = item.outcome
-    if type(outcome) is not Outage:
+    # A hold task is interrupted by every outage: its effect may have happened.
+    if type(outcome) is not Outage or slot_of(item.held.claim.lane) in HOLD_LANES:
         return item
     ends = [attempt.outcome for attempt in store.list_attempts(item.held.claim.run_id)]
     outages = len(list(takewhile(OUTCOME_NAMES[Outage].__eq__, reversed(ends))))
