@@ -5,6 +5,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
+from queue import Queue
+from typing import Any
 
 from duly.callers import converse
 from duly.store.opening import open_store
@@ -63,3 +65,23 @@ def test_callers_who_want_a_held_name_do_not_hold_up_those_who_want_another(
         assert tries.count("held") <= 2
         connection.commit()
         assert not any(each.result(TIMEOUT)[0].new for each in waiting)
+
+
+def test_callers_who_must_not_wait_share_one_thread_that_does(store, url, connection):
+    answers: Queue[Any] = Queue()
+    with closing(open_store(url)) as another:
+        converse(connection, partial(another.enqueue_elsewhere, order(key="held")))
+    for _ in range(30):
+        store.submit([order(key="held")], answers.put)
+    wait_until(
+        lambda: "duly-held-key" in [thread.name for thread in threading.enumerate()],
+        seconds=TIMEOUT,
+        what="the thread that waits",
+    )
+    store.submit([order(key="free")], answers.put)
+    assert answers.get(timeout=TIMEOUT)[0].new
+    names = [thread.name for thread in threading.enumerate()]
+    connection.commit()
+
+    assert not any(answers.get(timeout=TIMEOUT)[0].new for _ in range(30))
+    assert names.count("duly-held-key") == 1

@@ -25,6 +25,7 @@ OWN_SECONDS = 2.0
 """For a name that this process took in a transaction of a caller's, who may be waiting for us."""
 _SHORTEST_PAUSE_SECONDS = 0.002
 _LONGEST_PAUSE_SECONDS = 0.1
+_APART_PAUSE_SECONDS = 0.02
 _AGAIN_SECONDS = 0.05
 """For so long after a try that met a held name, nobody else of this process tries that name."""
 _MOST = 1_000
@@ -43,7 +44,10 @@ class HeldNames:
         self._mutex = threading.Lock()
         self._own: dict[str, None] = {}
         self._met_at: dict[str, float] = {}
-        """When a try met a held name, by name; while somebody waits for it."""
+        """When a try met a held name, by name; until a later try writes it."""
+        self._apart: dict[_Waiting, Done] = {}
+        self._thread: threading.Thread | None = None
+        self._changing = threading.Lock()
 
     def note(self, op: Enqueue | SendEvent) -> None:
         """Remember the key or the event that an op names on a connection that is not ours."""
@@ -65,58 +69,101 @@ class HeldNames:
     def note_held(self, ops: Sequence[Op]) -> None:
         """Remember that these ops met a held name, if it is known which one."""
         names = set(_names(ops))
+        if len(self._met_at) > _MOST:
+            self._met_at.clear()
         if len(names) == 1:
             self._met_at[names.pop()] = monotonic()
 
     def wait(self, ops: Sequence[Op]) -> list[Any]:
         """Write the ops as soon as their names are let go; return their answers."""
-        names = _names(ops)
-        try:
-            return self._wait(ops, names)
-        finally:
-            for name in names:
-                self._met_at.pop(name, None)
-
-    def _wait(self, ops: Sequence[Op], names: Sequence[str]) -> list[Any]:
-        own = next((name for name in names if name in self._own), None)
-        seconds = HELD_SECONDS if own is None else OWN_SECONDS
-        deadline = monotonic() + seconds
+        waiting = self._waiting(ops)
         pause = _SHORTEST_PAUSE_SECONDS
-        while monotonic() < deadline:
+        while not waiting.is_over:
             time.sleep(pause * (0.5 + jitter()))
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-            with self._mutex, contextlib.suppress(NameHeld):
-                if not self.is_held(ops):
-                    return self._write(self._line, ops)
-        others = " or another name of the same batch" if len(names) > 1 else ""
-        message = (
-            f"{self._line.address.shown_url}: {own or names[0]}{others} has been held for "
-            f"{seconds:.0f} s by a transaction that is still open; "
-        )
-        if own is not None:
-            raise WouldBlockItself(
-                message + "if it is the caller's own, write in it with using(connection=…) or "
-                "send_event(connection=…), or end it first"
-            )
-        raise StoreBusy(message + "commit it or roll it back, then try again")
+            with contextlib.suppress(NameHeld):
+                return self._try(ops)
+        raise waiting.refusal(self._line.address.shown_url)
 
     def wait_apart(self, ops: Sequence[Op], done: Done) -> None:
-        """Do the same in a thread, for a caller that must not wait."""
-        threading.Thread(
-            target=self._wait_and_tell, args=(ops, done), name="duly-held-key", daemon=True
-        ).start()
+        """Do the same in a thread that all callers share who must not wait."""
+        with self._changing:
+            self._apart[self._waiting(ops)] = done
+            if self._thread is None:
+                thread = threading.Thread(target=self._serve, name="duly-held-key", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def close(self) -> None:
         """Hang up."""
         self._line.close()
 
-    def _wait_and_tell(self, ops: Sequence[Op], done: Done) -> None:
+    def _waiting(self, ops: Sequence[Op]) -> "_Waiting":
+        names = _names(ops)
+        return _Waiting(ops, names, next((name for name in names if name in self._own), None))
+
+    def _try(self, ops: Sequence[Op]) -> list[Any]:
+        with self._mutex:
+            if self.is_held(ops):
+                raise NameHeld
+            answers = self._write(self._line, ops)
+        for name in _names(ops):
+            self._met_at.pop(name, None)
+        return answers
+
+    def _serve(self) -> None:
+        while True:
+            ended = {each: self._outcome(each) for each in list(self._apart)}
+            for each, outcome in ended.items():
+                if outcome is not None:
+                    # The event loop of the caller may be closed; others still wait.
+                    with contextlib.suppress(Exception):
+                        self._apart.pop(each)(outcome)
+            with self._changing:
+                if not self._apart:
+                    self._thread = None
+                    return
+            if not any(ended.values()):
+                time.sleep(_APART_PAUSE_SECONDS)
+
+    def _outcome(self, waiting: "_Waiting") -> list[Any] | BaseException | None:
+        """Try once for a caller; return its answers, or why there are none, or None for now."""
         try:
-            answers = self.wait(ops)
+            return self._try(waiting.ops)
+        except NameHeld:
+            return waiting.refusal(self._line.address.shown_url) if waiting.is_over else None
         except BaseException as error:  # noqa: BLE001 - handed to the caller, who waits for it
-            done(error)
-        else:
-            done(answers)
+            return error
+
+
+class _Waiting:
+    """A caller that waits for names that are held."""
+
+    def __init__(self, ops: Sequence[Op], names: Sequence[str], own: str | None) -> None:
+        self.ops = ops
+        self._names = names
+        self._own = own
+        self._seconds = HELD_SECONDS if own is None else OWN_SECONDS
+        self._deadline = monotonic() + self._seconds
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has waited for long enough."""
+        return monotonic() >= self._deadline
+
+    def refusal(self, shown_url: str) -> StoreBusy:
+        """Return the error that names what is held, and what to do."""
+        others = " or another name of the same batch" if len(self._names) > 1 else ""
+        message = (
+            f"{shown_url}: {self._own or self._names[0]}{others} has been held for "
+            f"{self._seconds:.0f} s by a transaction that is still open; "
+        )
+        if self._own is None:
+            return StoreBusy(message + "commit it or roll it back, then try again")
+        return WouldBlockItself(
+            message + "if it is the caller's own, write in it with using(connection=…) or "
+            "send_event(connection=…), or end it first"
+        )
 
 
 def _names(ops: Iterable[Op]) -> list[str]:
