@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from benchmarks.processes import ROOT, as_installed
 from benchmarks.tasks import app, stay
+from duly.runtime.dying import die_with_parent
 
 START_SECONDS = 120.0
 OTHER_QUEUE = "elsewhere"
@@ -18,6 +19,7 @@ SLOTS = 2
 
 def main(url: str, queues: str) -> None:
     """Run one worker that has room for a few coroutines, until this process is killed."""
+    die_with_parent(os.getppid())
     app.use_url(url)
     with app.worker(queues=queues, async_limit=SLOTS, concurrency=SLOTS):
         print("started", flush=True)

@@ -117,8 +117,6 @@ class Claimer:
         """Claim runs that a hint names; return them, and whether all room for them was filled."""
         if not self._hand.accepting or monotonic() >= self._slots.deadline:
             return Claims(), False
-        if is_limited(place.lane):
-            self.look_at_limits()
         with self._claiming:
             if self._in_doubt:
                 self._reconcile()
@@ -127,9 +125,11 @@ class Claimer:
             ask = self.room.ask(queue, frozenset({Lane(slot_of(place.lane))}))
             claims, more = Claims(), False
             if ask.wants:
-                # Other looks see limits now and then, and find what a limit lets run.
-                is_near = self._limit is not None or self._look_at_limits_at == -math.inf
-                limits = self._limits() if is_near else None
+                limits = None
+                # For other runs, limits are looked at by the look that follows one in vain.
+                if is_limited(place.lane) or self._limit is not None:
+                    self.look_at_limits()
+                    limits = self._limits()
                 claims = self._claim(ask.wants, limits, announcement)
                 more = is_filled(ask.wants, claims)
                 if limits is not None:

@@ -37,8 +37,6 @@ _MOST_SLOWER = 10.0
 _SMOOTHING = 0.2
 _PEEK_SECONDS = 0.02
 """After a look that found nothing, for a word of the worker that took the runs."""
-_LIMITS_SECONDS = 1.0
-"""How often such a worker also looks at limits."""
 _BUSY_SECONDS = 15.0
 """For how long a worker ranks last that had no room, or was silent."""
 _ANNOUNCE_SECONDS = 0.01
@@ -98,7 +96,6 @@ class HintedLooks:
         """Hints whose runs are taken, the latest last."""
         self._answer_seconds = 0.0
         """How long after a hint the first in line has its runs, by the mean of the latest ones."""
-        self._limits_at = 0.0
         self._announces_at = 0.0
         self._passes_at = 0.0
 
@@ -153,9 +150,7 @@ class HintedLooks:
             for look in due:
                 del self._pending[look.hint.id]
         if any(look.peeks for look in due):
-            if now >= self._limits_at:
-                self._limits_at = now + _LIMITS_SECONDS
-                self._claimer.look_at_limits()
+            self._claimer.look_at_limits()
             self.peek()
         looks: dict[Place, list[_Look]] = {}
         for look in due:
