@@ -149,7 +149,9 @@ class Fleet:
         self.looks = dict.fromkeys(self._phases, 0)
         self.rows_read = 0
         pulse = SimpleNamespace(read=self.read, is_watcher=self.is_watcher)
-        patient = SimpleNamespace(pulse=lambda: pulse, apply=lambda _ops: [[]])
+        patient = SimpleNamespace(
+            pulse=lambda: pulse, apply=lambda _ops: [[]], has_one_writer=False
+        )
         self._watchers = {
             name: Recoverer(
                 patient,

@@ -178,7 +178,7 @@ class Recoverer:
         own_age = min((readings[key].age for key in own & readings.keys()), default=0.0)
         ages = [seen.age for key, seen in readings.items() if key not in own and key not in dead]
         pause = until_next_look(own_age, ages, self._beat)
-        if len(readings) > WATCHERS:
+        if len(readings) > WATCHERS and not self._store.has_one_writer:
             # These few workers read the beats of many, which come at any time.
             pause = min(pause, self._beat / 2)
         return min(pause, self._watch.next_end(read_at))
