@@ -17,6 +17,8 @@ class Sizes:
     enqueues_per_caller: int = 200
     bulk_enqueues: int = 60_000
     spaced_enqueues: int = 500
+    committing_threads: int = 24
+    committing_seconds: float = 4.0
     settle_down_seconds: float = 3.0
     """Between a worker's last run and the time in which it counts as idle."""
     idle_seconds: float = 60.0
@@ -43,6 +45,8 @@ QUICK = Sizes(
     enqueues_per_caller=10,
     bulk_enqueues=2_500,
     spaced_enqueues=10,
+    committing_threads=4,
+    committing_seconds=0.2,
     settle_down_seconds=0.2,
     idle_seconds=1.0,
     piled_runs=50_000,

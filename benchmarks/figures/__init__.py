@@ -5,6 +5,7 @@ from collections.abc import Callable
 from benchmarks.databases import Database
 from benchmarks.figures import (
     burst,
+    callers,
     claim_cost,
     drain,
     enqueue,
@@ -24,6 +25,7 @@ ON_A_DATABASE: dict[str, Callable[[Database, Sizes], list[Figure]]] = {
     "enqueue": enqueue.measure_one,
     "aenqueue": enqueue.measure_concurrent,
     "enqueue_many": enqueue.measure_many,
+    "callers": callers.measure,
     "latency": latency.measure,
     "idle": idle.measure,
     "claim": claim_cost.measure,

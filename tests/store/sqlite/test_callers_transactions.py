@@ -9,19 +9,27 @@ from contextlib import closing
 import pytest
 
 from duly.store.step_ops import SendEvent
-from tests.store.conformance.verbs import enqueue_one, key, listed_ids, order
+from tests.store.conformance.verbs import (
+    OTHER_TASK,
+    TASK,
+    enqueue_one,
+    key,
+    listed_ids,
+    order,
+)
 from tests.store.sqlite.verbs import BOTH_JOURNALS
 
 pytestmark = [pytest.mark.stores("sqlite"), BOTH_JOURNALS]
 
 
-def converse(connection, dialogue, *, after_first=lambda: None):
-    """Execute a dialogue's statements; something else may happen after the first one."""
+def converse(connection, dialogue, *, after_first=lambda: None, before=lambda _statement: None):
+    """Execute a dialogue's statements; other things may happen after the first or before each."""
     meanwhile = after_first
     row = None
     try:
         while True:
             statement = dialogue.send(row)
+            before(statement)
             row = connection.execute(statement.sql, statement.parameters).fetchone()
             meanwhile()
             meanwhile = lambda: None  # noqa: E731 - only once
@@ -53,3 +61,19 @@ def test_a_write_between_two_statements_of_an_event_does_not_refuse_it(store, co
     connection.execute("COMMIT")
 
     assert is_new
+
+
+def test_a_key_that_is_taken_under_another_name_in_between_is_answered_with_its_run(store, path):
+    """A connection that commits every statement lets others write between two of them."""
+    wanted = order(task=TASK, key=key("k")._replace(other_names=(OTHER_TASK,)))
+    taken: list[str] = []
+
+    def take(statement) -> None:
+        if "INTO main.duly_enqueue" in statement.sql:
+            taken.append(enqueue_one(store, task=OTHER_TASK, key="k"))
+
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        answer = converse(connection, store.enqueue_elsewhere(wanted, hint=False), before=take)
+
+    assert answer == (taken[0], False, False)
+    assert store.get_run(wanted.run_id) is None

@@ -98,12 +98,6 @@ def enqueue_elsewhere(op: Enqueue, path: Path, now: int, rooms: QueueRooms) -> D
         yield Statement("sqlite", SQL["begin_to_write"], {})
         yield from rooms.check([op])
     key = op.key
-    if key is not None and key.other_names:
-        # A transaction that has read cannot write once another connection has written.
-        yield Statement("sqlite", SQL["begin_to_write"], {})
-        held = yield Statement("sqlite", SQL["held_by_name"], _names(op, key, now))
-        if held is not None:
-            return Accepted(held[0], new=False, conflict=key.differs_from(held[1]))
     row = {
         "run_id": op.run_id,
         "task": op.task,
@@ -119,6 +113,7 @@ def enqueue_elsewhere(op: Enqueue, path: Path, now: int, rooms: QueueRooms) -> D
         "fingerprint": key and key.fingerprint,
         "ttl": key and key.ttl,
         "active_only": key and int(key.active_only),
+        "other_names": json.dumps(key.other_names if key else ()),
     }
     yield Statement("sqlite", SQL["enqueue_in_callers_transaction"], row)
     if key is None:
@@ -126,7 +121,10 @@ def enqueue_elsewhere(op: Enqueue, path: Path, now: int, rooms: QueueRooms) -> D
     # Where every statement is committed, the run may have ended and its key be another's by now.
     if (yield Statement("sqlite", SQL["exists"], {"run_id": op.run_id})) is not None:
         return Accepted(op.run_id)
-    holder = yield Statement("sqlite", SQL["read_key"], {"task": op.task, "key": key.text})
+    holder = yield Statement("sqlite", SQL["held_by_name"], _names(op, key, now))
+    holder = holder or (
+        yield Statement("sqlite", SQL["read_key"], {"task": op.task, "key": key.text})
+    )
     if holder is None:
         raise StoreBusy(f"key {key.text!r} was let go just now; enqueue again")
     run_id, fingerprint = holder

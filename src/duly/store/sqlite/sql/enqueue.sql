@@ -79,9 +79,13 @@ UPDATE main.duly_queues SET paused = paused WHERE 0
 SELECT 1 FROM duly_every_run WHERE id = :run_id
 
 -- :name enqueue_in_callers_transaction
--- See the trigger of duly_enqueue in the migrations for what it does and why it is one.
+-- See the trigger of duly_enqueue in the migrations for what it does and why it is one. A run that has the
+-- key under another name of the task keeps it.
 INSERT INTO main.duly_enqueue
     (id, task, queue, lane, priority, now, due_at, expires_at, arguments, tags, key, fingerprint,
      ttl, active_only)
-VALUES (:run_id, :task, :queue, :lane, :priority, :now, :due_at, :expires_at, :arguments, :tags,
-        :key, :fingerprint, :ttl, :active_only)
+SELECT :run_id, :task, :queue, :lane, :priority, :now, :due_at, :expires_at, :arguments, :tags, :key,
+       :fingerprint, :ttl, :active_only
+ WHERE NOT EXISTS (SELECT 1 FROM main.duly_keys
+                    WHERE task IN (SELECT value FROM json_each(:other_names)) AND key = :key
+                      AND (expires_at IS NULL OR expires_at > :now))
