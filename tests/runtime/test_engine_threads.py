@@ -1,8 +1,8 @@
 """Threads of the engine that hang: they are noticed, and their worker is replaced or stops."""
 
+import re
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -15,7 +15,7 @@ from duly.runtime import engine_threads
 from duly.runtime.engine_threads import EngineThreads
 from tests.runtime import shop as shop_module
 from tests.runtime.trees import Tree
-from tests.servers.processes import is_running, wait_until
+from tests.servers.processes import wait_until
 
 SOON = 30.0
 LOOK = 0.5
@@ -169,7 +169,7 @@ class TestEmbedded:
         def quick() -> int:
             return 2
 
-        worker = app.worker(concurrency=2, lease=1.5, beat=0.2, stalled_after=1.0)
+        worker = app.worker(concurrency=2, lease=6.0, beat=0.2, stalled_after=1.0)
         with worker:
             run = linger.enqueue()
             assert begun.wait(SOON)
@@ -188,7 +188,7 @@ class TestEmbedded:
         faultpoints.disarm()
 
         # The claim that hung may have taken it: then the lease has to expire.
-        with app.worker(lease=1.5, beat=0.2):
+        with app.worker(lease=6.0, beat=0.2):
             assert waiting.result(timeout=SOON) == 2
 
     def test_a_hung_settle_lets_the_lease_expire_when_no_body_runs(
@@ -201,7 +201,7 @@ class TestEmbedded:
 
         task, _ = (each.task(name="quick")(quick) for each in (app, other))
 
-        worker = app.worker(concurrency=1, lease=1.5, beat=0.2, grace=0.2, stalled_after=1.0)
+        worker = app.worker(concurrency=1, lease=6.0, beat=0.2, grace=0.2, stalled_after=1.0)
         hung_at = _hang_at("settle.before_write", hanging)
         worker.start()
         run = task.enqueue()
@@ -212,7 +212,7 @@ class TestEmbedded:
         if app.store.has_one_writer:
             hanging.set()
 
-        with other.worker(lease=1.5, beat=0.2):
+        with other.worker(lease=6.0, beat=0.2):
             assert run.result(timeout=SOON) == 2
         assert len(told) == 1
         hanging.set()
@@ -228,7 +228,7 @@ class TestEmbedded:
             assert may_end.wait(SOON)
             return 1
 
-        with app.worker(concurrency=2, lease=1.5, beat=0.2, stalled_after=1.0) as worker:
+        with app.worker(concurrency=2, lease=6.0, beat=0.2, stalled_after=1.0) as worker:
             runs = [linger.enqueue() for _ in range(3)]
             assert all(begun.acquire(timeout=SOON) for _ in range(2))
             # Three times as long as a thread may hang.
@@ -248,7 +248,7 @@ class TestEmbedded:
             assert may_end.wait(SOON)
             return 1
 
-        with app.worker(concurrency=2, lease=1.5, beat=0.2, stalled_after=1.0) as worker:
+        with app.worker(concurrency=2, lease=6.0, beat=0.2, stalled_after=1.0) as worker:
             run = linger.enqueue()
             assert begun.wait(SOON)
             with psycopg.connect(store_url) as holder:
@@ -274,6 +274,11 @@ def _hang_at(point: str, may_continue: threading.Event) -> threading.Event:
     return reached
 
 
+def is_live(shop, worker_id: str) -> bool:
+    """Return whether the store calls a worker live."""
+    return any(each.id == worker_id and each.state == "live" for each in shop.app.workers.list())
+
+
 @pytest.mark.process
 class TestSupervised:
     """A supervisor replaces the worker process."""
@@ -289,13 +294,15 @@ class TestSupervised:
     @pytest.mark.parametrize("point", ["claim.before_write", "settle.before_write"])
     def test_a_worker_with_a_hung_thread_is_replaced(self, shop, store_url, tmp_path, point):
         hanging = {"DULY_FAULTPOINTS": f"{point}=hang"}
-        settings = {"stalled_after": 1.0, "grace": 0.5}
-        with Tree(store_url, tmp_path, environment=hanging, **settings).ready() as tree:
-            (before,) = tree.workers()
-            runs = [shop.quick.enqueue(number) for number in range(5)]
-
-            wait_until(lambda: not is_running(before), seconds=SOON, what="it is replaced")
+        settings = {"stalled_after": 1.0, "grace": 0.5, "lease": 15.0}
+        runs = [shop.quick.enqueue(number) for number in range(5)]
+        with Tree(store_url, tmp_path, environment=hanging, **settings) as tree:
+            stopped = re.compile(r"worker (\S+) stops: its thread \S+ has hung for 1 s")
+            wait_until(
+                lambda: stopped.search(tree.log.read_text()), seconds=40, what="the hang is told"
+            )
+            worker_id = stopped.search(tree.log.read_text())[1]
+            wait_until(lambda: not is_live(shop, worker_id), seconds=SOON, what="it has ended")
             assert tree.keeper.poll() is None
-            assert "hung" in Path(tree.log).read_text()
         with Tree(store_url, tmp_path).ready():
             assert [run.result(timeout=SOON) for run in runs] == list(range(5))
