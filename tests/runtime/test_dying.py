@@ -1,9 +1,13 @@
 """How programs of ours end, whatever user code has left behind."""
 
+import errno
+import os
 import subprocess
 import sys
 
 import pytest
+
+from duly.runtime.tether_process import kill_marked
 
 pytestmark = [pytest.mark.process]
 
@@ -54,3 +58,12 @@ def test_what_was_printed_is_written():
     )
 
     assert done.stdout == "the last word\n"
+
+
+def test_where_no_file_can_be_opened_no_process_is_looked_for(monkeypatch):
+    def fail(_path: str) -> list[str]:
+        raise OSError(errno.ENFILE, os.strerror(errno.ENFILE))
+
+    monkeypatch.setattr(os, "listdir", fail)
+
+    kill_marked("nobody has this name")
