@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from duly.runtime.runners.process import _Subprocess
 from duly.runtime.tether_process import kill_marked
 
 pytestmark = [pytest.mark.process]
@@ -67,3 +68,24 @@ def test_where_no_file_can_be_opened_no_process_is_looked_for(monkeypatch):
     monkeypatch.setattr(os, "listdir", fail)
 
     kill_marked("nobody has this name")
+
+
+def test_a_subprocess_that_cannot_be_started_leaves_no_pipe_open(monkeypatch):
+    made = list(os.pipe())
+
+    def pipe() -> list[int]:
+        if not made:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        ends.extend(made)
+        made.clear()
+        return ends
+
+    ends: list[int] = []
+    monkeypatch.setattr(os, "pipe", pipe)
+
+    with pytest.raises(OSError, match="Too many open files"):
+        _Subprocess("json")
+
+    for end in ends:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(end)
