@@ -17,9 +17,11 @@ from typing import Any
 class Shield:
     """Keeps exceptions from outside away from one thread for the length of a `with` block."""
 
-    __slots__ = ("_depth", "_lock", "_was_struck")
+    __slots__ = ("_depth", "_lock", "_was_struck", "thrown")
 
     def __init__(self) -> None:
+        self.thrown: type[BaseException] | None = None
+        """What was thrown last."""
         self._lock = threading.RLock()
         self._depth = 0
         self._was_struck = False
@@ -85,6 +87,12 @@ def is_exposed() -> bool:
 def cover() -> None:
     """Let this thread be struck no longer."""
     _shields.pop(threading.get_ident(), None)
+
+
+def thrown_here() -> type[BaseException] | None:
+    """Return what was thrown into this thread last; a callback of C code may swallow it."""
+    shield = _shields.get(threading.get_ident())
+    return None if shield is None else shield.thrown
 
 
 def let_strike() -> None:

@@ -1,9 +1,14 @@
 """How programs of ours end, whatever user code has left behind."""
 
+import errno
+import os
 import subprocess
 import sys
 
 import pytest
+
+from duly.runtime.runners.process import _Subprocess
+from duly.runtime.tether_process import kill_marked
 
 pytestmark = [pytest.mark.process]
 
@@ -54,3 +59,33 @@ def test_what_was_printed_is_written():
     )
 
     assert done.stdout == "the last word\n"
+
+
+def test_where_no_file_can_be_opened_no_process_is_looked_for(monkeypatch):
+    def fail(_path: str) -> list[str]:
+        raise OSError(errno.ENFILE, os.strerror(errno.ENFILE))
+
+    monkeypatch.setattr(os, "listdir", fail)
+
+    kill_marked("nobody has this name")
+
+
+def test_a_subprocess_that_cannot_be_started_leaves_no_pipe_open(monkeypatch):
+    made = list(os.pipe())
+
+    def pipe() -> list[int]:
+        if not made:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        ends.extend(made)
+        made.clear()
+        return ends
+
+    ends: list[int] = []
+    monkeypatch.setattr(os, "pipe", pipe)
+
+    with pytest.raises(OSError, match="Too many open files"):
+        _Subprocess("json")
+
+    for end in ends:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(end)

@@ -724,6 +724,26 @@ class TestLoading:
             assert tree.ended() == 0
 
     @pytest.mark.stores("sqlite-wal")
+    def test_an_application_may_open_many_files_when_it_is_imported(
+        self, shop, store_url, tmp_path
+    ):
+        (tmp_path / "crowded.py").write_text(
+            "import os, resource\n"
+            "_, most = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+            "resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 4096), most))\n"
+            "files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]\n"
+            "from tests.runtime.shop import app\n"
+        )
+        path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+        with Tree(store_url, tmp_path, app="crowded:app", environment={"PYTHONPATH": path}) as tree:
+            tree.ready()
+            assert shop.quick.enqueue(1).result(timeout=20) == 1
+            tree.terminate()
+            assert tree.ended() == 0
+
+        assert "Traceback" not in tree.log.read_text()
+
+    @pytest.mark.stores("sqlite-wal")
     def test_a_store_that_does_not_answer_just_then_is_tried_again(self, shop, store_url, tmp_path):
         (tmp_path / "patient.py").write_text(
             "import pathlib\n"

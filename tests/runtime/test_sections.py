@@ -433,3 +433,22 @@ class TestHostileBodies:
         with app.worker(concurrency=4):
             wait_until(lambda: all(run.refresh().is_final for run in runs), seconds=60, what="end")
             plain.enqueue().result(timeout=20)
+
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+    @pytest.mark.stores("sqlite")
+    @pytest.mark.parametrize("many", [False, True])
+    def test_a_timeout_during_a_statement_is_a_timeout(self, app, many):
+        @app.task(name="pay", transaction=True, timeout=0.1)
+        def pay() -> None:
+            connection = current().connection
+            while True:
+                if many:
+                    connection.executemany("UPDATE duly_queues SET name = ? WHERE 0", [(1,)])
+                else:
+                    connection.execute("SELECT 1")
+
+        runs = [pay.enqueue() for _ in range(20)]
+        with app.worker(concurrency=1):
+            wait_until(lambda: all(run.refresh().is_final for run in runs), seconds=60, what="end")
+
+        assert {(run.state, run.cause) for run in runs} == {("failed", "timed_out")}

@@ -48,6 +48,21 @@ def test_a_new_file_has_all_of_its_space_so_that_a_full_disk_cannot_end_its_work
     assert found.st_blocks * 512 >= found.st_size
 
 
+def test_the_end_of_the_workers_program_is_known_by_its_lock(slots, seen):
+    slots.registered = True
+    assert seen.is_deserted()
+
+    slots.hold()
+    assert not seen.is_deserted()
+
+
+def test_of_a_file_that_was_removed_the_end_of_its_program_is_not_known(slots, seen):
+    slots.registered = True
+    slots.remove()
+
+    assert not seen.is_deserted()
+
+
 def test_a_mark_is_read_back_as_it_was_made(slots, seen):
     run_id = new_id()
 

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from duly.errors import StoreError, StoreUnavailable
+from duly.errors import StoreError, StoreUnavailable, WouldBlockItself
 from duly.store import committer as committer_module
 from duly.store.committer import Committer
 from tests.servers.processes import wait_until
@@ -692,3 +692,17 @@ def test_a_leader_that_cannot_even_say_goodbye_is_made_up_for(
     told = follower.result(WEDGED)
     assert told == ["b done"] if moment == "before it leads" else isinstance(told, StoreError)
     assert Caller(committer, "c").result(WEDGED) == ["c done"]
+
+
+def test_a_call_that_interrupts_a_call_of_its_thread_is_refused_instead_of_waiting():
+    def write(ops):
+        if ops == ["outer"]:
+            # As a signal handler does that runs in the midst of this.
+            with pytest.raises(WouldBlockItself, match="signal handler"):
+                committer.apply(["inner"])
+        return ops
+
+    committer = Committer(write, name="test")
+    with closing(committer):
+        assert committer.apply(["outer"]) == ["outer"]
+        assert committer.apply(["later"]) == ["later"]

@@ -1,6 +1,7 @@
 """Signals, for a main thread that only watches."""
 
 import contextlib
+import math
 import os
 import select
 import signal
@@ -23,6 +24,9 @@ class Signals:
         self._masks = threading.local()
         self._reader, self._writer = socket.socketpair()
         self._reader.setblocking(False)  # noqa: FBT003 - the standard library's
+        # Unlike `select`, it takes any number of a descriptor: an application may have many open.
+        self._poll = select.poll()
+        self._poll.register(self._reader, select.POLLIN)
         self._writer.setblocking(False)  # noqa: FBT003 - the standard library's
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         self._before = {number: signal.signal(number, self._ask) for number in _STOPPING}
@@ -37,7 +41,7 @@ class Signals:
 
     def wait(self, seconds: float) -> bool:
         """Wait for a signal; say whether one asked to stop since the last call."""
-        select.select([self._reader], [], [], seconds)
+        self._poll.poll(math.ceil(seconds * 1000))
         with contextlib.suppress(BlockingIOError):
             self._reader.recv(4096)
         asked, self._asked = self._asked, 0

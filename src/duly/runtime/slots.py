@@ -142,11 +142,11 @@ class Slots:
             return False
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False  # Somebody has removed it, and nothing is known.
+        except OSError:
+            return False  # It was removed, or no more files can be opened: nothing is known.
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except OSError:
             return False
         else:
             return True

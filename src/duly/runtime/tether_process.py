@@ -91,7 +91,8 @@ def kill_marked(name: str) -> None:
 
 def _marked(name: bytes) -> Iterator[int]:
     own = os.getpid()
-    with suppress(FileNotFoundError):
+    # There may be none; or the system can open no more files, and nothing can be found.
+    with suppress(OSError):
         for entry in os.listdir("/proc"):  # noqa: PTH208 - pathlib is not loaded here
             # It may be another user's, or be gone.
             with suppress(OSError):

@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator, Sequence
 from types import GeneratorType
 from typing import Any
 
-from duly.errors import StoreBusy, StoreError, StoreUnavailable
+from duly.errors import StoreBusy, StoreError, StoreUnavailable, WouldBlockItself
 from duly.limits import COMMIT_OPS, TRANSACTION_BYTES
 from duly.store.ops import Op
 
@@ -137,6 +137,7 @@ class Committer:
             else:
                 me.answers = []
             return
+        self._refuse_within_own_call(me)
         me.turn = _locked()
         while not me.is_done:
             first = self._first()
@@ -149,6 +150,15 @@ class Committer:
                 me.turn.acquire(timeout=_LOOK_SECONDS)
         return
         yield
+
+    def _refuse_within_own_call(self, me: "_Request") -> None:
+        """Refuse a call from a signal handler, say, that interrupted a call of the same thread.
+
+        That call goes on only when the handler returns: this one would wait for ever.
+        """
+        for request in list(self._line):
+            if request is not me and request.thread == me.thread and not request.has_left():
+                raise WouldBlockItself(_WITHIN_OWN_CALL)
 
     def _first(self) -> "_Request | None":
         """Return the first caller in line; remove those before it that have left."""
@@ -272,11 +282,13 @@ class Committer:
 
 
 class _Request:
-    __slots__ = ("answers", "batch", "caller", "done", "error", "is_done", "ops", "turn")
+    __slots__ = ("answers", "batch", "caller", "done", "error", "is_done", "ops", "thread", "turn")
 
     def __init__(self, ops: Sequence[Op], done: Done | None = None) -> None:
         self.ops = ops
         self.done = done
+        self.thread = None if done is not None else threading.get_ident()
+        """Where the caller waits. None for a submission."""
         self.caller: GeneratorType[None, None, None] | None = None
         """Runs while a thread waits for the answer or leads. None for a submission."""
         self.answers: list[Any] | None = None
@@ -313,6 +325,10 @@ class _Request:
             _wake(self.turn)
 
 
+_WITHIN_OWN_CALL = (
+    "this call interrupted another one of its thread that is writing just now, as a signal handler "
+    "or a destructor does, and cannot wait for it; enqueue from another thread"
+)
 _INTERRUPTED = "the commit was interrupted; whether it was written is not known"
 
 

@@ -6,12 +6,14 @@ PostgreSQL has no such files: there a worker's row carries its counter.
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from duly.clock import new_id
 from duly.store.liveness import Reading
+from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import OTHER_WORKER, WORKER
 from tests.store.sqlite.verbs import TIMEOUT, closing_life, running, tell
 
@@ -105,6 +107,36 @@ def test_a_worker_that_does_not_beat_is_known_to_run_unless_it_is_stopped(store,
     is_running_when_stopped = store.pulse().read()[WORKER].is_running
 
     assert (is_running, is_running_when_stopped) == (True, False)
+
+
+@pytest.fixture
+def group():
+    """A control group of version 2, where this user may make one."""
+    for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
+        found = Path(root) / f"duly-test-{os.getpid()}"
+        with suppress(OSError):
+            found.mkdir()
+            if (found / "cgroup.freeze").exists():
+                yield found
+                found.rmdir()
+                return
+            found.rmdir()
+    pytest.skip("this user can make no control group")
+
+
+@pytest.mark.process
+def test_a_worker_whose_control_group_is_frozen_is_not_known_to_run(store, living, group):
+    (group / "cgroup.procs").write_text(str(living.pid))
+    (group / "cgroup.freeze").write_text("1")
+    wait_until(
+        lambda: "frozen 1" in (group / "cgroup.events").read_text(), seconds=20, what="it freezes"
+    )
+    is_running = store.pulse().read()[WORKER].is_running
+    (group / "cgroup.freeze").write_text("0")
+    own = Path("/proc/self/cgroup").read_text().rpartition("0::")[2].strip()
+    (group.parent / own.strip("/") / "cgroup.procs").write_text(str(living.pid))
+
+    assert not is_running
 
 
 @pytest.mark.process

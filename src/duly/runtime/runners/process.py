@@ -86,7 +86,12 @@ class _Subprocess:
     def __init__(self, home: str) -> None:
         self._name = new_id()
         theirs_in, self._to_child = os.pipe()
-        self._from_child, theirs_out = os.pipe()
+        try:
+            self._from_child, theirs_out = os.pipe()
+        except OSError:
+            os.close(theirs_in)
+            os.close(self._to_child)
+            raise
         os.set_blocking(self._to_child, False)
         try:
             self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module

@@ -146,6 +146,7 @@ class _Body:
         def throw() -> None:
             if self._running:
                 self._struck_at = now
+                self._shield.thrown = error
                 _strike(self._thread, error)
 
         self._shield.strike(throw)

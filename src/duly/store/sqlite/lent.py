@@ -14,6 +14,7 @@ from typing import Any
 from weakref import ref
 
 from duly.errors import BadOption, TransactionEnded, TransactionTooLong
+from duly.shield import thrown_here
 from duly.store.lent import ENDS_WITH_ITS_RUN, IS_OVER
 
 _PATIENCE = 0.002
@@ -40,7 +41,10 @@ class LentCursor(sqlite3.Cursor):
         """Execute a statement for many rows."""
         with self.connection.using:
             self.connection.check()
-            super().executemany(sql, self._while_lent(rows))
+            try:
+                super().executemany(sql, self._while_lent(rows))
+            except sqlite3.DatabaseError as error:
+                raise self.connection.refusal_of(error) from error.__cause__
             return self
 
     def executescript(self, _script: str, /) -> "LentCursor":
@@ -106,10 +110,16 @@ class LentConnection(sqlite3.Connection):
         if self.taken_away is not None:
             raise self.taken_away
 
-    def refusal_of(self, error: sqlite3.Error) -> Exception:
+    def refusal_of(self, error: sqlite3.Error) -> BaseException:
         """Return what to raise for an error: our own, if it is the guard that refused."""
         refused, self._refused = self._refused, False
-        return BadOption(ENDS_WITH_ITS_RUN) if refused else error
+        if refused:
+            return BadOption(ENDS_WITH_ITS_RUN)
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_AUTH:
+            # A timeout struck inside the guard: the driver takes any exception for a refusal.
+            thrown = thrown_here()
+            return error if thrown is None else thrown()
+        return error
 
     def cursor(self, factory: Any = LentCursor) -> Any:  # noqa: ANN401 - as the driver has it
         """Return a cursor."""

@@ -12,6 +12,7 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from duly.clock import MICROSECONDS, SystemClock
@@ -22,6 +23,7 @@ _CONDEMNED = b"\x01"
 _FLOCK = struct.Struct("hhqqi4x")
 """`struct flock` of Linux: type, whence, start, length, process."""
 _STOPPED_STATES = frozenset("Tt")
+_CGROUP_ROOTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
 
 
 class Life:
@@ -145,11 +147,24 @@ def _is_holder_running(descriptor: int) -> bool:
         return False
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
+        cgroups = Path(f"/proc/{pid}/cgroup").read_text()
     except OSError:
         return False
     # The command's name comes second, in parentheses, and may contain any character.
     state = status.rpartition(")")[2].split()[0]
-    return state not in _STOPPED_STATES
+    return state not in _STOPPED_STATES and not _is_frozen(cgroups)
+
+
+def _is_frozen(cgroups: str) -> bool:
+    """Return whether the control group of a process is frozen, as by `systemctl freeze`.
+
+    The state of the process itself does not tell: it seems to sleep.
+    """
+    group = next((line[3:] for line in cgroups.splitlines() if line.startswith("0::")), None)
+    for root in _CGROUP_ROOTS if group is not None else ():
+        with suppress(OSError):
+            return "frozen 1" in Path(f"{root}{group}/cgroup.events").read_text()
+    return False
 
 
 _held_here: set[Path] = set()
