@@ -78,8 +78,7 @@ class Worker:
         self.hand = Hand(slots, slot_counts, CLAIM_BATCH)
         self._settler = Settler(store, self.hand, slots, self._journal, bus, self._gone.is_set)
         sections = Sections(store, self.hand, self._settler, self._journal, bus, self._may_write)
-        self._journal.sections = sections
-        self._journal.lease_until = lambda: slots.deadline
+        self._journal.sections, self._journal.lease_until = sections, lambda: slots.deadline
         self._loop_runner = EventLoopRunner(
             self.hand, self._report, self._journal, limit=settings.async_limit, lookout=lookout
         )
