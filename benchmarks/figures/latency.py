@@ -3,8 +3,9 @@
 import json
 import random
 import time
+from collections.abc import Callable
 
-from benchmarks.databases import Database
+from benchmarks.databases import Bare, Database
 from benchmarks.processes import WorkerProcess
 from benchmarks.report import Figure, at_most
 from benchmarks.sizes import Sizes
@@ -17,8 +18,8 @@ SHORTEST_GAP, LONGEST_GAP = 0.01, 0.04
 def measure(database: Database, sizes: Sizes) -> list[Figure]:
     """Space the calls out, so that each finds the worker idle."""
     rounds = [_delays(database, sizes.spaced_enqueues) for _ in range(sizes.rounds)]
-    p50 = [_percentile(delays, 50) * 1e3 for delays in rounds]
-    p99 = [_percentile(delays, 99) * 1e3 for delays in rounds]
+    p50 = [percentile(delays, 50) * 1e3 for delays in rounds]
+    p99 = [percentile(delays, 99) * 1e3 for delays in rounds]
     note = f"{sizes.spaced_enqueues} calls per round"
     return [
         Figure("enqueue to start, p50", database.name, "ms", p50, (), (at_most(3),), note),
@@ -27,22 +28,35 @@ def measure(database: Database, sizes: Sizes) -> list[Figure]:
 
 
 def _delays(database: Database, count: int) -> list[float]:
-    draw = random.Random(count)
     with database.fresh() as url, database.bare(url) as bare:
-        app.use_url(url)
-        with WorkerProcess(url) as worker:
+        return spaced_delays(url, bare, count)
+
+
+def spaced_delays(
+    url: str,
+    bare: Bare,
+    count: int,
+    *,
+    warm_up: Callable[[WorkerProcess], None] = lambda _worker: None,
+) -> list[float]:
+    """Return in order how many seconds after its enqueue each run began, without the longest."""
+    draw = random.Random(count)
+    app.use_url(url)
+    with WorkerProcess(url) as worker:
+        tell_delay.enqueue(time.monotonic())
+        worker.wait_until(bare.is_drained, "the first run ends")
+        warm_up(worker)
+        for _ in range(count):
+            time.sleep(draw.uniform(SHORTEST_GAP, LONGEST_GAP))
             tell_delay.enqueue(time.monotonic())
-            worker.wait_until(bare.is_drained, "the first run ends")
-            for _ in range(count):
-                time.sleep(draw.uniform(SHORTEST_GAP, LONGEST_GAP))
-                tell_delay.enqueue(time.monotonic())
-            worker.wait_until(bare.is_drained, "the last run ends")
-        app.close()
-        delays = [float(json.loads(result)) for result in bare.results(tell_delay.name)]
+        worker.wait_until(bare.is_drained, "the last run ends")
+    app.close()
+    delays = [float(json.loads(result)) for result in bare.results(tell_delay.name)]
     assert len(delays) == count + 1
     # The longest may be the first, which waited for the worker's start.
     return sorted(delays)[:-1]
 
 
-def _percentile(ordered: list[float], percent: int) -> float:
+def percentile(ordered: list[float], percent: int) -> float:
+    """Return the value below which this share of the others is."""
     return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]

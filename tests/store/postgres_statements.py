@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from duly.store.postgres.columns import flags, numbers, texts
 from duly.store.postgres.connection import HOT, UPKEEP
+from duly.store.postgres.store import READING
 from duly.store.statements import load
 from tests.store.conformance.verbs import LANE, OTHER_TASK, TASK, WORKER
 from tests.store.postgres_plans import (
@@ -121,6 +122,9 @@ CASES = [
     Case("claim.limited_queues", {}),
     Case("claim.running_in_queue", {"queue": "default"}, 4 * BATCH),
     Case("claim.running_in_lanes", {"low": LIMITED_LANE, "high": LIMITED_LANE + "~"}),
+    Case("inspect.peek", {"carried": "{}"}, 4, READING),  # In as many lanes.
+    Case("enqueue.size", {"queue": "default", "limit": BATCH}),
+    Case("floors.newest", {}, 1, READING),
     Case("settle.finish", endings(BATCH), 2 * BATCH),  # Runs and their keys.
     Case("settle.requeue", requeues(BATCH), 2 * BATCH),  # Runs and their attempts.
     Case("settle.recorded", claims(BATCH)),

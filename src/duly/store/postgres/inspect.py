@@ -214,7 +214,12 @@ class PostgresInspector:
 
     def peek(self, carried: Sequence[str] = ()) -> Peek:
         """Look whether there is something to do, for one who hands over these tasks."""
-        return Peek(*self._query(SQL["peek"], {"carried": texts(carried)})[0])
+        ((*found, look_age, took),) = self._query(SQL["peek"], {"carried": texts(carried)})
+        self._note_cost(took, look_age)
+        return Peek(*found)
+
+    def _note_cost(self, took: int, look_age: int | None) -> None:
+        """Learn how long a look for runs took, and how old the floors in force are if there are."""
 
     def list_schedules(self, which: ScheduleFilter) -> list[ScheduleRecord]:
         """Return schedules by name."""

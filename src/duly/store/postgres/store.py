@@ -21,6 +21,7 @@ from duly.store.postgres import enqueue, migrating, steps
 from duly.store.postgres.address import Address
 from duly.store.postgres.connection import Session, connect
 from duly.store.postgres.failures import is_fatal, translated
+from duly.store.postgres.floors import Floors
 from duly.store.postgres.inspect import SQL as INSPECT
 from duly.store.postgres.inspect import PostgresInspector
 from duly.store.postgres.lending import Sessions
@@ -145,6 +146,9 @@ class PostgresStore(PostgresInspector):
                     raise translated(error, self._address) from error
                 retried = True
 
+    def _note_cost(self, took: int, look_age: int | None) -> None:
+        self._here().floors.note_cost(took, look_age)
+
     def back_up(self, file: Path) -> None:
         """Refuse: PostgreSQL's own tools copy the whole database, with what is not duly's."""
         raise StoreRefused(
@@ -237,11 +241,13 @@ class _Process:
         self.writers = Writers(address)
         self.pulse = PostgresPulse(address)
         self.readers = Sessions(address, READING, size=READERS, seconds=READER_SECONDS)
+        self.floors = Floors(self.readers, self.writers.hints)
         # Apart from the readers, because a body may keep one for as long as it runs.
         self.sections = Sessions(address, {}, size=SECTIONS)
 
     def close(self) -> None:
         """Write what waits, end all threads, hang up."""
+        self.floors.close()
         self.writers.close()
         self.pulse.close()
         self.readers.close()

@@ -55,15 +55,13 @@ WITH registered AS MATERIALIZED (
       FROM duly_workers
      CROSS JOIN LATERAL json_array_elements_text(tasks::json) AS item(task)
      WHERE state = 'live'
+), look AS MATERIALIZED (
+    SELECT number FROM duly_look
 ), stuck AS MATERIALIZED (
     SELECT run.id, head.paused
-      FROM duly_ready_lanes AS head
-     CROSS JOIN LATERAL (
-           SELECT id, task
-             FROM duly_runs
-            WHERE state = 'queued' AND queue = head.queue AND lane = head.lane
-            ORDER BY priority DESC, due_at, id
-            LIMIT %(limit)s) AS run
+      FROM look
+     CROSS JOIN duly_ready_lanes AS head
+     CROSS JOIN LATERAL duly_first_runs(look.number, head.lane, head.queue, %(limit)s) AS run
      WHERE head.paused OR run.task <> ALL ((SELECT tasks FROM registered)::text[])
 ), chosen AS MATERIALIZED (
     SELECT id
