@@ -51,7 +51,12 @@ class Query(Protocol):
     """Runs one statement that reads."""
 
     def __call__(
-        self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None = None
+        self,
+        sql: str,
+        parameters: Mapping[str, Any],
+        *,
+        prepare: bool | None = None,
+        by_index: bool = False,
     ) -> list[tuple[Any, ...]]: ...
 
 
@@ -214,7 +219,8 @@ class PostgresInspector:
 
     def peek(self, carried: Sequence[str] = ()) -> Peek:
         """Look whether there is something to do, for one who hands over these tasks."""
-        ((*found, look_age, took),) = self._query(SQL["peek"], {"carried": texts(carried)})
+        place = {"carried": texts(carried)}
+        ((*found, look_age, took),) = self._query(SQL["peek"], place, by_index=True)
         self._note_cost(took, look_age)
         return Peek(*found)
 

@@ -495,13 +495,15 @@ SELECT EXISTS (SELECT 1 FROM ready WHERE lane <> 'suspect'),
        (SELECT parked FROM duly_waiting WHERE parked IS NOT NULL
          ORDER BY parked, queue, task LIMIT 1) IS NOT NULL,
        duly_microseconds(least(
-           (SELECT min(due_at) FROM duly_waiting WHERE parked IS NULL),
+           (SELECT due_at FROM duly_waiting WHERE parked IS NULL ORDER BY due_at LIMIT 1),
            CASE WHEN EXISTS (SELECT 1 FROM duly_wakeups) THEN duly_now() END,
-           (SELECT min(expires_at) FROM duly_waiting WHERE expires_at IS NOT NULL),
-           (SELECT min(expires_at) FROM duly_runs
-             WHERE state = 'queued' AND expires_at IS NOT NULL)))
+           (SELECT expires_at FROM duly_waiting WHERE expires_at IS NOT NULL
+             ORDER BY expires_at LIMIT 1),
+           (SELECT expires_at FROM duly_runs WHERE state = 'queued' AND expires_at IS NOT NULL
+             ORDER BY expires_at LIMIT 1)))
        - duly_microseconds(duly_now()),
-       (SELECT duly_microseconds(min(look_at)) FROM duly_schedules WHERE look_at IS NOT NULL)
+       (SELECT duly_microseconds(look_at) FROM duly_schedules WHERE look_at IS NOT NULL
+         ORDER BY look_at LIMIT 1)
        - duly_microseconds(duly_now()),
        EXISTS (SELECT 1 FROM duly_steps WHERE kind IN ('wait', 'gather') AND NOT done),
        EXISTS (SELECT 1 FROM duly_carried_lanes
