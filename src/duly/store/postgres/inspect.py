@@ -18,6 +18,7 @@ from duly.core.record import (
     Holder,
     LockRecord,
     LogLine,
+    OpenTransaction,
     QueueRecord,
     ReadyRun,
     RunRecord,
@@ -33,7 +34,7 @@ from duly.store.guard_ops import GuardedKey, Letter
 from duly.store.ops import Enqueue
 from duly.store.postgres.columns import is_run_id, texts
 from duly.store.postgres.diagnose import SQL as DIAGNOSE
-from duly.store.postgres.diagnose import check_integrity, diagnose
+from duly.store.postgres.diagnose import check_integrity, diagnose, find_oldest_transaction
 from duly.store.postgres.guard import SQL as GUARD
 from duly.store.postgres.steps import SQL as STEPS
 from duly.store.protocol import LetterFilter, Peek, RunFilter, ScheduleFilter
@@ -154,6 +155,10 @@ class PostgresInspector:
     def diagnose(self) -> list[Finding]:
         """Say how the server is and how it is set up."""
         return diagnose(self._query, is_pooled=self.is_pooled)
+
+    def find_oldest_transaction(self) -> OpenTransaction | None:
+        """Return the transaction that has kept dead rows from being removed for longest."""
+        return find_oldest_transaction(self._query)
 
     def check_integrity(self) -> list[Finding]:
         """Look for broken indexes."""
