@@ -11,14 +11,17 @@ import psycopg
 from psycopg import sql
 
 from benchmarks.databases import Bare, Cost, StatementCount
+from benchmarks.tasks import noop
+from benchmarks.workload import LANE, QUEUE
 from duly.limits import TRANSACTION_BYTES
 from duly.store.opening import open_store
 from duly.store.ops import ClaimRuns, Enqueue
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import SQL as CLAIM
 from duly.store.postgres.columns import numbers, optional_texts, texts
-from duly.store.postgres.connection import HOT, Session, connect
+from duly.store.postgres.connection import Session, connect
 from duly.store.postgres.enqueue import SQL as ENQUEUE
+from duly.store.postgres.session_settings import HOT
 from duly.store.postgres.settle import SQL as SETTLE
 from tests.servers.kinds import POSTGRES_URL_VARIABLE
 from tests.servers.postgres import PostgresEndpoint, PostgresServer, database_of, find_binaries
@@ -61,6 +64,12 @@ _PILES = {
           FROM generate_series(1, %(count)s) AS n
     """,
 }
+_DEAD = """
+    INSERT INTO duly_runs (id, task, queue, lane, priority, created_at, due_at, arguments)
+    SELECT ('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, %(task)s, %(queue)s,
+           %(lane)s, 0, duly_now(), duly_now(), '[]'
+      FROM generate_series(1, %(count)s) AS n
+"""
 _RATE = """
     SELECT (count(*) FILTER (WHERE finished_at > first))::float
            / extract(epoch FROM max(finished_at) - min(first))::float
@@ -118,6 +127,21 @@ class Postgres:
             name = sql.Identifier(database_of(url))
             connection.execute(sql.SQL("ALTER DATABASE {} SET log_statement = 'all'").format(name))
         yield LoggedStatements(self._server.log)
+
+
+@contextmanager
+def dead_runs(url: str, count: int) -> Iterator[None]:
+    """Leave dead entries in the index that claims walk, and hold a snapshot that keeps them."""
+    with (
+        closing(psycopg.connect(url)) as holder,
+        closing(psycopg.connect(url, autocommit=True)) as connection,
+    ):
+        holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        holder.execute("SELECT 1 FROM duly_runs")
+        task = {"task": noop.name, "queue": QUEUE, "lane": LANE, "count": count}
+        connection.execute(_DEAD, task)
+        connection.execute("DELETE FROM duly_runs")
+        yield
 
 
 class LoggedStatements:

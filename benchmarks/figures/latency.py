@@ -3,8 +3,9 @@
 import json
 import random
 import time
+from collections.abc import Callable
 
-from benchmarks.databases import Database
+from benchmarks.databases import Bare, Database
 from benchmarks.processes import WorkerProcess
 from benchmarks.report import Figure, at_most
 from benchmarks.sizes import Sizes
@@ -27,18 +28,30 @@ def measure(database: Database, sizes: Sizes) -> list[Figure]:
 
 
 def _delays(database: Database, count: int) -> list[float]:
-    draw = random.Random(count)
     with database.fresh() as url, database.bare(url) as bare:
-        app.use_url(url)
-        with WorkerProcess(url) as worker:
+        return spaced_delays(url, bare, count)
+
+
+def spaced_delays(
+    url: str,
+    bare: Bare,
+    count: int,
+    *,
+    warm_up: Callable[[WorkerProcess], None] = lambda _worker: None,
+) -> list[float]:
+    """Return in order how many seconds after its enqueue each run began, without the longest."""
+    draw = random.Random(count)
+    app.use_url(url)
+    with WorkerProcess(url) as worker:
+        tell_delay.enqueue(time.monotonic())
+        worker.wait_until(bare.is_drained, "the first run ends")
+        warm_up(worker)
+        for _ in range(count):
+            time.sleep(draw.uniform(SHORTEST_GAP, LONGEST_GAP))
             tell_delay.enqueue(time.monotonic())
-            worker.wait_until(bare.is_drained, "the first run ends")
-            for _ in range(count):
-                time.sleep(draw.uniform(SHORTEST_GAP, LONGEST_GAP))
-                tell_delay.enqueue(time.monotonic())
-            worker.wait_until(bare.is_drained, "the last run ends")
-        app.close()
-        delays = [float(json.loads(result)) for result in bare.results(tell_delay.name)]
+        worker.wait_until(bare.is_drained, "the last run ends")
+    app.close()
+    delays = [float(json.loads(result)) for result in bare.results(tell_delay.name)]
     assert len(delays) == count + 1
     # The longest may be the first, which waited for the worker's start.
     return sorted(delays)[:-1]

@@ -153,6 +153,10 @@ ONE_DIALECT = {
         [f"restore.{each}" for each in ("has_identity", "has_work", "inode", "settle_in")],
         "a database of PostgreSQL is no file that can be copied",
     ),
+    **dict.fromkeys(
+        [f"floors.{each}" for each in ("bound", "lock", "look", "newest")],
+        "SQLite keeps no dead index entries for the transactions of others",
+    ),
     "inspect.now": "SQLite's wall time is the host's, not the database's",
     "inspect.schema": "SQLite reads its schema before it has any statement file",
 }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.core.record import EndsAt, QueueRecord, ScheduleRecord, WorkerRecord
+from duly.core.record import EndsAt, OpenTransaction, QueueRecord, ScheduleRecord, WorkerRecord
 from duly.dashboard.figures import BEYOND, Seen, figures, judge, quantile
 
 SECOND = 1_000_000
@@ -13,6 +13,7 @@ SCHEDULE = ScheduleRecord(
     *("nightly", 1, "code", "here", "shop:send", "default", "thread", 0, "[[],{}]", None),
     *("{}", "{}", "active", None, NOW + SECOND, None, 0, None, 0, 0),
 )
+DUMP = OpenTransaction(42, "ada", "pg_dump", "10.0.0.7", 60.0, slows_claims=False)
 WELL = Seen(NOW, [WORKER], [QUEUE], [EndsAt(NOW, "succeeded", 100, 0, 0)], None, [SCHEDULE])
 
 
@@ -67,6 +68,23 @@ def test_all_is_well_where_nothing_is_wrong():
             "warn",
             "schedule nightly is paused: holidays",
         ),
+        (
+            {"oldest_transaction": DUMP._replace(seconds=400.0)},
+            "warn",
+            (
+                "a transaction has been open for 6 min in session 42 of user 'ada' from 10.0.0.7"
+                " (application_name 'pg_dump'): the database cannot remove ended runs, and claims"
+                " slow down"
+            ),
+        ),
+        (
+            {"oldest_transaction": DUMP._replace(application="", slows_claims=True)},
+            "warn",
+            (
+                "a transaction has been open for 1 min in session 42 of user 'ada' from 10.0.0.7:"
+                " the database cannot remove ended runs, and claims slow down"
+            ),
+        ),
     ],
 )
 def test_what_is_wrong_is_said_with_its_reason(change, level, words):
@@ -83,6 +101,8 @@ def test_what_is_wrong_is_said_with_its_reason(change, level, words):
         {"ends": []},
         {"oldest_due_at": NOW - 59 * SECOND},
         {"schedules": [SCHEDULE._replace(next_at=NOW - 119 * SECOND)]},
+        {"oldest_transaction": DUMP},
+        {"oldest_transaction": DUMP._replace(seconds=5.0, slows_claims=True)},
     ],
 )
 def test_little_things_worry_nobody(change):

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import psycopg
 
 from duly.core.limiting import limited
-from duly.store.postgres.connection import HOT
 from duly.store.postgres.prepared import Prepared
+from duly.store.postgres.session_settings import HOT
 from tests.store.conformance.verbs import LANE, OTHER_TASK, OTHER_WORKER, TASK, WORKER
 
 BATCH = 20

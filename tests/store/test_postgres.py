@@ -19,8 +19,8 @@ from duly.store.opening import open_store
 from duly.store.ops import Enqueue, RecoverOrphans, Settled
 from duly.store.postgres import held_names
 from duly.store.postgres.claim import SQL as CLAIM
-from duly.store.postgres.connection import HOT
 from duly.store.postgres.enqueue import SQL as ENQUEUE
+from duly.store.postgres.session_settings import HOT
 from duly.store.postgres.settle import SQL as SETTLE
 from duly.store.postgres.settle import _endings
 from duly.store.postgres.wakeup import Hints

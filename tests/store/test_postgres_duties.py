@@ -17,7 +17,8 @@ from duly.store.carry_ops import Relane
 from duly.store.duties import Turn
 from duly.store.opening import open_store
 from duly.store.ops import FoldTallies, Prune, RecoverOrphans, Tick
-from duly.store.postgres.connection import UPKEEP, Session
+from duly.store.postgres.connection import Session
+from duly.store.postgres.session_settings import UPKEEP
 from duly.store.postgres.upkeep import TICK
 from duly.store.statements import load
 from duly.store.step_ops import RecheckWaits

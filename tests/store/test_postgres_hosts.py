@@ -15,7 +15,8 @@ from duly.store.ops import Settled
 from duly.store.postgres import connection as connection_module
 from duly.store.postgres import hosts
 from duly.store.postgres.address import Address
-from duly.store.postgres.connection import HOT, connect
+from duly.store.postgres.connection import connect
+from duly.store.postgres.session_settings import HOT
 from tests.store.conformance.verbs import TIMEOUT, WORKER, claim_one, enqueue_one, register, succeed
 from tests.store.postgres_verbs import InBackground
 from tests.store.test_postgres_sessions import terminate_all

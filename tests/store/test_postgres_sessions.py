@@ -18,9 +18,10 @@ from duly.store.postgres import connection as connection_module
 from duly.store.postgres import pulse, sweep
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import SQL as CLAIM
-from duly.store.postgres.connection import FROZEN, HOT, connect
+from duly.store.postgres.connection import connect
 from duly.store.postgres.lending import Sessions
 from duly.store.postgres.section import PostgresSection
+from duly.store.postgres.session_settings import FROZEN, HOT
 from duly.store.postgres.store import READERS
 from tests.servers.postgres import PostgresServer
 from tests.servers.processes import wait_until

@@ -14,7 +14,8 @@ from duly.errors import StoreError, StoreReadOnly, StoreRefused, StoreUnavailabl
 from duly.store.opening import open_store
 from duly.store.ops import Settled
 from duly.store.postgres.columns import optional_texts, texts
-from duly.store.postgres.connection import HOT, Session, connect
+from duly.store.postgres.connection import Session, connect
+from duly.store.postgres.session_settings import HOT
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import database_of
 from tests.store.conformance.verbs import (
@@ -276,7 +277,7 @@ def test_a_text_with_a_nul_is_refused_before_it_shifts_a_column():
 def test_the_doctor_names_the_session_whose_transaction_is_open_for_too_long(
     url, store, monkeypatch
 ):
-    monkeypatch.setattr("duly.store.postgres.diagnose._LONG_SECONDS", -1)
+    monkeypatch.setattr("duly.core.record._LONG_SECONDS", -1)
     with closing(psycopg.connect(url, application_name="nightly report")) as other:
         other.execute("SELECT count(*) FROM duly_runs")
 
@@ -287,6 +288,24 @@ def test_the_doctor_names_the_session_whose_transaction_is_open_for_too_long(
         assert f"session {other.info.backend_pid} " in finding.text
         assert "'nightly report'" in finding.text
         assert f"pg_terminate_backend({other.info.backend_pid})" in finding.remedy
+
+
+def test_a_transaction_that_slows_claims_is_named_long_before_others(url, store):
+    with closing(psycopg.connect(url, application_name="nightly report")) as other:
+        other.execute("SELECT count(*) FROM duly_runs")
+        pid = other.info.backend_pid
+        before = store.find_oldest_transaction()
+        with psycopg.connect(url) as connection:
+            connection.execute(
+                "INSERT INTO duly_looks (looked_at, until)"
+                " VALUES (duly_now(), duly_now() + interval '1 minute')"
+            )
+
+        oldest = store.find_oldest_transaction()
+
+    assert (before.pid, before.application) == (pid, "nightly report")
+    assert not before._replace(seconds=60.0).is_too_long()
+    assert oldest._replace(seconds=60.0).is_too_long()
 
 
 def test_the_doctor_is_content_with_sessions_that_have_no_transaction_open(url, store):

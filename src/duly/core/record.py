@@ -307,6 +307,31 @@ class FiringRecord(NamedTuple):
     fired_at: int
 
 
+class OpenTransaction(NamedTuple):
+    """The oldest transaction that keeps dead rows from being removed, and the session it is in."""
+
+    pid: int
+    user: str
+    application: str
+    host: str
+    seconds: float
+    slows_claims: bool
+    """Whether dead rows are so many that claims would be slow without floors."""
+
+    def is_too_long(self) -> bool:
+        """Return whether it has been open for too long, or for long while claims are slow."""
+        return self.seconds > (_SLOWING_SECONDS if self.slows_claims else _LONG_SECONDS)
+
+    def session(self) -> str:
+        """Return words that name the session."""
+        words = f"session {self.pid} of user {self.user!r} from {self.host}"
+        return f"{words} (application_name {self.application!r})" if self.application else words
+
+
+_LONG_SECONDS = 300
+_SLOWING_SECONDS = 10
+
+
 class LockRecord(NamedTuple):
     """A lock that somebody holds."""
 

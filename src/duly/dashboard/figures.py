@@ -4,7 +4,14 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from duly.clock import MICROSECONDS
-from duly.core.record import EndsAt, EndsOf, QueueRecord, ScheduleRecord, WorkerRecord
+from duly.core.record import (
+    EndsAt,
+    EndsOf,
+    OpenTransaction,
+    QueueRecord,
+    ScheduleRecord,
+    WorkerRecord,
+)
 from duly.core.states import DEAD
 from duly.dashboard.words import coarse, count, percent
 
@@ -108,6 +115,8 @@ class Seen(NamedTuple):
     """Of the last hour."""
     oldest_due_at: int | None
     schedules: Sequence[ScheduleRecord]
+    oldest_transaction: OpenTransaction | None = None
+    """Of those that keep dead rows from being removed."""
 
 
 def judge(seen: Seen) -> Health:
@@ -118,6 +127,7 @@ def judge(seen: Seen) -> Health:
         *_of_waiting(seen),
         *_of_queues(seen.queues),
         *_of_schedules(seen),
+        *_of_transactions(seen.oldest_transaction),
     ]
     if any(level == "bad" for level, _, _ in reasons):
         return Health("bad", "Something needs you.", tuple(reasons))
@@ -166,6 +176,17 @@ def _of_queues(queues: Sequence[QueueRecord]) -> Reasons:
         if queue.paused:
             waits = count(queue.ready + queue.waiting)
             yield "warn", f"queue {queue.name} is paused, {waits} runs wait in it", "queues"
+
+
+def _of_transactions(oldest: OpenTransaction | None) -> Reasons:
+    if oldest is not None and oldest.is_too_long():
+        age = coarse(round(oldest.seconds * MICROSECONDS))
+        words = f"a transaction has been open for {age} in {oldest.session()}"
+        yield (
+            "warn",
+            f"{words}: the database cannot remove ended runs, and claims slow down",
+            "queues",
+        )
 
 
 def _of_schedules(seen: Seen) -> Reasons:

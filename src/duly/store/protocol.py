@@ -16,6 +16,7 @@ from duly.core.record import (
     Holder,
     LockRecord,
     LogLine,
+    OpenTransaction,
     QueueRecord,
     ReadyRun,
     RunRecord,
@@ -150,10 +151,7 @@ class Inspector(Protocol):
     def list_steps(self, run_id: str) -> list[StepRecord]: ...
     def list_logs(self, run_id: str, limit: int) -> list[LogLine]: ...
     def reach_of(self, which: RunFilter) -> str | None:
-        """Return the last run that a list with a `scan` looked at; None if it found the end.
-
-        That is where there were fewer, or where all beyond are older than the filter's `since`.
-        """
+        """Return the last run that a list with a `scan` looked at; None if no older one fits."""
         ...
 
     def find_by_key(self, key: str) -> list[str]:
@@ -175,6 +173,7 @@ class Inspector(Protocol):
         """Return the run of each queue that is not paused that has been due for longest."""
         ...
 
+    def find_oldest_transaction(self) -> OpenTransaction | None: ...
     def list_workers(self) -> list[WorkerRecord]: ...
     def list_queues(self) -> list[QueueRecord]: ...
     def is_paused(self, queue: str) -> bool: ...

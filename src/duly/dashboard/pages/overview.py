@@ -47,6 +47,7 @@ def overview(desk: Desk, request: Request) -> Shown:
                     last_hour,
                     oldest[0].due_at if oldest else None,
                     [*due, *paused],
+                    store.find_oldest_transaction(),
                 )
             ),
             "failing": sorted(

@@ -12,11 +12,12 @@ from duly.store.hints import ReadyHints, encode, hints_of
 from duly.store.ops import Enqueue, Op
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import Claimer
-from duly.store.postgres.connection import HOT, Session
+from duly.store.postgres.connection import Session
 from duly.store.postgres.failures import translated
 from duly.store.postgres.held_names import HeldNames
 from duly.store.postgres.inspect import SQL as INSPECT
 from duly.store.postgres.line import Line
+from duly.store.postgres.session_settings import HOT
 from duly.store.postgres.store import PostgresStore
 from duly.store.postgres.sweep import Sweeper
 from duly.store.postgres.wakeup import Hints, notify
@@ -66,7 +67,12 @@ class BorrowedPostgresStore(Alone, PostgresStore):
         """Note nothing: whoever waits for a key here waits in the transaction that holds it."""
 
     def _query(
-        self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None = None
+        self,
+        sql: str,
+        parameters: Mapping[str, Any],
+        *,
+        prepare: bool | None = None,
+        by_index: bool = False,  # noqa: ARG002 - a test's tables are small
     ) -> list[tuple[Any, ...]]:
         return self._line.read(
             lambda session: session.execute(sql, parameters, prepare=prepare).fetchall()

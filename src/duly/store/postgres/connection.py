@@ -16,37 +16,10 @@ from duly.store.postgres.address import Address, Epoch
 from duly.store.postgres.columns import texts
 from duly.store.postgres.failures import translated
 from duly.store.postgres.prepared import Prepared
+from duly.store.postgres.session_settings import FROZEN
 
 OLDEST_SERVER = 140_000
 GREETING_SECONDS = 5.0
-FROZEN = "10s"
-
-HOT: Mapping[str, str] = {
-    # A plan is made once and kept while the tables grow, so it must not read a table as a whole,
-    # which is cheap only on the first day, nor gather and sort what an index has in order. The
-    # statements see to the rest. Forbidden plans look so dear that they would be compiled: no jit.
-    "enable_seqscan": "off",
-    "enable_bitmapscan": "off",
-    "jit": "off",
-    "plan_cache_mode": "force_generic_plan",
-    "default_transaction_isolation": "read committed",
-    # A process that is frozen in the middle must not keep others from recovering its runs: neither
-    # between two statements, nor with an answer that it does not read.
-    "idle_in_transaction_session_timeout": FROZEN,
-    "tcp_user_timeout": FROZEN,
-}
-UPKEEP: Mapping[str, str] = {
-    **HOT,
-    "lock_timeout": "5s",
-}
-KEYED: Mapping[str, str] = {
-    **HOT,
-    # An open transaction of a caller may be taking the same key. Its length is the caller's, and
-    # others share this connection: whoever needs the key waits elsewhere.
-    "lock_timeout": "20ms",
-}
-HINTS: Mapping[str, str] = {"synchronous_commit": "off"}
-"""For notifications, which nobody misses after a crash of the server."""
 
 # The function, since planning the view pg_stat_activity is a third of what a new session costs.
 _GREETING = """
@@ -79,6 +52,9 @@ SELECT set_config(name, setting, true)
   FROM unnest(%(names)s::text[], %(values)s::text[]) AS _(name, setting)
 """
 _LIMIT = "SELECT set_config('statement_timeout', %(limit)s, true)"
+_SCAN_INDEXES = """
+SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)
+"""
 _BEGIN_TO_LEND = SQL("""
 BEGIN; SET LOCAL idle_in_transaction_session_timeout = {silence}; {unlimited}
 SELECT pg_current_xact_id()::text
@@ -265,6 +241,15 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
             self.begin()
             self.tell(_LIMIT, {"limit": limit})
             cursor = self.execute(sql, parameters, prepare=prepare)
+            self.commit_now()
+        return cursor.fetchall()
+
+    def read_by_index(self, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """Run a statement that reads by index scans alone, whatever the statistics say."""
+        with self.pipeline():
+            self.begin()
+            self.tell(_SCAN_INDEXES)
+            cursor = self.execute(sql, parameters)
             self.commit_now()
         return cursor.fetchall()
 

@@ -3,11 +3,11 @@
 from typing import Any, Protocol
 
 from duly.core.finding import Finding, good, judged
+from duly.core.record import OpenTransaction
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "diagnose")
 
-_LONG_SECONDS = 300
 _FULL = 0.8
 
 
@@ -62,21 +62,22 @@ def diagnose(query: Query, *, is_pooled: bool) -> list[Finding]:
     ]
 
 
-def _oldest_transaction(query: Query) -> Finding:
-    """Return which session has had a transaction open for longest, and whether that is too long."""
+def find_oldest_transaction(query: Query) -> OpenTransaction | None:
+    """Return the transaction that has kept dead rows from being removed for longest."""
     found = query(SQL["oldest_transaction"], {})
-    if not found:
+    return OpenTransaction._make(found[0]) if found else None
+
+
+def _oldest_transaction(query: Query) -> Finding:
+    oldest = find_oldest_transaction(query)
+    if oldest is None:
         return good("open transactions", "there are none")
-    ((pid, user, application, host, seconds),) = found
-    session = f"session {pid} of user {user!r} from {host}"
-    if application:
-        session += f" (application_name {application!r})"
     return judged(
         "open transactions",
-        f"the oldest has been open for {seconds:.0f} s, in {session}",
-        bad=seconds > _LONG_SECONDS,
-        remedy=f"end it, or call pg_terminate_backend({pid}): rows that were deleted since it "
-        "began cannot be vacuumed, and claims become slow",
+        f"the oldest has been open for {oldest.seconds:.0f} s, in {oldest.session()}",
+        bad=oldest.is_too_long(),
+        remedy=f"end it, or call pg_terminate_backend({oldest.pid}): rows that were deleted since "
+        "it began cannot be vacuumed, and claims become slow",
     )
 
 

@@ -18,6 +18,7 @@ from duly.core.record import (
     Holder,
     LockRecord,
     LogLine,
+    OpenTransaction,
     QueueRecord,
     ReadyRun,
     RunRecord,
@@ -33,7 +34,7 @@ from duly.store.guard_ops import GuardedKey, Letter
 from duly.store.ops import Enqueue
 from duly.store.postgres.columns import is_run_id, texts
 from duly.store.postgres.diagnose import SQL as DIAGNOSE
-from duly.store.postgres.diagnose import check_integrity, diagnose
+from duly.store.postgres.diagnose import check_integrity, diagnose, find_oldest_transaction
 from duly.store.postgres.guard import SQL as GUARD
 from duly.store.postgres.steps import SQL as STEPS
 from duly.store.protocol import LetterFilter, Peek, RunFilter, ScheduleFilter
@@ -51,7 +52,12 @@ class Query(Protocol):
     """Runs one statement that reads."""
 
     def __call__(
-        self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None = None
+        self,
+        sql: str,
+        parameters: Mapping[str, Any],
+        *,
+        prepare: bool | None = None,
+        by_index: bool = False,
     ) -> list[tuple[Any, ...]]: ...
 
 
@@ -150,6 +156,10 @@ class PostgresInspector:
         """Say how the server is and how it is set up."""
         return diagnose(self._query, is_pooled=self.is_pooled)
 
+    def find_oldest_transaction(self) -> OpenTransaction | None:
+        """Return the transaction that has kept dead rows from being removed for longest."""
+        return find_oldest_transaction(self._query)
+
     def check_integrity(self) -> list[Finding]:
         """Look for broken indexes."""
         return check_integrity(self._query)
@@ -214,7 +224,13 @@ class PostgresInspector:
 
     def peek(self, carried: Sequence[str] = ()) -> Peek:
         """Look whether there is something to do, for one who hands over these tasks."""
-        return Peek(*self._query(SQL["peek"], {"carried": texts(carried)})[0])
+        place = {"carried": texts(carried)}
+        ((*found, look_age, took),) = self._query(SQL["peek"], place, by_index=True)
+        self._note_cost(took, look_age)
+        return Peek(*found)
+
+    def _note_cost(self, took: int, look_age: int | None) -> None:
+        """Learn how long a look for runs took, and how old the floors in force are if there are."""
 
     def list_schedules(self, which: ScheduleFilter) -> list[ScheduleRecord]:
         """Return schedules by name."""

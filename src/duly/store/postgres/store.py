@@ -23,6 +23,7 @@ from duly.store.postgres import enqueue, migrating, steps
 from duly.store.postgres.address import Address
 from duly.store.postgres.connection import Session, connect
 from duly.store.postgres.failures import is_fatal, translated
+from duly.store.postgres.floors import Floors
 from duly.store.postgres.inspect import SQL as INSPECT
 from duly.store.postgres.inspect import PostgresInspector
 from duly.store.postgres.lending import Sessions
@@ -126,12 +127,17 @@ class PostgresStore(PostgresInspector):
     # -- reading --
 
     def _query(
-        self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None = None
+        self,
+        sql: str,
+        parameters: Mapping[str, Any],
+        *,
+        prepare: bool | None = None,
+        by_index: bool = False,
     ) -> list[tuple[Any, ...]]:
-        return wait_out(partial(self._read, sql, parameters, prepare=prepare))
+        return wait_out(partial(self._read, sql, parameters, prepare=prepare, by_index=by_index))
 
     def _read(
-        self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None
+        self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None, by_index: bool
     ) -> list[tuple[Any, ...]]:
         readers = self._here().readers
         retried = False
@@ -143,6 +149,8 @@ class PostgresStore(PostgresInspector):
                     left = seconds_left()
                     if left is not None:
                         return session.read_within(left, sql, parameters, prepare=prepare)
+                    if by_index:
+                        return session.read_by_index(sql, parameters)
                     return session.execute(sql, parameters, prepare=prepare).fetchall()
             except psycopg.Error as error:
                 if left is not None and isinstance(error, psycopg.errors.QueryCanceled):
@@ -151,6 +159,9 @@ class PostgresStore(PostgresInspector):
                 if retried or not is_fatal(error):
                     raise translated(error, self._address) from error
                 retried = True
+
+    def _note_cost(self, took: int, look_age: int | None) -> None:
+        self._here().floors.note_cost(took, look_age)
 
     def back_up(self, file: Path) -> None:
         """Refuse: PostgreSQL's own tools copy the whole database, with what is not duly's."""
@@ -260,11 +271,13 @@ class _Process:
         self.writers = Writers(address)
         self.pulse = PostgresPulse(address)
         self.readers = Sessions(address, READING, size=READERS, seconds=READER_SECONDS)
+        self.floors = Floors(self.readers, self.writers.hints)
         # Apart from the readers, because a body may keep one for as long as it runs.
         self.sections = Sessions(address, {}, size=SECTIONS)
 
     def close(self) -> None:
         """Write what waits, end all threads, hang up."""
+        self.floors.close()
         self.writers.close()
         self.pulse.close()
         self.readers.close()

@@ -33,8 +33,9 @@ from duly.store.hints import (
     merged,
 )
 from duly.store.postgres.address import Address
-from duly.store.postgres.connection import HINTS, Session, connect
+from duly.store.postgres.connection import Session, connect
 from duly.store.postgres.line import Line
+from duly.store.postgres.session_settings import HINTS
 
 _BETWEEN_SECONDS = 0.002
 """The first hint goes out at once; while more come in, one in this time."""

@@ -21,7 +21,7 @@ from duly.store.ops import Op
 from duly.store.postgres import steps, upkeep
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import Claimer
-from duly.store.postgres.connection import HOT, KEYED, UPKEEP, Session
+from duly.store.postgres.connection import Session
 from duly.store.postgres.enqueue import enqueue, enqueue_keyed
 from duly.store.postgres.failures import translated
 from duly.store.postgres.held_names import HeldNames, NameHeld
@@ -36,6 +36,7 @@ from duly.store.postgres.op_tables import (
     WAKING_IF_FOUND,
     Verb,
 )
+from duly.store.postgres.session_settings import HOT, KEYED, UPKEEP
 from duly.store.postgres.settle import settle_alone
 from duly.store.postgres.sweep import Sweeper
 from duly.store.postgres.wakeup import Hints

@@ -181,6 +181,9 @@ class SqliteInspector:
         """Return the run of each queue that is not paused that has been due for longest."""
         return [ReadyRun._make(row) for row in self._query(SQL["oldest_ready"], {"jumps": JUMPS})]
 
+    def find_oldest_transaction(self) -> None:
+        """Return none: SQLite keeps no dead rows for transactions of others."""
+
     def find_by_key(self, key: str) -> list[str]:
         """Return the runs that have a key, of whichever tasks."""
         return [run_id for (run_id,) in self._query(SQL["runs_of_key"], {"key": key})]

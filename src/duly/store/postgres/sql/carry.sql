@@ -4,24 +4,41 @@
 -- :name fresh
 -- Guard: only queued rows that nobody else is taking. One statement for SQLite's lanes, fresh, hand
 -- and note. Of a queue with a limit, no more is handed over than may be running.
-WITH picked AS MATERIALIZED (
+WITH look AS MATERIALIZED (
+    SELECT number FROM duly_look
+), picked AS MATERIALIZED (
     SELECT run.id
-      FROM duly_ready_lanes AS turn
+      FROM look
+     CROSS JOIN (VALUES ('carried'), ('carried-hold')) AS own(lane)
+     CROSS JOIN LATERAL duly_queues_of(look.number, own.lane, '') AS turn
+      LEFT JOIN LATERAL (
+           SELECT paused, running_limit FROM duly_queues WHERE name = turn.queue
+           OFFSET 0) AS known ON true
      CROSS JOIN LATERAL (
-           SELECT id
-             FROM duly_runs
-            WHERE state = 'queued' AND queue = turn.queue AND lane = turn.lane
-              AND task = ANY (%(tasks)s::text[])
-              AND (expires_at IS NULL OR expires_at > duly_now())
-            ORDER BY priority DESC, due_at, id
-            LIMIT CASE WHEN turn.running_limit IS NULL THEN %(limit)s
-                       ELSE least(%(limit)s, greatest(turn.running_limit - (
+           SELECT CASE WHEN known.running_limit IS NULL THEN %(limit)s
+                       ELSE least(%(limit)s, greatest(known.running_limit - (
                             SELECT count(*) FROM duly_runs AS other
                              WHERE other.queue = turn.queue
                                AND (other.worker_id IS NOT NULL
-                                    OR other.lane IN ('handed', 'handed-hold'))), 0)) END
-              FOR UPDATE SKIP LOCKED) AS run
-     WHERE NOT turn.paused AND turn.lane IN ('carried', 'carried-hold')
+                                    OR other.lane IN ('handed', 'handed-hold'))), 0)) END AS room
+           OFFSET 0) AS free
+     CROSS JOIN LATERAL (
+           SELECT ready.id
+             FROM duly_parts(look.number, own.lane, turn.queue) AS part
+            CROSS JOIN LATERAL (
+                  SELECT id
+                    FROM duly_runs
+                   WHERE state = 'queued' AND lane < '~'
+                     AND lane = own.lane AND queue = turn.queue
+                     AND (-priority, due_at) >= (part.first, part.due_at)
+                     AND -priority < part.last
+                     AND task = ANY (%(tasks)s::text[])
+                     AND (expires_at IS NULL OR expires_at > duly_now())
+                   ORDER BY -priority, due_at, id
+                   LIMIT free.room
+                     FOR UPDATE SKIP LOCKED) AS ready
+            LIMIT free.room) AS run
+     WHERE known.paused IS NOT TRUE
      LIMIT %(limit)s
 ), moved AS (
     UPDATE duly_runs AS run
@@ -92,8 +109,8 @@ UPDATE duly_handed SET times = 1, stale_at = duly_now()
                              FROM (VALUES ('handed'), ('handed-hold')) AS engine(lane)
                             CROSS JOIN LATERAL (
                                   SELECT id FROM duly_runs
-                                   WHERE state = 'queued' AND queue = %(queue)s
-                                     AND duly_runs.lane = engine.lane
+                                   WHERE state = 'queued' AND duly_runs.lane < '~'
+                                     AND duly_runs.lane = engine.lane AND queue = %(queue)s
                                   OFFSET 0) AS run))
 
 -- :name unsent
@@ -143,15 +160,13 @@ SELECT count(*) FROM moved
 -- :name send_away
 -- Guard: as above. One statement for SQLite's own_lanes, send_away and move. Looks where a claim
 -- would begin to walk, as parking does.
-WITH found AS MATERIALIZED (
+WITH look AS MATERIALIZED (
+    SELECT number FROM duly_look
+), found AS MATERIALIZED (
     SELECT run.id
-      FROM duly_ready_lanes AS head
-     CROSS JOIN LATERAL (
-           SELECT id, task
-             FROM duly_runs
-            WHERE state = 'queued' AND queue = head.queue AND lane = head.lane
-            ORDER BY priority DESC, due_at, id
-            LIMIT %(limit)s) AS run
+      FROM look
+     CROSS JOIN duly_ready_lanes AS head
+     CROSS JOIN LATERAL duly_first_runs(look.number, head.lane, head.queue, %(limit)s) AS run
      WHERE head.lane NOT IN ('carried', 'carried-hold', 'handed', 'handed-hold')
        AND run.task = ANY (%(tasks)s::text[])
 ), chosen AS MATERIALIZED (

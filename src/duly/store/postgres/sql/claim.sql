@@ -8,39 +8,50 @@
 
 -- :name take
 -- Guard: only queued rows that nobody else is taking; claim_number grows by one, and is the fence.
+-- Each want walks the queues of its lane, from the last claim's queue on, and stops when it is full.
 -- The inner LIMITs are pulled row by row, so no more rows are locked than are taken. Every claim
 -- of a worker gets a later claimed_at than its last one, which tells what it took if the reply to
 -- its commit gets lost. A claim stops at the run with which its arguments reach a number of bytes, but takes
 -- at least one run of each lane. The runs beyond that stay queued; their locks end with this statement.
 WITH live AS MATERIALIZED (
     SELECT 1 FROM duly_workers WHERE id = %(worker_id)s AND state = 'live' FOR KEY SHARE
-), turn AS MATERIALIZED (
-    SELECT queue, lane, row_number() OVER (ORDER BY queue <= %(after_queue)s, queue) AS place
-      FROM duly_ready_lanes
-     WHERE NOT paused AND running_limit IS NULL
+), look AS MATERIALIZED (
+    SELECT number FROM duly_look
+), lanes AS MATERIALIZED (
+    SELECT own.lane FROM look CROSS JOIN LATERAL duly_lanes_of(look.number) AS own
 ), picked AS MATERIALIZED (
     SELECT taken.id, taken.bytes, taken.place
       FROM unnest(%(queues)s::text[], %(lanes)s::text[], %(limits)s::bigint[])
            AS want(queue, lane, room)
      CROSS JOIN LATERAL (
            SELECT run.id, run.bytes, row_number() OVER () AS place
-             FROM (SELECT turn.queue FROM turn
-                    WHERE turn.lane = want.lane
-                      AND (want.queue IS NULL OR turn.queue = want.queue)
-                    ORDER BY turn.place) AS asked
+             FROM look
+            CROSS JOIN LATERAL (
+                  SELECT want.queue WHERE want.queue IS NOT NULL
+                  UNION ALL
+                  SELECT walk.queue
+                    FROM duly_queues_of(look.number, want.lane, %(after_queue)s) AS walk
+                   WHERE want.queue IS NULL) AS asked
+            CROSS JOIN LATERAL duly_parts(look.number, want.lane, asked.queue) AS part
             CROSS JOIN LATERAL (
                   SELECT id, octet_length(arguments) AS bytes
                     FROM duly_runs
-                   WHERE state = 'queued'
-                     AND queue = asked.queue
+                   WHERE state = 'queued' AND lane < '~'
                      AND lane = want.lane
+                     AND queue = asked.queue
+                     AND (-priority, due_at) >= (part.first, part.due_at)
+                     AND -priority < part.last
                      AND task = ANY (%(tasks)s::text[])
                      AND (expires_at IS NULL OR expires_at > duly_now())
-                   ORDER BY priority DESC, due_at, id
+                   ORDER BY -priority, due_at, id
                    LIMIT want.room
                      FOR UPDATE SKIP LOCKED) AS run
+            WHERE NOT EXISTS (SELECT 1 FROM duly_queues AS known
+                               WHERE known.name = asked.queue
+                                 AND (known.paused OR known.running_limit IS NOT NULL)
+                              OFFSET 0)
             LIMIT want.room) AS taken
-     WHERE EXISTS (SELECT 1 FROM live)
+     WHERE EXISTS (SELECT 1 FROM live) AND want.lane IN (SELECT lane FROM lanes)
 ), summed AS (
     SELECT id, place, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before FROM picked
 )
@@ -55,29 +66,38 @@ RETURNING run.id::text, claim_number, task, queue, lane, priority, duly_microsec
           duly_microseconds(claimed_at)
 
 -- :name limited_queues
--- Of which something is ready.
-SELECT queue, lane, running_limit
-  FROM duly_ready_lanes
- WHERE NOT paused AND running_limit IS NOT NULL
+-- Of which something is ready. There are as many probes as queues with a limit, times lanes in use.
+WITH look AS MATERIALIZED (
+    SELECT number FROM duly_look
+)
+SELECT known.name, own.lane, known.running_limit
+  FROM look
+ CROSS JOIN (SELECT name, running_limit FROM duly_queues
+              WHERE NOT paused AND running_limit IS NOT NULL
+             OFFSET 0) AS known
+ CROSS JOIN LATERAL duly_lanes_of(look.number) AS own
+ WHERE EXISTS (SELECT 1
+                 FROM duly_parts(look.number, own.lane, known.name) AS part
+                CROSS JOIN LATERAL (
+                      SELECT 1 FROM duly_runs
+                       WHERE state = 'queued' AND lane < '~'
+                         AND lane = own.lane AND queue = known.name
+                         AND (-priority, due_at) >= (part.first, part.due_at)
+                         AND -priority < part.last
+                       LIMIT 1) AS run
+               OFFSET 0)
 
 -- :name queues
 SELECT name, paused, running_limit FROM duly_queues WHERE paused OR running_limit IS NOT NULL
 
 -- :name limited_lanes
--- A loose index scan: one probe per limit that has something ready, however much it has.
-WITH RECURSIVE head(lane) AS (
-    (SELECT lane FROM duly_runs
-      WHERE state = 'queued' AND lane >= '~' AND lane > %(after)s
-      ORDER BY lane LIMIT 1)
-    UNION ALL
-    SELECT next.lane
-      FROM head
-     CROSS JOIN LATERAL (
-           SELECT run.lane FROM duly_runs AS run
-            WHERE run.state = 'queued' AND run.lane >= '~' AND run.lane > head.lane
-            ORDER BY run.lane LIMIT 1) AS next
+WITH look AS MATERIALIZED (
+    SELECT number FROM duly_look
 )
-SELECT lane FROM head LIMIT %(most)s
+SELECT found.lane
+  FROM look
+ CROSS JOIN LATERAL duly_limited_lanes(look.number, %(after)s) AS found
+ LIMIT %(most)s
 
 -- :name lock_limit
 -- Only here: who counts what is running under a limit keeps others from counting it until what it
@@ -97,18 +117,26 @@ SELECT count(*)
 -- Guard: as take; its caller holds the lock of the queue's limit and has counted.
 WITH live AS MATERIALIZED (
     SELECT 1 FROM duly_workers WHERE id = %(worker_id)s AND state = 'live' FOR KEY SHARE
+), look AS MATERIALIZED (
+    SELECT number FROM duly_look
 ), picked AS MATERIALIZED (
-    SELECT id, octet_length(arguments) AS bytes
-      FROM duly_runs
-     WHERE state = 'queued'
-       AND queue = %(queue)s
-       AND lane = %(lane)s
-       AND task = ANY (%(tasks)s::text[])
-       AND (expires_at IS NULL OR expires_at > duly_now())
-       AND EXISTS (SELECT 1 FROM live)
-     ORDER BY priority DESC, due_at, id
+    SELECT run.id, run.bytes
+      FROM look
+     CROSS JOIN LATERAL duly_parts(look.number, %(lane)s, %(queue)s) AS part
+     CROSS JOIN LATERAL (
+           SELECT id, octet_length(arguments) AS bytes
+             FROM duly_runs
+            WHERE state = 'queued' AND lane < '~'
+              AND lane = %(lane)s
+              AND queue = %(queue)s
+              AND (-priority, due_at) >= (part.first, part.due_at) AND -priority < part.last
+              AND task = ANY (%(tasks)s::text[])
+              AND (expires_at IS NULL OR expires_at > duly_now())
+            ORDER BY -priority, due_at, id
+            LIMIT %(room)s
+              FOR UPDATE SKIP LOCKED) AS run
+     WHERE EXISTS (SELECT 1 FROM live)
      LIMIT %(room)s
-       FOR UPDATE SKIP LOCKED
 ), summed AS (
     SELECT id, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before FROM picked
 )
@@ -125,19 +153,27 @@ RETURNING run.id::text, claim_number, task, queue, lane, priority, duly_microsec
 -- Guard: as take; its caller holds the lock of each limit and has counted.
 WITH live AS MATERIALIZED (
     SELECT 1 FROM duly_workers WHERE id = %(worker_id)s AND state = 'live' FOR KEY SHARE
+), look AS MATERIALIZED (
+    SELECT number FROM duly_look
 ), picked AS MATERIALIZED (
-    SELECT id, octet_length(arguments) AS bytes
-      FROM duly_runs
-     WHERE state = 'queued'
-       AND lane >= '~'
-       AND lane = %(lane)s
-       AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
-       AND queue <> ALL (%(closed)s::text[])
-       AND (expires_at IS NULL OR expires_at > duly_now())
-       AND EXISTS (SELECT 1 FROM live)
-     ORDER BY priority DESC, due_at, id
+    SELECT run.id, run.bytes
+      FROM look
+     CROSS JOIN LATERAL duly_parts(look.number, %(lane)s, '') AS part
+     CROSS JOIN LATERAL (
+           SELECT id, octet_length(arguments) AS bytes
+             FROM duly_runs
+            WHERE state = 'queued'
+              AND lane >= '~'
+              AND lane = %(lane)s
+              AND (-priority, due_at) >= (part.first, part.due_at) AND -priority < part.last
+              AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
+              AND queue <> ALL (%(closed)s::text[])
+              AND (expires_at IS NULL OR expires_at > duly_now())
+            ORDER BY -priority, due_at, id
+            LIMIT %(room)s
+              FOR UPDATE SKIP LOCKED) AS run
+     WHERE EXISTS (SELECT 1 FROM live)
      LIMIT %(room)s
-       FOR UPDATE SKIP LOCKED
 ), summed AS (
     SELECT id, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before FROM picked
 )

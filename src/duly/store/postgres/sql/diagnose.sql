@@ -11,7 +11,8 @@ SELECT current_setting('server_version'), current_setting('fsync'),
 -- Rows that were deleted since it began cannot be vacuumed, and claims step over them.
 SELECT pid, coalesce(usename, ''), coalesce(application_name, ''),
        coalesce(host(client_addr), 'this machine'),
-       extract(epoch FROM clock_timestamp() - xact_start)::float8
+       extract(epoch FROM clock_timestamp() - xact_start)::float8,
+       (SELECT number FROM duly_look) IS NOT NULL
   FROM pg_stat_activity
  WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL
    AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL OR state LIKE 'idle in transaction%%')

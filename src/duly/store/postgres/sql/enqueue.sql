@@ -112,7 +112,16 @@ SELECT max_size FROM duly_queues WHERE name = %(queue)s AND max_size IS NOT NULL
 -- :name size
 -- What waits for a worker only; counted no further than it may be.
 SELECT count(*)
-  FROM (SELECT 1 FROM duly_runs WHERE state = 'queued' AND queue = %(queue)s
+  FROM (SELECT 1
+          FROM duly_lanes_of(NULL) AS own
+         CROSS JOIN LATERAL (
+               SELECT 1 FROM duly_runs
+                WHERE state = 'queued' AND duly_runs.lane < '~'
+                  AND duly_runs.lane = own.lane AND queue = %(queue)s
+               OFFSET 0) AS run
+        UNION ALL
+        SELECT 1 FROM duly_runs
+         WHERE state = 'queued' AND lane >= '~' AND queue > '' AND queue = %(queue)s
         UNION ALL
         SELECT 1 FROM duly_waiting WHERE parked IN ('paused', 'unregistered') AND queue = %(queue)s
          LIMIT %(limit)s) AS waiting

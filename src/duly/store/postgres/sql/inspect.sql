@@ -339,36 +339,62 @@ SELECT task, queue, state, took, waited, sum(runs)::bigint, sum(elapsed)::bigint
  ORDER BY task, queue, state, took, waited
 
 -- :name oldest_ready
--- The run that has been due for longest, of each queue. The index has them in that order within a
--- lane and a priority, and is jumped over from one of these to the next, up to so many in a queue:
--- a run that others overtake for ever is so found, and no backlog is walked over.
-WITH RECURSIVE head(id, queue, lane, priority, due_at, number) AS (
+-- The run that has been due for longest, of each queue. The indexes have them in that order within a
+-- lane and a priority, and are jumped over from one of these to the next, up to a number in a lane or
+-- a queue: a run that others overtake for ever is so found, and no backlog is walked over.
+WITH RECURSIVE own(queue, lane) AS MATERIALIZED (
+    SELECT queue, lane FROM duly_ready_lanes WHERE lane < '~'
+), plain(id, queue, lane, priority, due_at, number) AS (
+    SELECT run.*, 1
+      FROM own
+     CROSS JOIN LATERAL (
+           SELECT id, queue, lane, priority, due_at
+             FROM duly_runs
+            WHERE state = 'queued' AND duly_runs.lane < '~'
+              AND duly_runs.lane = own.lane AND duly_runs.queue = own.queue
+            ORDER BY -priority, due_at, id LIMIT 1) AS run
+    UNION ALL
+    SELECT next.*, plain.number + 1
+      FROM plain
+     CROSS JOIN LATERAL (
+           SELECT run.id, run.queue, run.lane, run.priority, run.due_at
+             FROM duly_runs AS run
+            WHERE run.state = 'queued' AND run.lane < '~' AND plain.number < %(jumps)s
+              AND run.lane = plain.lane AND run.queue = plain.queue
+              AND -run.priority > -plain.priority
+            ORDER BY -run.priority, run.due_at, run.id LIMIT 1) AS next
+), limited(id, queue, lane, priority, due_at, number) AS (
     (SELECT id, queue, lane, priority, due_at, 1
-       FROM duly_runs WHERE state = 'queued'
-      ORDER BY queue, lane, priority DESC, due_at, id LIMIT 1)
+       FROM duly_runs WHERE state = 'queued' AND lane >= '~' AND queue > ''
+      ORDER BY queue, lane, -priority, due_at, id LIMIT 1)
     UNION ALL
     SELECT next.id, next.queue, next.lane, next.priority, next.due_at,
-           CASE WHEN next.queue = head.queue THEN head.number + 1 ELSE 1 END
-      FROM head
+           CASE WHEN next.queue = limited.queue THEN limited.number + 1 ELSE 1 END
+      FROM limited
      CROSS JOIN LATERAL (
            (SELECT run.id, run.queue, run.lane, run.priority, run.due_at
               FROM duly_runs AS run
-             WHERE run.state = 'queued' AND head.number < %(jumps)s
-               AND run.queue = head.queue AND run.lane = head.lane
-               AND run.priority < head.priority
-             ORDER BY run.priority DESC, run.due_at, run.id LIMIT 1)
+             WHERE run.state = 'queued' AND run.lane >= '~' AND run.queue > ''
+               AND limited.number < %(jumps)s
+               AND run.queue = limited.queue AND run.lane = limited.lane
+               AND -run.priority > -limited.priority
+             ORDER BY -run.priority, run.due_at, run.id LIMIT 1)
            UNION ALL
            (SELECT run.id, run.queue, run.lane, run.priority, run.due_at
               FROM duly_runs AS run
-             WHERE run.state = 'queued' AND head.number < %(jumps)s
-               AND run.queue = head.queue AND run.lane > head.lane
-             ORDER BY run.lane, run.priority DESC, run.due_at, run.id LIMIT 1)
+             WHERE run.state = 'queued' AND run.lane >= '~' AND run.queue > ''
+               AND limited.number < %(jumps)s
+               AND run.queue = limited.queue AND run.lane > limited.lane
+             ORDER BY run.lane, -run.priority, run.due_at, run.id LIMIT 1)
            UNION ALL
            (SELECT run.id, run.queue, run.lane, run.priority, run.due_at
               FROM duly_runs AS run
-             WHERE run.state = 'queued' AND run.queue > head.queue
-             ORDER BY run.queue, run.lane, run.priority DESC, run.due_at, run.id LIMIT 1)
+             WHERE run.state = 'queued' AND run.lane >= '~' AND run.queue > ''
+               AND run.queue > limited.queue
+             ORDER BY run.queue, run.lane, -run.priority, run.due_at, run.id LIMIT 1)
            LIMIT 1) AS next
+), head AS (
+    SELECT * FROM plain UNION ALL SELECT * FROM limited
 )
 SELECT DISTINCT ON (queue) queue, id::text, duly_microseconds(due_at)
   FROM head
@@ -405,8 +431,18 @@ WITH RECURSIVE waiting(queue) AS (
 )
 SELECT name,
        coalesce((SELECT paused FROM duly_queues AS known WHERE known.name = every.name), false),
-       (SELECT count(*) FROM (SELECT 1 FROM duly_runs
-                               WHERE state = 'queued' AND queue = every.name LIMIT 10001) AS _),
+       (SELECT count(*) FROM (SELECT 1
+                                FROM duly_lanes_of(NULL) AS own
+                               CROSS JOIN LATERAL (
+                                     SELECT 1 FROM duly_runs
+                                      WHERE state = 'queued' AND duly_runs.lane < '~'
+                                        AND duly_runs.lane = own.lane AND queue = every.name
+                                     OFFSET 0) AS run
+                              UNION ALL
+                              SELECT 1 FROM duly_runs
+                               WHERE state = 'queued' AND lane >= '~' AND queue > ''
+                                 AND queue = every.name
+                               LIMIT 10001) AS _),
        (SELECT count(*) FROM (SELECT 1 FROM duly_waiting
                                WHERE queue = every.name LIMIT 10001) AS _),
        (SELECT count(*) FROM (SELECT 1 FROM duly_runs
@@ -431,21 +467,44 @@ SELECT 'task', NULL, id::text, worker_id
 SELECT id::text FROM duly_runs WHERE worker_id = %(worker_id)s AND cancel_requested
 
 -- :name peek
--- Every term is a few probes of an index. For the last one it is the order that makes sure of that:
--- where statistics are old, EXISTS may walk past all runs, and min() past all that are limited.
-SELECT coalesce(
-           bool_or(lane NOT IN ('suspect', 'carried', 'carried-hold', 'handed', 'handed-hold')
-               AND lane < '~'), false),
-       coalesce(bool_or(lane = 'suspect'), false),
-       EXISTS (SELECT 1 FROM duly_waiting WHERE parked IS NOT NULL),
+-- Every term is a few probes of an index, and stops at the first run. Where statistics are old, it is
+-- the order that makes sure of that. The last two tell whether floors are of use: for how long these
+-- probes have taken, and how old the floors in force are.
+WITH RECURSIVE look AS MATERIALIZED (
+    SELECT number FROM duly_look
+), ready AS MATERIALIZED (
+    SELECT own.lane
+      FROM look
+     CROSS JOIN LATERAL duly_lanes_of(look.number) AS own
+     CROSS JOIN LATERAL (
+           SELECT 1
+             FROM duly_queues_of(look.number, own.lane, '') AS walk
+            CROSS JOIN LATERAL duly_parts(look.number, own.lane, walk.queue) AS part
+            CROSS JOIN LATERAL (
+                  SELECT 1 FROM duly_runs
+                   WHERE state = 'queued' AND duly_runs.lane < '~'
+                     AND duly_runs.lane = own.lane AND queue = walk.queue
+                     AND (-priority, due_at) >= (part.first, part.due_at)
+                     AND -priority < part.last
+                   ORDER BY -priority, due_at, id
+                   LIMIT 1) AS run
+            LIMIT 1) AS found
+     WHERE own.lane NOT IN ('carried', 'carried-hold', 'handed', 'handed-hold')
+)
+SELECT EXISTS (SELECT 1 FROM ready WHERE lane <> 'suspect'),
+       EXISTS (SELECT 1 FROM ready WHERE lane = 'suspect'),
+       (SELECT parked FROM duly_waiting WHERE parked IS NOT NULL
+         ORDER BY parked, queue, task LIMIT 1) IS NOT NULL,
        duly_microseconds(least(
-           (SELECT min(due_at) FROM duly_waiting WHERE parked IS NULL),
+           (SELECT due_at FROM duly_waiting WHERE parked IS NULL ORDER BY due_at LIMIT 1),
            CASE WHEN EXISTS (SELECT 1 FROM duly_wakeups) THEN duly_now() END,
-           (SELECT min(expires_at) FROM duly_waiting WHERE expires_at IS NOT NULL),
-           (SELECT min(expires_at) FROM duly_runs
-             WHERE state = 'queued' AND expires_at IS NOT NULL)))
+           (SELECT expires_at FROM duly_waiting WHERE expires_at IS NOT NULL
+             ORDER BY expires_at LIMIT 1),
+           (SELECT expires_at FROM duly_runs WHERE state = 'queued' AND expires_at IS NOT NULL
+             ORDER BY expires_at LIMIT 1)))
        - duly_microseconds(duly_now()),
-       (SELECT duly_microseconds(min(look_at)) FROM duly_schedules WHERE look_at IS NOT NULL)
+       (SELECT duly_microseconds(look_at) FROM duly_schedules WHERE look_at IS NOT NULL
+         ORDER BY look_at LIMIT 1)
        - duly_microseconds(duly_now()),
        EXISTS (SELECT 1 FROM duly_steps WHERE kind IN ('wait', 'gather') AND NOT done),
        EXISTS (SELECT 1 FROM duly_carried_lanes
@@ -455,9 +514,10 @@ SELECT coalesce(
        (SELECT duly_microseconds(min((SELECT min(stale_at) FROM duly_handed
                                        WHERE task = known.task)))
           FROM unnest(%(carried)s::text[]) AS known(task)) - duly_microseconds(duly_now()),
-       (SELECT lane FROM duly_runs WHERE state = 'queued' AND lane >= '~'
-         ORDER BY lane LIMIT 1) IS NOT NULL
-  FROM duly_ready_lanes
+       EXISTS (SELECT 1 FROM look CROSS JOIN LATERAL duly_limited_lanes(look.number, '') AS _),
+       (SELECT duly_microseconds(duly_now()) - duly_microseconds(looked_at)
+          FROM duly_looks WHERE duly_looks.number = (SELECT number FROM look)),
+       (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000000)::bigint
 
 -- :name now
 SELECT duly_microseconds(duly_now())

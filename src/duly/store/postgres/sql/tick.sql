@@ -80,15 +80,13 @@ SELECT id, task, queue, lane, priority, generation, claim_number, attempt, retri
 -- away what cannot run: paused queues, tasks nobody registers.
 WITH registered AS MATERIALIZED (
     SELECT json_array_elements_text(tasks::json) COLLATE "C" AS task FROM duly_registrations
+), look AS MATERIALIZED (
+    SELECT number FROM duly_look
 ), stuck AS MATERIALIZED (
     SELECT run.id, head.paused
-      FROM duly_ready_lanes AS head
-     CROSS JOIN LATERAL (
-           SELECT id, task
-             FROM duly_runs
-            WHERE state = 'queued' AND queue = head.queue AND lane = head.lane
-            ORDER BY priority DESC, due_at, id
-            LIMIT %(limit)s) AS run
+      FROM look
+     CROSS JOIN duly_ready_lanes AS head
+     CROSS JOIN LATERAL duly_first_runs(look.number, head.lane, head.queue, %(limit)s) AS run
      WHERE head.paused OR run.task NOT IN (SELECT registered.task FROM registered)
 ), chosen AS MATERIALIZED (
     SELECT id

@@ -1,0 +1,242 @@
+-- Claims cost the same with one queue as with thousands, and little while dead rows cannot be removed.
+
+-- The lane comes first: a claim for one kind of slot walks from queue to queue in its own lane, and
+-- stops when it is full. Runs under a limit have indexes of their own. All columns ascend, so that a
+-- scan can begin at any priority and time by one comparison of rows.
+DROP INDEX CONCURRENTLY IF EXISTS duly_runs_by_lane;
+CREATE INDEX CONCURRENTLY duly_runs_by_lane ON duly_runs (lane, queue, (-priority), due_at, id)
+    WHERE state = 'queued' AND lane < '~';
+DROP INDEX CONCURRENTLY IF EXISTS duly_runs_by_limit;
+CREATE INDEX CONCURRENTLY duly_runs_by_limit ON duly_runs (lane, (-priority), due_at, id)
+    WHERE state = 'queued' AND lane >= '~';
+-- Only statements that say "queue > ''" can be answered by this one. No queue has an empty name.
+DROP INDEX CONCURRENTLY IF EXISTS duly_runs_limited_by_queue;
+CREATE INDEX CONCURRENTLY duly_runs_limited_by_queue
+    ON duly_runs (queue, lane, (-priority), due_at, id)
+    WHERE state = 'queued' AND lane >= '~' AND queue > '';
+DROP INDEX CONCURRENTLY IF EXISTS duly_runs_ready;
+DROP INDEX CONCURRENTLY IF EXISTS duly_runs_limited;
+
+-- A transaction that holds a snapshot keeps vacuum from removing index entries of runs that have
+-- ended. A look at the whole index notes where the live entries of each lane, queue and priority
+-- begin, and claims start there: below a floor nothing was ready when the look was taken. What has
+-- become ready below a floor since is found by the next look. Floors are in force until a time, so
+-- they go out of use by themselves.
+-- Rows are only added and deleted: the newest look is the last entry of its index, so that reading it
+-- never walks over older ones.
+CREATE TABLE duly_looks (
+    number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    looked_at timestamptz NOT NULL,
+    until timestamptz NOT NULL
+);
+
+-- The parts of the index that can have live entries of a lane and queue: each begins at a priority and
+-- a time, and ends before the next known priority. `first` and `last` are priorities times -1.
+-- Runs under a limit have one index for all queues of their lane, and parts with an empty queue.
+CREATE TABLE duly_floors (
+    look bigint NOT NULL,
+    lane text COLLATE "C" NOT NULL,
+    queue text COLLATE "C" NOT NULL,
+    first bigint NOT NULL,
+    due_at timestamptz NOT NULL,
+    last bigint NOT NULL,
+    PRIMARY KEY (look, lane, queue, first)
+);
+
+-- The look whose floors are in force; NULL if none are.
+CREATE VIEW duly_look AS
+SELECT (SELECT CASE WHEN last.looked_at <= duly_now() AND last.until > duly_now()
+                    THEN last.number END
+          FROM (SELECT number, looked_at, until FROM duly_looks ORDER BY number DESC LIMIT 1) AS last)
+       AS number;
+
+-- The functions below are plain SQL, which the planner puts into the statements that use them.
+
+-- The parts of one lane and queue to look at; without floors, one part that is all of it.
+CREATE FUNCTION duly_parts(by_look bigint, of_lane text, of_queue text)
+    RETURNS TABLE (first bigint, due_at timestamptz, last bigint)
+    LANGUAGE sql STABLE PARALLEL SAFE
+AS $$
+    SELECT part.first, part.due_at, part.last
+      FROM (SELECT floor.first, floor.due_at, floor.last
+              FROM duly_floors AS floor
+             WHERE floor.look = by_look AND floor.lane = of_lane AND floor.queue = of_queue
+            UNION ALL
+            SELECT -2147483648, '-infinity', 2147483648
+             WHERE NOT EXISTS (SELECT 1 FROM duly_floors AS floor
+                                WHERE floor.look = by_look AND floor.lane = of_lane
+                                  AND floor.queue = of_queue
+                               OFFSET 0)) AS part
+     ORDER BY part.first
+$$;
+
+-- The queues of a lane that have something ready or have floors: first those after `after`, in their
+-- order, then the others. One probe for each, made when the row is asked for.
+CREATE FUNCTION duly_queues_of(by_look bigint, of_lane text, after text)
+    RETURNS TABLE (queue text)
+    LANGUAGE sql STABLE PARALLEL SAFE
+AS $$
+    WITH RECURSIVE walk(queue, has_turned, is_queue) AS (
+        SELECT after COLLATE "C", false, false
+        UNION ALL
+        SELECT coalesce(next.queue, ''), walk.has_turned OR next.queue IS NULL,
+               next.queue IS NOT NULL
+          FROM walk
+         CROSS JOIN LATERAL (
+               SELECT (SELECT floor.queue FROM duly_floors AS floor
+                        WHERE floor.look = by_look AND floor.lane = of_lane
+                          AND floor.queue > walk.queue
+                        ORDER BY floor.queue LIMIT 1) AS queue
+               OFFSET 0) AS known
+         CROSS JOIN LATERAL (
+               SELECT coalesce(
+                          CASE WHEN known.queue IS NULL
+                          THEN (SELECT run.queue FROM duly_runs AS run
+                                 WHERE run.state = 'queued' AND run.lane < '~'
+                                   AND run.lane = of_lane AND run.queue > walk.queue
+                                 ORDER BY run.queue LIMIT 1)
+                          ELSE (SELECT run.queue FROM duly_runs AS run
+                                 WHERE run.state = 'queued' AND run.lane < '~'
+                                   AND run.lane = of_lane AND run.queue > walk.queue
+                                   AND run.queue < known.queue
+                                 ORDER BY run.queue LIMIT 1)
+                          END, known.queue) AS queue
+               OFFSET 0) AS next
+         WHERE CASE WHEN walk.has_turned THEN next.queue <= after
+                    ELSE next.queue IS NOT NULL OR after > '' END
+    )
+    SELECT walk.queue FROM walk WHERE walk.is_queue
+$$;
+
+-- The lanes of runs without a limit that have something ready or have floors.
+CREATE FUNCTION duly_lanes_of(by_look bigint) RETURNS TABLE (lane text)
+    LANGUAGE sql STABLE PARALLEL SAFE
+AS $$
+    WITH RECURSIVE walk(lane) AS (
+        SELECT '' COLLATE "C"
+        UNION ALL
+        SELECT next.lane
+          FROM walk
+         CROSS JOIN LATERAL (
+               SELECT (SELECT floor.lane FROM duly_floors AS floor
+                        WHERE floor.look = by_look AND floor.lane > walk.lane AND floor.lane < '~'
+                        ORDER BY floor.lane LIMIT 1) AS lane
+               OFFSET 0) AS known
+         CROSS JOIN LATERAL (
+               SELECT coalesce(
+                          CASE WHEN known.lane IS NULL
+                          THEN (SELECT run.lane FROM duly_runs AS run
+                                 WHERE run.state = 'queued' AND run.lane < '~'
+                                   AND run.lane > walk.lane
+                                 ORDER BY run.lane LIMIT 1)
+                          ELSE (SELECT run.lane FROM duly_runs AS run
+                                 WHERE run.state = 'queued' AND run.lane < '~'
+                                   AND run.lane > walk.lane AND run.lane < known.lane
+                                 ORDER BY run.lane LIMIT 1)
+                          END, known.lane) AS lane
+               OFFSET 0) AS next
+         WHERE next.lane IS NOT NULL
+    )
+    SELECT walk.lane FROM walk WHERE walk.lane <> ''
+$$;
+
+-- The limited lanes after `after` that have something ready. One probe for each of these and for each
+-- that has floors, made when the row is asked for.
+CREATE FUNCTION duly_limited_lanes(by_look bigint, after text) RETURNS TABLE (lane text)
+    LANGUAGE sql STABLE PARALLEL SAFE
+AS $$
+    WITH RECURSIVE walk(lane, is_lane) AS (
+        -- No limited lane is before or at '~' itself.
+        SELECT greatest(after, '~') COLLATE "C", false
+        UNION ALL
+        SELECT next.lane, true
+          FROM walk
+         CROSS JOIN LATERAL (
+               SELECT (SELECT floor.lane FROM duly_floors AS floor
+                        WHERE floor.look = by_look AND floor.lane > walk.lane
+                        ORDER BY floor.lane LIMIT 1) AS lane
+               OFFSET 0) AS known
+         CROSS JOIN LATERAL (
+               SELECT coalesce(
+                          CASE WHEN known.lane IS NULL
+                          THEN (SELECT run.lane FROM duly_runs AS run
+                                 WHERE run.state = 'queued' AND run.lane >= '~'
+                                   AND run.lane > walk.lane
+                                 ORDER BY run.lane LIMIT 1)
+                          ELSE (SELECT run.lane FROM duly_runs AS run
+                                 WHERE run.state = 'queued' AND run.lane >= '~'
+                                   AND run.lane > walk.lane AND run.lane < known.lane
+                                 ORDER BY run.lane LIMIT 1)
+                          END, known.lane) AS lane
+               OFFSET 0) AS next
+         WHERE next.lane IS NOT NULL
+    )
+    SELECT walk.lane
+      FROM walk
+     WHERE walk.is_lane
+       AND EXISTS (SELECT 1
+                     FROM duly_parts(by_look, walk.lane, '') AS part
+                    CROSS JOIN LATERAL (
+                          SELECT 1 FROM duly_runs AS run
+                           WHERE run.state = 'queued' AND run.lane >= '~' AND run.lane = walk.lane
+                             AND (-run.priority, run.due_at) >= (part.first, part.due_at)
+                             AND -run.priority < part.last
+                           ORDER BY -run.priority, run.due_at, run.id
+                           LIMIT 1) AS run
+                   OFFSET 0)
+$$;
+
+-- The first runs of one lane, limited or not, and queue: where a claim begins to walk.
+CREATE FUNCTION duly_first_runs(by_look bigint, of_lane text, of_queue text, most bigint)
+    RETURNS TABLE (id uuid, task text)
+    LANGUAGE sql STABLE PARALLEL SAFE
+AS $$
+    (SELECT run.id, run.task
+       FROM duly_parts(by_look, of_lane, of_queue) AS part
+      CROSS JOIN LATERAL (
+            SELECT ready.id, ready.task
+              FROM duly_runs AS ready
+             WHERE ready.state = 'queued' AND ready.lane < '~'
+               AND ready.lane = of_lane AND ready.queue = of_queue
+               AND (-ready.priority, ready.due_at) >= (part.first, part.due_at)
+               AND -ready.priority < part.last
+             ORDER BY -ready.priority, ready.due_at, ready.id
+             LIMIT most) AS run
+      LIMIT most)
+    UNION ALL
+    (SELECT ready.id, ready.task
+       FROM duly_runs AS ready
+      WHERE of_lane >= '~' AND ready.state = 'queued' AND ready.lane >= '~' AND ready.queue > ''
+        AND ready.queue = of_queue AND ready.lane = of_lane
+      ORDER BY -ready.priority, ready.due_at, ready.id
+      LIMIT most)
+$$;
+
+-- As before, by the new indexes: every lane and queue without a limit that has something ready or has
+-- floors, and of each queue one limited lane.
+CREATE OR REPLACE VIEW duly_ready_lanes AS
+WITH RECURSIVE look(number) AS MATERIALIZED (
+    SELECT number FROM duly_look
+), limited(queue, lane) AS (
+    (SELECT queue, lane FROM duly_runs WHERE state = 'queued' AND lane >= '~' AND queue > ''
+      ORDER BY queue, lane LIMIT 1)
+    UNION ALL
+    SELECT next.queue, next.lane
+      FROM limited
+     CROSS JOIN LATERAL (
+           SELECT run.queue, run.lane FROM duly_runs AS run
+            WHERE run.state = 'queued' AND run.lane >= '~' AND run.queue > ''
+              AND run.queue > limited.queue
+            ORDER BY run.queue, run.lane LIMIT 1) AS next
+), head(queue, lane) AS (
+    SELECT walk.queue, own.lane
+      FROM look
+     CROSS JOIN LATERAL duly_lanes_of(look.number) AS own
+     CROSS JOIN LATERAL duly_queues_of(look.number, own.lane, '') AS walk
+    UNION ALL
+    SELECT queue, lane FROM limited
+)
+SELECT head.queue COLLATE "C" AS queue, head.lane COLLATE "C" AS lane,
+       coalesce(known.paused, false) AS paused, known.running_limit
+  FROM head
+  LEFT JOIN duly_queues AS known ON known.name = head.queue;

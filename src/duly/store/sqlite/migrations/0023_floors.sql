@@ -1,0 +1,1 @@
+-- Only PostgreSQL keeps dead rows for other transactions: here nothing has to be skipped.

@@ -1,0 +1,1 @@
+-- floors: only on PostgreSQL, where a transaction of others can keep dead index entries. SQLite has none.

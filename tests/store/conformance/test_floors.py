@@ -1,0 +1,336 @@
+"""Floors hide no run for longer than until the next look; only PostgreSQL has them."""
+
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple
+
+import pytest
+
+from duly.clock import new_id
+from duly.core.limiting import Limits, limited
+from duly.core.record import Claim
+from duly.core.states import Lane
+from duly.store.ops import ClaimRuns, HandBackUnknown, Want
+from duly.store.postgres import floors
+from duly.store.schedule_ops import BackfillSchedule
+from tests.store.conformance.opening import Tables, TestClock
+from tests.store.conformance.test_schedules import put
+from tests.store.conformance.verbs import (
+    LANE,
+    MINUTE,
+    OTHER_WORKER,
+    TASK,
+    TASKS,
+    WORKER,
+    claimed_ids,
+    enqueue_and_claim,
+    enqueue_and_fail,
+    enqueue_and_succeed,
+    enqueue_one,
+    hand_over,
+    pause,
+    recover,
+    redrive,
+    register,
+    resume,
+    retry_now,
+    succeed,
+    take,
+    tick,
+    unstarted,
+)
+
+pytestmark = pytest.mark.stores("postgres", "pgbouncer")
+
+LONG = 10.0
+"""Seconds: longer than floors stay behind the time of a look, shorter than they are in force."""
+
+
+class Here(NamedTuple):
+    """What a way in which runs become ready needs."""
+
+    store: Any
+    clock: TestClock
+    tables: Tables
+
+
+@pytest.fixture
+def here(store: Any, clock: TestClock, tables: Tables, worker: str) -> Here:
+    """A store with a live worker, which has run something: so a look knows what gets a floor."""
+    enqueue_and_succeed(store)
+    return Here(store, clock, tables)
+
+
+@pytest.fixture
+def look(here: Here, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
+    """Looks at the whole index and takes that to have been slow, after some time."""
+    monkeypatch.setattr(floors, "SLOW_SECONDS", -1.0)
+
+    def look_now() -> bool:
+        here.clock.advance(LONG)
+        return here.store._here().floors.look(0.0)
+
+    return look_now
+
+
+# -- the ways in which a run becomes ready below a floor: the look comes where they yield --
+
+Way = Generator[None, None, str]
+
+
+def by_requeue(here: Here) -> Way:
+    held = enqueue_and_claim(here.store)
+    yield
+    retry_now(here.store, held)
+    return held.run_id
+
+
+def by_hand_back(here: Here) -> Way:
+    held = enqueue_and_claim(here.store)
+    yield
+    here.store.apply([HandBackUnknown(WORKER, frozenset())])
+    return held.run_id
+
+
+def by_recovery(here: Here) -> Way:
+    register(here.store, OTHER_WORKER)
+    held = enqueue_and_claim(here.store, worker=OTHER_WORKER)
+    yield
+    recover(here.store, OTHER_WORKER, unstarted)
+    return held.run_id
+
+
+def by_promotion(here: Here) -> Way:
+    run_id = enqueue_one(here.store, delay_seconds=1.0)
+    yield
+    tick(here.store)
+    return run_id
+
+
+def by_resuming_its_queue(here: Here) -> Way:
+    pause(here.store)
+    run_id = enqueue_one(here.store)
+    tick(here.store)
+    yield
+    resume(here.store)
+    tick(here.store)
+    return run_id
+
+
+def by_retry(here: Here) -> Way:
+    run_id = enqueue_and_fail(here.store)
+    redrive(here.store, run_id)
+    yield
+    tick(here.store)
+    return run_id
+
+
+def by_a_late_commit(here: Here) -> Way:
+    run_id = new_id()
+    here.tables.execute("BEGIN")
+    here.tables.execute(
+        f"SELECT duly_enqueue('{run_id}', '{TASK}', 'default', '{LANE}', 0, '[[],{{}}]', 0,"
+        " NULL, NULL, NULL, NULL, NULL, NULL, NULL)"
+    )
+    yield
+    here.tables.execute("COMMIT")
+    return run_id
+
+
+WAYS = [
+    by_requeue,
+    by_hand_back,
+    by_recovery,
+    by_promotion,
+    by_resuming_its_queue,
+    by_retry,
+    by_a_late_commit,
+]
+
+
+@pytest.mark.parametrize("becomes_ready", WAYS)
+def test_a_run_that_becomes_ready_below_a_floor_is_found_by_the_next_look(
+    here, look, becomes_ready
+):
+    way = becomes_ready(here)
+    next(way)
+    assert look()
+    run_id = the_end_of(way)
+
+    before = claimed_ids(here.store)
+    assert look()
+
+    assert before == []
+    assert claimed_ids(here.store) == [run_id]
+
+
+def test_floors_that_no_look_renews_go_out_of_use(here, look):
+    way = by_hand_back(here)
+    next(way)
+    look()
+    run_id = the_end_of(way)
+
+    here.clock.advance(2 * LONG)
+
+    assert claimed_ids(here.store) == [run_id]
+
+
+def test_floors_of_a_time_that_is_to_come_are_not_used(here, look):
+    way = by_hand_back(here)
+    next(way)
+    look()
+    run_id = the_end_of(way)
+
+    # As after the server's clock was set back.
+    here.tables.execute(
+        "UPDATE duly_looks SET looked_at = looked_at + interval '1 hour',"
+        " until = until + interval '1 hour'"
+    )
+
+    assert claimed_ids(here.store) == [run_id]
+    assert look()
+    assert here.tables.rows("SELECT count(*) FROM duly_look WHERE number IS NOT NULL") == [(1,)]
+
+
+def test_a_backfilled_run_is_due_now_and_so_above_the_floor(here, look):
+    put(here.store)
+    instant = here.clock.now() // MINUTE * MINUTE
+    assert look()
+
+    ((run_id,),) = here.store.apply([BackfillSchedule("tidy", (instant,), "ada")])
+
+    assert claimed_ids(here.store) == [run_id]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        {},
+        {"queue": "another"},
+        {"queue": "zoo"},
+        {"priority": 5},
+        {"priority": -5},
+        {"lane": Lane.LOOP},
+        {"lane": Lane.SUSPECT},
+    ],
+    ids=str,
+)
+def test_a_new_run_is_found_at_once_wherever_it_is(here, look, where):
+    enqueue_and_succeed(here.store, queue="mail", priority=1)
+    assert look()
+
+    run_id = enqueue_one(here.store, **where)
+
+    assert claimed_ids(here.store, lane=where.get("lane", LANE)) == [run_id]
+
+
+def test_priorities_and_queues_keep_their_order_above_floors(here, look):
+    for priority in (0, 1, 2):
+        enqueue_and_succeed(here.store, priority=priority)
+    assert look()
+    ids = [
+        enqueue_one(here.store, priority=priority, queue=queue)
+        for queue in ("default", "mail")
+        for priority in (0, 3, 1, -1)
+    ]
+    of_default, of_mail = [[ids[place + number] for number in (1, 2, 0, 3)] for place in (0, 4)]
+
+    assert claimed_ids(here.store, 6, after_queue="default") == sorted_by_urgency(
+        [*of_mail, *of_default[:2]], ids
+    )
+
+
+def test_a_look_that_is_fast_leaves_no_floors_in_force(here, monkeypatch):
+    monkeypatch.setattr(floors, "SLOW_SECONDS", 1000.0)
+
+    assert not here.store._here().floors.look(0.0)
+
+    assert here.tables.rows("SELECT count(*) FROM duly_floors") == [(0,)]
+
+
+def test_one_process_at_a_time_looks(here, look):
+    look()
+    first = here.tables.rows("SELECT number FROM duly_looks")
+    here.tables.execute("BEGIN")
+    here.tables.execute(floors.SQL["lock"])
+
+    look()
+
+    here.tables.execute("COMMIT")
+    assert here.tables.rows("SELECT number FROM duly_looks") == first
+    look()
+    assert here.tables.rows("SELECT number FROM duly_looks") != first
+
+
+def test_a_look_keeps_no_more_than_the_last_one(here, look):
+    for _ in range(3):
+        look()
+
+    assert here.tables.rows("SELECT count(*) FROM duly_looks") == [(1,)]
+    assert here.tables.rows("SELECT count(DISTINCT look) FROM duly_floors") == [(1,)]
+
+
+def test_a_peek_sees_what_is_ready_above_floors_and_nothing_else(here, look, monkeypatch):
+    way = by_hand_back(here)
+    next(way)
+    look()
+    monkeypatch.setattr(floors, "SLOW_SECONDS", 1000.0)
+    monkeypatch.setattr(here.store._here().floors, "note_cost", lambda *_: None)
+    the_end_of(way)
+
+    below = here.store.peek()
+    enqueue_one(here.store)
+
+    assert not below.ready
+    assert here.store.peek().ready
+
+
+def test_runs_under_a_limit_have_floors_too(here, look):
+    lane = limited(LANE, TASK)
+
+    def claims() -> list[Claim]:
+        op = ClaimRuns(WORKER, (Want(None, LANE, 10),), TASKS, limits=Limits({TASK: 10}))
+        return here.store.apply([op])[0]
+
+    def ids() -> list[str]:
+        return [claim.run_id for claim in claims()]
+
+    enqueue_one(here.store, lane=lane)
+    (first,) = claims()
+    succeed(here.store, first)
+    below = enqueue_one(here.store, lane=lane)
+    assert ids() == [below]
+    look()
+    here.store.apply([HandBackUnknown(WORKER, frozenset())])
+    before = ids()
+    above = [enqueue_one(here.store, lane=lane, priority=priority) for priority in (1, 0)]
+    found = ids()
+    look()
+
+    assert before == []
+    assert found == above
+    assert ids() == [below]
+
+
+def test_relays_hand_over_what_is_above_floors(here, look):
+    enqueue_one(here.store, lane=Lane.CARRIED)
+    (message,) = hand_over(here.store)
+    succeed(here.store, take(here.store, message))
+    look()
+    assert here.tables.rows("SELECT 1 FROM duly_floors WHERE lane = 'carried'")
+
+    run_id = enqueue_one(here.store, lane=Lane.CARRIED)
+
+    assert [message.run_id for message in hand_over(here.store)] == [run_id]
+
+
+def the_end_of(way: Way) -> str:
+    """Let the run become ready; return its id."""
+    with pytest.raises(StopIteration) as end:
+        next(way)
+    return end.value.value
+
+
+def sorted_by_urgency(chosen: list[str], enqueued: list[str]) -> list[str]:
+    """Return runs in the order in which a claim returns them."""
+    urgency = dict(zip(enqueued, [0, 3, 1, -1] * 2, strict=True))
+    return sorted(chosen, key=lambda run_id: (-urgency[run_id], enqueued.index(run_id)))

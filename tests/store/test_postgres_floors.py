@@ -1,0 +1,129 @@
+"""What statements read while dead entries cannot be removed, and with thousands of queues."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from duly.store.opening import open_store
+from duly.store.postgres import floors
+from tests.servers.kinds import POSTGRES_KINDS
+from tests.servers.processes import wait_until
+from tests.store.conformance.verbs import LANE, TIMEOUT
+from tests.store.postgres_plans import BATCH, LIMITED_LANE, Server, fill
+from tests.store.postgres_statements import CASES
+from tests.store.test_postgres_plans import too_dear
+
+pytestmark = [
+    pytest.mark.parametrize("postgres_kind", POSTGRES_KINDS),
+    pytest.mark.timeout(300),
+]
+
+DEAD = 5_000
+QUEUES = 2_000
+CLAIMS = {
+    "claim.take",
+    "claim.take_from_queue",
+    "claim.take_limited",
+    "claim.limited_lanes",
+    "claim.limited_queues",
+    "inspect.peek",
+}
+OTHERS = {"carry.fresh", "carry.send_away", "tick.park"}
+
+
+@pytest.fixture
+def server(url: str) -> Iterator[Server]:
+    """A session on a database that has some runs of each kind."""
+    open_store(url).close()
+    with closing(psycopg.connect(url, autocommit=True)) as connection:
+        fill(connection, 2 * BATCH)
+        connection.execute("ANALYZE")
+        yield Server(connection)
+
+
+@pytest.mark.parametrize(
+    ("lanes", "names"),
+    [((LANE, LIMITED_LANE), CLAIMS), ((LANE, "carried"), OTHERS)],
+    ids=["claims", "upkeep"],
+)
+def test_statements_do_not_walk_over_dead_entries_below_floors(
+    server, url, monkeypatch, lanes, names
+):
+    with held_snapshot(url):
+        leave_dead(server.connection, *lanes)
+        without_floors = dear(server, names)
+        look(url, monkeypatch)
+
+        assert dear(server, names) == []
+        assert {words.split()[0] for words in without_floors} >= names - {"claim.limited_queues"}
+
+
+def test_statements_of_claims_read_as_little_with_thousands_of_queues(server):
+    server.connection.execute(
+        "INSERT INTO duly_runs (id, task, queue, lane, priority, created_at, due_at, arguments)"  # noqa: S608
+        " SELECT gen_random_uuid(), task, queue || n, lane, 0, now(), now(), ''"
+        f" FROM duly_runs, generate_series(1, {QUEUES // BATCH}) AS n"
+        f" WHERE lane IN ('{LANE}', 'other')"
+    )
+
+    assert dear(server, CLAIMS - {"claim.take_limited"}) == []
+
+
+def test_a_slow_search_for_runs_puts_floors_in_force_and_a_fast_look_ends_them(
+    url, monkeypatch, postgres_kind
+):
+    with closing(open_store(url)) as store, psycopg.connect(url, autocommit=True) as connection:
+        monkeypatch.setattr(floors, "LOOK_SECONDS", 0.05)
+        monkeypatch.setattr(floors, "SLOW_SECONDS", -1.0)
+        store.peek()
+        wait_until(lambda: in_force(connection), seconds=TIMEOUT, what="floors are in force")
+
+        monkeypatch.setattr(floors, "SLOW_SECONDS", 1000.0)
+
+        wait_until(lambda: not in_force(connection), seconds=TIMEOUT, what="no floors are in force")
+
+
+# -- verbs --
+
+
+@contextmanager
+def held_snapshot(url: str) -> Iterator[None]:
+    """Hold a snapshot, as a dump does."""
+    with closing(psycopg.connect(url)) as holder:
+        holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        holder.execute("SELECT 1 FROM duly_runs")
+        yield
+
+
+def leave_dead(connection: psycopg.Connection[Any], *lanes: str) -> None:
+    """Leave entries of runs that are gone, before those that are ready."""
+    for lane in lanes:
+        connection.execute(
+            "INSERT INTO duly_runs"
+            " (id, task, queue, lane, priority, created_at, due_at, expires_at, arguments)"
+            " SELECT gen_random_uuid(), 'gone', 'default', %s, 0, now(),"
+            " timestamptz '2019-01-01', NULL, '' FROM generate_series(1, %s)",
+            [lane, DEAD],
+        )
+    connection.execute("DELETE FROM duly_runs WHERE task = 'gone'")
+
+
+def look(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put floors in force."""
+    monkeypatch.setattr(floors, "SLOW_SECONDS", -1.0)
+    with closing(open_store(url)) as store:
+        assert store._here().floors.look(0.0)
+
+
+def in_force(connection: psycopg.Connection[Any]) -> bool:
+    """Return whether claims use floors."""
+    return connection.execute("SELECT number FROM duly_look").fetchone() != (None,)
+
+
+def dear(server: Server, names: set[str]) -> list[str]:
+    """Return which of these statements read more than they may."""
+    with server.undone():
+        return [words for case in CASES if case.name in names for words in too_dear(server, case)]
