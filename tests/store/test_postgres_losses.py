@@ -177,7 +177,7 @@ def store(url: str, proxy: CuttingProxy) -> Iterator[Any]:
     through = place._replace(netloc=f"{place.username}@127.0.0.1:{proxy.port}")
     with closing(open_store(through.geturl())) as store:
         # Hints go out in a thread of their own and would be counted among the verb's pieces.
-        store._here().writers.hints._notifier.poke = lambda: None
+        store._here().writers.hints._notifier.poke = lambda *_: None
         register(store)
         yield store
 

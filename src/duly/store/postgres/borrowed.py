@@ -67,12 +67,7 @@ class BorrowedPostgresStore(Alone, PostgresStore):
         """Note nothing: whoever waits for a key here waits in the transaction that holds it."""
 
     def _query(
-        self,
-        sql: str,
-        parameters: Mapping[str, Any],
-        *,
-        prepare: bool | None = None,
-        by_index: bool = False,  # noqa: ARG002 - a test's tables are small
+        self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None = None
     ) -> list[tuple[Any, ...]]:
         return self._line.read(
             lambda session: session.execute(sql, parameters, prepare=prepare).fetchall()

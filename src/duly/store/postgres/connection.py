@@ -52,9 +52,6 @@ SELECT set_config(name, setting, true)
   FROM unnest(%(names)s::text[], %(values)s::text[]) AS _(name, setting)
 """
 _LIMIT = "SELECT set_config('statement_timeout', %(limit)s, true)"
-_SCAN_INDEXES = """
-SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)
-"""
 _BEGIN_TO_LEND = SQL("""
 BEGIN; SET LOCAL idle_in_transaction_session_timeout = {silence}; {unlimited}
 SELECT pg_current_xact_id()::text
@@ -241,15 +238,6 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
             self.begin()
             self.tell(_LIMIT, {"limit": limit})
             cursor = self.execute(sql, parameters, prepare=prepare)
-            self.commit_now()
-        return cursor.fetchall()
-
-    def read_by_index(self, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        """Run a statement that reads by index scans alone, whatever the statistics say."""
-        with self.pipeline():
-            self.begin()
-            self.tell(_SCAN_INDEXES)
-            cursor = self.execute(sql, parameters)
             self.commit_now()
         return cursor.fetchall()
 

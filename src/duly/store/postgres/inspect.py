@@ -52,12 +52,7 @@ class Query(Protocol):
     """Runs one statement that reads."""
 
     def __call__(
-        self,
-        sql: str,
-        parameters: Mapping[str, Any],
-        *,
-        prepare: bool | None = None,
-        by_index: bool = False,
+        self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None = None
     ) -> list[tuple[Any, ...]]: ...
 
 
@@ -224,8 +219,7 @@ class PostgresInspector:
 
     def peek(self, carried: Sequence[str] = ()) -> Peek:
         """Look whether there is something to do, for one who hands over these tasks."""
-        place = {"carried": texts(carried)}
-        ((*found, look_age, took),) = self._query(SQL["peek"], place, by_index=True)
+        ((*found, look_age, took),) = self._query(SQL["peek"], {"carried": texts(carried)})
         self._note_cost(took, look_age)
         return Peek(*found)
 

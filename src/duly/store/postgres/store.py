@@ -127,17 +127,12 @@ class PostgresStore(PostgresInspector):
     # -- reading --
 
     def _query(
-        self,
-        sql: str,
-        parameters: Mapping[str, Any],
-        *,
-        prepare: bool | None = None,
-        by_index: bool = False,
+        self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None = None
     ) -> list[tuple[Any, ...]]:
-        return wait_out(partial(self._read, sql, parameters, prepare=prepare, by_index=by_index))
+        return wait_out(partial(self._read, sql, parameters, prepare=prepare))
 
     def _read(
-        self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None, by_index: bool
+        self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None
     ) -> list[tuple[Any, ...]]:
         readers = self._here().readers
         retried = False
@@ -149,8 +144,6 @@ class PostgresStore(PostgresInspector):
                     left = seconds_left()
                     if left is not None:
                         return session.read_within(left, sql, parameters, prepare=prepare)
-                    if by_index:
-                        return session.read_by_index(sql, parameters)
                     return session.execute(sql, parameters, prepare=prepare).fetchall()
             except psycopg.Error as error:
                 if left is not None and isinstance(error, psycopg.errors.QueryCanceled):
