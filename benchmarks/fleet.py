@@ -27,7 +27,7 @@ def main(url: str, queues: str) -> None:
 
 
 @contextmanager
-def fleet(url: str, count: int, disturbance: str) -> Iterator[None]:
+def fleet(url: str, count: int, disturbance: str, *, rest: float) -> Iterator[None]:
     """Start that many workers; half of them are "full", "frozen" or on "other queues"."""
     affected = 0 if disturbance == "none" else count // 2
     processes = []
@@ -46,7 +46,7 @@ def fleet(url: str, count: int, disturbance: str) -> Iterator[None]:
                     stay.using(queue=own_queue(number)).enqueue()
             _wait_until_running(affected * SLOTS)
         # Until each worker knows of the others, which it reads now and then.
-        time.sleep(6.0)
+        time.sleep(rest)
         if disturbance == "frozen":
             for process in processes[:affected]:
                 os.kill(process.pid, signal.SIGSTOP)

@@ -60,7 +60,7 @@ def _one_by_one(database: Database, sizes: Sizes, count: int, disturbance: str) 
     enqueues = sizes.fleet_enqueues
     with database.fresh() as url, database.counting(url) as counted, database.bare(url) as bare:
         app.use_url(url)
-        with fleet(url, count, disturbance):
+        with fleet(url, count, disturbance, rest=sizes.fleet_idle_seconds):
             # Connections are opened at their first use, and workers learn of each other.
             _enqueue(sizes.fleet_warm_up, draw)
             time.sleep(sizes.settle_down_seconds)
