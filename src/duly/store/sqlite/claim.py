@@ -47,7 +47,6 @@ def claim(cursor: sqlite3.Cursor, op: ClaimRuns, now: int) -> Claims:
     claims = _read(cursor, op.worker_id, now) if is_any_taken else Claims()
     claims.limit = limit_met
     claims.has_more_limits = limited is not None and limited.has_more
-    claims.is_cut = sum(bytes_of(claim.arguments) for claim in claims) >= TRANSACTION_BYTES
     return claims
 
 
@@ -116,11 +115,16 @@ def _take_ready(
 
 def _read(cursor: sqlite3.Cursor, worker_id: str, now: int) -> Claims:
     place = {"worker_id": worker_id, "now": now}
-    rows = json.loads(cursor.execute(SQL["taken"], place).fetchone()[0])
+    text = cursor.execute(SQL["taken"], place).fetchone()[0]
+    rows = json.loads(text)
     # Urgent ones first, then in the order they became due.
     rows.sort(key=_DUE)
     rows.sort(key=_PRIORITY, reverse=True)
-    return Claims(map(_claim, rows))
+    claims = Claims(map(_claim, rows))
+    # A character takes four bytes at most, so that few answers need a closer look.
+    if 4 * len(text) >= TRANSACTION_BYTES:
+        claims.is_cut = sum(bytes_of(claim.arguments) for claim in claims) >= TRANSACTION_BYTES
+    return claims
 
 
 def _running_in_queue(cursor: sqlite3.Cursor, queue: str) -> int:
