@@ -191,8 +191,10 @@ def test_a_worker_whose_writes_cannot_connect_gives_up_and_comes_back(app, monke
             what="the worker gives up",
         )
         is_full.clear()
+        wait_until(
+            lambda: worker.worker_id != before, seconds=SOON, what="the worker has a new identity"
+        )
         assert quick.enqueue(2).result(timeout=SOON) == 2
-        assert worker.worker_id != before
 
 
 @on_postgres

@@ -308,7 +308,7 @@ def hints(monkeypatch):
     """Every hint that is sent, counted."""
     sent = []
     for hints in (sqlite.Hints, postgres.Hints):
-        monkeypatch.setattr(hints, "send", lambda hints: sent.append(hints))  # noqa: PLW0108 - a method
+        monkeypatch.setattr(hints, "send", lambda hints, *_: sent.append(hints))
     return sent
 
 
