@@ -87,13 +87,14 @@ def test_a_write_leaves_the_planners_settings_of_the_transaction_as_they_were(ba
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_bitmapscan = off")
         run.cancel()
-        cursor.execute("SELECT current_setting('enable_seqscan')")
-        seqscan = cursor.fetchone()
-        cursor.execute("SELECT current_setting('enable_bitmapscan')")
-        bitmapscan = cursor.fetchone()
+        cursor.execute(
+            "SELECT current_setting('enable_seqscan'), current_setting('enable_bitmapscan'),"
+            " current_setting('jit')"
+        )
+        settings = cursor.fetchone()
 
     assert run.refresh().state == "cancelled"
-    assert (seqscan, bitmapscan) == (("on",), ("off",))
+    assert settings == ("on", "off", "on")
 
 
 def test_a_lock_is_seen_by_others_while_a_transaction_is_open(backend, project):

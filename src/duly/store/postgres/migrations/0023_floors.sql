@@ -252,6 +252,7 @@ CREATE FUNCTION duly_peek(of_tasks text[])
     LANGUAGE plpgsql STABLE
     SET enable_seqscan = off
     SET enable_bitmapscan = off
+    SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
