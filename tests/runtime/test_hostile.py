@@ -219,6 +219,9 @@ def test_names_that_no_registry_holds_are_never_imported_nor_run(app, tmp_path):
     def send() -> None:
         done.set()
 
+    # A first worker loads what any worker needs.
+    with app.worker():
+        send.enqueue().result(timeout=20)
     arguments = json.dumps([[str(victim)], {}])
     ops = [
         Enqueue(new_id(), name, "default", lane, 9, arguments)
