@@ -102,10 +102,12 @@ def test_what_the_engines_workers_cannot_run_is_parked_and_not_in_the_way(deploy
     ours = [before.ours.enqueue() for _ in range(5)]
     run = before.pay.enqueue()
 
+    def reasons():
+        return {run.refresh().record.parked for run in ours}
+
     with deploy(fleet).app.worker(carries=True):
         wait_until(lambda: fleet.got(run), seconds=WAIT, what="it is handed over")
-
-    assert {run.refresh().record.parked for run in ours} == {"unregistered"}
+        wait_until(lambda: reasons() == {"unregistered"}, seconds=WAIT, what="they are parked")
 
 
 def test_old_and_new_workers_side_by_side_run_what_each_was_given(deploy):

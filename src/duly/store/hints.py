@@ -8,8 +8,8 @@ understood means that anything may have changed: every worker looks then.
 """
 
 import json
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 from duly.clock import new_id
@@ -23,6 +23,8 @@ MOST_BUSY = 16
 MOST_TAKEN = 128
 MOST_CHARACTERS = 4000
 """Half of what PostgreSQL accepts. A longer text says that anything may have changed."""
+
+_merges = count()
 
 
 class Place(NamedTuple):
@@ -122,19 +124,24 @@ class UnnamedHints:
 
 def new_hint(place: Place, runs: int = 1, *, busy: tuple[str, ...] = ()) -> Hint:
     """Return a hint that no message has named yet."""
-    return Hint(new_id()[-12:], place, runs, busy)
+    return Hint(_id_from(new_id()), place, runs, busy)
 
 
 def hints_of(ops: Sequence[Enqueue]) -> ReadyHints:
     """Return the hints about runs that were just accepted."""
-    # A worker has to look at the time of a run that is not due.
-    if any(op.delay or op.at is not None for op in ops):
-        return ()
-    places = Counter((op.queue, op.lane, op.task) for op in ops)
+    counts: dict[tuple[str, str, str], int] = {}
+    ids: dict[tuple[str, str, str], str] = {}
+    for op in ops:
+        if op.delay or op.at is not None:
+            # A worker has to look at the time of a run that is not due.
+            return ()
+        place = (op.queue, op.lane, op.task)
+        counts[place] = counts.get(place, 0) + 1
+        ids[place] = op.run_id
     # And one that another engine carries is handed over.
-    if len(places) > MOST_PLACES or any(slot_of(lane) not in OWN_LANES for _, lane, _ in places):
+    if len(counts) > MOST_PLACES or any(slot_of(lane) not in OWN_LANES for _, lane, _ in counts):
         return ()
-    return [new_hint(Place(*place), runs) for place, runs in places.items()]
+    return [Hint(_id_from(ids[place]), Place(*place), runs) for place, runs in counts.items()]
 
 
 def merged(one: Hint, other: Hint) -> Hint:
@@ -142,7 +149,12 @@ def merged(one: Hint, other: Hint) -> Hint:
     if one.id == other.id:
         return other
     # Under a name of its own: what workers have taken of one of them is not all of it.
-    return new_hint(one.place, one.runs + other.runs)
+    return Hint(f"{other.id}.{next(_merges)}", one.place, one.runs + other.runs)
+
+
+def _id_from(run_id: str) -> str:
+    """Return the random part of a UUIDv7, which tells enough hints apart."""
+    return run_id[-12:]
 
 
 def encode(said: ReadyHints | Taken, sender: str = "") -> str:

@@ -152,6 +152,8 @@ class BorrowedLine(Line):
         self,
         work: Callable[[Session], T],
         again: Callable[[Session], T] | None = None,  # noqa: ARG002 - nothing is done twice here
+        *,
+        writes: bool = False,  # noqa: ARG002 - the transaction is open
     ) -> T:
         """Do some work in the transaction that is open."""
         return self.run(lambda session, _lost: work(session))

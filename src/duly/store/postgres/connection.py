@@ -56,6 +56,8 @@ _BEGIN_TO_LEND = SQL("""
 BEGIN; SET LOCAL idle_in_transaction_session_timeout = {silence}; {unlimited}
 SELECT pg_current_xact_id()::text
 """)
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+_NUMBER = "SELECT pg_current_xact_id()::text"
 _UNLIMITED = SQL("SET LOCAL transaction_timeout = 0;")
 _FIRST_WITH_TRANSACTION_TIMEOUT = 170_000
 _SILENCE_SECONDS = 1.0
@@ -134,10 +136,22 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
 
     def begin(self) -> None:
         """Open a transaction, with the settings if nobody keeps them for us."""
-        self.tell("BEGIN ISOLATION LEVEL READ COMMITTED")
+        self.tell(_BEGIN)
         if self.pooled:
             names, values = texts(self._settings), texts(self._settings.values())
             self.tell(_SET_LOCAL, {"names": names, "values": values})
+
+    def begin_to_write(self) -> str:
+        """Open a transaction that will write; return its number, by which it is known again."""
+        if self.pooled:
+            self.begin()
+            cursor = self.execute(_NUMBER)
+        else:
+            # One message, which cannot be prepared.
+            cursor = self.execute(f"{_BEGIN}; {_NUMBER}", prepare=False)
+            cursor.nextset()
+        ((number,),) = cursor.fetchall()
+        return str(number)
 
     def forget(self) -> None:
         """Undo what a body has set, locked, listens to or keeps: it is not the next one's."""

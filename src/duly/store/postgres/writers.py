@@ -167,7 +167,9 @@ class Writers:
             _hit(points, "before_commit")
             return answers
 
-        answers = line.transact(write, lambda session: write(session, repeated(written)))
+        answers = line.transact(
+            write, lambda session: write(session, repeated(written)), writes=True
+        )
         _hit(points, "after_commit")
         # An event is for a look at what waits, which makes runs ready.
         self.hints.send(hints_of(written) if points == {"enqueue"} else ())
