@@ -60,6 +60,7 @@ ONE_DIALECT = {
             "prune.fold_away",
             "tick.drop_parked",
             "tick.drop_promoted",
+            "tick.due",
             "tick.expired",
             "tick.first_runs",
             "tick.heads",

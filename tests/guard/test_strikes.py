@@ -138,6 +138,10 @@ class TestAtEveryInstruction:
         assert guard.letters.list(limit=200)[0].error == "no money"
 
 
+# The interpreter ignores what is raised in the callback of a weak reference, and says so.
+@pytest.mark.filterwarnings(
+    "ignore:Exception ignored in. <function WeakSet:pytest.PytestUnraisableExceptionWarning"
+)
 class TestAtAnyMoment:
     """Struck by the clock, also inside of what the interpreter does."""
 

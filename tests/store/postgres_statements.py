@@ -136,7 +136,7 @@ CASES = [
         {"ids": texts(ids_of(FINISHED)), "claim_numbers": numbers([1] * BATCH)},
     ),
     *(
-        Case(f"tick.{name}", {"limit": BATCH}, rows, UPKEEP)
+        Case(f"tick.{name}", {"limit": BATCH, "bytes": TRANSACTION_BYTES}, rows, UPKEEP)
         for name, rows in [
             ("unpark", BATCH),
             ("promote", BATCH),

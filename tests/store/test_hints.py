@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from duly.clock import new_id
 from duly.core.limiting import limited
 from duly.store.hints import (
     MOST_CHARACTERS,
@@ -24,7 +25,7 @@ MAIL = Place("mail", "thread", "send")
 
 
 def enqueue(place: Place = MAIL, **options: int) -> Enqueue:
-    return Enqueue("id", place.task, place.queue, place.lane, 0, "[]", **options)
+    return Enqueue(new_id(), place.task, place.queue, place.lane, 0, "[]", **options)
 
 
 @pytest.mark.parametrize(

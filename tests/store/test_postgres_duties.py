@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from duly.limits import WATCHERS
+from duly.limits import TRANSACTION_BYTES, WATCHERS
 from duly.runtime.recovery import judge_unknown
 from duly.runtime.upkeep import Ticks
 from duly.store.carry_ops import Relane
@@ -201,7 +201,7 @@ class TestManyWorkers:
                 stem, short = name.split(".")
                 sql = load("duly.store.postgres", stem)[short]
                 sql = sql.replace("$1::double precision", "6.25").replace("$2::integer", "8")
-                found[name] = server.blocks(sql, {"limit": 100})
+                found[name] = server.blocks(sql, {"limit": 100, "bytes": TRANSACTION_BYTES})
         return found
 
     def test_a_tick_reads_as_much_with_a_thousand_workers_as_with_ten(self, server):

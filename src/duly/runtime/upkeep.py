@@ -74,7 +74,7 @@ class Ticks:
         ticked: Ticked | None
         (ticked,) = self._store.apply([Tick(TICK_BATCH, turn)])
         if ticked is not None:
-            self._is_new, self._is_behind = False, TICK_BATCH in ticked[:3]
+            self._is_new, self._is_behind = False, ticked.has_more
             self._left_since, self.pause = None, _SHORTEST_PAUSE
         elif due:
             self._left_since = now if self._left_since is None else self._left_since
@@ -145,7 +145,7 @@ class Promoter:
             self._claimer.look_at_limits()
             self._look_for_runs()
             self._hand_over()
-        if ticked is not None and TICK_BATCH in ticked[:3]:
+        if ticked is not None and ticked.has_more:
             return 0.0
         # Lanes of our own do not tell whose runs are in them: some may be another engine's by now.
         strays = peek.strayed or (bool(carried) and (peek.ready or peek.suspect))

@@ -178,6 +178,8 @@ class Ticked(NamedTuple):
     parked: int
     expired: int
     next_due_in: int | None
+    has_more: bool = False
+    """Whether it left runs because there were many, or because their arguments are large."""
 
 
 class Prune(NamedTuple):

@@ -22,6 +22,7 @@ from duly.integrations.django import (
 from duly.integrations.django.executions import CARRIER, retention
 from duly.runtime.relay import Relay
 from duly.store.ops import Prune
+from duly.store.schedule_ops import Fired
 from tests.integrations.django import other, tasks
 from tests.servers.processes import wait_until
 
@@ -100,6 +101,23 @@ def test_a_tick_fires_what_is_due_and_hands_it_over(scheduler):
         "remind",
         "remind_plainly",
     }
+
+
+@one_database
+@pytest.mark.usefixtures("scheduler")
+def test_a_tick_leaves_to_others_what_they_are_firing(monkeypatch):
+    looks = []
+
+    def fire_due(store):
+        looks.append(store)
+        assert len(looks) < 10, "it spins"
+        return Fired(0, 0, has_more=True)
+
+    monkeypatch.setattr(periodic, "fire_due", fire_due)
+
+    periodic.PeriodicTaskScheduler().tick()
+
+    assert len(looks) == 1
 
 
 def test_a_scheduler_thread_fires_until_it_is_stopped(scheduler):

@@ -18,8 +18,10 @@ from tests.store.conformance.verbs import (
     enqueue_and_claim,
     enqueue_many,
     enqueue_one,
+    pause,
     settle,
     settle_op,
+    tick,
 )
 
 FRAME = '[["{}"],{{}}]'
@@ -120,3 +122,56 @@ def test_a_prune_ends_at_a_number_of_bytes_and_says_that_there_is_more(store, wo
     assert first.most == prune.limit
     assert first.runs + sum(pruned.runs for pruned in rest) == 20
     assert rest[-1].most < prune.limit
+
+
+MOST_LARGE = -(-TRANSACTION_BYTES // PAYLOAD_BYTES)
+"""How many runs of the largest arguments reach the bound."""
+TICKS = 20
+
+
+def enqueue_large(store, count, **options):
+    for _ in range(count // 25):
+        enqueue_many(store, 25, arguments=LARGEST, **options)
+
+
+def ticks_until_done(store):
+    """Tick as workers do until nothing is left; return the answers."""
+    answers = []
+    for _ in range(TICKS):
+        answers.append(tick(store))
+        next_due_in = answers[-1].next_due_in
+        if not answers[-1].has_more and (next_due_in is None or next_due_in > 0):
+            return answers
+    raise AssertionError("it does not end")
+
+
+def test_a_tick_promotes_up_to_a_number_of_bytes(store, worker, clock):
+    enqueue_large(store, 100, delay_seconds=10)
+    clock.advance(11)
+
+    promoted = [ticked.promoted for ticked in ticks_until_done(store)]
+
+    assert max(promoted) == MOST_LARGE
+    assert sum(promoted) == 100
+
+
+def test_a_tick_parks_up_to_a_number_of_bytes(store, worker):
+    for queue in ("one", "two"):
+        enqueue_large(store, 50, queue=queue)
+        pause(store, queue)
+
+    parked = [ticked.parked for ticked in ticks_until_done(store)]
+
+    assert max(parked) == MOST_LARGE
+    assert sum(parked) == 100
+
+
+def test_a_tick_expires_up_to_a_number_of_bytes(store, worker, clock):
+    enqueue_large(store, 50, expires_seconds=5)
+    enqueue_large(store, 50, expires_seconds=5, delay_seconds=100)
+    clock.advance(6)
+
+    expired = [ticked.expired for ticked in ticks_until_done(store)]
+
+    assert max(expired) == MOST_LARGE
+    assert sum(expired) == 100

@@ -123,7 +123,7 @@ def has_turn(session: Session, op: Op) -> bool:
 
 def tick(session: Session, op: Tick) -> Tended:
     """Wake runs by events, promote what is due, park, un-park, expire; each up to the limit."""
-    place = {"limit": op.limit}
+    place = {"limit": op.limit, "bytes": TRANSACTION_BYTES}
     rouse(session, op.limit)
     with session.pipeline():
         session.execute(TICK["unpark"], place)
@@ -131,9 +131,11 @@ def tick(session: Session, op: Tick) -> Tended:
         parked = session.execute(TICK["park"], place)
         expired = session.execute(TICK["expire"], place)
         next_due = session.execute(TICK["next_due"])
-    ((ended,),) = expired.fetchall()
+    ((stuck, left_stuck),) = parked.fetchall()
+    ((ended, left_expired),) = expired.fetchall()
     ((due_in, dead_rows),) = next_due.fetchall()
-    return Tended(Ticked(promoted.rowcount, parked.rowcount, ended, due_in), dead_rows)
+    has_more = left_stuck or left_expired or op.limit in {promoted.rowcount, stuck, ended}
+    return Tended(Ticked(promoted.rowcount, stuck, ended, due_in, has_more), dead_rows)
 
 
 _DROPS = (

@@ -96,37 +96,58 @@ def tick(cursor: sqlite3.Cursor, op: Tick, now: int) -> Ticked:
     """Promote what is due, park and un-park, end what expired; each up to the limit."""
     place = {"now": now, "limit": op.limit}
     _unpark(cursor, op.limit)
-    promoted = cursor.execute(TICK["promote"], place).rowcount
-    cursor.execute(TICK["drop_promoted"], place)
-    parked = _park(cursor, op.limit)
-    expired = [row[0] for row in cursor.execute(TICK["expired"], place).fetchall()]
+    due, _ = _that_fit(cursor.execute(TICK["due"], place).fetchall(), TRANSACTION_BYTES)
+    cursor.execute(TICK["promote"], {"ids": json.dumps(due)})
+    cursor.execute(TICK["drop_promoted"], {"ids": json.dumps(due)})
+    parked, has_more = _park(cursor, op.limit)
+    rows = cursor.execute(TICK["expired"], place).fetchall()
+    expired, _ = _that_fit(rows, TRANSACTION_BYTES)
     for run_id in expired:
         end_queued(cursor, run_id, cause="expired", error=None, now=now)
     (due_at,) = cursor.execute(TICK["next_due"]).fetchone()
-    return Ticked(promoted, parked, len(expired), None if due_at is None else due_at - now)
+    has_more = has_more or len(expired) < len(rows) or op.limit in {len(due), parked, len(expired)}
+    due_in = None if due_at is None else due_at - now
+    return Ticked(len(due), parked, len(expired), due_in, has_more)
+
+
+def _that_fit(rows: list[tuple[str, int]], bytes_left: int) -> tuple[list[str], int]:
+    """Return the runs up to the one whose arguments reach a number of bytes, and what is left."""
+    ids: list[str] = []
+    for run_id, length in rows:
+        if bytes_left <= 0:
+            break
+        ids.append(run_id)
+        bytes_left -= length
+    return ids, bytes_left
 
 
 def _registered(cursor: sqlite3.Cursor) -> set[str]:
     return {row[0] for row in cursor.execute(TICK["registered"]).fetchall()}
 
 
-def _park(cursor: sqlite3.Cursor, limit: int) -> int:
-    """Move out of the claims' way what cannot run: paused queues, tasks nobody registers."""
+def _park(cursor: sqlite3.Cursor, limit: int) -> tuple[int, bool]:
+    """Move out of the claims' way what cannot run: paused queues, tasks nobody registers.
+
+    Return how many, and whether some are left because their arguments are large.
+    """
     registered: set[str] | None = None
-    parked = 0
+    parked, bytes_left = 0, TRANSACTION_BYTES
     for queue, lane, paused in cursor.execute(TICK["heads"]).fetchall():
         place = {"queue": queue, "lane": lane, "limit": limit}
-        first = cursor.execute(TICK["first_runs"], place).fetchall()
-        if paused:
-            ids, reason = [run_id for run_id, _ in first], "paused"
-        else:
+        rows = cursor.execute(TICK["first_runs"], place).fetchall()
+        reason = "paused"
+        if not paused:
             registered = _registered(cursor) if registered is None else registered
-            ids, reason = [i for i, task in first if task not in registered], "unregistered"
+            rows = [row for row in rows if row[2] not in registered]
+            reason = "unregistered"
+        ids, bytes_left = _that_fit([row[:2] for row in rows], bytes_left)
         if ids:
             text = json.dumps(ids)
             parked += cursor.execute(TICK["park"], {"ids": text, "parked": reason}).rowcount
             cursor.execute(TICK["drop_parked"], {"ids": text})
-    return parked
+        if len(ids) < len(rows):
+            return parked, True
+    return parked, False
 
 
 def _unpark(cursor: sqlite3.Cursor, limit: int) -> None:

@@ -56,15 +56,21 @@ UPDATE duly_waiting
  WHERE id = ANY (ARRAY(SELECT id FROM chosen))
 
 -- :name promote
+-- Ends with the run whose arguments reach a number of bytes, as park and expire do.
 WITH due AS MATERIALIZED (
-    SELECT id FROM duly_waiting
+    SELECT id, octet_length(arguments) AS bytes FROM duly_waiting
      WHERE parked IS NULL AND due_at <= duly_now()
      ORDER BY due_at
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
+), chosen AS MATERIALIZED (
+    SELECT id
+      FROM (SELECT id, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+              FROM due) AS run
+     WHERE bytes_before < %(bytes)s::bigint
 ), moved AS (
     DELETE FROM duly_waiting AS run
-     WHERE run.id = ANY (ARRAY(SELECT id FROM due))
+     WHERE run.id = ANY (ARRAY(SELECT id FROM chosen))
     RETURNING run.id, task, queue, lane, priority, generation, claim_number, attempt, retries_used,
               crashes, created_at, due_at, expires_at, key, tags, arguments
 )
@@ -88,47 +94,60 @@ WITH registered AS MATERIALIZED (
      CROSS JOIN duly_ready_lanes AS head
      CROSS JOIN LATERAL duly_first_runs(look.number, head.lane, head.queue, %(limit)s) AS run
      WHERE head.paused OR run.task NOT IN (SELECT registered.task FROM registered)
-), chosen AS MATERIALIZED (
-    SELECT id
+), found AS MATERIALIZED (
+    SELECT id, octet_length(arguments) AS bytes
       FROM duly_runs
      WHERE id = ANY (ARRAY(SELECT id FROM stuck)) AND state <> 'running'
        FOR UPDATE SKIP LOCKED
+), chosen AS MATERIALIZED (
+    SELECT id
+      FROM (SELECT id, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+              FROM found) AS run
+     WHERE bytes_before < %(bytes)s::bigint
 ), moved AS (
     DELETE FROM duly_runs AS run
      WHERE run.id = ANY (ARRAY(SELECT id FROM chosen))
     RETURNING run.id, task, queue, lane, priority, generation, claim_number, attempt, retries_used,
               crashes, created_at, due_at, expires_at, key, tags, arguments
+), parked AS (
+    INSERT INTO duly_waiting
+        (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
+         created_at, due_at, expires_at, parked, key, tags, arguments)
+    SELECT id, task, queue, replace(lane, 'handed', 'carried'), priority, generation, claim_number,
+           attempt, retries_used, crashes, created_at, due_at, expires_at,
+           CASE WHEN id IN (SELECT stuck.id FROM stuck WHERE stuck.paused) THEN 'paused'
+                ELSE 'unregistered' END,
+           key, tags, arguments
+      FROM moved
 )
-INSERT INTO duly_waiting
-    (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
-     created_at, due_at, expires_at, parked, key, tags, arguments)
-SELECT id, task, queue, replace(lane, 'handed', 'carried'), priority, generation, claim_number,
-       attempt, retries_used, crashes, created_at, due_at, expires_at,
-       CASE WHEN id IN (SELECT stuck.id FROM stuck WHERE stuck.paused) THEN 'paused'
-            ELSE 'unregistered' END,
-       key, tags, arguments
-  FROM moved
+SELECT (SELECT count(*) FROM moved),
+       (SELECT count(*) FROM chosen) < (SELECT count(*) FROM found)
 
 -- :name expire
 -- Ends what expired before it started; one statement for what SQLite reads first and ends then.
 WITH old_ready AS MATERIALIZED (
-    SELECT id FROM duly_runs
+    SELECT id, octet_length(arguments) AS bytes FROM duly_runs
      WHERE state = 'queued' AND expires_at IS NOT NULL AND expires_at <= duly_now()
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 ), old_waiting AS MATERIALIZED (
-    SELECT id FROM duly_waiting
+    SELECT id, octet_length(arguments) AS bytes FROM duly_waiting
      WHERE expires_at IS NOT NULL AND expires_at <= duly_now()
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
+), old AS MATERIALIZED (
+    SELECT id, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+      FROM (TABLE old_ready UNION ALL TABLE old_waiting) AS run
+), chosen AS MATERIALIZED (
+    SELECT id FROM old WHERE bytes_before < %(bytes)s::bigint
 ), ready AS (
     DELETE FROM duly_runs AS run
-     WHERE run.id = ANY (ARRAY(SELECT id FROM old_ready))
+     WHERE run.id = ANY (ARRAY(SELECT id FROM old_ready WHERE id IN (SELECT id FROM chosen)))
     RETURNING run.id, task, queue, lane, priority, generation, claim_number, attempt, retries_used,
               crashes, created_at, due_at, expires_at, key, tags, arguments
 ), waiting AS (
     DELETE FROM duly_waiting AS run
-     WHERE run.id = ANY (ARRAY(SELECT id FROM old_waiting))
+     WHERE run.id = ANY (ARRAY(SELECT id FROM old_waiting WHERE id IN (SELECT id FROM chosen)))
     RETURNING run.id, task, queue, lane, priority, generation, claim_number, attempt, retries_used,
               crashes, created_at, due_at, expires_at, key, tags, arguments
 ), gone AS (
@@ -147,7 +166,7 @@ WITH old_ready AS MATERIALIZED (
                         + CASE WHEN active_only THEN 0 ELSE ttl END * interval '1 microsecond'
      WHERE run_id = ANY (ARRAY(SELECT id FROM gone WHERE key IS NOT NULL))
 )
-SELECT count(*) FROM gone
+SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM chosen) < (SELECT count(*) FROM old)
 
 -- :name next_due
 -- Also how many dead rows the claims have to step over; see sweep.py.

@@ -1,23 +1,22 @@
 -- tick: bounded upkeep of what claims look at.
 
+-- :name due
+SELECT id, length(CAST(arguments AS BLOB)) FROM duly_waiting
+ WHERE parked IS NULL AND due_at <= :now
+ ORDER BY due_at
+ LIMIT :limit
+
 -- :name promote
--- Ordered to the last row, so that drop_promoted finds the very same ones.
 INSERT INTO duly_runs
     (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
      created_at, due_at, expires_at, key, tags, arguments)
 SELECT id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
        created_at, due_at, expires_at, key, tags, arguments
   FROM duly_waiting
- WHERE parked IS NULL AND due_at <= :now
- ORDER BY due_at, rowid
- LIMIT :limit
+ WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- :name drop_promoted
-DELETE FROM duly_waiting
- WHERE rowid IN (
-       SELECT rowid FROM duly_waiting WHERE parked IS NULL AND due_at <= :now
-        ORDER BY due_at, rowid
-        LIMIT :limit)
+DELETE FROM duly_waiting WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- :name next_due
 SELECT min(due_at) FROM duly_waiting WHERE parked IS NULL
@@ -29,7 +28,7 @@ SELECT DISTINCT value FROM duly_workers, json_each(duly_workers.tasks) WHERE sta
 SELECT queue, lane, paused FROM duly_ready_lanes
 
 -- :name first_runs
-SELECT id, task
+SELECT id, length(CAST(arguments AS BLOB)), task
   FROM duly_runs INDEXED BY duly_runs_ready
  WHERE state = 'queued' AND queue = :queue AND lane = :lane
  ORDER BY priority DESC, due_at, id
@@ -60,7 +59,13 @@ UPDATE duly_waiting
         LIMIT :limit)
 
 -- :name expired
-SELECT * FROM (SELECT id FROM duly_runs INDEXED BY duly_runs_expiring
-                WHERE state = 'queued' AND expires_at <= :now LIMIT :limit)
+SELECT *
+  FROM (SELECT id, length(CAST(arguments AS BLOB))
+          FROM duly_runs INDEXED BY duly_runs_expiring
+         WHERE state = 'queued' AND expires_at <= :now
+         LIMIT :limit)
 UNION ALL
-SELECT * FROM (SELECT id FROM duly_waiting WHERE expires_at <= :now LIMIT :limit)
+SELECT *
+  FROM (SELECT id, length(CAST(arguments AS BLOB)) FROM duly_waiting
+         WHERE expires_at <= :now
+         LIMIT :limit)
