@@ -250,12 +250,18 @@ def _is_from_reimport(
     own, other = _code(inspect.unwrap(first)), _code(inspect.unwrap(second))
     if own is not other:
         # One file can be imported under two names. Its code is equal then.
-        return _task_module(first) == _task_module(second) or own == other
+        return own == other or (_task_module(first) == _task_module(second) and _has_place(own))
     if first.__code__ is not second.__code__ or _defaults(first) != _defaults(second):
         return False
     cells = zip(first.__closure__ or (), second.__closure__ or (), strict=True)
     within = (*within, first)
     return all(_is_from_reimport(_content(one), _content(two), within) for one, two in cells)
+
+
+def _has_place(code: CodeType | None) -> bool:
+    """Return whether no other function has the file and line of this one."""
+    # A line may have several lambdas, and `exec` makes many functions of one "<string>".
+    return code is not None and code.co_name != "<lambda>" and not code.co_filename.startswith("<")
 
 
 def _content(cell: CellType) -> object:
@@ -282,9 +288,9 @@ def task_name(function: Callable[..., Any]) -> str:
     """Return `module:qualname`; functions of the running program get the name of an import."""
     if is_local(function):
         raise BadOption(
-            f"{function.__qualname__}() is inside another function, so it has no name of its own "
-            f"and a second one could take its place: pass name=…, or move it to module level (if a "
-            f"decorator made it, use functools.wraps in the decorator)"
+            f"{function.__qualname__}() is a lambda or inside another function, so it has no name of "
+            f"its own and a second one could take its place: pass name=…, or define it at module "
+            f"level (if a decorator made it, use functools.wraps in the decorator)"
         )
     return f"{_task_module(function)}:{function.__qualname__}"
 

@@ -4,6 +4,7 @@ import functools
 import importlib.util
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -68,6 +69,13 @@ class Bakery(Shop):
     """A kind of shop."""
 
 
+def made(body: str) -> Callable[[], str]:
+    """Return a function of a text, as libraries make them that write code."""
+    found: dict[str, Any] = {"__name__": __name__}
+    exec(f"def sell():\n    {body}", found)  # noqa: S102 - the texts are above
+    return found["sell"]
+
+
 def test_functions_of_one_decorator_run_under_their_own_names(app):
     charging = app.task(name="charge")(logged(charge))
     refunding = app.task(name="refund")(logged(refund))
@@ -86,8 +94,18 @@ def test_functions_of_one_decorator_run_under_their_own_names(app):
         (Shop("Rome").sell, Shop("Oslo").sell),
         (Shop.make, Bakery.make),
         ([].append, [].append),
+        (lambda: "charged", lambda: "refunded"),
+        (made("return 'charged'"), made("return 'refunded'")),
     ],
-    ids=["closures", "wrapped", "bound methods", "class methods", "built-in methods"],
+    ids=[
+        "closures",
+        "wrapped",
+        "bound methods",
+        "class methods",
+        "built-in methods",
+        "lambdas",
+        "functions made by exec",
+    ],
 )
 def test_a_second_function_of_the_same_line_is_refused(untouched, functions):
     first, second = functions
