@@ -288,9 +288,9 @@ def task_name(function: Callable[..., Any]) -> str:
     """Return `module:qualname`; functions of the running program get the name of an import."""
     if is_local(function):
         raise BadOption(
-            f"{function.__qualname__}() is a lambda or inside another function, so it has no name of "
-            f"its own and a second one could take its place: pass name=…, or define it at module "
-            f"level (if a decorator made it, use functools.wraps in the decorator)"
+            f"{function.__qualname__}() is a lambda or inside another function, so it has no name "
+            f"of its own and a second one could take its place: pass name=…, or define it at "
+            f"module level (if a decorator made it, use functools.wraps in the decorator)"
         )
     return f"{_task_module(function)}:{function.__qualname__}"
 

@@ -68,4 +68,4 @@ def test_a_worker_in_development_begins_anew_when_the_code_changes(store_url, tm
         wait_until(has_begun_anew, seconds=SOON, what="a new worker has begun")
         shop.manage("place_orders", "1")
         wait_until(lambda: len(results()) == 2, seconds=SOON, what="the next one is confirmed")
-    assert results() == ["changed", "customer-0@example.com"]
+        assert results() == ["changed", "customer-0@example.com"]
