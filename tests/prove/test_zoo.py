@@ -96,6 +96,12 @@ def kill_some(trial: Trial) -> None:
         pause_for(0.3)
 
 
+def kill_some_that_hold(trial: Trial) -> None:
+    """Kill workers that run nothing but bodies that must not begin twice."""
+    trial.use_mix(lambda number, _: workload.subscribe.call(number, 300), backlog=20)
+    kill_some(trial)
+
+
 def kill_at(*points: str) -> Callable[[Trial], None]:
     """Kill workers at fault points."""
 
@@ -177,9 +183,9 @@ ZOO: dict[str, tuple[Callable[[Trial], None], set[str]]] = {
     "deaf": (freeze_some(milliseconds=2_000, if_taken_over=1_500), {"I5"}),
     "settles_without_a_fence": (freeze_some(milliseconds=40, if_taken_over=2_000), {"I6"}),
     "leaves_the_dead_live": (kill_some, {"I5"}),
-    "reruns_held_runs": (kill_some, {"I11"}),
+    "reruns_held_runs": (kill_some_that_hold, {"I11"}),
     "clears_marks_too_soon": (kill_at("settle.before_write", "settle.before_commit"), {"I11"}),
-    "starts_without_a_mark": (kill_some, {"I11"}),
+    "starts_without_a_mark": (kill_some_that_hold, {"I11"}),
     "commits_twice": (kill_at("transaction.before_settle", "transaction.before_commit"), {"I9"}),
     "does_not_count_claims": (kill_some, {"I4"}),
     "loses_what_it_recovers": (kill_some, {"I1"}),
