@@ -15,12 +15,17 @@ _AT_ONCE = 3
 _PAST_THE_LEASE = 1.4
 _PATIENCE_SECONDS = 20.0
 _MORE = 20
+_MOST_TIMES = 3
 _LOOK_SECONDS = 0.02
 
 
 def freezes(trial: Trial, scale: float) -> None:
-    """Freeze until enough processes were seen to stand still past their lease."""
+    """Freeze until enough processes were seen to stand still past their lease.
+
+    Few of them may have had nothing to write when they woke; then some more are frozen.
+    """
     wanted = max(len(FREEZES), round(FREEZE_COUNT * scale))
+    most = _MOST_TIMES * wanted
     lease = trial.settings.lease
     trial.use_mix(partial(everything_and_long_bodies, longer=trial.longer), backlog=60)
     for _ in range(_TREES):
@@ -43,6 +48,8 @@ def freezes(trial: Trial, scale: float) -> None:
                 under_way.append(begun)
                 kind = next(kinds)
         pause_for(_LOOK_SECONDS)
+        if wanted == len(trial.strikes) < most and not any(trial.journal.read_late()):
+            wanted = min(most, wanted + len(FREEZES))
     trial.feeder.stop()
     trial.settle_down()
     trial.stop_trees()
