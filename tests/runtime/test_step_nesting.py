@@ -8,6 +8,7 @@ import pytest
 
 import duly
 from duly import Retry, current
+from tests.servers.processes import wait_until
 
 pytestmark = pytest.mark.surface
 
@@ -174,8 +175,7 @@ class TestStepsBesideAWait:
 
         run = order.enqueue()
         with app.worker(recheck=0.2):
-            while not run.steps():
-                time.sleep(0.01)
+            wait_until(lambda: bool(run.attempts()), seconds=20, what="the body waits")
             is_awaited.set()
             app.send_event("paid", "yes")
             assert run.result(timeout=20) == "card"
