@@ -22,13 +22,32 @@ def die_with_parent(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def end_if_forked(worker: int) -> None:
-    """End this process if a body forked it from the worker's, whose number this is.
+class _Process:
+    """Tells a process from those that it forks, without a system call for each look."""
+
+    forks = 0
+    """How often this process, or one before it, was forked since duly was imported."""
+
+    @classmethod
+    def note_fork(cls) -> None:
+        cls.forks += 1
+
+
+os.register_at_fork(after_in_child=_Process.note_fork)
+
+
+def fork_count() -> int:
+    """Return a number that is another one in every process that this one forks."""
+    return _Process.forks
+
+
+def end_if_forked(forks: int) -> None:
+    """End this process if a body forked it from the worker's, which counted so many forks.
 
     There the body left its own code, by a return or an error, and the runner's code would go on as
     a second worker with the same claims.
     """
-    if os.getpid() != worker:
+    if _Process.forks != forks:
         logging.getLogger("duly").error(
             "a task has left its code in a process that it forked, which ends: call os._exit() "
             "there, or use multiprocessing"

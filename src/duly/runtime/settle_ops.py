@@ -1,7 +1,7 @@
 """Turns the ends of attempts into the ops that record them."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import takewhile
 from typing import Any
 
@@ -20,6 +20,7 @@ from duly.store.ops import Settle
 from duly.store.protocol import Store
 from duly.store.step_ops import WakeRuns
 
+_MOST_BYTES_PER_LETTER = 4
 _OUTAGE_PAUSES = Retry(0, base=0.5, max_delay=10.0)
 
 
@@ -78,14 +79,28 @@ def wake_parents_op(tags: Iterable[str | None]) -> WakeRuns | None:
     return WakeRuns(tuple(parents)) if parents else None
 
 
-def in_transactions(batch: list[Ended]) -> Iterator[list[Ended]]:
+def in_transactions(batch: list[Ended]) -> Iterable[list[Ended]]:
     """Divide ends into batches, one transaction each."""
+    if _are_small(batch):
+        return [batch]
     return batches(batch, most=len(batch), most_bytes=TRANSACTION_BYTES, size_of=_size_of)
 
 
 def fit_one_transaction(batch: list[Ended]) -> bool:
     """Return whether all of these ends may be recorded by one transaction."""
-    return sum(map(_size_of, batch)) <= TRANSACTION_BYTES
+    return _are_small(batch) or sum(map(_size_of, batch)) <= TRANSACTION_BYTES
+
+
+def _are_small(batch: list[Ended]) -> bool:
+    """Return whether ends surely fit, as most do; this takes a fraction of the time of a sum."""
+    letters = 0
+    for held, outcome, _ in batch:
+        if type(outcome) is not Returned:
+            return False
+        letters += len(held.claim.arguments)
+        if outcome.result is not None:
+            letters += len(outcome.result)
+    return _MOST_BYTES_PER_LETTER * letters <= TRANSACTION_BYTES
 
 
 def _size_of(item: Ended) -> int:

@@ -1,7 +1,6 @@
 """Runs `async def` tasks on one event loop, its own thread's or the application's."""
 
 import asyncio
-import os
 import threading
 import types
 from collections import deque
@@ -16,7 +15,7 @@ from duly.core.outcome import Cancelled, Outcome, Returned, Stopped
 from duly.core.record import from_fields
 from duly.open_steps import OpenSteps
 from duly.runtime.attempt import await_body, await_untraced
-from duly.runtime.dying import end_if_forked
+from duly.runtime.dying import end_if_forked, fork_count
 from duly.runtime.hand import LOOP, Hand, Held
 from duly.runtime.last_steps import await_last_steps, warn_of_unused_steps
 from duly.runtime.report import Ended, Report, seen_from_outside
@@ -72,7 +71,7 @@ class EventLoopRunner:
         self._flush_by = 0.0
         self._ended_at = 0.0
         """When the last body ended that did not have to wait, as a clock that costs nothing."""
-        self._process = os.getpid()
+        self._forks = fork_count()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop
         if lookout is not None:
@@ -210,7 +209,7 @@ class EventLoopRunner:
         if waiting is not None:
             run_id, body, context, awaited = waiting
             try:
-                await _rest(body, context, awaited, self._process)
+                await _rest(body, context, awaited, self._forks)
             finally:
                 self._going.pop(run_id, None)
                 self._fill()
@@ -258,7 +257,7 @@ class EventLoopRunner:
                 warn_of_unused_steps(context)
         else:
             outcome = Cancelled("requested")  # Before it could begin.
-        end_if_forked(self._process)
+        end_if_forked(self._forks)
         self._ended_at = monotonic()
         seconds = self._ended_at - started_at
         self._hand.mark_end(held)
@@ -297,7 +296,7 @@ def _rest(
     body: _Body,
     context: Context,
     awaited: Any,  # noqa: ANN401
-    process: int,
+    forks: int,
 ) -> Generator[Any, Any, None]:
     """Go on with a body that has to wait, in its own context, as a part of the running task."""
     while True:
@@ -308,7 +307,7 @@ def _rest(
             raise
         except BaseException as error:  # noqa: BLE001 - a cancel, most often, and the body's matter
             step, value = body.throw, error
-        end_if_forked(process)
+        end_if_forked(forks)
         try:
             awaited = context.run(step, value)
         except StopIteration:

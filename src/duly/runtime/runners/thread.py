@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -13,7 +12,7 @@ from duly.context import Port, RunContext, enter
 from duly.core.outcome import Outcome
 from duly.errors import AttemptTimedOut, CancelRequested
 from duly.runtime.attempt import call_body, check_arguments, outcome_of
-from duly.runtime.dying import end_if_forked
+from duly.runtime.dying import end_if_forked, fork_count
 from duly.runtime.hand import Hand, Held
 from duly.runtime.last_steps import wait_for_last_steps
 from duly.runtime.report import Ended, Report, seen_from_outside
@@ -44,7 +43,7 @@ class ThreadRunner:
         self._run_in_process = run_in_process
         self._conclude = conclude
         self._queue: queue.SimpleQueue[Held | None] = queue.SimpleQueue()
-        self._process = os.getpid()
+        self._forks = fork_count()
         self._bodies: dict[str, _Body] = {}
         self._threads = [
             threading.Thread(target=self._serve, name=f"duly-run-{number}", daemon=True)
@@ -86,7 +85,7 @@ class ThreadRunner:
             return
         started_at = held.started_at or monotonic()
         outcome = self._call(held, started_at)
-        end_if_forked(self._process)
+        end_if_forked(self._forks)
         seconds = monotonic() - started_at
         remaining: Outcome | None
         try:

@@ -11,8 +11,9 @@
 -- Each want walks the queues of its lane, from the last claim's queue on, and stops when it is full.
 -- The inner LIMITs are pulled row by row, so no more rows are locked than are taken. Every claim
 -- of a worker gets a later claimed_at than its last one, which tells what it took if the reply to
--- its commit gets lost. A claim stops at the run with which its arguments reach a number of bytes, but takes
--- at least one run of each lane. The runs beyond that stay queued; their locks end with this statement.
+-- its commit gets lost. A claim stops at the run with which its arguments reach a number of bytes, but
+-- takes at least one run of each lane. Sizes are summed up run by run only if all of them exceed that
+-- number. The runs beyond it stay queued; their locks end with this statement.
 WITH live AS MATERIALIZED (
     SELECT 1 FROM duly_workers WHERE id = %(worker_id)s AND state = 'live' FOR KEY SHARE
 ), look AS MATERIALIZED (
@@ -20,11 +21,11 @@ WITH live AS MATERIALIZED (
 ), lanes AS MATERIALIZED (
     SELECT own.lane FROM look CROSS JOIN LATERAL duly_lanes_of(look.number) AS own
 ), picked AS MATERIALIZED (
-    SELECT taken.id, taken.bytes, taken.place
+    SELECT taken.id, taken.bytes, want.number
       FROM unnest(%(queues)s::text[], %(lanes)s::text[], %(limits)s::bigint[])
-           AS want(queue, lane, room)
+           WITH ORDINALITY AS want(queue, lane, room, number)
      CROSS JOIN LATERAL (
-           SELECT run.id, run.bytes, row_number() OVER () AS place
+           SELECT run.id, run.bytes
              FROM look
             CROSS JOIN LATERAL (
                   SELECT want.queue WHERE want.queue IS NOT NULL
@@ -52,15 +53,26 @@ WITH live AS MATERIALIZED (
                               OFFSET 0)
             LIMIT want.room) AS taken
      WHERE EXISTS (SELECT 1 FROM live) AND want.lane IN (SELECT lane FROM lanes)
+), total AS MATERIALIZED (
+    SELECT sum(bytes) AS bytes FROM picked
 ), summed AS (
-    SELECT id, place, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before FROM picked
+    SELECT id, number, row_number() OVER () AS place,
+           sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+      FROM picked
+), chosen AS (
+    SELECT id FROM picked WHERE (SELECT bytes FROM total) <= %(bytes)s::bigint
+    UNION ALL
+    SELECT id
+      FROM summed
+     WHERE (SELECT bytes FROM total) > %(bytes)s::bigint
+       AND (bytes_before < %(bytes)s::bigint
+            OR place IN (SELECT min(place) FROM summed GROUP BY number))
 )
 UPDATE duly_runs AS run
    SET state = 'running', claim_number = claim_number + 1, worker_id = %(worker_id)s,
        claimed_at = greatest(duly_now(), duly_time(%(last)s::bigint + 1)),
        progress = NULL, progress_text = NULL
- WHERE run.id = ANY (ARRAY(SELECT id FROM summed
-                           WHERE place = 1 OR bytes_before < %(bytes)s::bigint))
+ WHERE run.id = ANY (ARRAY(SELECT id FROM chosen))
 RETURNING run.id::text, claim_number, task, queue, lane, priority, duly_microseconds(due_at),
           attempt, retries_used, crashes, generation, key IS NOT NULL, tags, arguments,
           duly_microseconds(claimed_at)
