@@ -58,6 +58,8 @@ ONE_DIALECT = {
             "settle.succeed",
             "settle.tally",
             "prune.fold_away",
+            "claim.bytes_ready",
+            "claim.take_some",
             "tick.drop_parked",
             "tick.drop_promoted",
             "tick.due",
@@ -163,7 +165,13 @@ ONE_DIALECT = {
 }
 """Statements that one dialect alone has, and why."""
 
-CLAIMS = ("claim.take", "claim.take_carried", "claim.take_from_queue", "claim.take_limited")
+CLAIMS = (
+    "claim.take",
+    "claim.take_carried",
+    "claim.take_from_queue",
+    "claim.take_limited",
+    "claim.take_some",
+)
 UNFENCED = {
     **dict.fromkeys(CLAIMS, "it makes the claim that later writes are fenced by"),
     "operate.ask_cancel": "a cancel is a request, which anybody may leave with a running run",

@@ -8,9 +8,38 @@ SELECT json_group_array(json_array(queue, lane, running_limit))
  WHERE NOT paused
    AND EXISTS (SELECT 1 FROM duly_workers WHERE id = :worker_id AND state = 'live')
 
+-- :name bytes_ready
+-- Of the arguments of the runs that `take` would take.
+SELECT coalesce(sum(length(CAST(arguments AS BLOB))), 0)
+  FROM (SELECT arguments
+         FROM duly_runs INDEXED BY duly_runs_ready
+        WHERE state = 'queued'
+          AND queue = :queue
+          AND lane = :lane
+          AND task IN (SELECT value FROM json_each(:tasks))
+          AND (expires_at IS NULL OR expires_at > :now)
+        ORDER BY priority DESC, due_at, id
+        LIMIT :limit)
+
 -- :name take
 -- Guard: only queued rows of the partial index; claim_number grows by one, and is the fence.
--- It ends with the run whose arguments reach the number of bytes: a row is written as a whole.
+UPDATE duly_runs
+   SET state = 'running', claim_number = claim_number + 1, worker_id = :worker_id,
+       claimed_at = :now, progress = NULL, progress_text = NULL
+ WHERE rowid IN (
+       SELECT rowid
+         FROM duly_runs INDEXED BY duly_runs_ready
+        WHERE state = 'queued'
+          AND queue = :queue
+          AND lane = :lane
+          AND task IN (SELECT value FROM json_each(:tasks))
+          AND (expires_at IS NULL OR expires_at > :now)
+        ORDER BY priority DESC, due_at, id
+        LIMIT :limit)
+
+-- :name take_some
+-- As take. It ends with the run whose arguments reach the number of bytes: a row is written as a
+-- whole. A running sum costs more than the one of bytes_ready.
 UPDATE duly_runs
    SET state = 'running', claim_number = claim_number + 1, worker_id = :worker_id,
        claimed_at = :now, progress = NULL, progress_text = NULL
