@@ -28,6 +28,7 @@ from hypothesis import HealthCheck, settings
 
 from duly import faultpoints
 from duly.store.opening import open_store
+from tests.servers.browser import close_open
 from tests.servers.kinds import (
     BEHIND_PGBOUNCER,
     KINDS,
@@ -292,6 +293,13 @@ def _one_of_each(names: list[str], *, newest: bool) -> list[str]:
         if is_newer or database not in chosen or KINDS[chosen[database]].missing is not None:
             chosen[database] = name
     return list(chosen.values())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Close the browser before a test without one: that may want an event loop of its own."""
+    if "chromium" not in getattr(item, "fixturenames", ()):
+        close_open()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

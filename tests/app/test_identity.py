@@ -203,7 +203,7 @@ def test_a_function_may_be_defined_again(untouched):
 @pytest.mark.parametrize("define", [Duly.task, lambda app, found: app.every(hours=1)(found)])
 @pytest.mark.parametrize("function", [logged(charge), lambda: None], ids=["closure", "lambda"])
 def test_a_function_inside_another_needs_a_name(untouched, define, function):
-    with pytest.raises(BadOption, match=r"pass name=…, or move it to module level"):
+    with pytest.raises(BadOption, match=r"pass name=…, or define it at module level"):
         define(untouched, function)
 
     assert untouched.registry.names() == ()

@@ -2,7 +2,7 @@
 
 import re
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from typing import Any
 
@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 from duly.dashboard import dashboard
 from duly.dashboard.serving import listen
 from tests.dashboard.shop import Shop
+from tests.servers.browser import note_open
 from tests.servers.kinds import kind_or_skip
 
 TOKEN_FIELD = re.compile(r'name="csrf" value="([0-9a-f]+)"')
@@ -92,6 +93,7 @@ class Chromium:
 
     def _start(self) -> Browser:
         kind = kind_or_skip("chromium")
+        note_open(self)
         playwright = self._open.enter_context(sync_playwright())
         launched = playwright.chromium.launch(executable_path=kind.binaries, args=self._FLAGS)
         self._open.callback(launched.close)
@@ -109,19 +111,6 @@ def chromium() -> Iterator[Chromium]:
 def browser(chromium: Chromium) -> Browser:
     """Chromium, one for all tests with a browser that follow each other."""
     return chromium.browser()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(
-    item: pytest.Item, nextitem: pytest.Item | None
-) -> Generator[None, Any, Any]:
-    """Close the browser before a test without one: that may want an event loop of its own."""
-    chromium = getattr(item, "funcargs", {}).get("chromium")
-    try:
-        return (yield)
-    finally:
-        if chromium is not None and "chromium" not in getattr(nextitem, "fixturenames", ()):
-            chromium.close()
 
 
 class Serving:
