@@ -70,7 +70,7 @@ class Bakery(Shop):
 
 
 def made(body: str) -> Callable[[], str]:
-    """Return a function of a text, as libraries make them that write code."""
+    """Return a function that `exec` makes, as a library does that generates code."""
     found: dict[str, Any] = {"__name__": __name__}
     exec(f"def sell():\n    {body}", found)  # noqa: S102 - the texts are above
     return found["sell"]

@@ -22,7 +22,7 @@ _LOOK_SECONDS = 0.02
 def freezes(trial: Trial, scale: float) -> None:
     """Freeze until enough processes were seen to stand still past their lease.
 
-    Few of them may have had nothing to write when they woke; then some more are frozen.
+    If the fence has refused nothing by then, more processes are frozen, up to three times as many.
     """
     wanted = max(len(FREEZES), round(FREEZE_COUNT * scale))
     most = _MOST_TIMES * wanted
