@@ -23,8 +23,8 @@ AMOUNTS = {
     "enqueue_many": 50_000,
     "latency": 100,
     "lone run": 150,
-    "steps": 100,
-    "transactions": 300,
+    "steps": 400,
+    "transactions": 3_000,
 }
 """The count of one measurement in each workload: about a second of work."""
 

@@ -32,20 +32,17 @@ AS_ONESELF = "SET LOCAL ROLE NONE"
 """A role that is set by default may neither see the sessions of who logs in nor end them."""
 _FORGET = """
 CLOSE ALL; RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; SELECT pg_advisory_unlock_all();
-UNLISTEN *; DISCARD SEQUENCES; DISCARD TEMP;
-SELECT EXISTS (SELECT FROM pg_prepared_statements WHERE from_sql)
+UNLISTEN *; DISCARD SEQUENCES; DISCARD TEMP
 """
 """As DISCARD ALL, which no transaction may contain and which would also deallocate the statements
 that the driver, or a pooler, has prepared for itself."""
+_HAS_PREPARED = "SELECT EXISTS (SELECT FROM pg_prepared_statements WHERE from_sql)"
 _DEALLOCATE = """
 DO $$ DECLARE statement text; BEGIN
     FOR statement IN SELECT name FROM pg_prepared_statements WHERE from_sql LOOP
         EXECUTE format('DEALLOCATE %I', statement);
     END LOOP;
 END $$
-"""
-_SET = """
-SELECT set_config(name, setting, false) FROM unnest($1::text[], $2::text[]) AS _(name, setting)
 """
 _SET_LOCAL = """
 SELECT set_config(name, setting, true)
@@ -88,6 +85,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
     _opened_in = 0
     _was_read_only = False
     _settings: Mapping[str, str] = {}
+    _forget_all = f"{_FORGET}; {_HAS_PREPARED}"
     _readable: select.poll
     _lone: Prepared
     _channel: str | None = None
@@ -114,8 +112,9 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         if self.pooled:
             self.prepare_threshold = None
         else:
-            names, values = texts(self._settings), texts(self._settings.values())
-            execute_within(self, _SET, (names, values), seconds=seconds)
+            set_all = self._set_all()
+            execute_within(self, set_all, seconds=seconds)
+            self._forget_all = f"{_FORGET}; {set_all}; {_HAS_PREPARED}"
         self._readable = select.poll()
         self._readable.register(self.fileno(), select.POLLIN)
         self._lone = Prepared(self)
@@ -157,8 +156,6 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         """Undo what a body has set, locked, listens to or keeps: it is not the next one's."""
         if not self.pooled:
             self._forget()
-            names, values = texts(self._settings), texts(self._settings.values())
-            execute_within(self, _SET, (names, values), seconds=GREETING_SECONDS)
 
     def forget_before_end(self) -> None:
         """Do the same inside the body's transaction, if a pooler may give its backend to others.
@@ -181,8 +178,16 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
             self.rollback()
             self.forget()
 
+    def _set_all(self) -> str:
+        """Return the statement that sets the settings; it can share a message with others."""
+        settings = SQL(", ").join(
+            SQL("set_config({}, {}, false)").format(Literal(name), Literal(value))
+            for name, value in self._settings.items()
+        )
+        return SQL("SELECT {}").format(settings).as_string(self)
+
     def _forget(self) -> None:
-        cursor = self.execute(_FORGET)
+        cursor = self.execute(self._forget_all, prepare=False)
         while cursor.nextset():
             pass
         if cursor.fetchone() == (True,):
