@@ -24,7 +24,7 @@ AMOUNTS = {
     "latency": 100,
     "lone run": 150,
     "steps": 400,
-    "transactions": 3_000,
+    "transactions": 10_000,
 }
 """The count of one measurement in each workload: about a second of work."""
 

@@ -9,27 +9,28 @@ instructions at which Python raises such exceptions.
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 
 class Shield:
     """Keeps exceptions from outside away from one thread for the length of a `with` block."""
 
-    __slots__ = ("_depth", "_lock", "_was_struck", "thrown")
+    __slots__ = ("_depth", "lock", "thrown", "was_struck")
 
     def __init__(self) -> None:
         self.thrown: type[BaseException] | None = None
         """What was thrown last."""
-        self._lock = threading.RLock()
+        self.was_struck = False
+        self.lock = threading.RLock()
+        """Nothing is thrown while somebody holds it."""
         self._depth = 0
-        self._was_struck = False
 
     def __enter__(self) -> None:
         try:
-            self._lock.acquire()
-            if self._was_struck and self._depth == 0:
+            self.lock.acquire()
+            if self.was_struck and self._depth == 0:
                 # The exception may have been thrown while this thread waited for the lock.
                 let_strike()
             self._depth += 1
@@ -37,29 +38,23 @@ class Shield:
             if self._depth == 0:
                 # If this thread does not hold the lock, it was struck before it got it.
                 with suppress(RuntimeError):
-                    self._lock.release()
+                    self.lock.release()
             raise
 
     def __exit__(self, *_: object) -> None:
         self._depth -= 1
-        self._lock.release()
+        self.lock.release()
 
     def strike(self, throw: Callable[[], None]) -> bool:
         """Throw an exception into the thread; return False if the thread shields itself."""
-        if not self._lock.acquire(blocking=False):
+        if not self.lock.acquire(blocking=False):
             return False
         try:
-            self._was_struck = True
+            self.was_struck = True
             throw()
         finally:
-            self._lock.release()
+            self.lock.release()
         return True
-
-    @contextmanager
-    def kept_from_throwing(self) -> Iterator[bool]:
-        """Let nothing be thrown during a block; yield whether something was thrown before it."""
-        with self._lock:
-            yield self._was_struck
 
 
 _shields: dict[int, Shield] = {}

@@ -18,7 +18,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Generator, Sequence
 from types import GeneratorType
-from typing import Any
+from typing import Any, NoReturn
 
 from duly.errors import StoreBusy, StoreError, StoreUnavailable, WouldBlockItself
 from duly.limits import COMMIT_OPS, TRANSACTION_BYTES
@@ -68,7 +68,8 @@ class Committer:
 
     def apply(self, ops: Sequence[Op]) -> list[Any]:
         """Write the ops, perhaps together with those of other callers; return their answers."""
-        self._refuse_if(self._is_closing)
+        if self._is_closing:
+            self._refuse()
         request = _Request(ops)
         self._join_line(request)
         outcome = request.outcome()
@@ -78,7 +79,8 @@ class Committer:
 
     def submit(self, ops: Sequence[Op], done: Done) -> None:
         """Write the ops from the committer's thread, then call `done` there."""
-        self._refuse_if(self._is_closing)
+        if self._is_closing:
+            self._refuse()
         request = _Request(ops, done)
         try:
             self._line[request] = None
@@ -105,9 +107,8 @@ class Committer:
         while self._line:
             self._join_line(_Request(()))
 
-    def _refuse_if(self, is_closed: bool) -> None:  # noqa: FBT001 - one of two stages of closing
-        if is_closed:
-            raise StoreError("this store is closed; open the application's store anew")
+    def _refuse(self) -> NoReturn:
+        raise StoreError("this store is closed; open the application's store anew")
 
     def _join_line(self, request: "_Request") -> None:
         caller = self._in_line(request)
@@ -131,34 +132,30 @@ class Committer:
         is_alone = len(self._line) == 1
         # Read after the length: another caller marks a request as done before it removes it.
         if is_alone and not me.is_done:
-            self._refuse_if(self._is_closed and bool(me.ops))
+            if self._is_closed and me.ops:
+                self._refuse()
             if me.ops:
                 me.answers = self._write(list(me.ops))
             else:
                 me.answers = []
             return
-        self._refuse_within_own_call(me)
         me.turn = _locked()
         while not me.is_done:
             first = self._first()
             # Read after that: it may have answered the followers of a caller that has left.
             if first is me and not me.is_done:
-                self._refuse_if(self._is_closed and bool(me.ops))
+                if self._is_closed and me.ops:
+                    self._refuse()
                 self._lead(me)
                 return
             if not me.is_done:
+                if first is not None and first is not me and first.thread == me.thread:
+                    # A signal handler, say, interrupted that call, which goes on only when the
+                    # handler returns: this one would wait for ever.
+                    raise WouldBlockItself(_WITHIN_OWN_CALL)
                 me.turn.acquire(timeout=_LOOK_SECONDS)
         return
         yield
-
-    def _refuse_within_own_call(self, me: "_Request") -> None:
-        """Refuse a call from a signal handler, say, that interrupted a call of the same thread.
-
-        That call goes on only when the handler returns: this one would wait for ever.
-        """
-        for request in list(self._line):
-            if request is not me and request.thread == me.thread and not request.has_left():
-                raise WouldBlockItself(_WITHIN_OWN_CALL)
 
     def _first(self) -> "_Request | None":
         """Return the first caller in line; remove those before it that have left."""
@@ -174,7 +171,8 @@ class Committer:
     def _wake_first(self) -> None:
         first = self._first()
         if first is not None:
-            first.wake()
+            if first.turn is not None:
+                _wake(first.turn)
         elif self._line:
             self._call_thread()
 
@@ -251,11 +249,13 @@ class Committer:
         for request in leader.batch:
             if request is leader:
                 continue
-            if not request.is_done:
-                request.finish()
+            if request.done is not None and not request.is_done:
+                request.call_back(request.done)
+            request.is_done = True
             # Removed before it is woken, so that a follower leaves without looking after others.
             self._line.pop(request, None)
-            request.wake()
+            if request.turn is not None:
+                _wake(request.turn)
         leader.batch = ()
 
     def _call_thread(self) -> None:
@@ -313,16 +313,10 @@ class _Request:
         self.answers = []
         return False
 
-    def finish(self) -> None:
-        if self.done is not None:
-            # The event loop of the caller may be closed; the others still wait for their answers.
-            with contextlib.suppress(Exception):
-                self.done(self.outcome())
-        self.is_done = True
-
-    def wake(self) -> None:
-        if self.turn is not None:
-            _wake(self.turn)
+    def call_back(self, done: Done) -> None:
+        # The event loop of the caller may be closed; the others still wait for their answers.
+        with contextlib.suppress(Exception):
+            done(self.outcome())
 
 
 _WITHIN_OWN_CALL = (
@@ -341,9 +335,11 @@ def _locked() -> threading.Lock:
 
 def _wake(lock: threading.Lock) -> None:
     if lock.locked():
-        # Another thread may have woken it in between.
-        with contextlib.suppress(RuntimeError):
+        try:  # noqa: SIM105 - called for each op of a commit, where `suppress` costs more
             lock.release()
+        except RuntimeError:
+            # Another thread has woken it in between.
+            pass
 
 
 def _write_alone(write: Write, request: _Request) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 from duly.core.batching import bytes_of
 from duly.core.verdict import Finish
 from duly.store.ops import AddLogs, Enqueue, EnqueueAgain, Op, Settle
+from duly.store.step_ops import EndStep
 
 
 def size_of(op: Op) -> int:
@@ -23,6 +24,10 @@ def _size_of_settle(op: Settle) -> int:
     return size if op.error is None else size + sum(map(bytes_of, op.error))
 
 
+def _size_of_step(op: EndStep) -> int:
+    return bytes_of(op.result)
+
+
 def _size_of_logs(op: AddLogs) -> int:
     return sum(bytes_of(message) for _, _, message in op.lines)
 
@@ -35,5 +40,6 @@ _SIZES: dict[type, Callable[[Any], int]] = {
     Enqueue: _size_of_enqueue,
     EnqueueAgain: _size_of_enqueue,
     Settle: _size_of_settle,
+    EndStep: _size_of_step,
     AddLogs: _size_of_logs,
 }

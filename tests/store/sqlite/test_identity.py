@@ -12,6 +12,7 @@ import pytest
 
 from duly.errors import StoreRefused
 from duly.store.admin_ops import SetAside
+from duly.store.sqlite import identity
 from duly.store.sqlite.moving import reading
 from tests.store.conformance.verbs import (
     OTHER_WORKER,
@@ -39,11 +40,13 @@ def copy_of(path, store):
 
 
 @pytest.mark.parametrize("replace", [os.replace, lambda _new, path: path.unlink()])
-def test_a_file_that_is_replaced_or_removed_accepts_nothing_more(store, path, replace):
+def test_a_file_that_is_replaced_or_removed_accepts_nothing_more(store, path, replace, monkeypatch):
     enqueue_one(store)
     new = path.with_name("new.db")
     shutil.copyfile(path, new)
     replace(new, path)
+    later = identity.monotonic() + identity.CHECK_SECONDS
+    monkeypatch.setattr(identity, "monotonic", lambda: later)
 
     with pytest.raises(StoreRefused, match="was replaced or removed"):
         enqueue_one(store)

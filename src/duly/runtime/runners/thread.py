@@ -152,9 +152,9 @@ class _Body:
 
     def end(self) -> None:
         """Let nothing strike any more; what is on its way is taken back."""
-        with self._shield.kept_from_throwing() as was_struck:
+        with self._shield.lock:
             self._running = False
-            if was_struck:
+            if self._shield.was_struck:
                 # Nothing in its place would be quicker, but until 3.13 the interpreter would then
                 # look for it for ever: every call in the process costs more, and tracing hangs.
                 with contextlib.suppress(_TakenBack):

@@ -5,12 +5,11 @@ into a file that has no name any more. A copy holds the same runs as its origina
 would run each of them. A file that was moved to PostgreSQL still holds everything that was moved.
 """
 
-import os
 import sqlite3
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
 
+from duly.clock import monotonic
 from duly.errors import StoreRefused
 from duly.store.statements import load
 
@@ -19,30 +18,40 @@ NO_INODE = -1
 """What a backup has instead of an inode, so that it is a copy wherever it is put."""
 
 
-class FileId(NamedTuple):
-    """What tells a file from every other one on this host."""
+CHECK_SECONDS = 0.02
+"""How long a process relies on its last look at the file. What is written in between is lost with
+the file, as is what was written right before somebody replaced it."""
 
-    device: int
-    inode: int
 
-    @classmethod
-    def of(cls, path: Path) -> "FileId":
-        """Look at the file that has this name now."""
-        found = os.stat(path)  # noqa: PTH116 - called for every statement, and this is faster
-        return cls(found.st_dev, found.st_ino)
+class OpenFile:
+    """The file that a process has opened, whose name may go to another one."""
 
-    def check(self, path: Path) -> None:
-        """Refuse to use an open file whose name belongs to another one now, or to none."""
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._id = self._look()
+        self._checked_at = monotonic()
+
+    def check(self) -> None:
+        """Refuse to use the file if its name belongs to another one now, or to none."""
+        # Not before each statement: a thread that looks lets others run before it goes on.
+        now = monotonic()
+        if now - self._checked_at < CHECK_SECONDS:
+            return
         try:
-            found = os.stat(path)  # noqa: PTH116 - as above
-            is_same = (found.st_dev, found.st_ino) == self
+            is_same = self._look() == self._id
         except FileNotFoundError:
             is_same = False
         if not is_same:
             raise StoreRefused(
-                f"{path} was replaced or removed while this process had it open; nothing more is "
-                f"written to the old file: start this process again"
+                f"{self._path} was replaced or removed while this process had it open; nothing "
+                f"more is written to the old file: start this process again"
             )
+        self._checked_at = now
+
+    def _look(self) -> tuple[int, int]:
+        """Return what tells the file that has this name now from every other one on this host."""
+        found = self._path.stat()
+        return found.st_dev, found.st_ino
 
 
 def settle_in(cursor: sqlite3.Cursor) -> None:
@@ -107,4 +116,4 @@ def close_for_good(connection: sqlite3.Connection, tables: tuple[str, ...], targ
 def _inode_of(cursor: sqlite3.Cursor) -> int | None:
     """Return the inode of a connection's file; None for a database in memory."""
     _, _, file = cursor.execute("PRAGMA database_list").fetchone()
-    return FileId.of(Path(file)).inode if file else None
+    return Path(file).stat().st_ino if file else None

@@ -27,7 +27,7 @@ from duly.errors import ReadTooSlow, StoreError
 from duly.store.committer import Committer, Write
 from duly.store.op_sizes import size_of
 from duly.store.sqlite.connection import WriteLock, connect, driver_errors
-from duly.store.sqlite.identity import FileId
+from duly.store.sqlite.identity import OpenFile
 from duly.store.sqlite.patience import BUSY_SECONDS, LOOK_SECONDS, is_busy, patiently
 
 FORK_SECONDS = 5.0
@@ -51,7 +51,7 @@ class Process:
             with driver_errors(path), self.lock.held():
                 patiently(path, partial(prepare, self.writer))
             self.reader = opened.enter_context(closing(connect(path)))
-            self.file = FileId.of(path)
+            self.file = OpenFile(path)
             # Opened without an error: all of it stays open.
             opened.pop_all()
         self.reading = threading.Lock()

@@ -147,7 +147,7 @@ class SqliteStore(UnnamedHints, SqliteInspector):
         with driver_errors(self.path), here.lock.mutex:
             try:
                 here.lock.lock_file()
-                here.file.check(self.path)
+                here.file.check()
                 cursor = here.writer.cursor()
                 patiently(self.path, partial(cursor.execute, "BEGIN IMMEDIATE"))
                 for kind in order:
@@ -183,7 +183,7 @@ class SqliteStore(UnnamedHints, SqliteInspector):
         with driver_errors(self.path), here.lock.mutex:
             try:
                 here.lock.lock_file()
-                here.file.check(self.path)
+                here.file.check()
                 faultpoints.hit("enqueue.before_commit")
                 insert = partial(enqueue.enqueue_one, here.writer, op, self.now())
                 accepted = patiently(self.path, insert)
@@ -258,7 +258,7 @@ class SqliteStore(UnnamedHints, SqliteInspector):
 
     def _read(self, sql: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
         here, left = self._here(), seconds_left()
-        here.file.check(self.path)
+        here.file.check()
         with driver_errors(self.path):
             if left is not None:
                 return here.read_within(left, sql, parameters)
