@@ -1,4 +1,4 @@
-"""`python -m benchmarks.comparison --base COMMIT`: fail if HEAD is slower than another commit."""
+"""`python -m benchmarks.comparison --base COMMIT`: fail if a commit is slower than its base."""
 
 import argparse
 import os

@@ -1,6 +1,5 @@
 """Builds a commit of duly into an environment of its own."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -85,7 +84,7 @@ def _install(python: Path, arguments: Sequence[str]) -> None:
 
 def _run(command: Sequence[str]) -> str:
     done = subprocess.run(  # noqa: S603 - our own commands
-        command, cwd=ROOT, check=False, capture_output=True, text=True, env=dict(os.environ)
+        command, cwd=ROOT, check=False, capture_output=True, text=True
     )
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command[:3])} failed:\n{done.stderr}")

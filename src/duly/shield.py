@@ -1,10 +1,10 @@
 """Keeps exceptions from outside, such as a timeout, out of code that must not be left half done.
 
-A body's thread is struck at any of its instructions. Were that inside the store, a lock might stay
-held for ever. So the thread that throws takes the shield of the body's thread first, and code that
-must not be struck holds it: the exception is then thrown later. An exception that was thrown
-before such code took the shield is raised there, before the code begins. Neither depends on the
-instructions at which Python raises such exceptions.
+A body's thread can be interrupted at any instruction. Inside the store, that could leave a lock
+held for ever. So the thread that throws must hold the shield of the body's thread, and code that
+must not be interrupted holds it too: the exception is then thrown later. An exception that was
+thrown before such code took the shield is raised there, before the code begins. Neither depends on
+the instructions at which Python raises such exceptions.
 """
 
 import threading
@@ -24,7 +24,7 @@ class Shield:
         """What was thrown last."""
         self.was_struck = False
         self.lock = threading.RLock()
-        """Nothing is thrown while somebody holds it."""
+        """Nothing is thrown while the body's thread holds it."""
         self._depth = 0
 
     def __enter__(self) -> None:
@@ -75,7 +75,7 @@ def expose() -> Shield:
 
 
 def is_exposed() -> bool:
-    """Say whether this thread may be struck."""
+    """Return whether this thread may be struck."""
     return threading.get_ident() in _shields
 
 

@@ -58,8 +58,7 @@ ONE_DIALECT = {
             "settle.succeed",
             "settle.tally",
             "prune.fold_away",
-            "claim.bytes_ready",
-            "claim.take_some",
+            "claim.sizes_ready",
             "tick.drop_parked",
             "tick.drop_promoted",
             "tick.due",
@@ -170,7 +169,6 @@ CLAIMS = (
     "claim.take_carried",
     "claim.take_from_queue",
     "claim.take_limited",
-    "claim.take_some",
 )
 UNFENCED = {
     **dict.fromkeys(CLAIMS, "it makes the claim that later writes are fenced by"),

@@ -22,6 +22,8 @@ pytestmark = [
 ]
 
 DEAD = 5_000
+DEAD_WAITING = 5 * DEAD
+"""More, because a tick that promotes many runs may read many entries."""
 QUEUES = 2_000
 CLAIMS = {
     "claim.take",
@@ -31,7 +33,7 @@ CLAIMS = {
     "claim.limited_queues",
     "inspect.peek",
 }
-OTHERS = {"carry.fresh", "carry.send_away", "tick.park"}
+OTHERS = {"carry.fresh", "carry.send_away", "tick.park", "tick.promote", "tick.next_due"}
 
 
 @pytest.fixture
@@ -109,6 +111,13 @@ def leave_dead(connection: psycopg.Connection[Any], *lanes: str) -> None:
             [lane, DEAD],
         )
     connection.execute("DELETE FROM duly_runs WHERE task = 'gone'")
+    connection.execute(
+        "INSERT INTO duly_waiting (id, task, queue, lane, priority, created_at, due_at, arguments)"
+        " SELECT gen_random_uuid(), 'gone', 'default', %s, 0, now(), timestamptz '2019-01-01', ''"
+        " FROM generate_series(1, %s)",
+        [LANE, DEAD_WAITING],
+    )
+    connection.execute("DELETE FROM duly_waiting WHERE task = 'gone'")
 
 
 def look(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent: int) -> None:
-    """Ask the kernel for SIGKILL when the parent ends; end now if it has ended already."""
+    """On Linux, have the kernel send SIGKILL when the parent ends; end now if it has ended."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

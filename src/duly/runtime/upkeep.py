@@ -1,4 +1,4 @@
-"""The small services of a worker: promote, cancel, enforce timeouts, hand back, prune."""
+"""The services of a worker: promote, schedule, watch, cancel, reconcile, register, prune."""
 
 from collections.abc import Callable
 
@@ -173,7 +173,7 @@ class Promoter:
         return min(longest, max(self._ticks.pause, soonest / MICROSECONDS))
 
     def _relane(self, now: float) -> bool:
-        """Let ready runs follow tasks that have gained or lost a carrier; say if there are more."""
+        """Move ready runs of tasks that gained or lost a carrier; return whether there are more."""
         (moved,) = self._store.apply([Relane(TICK_BATCH, Turn("relane", self._relane_every))])
         if moved:
             self._look_for_runs()

@@ -90,7 +90,10 @@ class Committer:
             raise
 
     def close(self) -> None:
-        """Write what waits, then end the committer's thread."""
+        """Write what waits, then end the committer's thread.
+
+        On the committer's thread, only refuse new requests.
+        """
         self._is_closing = True
         if threading.current_thread() is self._thread:
             return
@@ -134,10 +137,7 @@ class Committer:
         if is_alone and not me.is_done:
             if self._is_closed and me.ops:
                 self._refuse()
-            if me.ops:
-                me.answers = self._write(list(me.ops))
-            else:
-                me.answers = []
+            me.answers = self._write(list(me.ops)) if me.ops else []
             return
         me.turn = _locked()
         while not me.is_done:
@@ -335,7 +335,7 @@ def _locked() -> threading.Lock:
 
 def _wake(lock: threading.Lock) -> None:
     if lock.locked():
-        try:  # noqa: SIM105 - called for each op of a commit, where `suppress` costs more
+        try:  # noqa: SIM105 - called for each request of a commit, where `suppress` costs more
             lock.release()
         except RuntimeError:
             # Another thread has woken it in between.

@@ -22,7 +22,7 @@ MOST_PLACES = 16
 MOST_BUSY = 16
 MOST_TAKEN = 128
 MOST_CHARACTERS = 4000
-"""Half of what PostgreSQL accepts. A longer text says that anything may have changed."""
+"""Half of what PostgreSQL accepts. A longer text is replaced by one that names no runs."""
 
 _merges = count()
 

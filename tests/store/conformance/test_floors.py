@@ -334,3 +334,25 @@ def sorted_by_urgency(chosen: list[str], enqueued: list[str]) -> list[str]:
     """Return runs in the order in which a claim returns them."""
     urgency = dict(zip(enqueued, [0, 3, 1, -1] * 2, strict=True))
     return sorted(chosen, key=lambda run_id: (-urgency[run_id], enqueued.index(run_id)))
+
+
+def test_runs_that_wait_for_their_time_have_a_floor_too(here, look):
+    here.tables.execute("BEGIN")
+    late = new_id()
+    here.tables.execute(
+        f"SELECT duly_enqueue('{late}', '{TASK}', 'default', '{LANE}', 0, '[[],{{}}]',"
+        " 1000000, NULL, NULL, NULL, NULL, NULL, NULL, NULL)"
+    )
+    in_time = enqueue_one(here.store, delay_seconds=LONG + 1)
+    assert look()
+    here.tables.execute("COMMIT")
+    here.clock.advance(2.0)
+
+    tick(here.store)
+    assert claimed_ids(here.store) == [in_time]
+    assert look()
+    tick(here.store)
+
+    assert claimed_ids(here.store) == []
+    assert look()
+    assert claimed_ids(here.store) == [late]

@@ -3,7 +3,7 @@
 import select
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import psycopg
 from psycopg.errors import error_from_result
@@ -66,8 +66,6 @@ SELECT set_config('synchronous_commit', %(durable)s, true),
        set_config('idle_in_transaction_session_timeout', %(frozen)s, true),
        pg_current_xact_id()::text
 """
-
-T = TypeVar("T")
 
 
 class Session(psycopg.Connection[tuple[Any, ...]]):
@@ -152,15 +150,10 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         ((number,),) = cursor.fetchall()
         return str(number)
 
-    def forget(self) -> None:
-        """Undo what a body has set, locked, listens to or keeps: it is not the next one's."""
-        if not self.pooled:
-            self._forget()
-
     def forget_before_end(self) -> None:
-        """Do the same inside the body's transaction, if a pooler may give its backend to others.
+        """Undo what the body has set, locked or prepared, before a pooler gives its backend away.
 
-        What the body has set is undone with the transaction anyway if that is rolled back.
+        A rollback undoes the settings anyway.
         """
         if self.pooled and self.info.transaction_status == TransactionStatus.INTRANS:
             self._forget()
@@ -176,7 +169,8 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         else:
             self.forget_before_end()
             self.rollback()
-            self.forget()
+            if not self.pooled:
+                self._forget()
 
     def _set_all(self) -> str:
         """Return the statement that sets the settings; it can share a message with others."""
@@ -215,10 +209,11 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
             self.prepare_threshold = kept
 
     def begin_to_lend(self, seconds: float) -> str:
-        """Open a transaction for a body; return its number, by which it is known again.
+        """Open a transaction for a body; return its number, which identifies it later.
 
-        The server ends it when nothing was said for longer than it may take: whoever would do so
-        here may be frozen. A shorter time of the server's own would end it in good health.
+        The server ends the transaction if the client sends nothing for longer than `seconds`,
+        because this process may be frozen. A shorter timeout of the server's own would end a
+        healthy transaction.
         """
         silence = round(min((seconds + _SILENCE_SECONDS) * 1000, _LONGEST_SILENCE))
         is_limited = self.info.server_version >= _FIRST_WITH_TRANSACTION_TIMEOUT
@@ -230,9 +225,9 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         return str(number)
 
     def prepare_to_settle(self) -> str:
-        """Make the open transaction's commit durable, and end it if it never comes.
+        """Make the open transaction's commit durable and bounded in time; return its number.
 
-        Return the number of the transaction that is open.
+        The settle uses indexes only: the plans of a body's session may read whole tables.
         """
         settings = {"durable": self._settings["synchronous_commit"], "frozen": FROZEN}
         ((*_, number),) = self.execute(_SET_BEFORE_SETTLING, settings).fetchall()
@@ -343,7 +338,7 @@ def _connect(address: Address, prepare_after: int) -> Session:
 def execute_within(
     session: Session, sql: str, parameters: Sequence[str | None] = (), *, seconds: float
 ) -> list[tuple[str | None, ...]]:
-    """Run a statement with `$1` parameters; hang up if the server is silent for too long."""
+    """Run a statement with `$1` parameters; close the session if it takes longer than `seconds`."""
     pgconn = session.pgconn
     deadline = monotonic() + seconds
     texts = [None if text is None else text.encode() for text in parameters]

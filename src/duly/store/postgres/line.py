@@ -75,9 +75,9 @@ class Line:
     def run(self, work: Callable[[Session, bool], T]) -> T:
         """Do some work; again after contention, and once more after a lost connection.
 
-        Work is told when an earlier try broke off: what it sent may have been committed, and the
-        backend that served it is surely gone. A server that has become read-only wrote nothing;
-        the second try goes to the server that is the primary now.
+        `work` gets True if an earlier try lost its connection: that try may have been committed.
+        The lost backend has ended by then, except behind a pooler. A read-only server wrote
+        nothing; the second try goes to the server that is the primary now.
         """
         contended = 0
         lost = moved = False
@@ -205,7 +205,7 @@ class Line:
 
 
 def end_session(session: Session, lost: Session, address: Address) -> None:
-    """Make sure that the backend of a lost connection is gone, so that what it did is final."""
+    """End the backend of a lost connection, so that its work is final. Skipped behind a pooler."""
     if lost.pooled:
         return
     parameters = {

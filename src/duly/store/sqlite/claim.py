@@ -2,6 +2,8 @@
 
 import json
 import sqlite3
+from bisect import bisect_left
+from itertools import accumulate
 from operator import itemgetter
 from typing import Any
 
@@ -55,7 +57,7 @@ class _Bytes:
     """How many bytes of arguments one claim may still take.
 
     They are summed up only when enough runs were taken to have reached the bound. So a claim of
-    many queues reads few sums, and takes at most twice the bound.
+    many queues reads few sums, and takes at most twice the bound, and one run more per lane.
     """
 
     def __init__(self, cursor: sqlite3.Cursor, worker_id: str, now: int) -> None:
@@ -107,17 +109,16 @@ def _take_ready(
                 "tasks": tasks,
                 "limit": room,
             }
-            taken = _take(cursor, asked, bytes_left)
+            if room * PAYLOAD_BYTES > bytes_left:
+                asked["limit"] = _count_within(bytes_left, cursor, asked)
+            taken = cursor.execute(SQL["take"], asked).rowcount
             rooms[place] -= bytes_room.note(taken)
 
 
-def _take(cursor: sqlite3.Cursor, asked: dict[str, Any], bytes_left: int) -> int:
-    """Take runs of one lane of a queue; return how many. Large arguments make them fewer."""
-    if asked["limit"] * PAYLOAD_BYTES > bytes_left:
-        (found,) = cursor.execute(SQL["bytes_ready"], asked).fetchone()
-        if found > bytes_left:
-            return cursor.execute(SQL["take_some"], asked | {"bytes": bytes_left}).rowcount
-    return cursor.execute(SQL["take"], asked).rowcount
+def _count_within(size: int, cursor: sqlite3.Cursor, asked: dict[str, Any]) -> int:
+    """Return how many runs to take: the last one is that whose arguments reach so many bytes."""
+    sizes = json.loads(cursor.execute(SQL["sizes_ready"], asked).fetchone()[0])
+    return min(len(sizes), bisect_left(list(accumulate(sizes)), size) + 1)
 
 
 def _read(cursor: sqlite3.Cursor, worker_id: str, now: int) -> Claims:

@@ -1,4 +1,4 @@
-"""Which file a store is: replaced, copied and moved files are noticed before they are used.
+"""Tells which file a store is, so that a replaced, copied or moved file does not stay in use.
 
 A process that has a file open keeps it when another one is put in its place, and would accept runs
 into a file that has no name any more. A copy holds the same runs as its original, and two workers
@@ -98,9 +98,10 @@ def mark_as_copy(path: Path) -> None:
 
 
 def close_for_good(connection: sqlite3.Connection, tables: tuple[str, ...], target: str) -> None:
-    """Refuse every write from now on, on every connection: the store is elsewhere.
+    """Refuse every insert and update from now on, on every connection: the store has moved.
 
-    A claim changes a row: a worker that was frozen meanwhile must not run what runs there.
+    A claim is an update. So a worker that was frozen during the move cannot run a run twice.
+    Deletes still work.
     """
     message = f"this store was moved to {target}; use that, and remove the file"
     quoted = message.replace("'", "''")

@@ -33,6 +33,7 @@ CREATE TABLE duly_looks (
 -- The parts of the index that can have live entries of a lane and queue: each begins at a priority and
 -- a time, and ends before the next known priority. `first` and `last` are priorities times -1.
 -- Runs under a limit have one index for all queues of their lane, and parts with an empty queue.
+-- The part with an empty lane is of the runs that wait for their time.
 CREATE TABLE duly_floors (
     look bigint NOT NULL,
     lane text COLLATE "C" NOT NULL,
@@ -51,6 +52,16 @@ SELECT (SELECT CASE WHEN last.looked_at <= duly_now() AND last.until > duly_now(
        AS number;
 
 -- The functions below are plain SQL, which the planner puts into the statements that use them.
+
+-- Where the runs that wait for their time begin.
+CREATE FUNCTION duly_waiting_floor() RETURNS timestamptz
+    LANGUAGE sql STABLE PARALLEL SAFE
+AS $$
+    SELECT coalesce((SELECT floor.due_at FROM duly_floors AS floor
+                      WHERE floor.look = (SELECT number FROM duly_look)
+                        AND floor.lane = '' AND floor.queue = ''),
+                    '-infinity')
+$$;
 
 -- The parts of one lane and queue to look at; without floors, one part that is all of it.
 CREATE FUNCTION duly_parts(by_look bigint, of_lane text, of_queue text)
@@ -284,7 +295,9 @@ BEGIN
            (SELECT parked FROM duly_waiting WHERE parked IS NOT NULL
              ORDER BY parked, queue, task LIMIT 1) IS NOT NULL,
            duly_microseconds(least(
-               (SELECT due_at FROM duly_waiting WHERE parked IS NULL ORDER BY due_at LIMIT 1),
+               (SELECT due_at FROM duly_waiting
+                 WHERE parked IS NULL AND due_at >= duly_waiting_floor()
+                 ORDER BY due_at LIMIT 1),
                CASE WHEN EXISTS (SELECT 1 FROM duly_wakeups) THEN duly_now() END,
                (SELECT expires_at FROM duly_waiting WHERE expires_at IS NOT NULL
                  ORDER BY expires_at LIMIT 1),

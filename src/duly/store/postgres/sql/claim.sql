@@ -12,8 +12,8 @@
 -- The inner LIMITs are pulled row by row, so no more rows are locked than are taken. Every claim
 -- of a worker gets a later claimed_at than its last one, which tells what it took if the reply to
 -- its commit gets lost. A claim stops at the run with which its arguments reach a number of bytes, but
--- takes at least one run of each lane. Sizes are summed up run by run only if all of them exceed that
--- number. The runs beyond it stay queued; their locks end with this statement.
+-- takes at least one run of each lane. A running sum is taken only if the total exceeds that number.
+-- The runs beyond it stay queued; their locks end with the transaction.
 WITH live AS MATERIALIZED (
     SELECT 1 FROM duly_workers WHERE id = %(worker_id)s AND state = 'live' FOR KEY SHARE
 ), look AS MATERIALIZED (
@@ -112,9 +112,9 @@ SELECT found.lane
  LIMIT %(most)s
 
 -- :name lock_limit
--- Only here: who counts what is running under a limit keeps others from counting it until what it
--- takes is committed, and each sees that, since the count is a later statement. No task has a blank
--- in its name, so this is no key's lock.
+-- The count of runs under a limit holds only until another claim commits. So the claim that counts
+-- takes this lock, and keeps it until its runs are committed. The count is a later statement, so it
+-- sees what earlier holders committed. No task name contains a blank, so no key has this lock.
 SELECT pg_advisory_xact_lock(duly_key_lock(' limit', %(name)s))
 
 -- :name running_in_queue

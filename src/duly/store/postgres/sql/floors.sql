@@ -57,10 +57,12 @@ WITH RECURSIVE head(lane, queue, rank, due_at) AS (
     (SELECT lane, queue, rank, due_at FROM head LIMIT %(most)s)
     UNION ALL
     (SELECT lane, '', rank, due_at FROM limited LIMIT %(most)s)
+), waiting AS MATERIALIZED (
+    SELECT due_at FROM duly_waiting WHERE parked IS NULL ORDER BY due_at LIMIT 1
 ), before AS MATERIALIZED (
     SELECT lane, queue, first AS rank, due_at
       FROM duly_floors
-     WHERE look = (SELECT number FROM duly_look) AND due_at > '-infinity'
+     WHERE look = (SELECT number FROM duly_look) AND lane > '' AND due_at > '-infinity'
 ), ended AS MATERIALIZED (
     SELECT lane, queue, -priority AS rank
       FROM duly_history
@@ -84,7 +86,7 @@ WITH RECURSIVE head(lane, queue, rank, due_at) AS (
                                   > %(slow)s::bigint * interval '1 microsecond'
                              THEN %(in_force)s::bigint * interval '1 microsecond'
                              ELSE interval '0' END
-      FROM (SELECT count(*) FROM known) AS _
+      FROM (SELECT count(*) FROM known) AS ready_first, (SELECT count(*) FROM waiting) AS then_waiting
     RETURNING number, looked_at, until
 ), noted AS (
     INSERT INTO duly_floors (look, lane, queue, first, due_at, last)
@@ -98,7 +100,12 @@ WITH RECURSIVE head(lane, queue, rank, due_at) AS (
                       OVER (PARTITION BY lane, queue ORDER BY rank) AS last
              FROM known
            UNION ALL
-           SELECT lane, queue, -2147483648, '-infinity', min(rank) FROM known GROUP BY lane, queue)
+           SELECT lane, queue, -2147483648, '-infinity', min(rank) FROM known GROUP BY lane, queue
+           UNION ALL
+           SELECT '', '', 0,
+                  least((SELECT due_at FROM waiting),
+                        looked.looked_at - %(margin)s::bigint * interval '1 microsecond'),
+                  1)
            AS part
      WHERE looked.until > looked.looked_at
 ), forgotten_floors AS (
@@ -111,4 +118,5 @@ WITH RECURSIVE head(lane, queue, rank, due_at) AS (
 SELECT looked.until > looked.looked_at,
        EXISTS (SELECT 1 FROM ready JOIN before USING (lane, queue, rank)
                 WHERE ready.due_at < before.due_at)
+       OR (SELECT due_at FROM waiting) < duly_waiting_floor()
   FROM looked

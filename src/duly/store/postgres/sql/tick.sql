@@ -1,5 +1,6 @@
--- tick: bounded upkeep of what claims look at. Any number of workers do it at once, so rows that
--- somebody else is at are skipped; SQLite, with one writer, loops over the lanes in Python instead.
+-- tick: bounded upkeep of what claims look at. Usually one worker at a time does it (lock_duty,
+-- take_turn). A worker may also tick without the lock, so rows that another transaction has locked
+-- are skipped. SQLite has one writer and loops over the lanes in Python instead.
 -- No statement joins a growing table with the rows that it picked; claim.sql says why.
 
 -- :name lock_duty
@@ -50,6 +51,12 @@ WITH registered AS MATERIALIZED (
             WHERE parked = free.parked AND queue = free.queue AND task = free.task
             LIMIT %(limit)s
               FOR UPDATE SKIP LOCKED) AS run
+), lowered AS (
+    -- They keep their times, which are below the floor.
+    UPDATE duly_floors
+       SET due_at = '-infinity'
+     WHERE look = (SELECT number FROM duly_look) AND lane = '' AND queue = ''
+       AND EXISTS (SELECT 1 FROM chosen)
 )
 UPDATE duly_waiting
    SET parked = NULL
@@ -59,7 +66,7 @@ UPDATE duly_waiting
 -- Ends with the run whose arguments reach a number of bytes, as park and expire do.
 WITH due AS MATERIALIZED (
     SELECT id, octet_length(arguments) AS bytes FROM duly_waiting
-     WHERE parked IS NULL AND due_at <= duly_now()
+     WHERE parked IS NULL AND due_at <= duly_now() AND due_at >= duly_waiting_floor()
      ORDER BY due_at
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
@@ -173,4 +180,4 @@ SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM chosen) < (SELECT coun
 SELECT duly_microseconds(min(due_at)) - duly_microseconds(duly_now()),
        pg_stat_get_dead_tuples('duly_runs'::regclass)
   FROM duly_waiting
- WHERE parked IS NULL
+ WHERE parked IS NULL AND due_at >= duly_waiting_floor()

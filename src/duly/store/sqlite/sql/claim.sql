@@ -1,5 +1,5 @@
--- claim: take ready runs for a live worker. SQLite has one writer, so the statements of this file
--- act as the one statement PostgreSQL uses.
+-- claim: take ready runs for a live worker. SQLite has one writer, so several statements of one
+-- transaction do here what PostgreSQL does in one statement (take).
 
 -- :name ready
 -- Nothing is ready for a worker that is not live.
@@ -8,9 +8,9 @@ SELECT json_group_array(json_array(queue, lane, running_limit))
  WHERE NOT paused
    AND EXISTS (SELECT 1 FROM duly_workers WHERE id = :worker_id AND state = 'live')
 
--- :name bytes_ready
--- Of the arguments of the runs that `take` would take.
-SELECT coalesce(sum(length(CAST(arguments AS BLOB))), 0)
+-- :name sizes_ready
+-- Of the arguments of the runs that `take` would take, in its order.
+SELECT json_group_array(length(CAST(arguments AS BLOB)))
   FROM (SELECT arguments
          FROM duly_runs INDEXED BY duly_runs_ready
         WHERE state = 'queued'
@@ -37,26 +37,6 @@ UPDATE duly_runs
         ORDER BY priority DESC, due_at, id
         LIMIT :limit)
 
--- :name take_some
--- As take. It ends with the run whose arguments reach the number of bytes: a row is written as a
--- whole. A running sum costs more than the one of bytes_ready.
-UPDATE duly_runs
-   SET state = 'running', claim_number = claim_number + 1, worker_id = :worker_id,
-       claimed_at = :now, progress = NULL, progress_text = NULL
- WHERE rowid IN (
-       SELECT number
-         FROM (SELECT number, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
-                 FROM (SELECT rowid AS number, length(CAST(arguments AS BLOB)) AS bytes
-                         FROM duly_runs INDEXED BY duly_runs_ready
-                        WHERE state = 'queued'
-                          AND queue = :queue
-                          AND lane = :lane
-                          AND task IN (SELECT value FROM json_each(:tasks))
-                          AND (expires_at IS NULL OR expires_at > :now)
-                        ORDER BY priority DESC, due_at, id
-                        LIMIT :limit))
-        WHERE bytes_before < :bytes)
-
 -- :name running_in_queue
 -- By what is running anywhere, which the workers' slots bound.
 SELECT count(*) FROM duly_runs INDEXED BY duly_runs_held WHERE state = 'running' AND queue = :queue
@@ -65,9 +45,9 @@ SELECT count(*) FROM duly_runs INDEXED BY duly_runs_held WHERE state = 'running'
 SELECT name, paused, running_limit FROM duly_queues WHERE paused OR running_limit IS NOT NULL
 
 -- :name limited_lanes
--- A loose index scan: one probe per limit that has something ready, however much it has, and one
--- count of what is running under it, which its limit bounds. SQLite begins its search by the first
--- bound of a column that it meets; by the index's own it would walk past all that waits.
+-- A loose index scan: one probe per limit that has ready runs, however many. SQLite starts its
+-- search at the first bound of a column in the WHERE clause. If `lane >= '~'` came first, it would
+-- read all limited runs before :after.
 WITH RECURSIVE head(lane) AS (
     SELECT * FROM (SELECT lane FROM duly_runs INDEXED BY duly_runs_limited
                     WHERE lane > :after AND state = 'queued' AND lane >= '~'
