@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from duly import Duly, Retry, current
+from duly import Discard, Duly, Retry, current
 from duly.clock import new_id
 from duly.store.ops import Enqueue, Tick
 from tests.runtime import shop as shop_module
@@ -37,6 +37,8 @@ ENDS = {
     "StopIteration": StopIteration(7),
     "an exception without words": Silent(),
     "an exception with odd words": ValueError("nul \0 lone \ud800 " + "x" * 10_000),
+    "an exception with an odd name": type("Odd", (Exception,), {"__qualname__": "Odd\ud800"})("x"),
+    "an exception that traceback cannot format": SyntaxError("x", ("page.html", 1, 3, b"{% if")),
     "a group": BaseExceptionGroup("both", [SystemExit(1), ValueError("x")]),
     "a deep recursion": None,
 }
@@ -93,6 +95,33 @@ def test_no_way_of_ending_badly_ends_the_worker(app, sound, kind):
     assert runs["SystemExit"].record.error == "SystemExit: 3"
     assert "cannot be shown" in runs["an exception without words"].record.error
     assert len(runs["an exception with odd words"].record.error) < 5_000
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        (404, "404"),
+        (KeyError("gone"), "'gone'"),
+        ("caf\udce9.txt", "caf\ufffd.txt"),
+        ("x" * 10_000, "xxx"),
+        (Silent(), "cannot be shown"),
+        (None, "discarded by its task"),
+    ],
+    ids=["number", "exception", "surrogate", "long", "silent", "none"],
+)
+def test_a_discard_may_have_any_reason(app, sound, reason, told):
+    @app.task(name="discards")
+    def discards() -> None:
+        raise Discard(reason)
+
+    with app.worker(concurrency=1):
+        run = discards.enqueue()
+        wait_until(lambda: run.refresh().is_final, seconds=20, what="it ends")
+        sound()
+
+    assert str(run.state) == "cancelled"
+    assert told in run.record.error
+    assert len(run.record.error) < 5_000
 
 
 def test_a_part_of_a_coroutine_that_exits_does_not_end_the_loop(app, sound):

@@ -287,6 +287,16 @@ def test_an_error_nobody_knows_does_not_end_the_settler(bench):
     assert bench.hand.is_empty()
 
 
+def test_an_end_that_is_tried_again_does_not_wait_until_no_body_ends(bench):
+    refused, plain = bench.started(2)
+    bench.settler._later.append((monotonic(), ended([refused])))
+    bench.settler.report(ended([plain]))
+
+    taken = [bench.settler._take() for _ in range(2)]
+
+    assert [held for batch in taken for held, *_ in batch] == [refused, plain]
+
+
 def test_a_raised_end_is_queued_again_and_tells_how_soon(bench):
     soon = []
     bench.settler.requeued = soon.append

@@ -442,6 +442,44 @@ def both_wait(committer):
     return True
 
 
+def test_a_time_limit_that_strikes_the_leader_is_raised_there_and_nothing_is_written_again(
+    committer, writer
+):
+    class TimeLimit(Exception):
+        """As that of Celery or RQ, which a signal raises wherever the thread is."""
+
+    limit = writer.refused["mine"] = TimeLimit()
+    with busy(committer, writer):
+        leader, follower = gather(committer, ["mine"], ["other"])
+
+    assert leader.result() is limit
+    told = follower.result()
+    assert isinstance(told, StoreUnavailable)
+    assert told.__cause__ is limit
+    assert writer.commits == [("first",), ("refused", "mine", "other")]
+    assert committer.apply(["next"]) == ["next done"]
+
+
+def test_a_submission_that_comes_while_the_committer_closes_is_answered(writer, monkeypatch):
+    committer = Committer(writer, name="closing")
+    is_closed = threading.Event()
+    request_of = committer_module._Request
+
+    def request_behind_the_check(ops, done=None):
+        if done is not None:
+            committer.close()
+            is_closed.set()
+        return request_of(ops, done)
+
+    monkeypatch.setattr(committer_module, "_Request", request_behind_the_check)
+
+    submission = Submission(committer, "late")
+
+    assert is_closed.is_set()
+    assert isinstance(submission.result(), StoreError)
+    assert writer.commits == []
+
+
 def test_a_follower_that_gives_up_as_its_turn_comes_passes_it_on(committer, writer, monkeypatch):
     turn_of_follower = threading.Event()
     lead = committer._lead

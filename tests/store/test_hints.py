@@ -43,13 +43,32 @@ def test_a_message_is_read_as_it_was_written(said: list[Hint] | Taken) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "01a1ec5a-4014-712b-8fcd-bd3baae987ba", "[]", "7", "{}", '{"v":2,"ready":[]}', '{"v":1,'],
+    [
+        "",
+        "01a1ec5a-4014-712b-8fcd-bd3baae987ba",
+        "[]",
+        "7",
+        "{}",
+        '{"v":2,"ready":[]}',
+        '{"v":1,',
+        "[" * 7000,
+    ],
 )
 def test_a_text_of_another_version_is_not_understood(text: str) -> None:
     assert decode(text) is None
 
 
-@pytest.mark.parametrize("ready", [7, [7], [{"id": "h"}], [{**MAIL._asdict(), "runs": "x"}]])
+@pytest.mark.parametrize(
+    "ready",
+    [
+        7,
+        [7],
+        [{"id": "h"}],
+        [{"id": "h", **MAIL._asdict(), "runs": "x"}],
+        [{"id": "h", **MAIL._asdict(), "runs": float("inf")}],
+        [{"id": "h", **MAIL._replace(lane="of a later version")._asdict(), "runs": 1}],
+    ],
+)
 def test_a_text_with_fields_of_another_kind_is_not_understood(ready: object) -> None:
     assert decode(json.dumps({"v": 1, "ready": ready})) is None
     assert decode(json.dumps({"v": 1, "taken": ready})) is None

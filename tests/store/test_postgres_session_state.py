@@ -86,3 +86,32 @@ def test_what_the_driver_has_prepared_outlives_a_body(store):
         assert section.settle_and_commit(success(enqueue_and_claim(store))) is Settled.DONE
 
     assert counts[-1] > 1
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "SET search_path TO nowhere",
+        "SET LOCAL search_path TO nowhere",
+        "SET ROLE {powerless}",
+        "SET LOCAL ROLE {powerless}",
+    ],
+)
+def test_the_end_of_a_body_is_recorded_whatever_path_or_role_it_has_chosen(
+    store, powerless, setting
+):
+    held = enqueue_and_claim(store)
+    section = store.section()
+    section.connection.execute(setting.format(powerless=powerless))
+
+    assert section.settle_and_commit(success(held)) is Settled.DONE
+
+
+@pytest.fixture
+def powerless(store_url: str):
+    """A role that may do nothing."""
+    name = f"tenant_{uuid.uuid4().hex}"
+    with psycopg.connect(store_url, autocommit=True, prepare_threshold=None) as connection:
+        connection.execute(f"CREATE ROLE {name}")
+        yield name
+        connection.execute(f"DROP ROLE {name}")

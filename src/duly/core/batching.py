@@ -26,4 +26,4 @@ def bytes_of(text: str | None) -> int:
     """Return how many bytes a text takes in the store and on its way there."""
     if text is None:
         return 0
-    return len(text) if text.isascii() else len(text.encode())
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))

@@ -5,7 +5,7 @@ import hashlib
 import math
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import dropwhile
 from typing import Any
 
@@ -180,6 +180,13 @@ def timed_out(definition: Definition) -> TimedOut:
 
 def outcome_of(error: BaseException, definition: Definition) -> Outcome:
     """Map what a body raised to how its attempt ended."""
+    try:
+        return _outcome_of(error, definition)
+    except Exception as broken:  # noqa: BLE001 - the class of a user's exception may be broken itself
+        return Raised(error_text(broken), retryable=True)
+
+
+def _outcome_of(error: BaseException, definition: Definition) -> Outcome:
     match error:
         case Snooze(seconds=seconds) if not _is_pause(seconds):
             return _refused("Snooze", seconds)
@@ -188,7 +195,8 @@ def outcome_of(error: BaseException, definition: Definition) -> Outcome:
         case Snooze(seconds=seconds):
             return Snoozed(float(seconds))
         case Discard(reason=reason):
-            return Cancelled("discarded", reason or "discarded by its task")
+            text = _shown(lambda: "" if reason is None else str(reason), "(it cannot be shown)")
+            return Cancelled("discarded", text[:ERROR_CHARACTERS] or "discarded by its task")
         case RetryAfter(seconds=seconds):
             # An instant in the past, such as the date of an HTTP answer, has come.
             after = max(0.0, float(seconds))
@@ -204,7 +212,7 @@ def outcome_of(error: BaseException, definition: Definition) -> Outcome:
         case StepNotKept():
             return Raised(error_text(error), retryable=False, cause="unencodable_result")
         case BaseExceptionGroup() if (said := _said_in(error)) is not None:
-            return outcome_of(said, definition)
+            return _outcome_of(said, definition)
         case _ if is_outage(error):
             return Outage(error_text(error))
         case _:
@@ -260,20 +268,33 @@ def error_text(error: BaseException) -> ErrorText:
     module = _imported_as(type(error).__module__)
     if module != "builtins":
         kind = f"{module}.{kind}"
-    try:
-        message = storable(str(error))[:ERROR_CHARACTERS]
-    except Exception:  # noqa: BLE001 - a broken __str__ of a user's exception is no reason to fail
-        message = "(its message cannot be shown)"
-    trace = storable("".join(traceback.format_exception(error)))
+    kind = storable(kind)
+    message = _shown(lambda: str(error), "(its message cannot be shown)")[:ERROR_CHARACTERS]
+    trace = _shown(lambda: _trace_of(error), "(its traceback cannot be shown)")
     if len(trace) > TRACEBACK_CHARACTERS:
         half = TRACEBACK_CHARACTERS // 2
         trace = f"{trace[:half]}\n… {len(trace) - 2 * half} characters left out …\n{trace[-half:]}"
     return ErrorText(kind, message, trace, fingerprint(kind, _place_of(error)))
 
 
+def _shown(show: Callable[[], str], otherwise: str) -> str:
+    """Return a text of a user's exception as a database takes it, whatever its class does."""
+    try:
+        return storable(show())
+    except Exception:  # noqa: BLE001 - as it says
+        return otherwise
+
+
+def _trace_of(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001 - a SyntaxError's line, of a template engine say, may be no text
+        return "".join(traceback.format_tb(error.__traceback__))
+
+
 def fingerprint(kind: str, place: str) -> str:
     """Return a short text that is equal for failures of one kind at one place."""
-    return hashlib.sha256(f"{kind}\n{place}".encode()).hexdigest()[:16]
+    return hashlib.sha256(storable(f"{kind}\n{place}").encode()).hexdigest()[:16]
 
 
 _SURROGATES = re.compile("[\ud800-\udfff\x00]")

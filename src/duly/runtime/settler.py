@@ -138,7 +138,10 @@ class Settler:
 
     def _take(self) -> list[Ended] | None:
         """Return what has ended, or what is to be tried again now; None when asked to stop."""
-        wait = max(0.0, self._later[0][0] - monotonic()) if self._later else None
+        wait = self._later[0][0] - monotonic() if self._later else None
+        # Before the queue, which may never be empty.
+        if wait is not None and wait <= 0:
+            return self._later.popleft()[1]
         try:
             return self._queue.get(timeout=wait)
         except queue.Empty:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator, Sequence
 from types import GeneratorType
 from typing import Any, NoReturn
 
-from duly.errors import StoreBusy, StoreError, StoreUnavailable, WouldBlockItself
+from duly.errors import DulyError, StoreBusy, StoreError, StoreUnavailable, WouldBlockItself
 from duly.limits import COMMIT_OPS, TRANSACTION_BYTES
 from duly.store.ops import Op
 
@@ -32,6 +32,10 @@ class OpBlocked(StoreBusy):
         super().__init__(message)
         self.op = op
 
+
+OF_AN_OP = (DulyError, ValueError, TypeError, ArithmeticError)
+"""What a write raises because of one of its ops: nothing was written. Anything else, such as the
+time limit of another engine, is raised in the thread that leads: it struck there."""
 
 Write = Callable[[list[Op]], list[Any]]
 Done = Callable[[list[Any] | BaseException], None]
@@ -84,7 +88,11 @@ class Committer:
         request = _Request(ops, done)
         try:
             self._line[request] = None
-            self._call_thread()
+            if self._is_closed:
+                # Since the check above: the thread that would answer has ended.
+                self._wait_for_line()
+            else:
+                self._call_thread()
         except BaseException:
             self._line.pop(request, None)
             raise
@@ -111,13 +119,16 @@ class Committer:
             self._join_line(_Request(()))
 
     def _refuse(self) -> NoReturn:
-        raise StoreError("this store is closed; open the application's store anew")
+        raise StoreError(_CLOSED)
 
     def _join_line(self, request: "_Request") -> None:
         caller = self._in_line(request)
         request.caller = caller  # type: ignore[assignment]  # the ABC lacks the generator's state
         try:
             next(caller, None)
+        except Exception as error:
+            request.error = error
+            raise
         finally:
             if request.batch:
                 self._settle(request)
@@ -217,6 +228,10 @@ class Committer:
         batch = [request for request in requests if request.ops or request.answer_nothing()]
         if not batch:
             return
+        if self._is_closed:
+            for request in batch:
+                request.error = StoreError(_CLOSED)
+            return
         if len(batch) == 1:
             _write_alone(self._write, batch[0])
             return
@@ -233,7 +248,7 @@ class Committer:
         except StoreUnavailable as error:
             for request in batch:
                 request.error = error
-        except Exception:  # noqa: BLE001 - the request at fault fails in its own transaction
+        except OF_AN_OP:
             # Nothing was written. One transaction per request lets only the one at fault fail.
             for request in batch:
                 _write_alone(self._write, request)
@@ -249,6 +264,9 @@ class Committer:
         for request in leader.batch:
             if request is leader:
                 continue
+            if request.answers is None and request.error is None:
+                request.error = StoreUnavailable(_INTERRUPTED)
+                request.error.__cause__ = leader.error
             if request.done is not None and not request.is_done:
                 request.call_back(request.done)
             request.is_done = True
@@ -277,7 +295,9 @@ class Committer:
         while not self._is_closed:
             self._thread_call.acquire()
             while any(request.done is not None for request in list(self._line)):
-                self._join_line(_Request(()))
+                # Those whose commit failed have been told why.
+                with contextlib.suppress(Exception):
+                    self._join_line(_Request(()))
         _wake(self._thread_call)
 
 
@@ -323,6 +343,7 @@ _WITHIN_OWN_CALL = (
     "this call interrupted another one of its thread that is writing just now, as a signal handler "
     "or a destructor does, and cannot wait for it; enqueue from another thread"
 )
+_CLOSED = "this store is closed; open the application's store anew"
 _INTERRUPTED = "the commit was interrupted; whether it was written is not known"
 
 
@@ -345,5 +366,5 @@ def _wake(lock: threading.Lock) -> None:
 def _write_alone(write: Write, request: _Request) -> None:
     try:
         request.answers = write(list(request.ops))
-    except Exception as error:  # noqa: BLE001 - handed to the caller, which waits for it
+    except OF_AN_OP as error:
         request.error = error

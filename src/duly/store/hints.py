@@ -183,7 +183,7 @@ def decode(text: str) -> Message | None:
             ids = tuple(map(str, fields["taken"]))
             return Message(Taken(ids, str(fields["by"]), _texts(fields, "busy")), sender)
         return Message([_hint(each) for each in fields.get("ready", ())], sender)
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
         return None
 
 
@@ -194,6 +194,8 @@ def _fields(hint: Hint) -> dict[str, Any]:
 
 def _hint(fields: Mapping[str, Any]) -> Hint:
     place = Place(*(str(fields[name]) for name in Place._fields))
+    if slot_of(place.lane) not in OWN_LANES:
+        raise ValueError(place.lane)
     return Hint(str(fields["id"]), place, int(fields["runs"]), _texts(fields, "busy"))
 
 

@@ -23,7 +23,9 @@ GREETING_SECONDS = 5.0
 
 # The function, since planning the view pg_stat_activity is a third of what a new session costs.
 _GREETING = """
-SELECT pg_backend_pid(), current_setting('server_encoding'), current_setting('synchronous_commit'),
+SELECT current_setting('search_path'), current_setting('role'),
+       current_setting('statement_timeout'), current_setting('lock_timeout'),
+       pg_backend_pid(), current_setting('server_encoding'), current_setting('synchronous_commit'),
        current_setting('server_version_num')::integer,
        extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()),
        (SELECT extract(epoch FROM backend_start) FROM pg_stat_get_activity(pg_backend_pid()))
@@ -61,7 +63,11 @@ _SILENCE_SECONDS = 1.0
 _LONGEST_SILENCE = 2**31 - 1
 """In milliseconds: what the server takes."""
 _SET_BEFORE_SETTLING = """
-SELECT set_config('synchronous_commit', %(durable)s, true),
+SELECT set_config('search_path', %(search_path)s, true),
+       set_config('role', %(role)s, true),
+       set_config('statement_timeout', %(statement_timeout)s, true),
+       set_config('lock_timeout', %(lock_timeout)s, true),
+       set_config('synchronous_commit', %(durable)s, true),
        set_config('enable_seqscan', 'off', true),
        set_config('idle_in_transaction_session_timeout', %(frozen)s, true),
        pg_current_xact_id()::text
@@ -83,6 +89,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
     _opened_in = 0
     _was_read_only = False
     _settings: Mapping[str, str] = {}
+    _before_settling: Mapping[str, str | None] = {}
     _forget_all = f"{_FORGET}; {_HAS_PREPARED}"
     _readable: select.poll
     _lone: Prepared
@@ -92,8 +99,8 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
 
     def greet(self, settings: Mapping[str, str], *, seconds: float = GREETING_SECONDS) -> None:
         """Learn who serves this connection and make the settings hold."""
-        ((pid, encoding, durable, version, life, started),) = execute_within(
-            self, _GREETING, seconds=seconds
+        ((path, role, longest, longest_lock, pid, encoding, durable, version, life, started),) = (
+            execute_within(self, _GREETING, seconds=seconds)
         )
         if encoding != "UTF8":
             raise StoreRefused(
@@ -107,6 +114,14 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         if not self.pooled:
             self.started = started or self._ask_as_oneself(seconds)
         self._settings = _wanted(settings, durable or "")
+        self._before_settling = {
+            "search_path": path,
+            "role": role,
+            "statement_timeout": self._settings.get("statement_timeout", longest),
+            "lock_timeout": self._settings.get("lock_timeout", longest_lock),
+            "durable": self._settings["synchronous_commit"],
+            "frozen": FROZEN,
+        }
         if self.pooled:
             self.prepare_threshold = None
         else:
@@ -227,10 +242,10 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
     def prepare_to_settle(self) -> str:
         """Make the open transaction's commit durable and bounded in time; return its number.
 
-        The settle uses indexes only: the plans of a body's session may read whole tables.
+        What follows is ours: it finds our tables whatever path or role the body has chosen, and
+        uses indexes only, because the plans of a body's session may read whole tables.
         """
-        settings = {"durable": self._settings["synchronous_commit"], "frozen": FROZEN}
-        ((*_, number),) = self.execute(_SET_BEFORE_SETTLING, settings).fetchall()
+        ((*_, number),) = self.execute(_SET_BEFORE_SETTLING, self._before_settling).fetchall()
         return str(number)
 
     def execute_alone(self, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:

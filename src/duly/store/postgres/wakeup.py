@@ -184,7 +184,11 @@ class _Notifier:
     def poke(self, hints: ReadyHints) -> None:
         """Have hints sent soon, with those that wait; cheap, and never waits."""
         if self._thread is None:
-            self._start()
+            try:
+                self._start()
+            except RuntimeError:
+                # This process can have no more threads. A hint must not fail what was written.
+                return
         with self._mutex:
             self._says_anything |= not hints
             for hint in hints:
@@ -264,6 +268,12 @@ class _Listener:
         os.close(self._end_writer)
 
     def _serve(self) -> None:
+        try:
+            self._listen()
+        finally:
+            self.is_listening = False
+
+    def _listen(self) -> None:
         pause = _FIRST_PAUSE_SECONDS
         while not self._ending.is_set():
             with contextlib.suppress(StoreError, psycopg.Error):

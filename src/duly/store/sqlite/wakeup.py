@@ -37,7 +37,8 @@ class Hints:
         """Hint to every listener, in this process and in others."""
         for woken in tuple(self._here):
             woken()
-        with self._mutex:
+        # A hint must not fail what was written, also when this process has no descriptor left.
+        with self._mutex, contextlib.suppress(OSError):
             for path in self._others():
                 if self._sender is None:
                     self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -119,12 +120,12 @@ class Hints:
             return []
         if changed_at != self._listed_at:
             mine = f"-{os.getpid()}.sock"
-            self._listed_at = changed_at
             self._sockets = [
                 _short(self._folder / name)
                 for name in os.listdir(self._folder)  # noqa: PTH208 - names are all we need
                 if name.endswith(".sock") and not name.endswith(mine)
             ]
+            self._listed_at = changed_at
         return self._sockets
 
 
