@@ -32,7 +32,8 @@ class Sizes:
     fleets: tuple[int, ...] = (2, 8, 32)
     fleet_warm_up: int = 50
     fleet_enqueues: int = 500
-    fleet_idle_seconds: float = 10.0
+    fleet_rest_seconds: float = 10.0
+    fleet_idle_seconds: float = 30.0
 
 
 FULL = Sizes()
@@ -58,5 +59,6 @@ QUICK = Sizes(
     fleets=(2,),
     fleet_warm_up=2,
     fleet_enqueues=10,
+    fleet_rest_seconds=0.5,
     fleet_idle_seconds=0.5,
 )

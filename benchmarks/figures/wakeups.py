@@ -60,14 +60,17 @@ def _one_by_one(database: Database, sizes: Sizes, count: int, disturbance: str) 
     enqueues = sizes.fleet_enqueues
     with database.fresh() as url, database.counting(url) as counted, database.bare(url) as bare:
         app.use_url(url)
-        with fleet(url, count, disturbance, rest=sizes.fleet_idle_seconds):
+        with fleet(url, count, disturbance, rest=sizes.fleet_rest_seconds):
             # Connections are opened at their first use, and workers learn of each other.
             _enqueue(sizes.fleet_warm_up, draw)
             time.sleep(sizes.settle_down_seconds)
-            counted.begin()
-            began = time.monotonic()
-            time.sleep(sizes.fleet_idle_seconds)
-            idle_per_second = len(counted.end()) / (time.monotonic() - began)
+            idle_per_second = 0.0
+            if disturbance == "none":
+                # Long enough for duties that come every ten seconds.
+                counted.begin()
+                began = time.monotonic()
+                time.sleep(sizes.fleet_idle_seconds)
+                idle_per_second = len(counted.end()) / (time.monotonic() - began)
             counted.begin()
             began = time.monotonic()
             _enqueue(enqueues, draw)
