@@ -17,6 +17,7 @@ from duly.store.step_ops import EndStep
 from duly.store.waiting import WAIT_UNTIL, is_outage, wait_out
 from tests.servers.kinds import BEHIND_PGBOUNCER
 from tests.servers.postgres import PostgresServer
+from tests.servers.processes import wait_until
 
 on_the_newest = pytest.mark.stores(BEHIND_PGBOUNCER.name if BEHIND_PGBOUNCER else "postgres")
 SOON = 30.0
@@ -44,6 +45,14 @@ def end_all_sessions(url: str) -> None:
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
+
+
+def has_ended(run) -> bool:
+    """Return whether a run has; False while the sessions of this very look are ended."""
+    try:
+        return bool(run.refresh().is_final)
+    except StoreUnavailable:
+        return False
 
 
 def outcomes(run) -> list[str]:
@@ -146,6 +155,7 @@ def test_a_connection_that_is_lost_inside_a_transaction_costs_no_attempt(app, st
 
     with app.worker(concurrency=1):
         runs = [whole.enqueue(2), part.enqueue()]
+        wait_until(lambda: all(map(has_ended, runs)), seconds=SOON, what="both have ended")
         assert [run.result(timeout=SOON) for run in runs] == [2, 1]
 
     assert [outcomes(run) for run in runs] == [

@@ -66,7 +66,8 @@ class Sweep:
             bury_the_dead()
             if errand.awaits_event:
                 app.send_event(event_of(run.id), 1)
-            with app.worker(concurrency=2):
+            # A wake-up that died with its worker is made up for by the next recheck.
+            with app.worker(concurrency=2, recheck=RECHECK_SECONDS):
                 return _ended(run)
 
         yield from self._sweep("work", name, errand.task.enqueue, finish)
