@@ -5,6 +5,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+MOST_BYTES_PER_CHARACTER = 4
+
 
 def batches(
     items: Iterable[T], *, most: int, most_bytes: int, size_of: Callable[[T], int]

@@ -5,10 +5,12 @@ would wait in without a limit. So other runs' claims never walk past it, and wha
 limit is told by the lanes of the runs that are running.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import quote, unquote
+
+from duly.limits import LIMITS_BATCH
 
 FIRST = "~"
 """Lanes from here on are limited; no other begins so, and none sorts behind it."""
@@ -47,6 +49,18 @@ class Round(NamedTuple):
             return None
         has_turned = turns or self.has_turned
         return None if has_turned and last >= self.start else Round(self.start, has_turned)
+
+
+def lanes_in_turn(read: Callable[[str], list[str]], after: str) -> tuple[list[str], bool]:
+    """Return limited lanes, first those behind `after`, and whether there may be more.
+
+    `read` returns up to LIMITS_BATCH of those behind a lane.
+    """
+    lanes = batch = read(after)
+    if len(lanes) < LIMITS_BATCH and after:
+        batch = [lane for lane in read("") if lane <= after]
+        lanes = lanes + batch
+    return lanes, len(batch) >= LIMITS_BATCH
 
 
 def limited(slot: str, task: str, key: str = "") -> str:

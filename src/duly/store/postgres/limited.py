@@ -5,7 +5,7 @@ from typing import Any
 
 from duly.clock import MICROSECONDS
 from duly.core.batching import bytes_of
-from duly.core.limiting import FIRST, Limits, slot_of, task_of
+from duly.core.limiting import FIRST, Limits, lanes_in_turn, slot_of, task_of
 from duly.core.record import Claim
 from duly.limits import CLAIM_BATCH, LIMITS_BATCH, RELAY_FULL_SECONDS
 from duly.store.ops import ClaimRuns
@@ -43,11 +43,7 @@ class LimitedClaim:
     def take(self, rooms: list[int]) -> str | None:
         """Take what there is room for into `rows`; return the last limit that was looked at."""
         found = self._session.execute(SQL["limited_queues"]).fetchall()
-        lanes = batch = self._lanes(self._limits.after)
-        if len(lanes) < LIMITS_BATCH and self._limits.after:
-            batch = [lane for lane in self._lanes("") if lane <= self._limits.after]
-            lanes = lanes + batch
-        self.has_more = len(batch) >= LIMITS_BATCH
+        lanes, self.has_more = lanes_in_turn(self._lanes, self._limits.after)
         if not found and not lanes:
             return None
         met = lanes[-1] if lanes else FIRST

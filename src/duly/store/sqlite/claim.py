@@ -8,8 +8,8 @@ from operator import itemgetter
 from typing import Any
 
 from duly.clock import MICROSECONDS
-from duly.core.batching import bytes_of
-from duly.core.limiting import FIRST, Limits, slot_of, task_of
+from duly.core.batching import MOST_BYTES_PER_CHARACTER, bytes_of
+from duly.core.limiting import FIRST, Limits, lanes_in_turn, slot_of, task_of
 from duly.core.record import Claim, Claims, from_fields
 from duly.limits import (
     CLAIM_BATCH,
@@ -129,8 +129,8 @@ def _read(cursor: sqlite3.Cursor, worker_id: str, now: int) -> Claims:
     rows.sort(key=_DUE)
     rows.sort(key=_PRIORITY, reverse=True)
     claims = Claims(map(_claim, rows))
-    # A character takes four bytes at most, so that few answers need a closer look.
-    if 4 * len(text) >= TRANSACTION_BYTES:
+    # Most answers are surely small, so that their sizes need not be added up.
+    if MOST_BYTES_PER_CHARACTER * len(text) >= TRANSACTION_BYTES:
         claims.is_cut = sum(bytes_of(claim.arguments) for claim in claims) >= TRANSACTION_BYTES
     return claims
 
@@ -161,11 +161,7 @@ class LimitedClaim:
 
     def take(self, rooms: list[int]) -> str | None:
         """Take what there is room for; return the last limit that was looked at."""
-        lanes = batch = self._lanes(self._limits.after)
-        if len(lanes) < LIMITS_BATCH and self._limits.after:
-            batch = [lane for lane in self._lanes("") if lane <= self._limits.after]
-            lanes = lanes + batch
-        self.has_more = len(batch) >= LIMITS_BATCH
+        lanes, self.has_more = lanes_in_turn(self._lanes, self._limits.after)
         if not lanes:
             return None
         queues = self._cursor.execute(SQL["queues"]).fetchall()
