@@ -287,7 +287,8 @@ class RunContext:
         if fraction is not None and not 0.0 <= fraction <= 1.0:
             message = f"progress is a fraction from 0 to 1, not {fraction!r}"
             raise BadOption(message)
-        self._port.progress(self._claim, fraction, text)
+        share = None if fraction is None else float(fraction)  # Of any kind of number.
+        self._port.progress(self._claim, share, text)
 
     def check_cancelled(self) -> None:
         """End the attempt here if somebody asked to cancel it."""
@@ -319,7 +320,8 @@ class RunLogger:
         self._write(logging.ERROR, message, args)
 
     def _write(self, level: int, message: str, args: tuple[object, ...]) -> None:
-        text = message % args if args else message
+        # As the standard logger: anything may be logged.
+        text = str(message) % args if args else str(message)
         self._port.log(self._claim, logging.getLevelName(level).lower(), text)
         claim = self._claim
         about = {

@@ -280,7 +280,8 @@ class _Step:
         why = self._context.abandon_transaction(error) if self._transaction else error
         if isinstance(why, Exception):
             # Nothing else tells in which step a body failed: those that end are on record alone.
-            why.add_note(f'(in step "{self._name}")')
+            with suppress(Exception):  # Its class may refuse it, as a frozen dataclass does.
+                why.add_note(f'(in step "{self._name}")')
         # An exception of its own says that it failed, and that it may begin again. Whoever was
         # struck from outside cannot say how far it came, and once it has returned all is done.
         is_its_own = isinstance(error, Exception) and not isinstance(error, ClaimLost)

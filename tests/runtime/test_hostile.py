@@ -3,14 +3,17 @@
 import asyncio
 import importlib
 import json
+import logging
 import os
 import signal
 import sys
 import threading
 import time
+from decimal import Decimal
 
 import pytest
 
+import duly
 from duly import Discard, Duly, Retry, current
 from duly.clock import new_id
 from duly.store.ops import Enqueue, Tick
@@ -122,6 +125,77 @@ def test_a_discard_may_have_any_reason(app, sound, reason, told):
     assert str(run.state) == "cancelled"
     assert told in run.record.error
     assert len(run.record.error) < 5_000
+
+
+class Unhashable(type):
+    """A kind of class that cannot be looked up."""
+
+    __hash__ = None
+
+
+class Odd(metaclass=Unhashable):
+    """A value whose own class fails when it is encoded."""
+
+
+@pytest.mark.parametrize("kind", ["def", "async def", "in a transaction"])
+def test_a_result_whose_class_fails_ends_its_run(app, sound, kind):
+    if kind == "async def":
+
+        @app.task(name="odd")
+        async def odd() -> object:
+            return Odd()
+    else:
+
+        @app.task(name="odd", transaction=kind == "in a transaction")
+        def odd() -> object:
+            return Odd()
+
+    with app.worker(concurrency=1, async_limit=1):
+        run = odd.enqueue()
+        wait_until(lambda: run.refresh().is_final, seconds=20, what="it ends")
+        sound()
+
+    assert (str(run.state), run.record.cause) == ("failed", "unencodable_result")
+
+
+def test_anything_may_be_logged_and_any_number_is_progress(app):
+    @app.task(name="tells")
+    def tells() -> None:
+        current().log.info(404)
+        current().log.error(KeyError("gone"))
+        current().progress(Decimal("0.5"))
+
+    with app.worker(concurrency=1):
+        run = tells.enqueue()
+        run.result(timeout=20)
+
+    # Both are written with the progress, or not at all.
+    assert [line.message for line in run.logs()] == ["404", "'gone'"]
+
+
+def test_a_filter_of_the_application_that_raises_costs_no_run(app, sound):
+    class Failing(logging.Filter):
+        def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002
+            raise LookupError
+
+    attempts = []
+
+    @app.task(name="forgets", retries=Retry(1, base=0.0))
+    def forgets() -> str:
+        attempts.append(1)
+        if len(attempts) == 1:
+            duly.step("once", lambda: None)
+            raise ValueError
+        return "done"
+
+    failing = Failing()
+    logging.getLogger("duly.run").addFilter(failing)
+    try:
+        with app.worker(concurrency=1):
+            assert forgets.enqueue().result(timeout=20) == "done"
+            sound()
+    finally:
+        logging.getLogger("duly.run").removeFilter(failing)
 
 
 def test_a_part_of_a_coroutine_that_exits_does_not_end_the_loop(app, sound):

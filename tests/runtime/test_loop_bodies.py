@@ -2,6 +2,7 @@
 
 import asyncio
 import queue
+import sys
 import threading
 import time
 
@@ -166,3 +167,21 @@ def test_a_cancel_that_comes_before_the_start_is_heeded(tmp_path):
     slots.close()
     assert isinstance(outcome, Cancelled)
     assert ran == []
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="3.11 has no eager tasks")
+def test_bodies_run_beside_each_other_where_tasks_begin_eagerly(app: Duly):
+    @app.task(name="child")
+    async def child() -> int:
+        await asyncio.sleep(0)
+        return 1
+
+    @app.task(name="parent")
+    async def parent() -> int:
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+        await asyncio.sleep(0)
+        return await child.enqueue().aresult(timeout=20)
+
+    with app.worker(async_limit=4):
+        runs = [parent.enqueue() for _ in range(2)]
+        assert [run.result(timeout=20) for run in runs] == [1, 1]

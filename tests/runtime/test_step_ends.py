@@ -48,6 +48,27 @@ class TestHeldOnes:
         assert run.refresh().state == "interrupted"
         assert len(charged) == 1
 
+    def test_that_raised_an_error_which_takes_no_note_have_simply_failed(self, app, charged):
+        @dataclass(frozen=True)
+        class Declined(Exception):
+            code: int
+
+        def charge() -> str:
+            charged.append(current().attempt)
+            if len(charged) == 1:
+                raise Declined(51)
+            return "paid"
+
+        @app.task(name="order", retries=AGAIN)
+        def order() -> str:
+            return duly.step("charge", charge, on_crash="hold")
+
+        run = order.enqueue()
+        app.worker().drain(timeout=20)
+
+        assert run.refresh().state == "succeeded"
+        assert len(charged) == 2
+
     def test_that_were_struck_before_their_function_began_may_begin_again(self, app, charged):
         struck = threading.Event()
 

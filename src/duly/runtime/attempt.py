@@ -153,7 +153,7 @@ def returned(value: Any, definition: Definition) -> Outcome:  # noqa: ANN401 - t
         return _RETURNED_NONE
     try:
         return Returned(definition.codec.encode_result(value))
-    except PayloadError as error:
+    except Exception as error:  # noqa: BLE001 - code of the value's own class runs there
         return Raised(error_text(error), retryable=False, cause="unencodable_result")
 
 

@@ -5,6 +5,8 @@ what it started. They end by themselves, unless the attempt is to end at once.
 """
 
 import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 
 from duly.clock import monotonic
@@ -73,9 +75,7 @@ def warn_of_unused_steps(context: RunContext) -> None:
     """Say that a body has ended without coming to steps that are on its run's record."""
     unused = context.unused_steps()
     if unused:
-        context.log.warning(
-            "the code no longer has these steps, which are on record: %s", ", ".join(unused)
-        )
+        _warn(context, "the code no longer has these steps, which are on record", unused)
 
 
 def _wait_for(
@@ -98,10 +98,14 @@ def _wait_for(
 def _tell(steps: OpenSteps, context: RunContext) -> None:
     names = steps.names()
     if names:
-        context.log.warning(
-            "the body has ended while steps of it go on, and its attempt waits for them: %s",
-            ", ".join(names),
-        )
+        about = "the body has ended while steps of it go on, and its attempt waits for them"
+        _warn(context, about, names)
+
+
+def _warn(context: RunContext, about: str, steps: Iterable[str]) -> None:
+    # A filter or handler of the application's may raise, and the body has ended.
+    with suppress(Exception):
+        context.log.warning("%s: %s", about, ", ".join(steps))
 
 
 def _seconds_until(until: float | None) -> float | None:

@@ -22,6 +22,7 @@ from duly.core.schedule import (
     read_trigger,
     row_of,
 )
+from duly.errors import BadSchedule
 from duly.store.ops import Enqueue
 from duly.store.schedule_ops import (
     BackfillSchedule,
@@ -240,7 +241,11 @@ def _rewind(on: Statements, name: str) -> None:
     on.date_back(name)
     if schedule.state == "removed":
         return
-    trigger, rules = read_trigger(schedule.trigger), read_rules(schedule.rules)
+    try:
+        trigger, rules = read_trigger(schedule.trigger), read_rules(schedule.rules)
+    except BadSchedule:
+        # A process that can read it lets it continue; the others must not wait for that.
+        return
     ran, is_paused = set(), schedule.state == "paused"
     for row in on.rows_within(name, now + 1, _LAST_INSTANT):
         if row.outcome != "skipped":

@@ -10,7 +10,7 @@ from duly.core.record import Claim
 from duly.core.schedule import At
 from duly.store.firing import fire_due
 from tests.store.conformance.test_schedules import DAY, MINUTE, firings, put, schedule
-from tests.store.conformance.verbs import claim, register, succeed
+from tests.store.conformance.verbs import claim, enqueue_one, register, succeed
 
 pytestmark = pytest.mark.pgbouncer
 
@@ -106,3 +106,33 @@ def test_a_schedule_that_ended_by_the_wrong_clock_is_active_again(store, worker,
     fire_all(store)
 
     assert (schedule(store).state, schedule(store).next_at) == ("active", begin)
+
+
+def test_runs_that_expire_are_claimed_after_the_clock_was_ahead(store, worker, clock):
+    enqueue_one(store)
+    step(clock, YEAR_SECONDS)
+    (ahead,) = claim(store, 1)
+    step(clock, -YEAR_SECONDS)
+    run_id = enqueue_one(store, expires_seconds=60)
+
+    (found,) = claim(store, 1)
+
+    assert ahead.run_id != found.run_id == run_id
+
+
+def test_a_schedule_that_cannot_be_read_does_not_keep_others_from_continuing(
+    store, worker, clock, tables
+):
+    put(store, name="readable", trigger=HOURLY)
+    put(store, name="unreadable", trigger=HOURLY)
+    begin = schedule(store, "readable").next_at
+    step(clock, YEAR_SECONDS)
+    fire_all(store)
+    step(clock, -YEAR_SECONDS)
+    tables.execute(
+        """UPDATE duly_schedules SET trigger = '{"cron":"* * * * *","tz":"Mars/Base"}'"""
+        """ WHERE name = 'unreadable'"""
+    )
+    fire_all(store)
+
+    assert schedule(store, "readable").next_at == begin

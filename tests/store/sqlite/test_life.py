@@ -13,6 +13,7 @@ import pytest
 
 from duly.clock import new_id
 from duly.store.liveness import Reading
+from duly.store.sqlite.liveness import FilePulse
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import OTHER_WORKER, WORKER
 from tests.store.sqlite.verbs import TIMEOUT, closing_life, running, tell
@@ -152,6 +153,19 @@ def test_a_worker_that_looks_at_itself_does_not_let_go_of_its_life(store, living
     assert ask(living, "look") == "not watched"
 
     assert store.pulse().read()[WORKER].beats is not None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has locks of an open file")
+def test_code_of_a_worker_that_opens_and_closes_its_life_file_does_not_end_it(store, tmp_path):
+    with closing_life(store):
+        for file in store.folder.glob("*.life"):
+            file.read_bytes()
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.symlink_to(store.folder)
+        seen = FilePulse(elsewhere, lambda: [(WORKER, 15.0)]).read()
+
+    assert seen[WORKER].beats == 0
+    assert seen[WORKER].is_running
 
 
 @pytest.mark.process

@@ -69,5 +69,5 @@ def _steps(store, op):
     with closing(sqlite3.connect(store.path, isolation_level=None)) as connection:
         cursor = connection.cursor()
         connection.set_progress_handler(count, 1)
-        assert list(claiming.claim(cursor, op, 1)) == []
+        assert list(claiming.claim(cursor, op, claiming.ClaimTime(1, 1))) == []
     return steps

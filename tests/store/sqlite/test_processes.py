@@ -16,6 +16,7 @@ import pytest
 
 from duly import faultpoints
 from duly.store.protocol import RunFilter
+from duly.store.sqlite import process as process_module
 from tests.integrations.proving import SCALE, keep
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import (
@@ -309,3 +310,14 @@ def test_a_write_that_waits_for_another_process_is_told_from_one_that_hangs(stor
 
     assert not writing.is_alive()
     assert not store.is_kept_waiting(1.0)
+
+
+def test_a_fork_that_does_not_wait_for_a_reader_leaves_it_its_lock(store, monkeypatch):
+    process = store._here()
+    monkeypatch.setattr(process_module, "FORK_SECONDS", 0.01)
+    with process.reading:
+        process.hold_still()
+        process.go_on()
+
+        assert process.reading.locked()
+    assert process.lock.is_free()

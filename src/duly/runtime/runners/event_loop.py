@@ -14,7 +14,7 @@ from duly.context import Port, RunContext, current, end_body, enter
 from duly.core.outcome import Cancelled, Outcome, Returned, Stopped
 from duly.core.record import from_fields
 from duly.open_steps import OpenSteps
-from duly.runtime.attempt import await_body, await_untraced
+from duly.runtime.attempt import await_body, await_untraced, outcome_of
 from duly.runtime.dying import end_if_forked, fork_count
 from duly.runtime.hand import LOOP, Hand, Held
 from duly.runtime.last_steps import await_last_steps, warn_of_unused_steps
@@ -181,7 +181,8 @@ class EventLoopRunner:
         has_room = self._beginner is None and len(self._going) < self._limit
         if self._waiting and has_room and not self._is_over():
             context = self._context.copy()
-            self._beginner = self._loop.create_task(self._begin_bodies(), context=context)
+            # Not by the loop's factory, which may run it at once, before it is known here.
+            self._beginner = asyncio.Task(self._begin_bodies(), loop=self._loop, context=context)
             # Somebody may cancel it before its first step.
             self._beginner.add_done_callback(self._end_beginning)
 
@@ -242,19 +243,23 @@ class EventLoopRunner:
         enter(context)
         outcome: Outcome
         if held.cancel is None:
-            # For most bodies: asking for the loop, and one coroutine more, cost as much as some do.
-            if definition.tracing is None:
-                outcome = await await_untraced(definition, claim.arguments, self._loop)
-            else:
-                outcome = await await_body(definition, claim.arguments)
-            steps = end_body(context)
-            if steps is not None:
-                is_ended = held.cancel is not None
-                outcome = await await_last_steps(
-                    steps, context, outcome, definition, is_ended=is_ended
-                )
-            if context.has_steps and type(outcome) is Returned:
-                warn_of_unused_steps(context)
+            try:
+                # For most bodies: asking for the loop, and one coroutine more, cost as much as
+                # some do.
+                if definition.tracing is None:
+                    outcome = await await_untraced(definition, claim.arguments, self._loop)
+                else:
+                    outcome = await await_body(definition, claim.arguments)
+                steps = end_body(context)
+                if steps is not None:
+                    is_ended = held.cancel is not None
+                    outcome = await await_last_steps(
+                        steps, context, outcome, definition, is_ended=is_ended
+                    )
+                if context.has_steps and type(outcome) is Returned:
+                    warn_of_unused_steps(context)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the run must not stay running
+                outcome = outcome_of(error, definition)
         else:
             outcome = Cancelled("requested")  # Before it could begin.
         end_if_forked(self._forks)

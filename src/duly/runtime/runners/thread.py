@@ -84,7 +84,10 @@ class ThreadRunner:
         if not self._hand.begin(held):
             return
         started_at = held.started_at or monotonic()
-        outcome = self._call(held, started_at)
+        try:
+            outcome = self._call(held, started_at)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the run must not stay running
+            outcome = outcome_of(error, held.definition)
         end_if_forked(self._forks)
         seconds = monotonic() - started_at
         remaining: Outcome | None
@@ -116,6 +119,9 @@ class ThreadRunner:
             # It struck between the body's return and here: the body had not been recorded yet.
             body.end()
             outcome = outcome_of(error, held.definition)
+        except BaseException:
+            body.end()
+            raise
         finally:
             self._bodies.pop(held.claim.run_id, None)
         return wait_for_last_steps(context, outcome, held.definition)

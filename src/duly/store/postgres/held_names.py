@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from duly.clock import jitter, monotonic
-from duly.errors import StoreBusy, WouldBlockItself
+from duly.errors import DulyError, StoreBusy, WouldBlockItself
 from duly.store.committer import Done
 from duly.store.guard_ops import RenewKey
 from duly.store.lock_ops import RenewLock
@@ -31,7 +31,7 @@ _AGAIN_SECONDS = 0.05
 _MOST = 1_000
 
 
-class NameHeld(Exception):
+class NameHeld(DulyError):
     """A transaction that is still open has one of these keys or events; nothing was written."""
 
 

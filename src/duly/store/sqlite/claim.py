@@ -5,7 +5,7 @@ import sqlite3
 from bisect import bisect_left
 from itertools import accumulate
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from duly.clock import MICROSECONDS
 from duly.core.batching import MOST_BYTES_PER_CHARACTER, bytes_of
@@ -29,25 +29,30 @@ _claim = from_fields(Claim)
 _PRIORITY = itemgetter(Claim._fields.index("priority"))
 
 
-def claim(cursor: sqlite3.Cursor, op: ClaimRuns, now: int) -> Claims:
-    """Take ready runs for a live worker, lane by lane, the queues in turn.
+class ClaimTime(NamedTuple):
+    """When a claim is made, and the mark of what it takes, which no other claim has."""
 
-    `now` must differ from that of every earlier claim of this worker: it marks what was taken.
-    """
+    now: int
+    claimed_at: int
+    """Later than `now` where the clock was set back since an earlier claim."""
+
+
+def claim(cursor: sqlite3.Cursor, op: ClaimRuns, time: ClaimTime) -> Claims:
+    """Take ready runs for a live worker, lane by lane, the queues in turn."""
     found = cursor.execute(SQL["ready"], {"worker_id": op.worker_id}).fetchone()[0]
     ready: list[tuple[str, str, int | None]] = json.loads(found)
     ready.sort(key=lambda head: (head[0] <= op.after_queue, head[0]))
     rooms = [want.limit for want in op.wants]
     limit_met = next((FIRST for *_, limit in ready if limit is not None), None)
-    room = _Bytes(cursor, op.worker_id, now)
-    limited = None if op.limits is None else LimitedClaim(cursor, op, op.limits, room, now)
+    room = _Bytes(cursor, op.worker_id, time)
+    limited = None if op.limits is None else LimitedClaim(cursor, op, op.limits, room, time)
     if limited is not None and limited.is_first:
         limit_met = limited.take(rooms) or limit_met
-    _take_ready(cursor, op, ready, rooms, room, now)
+    _take_ready(cursor, op, ready, rooms, room, time)
     if limited is not None and not limited.is_first:
         limit_met = limited.take(rooms) or limit_met
     is_any_taken = sum(rooms) < sum(want.limit for want in op.wants)
-    claims = _read(cursor, op.worker_id, now) if is_any_taken else Claims()
+    claims = _read(cursor, op.worker_id, time) if is_any_taken else Claims()
     claims.limit = limit_met
     claims.has_more_limits = limited is not None and limited.has_more
     return claims
@@ -60,9 +65,9 @@ class _Bytes:
     many queues reads few sums, and takes at most twice the bound, and one run more per lane.
     """
 
-    def __init__(self, cursor: sqlite3.Cursor, worker_id: str, now: int) -> None:
+    def __init__(self, cursor: sqlite3.Cursor, worker_id: str, time: ClaimTime) -> None:
         self._cursor = cursor
-        self._place = {"worker_id": worker_id, "now": now}
+        self._place = {"worker_id": worker_id, "claimed_at": time.claimed_at}
         self._left = TRANSACTION_BYTES
         self._not_summed = 0
 
@@ -84,7 +89,7 @@ def _take_ready(
     ready: list[tuple[str, str, int | None]],
     rooms: list[int],
     bytes_room: _Bytes,
-    now: int,
+    time: ClaimTime,
 ) -> None:
     """Take what counts against no limit, or against that of its queue."""
     tasks = json.dumps(op.tasks)
@@ -103,7 +108,7 @@ def _take_ready(
                     continue
             asked = {
                 "worker_id": op.worker_id,
-                "now": now,
+                **time._asdict(),
                 "queue": queue,
                 "lane": want.lane,
                 "tasks": tasks,
@@ -121,8 +126,8 @@ def _count_within(size: int, cursor: sqlite3.Cursor, asked: dict[str, Any]) -> i
     return min(len(sizes), bisect_left(list(accumulate(sizes)), size) + 1)
 
 
-def _read(cursor: sqlite3.Cursor, worker_id: str, now: int) -> Claims:
-    place = {"worker_id": worker_id, "now": now}
+def _read(cursor: sqlite3.Cursor, worker_id: str, time: ClaimTime) -> Claims:
+    place = {"worker_id": worker_id, "claimed_at": time.claimed_at}
     text = cursor.execute(SQL["taken"], place).fetchone()[0]
     rows = json.loads(text)
     # Urgent ones first, then in the order they became due.
@@ -147,14 +152,19 @@ class LimitedClaim:
     """
 
     def __init__(
-        self, cursor: sqlite3.Cursor, op: ClaimRuns, limits: Limits, bytes_room: _Bytes, now: int
+        self,
+        cursor: sqlite3.Cursor,
+        op: ClaimRuns,
+        limits: Limits,
+        bytes_room: _Bytes,
+        time: ClaimTime,
     ) -> None:
         self._cursor = cursor
         self._op = op
         self._limits = limits
         self._bytes = bytes_room
         self._has_taken = False
-        self._now = now
+        self._time = time
         self.is_first = limits.first
         self.has_more = False
         """Whether there may be limits that were not looked at."""
@@ -198,7 +208,8 @@ class LimitedClaim:
         return capacity
 
     def _take(self, lane: str, queue: str | None, closed: str, room: int) -> int:
-        place = {"worker_id": self._op.worker_id, "now": self._now, "lane": lane, "queue": queue}
+        place = {"worker_id": self._op.worker_id, "lane": lane, "queue": queue}
+        place |= self._time._asdict()
         bounds = {"limit": room, "bytes": max(1, self._bytes.left())}
         taken = self._cursor.execute(
             SQL["take_limited"], place | {"closed": closed} | bounds
@@ -207,9 +218,9 @@ class LimitedClaim:
         return self._bytes.note(taken)
 
 
-def claim_carried(cursor: sqlite3.Cursor, op: ClaimCarried, now: int) -> Claim | None:
-    """Take one run that was handed over, if it still waits for this claim; `now` as above."""
-    place = op._asdict() | {"now": now}
+def claim_carried(cursor: sqlite3.Cursor, op: ClaimCarried, time: ClaimTime) -> Claim | None:
+    """Take one run that was handed over, if it still waits for this claim."""
+    place = op._asdict() | time._asdict()
     if not cursor.execute(SQL["take_carried"], place).rowcount:
         cursor.execute(SQL["put_off_handed"], place | {"after": RELAY_FULL_SECONDS * MICROSECONDS})
         return None

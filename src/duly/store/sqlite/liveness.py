@@ -2,8 +2,11 @@
 
 Each worker process holds a lock on a small file of its own for its whole life; the file carries
 its beat counter. A lock that can be taken means dead now; an unmoved counter means frozen, unless
-the kernel shows that the process which holds the lock is not stopped. These are record locks
-(`lockf`): a forked child does not inherit them, so they end with the very process.
+the kernel shows that the process which holds the lock is not stopped.
+
+On Linux the lock belongs to the open file (`F_OFD_SETLK`). A record lock (`lockf`) would end as
+soon as any code of the process opens and closes the file, such as a task that copies the folder. A
+forked child shares the open file, and so closes it at once.
 """
 
 import fcntl
@@ -20,8 +23,12 @@ from duly.store.liveness import Reading
 
 _COUNTER_BYTES = 8
 _CONDEMNED = b"\x01"
-_FLOCK = struct.Struct("hhqqi4x")
-"""`struct flock` of Linux: type, whence, start, length, process."""
+_HAS_FILE_LOCKS = sys.platform == "linux" and sys.maxsize > 2**32
+_WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+"""`struct flock` of Linux with 64 bits: type, whence, start, length, process."""
+_HOLDER = struct.Struct("<qq")
+_HOLDER_AT = 16
+"""Where the file tells which process has it: its id, and the namespace in which that id counts."""
 _STOPPED_STATES = frozenset("Tt")
 _CGROUP_ROOTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
 
@@ -31,15 +38,17 @@ class Life:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
-        _held_here.add(path)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        _lock(descriptor, waits=True)
+        os.pwrite(descriptor, _HOLDER.pack(os.getpid(), _pid_namespace()), _HOLDER_AT)
+        _held_here[path] = descriptor
 
     def end(self) -> None:
-        """Give up the lock and remove the file."""
-        self._path.unlink(missing_ok=True)
-        _held_here.discard(self._path)
-        os.close(self._descriptor)
+        """Give up the lock and remove the file; nothing in a forked child, which has neither."""
+        descriptor = _held_here.pop(self._path, None)
+        if descriptor is not None:
+            self._path.unlink(missing_ok=True)
+            os.close(descriptor)
 
 
 class FilePulse:
@@ -62,7 +71,7 @@ class FilePulse:
         return {
             worker_id: self._read_one(life_path(self._folder, worker_id))._replace(lease=lease)
             for worker_id, lease in self._live_workers()
-            # Opening and closing a file whose lock this very process holds would drop the lock.
+            # Where locks are the process's, opening and closing its file would drop the lock.
             if life_path(self._folder, worker_id) not in _held_here
         }
 
@@ -93,7 +102,7 @@ class FilePulse:
         path = life_path(self._folder, worker_id)
         path.unlink(missing_ok=True)
         with self._mutex:
-            # Closing it would drop the lock that this very process may still hold on it.
+            # As above: closing it might drop the lock that this very process still holds.
             if worker_id in self._counters and path not in _held_here:
                 os.close(self._counters.pop(worker_id)[0])
 
@@ -124,26 +133,61 @@ class FilePulse:
         except FileNotFoundError:
             return Reading(None)
         try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(descriptor, waits=False)
         except OSError:
+            holder = _holder_of(descriptor)
+            if _is_gone(holder):
+                # A process that it forked has the file still open.
+                return Reading(None)
             beats = int.from_bytes(os.pread(descriptor, _COUNTER_BYTES, 0), "little")
             seen_at = os.fstat(descriptor).st_mtime_ns // 1_000
             age = (self._clock.now() - seen_at) / MICROSECONDS
-            return Reading(beats, age, _is_holder_running(descriptor))
+            return Reading(beats, age, _is_running(holder))
         else:
             return Reading(None)
         finally:
             os.close(descriptor)
 
 
-def _is_holder_running(descriptor: int) -> bool:
-    """Return whether the process that has locked a file is seen to run; False if unknown."""
-    if not sys.platform.startswith("linux"):
+def _lock(descriptor: int, *, waits: bool) -> None:
+    """Lock a file, or raise OSError if it is locked and this does not wait."""
+    if _HAS_FILE_LOCKS:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW if waits else fcntl.F_OFD_SETLK, _WHOLE_FILE)
+    else:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _pid_namespace() -> int:
+    """Return what tells the processes of this container from those of others; 0 if unknown."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116 - a link that leads nowhere
+    except OSError:
+        return 0
+
+
+def _holder_of(descriptor: int) -> int | None:
+    """Return the process that has locked a file; None if that is not known here."""
+    written = os.pread(descriptor, _HOLDER.size, _HOLDER_AT)
+    pid, namespace = _HOLDER.unpack(written) if len(written) == _HOLDER.size else (0, 0)
+    return pid if pid > 0 and namespace == _pid_namespace() != 0 else None
+
+
+def _is_gone(holder: int | None) -> bool:
+    """Return whether a process has ended; False if that is not known."""
+    if holder is None:
         return False
-    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
-    if kind == fcntl.F_UNLCK or pid <= 0:
-        # Nobody holds it any more, or a process of another namespace does, which we cannot see.
+    try:
+        os.kill(holder, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _is_running(pid: int | None) -> bool:
+    """Return whether a process is seen to run; False if that is not known."""
+    if pid is None:
         return False
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
@@ -167,8 +211,17 @@ def _is_frozen(cgroups: str) -> bool:
     return False
 
 
-_held_here: set[Path] = set()
-os.register_at_fork(after_in_child=_held_here.clear)
+_held_here: dict[Path, int] = {}
+"""The life files of this process's workers, with their descriptors."""
+
+
+def _close_inherited() -> None:
+    for descriptor in _held_here.values():
+        os.close(descriptor)
+    _held_here.clear()
+
+
+os.register_at_fork(after_in_child=_close_inherited)
 
 
 def life_path(folder: Path, worker_id: str) -> Path:

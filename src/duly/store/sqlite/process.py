@@ -47,16 +47,18 @@ class Process:
         with ExitStack() as opened:
             self.lock = WriteLock(path.with_name(path.name + "-duly.lock"))
             opened.callback(self.lock.close)
-            self.writer = opened.enter_context(closing(connect(path, seconds=LOOK_SECONDS)))
+            # Opening reads the file. Without the lock, writers that make no pause keep it waiting.
             with driver_errors(path), self.lock.held():
+                self.writer = opened.enter_context(closing(connect(path, seconds=LOOK_SECONDS)))
                 patiently(path, partial(prepare, self.writer))
-            self.reader = opened.enter_context(closing(connect(path)))
+                self.reader = opened.enter_context(closing(connect(path)))
             self.file = OpenFile(path)
             # Opened without an error: all of it stays open.
             opened.pop_all()
         self.reading = threading.Lock()
         self.committer = Committer(write, name="duly-committer", size_of=size_of)
         self.is_still = False
+        self._keeps_readers_out = False
         _open_here.add(self)
 
     def close(self) -> None:
@@ -98,14 +100,17 @@ class Process:
     def hold_still(self) -> None:
         """Let no transaction of this process be under way while it forks."""
         self.is_still = self.lock.hold_still(FORK_SECONDS)
-        if self.is_still and not self.reading.acquire(timeout=FORK_SECONDS):
-            self.go_on()
+        if self.is_still:
+            self._keeps_readers_out = self.reading.acquire(timeout=FORK_SECONDS)
+            if not self._keeps_readers_out:
+                self.go_on()
 
     def go_on(self) -> None:
         """Let transactions begin again."""
         if self.is_still:
             self.is_still = False
-            if self.reading.locked():
+            if self._keeps_readers_out:
+                self._keeps_readers_out = False
                 self.reading.release()
             self.lock.go_on()
 

@@ -22,6 +22,7 @@ from duly.store.ops import Accepted, Enqueue, Op, Settle
 from duly.store.protocol import Dialogue, FailingWrites
 from duly.store.schema import Migration, Schema
 from duly.store.sqlite import enqueue, migrating, steps
+from duly.store.sqlite.claim import ClaimTime
 from duly.store.sqlite.connection import (
     WriteLock,
     check_place,
@@ -223,15 +224,15 @@ class SqliteStore(UnnamedHints, SqliteInspector):
                 answers[place] = verb(cursor, ops[place], self._time_for(kind))
         faultpoints.hit(f"{name}.before_commit")
 
-    def _time_for(self, kind: type) -> int | Times:
+    def _time_for(self, kind: type) -> int | Times | ClaimTime:
         if kind in BY_UPTIME:
             return self._clock.uptime()
         if kind in BY_BOTH_CLOCKS:
             return read_times(self._clock)
         if kind in CLAIMING:
-            # Later than every earlier claim's, since it marks what one claim took.
-            self._last_claimed_at = max(self.now(), self._last_claimed_at + 1)
-            return self._last_claimed_at
+            now = self.now()
+            self._last_claimed_at = max(now, self._last_claimed_at + 1)
+            return ClaimTime(now, self._last_claimed_at)
         return self.now()
 
     def section(self, seconds: float | None = None) -> SqliteSection:

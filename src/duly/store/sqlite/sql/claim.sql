@@ -25,7 +25,7 @@ SELECT json_group_array(length(CAST(arguments AS BLOB)))
 -- Guard: only queued rows of the partial index; claim_number grows by one, and is the fence.
 UPDATE duly_runs
    SET state = 'running', claim_number = claim_number + 1, worker_id = :worker_id,
-       claimed_at = :now, progress = NULL, progress_text = NULL
+       claimed_at = :claimed_at, progress = NULL, progress_text = NULL
  WHERE rowid IN (
        SELECT rowid
          FROM duly_runs INDEXED BY duly_runs_ready
@@ -70,7 +70,7 @@ SELECT count(*)
 -- Guard: as take; its caller has counted, and nobody else writes.
 UPDATE duly_runs
    SET state = 'running', claim_number = claim_number + 1, worker_id = :worker_id,
-       claimed_at = :now, progress = NULL, progress_text = NULL
+       claimed_at = :claimed_at, progress = NULL, progress_text = NULL
  WHERE rowid IN (
        SELECT number
          FROM (SELECT number, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
@@ -91,7 +91,7 @@ UPDATE duly_runs
 -- Guard: as above, and only for the claim that was handed over.
 UPDATE duly_runs
    SET state = 'running', claim_number = claim_number + 1, worker_id = :worker_id,
-       claimed_at = :now, progress = NULL, progress_text = NULL
+       claimed_at = :claimed_at, progress = NULL, progress_text = NULL
  WHERE id = :run_id AND claim_number = :claim_number AND state = 'queued'
    AND lane IN ('carried', 'carried-hold', 'handed', 'handed-hold')
    AND (expires_at IS NULL OR expires_at > :now)
@@ -120,7 +120,7 @@ DELETE FROM duly_handed WHERE run_id = :run_id
 -- :name bytes_taken
 SELECT coalesce(sum(length(CAST(arguments AS BLOB))), 0)
   FROM duly_runs INDEXED BY duly_runs_held
- WHERE state = 'running' AND worker_id = :worker_id AND claimed_at = :now
+ WHERE state = 'running' AND worker_id = :worker_id AND claimed_at = :claimed_at
 
 -- :name taken
 -- The store gives every claim of a worker another claimed_at. The answer is one row of JSON:
@@ -129,4 +129,4 @@ SELECT json_group_array(json_array(
            id, claim_number, task, queue, lane, priority, due_at, attempt, retries_used, crashes,
            generation, key IS NOT NULL, tags, arguments))
   FROM duly_runs INDEXED BY duly_runs_held
- WHERE state = 'running' AND worker_id = :worker_id AND claimed_at = :now
+ WHERE state = 'running' AND worker_id = :worker_id AND claimed_at = :claimed_at
