@@ -12,7 +12,6 @@ from typing import Any
 from benchmarks import counting
 from benchmarks.databases import Bare, Cost, StatementCount
 from duly.clock import SystemClock
-from duly.limits import TRANSACTION_BYTES
 from duly.store.opening import open_store, sqlite_path
 from duly.store.ops import ClaimRuns, Enqueue
 from duly.store.sqlite import claim as claiming
@@ -163,13 +162,13 @@ class BareSqlite:
 
     def _claim(self, worker_id: str, tasks: str, limit: int) -> list[Any]:
         execute, sql = self._cursor.execute, claiming.SQL
-        place = {"worker_id": worker_id, "now": _NOW()}
+        now = _NOW()
+        place = {"worker_id": worker_id, "now": now, "claimed_at": now}
         ready = json.loads(execute(sql["ready"], place).fetchone()[0])
         if not ready:
             return []
         queue, lane, _limit = ready[0]
         want = {"queue": queue, "lane": lane, "tasks": tasks, "limit": limit}
-        want["bytes"] = TRANSACTION_BYTES
         execute(sql["take"], place | want)
         rows = json.loads(execute(sql["taken"], place).fetchone()[0])
         return [row[:2] for row in rows]
@@ -222,7 +221,8 @@ class BareSqlite:
         self._cursor.execute("BEGIN IMMEDIATE")
         self._connection.set_progress_handler(count, 1)
         try:
-            claims = claiming.claim(self._cursor, op, _NOW())
+            now = _NOW()
+            claims = claiming.claim(self._cursor, op, claiming.ClaimTime(now, now))
         finally:
             self._connection.set_progress_handler(None, 1)
             self._connection.rollback()
