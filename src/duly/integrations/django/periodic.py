@@ -113,8 +113,9 @@ class PeriodicTaskScheduler(threading.Thread):
         while (fired := fire_due(app.store)).has_more:
             if not fired.looked_at:
                 break  # Others are at the rest.
-        Relay(app.store, app.registry, app.bus).tick()
         app.worker().drain(timeout=self.interval)
+        # Behind it: a run that waited for its time is handed over once it has become ready.
+        Relay(app.store, app.registry, app.bus).tick()
 
     def stop(self) -> None:
         """Let it end."""
