@@ -238,13 +238,13 @@ def _rewind(on: Statements, name: str) -> None:
     if found is None:
         return
     schedule, now = found.schedule, found.now
-    on.date_back(name)
-    if schedule.state == "removed":
-        return
     try:
         trigger, rules = read_trigger(schedule.trigger), read_rules(schedule.rules)
     except BadSchedule:
-        # A process that can read it lets it continue; the others must not wait for that.
+        # Its firings stay ahead, so that a process that can read it finds it and rewinds it.
+        return
+    on.date_back(name)
+    if schedule.state == "removed":
         return
     ran, is_paused = set(), schedule.state == "paused"
     for row in on.rows_within(name, now + 1, _LAST_INSTANT):

@@ -131,10 +131,13 @@ def test_a_schedule_that_cannot_be_read_does_not_keep_others_from_continuing(
     step(clock, YEAR_SECONDS)
     fire_all(store)
     step(clock, -YEAR_SECONDS)
-    tables.execute(
-        """UPDATE duly_schedules SET trigger = '{"cron":"* * * * *","tz":"Mars/Base"}'"""
-        """ WHERE name = 'unreadable'"""
-    )
+    update = "UPDATE duly_schedules SET trigger = replace(trigger, '{}', '{}')"
+    elsewhere = f"{update} WHERE name = 'unreadable'"
+    tables.execute(elsewhere.format("UTC", "Mars/Base"))
     fire_all(store)
 
     assert schedule(store, "readable").next_at == begin
+    # A host that knows the zone lets the other one continue.
+    tables.execute(elsewhere.format("Mars/Base", "UTC"))
+    fire_all(store)
+    assert schedule(store, "unreadable").next_at == begin
