@@ -126,6 +126,7 @@ CASES = [
     Case("claim.running_in_queue", {"queue": "default"}, 4 * BATCH),
     Case("claim.running_in_lanes", {"low": LIMITED_LANE, "high": LIMITED_LANE + "~"}),
     Case("inspect.peek", {"carried": "{}"}, 4, READING),  # In as many lanes.
+    Case("inspect.cancel_requests", {"worker_id": WORKER}, 1, READING),
     Case("enqueue.size", {"queue": "default", "limit": BATCH}),
     Case("floors.newest", {}, 1, READING),
     Case("settle.finish", endings(BATCH), 2 * BATCH),  # Runs and their keys.

@@ -11,7 +11,7 @@ from duly.store.opening import open_store
 from duly.store.postgres import floors
 from tests.servers.kinds import POSTGRES_KINDS
 from tests.servers.processes import wait_until
-from tests.store.conformance.verbs import LANE, TIMEOUT
+from tests.store.conformance.verbs import LANE, TIMEOUT, WORKER
 from tests.store.postgres_plans import BATCH, LIMITED_LANE, Server, fill
 from tests.store.postgres_statements import CASES
 from tests.store.test_postgres_plans import too_dear
@@ -33,7 +33,14 @@ CLAIMS = {
     "claim.limited_queues",
     "inspect.peek",
 }
-OTHERS = {"carry.fresh", "carry.send_away", "tick.park", "tick.promote", "tick.next_due"}
+OTHERS = {
+    "carry.fresh",
+    "carry.send_away",
+    "tick.expire",
+    "tick.park",
+    "tick.promote",
+    "tick.next_due",
+}
 
 
 @pytest.fixture
@@ -61,6 +68,20 @@ def test_statements_do_not_walk_over_dead_entries_below_floors(
 
         assert dear(server, names) == []
         assert {words.split()[0] for words in without_floors} >= names - {"claim.limited_queues"}
+
+
+def test_a_worker_that_asks_for_cancellations_does_not_walk_over_runs_that_have_ended(server, url):
+    with held_snapshot(url):
+        server.connection.execute(
+            "INSERT INTO duly_runs (id, task, queue, lane, priority, created_at, due_at, arguments,"
+            " state, worker_id, claimed_at, claim_number)"
+            " SELECT gen_random_uuid(), 'gone', 'default', %s, 0, now(), now(), '',"
+            " 'running', %s, now(), 1 FROM generate_series(1, %s)",
+            [LANE, WORKER, DEAD_WAITING],
+        )
+        server.connection.execute("DELETE FROM duly_runs WHERE task = 'gone'")
+
+        assert dear(server, {"inspect.cancel_requests"}) == []
 
 
 def test_statements_of_claims_read_as_little_with_thousands_of_queues(server):
@@ -107,14 +128,15 @@ def leave_dead(connection: psycopg.Connection[Any], *lanes: str) -> None:
             "INSERT INTO duly_runs"
             " (id, task, queue, lane, priority, created_at, due_at, expires_at, arguments)"
             " SELECT gen_random_uuid(), 'gone', 'default', %s, 0, now(),"
-            " timestamptz '2019-01-01', NULL, '' FROM generate_series(1, %s)",
+            " timestamptz '2019-01-01', timestamptz '2019-01-01', '' FROM generate_series(1, %s)",
             [lane, DEAD],
         )
     connection.execute("DELETE FROM duly_runs WHERE task = 'gone'")
     connection.execute(
-        "INSERT INTO duly_waiting (id, task, queue, lane, priority, created_at, due_at, arguments)"
-        " SELECT gen_random_uuid(), 'gone', 'default', %s, 0, now(), timestamptz '2019-01-01', ''"
-        " FROM generate_series(1, %s)",
+        "INSERT INTO duly_waiting"
+        " (id, task, queue, lane, priority, created_at, due_at, expires_at, arguments)"
+        " SELECT gen_random_uuid(), 'gone', 'default', %s, 0, now(), timestamptz '2019-01-01',"
+        " timestamptz '2019-01-01', '' FROM generate_series(1, %s)",
         [LANE, DEAD_WAITING],
     )
     connection.execute("DELETE FROM duly_waiting WHERE task = 'gone'")

@@ -33,6 +33,7 @@ from tests.store.conformance.verbs import (
     register,
     resume,
     retry_now,
+    state_of,
     succeed,
     take,
     tick,
@@ -161,6 +162,20 @@ def test_a_run_that_becomes_ready_below_a_floor_is_found_by_the_next_look(
 
     assert before == []
     assert claimed_ids(here.store) == [run_id]
+
+
+def test_a_run_that_expires_below_a_floor_is_ended_behind_the_next_look(here, look):
+    held = enqueue_and_claim(here.store, expires_seconds=LONG / 2)
+    assert look()
+    here.store.apply([HandBackUnknown(WORKER, frozenset())])
+
+    tick(here.store)
+    before = state_of(here.store, held.run_id)
+    assert look()
+    tick(here.store)
+
+    assert before == "queued"
+    assert state_of(here.store, held.run_id) == "cancelled"
 
 
 def test_floors_that_no_look_renews_go_out_of_use(here, look):

@@ -14,6 +14,10 @@ DROP INDEX CONCURRENTLY IF EXISTS duly_runs_limited_by_queue;
 CREATE INDEX CONCURRENTLY duly_runs_limited_by_queue
     ON duly_runs (queue, lane, (-priority), due_at, id)
     WHERE state = 'queued' AND lane >= '~' AND queue > '';
+-- A worker asks for these every few moments, and there are few.
+DROP INDEX CONCURRENTLY IF EXISTS duly_runs_cancelling;
+CREATE INDEX CONCURRENTLY duly_runs_cancelling ON duly_runs (worker_id)
+    WHERE worker_id IS NOT NULL AND cancel_requested;
 DROP INDEX CONCURRENTLY IF EXISTS duly_runs_ready;
 DROP INDEX CONCURRENTLY IF EXISTS duly_runs_limited;
 
@@ -33,7 +37,8 @@ CREATE TABLE duly_looks (
 -- The parts of the index that can have live entries of a lane and queue: each begins at a priority and
 -- a time, and ends before the next known priority. `first` and `last` are priorities times -1.
 -- Runs under a limit have one index for all queues of their lane, and parts with an empty queue.
--- The part with an empty lane is of the runs that wait for their time.
+-- Two parts have an empty lane: `waiting` begins at the first run that waits for its time, and
+-- `expiring` at the first that will expire.
 CREATE TABLE duly_floors (
     look bigint NOT NULL,
     lane text COLLATE "C" NOT NULL,
@@ -53,13 +58,13 @@ SELECT (SELECT CASE WHEN last.looked_at <= duly_now() AND last.until > duly_now(
 
 -- The functions below are plain SQL, which the planner puts into the statements that use them.
 
--- Where the runs that wait for their time begin.
-CREATE FUNCTION duly_waiting_floor() RETURNS timestamptz
+-- Where the runs begin that wait for their time, or that will expire.
+CREATE FUNCTION duly_floor_of(part text) RETURNS timestamptz
     LANGUAGE sql STABLE PARALLEL SAFE
 AS $$
     SELECT coalesce((SELECT floor.due_at FROM duly_floors AS floor
                       WHERE floor.look = (SELECT number FROM duly_look)
-                        AND floor.lane = '' AND floor.queue = ''),
+                        AND floor.lane = '' AND floor.queue = part),
                     '-infinity')
 $$;
 
@@ -296,12 +301,15 @@ BEGIN
              ORDER BY parked, queue, task LIMIT 1) IS NOT NULL,
            duly_microseconds(least(
                (SELECT due_at FROM duly_waiting
-                 WHERE parked IS NULL AND due_at >= duly_waiting_floor()
+                 WHERE parked IS NULL AND due_at >= duly_floor_of('waiting')
                  ORDER BY due_at LIMIT 1),
                CASE WHEN EXISTS (SELECT 1 FROM duly_wakeups) THEN duly_now() END,
-               (SELECT expires_at FROM duly_waiting WHERE expires_at IS NOT NULL
+               (SELECT expires_at FROM duly_waiting
+                 WHERE expires_at IS NOT NULL AND expires_at >= duly_floor_of('expiring')
                  ORDER BY expires_at LIMIT 1),
-               (SELECT expires_at FROM duly_runs WHERE state = 'queued' AND expires_at IS NOT NULL
+               (SELECT expires_at FROM duly_runs
+                 WHERE state = 'queued' AND expires_at IS NOT NULL
+                   AND expires_at >= duly_floor_of('expiring')
                  ORDER BY expires_at LIMIT 1)))
            - duly_microseconds(duly_now()),
            (SELECT duly_microseconds(look_at) FROM duly_schedules WHERE look_at IS NOT NULL

@@ -59,6 +59,11 @@ WITH RECURSIVE head(lane, queue, rank, due_at) AS (
     (SELECT lane, '', rank, due_at FROM limited LIMIT %(most)s)
 ), waiting AS MATERIALIZED (
     SELECT due_at FROM duly_waiting WHERE parked IS NULL ORDER BY due_at LIMIT 1
+), expiring AS MATERIALIZED (
+    SELECT least((SELECT expires_at FROM duly_runs WHERE state = 'queued' AND expires_at IS NOT NULL
+                   ORDER BY expires_at LIMIT 1),
+                 (SELECT expires_at FROM duly_waiting WHERE expires_at IS NOT NULL
+                   ORDER BY expires_at LIMIT 1)) AS due_at
 ), before AS MATERIALIZED (
     SELECT lane, queue, first AS rank, due_at
       FROM duly_floors
@@ -86,7 +91,8 @@ WITH RECURSIVE head(lane, queue, rank, due_at) AS (
                                   > %(slow)s::bigint * interval '1 microsecond'
                              THEN %(in_force)s::bigint * interval '1 microsecond'
                              ELSE interval '0' END
-      FROM (SELECT count(*) FROM known) AS ready_first, (SELECT count(*) FROM waiting) AS then_waiting
+      FROM (SELECT count(*) FROM known) AS ready_first, (SELECT count(*) FROM waiting) AS then_waiting,
+           (SELECT count(*) FROM expiring) AS then_expiring
     RETURNING number, looked_at, until
 ), noted AS (
     INSERT INTO duly_floors (look, lane, queue, first, due_at, last)
@@ -102,10 +108,12 @@ WITH RECURSIVE head(lane, queue, rank, due_at) AS (
            UNION ALL
            SELECT lane, queue, -2147483648, '-infinity', min(rank) FROM known GROUP BY lane, queue
            UNION ALL
-           SELECT '', '', 0,
-                  least((SELECT due_at FROM waiting),
+           SELECT '', part.name, 0,
+                  least(part.due_at,
                         looked.looked_at - %(margin)s::bigint * interval '1 microsecond'),
-                  1)
+                  1
+             FROM (VALUES ('waiting', (SELECT due_at FROM waiting)),
+                          ('expiring', (SELECT due_at FROM expiring))) AS part(name, due_at))
            AS part
      WHERE looked.until > looked.looked_at
 ), forgotten_floors AS (
@@ -118,5 +126,6 @@ WITH RECURSIVE head(lane, queue, rank, due_at) AS (
 SELECT looked.until > looked.looked_at,
        EXISTS (SELECT 1 FROM ready JOIN before USING (lane, queue, rank)
                 WHERE ready.due_at < before.due_at)
-       OR (SELECT due_at FROM waiting) < duly_waiting_floor()
+       OR (SELECT due_at FROM waiting) < duly_floor_of('waiting')
+       OR (SELECT due_at FROM expiring) < duly_floor_of('expiring')
   FROM looked

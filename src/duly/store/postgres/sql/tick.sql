@@ -55,7 +55,7 @@ WITH registered AS MATERIALIZED (
     -- They keep their times, which are below the floor.
     UPDATE duly_floors
        SET due_at = '-infinity'
-     WHERE look = (SELECT number FROM duly_look) AND lane = '' AND queue = ''
+     WHERE look = (SELECT number FROM duly_look) AND lane = '' AND queue = 'waiting'
        AND EXISTS (SELECT 1 FROM chosen)
 )
 UPDATE duly_waiting
@@ -66,7 +66,7 @@ UPDATE duly_waiting
 -- Ends with the run whose arguments reach a number of bytes, as park and expire do.
 WITH due AS MATERIALIZED (
     SELECT id, octet_length(arguments) AS bytes FROM duly_waiting
-     WHERE parked IS NULL AND due_at <= duly_now() AND due_at >= duly_waiting_floor()
+     WHERE parked IS NULL AND due_at <= duly_now() AND due_at >= duly_floor_of('waiting')
      ORDER BY due_at
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
@@ -135,11 +135,13 @@ SELECT (SELECT count(*) FROM moved),
 WITH old_ready AS MATERIALIZED (
     SELECT id, octet_length(arguments) AS bytes FROM duly_runs
      WHERE state = 'queued' AND expires_at IS NOT NULL AND expires_at <= duly_now()
+       AND expires_at >= duly_floor_of('expiring')
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 ), old_waiting AS MATERIALIZED (
     SELECT id, octet_length(arguments) AS bytes FROM duly_waiting
      WHERE expires_at IS NOT NULL AND expires_at <= duly_now()
+       AND expires_at >= duly_floor_of('expiring')
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 ), old AS MATERIALIZED (
@@ -180,4 +182,4 @@ SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM chosen) < (SELECT coun
 SELECT duly_microseconds(min(due_at)) - duly_microseconds(duly_now()),
        pg_stat_get_dead_tuples('duly_runs'::regclass)
   FROM duly_waiting
- WHERE parked IS NULL AND due_at >= duly_waiting_floor()
+ WHERE parked IS NULL AND due_at >= duly_floor_of('waiting')
