@@ -135,9 +135,10 @@ ONE_DIALECT = {
         "SQLite's time is the host's, which tests replace in Python",
     ),
     **dict.fromkeys(
-        ["diagnose.broken_indexes", "diagnose.check_indexes", "diagnose.has_amcheck"],
+        ["diagnose.broken_indexes", "diagnose.check_indexes", "diagnose.schema_of_amcheck"],
         "SQLite has a pragma for it",
     ),
+    "diagnose.creators": "SQLite has no functions in its files",
     "diagnose.oldest_transaction": "SQLite does not tell which process has one open",
     "guard.count_fence": "PostgreSQL has sequences",
     "guard.draw_fence": "SQLite counts under its one write lock, before it takes the key",

@@ -200,7 +200,7 @@ class TestManyWorkers:
             for name in self.STATEMENTS:
                 stem, short = name.split(".")
                 sql = load("duly.store.postgres", stem)[short]
-                sql = sql.replace("$1::double precision", "6.25").replace("$2::integer", "8")
+                sql = sql.replace("$1::float8", "6.25::float8").replace("$2::integer", "8")
                 found[name] = server.blocks(sql, {"limit": 100, "bytes": TRANSACTION_BYTES})
         return found
 

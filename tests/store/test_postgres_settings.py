@@ -271,6 +271,34 @@ def test_a_text_with_a_nul_is_refused_before_it_shifts_a_column():
         texts(["a\0b", "c"])
 
 
+# -- what the doctor says of others who may create functions --
+
+
+@pytest.fixture
+def stranger(url: str) -> Iterator[psycopg.Connection[Any]]:
+    """Whoever creates the role of a stranger; it is gone afterwards."""
+    with closing(psycopg.connect(url, autocommit=True)) as connection:
+        connection.execute("CREATE ROLE doctors_stranger LOGIN")
+        yield connection
+        connection.execute("DROP OWNED BY doctors_stranger; DROP ROLE doctors_stranger")
+
+
+def test_the_doctor_names_who_may_create_functions_beside_dulys_tables(store, stranger):
+    stranger.execute("GRANT CREATE ON SCHEMA public TO doctors_stranger")
+
+    (finding,) = [each for each in store.diagnose() if each.check == "schema"]
+
+    assert finding.level == "warning"
+    assert "doctors_stranger" in finding.text
+    assert finding.remedy.startswith("REVOKE CREATE ON SCHEMA")
+
+
+def test_the_doctor_names_nobody_who_may_only_use_the_schema(store, stranger):
+    (finding,) = [each for each in store.diagnose() if each.check == "schema"]
+
+    assert finding.level == "ok"
+
+
 # -- what the doctor says of transactions that stay open --
 
 

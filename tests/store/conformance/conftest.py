@@ -1,7 +1,8 @@
 """The store that every test of this folder runs on, once per kind, and what belongs to it.
 
 On SQLite that is a fresh file. On PostgreSQL creating a database takes longer than most tests, so
-each kind has one that is emptied before every test; its clock only goes on. A test that needs one
+each kind has one that is emptied before every test; its clock only goes on. A stranger has planted
+decoys there, so that a call which somebody else could take over fails. A test that needs one
 of its own asks for `store_url` instead.
 """
 
@@ -22,6 +23,7 @@ from tests.store.conformance.opening import (
     opened_tables,
 )
 from tests.store.conformance.verbs import register
+from tests.store.decoys import plant
 
 
 class Opened(NamedTuple):
@@ -63,9 +65,11 @@ class SharedDatabases:
         server = self._servers.pgbouncer() if kind == "pgbouncer" else self._servers.postgres(kind)
         url = server.create_database()
         self._open.callback(server.drop_database, url)
+        plant(url)
         store = self._open.enter_context(closing(open_store(url)))
         clock = self._open.enter_context(closing(ServerClock(url)))
         tables = self._open.enter_context(opened_tables(url))
+        plant(url)
         return url, store, clock, tables
 
 

@@ -56,7 +56,7 @@ class ServerClock:
     def __init__(self, url: str) -> None:
         self._connection = psycopg.connect(url, autocommit=True, prepare_threshold=None)
         self._connection.execute("CREATE TABLE test_clock (now timestamptz NOT NULL)")
-        self._connection.execute("INSERT INTO test_clock VALUES (duly_time(%s))", [EPOCH])
+        self._connection.execute("INSERT INTO test_clock VALUES (duly_time(%s::bigint))", [EPOCH])
         self._connection.execute(
             "CREATE OR REPLACE FUNCTION duly_now() RETURNS timestamptz LANGUAGE sql STABLE"
             " AS 'SELECT now FROM test_clock'"
@@ -68,7 +68,7 @@ class ServerClock:
 
     def advance(self, seconds: float) -> None:
         self._connection.execute(
-            "UPDATE test_clock SET now = now + %s * interval '1 microsecond'",
+            "UPDATE test_clock SET now = now + %s::float8 * interval '1 microsecond'",
             [round(seconds * MICROSECONDS)],
         )
 
@@ -111,7 +111,7 @@ class Tables:
             catalog = (
                 "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'duly%'"
                 if isinstance(self._connection, sqlite3.Connection)
-                else "SELECT tablename FROM pg_tables WHERE tablename LIKE 'duly%%'"
+                else "SELECT tablename FROM pg_tables WHERE tablename::text LIKE 'duly%%'"
             )
             self._names = [name for (name,) in self.rows(catalog)]
         return self._names

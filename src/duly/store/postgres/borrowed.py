@@ -35,13 +35,16 @@ BY_INDEX: Mapping[str, str] = {
     "jit": "off",
 }
 _GO_BY_INDEX = """
-SELECT current_setting('enable_seqscan'), current_setting('enable_bitmapscan'),
-       current_setting('jit'), set_config('enable_seqscan', 'off', true),
-       set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true)
+SELECT pg_catalog.current_setting('enable_seqscan'),
+       pg_catalog.current_setting('enable_bitmapscan'),
+       pg_catalog.current_setting('jit'), pg_catalog.set_config('enable_seqscan', 'off', true),
+       pg_catalog.set_config('enable_bitmapscan', 'off', true),
+       pg_catalog.set_config('jit', 'off', true)
 """
 _AS_BEFORE = """
-SELECT set_config('enable_seqscan', %s, true), set_config('enable_bitmapscan', %s, true),
-       set_config('jit', %s, true)
+SELECT pg_catalog.set_config('enable_seqscan', %s, true),
+       pg_catalog.set_config('enable_bitmapscan', %s, true),
+       pg_catalog.set_config('jit', %s, true)
 """
 
 
@@ -79,7 +82,7 @@ class BorrowedPostgresStore(Alone, PostgresStore):
 
     def read_schema(self) -> Schema:
         """Return the version of the tables; 0 if there are none."""
-        if self._query("SELECT to_regclass('duly_schema') IS NOT NULL", {}) != [(True,)]:
+        if self._query("SELECT pg_catalog.to_regclass('duly_schema') IS NOT NULL", {}) != [(True,)]:
             return Schema(0, 0)
         return Schema(*self._query(INSPECT["schema"], {})[0])
 

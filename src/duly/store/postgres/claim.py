@@ -19,7 +19,7 @@ from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "claim")
 
-_ANNOUNCED = "(SELECT pg_notify(duly_channel(), %(announcement)s)) AS announced"
+_ANNOUNCED = "(SELECT pg_catalog.pg_notify(duly_channel(), %(announcement)s)) AS announced"
 """One more column of `take`: it does not depend on the row, so it is evaluated once, if at all."""
 
 _Row = tuple[Any, ...]

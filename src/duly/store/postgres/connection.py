@@ -23,17 +23,20 @@ GREETING_SECONDS = 5.0
 
 # The function, since planning the view pg_stat_activity is a third of what a new session costs.
 _GREETING = """
-SELECT current_setting('search_path'), current_setting('role'),
-       current_setting('statement_timeout'), current_setting('lock_timeout'),
-       pg_backend_pid(), current_setting('server_encoding'), current_setting('synchronous_commit'),
-       current_setting('server_version_num')::integer,
-       extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()),
-       (SELECT extract(epoch FROM backend_start) FROM pg_stat_get_activity(pg_backend_pid()))
+SELECT pg_catalog.current_setting('search_path'), pg_catalog.current_setting('role'),
+       pg_catalog.current_setting('statement_timeout'), pg_catalog.current_setting('lock_timeout'),
+       pg_catalog.pg_backend_pid(), pg_catalog.current_setting('server_encoding'),
+       pg_catalog.current_setting('synchronous_commit'),
+       pg_catalog.current_setting('server_version_num')::integer,
+       extract(epoch FROM pg_catalog.pg_stat_get_bgwriter_stat_reset_time()),
+       (SELECT extract(epoch FROM backend_start)
+          FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()))
 """
 AS_ONESELF = "SET LOCAL ROLE NONE"
 """A role that is set by default may neither see the sessions of who logs in nor end them."""
 _FORGET = """
-CLOSE ALL; RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; SELECT pg_advisory_unlock_all();
+CLOSE ALL; RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL;
+SELECT pg_catalog.pg_advisory_unlock_all();
 UNLISTEN *; DISCARD SEQUENCES; DISCARD TEMP
 """
 """As DISCARD ALL, which no transaction may contain and which would also deallocate the statements
@@ -47,30 +50,30 @@ DO $$ DECLARE statement text; BEGIN
 END $$
 """
 _SET_LOCAL = """
-SELECT set_config(name, setting, true)
+SELECT pg_catalog.set_config(name, setting, true)
   FROM unnest(%(names)s::text[], %(values)s::text[]) AS _(name, setting)
 """
-_LIMIT = "SELECT set_config('statement_timeout', %(limit)s, true)"
+_LIMIT = "SELECT pg_catalog.set_config('statement_timeout', %(limit)s, true)"
 _BEGIN_TO_LEND = SQL("""
 BEGIN; SET LOCAL idle_in_transaction_session_timeout = {silence}; {unlimited}
-SELECT pg_current_xact_id()::text
+SELECT pg_catalog.pg_current_xact_id()::text
 """)
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
-_NUMBER = "SELECT pg_current_xact_id()::text"
+_NUMBER = "SELECT pg_catalog.pg_current_xact_id()::text"
 _UNLIMITED = SQL("SET LOCAL transaction_timeout = 0;")
 _FIRST_WITH_TRANSACTION_TIMEOUT = 170_000
 _SILENCE_SECONDS = 1.0
 _LONGEST_SILENCE = 2**31 - 1
 """In milliseconds: what the server takes."""
 _SET_BEFORE_SETTLING = """
-SELECT set_config('search_path', %(search_path)s, true),
-       set_config('role', %(role)s, true),
-       set_config('statement_timeout', %(statement_timeout)s, true),
-       set_config('lock_timeout', %(lock_timeout)s, true),
-       set_config('synchronous_commit', %(durable)s, true),
-       set_config('enable_seqscan', 'off', true),
-       set_config('idle_in_transaction_session_timeout', %(frozen)s, true),
-       pg_current_xact_id()::text
+SELECT pg_catalog.set_config('search_path', %(search_path)s, true),
+       pg_catalog.set_config('role', %(role)s, true),
+       pg_catalog.set_config('statement_timeout', %(statement_timeout)s, true),
+       pg_catalog.set_config('lock_timeout', %(lock_timeout)s, true),
+       pg_catalog.set_config('synchronous_commit', %(durable)s, true),
+       pg_catalog.set_config('enable_seqscan', 'off', true),
+       pg_catalog.set_config('idle_in_transaction_session_timeout', %(frozen)s, true),
+       pg_catalog.pg_current_xact_id()::text
 """
 
 
@@ -190,7 +193,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
     def _set_all(self) -> str:
         """Return the statement that sets the settings; it can share a message with others."""
         settings = SQL(", ").join(
-            SQL("set_config({}, {}, false)").format(Literal(name), Literal(value))
+            SQL("pg_catalog.set_config({}, {}, false)").format(Literal(name), Literal(value))
             for name, value in self._settings.items()
         )
         return SQL("SELECT {}").format(settings).as_string(self)

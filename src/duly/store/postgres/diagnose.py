@@ -52,6 +52,7 @@ def diagnose(query: Query, *, is_pooled: bool) -> list[Finding]:
             bad=autovacuum == "off",
             remedy="set autovacuum on: claims become slow while dead rows pile up",
         ),
+        _creators(query),
         _oldest_transaction(query),
         judged(
             "connections",
@@ -66,6 +67,19 @@ def find_oldest_transaction(query: Query) -> OpenTransaction | None:
     """Return the transaction that has kept dead rows from being removed for longest."""
     found = query(SQL["oldest_transaction"], {})
     return OpenTransaction._make(found[0]) if found else None
+
+
+def _creators(query: Query) -> Finding:
+    names = [str(name) for (name,) in query(SQL["creators"], {})]
+    return judged(
+        "schema",
+        f"others may create functions beside duly's tables: {', '.join(names)}"
+        if names
+        else "nobody else may create functions beside duly's tables",
+        bad=bool(names),
+        remedy="REVOKE CREATE ON SCHEMA from them and from PUBLIC: duly calls nothing of theirs, "
+        "but SQL of your own that runs with more rights may",
+    )
 
 
 def _oldest_transaction(query: Query) -> Finding:
@@ -100,9 +114,11 @@ def check_integrity(query: Query) -> list[Finding]:
     if broken:
         remedy = "REINDEX INDEX it; an index is not valid after a failed REINDEX CONCURRENTLY"
         return [Finding("integrity", "error", f"index {name} is broken", remedy) for name in broken]
-    if not query(SQL["has_amcheck"], {}):
+    found = query(SQL["schema_of_amcheck"], {})
+    if not found:
         remedy = "CREATE EXTENSION amcheck lets this command read the indexes themselves"
         text = "every index is valid, as far as the catalog says"
         return [Finding("integrity", "warning", text, remedy)]
-    ((count,),) = query(SQL["check_indexes"], {})
+    ((schema,),) = found
+    ((count,),) = query(SQL["check_indexes"].replace("{schema}", schema), {})
     return [good("integrity", f"amcheck read {count} indexes and found every row in them")]

@@ -19,11 +19,11 @@ _LONGEST_GAP_SECONDS = 10.0
 """Two failures that are further apart do not show that writes failed in between."""
 
 _END_SESSION = """
-SELECT pg_terminate_backend(pid, %(milliseconds)s)
+SELECT pg_catalog.pg_terminate_backend(pid, %(milliseconds)s)
   FROM pg_stat_activity
  WHERE pid = %(pid)s AND extract(epoch FROM backend_start) = %(started)s::numeric
 """
-_NUMBER_IF_ANY = "SELECT pg_current_xact_id_if_assigned()::text"
+_NUMBER_IF_ANY = "SELECT pg_catalog.pg_current_xact_id_if_assigned()::text"
 
 T = TypeVar("T")
 
@@ -232,7 +232,8 @@ def _is_committed(session: Session, place: _Transaction, address: Address) -> bo
         return None
     deadline = monotonic() + OLD_SESSION_SECONDS
     while True:
-        row = session.execute("SELECT pg_xact_status(%s::xid8)", (place.number,)).fetchone()
+        status_of = "SELECT pg_catalog.pg_xact_status(%s::xid8)"
+        row = session.execute(status_of, (place.number,)).fetchone()
         status = row[0] if row is not None else None
         if status != "in progress":
             return bool(status == "committed")

@@ -17,18 +17,27 @@ from duly.store.schema import Migration, Schema
 
 LOCK_POLL_SECONDS = 0.1
 
-_LOCK = "SELECT pg_try_advisory_lock(hashtextextended('duly migrations', 1685417081))"
-_UNLOCK = "SELECT pg_advisory_unlock(hashtextextended('duly migrations', 1685417081))"
-_LOCK_IN_TRANSACTION = (
-    "SELECT pg_try_advisory_xact_lock(hashtextextended('duly migrations', 1685417081))"
-)
-_EXISTS = "SELECT to_regclass('duly_schema') IS NOT NULL"
+_LOCK = """
+SELECT pg_catalog.pg_try_advisory_lock(
+           pg_catalog.hashtextextended('duly migrations', 1685417081))
+"""
+_UNLOCK = """
+SELECT pg_catalog.pg_advisory_unlock(pg_catalog.hashtextextended('duly migrations', 1685417081))
+"""
+_LOCK_IN_TRANSACTION = """
+SELECT pg_catalog.pg_try_advisory_xact_lock(
+           pg_catalog.hashtextextended('duly migrations', 1685417081))
+"""
+_EXISTS = "SELECT pg_catalog.to_regclass('duly_schema') IS NOT NULL"
 _CREATE = """
 CREATE TABLE IF NOT EXISTS duly_schema
     (version integer NOT NULL, oldest_code integer NOT NULL, name text NOT NULL)
 """
 _RAN = "INSERT INTO duly_schema VALUES (%(version)s, %(oldest_code)s, %(name)s)"
-_VERSION = "SELECT coalesce(max(version), 0), coalesce(max(oldest_code), 0) FROM duly_schema"
+_VERSION = """
+SELECT coalesce(pg_catalog.max(version), 0), coalesce(pg_catalog.max(oldest_code), 0)
+  FROM duly_schema
+"""
 _CONCURRENT = re.compile(r"(?:\s|--[^\n]*\n)*((?:CREATE|DROP) INDEX CONCURRENTLY [^;]*);")
 
 

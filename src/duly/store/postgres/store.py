@@ -212,7 +212,7 @@ class PostgresStore(PostgresInspector):
 
     def read_schema(self) -> Schema:
         """Return the version of the tables; 0 if there are none."""
-        if self._query("SELECT to_regclass('duly_schema') IS NOT NULL", {}) != [(True,)]:
+        if self._query("SELECT pg_catalog.to_regclass('duly_schema') IS NOT NULL", {}) != [(True,)]:
             return Schema(0, 0)
         return Schema(*self._query(INSPECT["schema"], {})[0])
 

@@ -49,7 +49,7 @@ _LOOK_SECONDS = 5.0
 """How often a listener looks whether its server is still the primary."""
 
 
-_NOTIFY = "SELECT pg_notify(%(channel)s, %(payload)s)"
+_NOTIFY = "SELECT pg_catalog.pg_notify(%(channel)s, %(payload)s)"
 _MOST_SLOWER = 3
 _SMOOTHING = 0.2
 _COMPARED_SECONDS = 60.0

@@ -7,17 +7,17 @@
 -- The wall time of every due and expiry computation; tests may replace it.
 CREATE FUNCTION duly_now() RETURNS timestamptz
     LANGUAGE sql STABLE PARALLEL SAFE
-    AS $$ SELECT statement_timestamp() $$;
+    RETURN pg_catalog.statement_timestamp();
 
 -- Microseconds since 1970, both ways and exact: numeric here, two small products there.
 CREATE FUNCTION duly_microseconds(moment timestamptz) RETURNS bigint
     LANGUAGE sql STABLE PARALLEL SAFE
-    AS $$ SELECT (extract(epoch FROM moment) * 1000000)::bigint $$;
+    RETURN (extract(epoch FROM moment) * 1000000::numeric)::bigint;
 
 CREATE FUNCTION duly_time(microseconds bigint) RETURNS timestamptz
     LANGUAGE sql STABLE PARALLEL SAFE
-    AS $$ SELECT timestamptz 'epoch' + (microseconds / 1000000) * interval '1 second'
-                                     + (microseconds % 1000000) * interval '1 microsecond' $$;
+    RETURN timestamptz 'epoch' + (microseconds / 1000000)::float8 * interval '1 second'
+                               + (microseconds % 1000000::bigint)::float8 * interval '1 microsecond';
 
 CREATE TABLE duly_runs (
     id uuid NOT NULL PRIMARY KEY,
@@ -142,7 +142,7 @@ CREATE TABLE duly_attempts (
 
 CREATE TABLE duly_keys (
     task text COLLATE "C" NOT NULL,
-    key text COLLATE "C" NOT NULL CHECK (octet_length(key) BETWEEN 1 AND 255),
+    key text COLLATE "C" NOT NULL CHECK (pg_catalog.octet_length(key) BETWEEN 1 AND 255),
     run_id uuid NOT NULL,
     fingerprint text NOT NULL,
     ttl bigint,
@@ -266,13 +266,15 @@ SELECT parked, queue, task,
 -- The channel of the wake-up hints: one per schema, so that two dulys in a database stay apart.
 CREATE FUNCTION duly_channel() RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
-    AS $$ SELECT 'duly_' || relnamespace FROM pg_class WHERE oid = 'duly_runs'::regclass $$;
+    BEGIN ATOMIC
+        SELECT 'duly_' || relnamespace::text FROM pg_class WHERE oid = 'duly_runs'::regclass;
+    END;
 
 -- Whoever takes a key holds this lock until its transaction ends. The seed keeps duly's locks away
 -- from the application's; two keys with one hash only wait for one another.
 CREATE FUNCTION duly_key_lock(task text, key text) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ SELECT hashtextextended(task || chr(31) || key, 1685417081) $$;
+    RETURN pg_catalog.hashtextextended(task || pg_catalog.chr(31) || key, 1685417081);
 
 -- Enqueue in a transaction that is not ours. A function, because every statement in it sees what
 -- was committed while it waited for the key; one statement with the lock in it would not.
@@ -291,11 +293,11 @@ DECLARE
     held_by uuid;
     held_fingerprint text;
 BEGIN
-    IF current_setting('synchronous_commit') = 'off' THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
+    IF pg_catalog.current_setting('synchronous_commit') = 'off' THEN
+        PERFORM pg_catalog.set_config('synchronous_commit', 'on', true);
     END IF;
     IF with_key IS NOT NULL THEN
-        PERFORM pg_advisory_xact_lock(duly_key_lock(of_task, with_key));
+        PERFORM pg_catalog.pg_advisory_xact_lock(duly_key_lock(of_task, with_key));
         -- A plain read: it must not lock a row that settling this key's run wants to write.
         SELECT known.run_id, known.fingerprint INTO held_by, held_fingerprint
           FROM duly_keys AS known
@@ -320,9 +322,9 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    due := CASE WHEN at IS NULL THEN now + delay * interval '1 microsecond'
+    due := CASE WHEN at IS NULL THEN now + delay::float8 * interval '1 microsecond'
                 ELSE duly_time(greatest(at, 0)) END;
-    expiry := now + expires * interval '1 microsecond';
+    expiry := now + expires::float8 * interval '1 microsecond';
     IF due <= now THEN
         INSERT INTO duly_runs
             (id, task, queue, lane, priority, created_at, due_at, expires_at, key, tags, arguments)
@@ -335,8 +337,8 @@ BEGIN
                 with_tags, with_arguments);
     END IF;
     INSERT INTO duly_tags (name, value, run_id)
-    SELECT tag.key, tag.value, new_id FROM json_each_text(with_tags::json) AS tag;
-    PERFORM pg_notify(duly_channel(), '');
+    SELECT tag.key, tag.value, new_id FROM pg_catalog.json_each_text(with_tags::json) AS tag;
+    PERFORM pg_catalog.pg_notify(duly_channel(), '');
     RETURN QUERY SELECT new_id, true, false;
 END
 $$;

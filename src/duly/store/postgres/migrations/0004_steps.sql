@@ -40,11 +40,11 @@ SELECT step.run_id, step.name
  WHERE step.kind = 'gather' AND NOT step.done
    AND NOT EXISTS (
        SELECT 1
-         FROM json_array_elements_text(step.awaited::json) AS child(id)
+         FROM pg_catalog.json_array_elements_text(step.awaited::json) AS child(id)
         WHERE EXISTS (SELECT 1 FROM duly_runs WHERE id = child.id::uuid)
            OR EXISTS (SELECT 1 FROM duly_waiting WHERE id = child.id::uuid));
 
 -- Taken by whoever suspends a run and by whoever wakes it, so that neither overlooks the other.
 CREATE FUNCTION duly_wait_lock(awaited text) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $$ SELECT hashtextextended(awaited, 1685417082) $$;
+RETURN pg_catalog.hashtextextended(awaited, 1685417082);

@@ -11,7 +11,7 @@ CREATE FUNCTION duly_bound(microseconds bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN (ARRAY[5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000, 300000, 900000,
                   3600000, 21600000, 86400000, 9000000000000]::bigint[])
-           [1 + width_bucket(greatest(microseconds - 1, 0) / 1000,
+           [1 + pg_catalog.width_bucket(greatest(microseconds - 1, 0) / 1000,
                              ARRAY[5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000,
                                    60000, 300000, 900000, 3600000, 21600000, 86400000]::bigint[])];
 

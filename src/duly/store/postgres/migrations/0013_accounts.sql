@@ -13,7 +13,8 @@ CREATE TABLE duly_accounts (
     autovacuum_vacuum_cost_delay = 0
 );
 INSERT INTO duly_accounts (accepted, pruned_until)
-SELECT (SELECT count(*) FROM duly_every_run), (SELECT max(fired_at) FROM duly_firings);
+SELECT (SELECT pg_catalog.count(*) FROM duly_every_run),
+       (SELECT pg_catalog.max(fired_at) FROM duly_firings);
 
 -- Of the tasks that say so themselves, in microseconds.
 CREATE TABLE duly_retentions (
@@ -51,11 +52,11 @@ DECLARE
     held_by uuid;
     held_fingerprint text;
 BEGIN
-    IF current_setting('synchronous_commit') = 'off' THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
+    IF pg_catalog.current_setting('synchronous_commit') = 'off' THEN
+        PERFORM pg_catalog.set_config('synchronous_commit', 'on', true);
     END IF;
     IF with_key IS NOT NULL THEN
-        PERFORM pg_advisory_xact_lock(duly_key_lock(of_task, with_key));
+        PERFORM pg_catalog.pg_advisory_xact_lock(duly_key_lock(of_task, with_key));
         -- A plain read: it must not lock a row that settling this key's run wants to write.
         SELECT known.run_id, known.fingerprint INTO held_by, held_fingerprint
           FROM duly_keys AS known
@@ -80,9 +81,9 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    due := CASE WHEN at IS NULL THEN now + delay * interval '1 microsecond'
+    due := CASE WHEN at IS NULL THEN now + delay::float8 * interval '1 microsecond'
                 ELSE duly_time(greatest(at, 0)) END;
-    expiry := now + expires * interval '1 microsecond';
+    expiry := now + expires::float8 * interval '1 microsecond';
     IF due <= now THEN
         INSERT INTO duly_runs
             (id, task, queue, lane, priority, created_at, due_at, expires_at, key, tags, arguments)
@@ -95,9 +96,9 @@ BEGIN
                 with_tags, with_arguments);
     END IF;
     INSERT INTO duly_tags (name, value, run_id)
-    SELECT tag.key, tag.value, new_id FROM json_each_text(with_tags::json) AS tag;
+    SELECT tag.key, tag.value, new_id FROM pg_catalog.json_each_text(with_tags::json) AS tag;
     INSERT INTO duly_accounts (accepted) VALUES (1);
-    PERFORM pg_notify(duly_channel(), '');
+    PERFORM pg_catalog.pg_notify(duly_channel(), '');
     RETURN QUERY SELECT new_id, true, false;
 END
 $$;

@@ -15,4 +15,5 @@ CREATE TABLE duly_wakeups (
 -- of the server's lock table; the number above keeps duly's locks away from the application's.
 CREATE OR REPLACE FUNCTION duly_wait_lock(awaited text) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $$ SELECT (1685417082::bigint << 32) + (hashtextextended(awaited, 1685417082) & 63) $$;
+RETURN (1685417082::bigint << 32)
+       + (pg_catalog.hashtextextended(awaited, 1685417082) & 63::bigint);

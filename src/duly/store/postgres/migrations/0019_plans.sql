@@ -12,7 +12,7 @@ SELECT step.run_id, step.name
        WHEN 'wait' THEN EXISTS (SELECT 1 FROM duly_events WHERE name = step.awaited OFFSET 0)
        ELSE NOT EXISTS (
             SELECT 1
-              FROM json_array_elements_text(step.awaited::json) AS child(id)
+              FROM pg_catalog.json_array_elements_text(step.awaited::json) AS child(id)
              WHERE EXISTS (SELECT 1 FROM duly_runs WHERE id = child.id::uuid OFFSET 0)
                 OR EXISTS (SELECT 1 FROM duly_waiting WHERE id = child.id::uuid OFFSET 0))
        END;

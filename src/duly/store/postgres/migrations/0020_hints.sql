@@ -17,8 +17,8 @@ DECLARE
     held_by uuid;
     held_fingerprint text;
 BEGIN
-    IF current_setting('synchronous_commit') = 'off' THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
+    IF pg_catalog.current_setting('synchronous_commit') = 'off' THEN
+        PERFORM pg_catalog.set_config('synchronous_commit', 'on', true);
     END IF;
     IF with_key IS NOT NULL THEN
         LOOP
@@ -43,9 +43,9 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    due := CASE WHEN at IS NULL THEN now + delay * interval '1 microsecond'
+    due := CASE WHEN at IS NULL THEN now + delay::float8 * interval '1 microsecond'
                 ELSE duly_time(greatest(at, 0)) END;
-    expiry := now + expires * interval '1 microsecond';
+    expiry := now + expires::float8 * interval '1 microsecond';
     IF due <= now THEN
         INSERT INTO duly_runs
             (id, task, queue, lane, priority, created_at, due_at, expires_at, key, tags, arguments)
@@ -58,7 +58,7 @@ BEGIN
                 with_tags, with_arguments);
     END IF;
     INSERT INTO duly_tags (name, value, run_id)
-    SELECT tag.key, tag.value, new_id FROM json_each_text(with_tags::json) AS tag;
+    SELECT tag.key, tag.value, new_id FROM pg_catalog.json_each_text(with_tags::json) AS tag;
     INSERT INTO duly_accounts (accepted) VALUES (1);
     RETURN QUERY SELECT new_id, true, false;
 END

@@ -24,11 +24,12 @@ DECLARE
     inserted integer;
     taken_over integer;
 BEGIN
-    IF current_setting('synchronous_commit') = 'off' THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
+    IF pg_catalog.current_setting('synchronous_commit') = 'off' THEN
+        PERFORM pg_catalog.set_config('synchronous_commit', 'on', true);
     END IF;
     IF with_key IS NOT NULL THEN
-        names := ARRAY(SELECT DISTINCT name COLLATE "C" FROM unnest(of_task || other_names) AS name
+        names := ARRAY(SELECT DISTINCT name COLLATE "C"
+                         FROM pg_catalog.unnest(pg_catalog.array_prepend(of_task, other_names)) AS name
                         ORDER BY name COLLATE "C");
         LOOP
             -- A plain read: it must not lock a row that settling this key's run wants to write.
@@ -44,10 +45,10 @@ BEGIN
             -- has the key writes its rows.
             INSERT INTO duly_keys (task, key, run_id, fingerprint, ttl, active_only)
             SELECT name, with_key, new_id, with_fingerprint, key_ttl, key_active_only
-              FROM unnest(names) AS name
+              FROM pg_catalog.unnest(names) AS name
                 ON CONFLICT (task, key) DO NOTHING;
             GET DIAGNOSTICS inserted = ROW_COUNT;
-            EXIT WHEN inserted = cardinality(names);
+            EXIT WHEN inserted = pg_catalog.cardinality(names);
             BEGIN
                 UPDATE duly_keys AS known
                    SET run_id = new_id, fingerprint = with_fingerprint, ttl = key_ttl,
@@ -55,7 +56,7 @@ BEGIN
                  WHERE known.task = ANY (names) AND known.key = with_key
                    AND known.expires_at <= now;
                 GET DIAGNOSTICS taken_over = ROW_COUNT;
-                EXIT WHEN inserted + taken_over = cardinality(names);
+                EXIT WHEN inserted + taken_over = pg_catalog.cardinality(names);
                 RAISE SQLSTATE 'DU001';
             EXCEPTION WHEN SQLSTATE 'DU001' THEN
                 -- Another run has the key under one of the names: the next look finds it. What is undone
@@ -68,9 +69,9 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    due := CASE WHEN at IS NULL THEN now + delay * interval '1 microsecond'
+    due := CASE WHEN at IS NULL THEN now + delay::float8 * interval '1 microsecond'
                 ELSE duly_time(greatest(at, 0)) END;
-    expiry := now + expires * interval '1 microsecond';
+    expiry := now + expires::float8 * interval '1 microsecond';
     IF due <= now THEN
         INSERT INTO duly_runs
             (id, task, queue, lane, priority, created_at, due_at, expires_at, key, tags, arguments)
@@ -83,8 +84,16 @@ BEGIN
                 with_tags, with_arguments);
     END IF;
     INSERT INTO duly_tags (name, value, run_id)
-    SELECT tag.key, tag.value, new_id FROM json_each_text(with_tags::json) AS tag;
+    SELECT tag.key, tag.value, new_id FROM pg_catalog.json_each_text(with_tags::json) AS tag;
     INSERT INTO duly_accounts (accepted) VALUES (1);
     RETURN QUERY SELECT new_id, true, false;
 END
 $$;
+
+-- Its statements are looked up when it runs: in duly's schema, whatever the caller's search path is.
+DO $do$
+BEGIN
+    EXECUTE pg_catalog.format('ALTER FUNCTION duly_enqueue SET search_path = %I, pg_temp',
+                              pg_catalog.current_schema());
+END
+$do$;

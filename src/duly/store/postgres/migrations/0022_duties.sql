@@ -3,30 +3,31 @@
 -- Beats change no indexed column, so they still write to no index.
 DROP INDEX CONCURRENTLY IF EXISTS duly_workers_registrations;
 CREATE INDEX CONCURRENTLY duly_workers_registrations
-    ON duly_workers (hashtextextended((tasks || lanes) COLLATE "C", 0)) WHERE state = 'live';
+    ON duly_workers (pg_catalog.hashtextextended((tasks || lanes) COLLATE "C", 0)) WHERE state = 'live';
 -- By the end of the ids, which is random; the beginning is the time when the worker started.
 DROP INDEX CONCURRENTLY IF EXISTS duly_workers_shuffled;
-CREATE INDEX CONCURRENTLY duly_workers_shuffled ON duly_workers (reverse(id)) WHERE state = 'live';
+CREATE INDEX CONCURRENTLY duly_workers_shuffled
+    ON duly_workers (pg_catalog.reverse(id)) WHERE state = 'live';
 DROP INDEX CONCURRENTLY IF EXISTS duly_workers_live;
 
 -- A loose index scan, as duly_ready_lanes: the distinct lists that live workers have registered. A
 -- thousand workers of one program have the same list.
 CREATE VIEW duly_registrations AS
 WITH RECURSIVE known(hash, tasks, lanes) AS (
-    (SELECT hashtextextended((tasks || lanes) COLLATE "C", 0), tasks, lanes
+    (SELECT pg_catalog.hashtextextended((tasks || lanes) COLLATE "C", 0), tasks, lanes
        FROM duly_workers
       WHERE state = 'live'
-      ORDER BY hashtextextended((tasks || lanes) COLLATE "C", 0) LIMIT 1)
+      ORDER BY pg_catalog.hashtextextended((tasks || lanes) COLLATE "C", 0) LIMIT 1)
     UNION ALL
     SELECT next.hash, next.tasks, next.lanes
       FROM known
      CROSS JOIN LATERAL (
-           SELECT hashtextextended((worker.tasks || worker.lanes) COLLATE "C", 0) AS hash,
+           SELECT pg_catalog.hashtextextended((worker.tasks || worker.lanes) COLLATE "C", 0) AS hash,
                   worker.tasks, worker.lanes
              FROM duly_workers AS worker
             WHERE worker.state = 'live'
-              AND hashtextextended((worker.tasks || worker.lanes) COLLATE "C", 0) > known.hash
-            ORDER BY hashtextextended((worker.tasks || worker.lanes) COLLATE "C", 0)
+              AND pg_catalog.hashtextextended((worker.tasks || worker.lanes) COLLATE "C", 0) > known.hash
+            ORDER BY pg_catalog.hashtextextended((worker.tasks || worker.lanes) COLLATE "C", 0)
             LIMIT 1) AS next
 )
 SELECT tasks, lanes FROM known;

@@ -61,18 +61,18 @@ SELECT (SELECT CASE WHEN last.looked_at <= duly_now() AND last.until > duly_now(
 -- Where the runs begin that wait for their time, or that will expire.
 CREATE FUNCTION duly_floor_of(part text) RETURNS timestamptz
     LANGUAGE sql STABLE PARALLEL SAFE
-AS $$
+BEGIN ATOMIC
     SELECT coalesce((SELECT floor.due_at FROM duly_floors AS floor
                       WHERE floor.look = (SELECT number FROM duly_look)
                         AND floor.lane = '' AND floor.queue = part),
-                    '-infinity')
-$$;
+                    '-infinity');
+END;
 
 -- The parts of one lane and queue to look at; without floors, one part that is all of it.
 CREATE FUNCTION duly_parts(by_look bigint, of_lane text, of_queue text)
     RETURNS TABLE (first bigint, due_at timestamptz, last bigint)
     LANGUAGE sql STABLE PARALLEL SAFE
-AS $$
+BEGIN ATOMIC
     SELECT part.first, part.due_at, part.last
       FROM (SELECT floor.first, floor.due_at, floor.last
               FROM duly_floors AS floor
@@ -83,15 +83,15 @@ AS $$
                                 WHERE floor.look = by_look AND floor.lane = of_lane
                                   AND floor.queue = of_queue
                                OFFSET 0)) AS part
-     ORDER BY part.first
-$$;
+     ORDER BY part.first;
+END;
 
 -- The queues of a lane that have something ready or have floors: first those after `after`, in their
 -- order, then the others. One probe for each, made when the row is asked for.
 CREATE FUNCTION duly_queues_of(by_look bigint, of_lane text, after text)
     RETURNS TABLE (queue text)
     LANGUAGE sql STABLE PARALLEL SAFE
-AS $$
+BEGIN ATOMIC
     WITH RECURSIVE walk(queue, has_turned, is_queue) AS (
         SELECT after COLLATE "C", false, false
         UNION ALL
@@ -121,13 +121,13 @@ AS $$
          WHERE CASE WHEN walk.has_turned THEN next.queue <= after
                     ELSE next.queue IS NOT NULL OR after > '' END
     )
-    SELECT walk.queue FROM walk WHERE walk.is_queue
-$$;
+    SELECT walk.queue FROM walk WHERE walk.is_queue;
+END;
 
 -- The lanes of runs without a limit that have something ready or have floors.
 CREATE FUNCTION duly_lanes_of(by_look bigint) RETURNS TABLE (lane text)
     LANGUAGE sql STABLE PARALLEL SAFE
-AS $$
+BEGIN ATOMIC
     WITH RECURSIVE walk(lane) AS (
         SELECT '' COLLATE "C"
         UNION ALL
@@ -153,14 +153,14 @@ AS $$
                OFFSET 0) AS next
          WHERE next.lane IS NOT NULL
     )
-    SELECT walk.lane FROM walk WHERE walk.lane <> ''
-$$;
+    SELECT walk.lane FROM walk WHERE walk.lane <> '';
+END;
 
 -- The limited lanes after `after` that have something ready. One probe for each of these and for each
 -- that has floors, made when the row is asked for.
 CREATE FUNCTION duly_limited_lanes(by_look bigint, after text) RETURNS TABLE (lane text)
     LANGUAGE sql STABLE PARALLEL SAFE
-AS $$
+BEGIN ATOMIC
     WITH RECURSIVE walk(lane, is_lane) AS (
         -- No limited lane is before or at '~' itself.
         SELECT greatest(after, '~') COLLATE "C", false
@@ -199,14 +199,14 @@ AS $$
                              AND -run.priority < part.last
                            ORDER BY -run.priority, run.due_at, run.id
                            LIMIT 1) AS run
-                   OFFSET 0)
-$$;
+                   OFFSET 0);
+END;
 
 -- The first runs of one lane, limited or not, and queue: where a claim begins to walk.
 CREATE FUNCTION duly_first_runs(by_look bigint, of_lane text, of_queue text, most bigint)
     RETURNS TABLE (id uuid, task text)
     LANGUAGE sql STABLE PARALLEL SAFE
-AS $$
+BEGIN ATOMIC
     (SELECT run.id, run.task
        FROM duly_parts(by_look, of_lane, of_queue) AS part
       CROSS JOIN LATERAL (
@@ -225,8 +225,8 @@ AS $$
       WHERE of_lane >= '~' AND ready.state = 'queued' AND ready.lane >= '~' AND ready.queue > ''
         AND ready.queue = of_queue AND ready.lane = of_lane
       ORDER BY -ready.priority, ready.due_at, ready.id
-      LIMIT most)
-$$;
+      LIMIT most);
+END;
 
 -- As before, by the new indexes: every lane and queue without a limit that has something ready or has
 -- floors, and of each queue one limited lane.
@@ -320,12 +320,21 @@ BEGIN
                     WHERE lane IN ('carried', 'carried-hold')
                       AND task = ANY (of_tasks)),
            EXISTS (SELECT 1 FROM duly_carried_lanes WHERE task <> ALL (of_tasks)),
-           (SELECT duly_microseconds(min((SELECT min(stale_at) FROM duly_handed
+           (SELECT duly_microseconds(pg_catalog.min((SELECT pg_catalog.min(stale_at) FROM duly_handed
                                            WHERE task = known.task)))
-              FROM unnest(of_tasks) AS known(task)) - duly_microseconds(duly_now()),
+              FROM pg_catalog.unnest(of_tasks) AS known(task)) - duly_microseconds(duly_now()),
            EXISTS (SELECT 1 FROM look CROSS JOIN LATERAL duly_limited_lanes(look.number, '') AS _),
            (SELECT duly_microseconds(duly_now()) - duly_microseconds(looked_at)
               FROM duly_looks WHERE duly_looks.number = (SELECT number FROM look)),
-           (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000000)::bigint;
+           (extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.statement_timestamp())
+            * 1000000::numeric)::bigint;
 END
 $$;
+
+-- Its statements are looked up when it runs: in duly's schema, whatever the caller's search path is.
+DO $do$
+BEGIN
+    EXECUTE pg_catalog.format('ALTER FUNCTION duly_peek SET search_path = %I, pg_temp',
+                              pg_catalog.current_schema());
+END
+$do$;

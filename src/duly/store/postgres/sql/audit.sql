@@ -2,26 +2,29 @@
 -- answers with the subjects of what it found. core/audit.py says what each of them means.
 
 -- :name count
-SELECT (SELECT count(*) FROM duly_runs WHERE state = 'queued'),
-       (SELECT count(*) FROM duly_runs WHERE state = 'running'),
-       (SELECT count(*) FROM duly_waiting),
-       (SELECT count(*) FROM duly_history),
-       (SELECT coalesce(sum(accepted), 0)::bigint FROM duly_accounts),
-       (SELECT coalesce(sum(pruned), 0)::bigint FROM duly_accounts)
+SELECT (SELECT pg_catalog.count(*) FROM duly_runs WHERE state = 'queued'),
+       (SELECT pg_catalog.count(*) FROM duly_runs WHERE state = 'running'),
+       (SELECT pg_catalog.count(*) FROM duly_waiting),
+       (SELECT pg_catalog.count(*) FROM duly_history),
+       (SELECT coalesce(pg_catalog.sum(accepted), 0)::bigint FROM duly_accounts),
+       (SELECT coalesce(pg_catalog.sum(pruned), 0)::bigint FROM duly_accounts)
 
 -- :name runs_missing
 -- Accepted, and neither live nor finished nor pruned.
-SELECT missing || CASE missing WHEN 1 THEN ' run' ELSE ' runs' END
-  FROM (SELECT (SELECT coalesce(sum(accepted - pruned), 0)::bigint FROM duly_accounts)
-               - (SELECT count(*) FROM duly_runs) - (SELECT count(*) FROM duly_waiting)
-               - (SELECT count(*) FROM duly_history) AS missing) AS balance
+SELECT missing::text || CASE missing WHEN 1 THEN ' run' ELSE ' runs' END
+  FROM (SELECT (SELECT coalesce(pg_catalog.sum(accepted - pruned), 0)::bigint FROM duly_accounts)
+               - (SELECT pg_catalog.count(*) FROM duly_runs)
+               - (SELECT pg_catalog.count(*) FROM duly_waiting)
+               - (SELECT pg_catalog.count(*) FROM duly_history) AS missing) AS balance
  WHERE missing > 0
 
 -- :name runs_unaccounted
-SELECT found || CASE found WHEN 1 THEN ' run' ELSE ' runs' END
-  FROM (SELECT (SELECT count(*) FROM duly_runs) + (SELECT count(*) FROM duly_waiting)
-               + (SELECT count(*) FROM duly_history)
-               - (SELECT coalesce(sum(accepted - pruned), 0)::bigint FROM duly_accounts) AS found) AS balance
+SELECT found::text || CASE found WHEN 1 THEN ' run' ELSE ' runs' END
+  FROM (SELECT (SELECT pg_catalog.count(*) FROM duly_runs)
+               + (SELECT pg_catalog.count(*) FROM duly_waiting)
+               + (SELECT pg_catalog.count(*) FROM duly_history)
+               - (SELECT coalesce(pg_catalog.sum(accepted - pruned), 0)::bigint FROM duly_accounts)
+               AS found) AS balance
  WHERE found > 0
 
 -- :name in_two_places
@@ -74,7 +77,7 @@ SELECT run_id::text
         UNION ALL
         SELECT id, generation FROM duly_history WHERE outcome = 'returned') AS ended
  GROUP BY run_id, generation
-HAVING count(*) > 1
+HAVING pg_catalog.count(*) > 1
  LIMIT %(limit)s
 
 -- :name attempts_of_no_run
@@ -100,7 +103,7 @@ SELECT DISTINCT run_id::text FROM duly_tags AS said
 -- :name tags_missing
 SELECT DISTINCT run.id::text
   FROM duly_every_run AS run
- CROSS JOIN LATERAL json_each_text(run.tags::json) AS tag
+ CROSS JOIN LATERAL pg_catalog.json_each_text(run.tags::json) AS tag
  WHERE run.tags IS NOT NULL
    AND NOT EXISTS (SELECT 1 FROM duly_tags
                     WHERE name = tag.key AND value = tag.value AND run_id = run.id)
@@ -131,13 +134,14 @@ SELECT run_id::text FROM duly_keys
 -- Fired after the end of every run that was pruned: it cannot be one of them.
 SELECT run_id::text FROM duly_firings
  WHERE run_id IS NOT NULL
-   AND fired_at > coalesce((SELECT max(pruned_until) FROM duly_accounts), timestamptz '-infinity')
+   AND fired_at > coalesce((SELECT pg_catalog.max(pruned_until) FROM duly_accounts),
+                           timestamptz '-infinity')
    AND NOT EXISTS (SELECT 1 FROM duly_every_run WHERE id = duly_firings.run_id)
  LIMIT %(limit)s
 
 -- :name firings_miscounted
 SELECT name FROM duly_schedules
- WHERE waiting <> (SELECT count(*) FROM duly_firings
+ WHERE waiting <> (SELECT pg_catalog.count(*) FROM duly_firings
                     WHERE schedule = duly_schedules.name AND outcome = 'waiting')
  LIMIT %(limit)s
 

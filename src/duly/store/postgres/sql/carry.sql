@@ -17,7 +17,7 @@ WITH look AS MATERIALIZED (
      CROSS JOIN LATERAL (
            SELECT CASE WHEN known.running_limit IS NULL THEN %(limit)s
                        ELSE least(%(limit)s, greatest(known.running_limit - (
-                            SELECT count(*) FROM duly_runs AS other
+                            SELECT pg_catalog.count(*) FROM duly_runs AS other
                              WHERE other.queue = turn.queue
                                AND (other.worker_id IS NOT NULL
                                     OR other.lane IN ('handed', 'handed-hold'))), 0)) END AS room
@@ -42,12 +42,12 @@ WITH look AS MATERIALIZED (
      LIMIT %(limit)s
 ), moved AS (
     UPDATE duly_runs AS run
-       SET lane = replace(lane, 'carried', 'handed')
+       SET lane = pg_catalog.replace(lane, 'carried', 'handed')
      WHERE run.id = ANY (ARRAY(SELECT id FROM picked)) AND run.state <> 'running'
     RETURNING run.id, claim_number, task, queue, priority
 ), noted AS (
     INSERT INTO duly_handed (run_id, task, times, stale_at)
-    SELECT id, task, 1, duly_now() + %(stale)s::bigint * interval '1 microsecond' FROM moved
+    SELECT id, task, 1, duly_now() + %(stale)s::float8 * interval '1 microsecond' FROM moved
         ON CONFLICT (run_id) DO UPDATE SET times = 1, stale_at = excluded.stale_at
 )
 SELECT id::text, claim_number, task, queue, priority FROM moved
@@ -56,7 +56,7 @@ SELECT id::text, claim_number, task, queue, priority FROM moved
 -- One statement for SQLite's stale, note_again and forget.
 WITH due AS MATERIALIZED (
     SELECT mark.run_id, mark.times
-      FROM unnest(%(tasks)s::text[]) AS known(task)
+      FROM pg_catalog.unnest(%(tasks)s::text[]) AS known(task)
      CROSS JOIN LATERAL (
            SELECT run_id, times
              FROM duly_handed
@@ -80,9 +80,10 @@ WITH due AS MATERIALIZED (
     UPDATE duly_handed
        SET times = times + 1,
            stale_at = duly_now() + interval '1 microsecond'
-                      * CASE WHEN times + 1 = %(most)s::integer THEN %(longest)s::bigint
-                             ELSE least(%(stale)s::bigint * 2 ^ least(times, 30),
-                                        %(longest)s::bigint) END
+                      * CASE WHEN times + 1 = %(most)s::integer THEN %(longest)s::float8
+                             ELSE least(%(stale)s::float8
+                                        * pg_catalog.power(2::float8, least(times, 30)::float8),
+                                        %(longest)s::float8) END
      WHERE run_id = ANY (ARRAY(SELECT id FROM found
                                 WHERE (times < %(most)s::integer) IS NOT FALSE))
 )
@@ -117,13 +118,13 @@ UPDATE duly_handed SET times = 1, stale_at = duly_now()
 -- A sending that failed does not count, unless it was the first: a mark stands for one at least.
 UPDATE duly_handed
    SET times = greatest(times - 1, 1),
-       stale_at = duly_now() + %(after)s::bigint * interval '1 microsecond'
+       stale_at = duly_now() + %(after)s::float8 * interval '1 microsecond'
  WHERE run_id = ANY (%(run_ids)s::uuid[])
 
 -- :name seen_to
 SELECT DISTINCT seen.task, seen.lane
   FROM duly_registrations
- CROSS JOIN LATERAL json_each_text(lanes::json) AS seen(task, lane)
+ CROSS JOIN LATERAL pg_catalog.json_each_text(lanes::json) AS seen(task, lane)
 
 -- :name carried_tasks
 SELECT DISTINCT task FROM duly_carried_lanes
@@ -134,7 +135,7 @@ SELECT DISTINCT task FROM duly_carried_lanes
 -- a crash stays so.
 WITH picked AS MATERIALIZED (
     SELECT run.id
-      FROM unnest(%(tasks)s::text[]) AS home(task)
+      FROM pg_catalog.unnest(%(tasks)s::text[]) AS home(task)
      CROSS JOIN LATERAL (
            SELECT id
              FROM duly_runs
@@ -146,16 +147,17 @@ WITH picked AS MATERIALIZED (
      LIMIT %(limit)s
 ), moved AS (
     UPDATE duly_runs
-       SET lane = CASE WHEN right(lane, 5) = '-hold'
-                       THEN replace((%(lanes)s::text[])[array_position(%(tasks)s::text[], task)],
+       SET lane = CASE WHEN pg_catalog.right(lane, 5) = '-hold'
+                       THEN pg_catalog.replace(
+                            (%(lanes)s::text[])[pg_catalog.array_position(%(tasks)s::text[], task)],
                                     '-hold', '') || '-hold'
-                       ELSE (%(lanes)s::text[])[array_position(%(tasks)s::text[], task)] END
+                       ELSE (%(lanes)s::text[])[pg_catalog.array_position(%(tasks)s::text[], task)] END
      WHERE id = ANY (ARRAY(SELECT id FROM picked)) AND state <> 'running'
     RETURNING id
 ), forgotten AS (
     DELETE FROM duly_handed WHERE run_id = ANY (ARRAY(SELECT id FROM moved))
 )
-SELECT count(*) FROM moved
+SELECT pg_catalog.count(*) FROM moved
 
 -- :name send_away
 -- Guard: as above. One statement for SQLite's own_lanes, send_away and move. Looks where a claim
@@ -166,7 +168,7 @@ WITH look AS MATERIALIZED (
     SELECT run.id
       FROM look
      CROSS JOIN duly_ready_lanes AS head
-     CROSS JOIN LATERAL duly_first_runs(look.number, head.lane, head.queue, %(limit)s) AS run
+     CROSS JOIN LATERAL duly_first_runs(look.number, head.lane, head.queue, %(limit)s::bigint) AS run
      WHERE head.lane NOT IN ('carried', 'carried-hold', 'handed', 'handed-hold')
        AND run.task = ANY (%(tasks)s::text[])
 ), chosen AS MATERIALIZED (
@@ -179,8 +181,9 @@ WITH look AS MATERIALIZED (
        FOR UPDATE SKIP LOCKED
 )
 UPDATE duly_runs
-   SET lane = CASE WHEN right(lane, 5) = '-hold'
-                   THEN replace((%(lanes)s::text[])[array_position(%(tasks)s::text[], task)],
+   SET lane = CASE WHEN pg_catalog.right(lane, 5) = '-hold'
+                   THEN pg_catalog.replace(
+                            (%(lanes)s::text[])[pg_catalog.array_position(%(tasks)s::text[], task)],
                                 '-hold', '') || '-hold'
-                   ELSE (%(lanes)s::text[])[array_position(%(tasks)s::text[], task)] END
+                   ELSE (%(lanes)s::text[])[pg_catalog.array_position(%(tasks)s::text[], task)] END
  WHERE id = ANY (ARRAY(SELECT id FROM chosen)) AND state <> 'running'

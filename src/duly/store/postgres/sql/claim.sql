@@ -35,7 +35,7 @@ WITH live AS MATERIALIZED (
                    WHERE want.queue IS NULL) AS asked
             CROSS JOIN LATERAL duly_parts(look.number, want.lane, asked.queue) AS part
             CROSS JOIN LATERAL (
-                  SELECT id, octet_length(arguments) AS bytes
+                  SELECT id, pg_catalog.octet_length(arguments) AS bytes
                     FROM duly_runs
                    WHERE state = 'queued' AND lane < '~'
                      AND lane = want.lane
@@ -54,10 +54,10 @@ WITH live AS MATERIALIZED (
             LIMIT want.room) AS taken
      WHERE EXISTS (SELECT 1 FROM live) AND want.lane IN (SELECT lane FROM lanes)
 ), total AS MATERIALIZED (
-    SELECT sum(bytes) AS bytes FROM picked
+    SELECT pg_catalog.sum(bytes) AS bytes FROM picked
 ), summed AS (
-    SELECT id, number, row_number() OVER () AS place,
-           sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+    SELECT id, number, pg_catalog.row_number() OVER () AS place,
+           pg_catalog.sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
       FROM picked
 ), chosen AS (
     SELECT id FROM picked WHERE (SELECT bytes FROM total) <= %(bytes)s::bigint
@@ -66,7 +66,7 @@ WITH live AS MATERIALIZED (
       FROM summed
      WHERE (SELECT bytes FROM total) > %(bytes)s::bigint
        AND (bytes_before < %(bytes)s::bigint
-            OR place IN (SELECT min(place) FROM summed GROUP BY number))
+            OR place IN (SELECT pg_catalog.min(place) FROM summed GROUP BY number))
 )
 UPDATE duly_runs AS run
    SET state = 'running', claim_number = claim_number + 1, worker_id = %(worker_id)s,
@@ -115,13 +115,15 @@ SELECT found.lane
 -- The count of runs under a limit holds only until another claim commits. So the claim that counts
 -- takes this lock, and keeps it until its runs are committed. The count is a later statement, so it
 -- sees what earlier holders committed. No task name contains a blank, so no key has this lock.
-SELECT pg_advisory_xact_lock(duly_key_lock(' limit', %(name)s))
+SELECT pg_catalog.pg_advisory_xact_lock(duly_key_lock(' limit', %(name)s))
 
 -- :name running_in_queue
-SELECT count(*) FROM duly_runs WHERE worker_id IS NOT NULL AND state = 'running' AND queue = %(queue)s
+SELECT pg_catalog.count(*)
+  FROM duly_runs
+ WHERE worker_id IS NOT NULL AND state = 'running' AND queue = %(queue)s
 
 -- :name running_in_lanes
-SELECT count(*)
+SELECT pg_catalog.count(*)
   FROM duly_runs
  WHERE state = 'running' AND lane >= '~' AND lane >= %(low)s AND lane < %(high)s
 
@@ -136,7 +138,7 @@ WITH live AS MATERIALIZED (
       FROM look
      CROSS JOIN LATERAL duly_parts(look.number, %(lane)s, %(queue)s) AS part
      CROSS JOIN LATERAL (
-           SELECT id, octet_length(arguments) AS bytes
+           SELECT id, pg_catalog.octet_length(arguments) AS bytes
              FROM duly_runs
             WHERE state = 'queued' AND lane < '~'
               AND lane = %(lane)s
@@ -150,7 +152,8 @@ WITH live AS MATERIALIZED (
      WHERE EXISTS (SELECT 1 FROM live)
      LIMIT %(room)s
 ), summed AS (
-    SELECT id, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before FROM picked
+    SELECT id, pg_catalog.sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+      FROM picked
 )
 UPDATE duly_runs AS run
    SET state = 'running', claim_number = claim_number + 1, worker_id = %(worker_id)s,
@@ -172,7 +175,7 @@ WITH live AS MATERIALIZED (
       FROM look
      CROSS JOIN LATERAL duly_parts(look.number, %(lane)s, '') AS part
      CROSS JOIN LATERAL (
-           SELECT id, octet_length(arguments) AS bytes
+           SELECT id, pg_catalog.octet_length(arguments) AS bytes
              FROM duly_runs
             WHERE state = 'queued'
               AND lane >= '~'
@@ -187,7 +190,8 @@ WITH live AS MATERIALIZED (
      WHERE EXISTS (SELECT 1 FROM live)
      LIMIT %(room)s
 ), summed AS (
-    SELECT id, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before FROM picked
+    SELECT id, pg_catalog.sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+      FROM picked
 )
 UPDATE duly_runs AS run
    SET state = 'running', claim_number = claim_number + 1, worker_id = %(worker_id)s,
@@ -234,7 +238,7 @@ SELECT name, running_limit
 
 -- :name put_off_handed
 -- Of a queue that is full: handed over again soon.
-UPDATE duly_handed SET stale_at = duly_now() + %(after)s::bigint * interval '1 microsecond'
+UPDATE duly_handed SET stale_at = duly_now() + %(after)s::float8 * interval '1 microsecond'
  WHERE run_id = %(run_id)s
 
 -- :name carried
@@ -253,6 +257,6 @@ SELECT id::text, claim_number, task, queue, lane, priority, duly_microseconds(du
  WHERE worker_id = %(worker_id)s AND claimed_at > duly_time(%(last)s::bigint)
 
 -- :name latest_claim
-SELECT coalesce(max(duly_microseconds(claimed_at)), 0)
+SELECT coalesce(pg_catalog.max(duly_microseconds(claimed_at)), 0)
   FROM duly_runs
  WHERE worker_id = %(worker_id)s

@@ -8,7 +8,7 @@ WITH counted AS (
 INSERT INTO duly_runs
     (id, task, queue, lane, priority, created_at, due_at, expires_at, arguments)
 VALUES (%(id)s, %(task)s, %(queue)s, %(lane)s, %(priority)s, duly_now(), duly_now(),
-        duly_now() + %(expires)s::bigint * interval '1 microsecond', %(arguments)s)
+        duly_now() + %(expires)s::float8 * interval '1 microsecond', %(arguments)s)
 
 -- :name ready_one_and_hint
 -- The same, and a hint that goes out with the commit.
@@ -18,19 +18,19 @@ WITH counted AS (
 INSERT INTO duly_runs
     (id, task, queue, lane, priority, created_at, due_at, expires_at, arguments)
 VALUES (%(id)s, %(task)s, %(queue)s, %(lane)s, %(priority)s, duly_now(), duly_now(),
-        duly_now() + %(expires)s::bigint * interval '1 microsecond', %(arguments)s)
-RETURNING pg_notify(%(channel)s, %(payload)s)
+        duly_now() + %(expires)s::float8 * interval '1 microsecond', %(arguments)s)
+RETURNING pg_catalog.pg_notify(%(channel)s, %(payload)s)
 
 -- :name ready
 -- Many such runs. SQLite takes rows, PostgreSQL columns: one parameter per column, whatever the
 -- number of rows, so that one plan serves all.
 WITH counted AS (
-    INSERT INTO duly_accounts (accepted) VALUES (cardinality(%(ids)s::uuid[]))
+    INSERT INTO duly_accounts (accepted) VALUES (pg_catalog.cardinality(%(ids)s::uuid[]))
 )
 INSERT INTO duly_runs
     (id, task, queue, lane, priority, created_at, due_at, expires_at, arguments)
 SELECT id, task, queue, lane, priority, duly_now(), duly_now(),
-       duly_now() + expires * interval '1 microsecond', arguments
+       duly_now() + expires::float8 * interval '1 microsecond', arguments
   FROM unnest(%(ids)s::uuid[], %(tasks)s::text[], %(queues)s::text[], %(lanes)s::text[],
               %(priorities)s::integer[], %(arguments)s::text[], %(expires)s::bigint[])
        AS op(id, task, queue, lane, priority, arguments, expires)
@@ -40,9 +40,9 @@ SELECT id, task, queue, lane, priority, duly_now(), duly_now(),
 -- try whose reply got lost.
 WITH op AS MATERIALIZED (
     SELECT id, task, queue, lane, priority, arguments, tags, key, clock.now,
-           CASE WHEN at IS NULL THEN clock.now + delay * interval '1 microsecond'
+           CASE WHEN at IS NULL THEN clock.now + delay::float8 * interval '1 microsecond'
                 ELSE duly_time(greatest(at, 0)) END AS due_at,
-           clock.now + expires * interval '1 microsecond' AS expires_at
+           clock.now + expires::float8 * interval '1 microsecond' AS expires_at
       FROM (SELECT duly_now() AS now) AS clock
      CROSS JOIN unnest(%(ids)s::uuid[], %(tasks)s::text[], %(queues)s::text[], %(lanes)s::text[],
                        %(priorities)s::integer[], %(arguments)s::text[], %(expires)s::bigint[],
@@ -66,12 +66,13 @@ WITH op AS MATERIALIZED (
     RETURNING id
 ), counted AS (
     INSERT INTO duly_accounts (accepted)
-    SELECT count(*) FROM (TABLE ready UNION ALL TABLE later) AS accepted HAVING count(*) > 0
+    SELECT pg_catalog.count(*) FROM (TABLE ready UNION ALL TABLE later) AS accepted
+    HAVING pg_catalog.count(*) > 0
 )
 INSERT INTO duly_tags (name, value, run_id)
 SELECT tag.key, tag.value, op.id
   FROM op
- CROSS JOIN LATERAL json_each_text(op.tags::json) AS tag
+ CROSS JOIN LATERAL pg_catalog.json_each_text(op.tags::json) AS tag
     ON CONFLICT (name, value, run_id) DO NOTHING
 
 -- :name known
@@ -111,9 +112,9 @@ SELECT max_size FROM duly_queues WHERE name = %(queue)s AND max_size IS NOT NULL
 
 -- :name size
 -- What waits for a worker only; counted no further than it may be.
-SELECT count(*)
+SELECT pg_catalog.count(*)
   FROM (SELECT 1
-          FROM duly_lanes_of(NULL) AS own
+          FROM duly_lanes_of(NULL::bigint) AS own
          CROSS JOIN LATERAL (
                SELECT 1 FROM duly_runs
                 WHERE state = 'queued' AND duly_runs.lane < '~'
@@ -131,15 +132,15 @@ SELECT count(*)
 SELECT run_id::text FROM duly_keys WHERE task = %(task)s AND key = %(key)s
 
 -- :name database
-SELECT current_database()::text
+SELECT pg_catalog.current_database()::text
 
 -- :name enqueue_in_callers_transaction
 -- See duly_enqueue in the migrations for what it does and why it is a function.
-SELECT current_database()::text, run_id::text AS run_id, is_new AS new, conflict,
-       (SELECT pg_notify(duly_channel(), %(hint)s::text)
+SELECT pg_catalog.current_database()::text, run_id::text AS run_id, is_new AS new, conflict,
+       (SELECT pg_catalog.pg_notify(duly_channel(), %(hint)s::text)
          WHERE is_new AND %(hint)s::text IS NOT NULL) AS hint
   FROM duly_enqueue(
        %(run_id)s::uuid, %(task)s::text, %(queue)s::text, %(lane)s::text, %(priority)s::integer,
        %(arguments)s::text, %(delay)s::bigint, %(at)s::bigint, %(expires)s::bigint,
        %(tags)s::text, %(key)s::text, %(fingerprint)s::text, %(ttl)s::bigint,
-       %(active_only)s::boolean, string_to_array(%(other_names)s::text, ' '))
+       %(active_only)s::boolean, pg_catalog.string_to_array(%(other_names)s::text, ' '))

@@ -3,7 +3,7 @@
 
 -- :name lock
 -- Released at the end of the transaction. No task has a blank in its name, so this is no key's lock.
-SELECT pg_try_advisory_xact_lock(duly_key_lock(' look', ''))
+SELECT pg_catalog.pg_try_advisory_xact_lock(duly_key_lock(' look', ''))
 
 -- :name newest
 -- The age of the newest look, and whether its floors are in force. A clock that was set back makes
@@ -16,8 +16,9 @@ SELECT duly_microseconds(duly_now()) - duly_microseconds(looked_at),
 
 -- :name bound
 -- The whole index is walked in its order, by index scans alone, and not for longer than this.
-SELECT set_config('statement_timeout', %(timeout)s, true), set_config('enable_seqscan', 'off', true),
-       set_config('enable_bitmapscan', 'off', true)
+SELECT pg_catalog.set_config('statement_timeout', %(timeout)s, true),
+       pg_catalog.set_config('enable_seqscan', 'off', true),
+       pg_catalog.set_config('enable_bitmapscan', 'off', true)
 
 -- :name look
 -- Guard: its caller holds the lock above. One statement, and so one snapshot: whatever is ready and
@@ -75,24 +76,26 @@ WITH RECURSIVE head(lane, queue, rank, due_at) AS (
      ORDER BY finished_at DESC
      LIMIT 1000
 ), known AS MATERIALIZED (
-    SELECT lane, CASE WHEN lane < '~' THEN queue ELSE '' END AS queue, rank, min(due_at) AS due_at
+    SELECT lane, CASE WHEN lane < '~' THEN queue ELSE '' END AS queue, rank,
+           pg_catalog.min(due_at) AS due_at
       FROM (SELECT lane, queue, rank, due_at FROM ready
             UNION ALL SELECT lane, queue, rank, NULL FROM before
             UNION ALL SELECT lane, queue, rank, NULL FROM ended
-            UNION ALL SELECT replace(lane, 'handed', 'carried'), queue, rank, NULL FROM ended
+            UNION ALL SELECT pg_catalog.replace(lane, 'handed', 'carried'), queue, rank, NULL FROM ended
                        WHERE lane IN ('handed', 'handed-hold')) AS seen
      GROUP BY 1, 2, 3
-     ORDER BY min(due_at) NULLS LAST
+     ORDER BY pg_catalog.min(due_at) NULLS LAST
      LIMIT %(most)s
 ), looked AS (
     INSERT INTO duly_looks (looked_at, until)
     SELECT duly_now(),
-           duly_now() + CASE WHEN clock_timestamp() - statement_timestamp()
-                                  > %(slow)s::bigint * interval '1 microsecond'
-                             THEN %(in_force)s::bigint * interval '1 microsecond'
+           duly_now() + CASE WHEN pg_catalog.clock_timestamp() - pg_catalog.statement_timestamp()
+                                  > %(slow)s::float8 * interval '1 microsecond'
+                             THEN %(in_force)s::float8 * interval '1 microsecond'
                              ELSE interval '0' END
-      FROM (SELECT count(*) FROM known) AS ready_first, (SELECT count(*) FROM waiting) AS then_waiting,
-           (SELECT count(*) FROM expiring) AS then_expiring
+      FROM (SELECT pg_catalog.count(*) FROM known) AS ready_first,
+           (SELECT pg_catalog.count(*) FROM waiting) AS then_waiting,
+           (SELECT pg_catalog.count(*) FROM expiring) AS then_expiring
     RETURNING number, looked_at, until
 ), noted AS (
     INSERT INTO duly_floors (look, lane, queue, first, due_at, last)
@@ -100,17 +103,18 @@ WITH RECURSIVE head(lane, queue, rank, due_at) AS (
       FROM looked
      CROSS JOIN LATERAL (
            SELECT lane, queue, rank::bigint AS first,
-                  least(due_at, looked.looked_at - %(margin)s::bigint * interval '1 microsecond')
+                  least(due_at, looked.looked_at - %(margin)s::float8 * interval '1 microsecond')
                       AS due_at,
-                  lead(rank::bigint, 1, 2147483648)
+                  pg_catalog.lead(rank::bigint, 1, 2147483648)
                       OVER (PARTITION BY lane, queue ORDER BY rank) AS last
              FROM known
            UNION ALL
-           SELECT lane, queue, -2147483648, '-infinity', min(rank) FROM known GROUP BY lane, queue
+           SELECT lane, queue, -2147483648, '-infinity', pg_catalog.min(rank)
+             FROM known GROUP BY lane, queue
            UNION ALL
            SELECT '', part.name, 0,
                   least(part.due_at,
-                        looked.looked_at - %(margin)s::bigint * interval '1 microsecond'),
+                        looked.looked_at - %(margin)s::float8 * interval '1 microsecond'),
                   1
              FROM (VALUES ('waiting', (SELECT due_at FROM waiting)),
                           ('expiring', (SELECT due_at FROM expiring))) AS part(name, due_at))

@@ -10,8 +10,8 @@ INSERT INTO duly_guarded AS known
        (key, state, owner, holder, fence, fingerprint, attempts, losses, lease_ends,
         began_at, kept_until)
 VALUES (%(key)s, 'held', %(owner)s, %(holder)s, 1, %(fingerprint)s, 1, 0,
-        duly_now() + %(lease)s::bigint * interval '1 microsecond', duly_now(),
-        duly_now() + %(ttl)s::bigint * interval '1 microsecond')
+        duly_now() + %(lease)s::float8 * interval '1 microsecond', duly_now(),
+        duly_now() + %(ttl)s::float8 * interval '1 microsecond')
     ON CONFLICT (key) DO UPDATE
    SET state = 'held', owner = excluded.owner, holder = excluded.holder,
        fingerprint = CASE WHEN known.kept_until <= duly_now() THEN excluded.fingerprint
@@ -30,8 +30,8 @@ VALUES (%(key)s, 'held', %(owner)s, %(holder)s, 1, %(fingerprint)s, 1, 0,
 -- The transaction that runs this holds the key's row, so numbers are drawn in the order of the
 -- holders. The lease starts here, too: the statement before may have waited for the row.
 UPDATE duly_guarded
-   SET fence = nextval('duly_guard_fences'),
-       lease_ends = duly_now() + %(lease)s::bigint * interval '1 microsecond'
+   SET fence = pg_catalog.nextval('duly_guard_fences'),
+       lease_ends = duly_now() + %(lease)s::float8 * interval '1 microsecond'
  WHERE key = %(key)s
 RETURNING owner, state, fence, holder,
           greatest(0, duly_microseconds(lease_ends) - duly_microseconds(duly_now())),
@@ -46,7 +46,7 @@ SELECT owner, state, fence, holder,
 
 -- :name renew
 -- Guard: only the holder, by its fence; also when its lease is over, as long as nobody took it.
-UPDATE duly_guarded SET lease_ends = duly_now() + %(lease)s::bigint * interval '1 microsecond'
+UPDATE duly_guarded SET lease_ends = duly_now() + %(lease)s::float8 * interval '1 microsecond'
  WHERE key = %(key)s AND owner = %(owner)s AND fence = %(fence)s AND state = 'held'
 RETURNING true
 
@@ -54,7 +54,7 @@ RETURNING true
 -- Guard: as above.
 UPDATE duly_guarded
    SET state = 'done', ended_at = duly_now(), result = %(result)s, problem = %(problem)s,
-       kept_until = duly_now() + %(ttl)s::bigint * interval '1 microsecond'
+       kept_until = duly_now() + %(ttl)s::float8 * interval '1 microsecond'
  WHERE key = %(key)s AND owner = %(owner)s AND fence = %(fence)s AND state = 'held'
 
 -- :name fail
@@ -62,7 +62,7 @@ UPDATE duly_guarded
 UPDATE duly_guarded
    SET state = 'failed', losses = 0, ended_at = duly_now(),
        attempts = attempts - CASE WHEN %(began)s::boolean THEN 0 ELSE 1 END,
-       kept_until = duly_now() + %(ttl)s::bigint * interval '1 microsecond'
+       kept_until = duly_now() + %(ttl)s::float8 * interval '1 microsecond'
  WHERE key = %(key)s AND owner = %(owner)s AND fence = %(fence)s AND state = 'held'
 
 -- :name has_ended
@@ -100,7 +100,7 @@ INSERT INTO duly_letters
 VALUES (%(id)s, %(engine)s, %(task)s, %(arguments)s, %(key)s, %(cause)s, %(error)s,
         %(traceback)s, %(attempts)s, %(queue)s, %(options)s, %(namespace)s,
         %(application)s, %(fingerprint)s, duly_now(),
-        duly_now() + %(ttl)s::bigint * interval '1 microsecond')
+        duly_now() + %(ttl)s::float8 * interval '1 microsecond')
     ON CONFLICT (id) DO NOTHING
 
 -- :name end_letter
@@ -130,13 +130,14 @@ SELECT id, engine, task, arguments, key, cause, error, traceback, attempts, queu
  ORDER BY id DESC LIMIT %(limit)s
 
 -- :name letter_groups
-SELECT task, fingerprint, count(*), max(error COLLATE "C"), duly_microseconds(min(created_at)),
-       duly_microseconds(max(created_at)), max(id), engine
+SELECT task, fingerprint, pg_catalog.count(*), pg_catalog.max(error COLLATE "C"),
+       duly_microseconds(pg_catalog.min(created_at)),
+       duly_microseconds(pg_catalog.max(created_at)), pg_catalog.max(id), engine
   FROM duly_letters
  WHERE state = %(state)s AND (%(engine)s::text IS NULL OR engine = %(engine)s)
    AND (%(task)s::text IS NULL OR task = %(task)s)
    AND (%(namespace)s::text IS NULL OR namespace = %(namespace)s)
    AND (%(since)s::bigint IS NULL OR duly_microseconds(created_at) >= %(since)s)
  GROUP BY engine, task, fingerprint
- ORDER BY count(*) DESC, task
+ ORDER BY pg_catalog.count(*) DESC, task
  LIMIT %(limit)s

@@ -168,9 +168,9 @@ SELECT run_id::text, (SELECT duly_microseconds(created_at) FROM duly_every_run W
 -- :name runs_of_key
 -- One probe for each task that has keys.
 WITH RECURSIVE known(task) AS (
-    SELECT min(task) FROM duly_keys
+    SELECT pg_catalog.min(task) FROM duly_keys
     UNION ALL
-    SELECT (SELECT min(task) FROM duly_keys WHERE task > known.task)
+    SELECT (SELECT pg_catalog.min(task) FROM duly_keys WHERE task > known.task)
       FROM known
      WHERE known.task IS NOT NULL
 )
@@ -253,7 +253,7 @@ SELECT head.task, coalesce(head.fingerprint, ''), counted.runs, newest.error,
        newest.id::text
   FROM head
  CROSS JOIN LATERAL (
-       SELECT count(*) AS runs
+       SELECT pg_catalog.count(*) AS runs
          FROM (
            (SELECT created_at, queue FROM duly_history
              WHERE state NOT IN ('succeeded', 'cancelled') AND task = head.task AND fingerprint = head.fingerprint
@@ -289,8 +289,8 @@ SELECT head.task, coalesce(head.fingerprint, ''), counted.runs, newest.error,
 
 -- :name summary
 -- Of a bounded number, so that it costs the same whatever the history holds.
-SELECT queue, state, count(*), count(started_at),
-       coalesce(sum(duly_microseconds(finished_at) - duly_microseconds(started_at)), 0)::bigint
+SELECT queue, state, pg_catalog.count(*), pg_catalog.count(started_at),
+       coalesce(pg_catalog.sum(duly_microseconds(finished_at) - duly_microseconds(started_at)), 0)::bigint
   FROM (SELECT queue, state, started_at, finished_at
           FROM duly_history
          ORDER BY id DESC
@@ -323,16 +323,16 @@ SELECT duly_microseconds(at), actor, act, subject, reason, number
  LIMIT %(limit)s
 
 -- :name ends_by_time
-SELECT at / %(step)s * %(step)s, state, sum(runs)::bigint, sum(elapsed)::bigint,
-       sum(delay)::bigint
+SELECT at / %(step)s::bigint * %(step)s::bigint, state, pg_catalog.sum(runs)::bigint,
+       pg_catalog.sum(elapsed)::bigint, pg_catalog.sum(delay)::bigint
   FROM duly_tallies
  WHERE span IN (0, 60, 3600) AND at >= %(since)s
- GROUP BY at / %(step)s, state
- ORDER BY at / %(step)s, state
+ GROUP BY at / %(step)s::bigint, state
+ ORDER BY at / %(step)s::bigint, state
 
 -- :name ends_by_task
-SELECT task, queue, state, took, waited, sum(runs)::bigint, sum(elapsed)::bigint,
-       sum(delay)::bigint
+SELECT task, queue, state, took, waited, pg_catalog.sum(runs)::bigint, pg_catalog.sum(elapsed)::bigint,
+       pg_catalog.sum(delay)::bigint
   FROM duly_tallies
  WHERE span IN (0, 60, 3600, 86400) AND at >= %(since)s
  GROUP BY task, queue, state, took, waited
@@ -404,7 +404,7 @@ SELECT DISTINCT ON (queue) queue, id::text, duly_microseconds(due_at)
 -- :name workers
 SELECT id, state, host, pid, duly_microseconds(started_at), duly_microseconds(seen_at),
        duly_microseconds(stopped_at), lease_seconds, queues, tasks,
-       (SELECT count(*) FROM duly_runs WHERE worker_id = duly_workers.id), version, engine
+       (SELECT pg_catalog.count(*) FROM duly_runs WHERE worker_id = duly_workers.id), version, engine
   FROM duly_workers
  ORDER BY duly_workers.started_at DESC, id DESC
  LIMIT 200
@@ -431,8 +431,8 @@ WITH RECURSIVE waiting(queue) AS (
 )
 SELECT name,
        coalesce((SELECT paused FROM duly_queues AS known WHERE known.name = every.name), false),
-       (SELECT count(*) FROM (SELECT 1
-                                FROM duly_lanes_of(NULL) AS own
+       (SELECT pg_catalog.count(*) FROM (SELECT 1
+                                FROM duly_lanes_of(NULL::bigint) AS own
                                CROSS JOIN LATERAL (
                                      SELECT 1 FROM duly_runs
                                       WHERE state = 'queued' AND duly_runs.lane < '~'
@@ -443,9 +443,9 @@ SELECT name,
                                WHERE state = 'queued' AND lane >= '~' AND queue > ''
                                  AND queue = every.name
                                LIMIT 10001) AS _),
-       (SELECT count(*) FROM (SELECT 1 FROM duly_waiting
+       (SELECT pg_catalog.count(*) FROM (SELECT 1 FROM duly_waiting
                                WHERE queue = every.name LIMIT 10001) AS _),
-       (SELECT count(*) FROM (SELECT 1 FROM duly_runs
+       (SELECT pg_catalog.count(*) FROM (SELECT 1 FROM duly_runs
                                WHERE worker_id IS NOT NULL AND queue = every.name
                                LIMIT 10001) AS _),
        (SELECT running_limit FROM duly_queues AS known WHERE known.name = every.name),
@@ -475,4 +475,4 @@ SELECT * FROM duly_peek(%(carried)s::text[])
 SELECT duly_microseconds(duly_now())
 
 -- :name schema
-SELECT max(version), max(oldest_code) FROM duly_schema
+SELECT pg_catalog.max(version), pg_catalog.max(oldest_code) FROM duly_schema

@@ -6,7 +6,7 @@
 INSERT INTO duly_locks (name, owner, holder, fence, expires_at)
 VALUES (%(name)s, %(owner)s, %(holder)s,
         1 + coalesce((SELECT fence FROM duly_locks WHERE name = ''), 0),
-        duly_now() + %(ttl)s::bigint * interval '1 microsecond')
+        duly_now() + %(ttl)s::float8 * interval '1 microsecond')
     ON CONFLICT (name) DO UPDATE
    SET owner = excluded.owner, holder = excluded.holder, fence = duly_locks.fence + 1,
        expires_at = excluded.expires_at
@@ -26,7 +26,7 @@ UPDATE duly_locks SET fence = %(fence)s WHERE name = %(name)s AND owner = %(owne
 
 -- :name renew
 -- Guard: only the owner, by its fence; also when its time is over, as long as nobody took it.
-UPDATE duly_locks SET expires_at = duly_now() + %(ttl)s::bigint * interval '1 microsecond'
+UPDATE duly_locks SET expires_at = duly_now() + %(ttl)s::float8 * interval '1 microsecond'
  WHERE name = %(name)s AND owner = %(owner)s AND fence = %(fence)s
 RETURNING true
 

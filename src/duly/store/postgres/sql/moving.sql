@@ -1,7 +1,7 @@
 -- moving: what is to be known before rows of another database are written here.
 
 -- :name columns
-SELECT attribute.attname::text, format_type(attribute.atttypid, NULL)
+SELECT attribute.attname::text, pg_catalog.format_type(attribute.atttypid, NULL)
   FROM pg_attribute AS attribute
  WHERE attribute.attrelid = %(table)s::regclass AND attribute.attnum > 0
    AND NOT attribute.attisdropped
@@ -14,4 +14,4 @@ SELECT EXISTS (SELECT 1 FROM duly_every_run) OR EXISTS (SELECT 1 FROM duly_sched
        OR EXISTS (SELECT 1 FROM duly_accounts WHERE accepted > 0)
 
 -- :name set_fence
-SELECT setval('duly_guard_fences', greatest(%(latest)s::bigint, 1))
+SELECT pg_catalog.setval('duly_guard_fences', greatest(%(latest)s::bigint, 1))

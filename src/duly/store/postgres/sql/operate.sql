@@ -39,15 +39,16 @@ WITH ready AS (
 ), expiring AS (
     UPDATE duly_keys
        SET expires_at = duly_now()
-                        + CASE WHEN active_only THEN 0 ELSE ttl END * interval '1 microsecond'
+                        + CASE WHEN active_only THEN 0 ELSE ttl END::float8 * interval '1 microsecond'
      WHERE run_id = ANY (ARRAY(SELECT id FROM gone WHERE key IS NOT NULL))
 )
-SELECT count(*) FROM gone
+SELECT pg_catalog.count(*) FROM gone
 
 -- :name limit_wait
 -- Only here: sets for how long later statements of this transaction wait for a lock, and answers with
 -- the time before. On SQLite one transaction writes at a time.
-SELECT current_setting('lock_timeout'), set_config('lock_timeout', %(limit)s, true)
+SELECT pg_catalog.current_setting('lock_timeout'),
+       pg_catalog.set_config('lock_timeout', %(limit)s, true)
 
 -- :name before_keys
 -- Only here: on SQLite a key has one row, whatever names its task has.
@@ -74,7 +75,7 @@ SELECT name, key, id, '', NULL, true
   FROM old
  CROSS JOIN LATERAL (
        SELECT DISTINCT name COLLATE "C" AS name
-         FROM unnest(old.task || %(other_names)s::text[]) AS name
+         FROM pg_catalog.unnest(pg_catalog.array_prepend(old.task, %(other_names)s::text[])) AS name
         ORDER BY 1) AS names
     ON CONFLICT (task, key) DO UPDATE
    SET run_id = excluded.run_id, expires_at = NULL,
@@ -93,7 +94,8 @@ SELECT id, state
           FROM duly_history AS old
          CROSS JOIN LATERAL (
                SELECT run_id FROM duly_keys
-                WHERE duly_keys.task = ANY (old.task || %(other_names)s::text[])
+                WHERE duly_keys.task = ANY (pg_catalog.array_prepend(old.task,
+                                                                  %(other_names)s::text[]))
                   AND duly_keys.key = old.key AND duly_keys.run_id <> old.id
                OFFSET 0) AS known
          WHERE old.id = %(run_id)s) AS holder
@@ -113,10 +115,10 @@ WITH old AS (
     INSERT INTO duly_waiting
         (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
          created_at, due_at, key, tags, arguments)
-    SELECT id, task, queue, coalesce(%(lane)s, replace(lane, 'handed', 'carried')), priority,
+    SELECT id, task, queue, coalesce(%(lane)s, pg_catalog.replace(lane, 'handed', 'carried')), priority,
            generation + 1, claim_number,
            1, 0, 0, created_at,
-           duly_now() + %(delay)s::bigint * interval '1 microsecond', key, tags,
+           duly_now() + %(delay)s::float8 * interval '1 microsecond', key, tags,
            coalesce(%(arguments)s, arguments)
       FROM old
 ), last_attempt AS (
@@ -129,7 +131,7 @@ WITH old AS (
      WHERE outcome IS NOT NULL
         ON CONFLICT (run_id, claim_number) DO NOTHING
 )
-SELECT count(*) FROM old
+SELECT pg_catalog.count(*) FROM old
 
 -- :name discard
 UPDATE duly_history
@@ -142,7 +144,7 @@ INSERT INTO duly_queues (name, paused) VALUES (%(queue)s, %(paused)s)
 
 -- :name lock_limit
 -- Only here: a claim that counted under the old limit is committed before the new one holds.
-SELECT pg_advisory_xact_lock(duly_key_lock(' limit', %(name)s))
+SELECT pg_catalog.pg_advisory_xact_lock(duly_key_lock(' limit', %(name)s))
 
 -- :name limit
 INSERT INTO duly_queues (name, paused, running_limit) VALUES (%(queue)s, false, %(limit)s)

@@ -13,17 +13,17 @@ WITH lately AS MATERIALIZED (
     UPDATE duly_history
        SET kept_until = finished_at
                         + (SELECT own.kept FROM duly_retentions AS own
-                            WHERE own.task = duly_history.task) * interval '1 microsecond'
+                            WHERE own.task = duly_history.task)::float8 * interval '1 microsecond'
      WHERE id = ANY (ARRAY(SELECT lately.id
                              FROM lately
                              JOIN duly_retentions AS own ON own.task = lately.task
                             WHERE own.kept < %(older_than)s::bigint))
 )
-SELECT count(*), coalesce(duly_microseconds(max(finished_at)), 0) FROM lately
+SELECT pg_catalog.count(*), coalesce(duly_microseconds(pg_catalog.max(finished_at)), 0) FROM lately
 
 -- :name shortest
 -- Whether a task keeps its runs for less than the usual time.
-SELECT min(kept), duly_microseconds(duly_now()) FROM duly_retentions
+SELECT pg_catalog.min(kept), duly_microseconds(duly_now()) FROM duly_retentions
 
 -- :name drop_runs
 -- One statement, where SQLite deletes run by run. Each is kept as its task says, or for the usual
@@ -33,28 +33,28 @@ SELECT min(kept), duly_microseconds(duly_now()) FROM duly_retentions
 -- run whose payloads reach a number of bytes, and returns whether it has left others.
 WITH ended AS MATERIALIZED (
     SELECT id, task, key, tags, finished_at, false AS dead,
-           octet_length(arguments) + coalesce(octet_length(result), 0)
-               + coalesce(octet_length(traceback), 0) AS bytes
+           pg_catalog.octet_length(arguments) + coalesce(pg_catalog.octet_length(result), 0)
+               + coalesce(pg_catalog.octet_length(traceback), 0) AS bytes
       FROM duly_history
-     WHERE finished_at < duly_now() - %(older_than)s::bigint * interval '1 microsecond'
+     WHERE finished_at < duly_now() - %(older_than)s::float8 * interval '1 microsecond'
        AND state NOT IN ('failed', 'interrupted') AND kept_until IS NULL
      ORDER BY finished_at
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 ), died AS MATERIALIZED (
     SELECT id, task, key, tags, finished_at, true AS dead,
-           octet_length(arguments) + coalesce(octet_length(result), 0)
-               + coalesce(octet_length(traceback), 0) AS bytes
+           pg_catalog.octet_length(arguments) + coalesce(pg_catalog.octet_length(result), 0)
+               + coalesce(pg_catalog.octet_length(traceback), 0) AS bytes
       FROM duly_history
-     WHERE finished_at < duly_now() - %(dead_older_than)s::bigint * interval '1 microsecond'
+     WHERE finished_at < duly_now() - %(dead_older_than)s::float8 * interval '1 microsecond'
        AND state IN ('failed', 'interrupted') AND kept_until IS NULL
      ORDER BY finished_at
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 ), kept AS MATERIALIZED (
     SELECT id, task, key, tags, finished_at, state IN ('failed', 'interrupted') AS dead,
-           octet_length(arguments) + coalesce(octet_length(result), 0)
-               + coalesce(octet_length(traceback), 0) AS bytes
+           pg_catalog.octet_length(arguments) + coalesce(pg_catalog.octet_length(result), 0)
+               + coalesce(pg_catalog.octet_length(traceback), 0) AS bytes
       FROM duly_history
      WHERE kept_until <= duly_now()
      ORDER BY kept_until
@@ -62,16 +62,16 @@ WITH ended AS MATERIALIZED (
        FOR UPDATE SKIP LOCKED
 ), old AS MATERIALIZED (
     SELECT id, task, key, tags, finished_at, dead,
-           sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+           pg_catalog.sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
       FROM (TABLE ended UNION ALL TABLE died UNION ALL TABLE kept) AS found
 ), judged AS MATERIALIZED (
     SELECT old.id,
            CASE WHEN old.dead
-                THEN old.finished_at + %(dead_older_than)s::bigint * interval '1 microsecond'
+                THEN old.finished_at + %(dead_older_than)s::float8 * interval '1 microsecond'
                 WHEN own.kept IS NULL
-                THEN old.finished_at + %(older_than)s::bigint * interval '1 microsecond' END
+                THEN old.finished_at + %(older_than)s::float8 * interval '1 microsecond' END
                AS usual_until,
-           greatest(old.finished_at + own.kept * interval '1 microsecond',
+           greatest(old.finished_at + own.kept::float8 * interval '1 microsecond',
                     CASE WHEN known.run_id IS NOT NULL
                          THEN coalesce(known.expires_at, timestamptz 'infinity') END,
                     CASE WHEN old.tags IS NOT NULL AND EXISTS (
@@ -79,7 +79,7 @@ WITH ended AS MATERIALIZED (
                                WHERE parent.id = (old.tags::json ->> %(parent_tag)s)::uuid
                                  AND parent.state NOT IN ('succeeded', 'cancelled')
                               OFFSET 0)
-                         THEN duly_now() + %(parent_look)s::bigint * interval '1 microsecond' END)
+                         THEN duly_now() + %(parent_look)s::float8 * interval '1 microsecond' END)
                AS own_until
       FROM old
       LEFT JOIN duly_retentions AS own ON own.task = old.task
@@ -97,7 +97,7 @@ WITH ended AS MATERIALIZED (
 ), stay AS (
     UPDATE duly_history
        SET kept_until = (SELECT CASE WHEN own_until > duly_now()
-                                     THEN least(own_until, duly_now() + %(look)s::bigint
+                                     THEN least(own_until, duly_now() + %(look)s::float8
                                                                         * interval '1 microsecond')
                                      END
                            FROM judged WHERE judged.id = duly_history.id)
@@ -105,7 +105,7 @@ WITH ended AS MATERIALIZED (
                             WHERE greatest(usual_until, own_until) > duly_now()))
 ), counted AS (
     INSERT INTO duly_accounts (pruned, pruned_until)
-    SELECT count(*), max(gone_at) FROM runs HAVING count(*) > 0
+    SELECT pg_catalog.count(*), pg_catalog.max(gone_at) FROM runs HAVING pg_catalog.count(*) > 0
 ), attempts AS (
     DELETE FROM duly_attempts WHERE run_id = ANY (ARRAY(SELECT id FROM runs))
 ), logs AS (
@@ -115,15 +115,15 @@ WITH ended AS MATERIALIZED (
 ), steps AS (
     DELETE FROM duly_steps WHERE run_id = ANY (ARRAY(SELECT id FROM runs))
 )
-SELECT (SELECT count(*) FROM runs),
-       greatest((SELECT count(*) FROM ended), (SELECT count(*) FROM died),
-                (SELECT count(*) FROM kept)),
-       (SELECT count(*) FROM judged) < (SELECT count(*) FROM old)
+SELECT (SELECT pg_catalog.count(*) FROM runs),
+       greatest((SELECT pg_catalog.count(*) FROM ended), (SELECT pg_catalog.count(*) FROM died),
+                (SELECT pg_catalog.count(*) FROM kept)),
+       (SELECT pg_catalog.count(*) FROM judged) < (SELECT pg_catalog.count(*) FROM old)
 
 -- :name drop_events
 WITH old AS MATERIALIZED (
     SELECT name FROM duly_events
-     WHERE sent_at < duly_now() - %(older_than)s::bigint * interval '1 microsecond'
+     WHERE sent_at < duly_now() - %(older_than)s::float8 * interval '1 microsecond'
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 )
@@ -144,7 +144,7 @@ DELETE FROM duly_keys
 DELETE FROM duly_firings
  WHERE ctid = ANY (ARRAY(
        SELECT ctid FROM duly_firings
-        WHERE fired_at < duly_now() - %(older_than)s::bigint * interval '1 microsecond'
+        WHERE fired_at < duly_now() - %(older_than)s::float8 * interval '1 microsecond'
           AND outcome <> 'waiting'
         ORDER BY fired_at
         LIMIT %(limit)s
@@ -156,7 +156,7 @@ DELETE FROM duly_firings
 WITH old AS MATERIALIZED (
     SELECT name FROM duly_schedules
      WHERE state IN ('ended', 'removed') AND (state = 'removed' OR source = 'runtime')
-       AND updated_at < duly_now() - %(others_older_than)s::bigint * interval '1 microsecond'
+       AND updated_at < duly_now() - %(others_older_than)s::float8 * interval '1 microsecond'
      ORDER BY updated_at
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
@@ -167,7 +167,7 @@ DELETE FROM duly_schedules WHERE name = ANY (ARRAY(SELECT name FROM old))
 -- The row without a name keeps the largest fence of those that are gone, so that fences only grow.
 WITH old AS MATERIALIZED (
     SELECT name FROM duly_locks
-     WHERE expires_at < duly_now() - %(others_older_than)s::bigint * interval '1 microsecond'
+     WHERE expires_at < duly_now() - %(others_older_than)s::float8 * interval '1 microsecond'
        AND name <> ''
      ORDER BY expires_at
      LIMIT %(limit)s
@@ -176,7 +176,8 @@ WITH old AS MATERIALIZED (
     DELETE FROM duly_locks WHERE name = ANY (ARRAY(SELECT name FROM old)) RETURNING fence
 ), kept AS (
     INSERT INTO duly_locks (name, holder, fence, expires_at)
-    SELECT '', '', max(fence), timestamptz 'infinity' FROM gone HAVING count(*) > 0
+    SELECT '', '', pg_catalog.max(fence), timestamptz 'infinity'
+      FROM gone HAVING pg_catalog.count(*) > 0
         ON CONFLICT (name) DO UPDATE SET fence = greatest(duly_locks.fence, excluded.fence)
 )
 SELECT fence FROM gone
@@ -186,7 +187,7 @@ SELECT fence FROM gone
 DELETE FROM duly_acts
  WHERE ctid = ANY (ARRAY(
        SELECT ctid FROM duly_acts
-        WHERE at < duly_now() - %(acts_older_than)s::bigint * interval '1 microsecond'
+        WHERE at < duly_now() - %(acts_older_than)s::float8 * interval '1 microsecond'
         LIMIT %(limit)s
           FOR UPDATE SKIP LOCKED))
 
@@ -194,9 +195,9 @@ DELETE FROM duly_acts
 -- Of runs that are with another engine no more, and of tasks that nobody hands over. By tasks, so
 -- that a prune that finds nothing reads next to nothing.
 WITH RECURSIVE known(task) AS (
-    SELECT min(task) FROM duly_handed
+    SELECT pg_catalog.min(task) FROM duly_handed
     UNION ALL
-    SELECT (SELECT min(task) FROM duly_handed WHERE task > known.task)
+    SELECT (SELECT pg_catalog.min(task) FROM duly_handed WHERE task > known.task)
       FROM known
      WHERE known.task IS NOT NULL
 ), old AS MATERIALIZED (
@@ -206,7 +207,7 @@ WITH RECURSIVE known(task) AS (
            SELECT run_id
              FROM duly_handed AS mark
             WHERE task = known.task
-              AND stale_at < duly_now() - %(others_older_than)s::bigint * interval '1 microsecond'
+              AND stale_at < duly_now() - %(others_older_than)s::float8 * interval '1 microsecond'
               AND NOT EXISTS (SELECT 1 FROM duly_runs
                                WHERE id = mark.run_id AND state <> 'running'
                                  AND lane IN ('handed', 'handed-hold'))
@@ -218,11 +219,11 @@ DELETE FROM duly_handed WHERE run_id = ANY (ARRAY(SELECT run_id FROM old))
 -- :name drop_workers
 DELETE FROM duly_workers
  WHERE state <> 'live'
-   AND stopped_at < duly_now() - %(others_older_than)s::bigint * interval '1 microsecond'
+   AND stopped_at < duly_now() - %(others_older_than)s::float8 * interval '1 microsecond'
 
 -- :name drop_duties
 -- Only here: duties whose names carry settings that no worker has any more.
-DELETE FROM duly_duties WHERE done_at < statement_timestamp() - interval '30 days'
+DELETE FROM duly_duties WHERE done_at < pg_catalog.statement_timestamp() - interval '30 days'
 
 -- :name fold
 -- Adds up tallies of one span, before an instant, in rows of a longer one; in one order, since others
@@ -237,30 +238,32 @@ WITH gone AS (
     RETURNING at, task, queue, state, took, waited, runs, elapsed, delay
 ), added AS (
     INSERT INTO duly_tallies (at, span, task, queue, state, took, waited, runs, elapsed, delay)
-    SELECT at / %(width)s * %(width)s, %(longer)s, task, queue, state, took, waited, sum(runs),
-           sum(elapsed), sum(delay)
+    SELECT at / %(width)s::bigint * %(width)s::bigint, %(longer)s, task, queue, state, took, waited,
+           pg_catalog.sum(runs),
+           pg_catalog.sum(elapsed), pg_catalog.sum(delay)
       FROM gone
-     GROUP BY at / %(width)s, task, queue, state, took, waited
-     ORDER BY at / %(width)s, task, queue, state, took, waited
+     GROUP BY at / %(width)s::bigint, task, queue, state, took, waited
+     ORDER BY at / %(width)s::bigint, task, queue, state, took, waited
         ON CONFLICT (span, at, task, queue, state, took, waited) WHERE span > 0 DO UPDATE
        SET runs = duly_tallies.runs + excluded.runs,
            elapsed = duly_tallies.elapsed + excluded.elapsed,
            delay = duly_tallies.delay + excluded.delay
 )
-SELECT count(*) FROM gone
+SELECT pg_catalog.count(*) FROM gone
 
 -- :name fold_accounts
 -- Only here: SQLite, which has one writer, counts in one row.
 WITH gone AS (
     DELETE FROM duly_accounts
      WHERE ctid = ANY (ARRAY(SELECT ctid FROM duly_accounts LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
-       AND (SELECT count(*) FROM (SELECT 1 FROM duly_accounts LIMIT 2) AS few) > 1
+       AND (SELECT pg_catalog.count(*) FROM (SELECT 1 FROM duly_accounts LIMIT 2) AS few) > 1
     RETURNING accepted, pruned, pruned_until
 ), added AS (
     INSERT INTO duly_accounts (accepted, pruned, pruned_until)
-    SELECT sum(accepted), sum(pruned), max(pruned_until) FROM gone HAVING count(*) > 0
+    SELECT pg_catalog.sum(accepted), pg_catalog.sum(pruned), pg_catalog.max(pruned_until)
+      FROM gone HAVING pg_catalog.count(*) > 0
 )
-SELECT count(*) FROM gone
+SELECT pg_catalog.count(*) FROM gone
 
 -- :name now
 SELECT duly_microseconds(duly_now())

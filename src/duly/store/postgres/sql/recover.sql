@@ -65,13 +65,13 @@ SELECT id::text, claim_number, task, lane, attempt, retries_used, crashes, key I
 -- :name forget_retentions
 -- Of tasks that have none of their own any more.
 DELETE FROM duly_retentions
- WHERE task IN (SELECT json_array_elements_text(%(tasks)s::json))
-   AND task NOT IN (SELECT json_object_keys(%(retentions)s::json))
+ WHERE task IN (SELECT pg_catalog.json_array_elements_text(%(tasks)s::json))
+   AND task NOT IN (SELECT pg_catalog.json_object_keys(%(retentions)s::json))
 
 -- :name note_retentions
 -- In one order, since others may register at the same time.
 INSERT INTO duly_retentions (task, kept)
-SELECT key, value::bigint FROM json_each_text(%(retentions)s::json) ORDER BY key COLLATE "C"
+SELECT key, value::bigint FROM pg_catalog.json_each_text(%(retentions)s::json) ORDER BY key COLLATE "C"
     ON CONFLICT (task) DO UPDATE SET kept = excluded.kept WHERE duly_retentions.kept <> excluded.kept
 
 -- :name register
@@ -91,7 +91,8 @@ VALUES (%(worker_id)s, 'live', %(host)s, %(pid)s, duly_now(), duly_now(), %(leas
 -- The commit is flushed, also where the server's default is not and behind a pooler: if a crash of
 -- the server took back an acknowledged beat, two workers could start one run.
 WITH durable AS MATERIALIZED (
-    SELECT set_config('synchronous_commit', coalesce(nullif(current_setting('synchronous_commit'),
+    SELECT pg_catalog.set_config('synchronous_commit', coalesce(nullif(
+               pg_catalog.current_setting('synchronous_commit'),
                                                             'off'), 'on'), true)
 )
 UPDATE duly_workers
@@ -103,10 +104,10 @@ RETURNING id
 -- Only here. Sessions of one application have one name and one role.
 SELECT EXISTS (
        SELECT FROM pg_stat_activity
-        WHERE datname = current_database() AND usename = session_user
-          AND application_name = current_setting('application_name')
-          AND state = 'active' AND pid <> pg_backend_pid()
-          AND clock_timestamp() - query_start >= $1::float8 * interval '1 second')
+        WHERE datname = pg_catalog.current_database() AND usename = session_user
+          AND application_name = pg_catalog.current_setting('application_name')
+          AND state = 'active' AND pid <> pg_catalog.pg_backend_pid()
+          AND pg_catalog.clock_timestamp() - query_start >= $1::float8 * interval '1 second')
 
 -- :name beats
 SELECT id, beats, extract(epoch FROM duly_now() - seen_at), lease_seconds
@@ -119,11 +120,13 @@ SELECT id, beats, extract(epoch FROM duly_now() - seen_at), lease_seconds
 SELECT id
   FROM duly_workers
  WHERE state = 'live'
-   AND seen_at BETWEEN duly_now() - $1::double precision * interval '1 second'
-                   AND duly_now() + $1::double precision * interval '1 second'
- ORDER BY reverse(id)
+   AND seen_at BETWEEN duly_now() - $1::float8 * interval '1 second'
+                   AND duly_now() + $1::float8 * interval '1 second'
+ ORDER BY pg_catalog.reverse(id)
  LIMIT $2::integer
 
 -- :name peers
 -- Only here, as hints name no runs on SQLite. Workers of one deployment have registered the same.
-SELECT array_agg(id), queues, tasks FROM duly_workers WHERE state = 'live' GROUP BY queues, tasks
+SELECT pg_catalog.array_agg(id), queues, tasks
+  FROM duly_workers
+ WHERE state = 'live' GROUP BY queues, tasks

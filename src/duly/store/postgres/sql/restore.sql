@@ -14,9 +14,9 @@ SELECT id::text FROM duly_waiting
 
 -- :name newer
 -- Made after the backup was put back; or in it, if that was made later than somebody says.
-SELECT (SELECT count(*) FROM duly_runs
+SELECT (SELECT pg_catalog.count(*) FROM duly_runs
          WHERE state = 'queued' AND created_at > duly_time(%(since)s::bigint))
-     + (SELECT count(*) FROM duly_waiting
+     + (SELECT pg_catalog.count(*) FROM duly_waiting
          WHERE created_at > duly_time(%(since)s::bigint) AND due_at <= duly_now())
 
 -- :name pause_schedules

@@ -12,8 +12,8 @@ SELECT name, version, source, place, task, queue, lane, priority, arguments, exp
        OR EXISTS (SELECT 1 FROM duly_waiting WHERE id = plan.last_run_id OFFSET 0),
        pause_after, duly_microseconds(duly_now())
   FROM duly_schedules AS plan
- WHERE look_at <= duly_now() - %(at_least)s::bigint * interval '1 microsecond'
-   AND look_at > duly_now() - %(less_than)s::bigint * interval '1 microsecond'
+ WHERE look_at <= duly_now() - %(at_least)s::float8 * interval '1 microsecond'
+   AND look_at > duly_now() - %(less_than)s::float8 * interval '1 microsecond'
  ORDER BY look_at LIMIT %(limit)s
 
 -- :name lock_free
@@ -29,7 +29,7 @@ SELECT name, version, source, place, task, queue, lane, priority, arguments, exp
 -- :name ahead
 -- Schedules that fired by a clock that was ahead, and has been set back since.
 SELECT DISTINCT schedule FROM duly_firings
- WHERE fired_at > duly_now() + %(by)s::bigint * interval '1 microsecond' LIMIT %(limit)s
+ WHERE fired_at > duly_now() + %(by)s::float8 * interval '1 microsecond' LIMIT %(limit)s
 
 -- :name date_back
 UPDATE duly_firings SET fired_at = duly_now()
@@ -43,7 +43,7 @@ SELECT id::text FROM duly_waiting WHERE id = ANY (%(run_ids)s::uuid[])
 
 -- :name failures
 -- How many of its last runs failed, since it was last changed or resumed.
-SELECT count(*) FROM (
+SELECT pg_catalog.count(*) FROM (
        SELECT run.state
          FROM duly_schedules AS plan
          JOIN duly_firings AS fired
@@ -99,21 +99,24 @@ DELETE FROM duly_firings WHERE schedule = %(schedule)s AND instant = duly_time(%
 UPDATE duly_firings
    SET outcome = 'run', run_id = %(run_id)s, fired_at = duly_now()
  WHERE schedule = %(schedule)s
-   AND instant = (SELECT min(instant) FROM duly_firings
+   AND instant = (SELECT pg_catalog.min(instant) FROM duly_firings
                    WHERE schedule = %(schedule)s AND outcome = 'waiting')
 
 -- :name move
 -- Not joined with the names: statistics of an emptied table would have it read as a whole for each.
 UPDATE duly_schedules AS plan
-   SET next_at = duly_time((%(next_ats)s::bigint[])[array_position(%(names)s::text[], plan.name)]),
-       look_at = duly_time((%(look_ats)s::bigint[])[array_position(%(names)s::text[], plan.name)]),
-       waiting = (%(waiting)s::integer[])[array_position(%(names)s::text[], plan.name)],
-       state = (%(states)s::text[])[array_position(%(names)s::text[], plan.name)],
-       reason = (%(reasons)s::text[])[array_position(%(names)s::text[], plan.name)],
+   SET next_at = duly_time((%(next_ats)s::bigint[])
+                             [pg_catalog.array_position(%(names)s::text[], plan.name)]),
+       look_at = duly_time((%(look_ats)s::bigint[])
+                             [pg_catalog.array_position(%(names)s::text[], plan.name)]),
+       waiting = (%(waiting)s::integer[])[pg_catalog.array_position(%(names)s::text[], plan.name)],
+       state = (%(states)s::text[])[pg_catalog.array_position(%(names)s::text[], plan.name)],
+       reason = (%(reasons)s::text[])[pg_catalog.array_position(%(names)s::text[], plan.name)],
        last_run_id = coalesce(
-           (%(last_run_ids)s::uuid[])[array_position(%(names)s::text[], plan.name)],
+           (%(last_run_ids)s::uuid[])[pg_catalog.array_position(%(names)s::text[], plan.name)],
            plan.last_run_id),
-       updated_at = CASE WHEN (%(states)s::text[])[array_position(%(names)s::text[], plan.name)]
+       updated_at = CASE WHEN (%(states)s::text[])
+                         [pg_catalog.array_position(%(names)s::text[], plan.name)]
                               = 'ended' THEN duly_now() ELSE plan.updated_at END
  WHERE plan.name = ANY (%(names)s::text[])
 
@@ -143,7 +146,7 @@ UPDATE duly_firings SET outcome = 'skipped', reason = %(reason)s, fired_at = dul
 
 -- :name lock_name
 -- Two that put the same new schedule at once: the second waits, and finds the first one's.
-SELECT pg_advisory_xact_lock(duly_key_lock('schedule', %(name)s))
+SELECT pg_catalog.pg_advisory_xact_lock(duly_key_lock('schedule', %(name)s))
 
 -- :name schedules
 SELECT name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,

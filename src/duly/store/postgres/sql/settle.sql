@@ -12,14 +12,14 @@ WITH gone AS (
     DELETE FROM duly_runs AS run
      WHERE run.id = ANY (%(ids)s::uuid[])
        AND run.claim_number
-           = (%(claim_numbers)s::bigint[])[width_bucket(run.id, %(ids)s::uuid[])]
+           = (%(claim_numbers)s::bigint[])[pg_catalog.width_bucket(run.id, %(ids)s::uuid[])]
        AND run.state = 'running'
     RETURNING id, task, queue, lane, priority, generation, claim_number, attempt, retries_used,
               crashes, created_at, due_at, expires_at, worker_id, key, tags, arguments
 ), ended AS MATERIALIZED (
     SELECT gone.*, ending.state, ending.cause, ending.outcome, ending.elapsed, ending.result,
            ending.error, ending.traceback, ending.fingerprint,
-           duly_now() - ending.elapsed * interval '1 microsecond' AS started_at
+           duly_now() - ending.elapsed::float8 * interval '1 microsecond' AS started_at
       FROM gone
       FULL JOIN unnest(%(ids)s::uuid[], %(states)s::text[], %(causes)s::text[],
                        %(outcomes)s::text[], %(elapsed)s::bigint[], %(results)s::text[],
@@ -39,7 +39,7 @@ WITH gone AS (
 ), tallied AS (
     INSERT INTO duly_tallies (at, span, task, queue, state, took, waited, runs, elapsed, delay)
     SELECT duly_microseconds(duly_now()), 0, task, queue, state, duly_bound(elapsed),
-           duly_bound(delay), count(*), sum(elapsed), sum(delay)
+           duly_bound(delay), pg_catalog.count(*), pg_catalog.sum(elapsed), pg_catalog.sum(delay)
       FROM (SELECT task, queue, state, elapsed,
                    greatest(duly_microseconds(started_at) - duly_microseconds(due_at), 0) AS delay
               FROM ended
@@ -48,10 +48,10 @@ WITH gone AS (
 ), expiring AS (
     UPDATE duly_keys
        SET expires_at = duly_now()
-                        + CASE WHEN active_only THEN 0 ELSE ttl END * interval '1 microsecond'
+                        + CASE WHEN active_only THEN 0 ELSE ttl END::float8 * interval '1 microsecond'
      WHERE run_id = ANY (ARRAY(SELECT id FROM gone WHERE key IS NOT NULL))
 )
-SELECT count(*) FROM gone
+SELECT pg_catalog.count(*) FROM gone
 
 -- :name requeue
 -- The rows are locked and read first, since an attempt's record needs what the UPDATE overwrites.
@@ -63,7 +63,7 @@ WITH locked AS MATERIALIZED (
       FROM duly_runs AS run
      WHERE run.id = ANY (%(ids)s::uuid[])
        AND run.claim_number
-           = (%(claim_numbers)s::bigint[])[width_bucket(run.id, %(ids)s::uuid[])]
+           = (%(claim_numbers)s::bigint[])[pg_catalog.width_bucket(run.id, %(ids)s::uuid[])]
        AND run.state = 'running'
        AND NOT run.cancel_requested
      ORDER BY run.id
@@ -72,7 +72,7 @@ WITH locked AS MATERIALIZED (
     SELECT locked.id, locked.task, locked.queue, op.lane, locked.priority, locked.generation,
            locked.claim_number, locked.attempt AS attempt_before, op.attempt, op.retries_used,
            op.crashes, locked.created_at,
-           CASE WHEN op.after > 0 THEN duly_now() + op.after * interval '1 microsecond'
+           CASE WHEN op.after > 0 THEN duly_now() + op.after::float8 * interval '1 microsecond'
                 ELSE locked.due_at END AS due_at,
            CASE WHEN NOT op.recorded THEN locked.expires_at END AS expires_at, locked.worker_id,
            locked.key, locked.tags, locked.arguments, op.after, op.recorded, op.outcome, op.elapsed,
@@ -88,23 +88,23 @@ WITH locked AS MATERIALIZED (
 ), stayed AS (
     UPDATE duly_runs AS run
        SET state = 'queued', worker_id = NULL, claimed_at = NULL,
-           attempt = (%(attempts)s::integer[])[width_bucket(run.id, %(ids)s::uuid[])],
-           retries_used = (%(retries_used)s::integer[])[width_bucket(run.id, %(ids)s::uuid[])],
-           crashes = (%(crashes)s::integer[])[width_bucket(run.id, %(ids)s::uuid[])],
-           lane = (%(lanes)s::text[])[width_bucket(run.id, %(ids)s::uuid[])],
+           attempt = (%(attempts)s::integer[])[pg_catalog.width_bucket(run.id, %(ids)s::uuid[])],
+           retries_used = (%(retries_used)s::integer[])[pg_catalog.width_bucket(run.id, %(ids)s::uuid[])],
+           crashes = (%(crashes)s::integer[])[pg_catalog.width_bucket(run.id, %(ids)s::uuid[])],
+           lane = (%(lanes)s::text[])[pg_catalog.width_bucket(run.id, %(ids)s::uuid[])],
            expires_at = CASE WHEN NOT (%(recorded)s::boolean[])
-                                      [width_bucket(run.id, %(ids)s::uuid[])]
+                                      [pg_catalog.width_bucket(run.id, %(ids)s::uuid[])]
                              THEN run.expires_at END
      WHERE run.id = ANY (ARRAY(SELECT id FROM held WHERE after <= 0))
        AND run.claim_number
-           = (%(claim_numbers)s::bigint[])[width_bucket(run.id, %(ids)s::uuid[])]
+           = (%(claim_numbers)s::bigint[])[pg_catalog.width_bucket(run.id, %(ids)s::uuid[])]
        AND run.state = 'running'
     RETURNING run.id, run.claim_number
 ), left_behind AS (
     DELETE FROM duly_runs AS run
      WHERE run.id = ANY (ARRAY(SELECT id FROM held WHERE after > 0))
        AND run.claim_number
-           = (%(claim_numbers)s::bigint[])[width_bucket(run.id, %(ids)s::uuid[])]
+           = (%(claim_numbers)s::bigint[])[pg_catalog.width_bucket(run.id, %(ids)s::uuid[])]
        AND run.state = 'running'
     RETURNING run.id, run.claim_number
 ), set_aside AS (
@@ -122,7 +122,7 @@ WITH locked AS MATERIALIZED (
         (run_id, claim_number, generation, attempt, outcome, worker_id, started_at, finished_at,
          error, traceback)
     SELECT id, claim_number, generation, attempt_before, outcome, worker_id,
-           duly_now() - elapsed * interval '1 microsecond', duly_now(), error, traceback
+           duly_now() - elapsed::float8 * interval '1 microsecond', duly_now(), error, traceback
       FROM held
      WHERE recorded AND (id IN (SELECT id FROM done)) IS TRUE
 )

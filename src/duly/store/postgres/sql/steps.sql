@@ -12,7 +12,7 @@ SELECT 1 FROM duly_runs
 -- :name begin
 INSERT INTO duly_steps (run_id, name, kind, done, awaited, wake_at, claim_number, began_at)
 SELECT id, %(name)s, %(kind)s, false, %(awaited)s,
-       duly_now() + %(after)s::bigint * interval '1 microsecond', claim_number, duly_now()
+       duly_now() + %(after)s::float8 * interval '1 microsecond', claim_number, duly_now()
   FROM duly_runs
  WHERE id = %(run_id)s AND claim_number = %(claim_number)s AND state = 'running'
     ON CONFLICT (run_id, name) DO NOTHING
@@ -57,7 +57,7 @@ SELECT run_id::text, name, kind, done, awaited, duly_microseconds(wake_at), resu
 
 -- :name lock_waits
 -- A transaction that wakes runs takes the same locks alone: then one of the two sees the other.
-SELECT pg_advisory_xact_lock_shared(wait)
+SELECT pg_catalog.pg_advisory_xact_lock_shared(wait)
   FROM (SELECT DISTINCT duly_wait_lock(CASE step.kind WHEN 'wait' THEN step.awaited
                                        ELSE op.id::text END) AS wait
           FROM unnest(%(ids)s::uuid[], %(names)s::text[]) AS op(id, name)
@@ -78,9 +78,9 @@ SELECT op.id::text
 -- :name lock_wakes
 -- By the names of events and the ids of runs. Sorted as in lock_waits, so that no two transactions
 -- wait for each other; only transactions of our own take these locks, and only once each.
-SELECT pg_advisory_xact_lock(wait)
+SELECT pg_catalog.pg_advisory_xact_lock(wait)
   FROM (SELECT DISTINCT duly_wait_lock(name) AS wait
-          FROM unnest(%(names)s::text[]) AS op(name)
+          FROM pg_catalog.unnest(%(names)s::text[]) AS op(name)
          ORDER BY wait) AS waits
 
 -- :name send
@@ -104,7 +104,7 @@ WITH news AS (
     INSERT INTO duly_wakeups (event) SELECT name FROM news
     RETURNING 1
 )
-SELECT pg_notify(duly_channel(), '{"v":1}') FROM noted
+SELECT pg_catalog.pg_notify(duly_channel(), '{"v":1}') FROM noted
 
 -- :name take_wakeups
 WITH taken AS MATERIALIZED (
@@ -117,7 +117,7 @@ RETURNING event
 UPDATE duly_waiting
    SET due_at = duly_now()
  WHERE id = ANY (ARRAY(SELECT step.run_id
-                         FROM unnest(%(names)s::text[]) AS event(name)
+                         FROM pg_catalog.unnest(%(names)s::text[]) AS event(name)
                         CROSS JOIN LATERAL (
                               SELECT run_id FROM duly_steps
                                WHERE kind = 'wait' AND NOT done AND awaited = event.name
@@ -137,19 +137,20 @@ UPDATE duly_waiting
 -- server resets them, and version 14 may miss rows: therefore there is also a longest time between two
 -- passes.
 WITH now AS (
-    SELECT pg_stat_get_tuples_inserted('duly_history'::regclass) || ' '
-           || pg_stat_get_tuples_inserted('duly_events'::regclass) AS counted
+    SELECT pg_catalog.pg_stat_get_tuples_inserted('duly_history'::regclass)::text || ' '
+           || pg_catalog.pg_stat_get_tuples_inserted('duly_events'::regclass)::text AS counted
 )
 SELECT counted,
        NOT EXISTS (SELECT 1 FROM duly_duties
                     WHERE name = 'rechecked' AND duly_duties.counted = now.counted
-                      AND done_at <= statement_timestamp()
-                      AND done_at > statement_timestamp() - %(longest)s * interval '1 second')
+                      AND done_at <= pg_catalog.statement_timestamp()
+                      AND done_at > pg_catalog.statement_timestamp()
+                                    - %(longest)s::float8 * interval '1 second')
   FROM now
 
 -- :name note_rechecked
 INSERT INTO duly_duties (name, done_at, counted)
-VALUES ('rechecked', statement_timestamp(), %(counted)s)
+VALUES ('rechecked', pg_catalog.statement_timestamp(), %(counted)s)
     ON CONFLICT (name) DO UPDATE SET done_at = excluded.done_at, counted = excluded.counted
 
 -- :name pending

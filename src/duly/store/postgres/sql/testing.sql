@@ -14,4 +14,4 @@ CREATE OR REPLACE FUNCTION duly_now() RETURNS timestamptz LANGUAGE sql STABLE
 SELECT duly_microseconds(now) FROM duly_test_clock
 
 -- :name clock_advance
-UPDATE duly_test_clock SET now = now + %(microseconds)s::bigint * interval '1 microsecond'
+UPDATE duly_test_clock SET now = now + %(microseconds)s::float8 * interval '1 microsecond'

@@ -6,8 +6,9 @@
 -- :name lock_duty
 -- Held until the transaction ends. No session waits for this lock. The server ends a transaction that
 -- hangs, which releases the lock.
-SELECT pg_try_advisory_xact_lock(hashtextextended(duly_channel() || ' ' || %(duty)s, 1685417083)),
-       set_config('statement_timeout', %(longest)s, true)
+SELECT pg_catalog.pg_try_advisory_xact_lock(
+           pg_catalog.hashtextextended(duly_channel() || ' ' || %(duty)s, 1685417083)),
+       pg_catalog.set_config('statement_timeout', %(longest)s, true)
 
 -- :name take_turn
 -- The same for a duty with an interval; also notes the time, in the transaction that does the duty. It
@@ -15,27 +16,27 @@ SELECT pg_try_advisory_xact_lock(hashtextextended(duly_channel() || ' ' || %(dut
 -- server's clock was set back. CASE makes sure that the lock is taken only if the interval is over.
 WITH due AS MATERIALIZED (
     SELECT CASE WHEN EXISTS (SELECT 1 FROM duly_duties
-                              WHERE name = %(duty)s AND done_at <= statement_timestamp()
-                                AND done_at > statement_timestamp()
-                                              - %(seconds)s * interval '1 second')
+                              WHERE name = %(duty)s AND done_at <= pg_catalog.statement_timestamp()
+                                AND done_at > pg_catalog.statement_timestamp()
+                                              - %(seconds)s::float8 * interval '1 second')
                 THEN false
-                ELSE pg_try_advisory_xact_lock(
-                         hashtextextended(duly_channel() || ' ' || %(duty)s, 1685417083))
+                ELSE pg_catalog.pg_try_advisory_xact_lock(
+                         pg_catalog.hashtextextended(duly_channel() || ' ' || %(duty)s, 1685417083))
            END AS is_mine,
-           set_config('statement_timeout', %(longest)s, true)
+           pg_catalog.set_config('statement_timeout', %(longest)s, true)
 )
 INSERT INTO duly_duties (name, done_at)
-SELECT %(duty)s, statement_timestamp() FROM due WHERE is_mine
+SELECT %(duty)s, pg_catalog.statement_timestamp() FROM due WHERE is_mine
     ON CONFLICT (name) DO UPDATE
    SET done_at = excluded.done_at
     -- Another worker may have done it after our snapshot was taken.
- WHERE NOT (duly_duties.done_at > excluded.done_at - %(seconds)s * interval '1 second'
+ WHERE NOT (duly_duties.done_at > excluded.done_at - %(seconds)s::float8 * interval '1 second'
             AND duly_duties.done_at <= excluded.done_at)
 RETURNING true
 
 -- :name unpark
 WITH registered AS MATERIALIZED (
-    SELECT json_array_elements_text(tasks::json) COLLATE "C" AS task FROM duly_registrations
+    SELECT pg_catalog.json_array_elements_text(tasks::json) COLLATE "C" AS task FROM duly_registrations
 ), free AS MATERIALIZED (
     SELECT parked, queue, task
       FROM duly_parked_lanes
@@ -65,14 +66,14 @@ UPDATE duly_waiting
 -- :name promote
 -- Ends with the run whose arguments reach a number of bytes, as park and expire do.
 WITH due AS MATERIALIZED (
-    SELECT id, octet_length(arguments) AS bytes FROM duly_waiting
+    SELECT id, pg_catalog.octet_length(arguments) AS bytes FROM duly_waiting
      WHERE parked IS NULL AND due_at <= duly_now() AND due_at >= duly_floor_of('waiting')
      ORDER BY due_at
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 ), chosen AS MATERIALIZED (
     SELECT id
-      FROM (SELECT id, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+      FROM (SELECT id, pg_catalog.sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
               FROM due) AS run
      WHERE bytes_before < %(bytes)s::bigint
 ), moved AS (
@@ -92,23 +93,23 @@ SELECT id, task, queue, lane, priority, generation, claim_number, attempt, retri
 -- Looks at the first runs of every queue and lane, where a claim would begin to walk, and moves
 -- away what cannot run: paused queues, tasks nobody registers.
 WITH registered AS MATERIALIZED (
-    SELECT json_array_elements_text(tasks::json) COLLATE "C" AS task FROM duly_registrations
+    SELECT pg_catalog.json_array_elements_text(tasks::json) COLLATE "C" AS task FROM duly_registrations
 ), look AS MATERIALIZED (
     SELECT number FROM duly_look
 ), stuck AS MATERIALIZED (
     SELECT run.id, head.paused
       FROM look
      CROSS JOIN duly_ready_lanes AS head
-     CROSS JOIN LATERAL duly_first_runs(look.number, head.lane, head.queue, %(limit)s) AS run
+     CROSS JOIN LATERAL duly_first_runs(look.number, head.lane, head.queue, %(limit)s::bigint) AS run
      WHERE head.paused OR run.task NOT IN (SELECT registered.task FROM registered)
 ), found AS MATERIALIZED (
-    SELECT id, octet_length(arguments) AS bytes
+    SELECT id, pg_catalog.octet_length(arguments) AS bytes
       FROM duly_runs
      WHERE id = ANY (ARRAY(SELECT id FROM stuck)) AND state <> 'running'
        FOR UPDATE SKIP LOCKED
 ), chosen AS MATERIALIZED (
     SELECT id
-      FROM (SELECT id, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+      FROM (SELECT id, pg_catalog.sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
               FROM found) AS run
      WHERE bytes_before < %(bytes)s::bigint
 ), moved AS (
@@ -120,32 +121,32 @@ WITH registered AS MATERIALIZED (
     INSERT INTO duly_waiting
         (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
          created_at, due_at, expires_at, parked, key, tags, arguments)
-    SELECT id, task, queue, replace(lane, 'handed', 'carried'), priority, generation, claim_number,
-           attempt, retries_used, crashes, created_at, due_at, expires_at,
+    SELECT id, task, queue, pg_catalog.replace(lane, 'handed', 'carried'), priority,
+           generation, claim_number, attempt, retries_used, crashes, created_at, due_at, expires_at,
            CASE WHEN id IN (SELECT stuck.id FROM stuck WHERE stuck.paused) THEN 'paused'
                 ELSE 'unregistered' END,
            key, tags, arguments
       FROM moved
 )
-SELECT (SELECT count(*) FROM moved),
-       (SELECT count(*) FROM chosen) < (SELECT count(*) FROM found)
+SELECT (SELECT pg_catalog.count(*) FROM moved),
+       (SELECT pg_catalog.count(*) FROM chosen) < (SELECT pg_catalog.count(*) FROM found)
 
 -- :name expire
 -- Ends what expired before it started; one statement for what SQLite reads first and ends then.
 WITH old_ready AS MATERIALIZED (
-    SELECT id, octet_length(arguments) AS bytes FROM duly_runs
+    SELECT id, pg_catalog.octet_length(arguments) AS bytes FROM duly_runs
      WHERE state = 'queued' AND expires_at IS NOT NULL AND expires_at <= duly_now()
        AND expires_at >= duly_floor_of('expiring')
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 ), old_waiting AS MATERIALIZED (
-    SELECT id, octet_length(arguments) AS bytes FROM duly_waiting
+    SELECT id, pg_catalog.octet_length(arguments) AS bytes FROM duly_waiting
      WHERE expires_at IS NOT NULL AND expires_at <= duly_now()
        AND expires_at >= duly_floor_of('expiring')
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 ), old AS MATERIALIZED (
-    SELECT id, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+    SELECT id, pg_catalog.sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
       FROM (TABLE old_ready UNION ALL TABLE old_waiting) AS run
 ), chosen AS MATERIALIZED (
     SELECT id FROM old WHERE bytes_before < %(bytes)s::bigint
@@ -172,14 +173,15 @@ WITH old_ready AS MATERIALIZED (
 ), expiring AS (
     UPDATE duly_keys
        SET expires_at = duly_now()
-                        + CASE WHEN active_only THEN 0 ELSE ttl END * interval '1 microsecond'
+                        + CASE WHEN active_only THEN 0 ELSE ttl END::float8 * interval '1 microsecond'
      WHERE run_id = ANY (ARRAY(SELECT id FROM gone WHERE key IS NOT NULL))
 )
-SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM chosen) < (SELECT count(*) FROM old)
+SELECT (SELECT pg_catalog.count(*) FROM gone),
+       (SELECT pg_catalog.count(*) FROM chosen) < (SELECT pg_catalog.count(*) FROM old)
 
 -- :name next_due
 -- Also how many dead rows the claims have to step over; see sweep.py.
-SELECT duly_microseconds(min(due_at)) - duly_microseconds(duly_now()),
-       pg_stat_get_dead_tuples('duly_runs'::regclass)
+SELECT duly_microseconds(pg_catalog.min(due_at)) - duly_microseconds(duly_now()),
+       pg_catalog.pg_stat_get_dead_tuples('duly_runs'::regclass)
   FROM duly_waiting
  WHERE parked IS NULL AND due_at >= duly_floor_of('waiting')
