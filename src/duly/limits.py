@@ -90,6 +90,10 @@ GUARD_TTL_SECONDS = 24 * 3600
 GUARD_KEY_BYTES = 512
 HTTP_KEY_CHARACTERS = 255
 HTTP_BODY_BYTES = 1024 * 1024
+HTTP_KEPT_RESPONSES = 50_000
+"""How many responses one caller may keep in the ledger, by default."""
+HTTP_KEPT_UNIT = 16 * 1024
+"""A response counts once, and once more for every this many bytes."""
 ADDING_LEASE_SECONDS = 10.0
 """How long `add_task` waits for a worker that was called dead, or not heard of, to go on."""
 ADDING_THREADS = 16
