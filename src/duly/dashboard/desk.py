@@ -21,8 +21,9 @@ from duly.limits import (
     LOOKS,
     PAGE,
     PAGE_SECONDS,
+    SEARCH_SECONDS,
 )
-from duly.store.bounded import within
+from duly.store.bounded import seconds_left, within
 from duly.store.protocol import Inspector, RunFilter
 
 UNKNOWN = (
@@ -101,6 +102,8 @@ class Desk:
 
     def find(self, search: Search, size: int) -> tuple[list[RunRecord], str | None]:
         """Return the runs that a search finds, newest first, and where it goes on."""
+        if search.run_id is not None:
+            return self._of_ids([search.run_id], search), None
         if search.key is not None:
             return self._of_ids(self.store.find_by_key(search.key), search), None
         which = search.which._replace(limit=size)
@@ -113,9 +116,6 @@ class Desk:
 
     def every(self, search: Search) -> Iterator[RunRecord]:
         """Find all runs, newest first, however many looks that takes."""
-        if search.run_id is not None:
-            yield from self._of_ids([search.run_id], search)
-            return
         following: str | None = search.which.before
         while True:
             which = search.which._replace(before=following)
@@ -127,8 +127,6 @@ class Desk:
 
     def count(self, search: Search) -> tuple[int, bool]:
         """Return how many runs a search finds, and whether these are all: it looks a while only."""
-        if search.run_id is not None:
-            return len(self._of_ids([search.run_id], search)), True
         found, following = 0, search.which.before
         ends_at = monotonic() + COUNT_SECONDS
         for _ in range(COUNT_LOOKS):
@@ -144,17 +142,16 @@ class Desk:
     def _look_inside(self, search: Search, size: int) -> tuple[list[RunRecord], str | None]:
         """Look at the newest runs one by one, up to a bound."""
         found: list[RunRecord] = []
+        left = seconds_left()
+        ends_at = monotonic() + min(SEARCH_SECONDS, SEARCH_SECONDS if left is None else left)
         # Each look goes on where the last one ended, so none has to look at more than it returns.
         which = search.which._replace(limit=LOOK_RUNS, scan=LOOK_RUNS)
         for _ in range(LOOKS):
             page = self.store.list_runs(which)
             for run in page:
-                if search.may_fit(run) and (
-                    not search.arguments
-                    or search.fits(self.stored_arguments(run.task, run.arguments))
-                ):
+                if search.may_fit(run) and self._has_arguments(run, search):
                     found.append(run)
-                if len(found) == size:
+                if len(found) == size or monotonic() > ends_at:
                     return found, run.id
             reached = page[-1].id if len(page) == LOOK_RUNS else self.store.reach_of(which)
             if reached is None:
@@ -164,14 +161,12 @@ class Desk:
 
     def _of_ids(self, run_ids: Sequence[str], search: Search) -> list[RunRecord]:
         runs = [run for run_id in run_ids if (run := self.store.get_run(run_id)) is not None]
-        which = search.which
-        return [
-            run
-            for run in runs
-            if which.task in {None, run.task}
-            and which.queue in {None, run.queue}
-            and (not which.states or run.state in which.states)
-        ]
+        return [run for run in runs if search.selects(run) and self._has_arguments(run, search)]
+
+    def _has_arguments(self, run: RunRecord, search: Search) -> bool:
+        if not search.arguments:
+            return True
+        return search.fits(self.stored_arguments(run.task, run.arguments))
 
     def children(self, run_id: str) -> list[RunRecord]:
         """Return the runs that a run made and waits for."""

@@ -1,6 +1,7 @@
 """What the pages show, as JSON to be read by programs; nothing can be changed by it."""
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from duly.version import VERSION
 
 Document = dict[str, Any]
 _LOG_LINES = 500
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 _TEXT: Document = {"type": "string"}
 _LIMIT: Document = {"type": "integer", "minimum": 1, "maximum": PAGE, "default": PAGE_DEFAULT}
 _REFUSALS = {
@@ -89,11 +91,7 @@ def _runs(desk: Desk, request: Request) -> Document:
     )
     if search.hints:
         raise BadOption(" ".join(search.hints))
-    if search.run_id is not None:
-        found = [run] if (run := desk.store.get_run(search.run_id)) else []
-        following = None
-    else:
-        found, following = desk.find(search, _limit(request))
+    found, following = desk.find(search, _limit(request))
     return {"runs": [documents.run_document(run) for run in found], "next": following}
 
 
@@ -166,7 +164,7 @@ def _limit(request: Request) -> int:
     given = request.query_params.get("limit")
     if given is None:
         return PAGE_DEFAULT
-    if not (given.isascii() and given.isdecimal() and 1 <= int(given[:9]) <= PAGE):
+    if not (_NUMBER.fullmatch(given) and int(given) <= PAGE):
         raise BadOption(f"limit is a whole number from 1 to {PAGE}")
     return int(given)
 

@@ -21,7 +21,7 @@ _LOG_LINES = 500
 def runs(desk: Desk, request: Request) -> Shown | Elsewhere:
     """List runs."""
     now = desk.store.now()
-    text = request.query_params.get("q", "")[:1_000]
+    text = request.query_params.get("q", "")
     cursor = request.query_params.get("before")
     search = searching.read(text, now, cursor=cursor)
     if search.run_id is not None and desk.store.get_run(search.run_id) is not None:
@@ -70,6 +70,7 @@ def describe(desk: Desk, run_id: str) -> dict[str, Any]:
     now = store.now()
     attempts, steps = store.list_attempts(found.id), store.list_steps(found.id)
     logs, acts = store.list_logs(found.id, _LOG_LINES), store.list_acts(found.id, PAGE)
+    lines = _by_claim(logs)
     arguments = desk.stored_arguments(found.task, found.arguments)
     tags = json.loads(found.tags) if found.tags else {}
     parent = tags.get(PARENT_TAG)
@@ -78,10 +79,10 @@ def describe(desk: Desk, run_id: str) -> dict[str, Any]:
         "run": found,
         "tags": plain_tags(tags),
         "attempts": [
-            (attempt, label, _of(logs, attempt.claim_number))
+            (attempt, label, lines.get(attempt.claim_number, []))
             for attempt, label in zip(attempts, attempt_labels(found, attempts), strict=False)
         ][::-1],
-        "lines": _of(logs, found.claim_number) if found.state == State.RUNNING else [],
+        "lines": lines.get(found.claim_number, []) if found.state == State.RUNNING else [],
         "log_count": len(logs),
         "steps": [step for step in steps if step.name],
         "rows": waterfall(found, attempts, steps, now),
@@ -112,8 +113,11 @@ def tags_of(run: RunRecord) -> dict[str, str]:
     return plain_tags(json.loads(run.tags)) if run.tags else {}
 
 
-def _of(logs: list[LogLine], claim_number: int) -> list[LogLine]:
-    return [line for line in logs if line.claim_number == claim_number]
+def _by_claim(logs: list[LogLine]) -> dict[int, list[LogLine]]:
+    found: dict[int, list[LogLine]] = {}
+    for line in logs:
+        found.setdefault(line.claim_number, []).append(line)
+    return found
 
 
 def _call(text: str) -> str:
@@ -131,7 +135,7 @@ def _suggestions(desk: Desk, queues: list[str]) -> list[str]:
     known = {definition.name for definition in desk.tasks.definitions()}
     return [
         *(f"state:{state.value}" for state in State),
-        *(f"task:{name}" for name in sorted(known)[:100]),
-        *(f"queue:{name}" for name in queues[:50]),
+        *(searching.term("task", name) for name in sorted(known)[:100]),
+        *(searching.term("queue", name) for name in queues[:50]),
         *("since:1h", "since:24h", "since:7d", "tag:name=value", "key:", "args.", "error:"),
     ]

@@ -187,11 +187,11 @@ class _Exchange:
 
 
 def _read_up_to(stream: Any, size: int) -> bytes:  # noqa: ANN401 - whatever the server gives
-    parts: list[bytes] = []
+    body = bytearray()
     while size > 0 and (part := stream.read(size)):
-        parts.append(part)
+        body += part
         size -= len(part)
-    return b"".join(parts)
+    return bytes(body)
 
 
 def _answer(start_response: StartResponse, reply: Reply) -> list[bytes]:
