@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from duly.clock import monotonic
 from duly.core.display import display
 from duly.core.record import RunRecord
-from duly.core.secret_names import text_without_secrets
+from duly.core.secret_names import REDACTED, text_without_secrets
 from duly.core.states import PARENT_TAG, State
 from duly.core.why import Reason
 from duly.dashboard.protocols import Application, Operator, ScheduleBook, Tasks
@@ -28,6 +28,9 @@ from duly.store.protocol import Inspector, RunFilter
 
 UNKNOWN = (
     "Hidden: this process does not know the task, and so not which of its arguments are secret."
+)
+MISFIT = (
+    "Hidden: these arguments do not fit the task as it is now, so it is not known which are secret."
 )
 HIDDEN = "Hidden: this dashboard shows no arguments."
 
@@ -73,16 +76,19 @@ class Desk:
         definition = self.tasks.find(task)
         if definition is None or not self._shows_arguments:
             return None
-        return text_without_secrets(definition.codec.redacted(arguments))
+        shown = definition.codec.redacted(arguments)
+        return None if shown == REDACTED else text_without_secrets(shown)
 
     def short_arguments(self, run: RunRecord) -> str:
         """Return one short line, nothing where they are hidden."""
         found = self.stored_arguments(run.task, run.arguments)
         return "" if found is None else display(found)
 
-    def why_hidden(self) -> str:
-        """Say why no arguments are shown."""
-        return UNKNOWN if self._shows_arguments else HIDDEN
+    def why_hidden(self, run: RunRecord) -> str:
+        """Say why no arguments of a run are shown."""
+        if not self._shows_arguments:
+            return HIDDEN
+        return UNKNOWN if self.tasks.find(run.task) is None else MISFIT
 
     def result(self, run: RunRecord) -> str | None:
         """Return what a run returned; None if that is hidden."""

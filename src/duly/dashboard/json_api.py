@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from duly.core.json_text import parsed
 from duly.core.key import check_storable
 from duly.dashboard import documents, searching
 from duly.dashboard.desk import Desk
@@ -104,8 +105,8 @@ def _run(desk: Desk, request: Request) -> Document:
     store = desk.store
     arguments = desk.stored_arguments(run.task, run.arguments)
     return documents.run_document(run) | {
-        "arguments": documents.parsed(arguments),
-        "result": documents.parsed(desk.result(run)),
+        "arguments": parsed(arguments),
+        "result": parsed(desk.result(run)),
         "attempts": [documents.ATTEMPT.document(each) for each in store.list_attempts(run.id)],
         "steps": [documents.STEP.document(each) for each in store.list_steps(run.id) if each.name],
         "logs": [documents.LOG.document(each) for each in store.list_logs(run.id, _LOG_LINES)],
@@ -118,7 +119,7 @@ def exported(desk: Desk, which: RunFilter) -> Iterator[str]:
     for run in desk.every(Search("", which)):
         arguments = desk.stored_arguments(run.task, run.arguments)
         found = documents.run_document(run)
-        found |= {"arguments": documents.parsed(arguments), "traceback": run.traceback}
+        found |= {"arguments": parsed(arguments), "traceback": run.traceback}
         yield json.dumps(found, ensure_ascii=False) + "\n"
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from duly.clock import MICROSECONDS
 from duly.core.key import check_storable
 from duly.core.record import RunRecord
-from duly.core.states import State
+from duly.core.states import State, stored_tags
 from duly.errors import BadOption, DulyError
 from duly.limits import FILTER_CHARACTERS, FILTER_TERMS, PAGE_DEFAULT, SCAN_RUNS
 from duly.store.protocol import RunFilter
@@ -66,7 +66,7 @@ class Search(NamedTuple):
     def selects(self, run: RunRecord) -> bool:
         """Return whether a run fits, as far as that can be told without its arguments."""
         which = self.which
-        tags = json.loads(run.tags) if which.tag is not None and run.tags else {}
+        tags = {} if which.tag is None else stored_tags(run.tags)
         return (
             which.task in {None, run.task}
             and which.queue in {None, run.queue}

@@ -6,7 +6,7 @@ from typing import Any
 from starlette.requests import Request
 
 from duly.core.record import LogLine, RunRecord
-from duly.core.states import DEAD, FINAL, PARENT_TAG, State, plain_tags
+from duly.core.states import DEAD, FINAL, PARENT_TAG, State, plain_tags, stored_tags
 from duly.dashboard import searching
 from duly.dashboard.desk import Desk
 from duly.dashboard.pages import Elsewhere, NothingHere, Shown
@@ -72,7 +72,7 @@ def describe(desk: Desk, run_id: str) -> dict[str, Any]:
     logs, acts = store.list_logs(found.id, _LOG_LINES), store.list_acts(found.id, PAGE)
     lines = _by_claim(logs)
     arguments = desk.stored_arguments(found.task, found.arguments)
-    tags = json.loads(found.tags) if found.tags else {}
+    tags = stored_tags(found.tags)
     parent = tags.get(PARENT_TAG)
     return {
         "now": now,
@@ -89,7 +89,7 @@ def describe(desk: Desk, run_id: str) -> dict[str, Any]:
         "moments": timeline(found, attempts, acts),
         "arguments": None if arguments is None else pretty(_call(arguments)),
         "result": desk.result(found) if found.state == State.SUCCEEDED else None,
-        "why_hidden": desk.why_hidden(),
+        "why_hidden": desk.why_hidden(found),
         "why": desk.why(found),
         "parent": parent,
         "children": desk.children(found.id),
@@ -110,7 +110,7 @@ def edit(desk: Desk, request: Request) -> Shown:
 
 def tags_of(run: RunRecord) -> dict[str, str]:
     """Return the tags that callers gave a run."""
-    return plain_tags(json.loads(run.tags)) if run.tags else {}
+    return plain_tags(stored_tags(run.tags))
 
 
 def _by_claim(logs: list[LogLine]) -> dict[int, list[LogLine]]:
