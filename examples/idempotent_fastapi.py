@@ -1,9 +1,11 @@
 """Payments that a client may send again: each Idempotency-Key is carried out once.
 
 uvicorn examples.idempotent_fastapi:app --workers 2
-curl -i -X POST -H 'Idempotency-Key: "order-7"' 'http://127.0.0.1:8000/payments?cents=4200'
+curl -i -X POST -H 'Authorization: Bearer ann' -H 'Idempotency-Key: "order-7"' \\
+    'http://127.0.0.1:8000/payments?cents=4200'
 
-The second curl gets the response of the first, with Idempotent-Replayed: true.
+The second curl gets the response of the first, with Idempotent-Replayed: true. This example
+accepts every token; your application must check them.
 """
 
 import os

@@ -54,13 +54,18 @@ SCAN_RUNS = 10_000
 """Among how many runs, the newest, a search looks that no index answers."""
 SKEW_SECONDS = 60
 """How far the clocks of those who make runs may be apart for a list to know where it ends."""
-LOOK_RUNS = 1_000
-LOOKS = 5
+LOOK_RUNS = 200
+LOOKS = 25
 """How many runs a search for arguments or errors reads at once, and how often."""
 GROUPS = 500
 """How many groups of dead letters a list of them looks at."""
 JUMPS = 500
 """Of how many lanes and priorities of a queue the oldest runs are looked at."""
+SEARCH_SECONDS = 2.0
+"""For how long it does so; then it answers with what it has found, and where it continues."""
+FILTER_CHARACTERS = 1_000
+FILTER_TERMS = 20
+"""How long a filter of runs may be, and how many terms it may have."""
 COUNT_CAP = 10_000
 """Nobody counts further; the rest is "10,000+"."""
 COUNT_LOOKS = 60
@@ -90,6 +95,12 @@ GUARD_TTL_SECONDS = 24 * 3600
 GUARD_KEY_BYTES = 512
 HTTP_KEY_CHARACTERS = 255
 HTTP_BODY_BYTES = 1024 * 1024
+HTTP_FORM_SECONDS = 30.0
+"""How long a client may take to send a form of the dashboard."""
+HTTP_KEPT_RESPONSES = 50_000
+"""How many responses one caller may keep in the ledger, by default."""
+HTTP_KEPT_UNIT = 16 * 1024
+"""A response counts once, and once more for every this many bytes."""
 ADDING_LEASE_SECONDS = 10.0
 """How long `add_task` waits for a worker that was called dead, or not heard of, to go on."""
 ADDING_THREADS = 16
@@ -155,6 +166,8 @@ PAGE_SECONDS = 5.0
 """How long all that a page reads may take; a page that takes longer says so instead."""
 LIVE_STREAMS = 64
 """How many pages are kept up to date at once; further ones are as old as their last reload."""
+LIVE_STREAMS_OF_ONE = 16
+"""How many of them may belong to one viewer."""
 LIVE_SECONDS = 1.0
 LIVE_SEND_SECONDS = 30.0
 """A page that takes no update for so long is taken to be closed: behind WSGI nobody says so."""

@@ -42,7 +42,7 @@ def told(monkeypatch):
         page = Page(*shown)
 
         async def collect():
-            answer = Streams().answer(page, page.render)
+            answer = Streams().answer(page, page.render, viewer="ann")
             return [event async for event in answer.body_iterator]
 
         return asyncio.run(collect())
@@ -162,7 +162,7 @@ def test_a_stream_whose_reader_takes_nothing_is_ended(monkeypatch):
         await asyncio.Event().wait()
 
     async def read():
-        answer = streams.answer(page, page.render)
+        answer = streams.answer(page, page.render, viewer="ann")
         scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
         async with asyncio.timeout(20):
             await answer(scope, receive, stuck)
@@ -170,4 +170,47 @@ def test_a_stream_whose_reader_takes_nothing_is_ended(monkeypatch):
     asyncio.run(read())
 
     assert sent == ["http.response.start", "http.response.body"]
-    assert streams.open == 0
+    assert streams.open.total() == 0
+
+
+def test_one_viewer_cannot_take_the_streams_of_all(monkeypatch):
+    monkeypatch.setattr("duly.dashboard.live.LIVE_STREAMS_OF_ONE", 2)
+    streams = Streams()
+
+    async def send(_message):
+        """Take what is sent."""
+
+    async def receive():
+        await asyncio.Event().wait()
+
+    def open_page(viewer):
+        page = Page("one", "two")
+        return streams.answer(page, page.render, viewer=viewer)
+
+    async def look():
+        scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
+        tasks = [asyncio.create_task(open_page("ann")(scope, receive, send)) for _ in range(2)]
+        await asyncio.sleep(0)
+        statuses = [open_page(viewer).status_code for viewer in ("ann", "bob")]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return statuses, open_page("ann").status_code
+
+    statuses, afterwards = asyncio.run(look())
+
+    assert statuses == [429, 200]
+    assert afterwards == 200
+    assert not streams.open
+
+
+@pytest.mark.stores("sqlite")
+def test_a_viewer_with_too_many_pages_is_told_so(shop, monkeypatch):
+    monkeypatch.setattr("duly.dashboard.live.LIVE_STREAMS_OF_ONE", 0)
+    client = client_of(shop.app)
+
+    answer = client.get("/runs", headers={"Accept": "text/event-stream"})
+
+    assert answer.status_code == 429
+    assert int(answer.headers["retry-after"]) > 0
+    assert client.get("/runs").status_code == 200

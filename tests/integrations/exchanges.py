@@ -59,10 +59,13 @@ class Asgi:
         query: bytes = b"",
         method: str = "POST",
         headers: Iterable[tuple[str, str]] = (),
+        caller: str | None = "ann",
         hangs_up: bool = False,
+        **more: Any,
     ) -> Answer:
         """Send a request, in two parts; if it `hangs_up`, nobody takes the response."""
-        pairs = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers]
+        named = headers if caller is None else [*headers, ("authorization", caller)]
+        pairs = [(name.lower().encode(), value.encode("latin-1")) for name, value in named]
         if key is not None:
             raw = key if isinstance(key, bytes) else key.encode("latin-1")
             pairs.append((b"idempotency-key", raw))
@@ -73,7 +76,7 @@ class Asgi:
             "query_string": query,
             "headers": pairs,
             "extensions": self.extensions,
-        }
+        } | more
         coming = [
             {"type": "http.request", "body": body[:1], "more_body": True},
             {"type": "http.request", "body": body[1:], "more_body": False},
@@ -120,6 +123,7 @@ class Wsgi:
         path: str = "/pay",
         headers: Iterable[tuple[str, str]] = (),
         takes: int | None = None,
+        caller: str | None = "ann",
         **environ: Any,
     ) -> Answer:
         """Send a request, and take so many chunks of the response before hanging up."""
@@ -131,7 +135,8 @@ class Wsgi:
             "CONTENT_LENGTH": str(len(body)),
             "wsgi.input": BytesIO(body),
         } | environ
-        for name, value in headers:
+        named = headers if caller is None else [*headers, ("authorization", caller)]
+        for name, value in named:
             environ[f"HTTP_{name.upper().replace('-', '_')}"] = value
         if key is not None:
             environ["HTTP_IDEMPOTENCY_KEY"] = key

@@ -93,7 +93,7 @@ def test_a_request_whose_client_hangs_up_before_its_end_is_not_carried_out(guard
         async def receive():
             return {"type": "http.disconnect"}
 
-        headers = [(b"idempotency-key", b"k")]
+        headers = [(b"idempotency-key", b"k"), (b"authorization", b"ann")]
         scope = {"type": "http", "method": "POST", "path": "/", "headers": headers}
         await app(scope, receive, sent.append)
 

@@ -85,7 +85,7 @@ def post(
     port: int, path: str = "/pay", key: str | None = '"k"', body: bytes = b"{}", **headers: str
 ) -> Answer:
     """Send a request over a connection of its own, to the one host that all servers are."""
-    headers.setdefault("Host", "shop.example")
+    headers = {"Host": "shop.example", "Authorization": "Bearer ann"} | headers
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
         if key is not None:
             headers["Idempotency-Key"] = key
@@ -161,7 +161,7 @@ def test_a_request_whose_server_was_killed_is_carried_out_by_a_retry(command, st
 def test_a_stream_goes_on_for_who_asks_again_when_its_client_has_hung_up(store_url, log):
     with serving(UVICORN, store_url, log) as (port, _):
         with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
-            named = {"Idempotency-Key": "k", "Host": "shop.example"}
+            named = {"Idempotency-Key": "k", "Host": "shop.example", "Authorization": "Bearer ann"}
             connection.request("POST", "/stream", b"", named)
             assert connection.getresponse().read(2) == b"0\n"
         wait_until(

@@ -53,6 +53,15 @@ def from_text(text: str) -> Any:
     return data
 
 
+def parsed(text: str | None) -> Any:
+    """Return the data of stored JSON; None if there is none, or none that can be written again."""
+    try:
+        data = None if text is None else from_text(text)
+        return data if size_of(to_text(data)) < math.inf else None
+    except (ValueError, RecursionError):
+        return None
+
+
 def size_of(text: str) -> float:
     """Return the bytes that a text takes in UTF-8: without end if it cannot be written so."""
     if text.isascii():

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
+from duly.core.json_text import parsed
+
 
 class State(StrEnum):
     """Where a run is; the last four are final."""
@@ -109,6 +111,13 @@ RESERVED_TAGS = "duly."
 """So begin the names of tags that duly puts on runs; callers cannot, and bodies do not see them."""
 PARENT_TAG = f"{RESERVED_TAGS}parent"
 """The tag of a child run that names the run which waits for it."""
+
+
+def stored_tags(text: str | None) -> dict[str, str]:
+    """Return the tags of a run as they are stored; none if they are damaged."""
+    data = parsed(text)
+    found = data.items() if isinstance(data, dict) else ()
+    return {name: value for name, value in found if isinstance(value, str)}
 
 
 def plain_tags(tags: dict[str, str]) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """The ASGI application: which address shows which page, and which form does which act."""
 
 from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -21,7 +22,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from duly.dashboard import json_api, words
+from duly.dashboard import json_api, searching, words
 from duly.dashboard.acting import Acts, name_of
 from duly.dashboard.auth import COOKIE, Auth, TokenAuth, TooManyTries, Viewer, check_auth
 from duly.dashboard.desk import Desk
@@ -135,7 +136,9 @@ class _Dashboard:
     def _page(self, view: Page, *, live: bool = True) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             if live and "text/event-stream" in request.headers.get("accept", ""):
-                return self._streams.answer(request, lambda: self._fragment(view, request))
+                viewer = name_of(request.state.viewer)
+                render = partial(self._fragment, view, request)
+                return self._streams.answer(request, render, viewer=viewer)
             return await run_in_threadpool(self._whole, view, request, live)
 
         return endpoint
@@ -352,6 +355,7 @@ def _environment() -> Environment:
         "pretty": words.pretty,
     }
     environment.globals |= {"percent": words.percent, "query": _query}
+    environment.globals |= {"term": searching.term, "tag_term": searching.tag_term}
     return environment
 
 

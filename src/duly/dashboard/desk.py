@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from duly.clock import monotonic
 from duly.core.display import display
 from duly.core.record import RunRecord
-from duly.core.secret_names import text_without_secrets
+from duly.core.secret_names import REDACTED, text_without_secrets
 from duly.core.states import PARENT_TAG, State
 from duly.core.why import Reason
 from duly.dashboard.protocols import Application, Operator, ScheduleBook, Tasks
@@ -21,12 +21,16 @@ from duly.limits import (
     LOOKS,
     PAGE,
     PAGE_SECONDS,
+    SEARCH_SECONDS,
 )
-from duly.store.bounded import within
+from duly.store.bounded import seconds_left, within
 from duly.store.protocol import Inspector, RunFilter
 
 UNKNOWN = (
     "Hidden: this process does not know the task, and so not which of its arguments are secret."
+)
+MISFIT = (
+    "Hidden: these arguments do not fit the task as it is now, so it is not known which are secret."
 )
 HIDDEN = "Hidden: this dashboard shows no arguments."
 
@@ -72,16 +76,19 @@ class Desk:
         definition = self.tasks.find(task)
         if definition is None or not self._shows_arguments:
             return None
-        return text_without_secrets(definition.codec.redacted(arguments))
+        shown = definition.codec.redacted(arguments)
+        return None if shown == REDACTED else text_without_secrets(shown)
 
     def short_arguments(self, run: RunRecord) -> str:
         """Return one short line, nothing where they are hidden."""
         found = self.stored_arguments(run.task, run.arguments)
         return "" if found is None else display(found)
 
-    def why_hidden(self) -> str:
-        """Say why no arguments are shown."""
-        return UNKNOWN if self._shows_arguments else HIDDEN
+    def why_hidden(self, run: RunRecord) -> str:
+        """Say why no arguments of a run are shown."""
+        if not self._shows_arguments:
+            return HIDDEN
+        return UNKNOWN if self.tasks.find(run.task) is None else MISFIT
 
     def result(self, run: RunRecord) -> str | None:
         """Return what a run returned; None if that is hidden."""
@@ -101,6 +108,8 @@ class Desk:
 
     def find(self, search: Search, size: int) -> tuple[list[RunRecord], str | None]:
         """Return the runs that a search finds, newest first, and where it goes on."""
+        if search.run_id is not None:
+            return self._of_ids([search.run_id], search), None
         if search.key is not None:
             return self._of_ids(self.store.find_by_key(search.key), search), None
         which = search.which._replace(limit=size)
@@ -113,9 +122,6 @@ class Desk:
 
     def every(self, search: Search) -> Iterator[RunRecord]:
         """Find all runs, newest first, however many looks that takes."""
-        if search.run_id is not None:
-            yield from self._of_ids([search.run_id], search)
-            return
         following: str | None = search.which.before
         while True:
             which = search.which._replace(before=following)
@@ -127,8 +133,6 @@ class Desk:
 
     def count(self, search: Search) -> tuple[int, bool]:
         """Return how many runs a search finds, and whether these are all: it looks a while only."""
-        if search.run_id is not None:
-            return len(self._of_ids([search.run_id], search)), True
         found, following = 0, search.which.before
         ends_at = monotonic() + COUNT_SECONDS
         for _ in range(COUNT_LOOKS):
@@ -144,17 +148,16 @@ class Desk:
     def _look_inside(self, search: Search, size: int) -> tuple[list[RunRecord], str | None]:
         """Look at the newest runs one by one, up to a bound."""
         found: list[RunRecord] = []
+        left = seconds_left()
+        ends_at = monotonic() + min(SEARCH_SECONDS, SEARCH_SECONDS if left is None else left)
         # Each look goes on where the last one ended, so none has to look at more than it returns.
         which = search.which._replace(limit=LOOK_RUNS, scan=LOOK_RUNS)
         for _ in range(LOOKS):
             page = self.store.list_runs(which)
             for run in page:
-                if search.may_fit(run) and (
-                    not search.arguments
-                    or search.fits(self.stored_arguments(run.task, run.arguments))
-                ):
+                if search.may_fit(run) and self._has_arguments(run, search):
                     found.append(run)
-                if len(found) == size:
+                if len(found) == size or monotonic() > ends_at:
                     return found, run.id
             reached = page[-1].id if len(page) == LOOK_RUNS else self.store.reach_of(which)
             if reached is None:
@@ -164,14 +167,12 @@ class Desk:
 
     def _of_ids(self, run_ids: Sequence[str], search: Search) -> list[RunRecord]:
         runs = [run for run_id in run_ids if (run := self.store.get_run(run_id)) is not None]
-        which = search.which
-        return [
-            run
-            for run in runs
-            if which.task in {None, run.task}
-            and which.queue in {None, run.queue}
-            and (not which.states or run.state in which.states)
-        ]
+        return [run for run in runs if search.selects(run) and self._has_arguments(run, search)]
+
+    def _has_arguments(self, run: RunRecord, search: Search) -> bool:
+        if not search.arguments:
+            return True
+        return search.fits(self.stored_arguments(run.task, run.arguments))
 
     def children(self, run_id: str) -> list[RunRecord]:
         """Return the runs that a run made and waits for."""

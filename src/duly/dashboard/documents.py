@@ -3,11 +3,11 @@
 What OpenAPI says of it is made from the same records.
 """
 
-import json
 import types
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from duly.core.instants import iso
+from duly.core.json_text import parsed
 from duly.core.record import (
     Act,
     AttemptRecord,
@@ -19,7 +19,7 @@ from duly.core.record import (
     StepRecord,
     WorkerRecord,
 )
-from duly.core.states import plain_tags
+from duly.core.states import plain_tags, stored_tags
 
 Schema = dict[str, Any]
 _TYPES: dict[object, Schema] = {
@@ -76,7 +76,7 @@ WORKER = Kind(WorkerRecord, read={"queues": _TEXTS, "tasks": _TEXTS})
 
 def run_document(run: RunRecord) -> dict[str, Any]:
     """Return a run, as a list has it."""
-    return RUN.document(run) | {"tags": plain_tags(parsed(run.tags) or {})}
+    return RUN.document(run) | {"tags": plain_tags(stored_tags(run.tags))}
 
 
 def run_schema() -> Schema:
@@ -102,14 +102,6 @@ def page_schema(name: str, item: Schema) -> Schema:
     """Say what a list is, and that it goes on."""
     fields = {name: {"type": "array", "items": item}, "next": {"type": ["string", "null"]}}
     return {"type": "object", "properties": fields, "required": [name, "next"]}
-
-
-def parsed(text: str | None) -> Any:  # noqa: ANN401 - any JSON value
-    """Read stored JSON; None if it is none."""
-    try:
-        return None if text is None else json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _is_instant(name: str) -> bool:

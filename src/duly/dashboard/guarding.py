@@ -1,5 +1,6 @@
 """What every request has to pass before a page sees it, and what every answer carries."""
 
+import asyncio
 import hmac
 import ipaddress
 import re
@@ -14,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from duly.clock import new_secret
 from duly.dashboard.auth import Auth, TokenAuth, TooManyTries, Viewer, ask
-from duly.limits import HTTP_BODY_BYTES
+from duly.limits import HTTP_BODY_BYTES, HTTP_FORM_SECONDS
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 CSRF_COOKIE = "duly_csrf"
@@ -90,7 +91,10 @@ class Guard:
         known = request.cookies.get(CSRF_COOKIE, "")
         request.state.csrf = known if _SECRET.fullmatch(known) else new_secret()
         if request.receive is _too_long:
-            words = f"This is longer than the {HTTP_BODY_BYTES // 1024} KB that a form may have."
+            words = (
+                f"This is longer than the {HTTP_BODY_BYTES // 1024} KB that a form may have, or "
+                f"took longer than the {HTTP_FORM_SECONDS:.0f} s in which it must be sent."
+            )
             return self._closed(request, words, 413)
         if path.startswith("/static/"):
             return None if request.method in _SAFE else PlainTextResponse("GET only\n", 405)
@@ -137,17 +141,21 @@ async def _too_long() -> Message:
 
 async def _read(receive: Receive) -> Receive:
     """Read the whole of a request, which both we and a page look into."""
-    body = b""
+    body = bytearray()  # It grows without being copied, however small the pieces are.
     more = True
-    while more:
-        message = await receive()
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-        if len(body) > HTTP_BODY_BYTES:
-            return _too_long
+    try:
+        async with asyncio.timeout(HTTP_FORM_SECONDS):
+            while more:
+                message = await receive()
+                body += message.get("body", b"")
+                more = message.get("more_body", False)
+                if len(body) > HTTP_BODY_BYTES:
+                    return _too_long
+    except TimeoutError:
+        return _too_long
 
     async def again() -> Message:
-        return {"type": "http.request", "body": body, "more_body": False}
+        return {"type": "http.request", "body": bytes(body), "more_body": False}
 
     return again
 

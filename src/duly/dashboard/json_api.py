@@ -1,6 +1,7 @@
 """What the pages show, as JSON to be read by programs; nothing can be changed by it."""
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from duly.core.json_text import parsed
 from duly.core.key import check_storable
 from duly.dashboard import documents, searching
 from duly.dashboard.desk import Desk
@@ -23,6 +25,7 @@ from duly.version import VERSION
 
 Document = dict[str, Any]
 _LOG_LINES = 500
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 _TEXT: Document = {"type": "string"}
 _LIMIT: Document = {"type": "integer", "minimum": 1, "maximum": PAGE, "default": PAGE_DEFAULT}
 _REFUSALS = {
@@ -89,11 +92,7 @@ def _runs(desk: Desk, request: Request) -> Document:
     )
     if search.hints:
         raise BadOption(" ".join(search.hints))
-    if search.run_id is not None:
-        found = [run] if (run := desk.store.get_run(search.run_id)) else []
-        following = None
-    else:
-        found, following = desk.find(search, _limit(request))
+    found, following = desk.find(search, _limit(request))
     return {"runs": [documents.run_document(run) for run in found], "next": following}
 
 
@@ -106,8 +105,8 @@ def _run(desk: Desk, request: Request) -> Document:
     store = desk.store
     arguments = desk.stored_arguments(run.task, run.arguments)
     return documents.run_document(run) | {
-        "arguments": documents.parsed(arguments),
-        "result": documents.parsed(desk.result(run)),
+        "arguments": parsed(arguments),
+        "result": parsed(desk.result(run)),
         "attempts": [documents.ATTEMPT.document(each) for each in store.list_attempts(run.id)],
         "steps": [documents.STEP.document(each) for each in store.list_steps(run.id) if each.name],
         "logs": [documents.LOG.document(each) for each in store.list_logs(run.id, _LOG_LINES)],
@@ -120,7 +119,7 @@ def exported(desk: Desk, which: RunFilter) -> Iterator[str]:
     for run in desk.every(Search("", which)):
         arguments = desk.stored_arguments(run.task, run.arguments)
         found = documents.run_document(run)
-        found |= {"arguments": documents.parsed(arguments), "traceback": run.traceback}
+        found |= {"arguments": parsed(arguments), "traceback": run.traceback}
         yield json.dumps(found, ensure_ascii=False) + "\n"
 
 
@@ -166,7 +165,7 @@ def _limit(request: Request) -> int:
     given = request.query_params.get("limit")
     if given is None:
         return PAGE_DEFAULT
-    if not (given.isascii() and given.isdecimal() and 1 <= int(given[:9]) <= PAGE):
+    if not (_NUMBER.fullmatch(given) and int(given) <= PAGE):
         raise BadOption(f"limit is a whole number from 1 to {PAGE}")
     return int(given)
 

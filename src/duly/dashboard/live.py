@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import re
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 
@@ -12,7 +13,13 @@ from starlette.types import Message, Receive, Scope, Send
 
 from duly.clock import monotonic
 from duly.errors import ReadTooSlow, StoreUnavailable
-from duly.limits import LIVE_LONGEST_SECONDS, LIVE_SECONDS, LIVE_SEND_SECONDS, LIVE_STREAMS
+from duly.limits import (
+    LIVE_LONGEST_SECONDS,
+    LIVE_SECONDS,
+    LIVE_SEND_SECONDS,
+    LIVE_STREAMS,
+    LIVE_STREAMS_OF_ONE,
+)
 
 _TIMES = re.compile(r"<time\b([^>]*)>[^<]*</time>")
 """How long ago something was changes all the time, and is counted on by the page itself."""
@@ -27,14 +34,19 @@ class Streams:
     """The pages that are kept up to date."""
 
     def __init__(self) -> None:
-        self.open = 0
+        self.open: Counter[str] = Counter()
+        """How many each viewer has open, by name."""
 
-    def answer(self, request: Request, render: Callable[[], Awaitable[str]]) -> Response:
+    def answer(
+        self, request: Request, render: Callable[[], Awaitable[str]], *, viewer: str
+    ) -> Response:
         """Return a stream of what the page shows, whenever that changes."""
-        if self.open >= LIVE_STREAMS:
-            headers = {"Retry-After": "30"}
+        headers = {"Retry-After": "30"}
+        if self.open[viewer] >= LIVE_STREAMS_OF_ONE:
+            return PlainTextResponse("You have too many pages open.\n", 429, headers=headers)
+        if self.open.total() >= LIVE_STREAMS:
             return PlainTextResponse("Too many pages are open.\n", 503, headers=headers)
-        return _Stream(self, self._events(request, render))
+        return _Stream(self, viewer, self._events(request, render))
 
     async def _events(
         self, request: Request, render: Callable[[], Awaitable[str]]
@@ -79,9 +91,10 @@ class _Stream(StreamingResponse):
     waits for it: in both cases what is sent is never taken.
     """
 
-    def __init__(self, streams: Streams, events: AsyncGenerator[str, None]) -> None:
+    def __init__(self, streams: Streams, viewer: str, events: AsyncGenerator[str, None]) -> None:
         super().__init__(events, media_type="text/event-stream")
         self._streams = streams
+        self._viewer = viewer
         self._events = events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -89,13 +102,15 @@ class _Stream(StreamingResponse):
             async with asyncio.timeout(LIVE_SEND_SECONDS):
                 await send(message)
 
-        self._streams.open += 1
+        self._streams.open[self._viewer] += 1
         try:
             async with aclosing(self._events):
                 with suppress(TimeoutError, ClientDisconnect):
                     await super().__call__(scope, receive, send_soon)
         finally:
-            self._streams.open -= 1
+            self._streams.open[self._viewer] -= 1
+            if not self._streams.open[self._viewer]:
+                del self._streams.open[self._viewer]
 
 
 def _pause(began: float) -> float:

@@ -1,6 +1,7 @@
 """The filter bar: `task:shop:send state:failed tag:tenant=7 args.order_id:42 since:24h`.
 
-A filter lives in the address of its page, as its text.
+A filter lives in the address of its page, as its text. A value with blanks or quotes is written as
+a string of JSON: `tag:"name=two words"`.
 """
 
 import json
@@ -11,14 +12,19 @@ from typing import Any, NamedTuple
 from duly.clock import MICROSECONDS
 from duly.core.key import check_storable
 from duly.core.record import RunRecord
-from duly.core.states import State
-from duly.errors import DulyError
-from duly.limits import PAGE_DEFAULT, SCAN_RUNS
+from duly.core.states import State, stored_tags
+from duly.errors import BadOption, DulyError
+from duly.limits import FILTER_CHARACTERS, FILTER_TERMS, PAGE_DEFAULT, SCAN_RUNS
 from duly.store.protocol import RunFilter
 
 QUALIFIERS = ("task", "queue", "state", "tag", "key", "args.", "error", "since", "id")
+_ONCE = frozenset({"task", "queue", "fingerprint", "since", "key", "error"})
 STATES = tuple(state.value for state in State)
-_TERM = re.compile(r'([a-z]+(?:\.[^:\s"]+)?):("[^"]*"|\S+)|("[^"]*"|\S+)')
+_QUOTED = r'"(?:[^"\\]|\\.)*"'
+_TERM = re.compile(rf'([a-z]+(?:\.[^:\s"]+)?):({_QUOTED}|\S+)|({_QUOTED}|\S+)', re.DOTALL)
+_STRING = re.compile(_QUOTED, re.DOTALL)
+_PLAIN_TERM = re.compile(r'[^\s"\\]*')
+"""What needs no quotes in a filter."""
 _RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SINCE = re.compile(r"(\d{1,6})([smhdw])")
 _PLAIN_VALUE = re.compile(r"[\w.@-]+")
@@ -54,33 +60,72 @@ class Search(NamedTuple):
 
     def fits(self, arguments: str | None) -> bool:
         """Say whether a run that may fit does, by its arguments as they are shown."""
-        return all(_has(arguments, path, value) for path, value in self.arguments)
+        data = _call_of(arguments)
+        return all(_has(data, path, value) for path, value in self.arguments)
+
+    def selects(self, run: RunRecord) -> bool:
+        """Return whether a run fits, as far as that can be told without its arguments."""
+        which = self.which
+        tags = {} if which.tag is None else stored_tags(run.tags)
+        return (
+            which.task in {None, run.task}
+            and which.queue in {None, run.queue}
+            and which.fingerprint in {None, run.fingerprint}
+            and (not which.states or run.state in which.states)
+            and (which.since is None or run.created_at >= which.since)
+            and (which.tag is None or tags.get(which.tag[0]) == which.tag[1])
+            and self.may_fit(run)
+        )
 
 
 def read(text: str, now: int, *, cursor: str | None = None) -> Search:
     """Read a filter; what is not understood becomes a hint, never an error."""
     which = RunFilter(before=_run_id(cursor), limit=PAGE_DEFAULT, scan=SCAN_RUNS)
     found = Search(text.strip(), which)
-    for match in _TERM.finditer(found.text):
+    if len(found.text) > FILTER_CHARACTERS:
+        return _hint(found, f"A filter has at most {FILTER_CHARACTERS:,} characters.")
+    terms = list(_TERM.finditer(found.text))
+    if len(terms) > FILTER_TERMS:
+        return _hint(found, f"A filter has at most {FILTER_TERMS} terms.")
+    for match in terms:
         name, value, bare = match.groups()
         try:
-            found = (
-                _bare(found, bare.strip('"')) if bare else _with(found, name, _unquoted(value), now)
-            )
+            found = _bare(found, _unquoted(bare)) if bare else _with(found, name, value, now)
         except DulyError as error:
             found = _hint(found, str(error))
     return found
 
 
+def term(name: str, value: str) -> str:
+    """Return a term that finds this value, whatever the value contains."""
+    return f"{name}:{value if value and _PLAIN_TERM.fullmatch(value) else _quoted(value)}"
+
+
+def tag_term(name: str, value: str) -> str:
+    """Return a term that finds the runs with this tag."""
+    if "=" not in name and _PLAIN_TERM.fullmatch(name + value):
+        return f"tag:{name}={value}"
+    # An equals sign of the name must not be taken for the one behind it.
+    escaped = _quoted(name).replace("=", r"\u003d")
+    return f"tag:{escaped[:-1]}={_quoted(value)[1:]}"
+
+
 def with_state(text: str, state: str | None) -> str:
     """Return a filter that asks for one state, or any, and else for the same."""
-    others = [match[0] for match in _TERM.finditer(text) if match[1] != "state"]
+    others: list[str] = []
+    if len(text) <= FILTER_CHARACTERS:
+        others = [match[0] for match in _TERM.finditer(text) if match[1] != "state"]
     return " ".join(others if state is None else [f"state:{state}", *others])
 
 
-def _with(found: Search, name: str, value: str, now: int) -> Search:
-    check_storable(name, value)
+def _with(found: Search, name: str, written: str, now: int) -> Search:
     which = found.which
+    if name == "tag":
+        return _with_tag(found, written)
+    value = _unquoted(written)
+    check_storable(name, value)
+    if name in _ONCE and getattr(found if name in {"key", "error"} else which, name) is not None:
+        return _given_twice(found, name)
     match name:
         case "task":
             return found._replace(which=which._replace(task=value))
@@ -93,11 +138,6 @@ def _with(found: Search, name: str, value: str, now: int) -> Search:
             if not wanted:
                 return _hint(found, f"There is no state {value}; there are {', '.join(STATES)}.")
             return found._replace(which=which._replace(states=which.states + wanted))
-        case "tag":
-            tag, equals, content = value.partition("=")
-            if not equals:
-                return _hint(found, f"A tag is written tag:name=value, not tag:{value}.")
-            return found._replace(which=which._replace(tag=(tag, content)))
         case "key":
             return found._replace(key=value)
         case "id":
@@ -116,7 +156,28 @@ def _with(found: Search, name: str, value: str, now: int) -> Search:
     return _hint(found, f"There is no filter {name}:; there are {', '.join(QUALIFIERS)}.")
 
 
+def _with_tag(found: Search, written: str) -> Search:
+    if found.which.tag is not None:
+        return _given_twice(found, "tag")
+    _unquoted(written)  # Raises if it cannot be read.
+    name, equals, value = written.partition("=")
+    if not equals:
+        return _hint(found, f"A tag is written tag:name=value, not tag:{written}.")
+    if written.startswith('"'):
+        name, value = _unquoted(f'{name}"'), _unquoted(f'"{value}')
+    for text in (name, value):
+        check_storable("tag", text)
+    return found._replace(which=found.which._replace(tag=(name, value)))
+
+
+def _given_twice(found: Search, name: str) -> Search:
+    # To take one of them would find more than was meant.
+    return _hint(found, f"A filter has {name}: once.")
+
+
 def _bare(found: Search, word: str) -> Search:
+    if found.run_id is not None:
+        return _given_twice(found, "id")
     if _run_id(word):
         return found._replace(run_id=word)
     return _hint(
@@ -128,23 +189,42 @@ def _hint(found: Search, text: str) -> Search:
     return found._replace(hints=(*found.hints, text))
 
 
-def _unquoted(value: str) -> str:
-    return value.strip('"')
+def _quoted(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _unquoted(written: str) -> str:
+    if not written.startswith('"'):
+        return written
+    try:
+        if _STRING.fullmatch(written):
+            return str(json.loads(written, strict=False))
+    except ValueError:
+        pass
+    raise BadOption(
+        rf"{written} cannot be read: a value in quotes ends with one, and has \" and \\ for quotes "
+        "and backslashes."
+    )
 
 
 def _run_id(text: str | None) -> str | None:
     return text if text is not None and _RUN_ID.fullmatch(text) else None
 
 
-def _has(arguments: str | None, path: Iterable[str], value: str) -> bool:
+def _call_of(arguments: str | None) -> Any:  # noqa: ANN401 - any JSON value
+    """Return stored arguments by name and by place."""
     try:
         data = json.loads(arguments or "null")
     except (ValueError, RecursionError):
-        return False
+        return _NOTHING
     if isinstance(data, list) and len(data) == 2 and isinstance(data[1], dict):  # noqa: PLR2004
         # Positional arguments are found by their place, named ones by their name.
         positional = data[0] if isinstance(data[0], list) else []
-        data = {str(place): item for place, item in enumerate(positional)} | data[1]
+        return {str(place): item for place, item in enumerate(positional)} | data[1]
+    return data
+
+
+def _has(data: Any, path: Iterable[str], value: str) -> bool:  # noqa: ANN401 - any JSON value
     for step in path:
         data = _inner(data, step)
     return data is not _NOTHING and (data == value or _text(data) == value)

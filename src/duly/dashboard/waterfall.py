@@ -5,6 +5,8 @@ a worker: what is on record says which.
 """
 
 import re
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -172,8 +174,10 @@ def attempt_labels(run: RunRecord, attempts: Sequence[AttemptRecord]) -> list[st
     if run.state == "running":
         numbers.append((run.generation, run.attempt))
     labels = []
-    for place, (generation, number) in enumerate(numbers):
-        part = numbers[:place].count((generation, number)) + 1
+    parts: Counter[tuple[int, int]] = Counter()
+    for generation, number in numbers:
+        parts[generation, number] += 1
+        part = parts[generation, number]
         again = f", generation {generation}" if generation > 1 else ""
         labels.append(f"attempt {number}{f', part {part}' if part > 1 else ''}{again}")
     return labels
@@ -182,6 +186,8 @@ def attempt_labels(run: RunRecord, attempts: Sequence[AttemptRecord]) -> list[st
 def _place_steps(tries: Sequence[_Try], steps: Sequence[StepRecord], now: int) -> None:
     """Put each step into the attempt in which it ended, and what was waited for where it began."""
     before = 0
+    # They grow: an attempt begins when the one before it has ended.
+    ends = [one.span.end for one in tries]
     for step in sorted(steps, key=lambda step: step.ended_at or now):
         if step.kind == "epoch" or not tries:
             continue
@@ -189,7 +195,8 @@ def _place_steps(tries: Sequence[_Try], steps: Sequence[StepRecord], now: int) -
         begin = step.began_at
         seen_at = begin if step.kind in _AWAITED else now if end is None else end
         # By the ends of attempts: their starts are told a little late.
-        place = next((at for at, one in enumerate(tries) if one.span.end >= seen_at), -1)
+        place = bisect_left(ends, seen_at)
+        place = place if place < len(ends) else -1
         one = tries[place]
         if step.kind in _AWAITED:
             end = _over(step, tries[place + 1] if place not in {-1, len(tries) - 1} else None)

@@ -1,8 +1,10 @@
 """How instants, lengths of time, counts and stored values are shown to people."""
 
 import json
+import math
 
 from duly.core.instants import moment
+from duly.core.json_text import size_of
 from duly.core.secret_names import without_secrets
 from duly.limits import COUNT_CAP
 
@@ -99,6 +101,9 @@ def pretty(text: str | None) -> str:
     if text is None:
         return "null"
     try:
-        return json.dumps(without_secrets(json.loads(text)), indent=2, ensure_ascii=False)
+        data = without_secrets(json.loads(text))
+        shown = json.dumps(data, indent=2, ensure_ascii=False)
+        # Half a character has no bytes of its own, and is shown as it is escaped.
+        return shown if size_of(shown) < math.inf else json.dumps(data, indent=2)
     except (ValueError, RecursionError):
         return text

@@ -132,13 +132,16 @@ class GuardClaim:
         check_is_result(result)
         await self._asay(lambda: self._finish(self._ending(), result))
 
-    def fail(self, *, began: bool = True) -> None:
-        """Let go of the key: the body failed, or was not begun, and may be tried again."""
-        self._say(lambda: self._fail(self._ending(), began=began))
+    def fail(self, *, began: bool = True, forget: bool = False) -> None:
+        """Let go of the key: the body failed, or was not begun, and may be tried again.
 
-    async def afail(self, *, began: bool = True) -> None:
+        With `forget` the ledger keeps nothing: the key is as new, also for another payload.
+        """
+        self._say(lambda: self._fail(self._ending(), began=began, forget=forget))
+
+    async def afail(self, *, began: bool = True, forget: bool = False) -> None:
         """As `fail`, without blocking the event loop."""
-        await self._asay(lambda: self._fail(self._ending(), began=began))
+        await self._asay(lambda: self._fail(self._ending(), began=began, forget=forget))
 
     def __repr__(self) -> str:
         what = "first" if self.first else self._found.state
@@ -184,8 +187,8 @@ class GuardClaim:
         if not hold.finish(text, problem):
             raise self._lost()
 
-    def _fail(self, hold: "Hold", *, began: bool) -> None:
-        if not hold.fail(began=began):
+    def _fail(self, hold: "Hold", *, began: bool, forget: bool) -> None:
+        if not hold.fail(began=began, forget=forget):
             raise self._lost()
 
     def _lost(self) -> ClaimLost:
@@ -255,9 +258,10 @@ class Hold:
         self.is_done = self._end(op, self._patience)
         return self.is_done
 
-    def fail(self, *, began: bool = True) -> bool:
+    def fail(self, *, began: bool = True, forget: bool = False) -> bool:
         """Record that the body failed; where that cannot be said, the lease's end says it."""
-        return self._end(FailKey(self.key, self.owner, self.fence, self._ttl, began), 0.0)
+        ttl = 0 if forget else self._ttl
+        return self._end(FailKey(self.key, self.owner, self.fence, ttl, began), 0.0)
 
     def _end(self, op: FinishKey | FailKey, patience: float) -> bool:
         if self._pid != os.getpid():

@@ -5,7 +5,9 @@ what they count are in docs/how-to/dashboard.md.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -95,15 +97,19 @@ def _histogram(
 ) -> HistogramMetricFamily:
     found = HistogramMetricFamily(name, words, labels=[label])
     bounds = sorted({bound for _, bound, _, _ in rows if bound < _BEYOND})
-    for value in sorted({row[0] for row in rows}):
-        mine = [row for row in rows if row[0] == value]
+    counts: dict[str, Counter[int]] = {}
+    lengths: Counter[str] = Counter()
+    for value, bound, runs, length in rows:
+        counts.setdefault(value, Counter())[bound] += runs
+        lengths[value] += length
+    for value in sorted(counts):
+        mine = counts[value]
+        below = accumulate(mine[bound] for bound in bounds)
         buckets = [
-            (str(bound / 1_000), float(sum(runs for _, each, runs, _ in mine if each <= bound)))
-            for bound in bounds
+            (str(bound / 1_000), float(runs)) for bound, runs in zip(bounds, below, strict=True)
         ]
-        buckets.append(("+Inf", float(sum(runs for _, _, runs, _ in mine))))
-        total = sum(length for _, _, _, length in mine) / MICROSECONDS
-        found.add_metric([value], buckets=buckets, sum_value=total)
+        buckets.append(("+Inf", float(mine.total())))
+        found.add_metric([value], buckets=buckets, sum_value=lengths[value] / MICROSECONDS)
     return found
 
 

@@ -8,6 +8,7 @@ from cryptography.fernet import Fernet
 
 from duly import BadOption, Duly, RunFailed
 from duly.core.display import display
+from duly.errors import PayloadError
 from duly.integrations.taskflow import TaskManager
 from tests.integrations.taskflow.conftest import adding, serving
 from tests.servers.processes import wait_until
@@ -140,3 +141,14 @@ def test_a_key_that_is_none_or_a_package_that_is_missing_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography.fernet", None)
     with pytest.raises(BadOption, match=r"duly\[crypto\]"):
         TaskManager(encrypt_args_key=KEY)
+
+
+@pytest.mark.parametrize("text", ['{"$encrypted"', '{"$encrypted":1}', '{"$encrypted":NaN}'])
+def test_a_token_that_is_damaged_is_hidden_and_refused(manager_of, text):
+    manager = manager_of(encrypt_args_key=KEY)
+    define(manager)
+    codec = manager.duly.registry.get("login").codec
+
+    assert codec.redacted(text) == "***"
+    with pytest.raises(PayloadError):
+        codec.decode(text)

@@ -6,7 +6,7 @@ from typing import Any
 from starlette.requests import Request
 
 from duly.core.record import LogLine, RunRecord
-from duly.core.states import DEAD, FINAL, PARENT_TAG, State, plain_tags
+from duly.core.states import DEAD, FINAL, PARENT_TAG, State, plain_tags, stored_tags
 from duly.dashboard import searching
 from duly.dashboard.desk import Desk
 from duly.dashboard.pages import Elsewhere, NothingHere, Shown
@@ -21,7 +21,7 @@ _LOG_LINES = 500
 def runs(desk: Desk, request: Request) -> Shown | Elsewhere:
     """List runs."""
     now = desk.store.now()
-    text = request.query_params.get("q", "")[:1_000]
+    text = request.query_params.get("q", "")
     cursor = request.query_params.get("before")
     search = searching.read(text, now, cursor=cursor)
     if search.run_id is not None and desk.store.get_run(search.run_id) is not None:
@@ -70,25 +70,26 @@ def describe(desk: Desk, run_id: str) -> dict[str, Any]:
     now = store.now()
     attempts, steps = store.list_attempts(found.id), store.list_steps(found.id)
     logs, acts = store.list_logs(found.id, _LOG_LINES), store.list_acts(found.id, PAGE)
+    lines = _by_claim(logs)
     arguments = desk.stored_arguments(found.task, found.arguments)
-    tags = json.loads(found.tags) if found.tags else {}
+    tags = stored_tags(found.tags)
     parent = tags.get(PARENT_TAG)
     return {
         "now": now,
         "run": found,
         "tags": plain_tags(tags),
         "attempts": [
-            (attempt, label, _of(logs, attempt.claim_number))
+            (attempt, label, lines.get(attempt.claim_number, []))
             for attempt, label in zip(attempts, attempt_labels(found, attempts), strict=False)
         ][::-1],
-        "lines": _of(logs, found.claim_number) if found.state == State.RUNNING else [],
+        "lines": lines.get(found.claim_number, []) if found.state == State.RUNNING else [],
         "log_count": len(logs),
         "steps": [step for step in steps if step.name],
         "rows": waterfall(found, attempts, steps, now),
         "moments": timeline(found, attempts, acts),
         "arguments": None if arguments is None else pretty(_call(arguments)),
         "result": desk.result(found) if found.state == State.SUCCEEDED else None,
-        "why_hidden": desk.why_hidden(),
+        "why_hidden": desk.why_hidden(found),
         "why": desk.why(found),
         "parent": parent,
         "children": desk.children(found.id),
@@ -109,11 +110,14 @@ def edit(desk: Desk, request: Request) -> Shown:
 
 def tags_of(run: RunRecord) -> dict[str, str]:
     """Return the tags that callers gave a run."""
-    return plain_tags(json.loads(run.tags)) if run.tags else {}
+    return plain_tags(stored_tags(run.tags))
 
 
-def _of(logs: list[LogLine], claim_number: int) -> list[LogLine]:
-    return [line for line in logs if line.claim_number == claim_number]
+def _by_claim(logs: list[LogLine]) -> dict[int, list[LogLine]]:
+    found: dict[int, list[LogLine]] = {}
+    for line in logs:
+        found.setdefault(line.claim_number, []).append(line)
+    return found
 
 
 def _call(text: str) -> str:
@@ -131,7 +135,7 @@ def _suggestions(desk: Desk, queues: list[str]) -> list[str]:
     known = {definition.name for definition in desk.tasks.definitions()}
     return [
         *(f"state:{state.value}" for state in State),
-        *(f"task:{name}" for name in sorted(known)[:100]),
-        *(f"queue:{name}" for name in queues[:50]),
+        *(searching.term("task", name) for name in sorted(known)[:100]),
+        *(searching.term("queue", name) for name in queues[:50]),
         *("since:1h", "since:24h", "since:7d", "tag:name=value", "key:", "args.", "error:"),
     ]

@@ -12,8 +12,10 @@
     const before = input.value.slice(0, input.selectionStart);
     let begin = 0;
     let quoted = false;
+    let escaped = false;
     [...before].forEach((character, place) => {
-      if (character === "\"") quoted = !quoted;
+      if (character === "\"" && !escaped) quoted = !quoted;
+      escaped = quoted && character === "\\" && !escaped;
       if (character === " " && !quoted) begin = place + 1;
     });
     const rest = input.value.slice(input.selectionStart).search(/\s|$/);

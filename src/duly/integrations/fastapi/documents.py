@@ -1,6 +1,5 @@
 """The JSON that the router answers with and takes; OpenAPI is made from it."""
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -9,7 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from duly.api.schedule_views import FiredAt, Schedule
 from duly.core.instants import moment
+from duly.core.json_text import parsed
 from duly.core.record import AttemptRecord, LogLine, RunRecord, StepRecord
+from duly.core.states import stored_tags
 from duly.limits import REASON_CHARACTERS
 from duly.registry import Registry
 from duly.run import Run
@@ -160,7 +161,7 @@ def detail_of(run: Run[Any], registry: Registry, *, show_arguments: bool) -> Run
     # Which arguments are secret is written in the code alone: without it none are shown.
     if show_arguments and definition is not None:
         arguments = _call(definition.codec.redacted(record.arguments))
-        result = _parsed(record.result)
+        result = parsed(record.result)
     return RunDetail(
         **_fields(record),
         arguments=arguments,
@@ -190,7 +191,7 @@ def schedule_detail_of(
 
 def _fields(run: RunRecord) -> dict[str, Any]:
     found = {name: getattr(run, name) for name in RunSummary.model_fields}
-    return found | _instants(found) | {"tags": _parsed(run.tags) or {}}
+    return found | _instants(found) | {"tags": stored_tags(run.tags)}
 
 
 def _schedule_fields(schedule: Schedule) -> dict[str, Any]:
@@ -219,15 +220,8 @@ def _instants(fields: dict[str, Any]) -> dict[str, datetime]:
 
 
 def _call(text: str) -> Arguments | None:
-    match _parsed(text):
+    match parsed(text):
         case [list() as args, dict() as kwargs]:
             return Arguments(args=args, kwargs=kwargs)
         case _:
             return None
-
-
-def _parsed(text: str | None) -> Any:  # noqa: ANN401 - any JSON value
-    try:
-        return None if text is None else json.loads(text)
-    except (ValueError, RecursionError):
-        return None

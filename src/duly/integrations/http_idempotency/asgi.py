@@ -7,11 +7,11 @@ from typing import Any, Unpack
 
 from duly.apart import apart
 from duly.errors import Busy, ClaimLost, KeyConflict, StoreError
-from duly.guard import Guard, GuardClaim
-from duly.integrations.http_idempotency.policy import Options, Policy
+from duly.guard import Guard
+from duly.integrations.http_idempotency.policy import Entry, Options, Policy, Ticket
 from duly.integrations.http_idempotency.recording import Recording
 from duly.integrations.http_idempotency.replies import Reply
-from duly.integrations.http_idempotency.request import Request, join_headers
+from duly.integrations.http_idempotency.request import Request, join_headers, strip_root
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -49,7 +49,7 @@ class IdempotencyMiddleware:
             await self._guarded(found, request, scope, receive, send)
 
     async def _guarded(
-        self, key: str, request: Request, scope: Scope, receive: Receive, send: Send
+        self, ticket: Ticket, request: Request, scope: Scope, receive: Receive, send: Send
     ) -> None:
         body = await _read(receive, self._policy.max_body)
         if body is None:
@@ -59,14 +59,15 @@ class IdempotencyMiddleware:
             return
         try:
             # Left by the exchange, which knows when: before the last byte, not after the call.
-            claim = await self._policy.enter(key, request, body).__aenter__()
+            claim = await self._policy.enter(ticket, request, body).__aenter__()
         except (Busy, KeyConflict, StoreError) as error:
             await _answer(send, self._policy.problems.not_entered(error))
             return
         if not claim.first:
             await _answer(send, self._policy.replay(claim))
             return
-        exchange = _Exchange(self._policy, claim, body, receive, send)
+        entry = Entry(claim, ticket.scope)
+        exchange = _Exchange(self._policy, entry, body, receive, send)
         # In place, as routers do it too: what stands before us reads there which route it was.
         scope[CLAIM] = claim
         if extensions := scope.get("extensions"):
@@ -74,9 +75,13 @@ class IdempotencyMiddleware:
                 name: told for name, told in extensions.items() if name not in _PAST_US
             }
         try:
-            await self.app(scope, exchange.receive, exchange.send)
+            refusal = await apart(lambda: self._policy.refuse(entry))
+            if refusal is None:
+                await self.app(scope, exchange.receive, exchange.send)
         finally:
             await exchange.close()
+        if refusal is not None:
+            await _answer(send, refusal)
         exchange.check()
 
 
@@ -84,10 +89,10 @@ class _Exchange:
     """One request that the application carries out, and the response that it gives."""
 
     def __init__(
-        self, policy: Policy, claim: GuardClaim, body: bytes, receive: Receive, send: Send
+        self, policy: Policy, entry: Entry, body: bytes, receive: Receive, send: Send
     ) -> None:
         self._policy = policy
-        self._claim = claim
+        self._entry = entry
         self._request: Message | None = {"type": "http.request", "body": body, "more_body": False}
         self._receive = receive
         self._send = send
@@ -135,7 +140,7 @@ class _Exchange:
         """Let go of the key, if the application ended without a whole response."""
         if not self._is_settled:
             self._is_settled = True
-            await apart(lambda: self._policy.let_go(self._claim))
+            await apart(lambda: self._policy.let_go(self._entry))
 
     def check(self) -> None:
         """Raise what makes a response that has begun one that must not be taken for whole."""
@@ -146,7 +151,7 @@ class _Exchange:
         # Said before it is done: were we cancelled meanwhile, it is done all the same.
         self._is_settled = True
         try:
-            await apart(lambda: self._policy.settle(self._claim, self._recording))
+            await apart(lambda: self._policy.settle(self._entry, self._recording))
         except (ClaimLost, StoreError) as error:
             self._error = error
             self.check()
@@ -192,11 +197,14 @@ async def _answer(send: Send, reply: Reply) -> None:
 
 
 def _request(scope: Scope) -> Request:
+    root_path = scope.get("root_path", "").rstrip("/")
     return Request(
         scope["method"],
-        scope["path"],
+        strip_root(scope["path"], root_path),
         scope.get("query_string", b"").decode("latin-1"),
         join_headers(_texts(scope["headers"])),
+        root_path,
+        scope,
     )
 
 

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from http import HTTPStatus
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from duly.errors import BadOption, ClaimLost, PayloadError, StoreError
 from duly.guard import Guard, GuardClaim
 from duly.guard.guard import check_ttl
 from duly.guard.once import Once
+from duly.integrations.http_idempotency.quota import Quota
 from duly.integrations.http_idempotency.recording import Recording
 from duly.integrations.http_idempotency.replies import Problems, Replies, Reply
 from duly.integrations.http_idempotency.request import (
@@ -21,7 +22,7 @@ from duly.integrations.http_idempotency.request import (
     parse_length,
     scoped_key,
 )
-from duly.limits import GUARD_TTL_SECONDS, HTTP_BODY_BYTES
+from duly.limits import GUARD_TTL_SECONDS, HTTP_BODY_BYTES, HTTP_KEPT_RESPONSES
 
 _SAFE = {"GET", "HEAD", "OPTIONS", "TRACE"}
 _TRY_AGAIN = {
@@ -30,12 +31,17 @@ _TRY_AGAIN = {
     HTTPStatus.TOO_EARLY,
     HTTPStatus.TOO_MANY_REQUESTS,
 }
+# The application did nothing, and a client that has corrected the request may send it again.
+_REFUSALS = {401, 403, 404, 405, 413, 415, 422}
 _REPLIES = Replies()
 
 
 def is_final(status: int) -> bool:
-    """Whether a response ends its request: all but 5xx and those that ask to try again."""
-    return status < HTTPStatus.INTERNAL_SERVER_ERROR and status not in _TRY_AGAIN
+    """Return whether a response ends its request.
+
+    All do but 5xx, those that ask to try again, and those to requests that were refused.
+    """
+    return status < HTTPStatus.INTERNAL_SERVER_ERROR and status not in _TRY_AGAIN | _REFUSALS
 
 
 class Options(TypedDict, total=False):
@@ -44,10 +50,26 @@ class Options(TypedDict, total=False):
     methods: Sequence[str]
     required: Callable[[Request], bool] | Sequence[str] | None
     ttl: float | None
-    scope: Callable[[Request], str]
+    scope: Callable[[Request], str | None]
     max_body: int
+    max_kept: int
     keeps: Callable[[int], bool]
     documentation: str | None
+
+
+class Ticket(NamedTuple):
+    """A request that may be guarded."""
+
+    key: str
+    """In the ledger."""
+    scope: str
+
+
+class Entry(NamedTuple):
+    """A request that this process carries out."""
+
+    claim: GuardClaim
+    scope: str
 
 
 class Policy:
@@ -60,18 +82,20 @@ class Policy:
         methods: Sequence[str] = ("POST", "PATCH"),
         required: Callable[[Request], bool] | Sequence[str] | None = None,
         ttl: float | None = GUARD_TTL_SECONDS,
-        scope: Callable[[Request], str] | None = None,
+        scope: Callable[[Request], str | None] = credentials,
         max_body: int = HTTP_BODY_BYTES,
+        max_kept: int = HTTP_KEPT_RESPONSES,
         keeps: Callable[[int], bool] = is_final,
         documentation: str | None = None,
     ) -> None:
         """Guard requests of `methods` that carry a key.
 
         `required` says which must have one: a function of the request, or path prefixes. `ttl` is
-        for how many seconds a response is kept. `scope` returns a text that is another for every
-        caller; only its hash is stored. `keeps` says by its status whether a response is kept and
-        replayed; after any other the request may be carried out again. `documentation` is the
-        address that problem details link to.
+        for how many seconds a response is kept. `scope` returns who the caller has proved to be, as
+        a text of which only a hash is stored; a request for which it returns None is refused if it
+        has a key. `max_kept` is how many responses one caller may keep within `ttl`. `keeps` says
+        by its status whether a response is kept and replayed; after any other the request may be
+        carried out again. `documentation` is the address that problem details link to.
         """
         # In small letters they would match no request, and nothing would be guarded.
         are_names = not isinstance(methods, str) and all(name.isupper() for name in methods)
@@ -82,6 +106,8 @@ class Policy:
             )
         if max_body < 0:
             raise BadOption(f"max_body must be a number of bytes, not {max_body!r}")
+        if max_kept < 1:
+            raise BadOption(f"max_kept must be a number of responses from 1, not {max_kept!r}")
         self.max_body = max_body
         self.keeps = keeps
         self.problems = Problems(documentation)
@@ -89,10 +115,11 @@ class Policy:
         self._methods = frozenset(methods)
         self._requires = required if callable(required) else _beneath(required or ())
         self._ttl = check_ttl(ttl)
-        self._scope = scope or credentials
+        self._scope = scope
+        self._quota = Quota(guard, limit=max_kept, ttl=self._ttl)
 
-    def screen(self, request: Request) -> str | Reply | None:
-        """Return the key in the ledger, what to answer instead, or None if it is not our matter."""
+    def screen(self, request: Request) -> Ticket | Reply | None:
+        """Return how to guard it, what to answer instead, or None if it is not our matter."""
         if request.method not in self._methods:
             return None
         value = request.headers.get(KEY_HEADER)
@@ -106,15 +133,26 @@ class Policy:
         if announced is not None and announced > self.max_body:
             return self.problems.body_too_large(self.max_body)
         scope = self._scope(request)
-        if not isinstance(scope, str):
-            raise BadOption(f"scope must return a text for every request, not {scope!r:.80}")
-        return scoped_key(key, scope)
+        if scope is not None and not isinstance(scope, str):
+            raise BadOption(f"scope must return a text or None, not {scope!r:.80}")
+        if not scope:
+            return self.problems.caller_unknown()
+        return Ticket(scoped_key(key, scope), scope)
 
-    def enter(self, key: str, request: Request, body: bytes) -> Once:
+    def enter(self, ticket: Ticket, request: Request, body: bytes) -> Once:
         """Return what gives the key, or raises Busy, KeyConflict or a StoreError."""
         return self._guard.enter(
-            key, ttl=self._ttl, fingerprint=fingerprint(request, body), results=_REPLIES
+            ticket.key, ttl=self._ttl, fingerprint=fingerprint(request, body), results=_REPLIES
         )
+
+    def refuse(self, entry: Entry) -> Reply | None:
+        """Return what to answer to a caller who may keep no more; None if the request may begin."""
+        try:
+            if not self._quota.is_used_up(entry.scope):
+                return None
+        except StoreError as error:
+            return self.problems.not_entered(error)
+        return self.problems.quota_used_up(self._quota.seconds_left)
 
     def replay(self, claim: GuardClaim) -> Reply:
         """Return the response of who has carried the request out before."""
@@ -124,21 +162,25 @@ class Policy:
             return self.problems.not_kept()
         return reply.replayed
 
-    def settle(self, claim: GuardClaim, recording: Recording) -> None:
+    def settle(self, entry: Entry, recording: Recording) -> None:
         """Say how the request ended; ClaimLost or a StoreError if a response cannot be relied on.
 
         It is said before the client can have the whole response.
         """
-        if recording.is_kept:
-            claim.done(recording.reply())
-        else:
-            self.let_go(claim)
+        if not recording.is_kept:
+            self.let_go(entry)
+            return
+        reply = recording.reply()
+        entry.claim.done(reply)
+        # The response is on record, and may go out though it could not be counted.
+        with suppress(StoreError):
+            self._quota.charge(entry.scope, reply.size)
 
-    def let_go(self, claim: GuardClaim) -> None:
-        """Let the request be carried out again."""
+    def let_go(self, entry: Entry) -> None:
+        """Let the request be carried out again, and leave nothing of it in the ledger."""
         # Whoever has taken it over decides; a key that cannot be let go is free with its lease.
         with suppress(ClaimLost, StoreError):
-            claim.fail()
+            entry.claim.fail(forget=True)
 
 
 def _beneath(prefixes: Sequence[str]) -> Callable[[Request], bool]:

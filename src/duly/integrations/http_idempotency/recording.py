@@ -7,6 +7,7 @@ from duly.integrations.http_idempotency.replies import (
     Headers,
     Reply,
     fit_to_replay,
+    forbids_storing,
 )
 from duly.integrations.http_idempotency.request import parse_length
 from duly.limits import RESULT_BYTES
@@ -20,11 +21,12 @@ class Recording:
 
     def __init__(self, keeps: Callable[[int], bool]) -> None:
         self.is_kept = False
-        """Whether its status makes it one to be replayed."""
+        """Whether its status ends the request, so that it is not carried out again."""
         self._keeps = keeps
         self._status = 0
         self._headers: Headers = []
-        self._body: bytearray | None = bytearray()
+        self._body = bytearray()
+        self._may_be_stored = True
         self._seen = 0
         self._whole: int | None = None
 
@@ -33,6 +35,7 @@ class Recording:
         self.is_kept = self._keeps(status)
         self._status = status
         self._headers = fit_to_replay(headers)
+        self._may_be_stored = not forbids_storing(headers)
         self._whole = 0 if status in WITHOUT_BODY else _content_length(headers)
 
     def expect(self, size: int) -> None:
@@ -43,20 +46,24 @@ class Recording:
     def add(self, chunk: bytes) -> None:
         """Take note of a part of the body."""
         self._seen += len(chunk)
-        if self.is_kept and self._body is not None:
+        if not self._is_stored:
+            self._body.clear()
+        elif self.is_kept:
             self._body += chunk
-            if len(self._body) > _LARGEST_BODY:
-                self._body = None
 
     @property
     def is_ripe(self) -> bool:
         """Whether its end is known: the client could have all of it, or it is too large to keep."""
-        return self._body is None or (self._whole is not None and self._seen >= self._whole)
+        is_whole = self._whole is not None and self._seen >= self._whole
+        return is_whole or (self.is_kept and self._seen > _LARGEST_BODY)
 
     def reply(self) -> Reply:
         """Return what is kept."""
-        body = None if self._body is None else bytes(self._body)
-        return Reply(self._status, self._headers, body)
+        return Reply(self._status, self._headers, bytes(self._body) if self._is_stored else None)
+
+    @property
+    def _is_stored(self) -> bool:
+        return self._may_be_stored and self._seen <= _LARGEST_BODY
 
 
 def _content_length(headers: Headers) -> int | None:

@@ -22,6 +22,7 @@ _TITLES = {
     411: "Length Required",
     413: "Content Too Large",
     422: "Unprocessable Content",
+    429: "Too Many Requests",
     500: "Internal Server Error",
     503: "Service Unavailable",
 }
@@ -45,7 +46,7 @@ _NOT_REPLAYED = _OF_ONE_CONNECTION | {
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A whole response. A body of None was too large to be kept."""
+    """A whole response. A body of None was too large to be kept, or must not be stored."""
 
     status: int
     headers: Headers
@@ -59,6 +60,12 @@ class Reply:
             headers.append(("Content-Length", str(len(self.body or b""))))
         return Reply(self.status, headers, self.body)
 
+    @property
+    def size(self) -> int:
+        """About how many bytes of the ledger it takes."""
+        heads = sum(len(name) + len(value) for name, value in self.headers)
+        return 0 if self.body is None else heads + len(self.body) * 4 // 3
+
 
 class Replies:
     """Turns replies into the text of a guard's results, and back."""
@@ -66,11 +73,11 @@ class Replies:
     def encode_result(self, value: object) -> str:
         """Return the text to store for a reply."""
         if not isinstance(value, Reply) or value.body is None:
-            raise _too_large()
+            raise PayloadError("response", "it is too large, or its Cache-Control is no-store")
         body = base64.b64encode(value.body).decode()
         text = json.dumps([value.status, value.headers, body], separators=(",", ":"))
         if len(text) > RESULT_BYTES:
-            raise _too_large()
+            raise PayloadError("response", f"takes more than {RESULT_BYTES} bytes in the ledger")
         return text
 
     def decode_result(self, text: str | None) -> Reply:
@@ -92,6 +99,12 @@ def fit_to_replay(headers: Headers) -> Headers:
     named = {name.strip().lower() for value in listed for name in value.split(",")}
     left_out = _NOT_REPLAYED | named
     return [(name, value) for name, value in headers if name.lower() not in left_out]
+
+
+def forbids_storing(headers: Headers) -> bool:
+    """Return whether a response says that nobody may store it (RFC 9111, 5.2.2.5)."""
+    said = ",".join(value for name, value in headers if name.lower() == "cache-control")
+    return "no-store" in {directive.strip().lower() for directive in said.split(",")}
 
 
 class Problems:
@@ -116,6 +129,15 @@ class Problems:
             "key-malformed",
             f"The Idempotency-Key header is malformed: {why}. Send one key, such as a UUID in "
             "double quotes.",
+        )
+
+    def caller_unknown(self) -> Reply:
+        """Nothing proves who sends the request, so its key cannot be told from another caller's."""
+        return self._problem(
+            400,
+            "caller-unknown",
+            "An Idempotency-Key counts per caller, and this request does not prove who sends it. "
+            "Nothing was done; send it again with your credentials.",
         )
 
     def body_unreadable(self) -> Reply:
@@ -143,6 +165,16 @@ class Problems:
             "body-too-large",
             f"A request with an Idempotency-Key may have a body of at most {limit} bytes. Nothing "
             "was done; send less.",
+        )
+
+    def quota_used_up(self, seconds: int | None) -> Reply:
+        """The caller has as many responses in the ledger as it may have."""
+        return self._problem(
+            429,
+            "too-many-keys",
+            "You have used as many Idempotency-Keys as this server keeps for one caller. Nothing "
+            "was done; send this request again later. Repeats of earlier requests still work.",
+            seconds,
         )
 
     def not_entered(self, error: Busy | KeyConflict | StoreError) -> Reply:
@@ -194,7 +226,8 @@ class Problems:
             409,
             "response-not-kept",
             "The request with this Idempotency-Key was carried out, but its response was too large "
-            "to be kept. It is not carried out again; read the outcome where it took effect.",
+            "to be kept, or must not be stored. It is not carried out again; read the outcome "
+            "where it took effect.",
         )
 
     def _problem(
@@ -218,7 +251,3 @@ class Problems:
         if retry_after is not None:
             headers.append(("Retry-After", str(retry_after)))
         return Reply(status, headers, body)
-
-
-def _too_large() -> PayloadError:
-    return PayloadError("response", f"it takes more than {RESULT_BYTES} bytes in the ledger")

@@ -3,12 +3,14 @@
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from duly.limits import HTTP_KEY_CHARACTERS
 
 KEY_HEADER = "idempotency-key"
-CREDENTIAL_HEADERS = ("authorization", "cookie", "x-api-key")
+SECRET_HEADERS = ("authorization", "x-api-key")
+"""Headers whose value only the caller and the application know."""
 
 # A string of RFC 9651: visible ASCII and blanks, with quotes and backslashes escaped.
 _QUOTED = re.compile(r'"((?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
@@ -26,9 +28,14 @@ class Request:
 
     method: str
     path: str
+    """The path that the application routes by: without the path at which the server mounts it."""
     query: str
     headers: Mapping[str, str]
     """By lower-case name; the values of a repeated one are joined."""
+    root_path: str = ""
+    """The path at which the server mounts the application: `root_path`, or `SCRIPT_NAME`."""
+    environ: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """The scope of ASGI, or the environ of WSGI. An outer middleware puts there what it proved."""
 
 
 class MalformedKey(ValueError):
@@ -64,9 +71,16 @@ def parse_length(value: str) -> int | None:
     return int(value) if value.isdecimal() and len(value) <= _DIGITS else None
 
 
-def credentials(request: Request) -> str:
-    """Return what tells callers apart who are known by a header; only its hash is ever stored."""
-    return _digest(request.headers.get(name, "").encode() for name in CREDENTIAL_HEADERS)
+def credentials(request: Request) -> str | None:
+    """Return a hash of the headers that name the caller; None if none of them holds a secret.
+
+    A cookie alone proves nothing, since most cookies are equal for many callers. Beside a secret it
+    still tells apart callers who share that secret.
+    """
+    if not any(request.headers.get(name) for name in SECRET_HEADERS):
+        return None
+    named = (*SECRET_HEADERS, "cookie")
+    return _digest(request.headers.get(name, "").encode() for name in named)
 
 
 def scoped_key(key: str, scope: str) -> str:
@@ -75,6 +89,19 @@ def scoped_key(key: str, scope: str) -> str:
     The key is part of the hash, so that neither the caller nor which keys are of one caller shows.
     """
     return f"{_digest([key.encode(), scope.encode(errors='surrogatepass')])}:{key}"
+
+
+def strip_root(path: str, root_path: str) -> str:
+    """Return the path without the root path, which not every server puts before it."""
+    root = root_path.rstrip("/")
+    if f"{path}/".startswith(f"{root}/"):
+        return path[len(root) :]
+    return path
+
+
+def quota_key(scope: str, window: int) -> str:
+    """Return the key in the ledger that counts what one caller keeps."""
+    return f"kept:{window}:{_digest([scope.encode(errors='surrogatepass')])}"
 
 
 def fingerprint(request: Request, body: bytes) -> str:
@@ -86,7 +113,7 @@ def fingerprint(request: Request, body: bytes) -> str:
     said = (
         request.method,
         _host(request),
-        request.path,
+        request.root_path + request.path,
         request.query,
         request.headers.get("content-type", ""),
     )

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from io import BytesIO
 from itertools import chain
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 from duly.errors import Busy, ClaimLost, KeyConflict, StoreError
-from duly.guard import Guard, GuardClaim
-from duly.integrations.http_idempotency.policy import Options, Policy
+from duly.guard import Guard
+from duly.integrations.http_idempotency.policy import Entry, Options, Policy
 from duly.integrations.http_idempotency.recording import Recording
 from duly.integrations.http_idempotency.replies import Headers, Reply
 from duly.integrations.http_idempotency.request import Request, join_headers, parse_length
@@ -50,9 +50,8 @@ class WSGIIdempotencyMiddleware:
         environ[CLAIM] = claim
         environ["wsgi.input"] = BytesIO(body)
         environ["CONTENT_LENGTH"] = str(len(body))
-        exchange = _Exchange(self._policy, claim, start_response)
-        exchange.run(self.app, environ)
-        return exchange
+        exchange = _Exchange(self._policy, Entry(claim, found.scope), start_response)
+        return exchange.refuse() or exchange.run(self.app, environ)
 
     def _read(self, environ: Environ) -> bytes | Reply:
         """Return the body of a request, or what to answer if it cannot be had."""
@@ -80,9 +79,9 @@ class WSGIIdempotencyMiddleware:
 class _Exchange:
     """One request that the application carries out: the response that it gives, to iterate."""
 
-    def __init__(self, policy: Policy, claim: GuardClaim, start_response: StartResponse) -> None:
+    def __init__(self, policy: Policy, entry: Entry, start_response: StartResponse) -> None:
         self._policy = policy
-        self._claim = claim
+        self._entry = entry
         self._start_response = start_response
         self._recording = Recording(policy.keeps)
         self._head: tuple[Any, ...] | None = None
@@ -93,13 +92,22 @@ class _Exchange:
         self._result: Iterable[bytes] = ()
         self._chunks = self._pass_on()
 
-    def run(self, app: App, environ: Environ) -> None:
+    def refuse(self) -> list[bytes] | None:
+        """Answer a caller who may keep no more; return None if the request may begin."""
+        refusal = self._policy.refuse(self._entry)
+        if refusal is None:
+            return None
+        self._let_go()
+        return _answer(self._start_response, refusal)
+
+    def run(self, app: App, environ: Environ) -> Self:
         """Call the application."""
         try:
             self._result = app(environ, self._start)
         except BaseException:
             self._let_go()
             raise
+        return self
 
     def __iter__(self) -> Iterator[bytes]:
         return self._chunks
@@ -159,7 +167,7 @@ class _Exchange:
             return None
         self._is_settled = True
         try:
-            self._policy.settle(self._claim, self._recording)
+            self._policy.settle(self._entry, self._recording)
         except (ClaimLost, StoreError) as error:
             if self._has_begun:
                 raise
@@ -175,15 +183,15 @@ class _Exchange:
     def _let_go(self) -> None:
         if not self._is_settled:
             self._is_settled = True
-            self._policy.let_go(self._claim)
+            self._policy.let_go(self._entry)
 
 
 def _read_up_to(stream: Any, size: int) -> bytes:  # noqa: ANN401 - whatever the server gives
-    parts: list[bytes] = []
+    body = bytearray()
     while size > 0 and (part := stream.read(size)):
-        parts.append(part)
+        body += part
         size -= len(part)
-    return b"".join(parts)
+    return bytes(body)
 
 
 def _answer(start_response: StartResponse, reply: Reply) -> list[bytes]:
@@ -203,7 +211,9 @@ def _request(environ: Environ) -> Request:
     ]
     return Request(
         environ["REQUEST_METHOD"],
-        environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", ""),
+        environ.get("PATH_INFO", ""),
         environ.get("QUERY_STRING", ""),
         join_headers(pairs),
+        environ.get("SCRIPT_NAME", ""),
+        environ,
     )

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from duly.core.codec import Codec
+from duly.core.json_text import parsed
 from duly.core.payload import REDACTED
 from duly.errors import BadOption, PayloadError
 
@@ -109,5 +110,6 @@ def token_of(text: str) -> str | None:
     """Return the token that stored arguments are; None if they are plain."""
     if not text.startswith(f'{{"{_TOKEN}"'):
         return None
-    found = json.loads(text)[_TOKEN]
+    data = parsed(text)
+    found = data.get(_TOKEN) if isinstance(data, dict) else None
     return found if isinstance(found, str) else None
