@@ -7,6 +7,7 @@ VALUES = {
     "api.bulk": {"Bulk", "Progress"},
     "api.runs": {"Filter"},
     "api.schedule_views": {"FiredAt", "Schedule"},
+    "observe.logs": {"log_dashboard_link"},
     "observe.metrics": {"CONTENT_TYPE", "exposition"},
     "registry": {"Definition"},
     "store.bounded": {"within"},

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 
 import pytest
 from starlette.testclient import TestClient
@@ -46,10 +47,20 @@ def test_what_others_can_reach_is_served_only_with_credentials(cli, app, served,
         told = json.loads(result.stdout)
         secret = token or told["token"]
         assert told["token"] is None if token else len(secret) == 64
+        assert told["link"] == (None if token else f"{told['address']}login#{secret}")
         client = TestClient(served[0], base_url="http://localhost")
         assert client.get("/queues").status_code == 401
         page = client.get("/queues", headers={"Authorization": f"Bearer {secret}"})
         assert ("can act" if write else "read-only") in page.text
+
+
+@pytest.mark.stores("sqlite")
+def test_one_link_to_sign_in_is_printed(cli, app, served):
+    result = cli("dashboard", "--host", "::1", "--port", "0")
+
+    (link,) = re.findall(r"http://\[::1\]:\d+/login#([0-9a-f]{64})$", result.stdout, re.MULTILINE)
+    client = TestClient(served[0], base_url="http://[::1]")
+    assert client.get("/", headers={"Authorization": f"Bearer {link}"}).status_code == 200
 
 
 @pytest.mark.stores("sqlite")

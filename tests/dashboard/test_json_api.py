@@ -13,10 +13,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from duly.dashboard import dashboard
 from duly.integrations.fastapi import duly_router
 from duly.integrations.taskflow import TaskAdmin, TaskManager
-from tests.dashboard.conftest import client_of
+from tests.dashboard.conftest import client_of, opened
 
 NAMES = ("runs", "dead", "schedules", "queues", "workers")
 
@@ -111,7 +110,7 @@ def broken_by(schema, headers, *, conforms):
 
 
 def test_no_request_breaks_the_dashboards_json(busy):
-    pages = dashboard(busy.app)
+    pages = opened(busy.app)
     headers = {"Host": "localhost"}
     schema = schemathesis.openapi.from_asgi("/api/openapi.json", pages, headers=headers)
 

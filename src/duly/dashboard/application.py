@@ -21,6 +21,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
+from duly.clock import new_secret
 from duly.dashboard import json_api, words
 from duly.dashboard.acting import Acts, name_of
 from duly.dashboard.auth import COOKIE, Auth, TokenAuth, TooManyTries, Viewer, check_auth
@@ -32,6 +33,7 @@ from duly.dashboard.pages import runs as run_pages
 from duly.dashboard.pages import schedules as schedule_pages
 from duly.dashboard.protocols import Application
 from duly.errors import (
+    BadOption,
     DulyError,
     ReadTooSlow,
     RunNotFound,
@@ -39,6 +41,7 @@ from duly.errors import (
     StoreUnavailable,
 )
 from duly.limits import PAGE_SECONDS, SESSION_SECONDS
+from duly.observe.logs import log_dashboard_link
 from duly.store.bounded import within
 from duly.version import VERSION
 
@@ -70,11 +73,14 @@ def dashboard(
 ) -> ASGIApp:
     """Return the dashboard of an application, to be mounted or served.
 
-    `auth` says who asks; without it only this machine gets an answer, under its own name. Without
-    `write` nobody can change anything. `hosts` are the names that it answers to. Arguments that a
+    `auth` returns who asks. Without it the dashboard answers this machine alone, under its own
+    name, and asks for a token: its login page logs a link with it. Without `write`, which needs
+    `auth`, nobody can change anything. `hosts` are the names that it answers to. Arguments that a
     task redacts are never shown, and none are without `show_arguments`.
     """
     check_auth(auth)
+    if write and auth is None:
+        raise BadOption("dashboard(…, write=True) needs auth=: say who may act")
     desk = Desk(app, shows_arguments=show_arguments, writes=write)
     return _Dashboard(desk, auth, hosts, title).guarded
 
@@ -86,7 +92,8 @@ class _Dashboard:
         self, desk: Desk, auth: Auth | None, hosts: Collection[str] | None, title: str
     ) -> None:
         self._desk = desk
-        self._auth = auth
+        self._logged_token = new_secret() if auth is None else None
+        self._auth = auth or TokenAuth(self._logged_token or "")
         self._title = title
         self._acts = Acts(desk)
         self._streams = Streams()
@@ -95,7 +102,13 @@ class _Dashboard:
             routes=self._routes(),
             exception_handlers={HTTPException: self._not_found, Exception: self._broken},
         )
-        self.guarded = Guard(pages, auth=auth, hosts=hosts, closed=self.closed)
+        self.guarded = Guard(
+            pages,
+            auth=self._auth,
+            is_local_only=auth is None,
+            hosts=hosts,
+            closed=self.closed,
+        )
 
     def _routes(self) -> list[Route | Mount]:
         page, act = self._page, self._act
@@ -237,7 +250,11 @@ class _Dashboard:
                 wrong = "That is not the token."
             except TooManyTries:
                 wrong = "Too many wrong tries; wait a minute."
-        shown = Shown("login.html", {"wrong": wrong})
+        elif self._logged_token is not None:
+            # The link needs an address, and only a request tells which one it is.
+            place = f"{request.url.scheme}://{request.headers['host']}{_root(request)}"
+            log_dashboard_link(f"{place}/login#{self._logged_token}")
+        shown = Shown("login.html", {"wrong": wrong, "is_logged": self._logged_token is not None})
         html = self._render(request, shown, "bare.html", live=False)
         return HTMLResponse(html, 401 if wrong else 200)
 

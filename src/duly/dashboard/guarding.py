@@ -24,8 +24,16 @@ _SAFE = frozenset({"GET", "HEAD"})
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s\[\]:@/?#\\]+)(?::\d{1,5})?")
 _SECRET = re.compile(r"[0-9a-f]{32,128}")
 _BROKEN = "The dashboard could not find out who asks. The log of its process says why."
-_IN_PROCESS = "testclient"
-"""How Starlette's TestClient names itself; no connection from outside has such an address."""
+_IN_PROCESS = "http.response.debug"
+"""An ASGI extension that only Starlette's TestClient offers; no request can claim it."""
+_FORWARDED = frozenset(
+    {"forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip"}
+)
+"""Headers of proxies, beside all that begin with x-forwarded-."""
+_NOT_LOCAL = (
+    "This dashboard was mounted without auth=, so it answers only to the machine it runs on. "
+    "Give dashboard(…, auth=…) to serve it to others."
+)
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -47,15 +55,16 @@ class Guard:
         self,
         pages: ASGIApp,
         *,
-        auth: Auth | None,
+        auth: Auth,
+        is_local_only: bool,
         hosts: Collection[str] | None,
         closed: Callable[[Request, str, int], Response],
     ) -> None:
         self._pages = pages
         self._auth = auth
-        # Whoever has no credentials is told by its address, which other pages can make a browser
-        # believe in; and only the name in the request tells.
-        self._hosts = LOOPBACK_HOSTS if hosts is None and auth is None else hosts
+        self._is_local_only = is_local_only
+        # A name of another site may lead to this machine. Only the Host header tells.
+        self._hosts = LOOPBACK_HOSTS if hosts is None and is_local_only else hosts
         self._closed = closed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -94,6 +103,8 @@ class Guard:
             return self._closed(request, words, 413)
         if path.startswith("/static/"):
             return None if request.method in _SAFE else PlainTextResponse("GET only\n", 405)
+        if self._is_local_only and not _is_local(request):
+            return self._closed(request, _NOT_LOCAL, 403)
         if request.method not in _SAFE and (wrong := await _foreign(request)):
             return self._closed(request, wrong, 403)
         if path == "/login":
@@ -108,9 +119,9 @@ class Guard:
         return None
 
     async def _viewer(self, request: Request) -> Viewer | None:
-        if self._auth is not None:
-            return await ask(self._auth, request)
-        return Viewer("anonymous") if _is_local(request) else None
+        if self._is_local_only and _is_in_process(request):
+            return Viewer("anonymous")
+        return await ask(self._auth, request)
 
     def _ask_for_credentials(self, request: Request) -> Response:
         if isinstance(self._auth, TokenAuth) and "authorization" not in request.headers:
@@ -121,12 +132,6 @@ class Guard:
         if challenge is not None:
             headers = {"WWW-Authenticate": challenge}
             return PlainTextResponse("Sign in first.\n", 401, headers=headers)
-        if self._auth is None:
-            why = (
-                "Nobody has said who may see this dashboard, so that it answers only to the "
-                "machine it runs on. Give dashboard(…, auth=…)."
-            )
-            return self._closed(request, why, 403)
         return self._closed(request, "You may not see this dashboard.", 403)
 
 
@@ -217,12 +222,19 @@ def _path_in(request: Request) -> str:
 
 
 def _is_local(request: Request) -> bool:
-    host = request.client.host if request.client else ""
-    if host == _IN_PROCESS:
-        return True
-    if any(name in request.headers for name in ("forwarded", "x-forwarded-for", "x-real-ip")):
-        return False  # A proxy on this machine speaks for somebody who may not be.
+    """Return whether a request comes from this machine, and not through a proxy on it."""
+    if any(name in _FORWARDED or name.startswith("x-forwarded-") for name in request.headers):
+        return False
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return _is_in_process(request) or ipaddress.ip_address(_client(request)).is_loopback
     except ValueError:
         return False
+
+
+def _is_in_process(request: Request) -> bool:
+    """Return whether a TestClient in this process made the request, and plays no other client."""
+    return _IN_PROCESS in request.scope.get("extensions", {}) and _client(request) == "testclient"
+
+
+def _client(request: Request) -> str:
+    return request.client.host if request.client else ""
