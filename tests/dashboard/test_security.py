@@ -135,9 +135,16 @@ def test_names_and_passwords_with_their_roles(shop):
     assert (act.actor, act.act, act.reason) == ("ann", "pause", "r")
 
 
-@pytest.mark.parametrize("answer", [None, False, ""])
+@pytest.mark.parametrize("answer", [None, False, "", 1, Viewer(""), {"name": "ann"}])
 def test_a_hook_that_knows_nobody_lets_nobody_in(shop, answer):
-    assert client_of(shop.app, auth=lambda _request: answer).get("/").status_code == 403
+    async def coroutine(_request):
+        return answer
+
+    def plain(request):
+        return coroutine(request)
+
+    for auth in (lambda _request: answer, coroutine, plain):
+        assert client_of(shop.app, auth=auth).get("/").status_code == 403
 
 
 def test_a_hook_may_be_a_coroutine(shop):

@@ -63,7 +63,7 @@ async def ask(auth: Auth, request: Request) -> Viewer | None:
     if inspect.isawaitable(answer):
         answer = await answer
     if isinstance(answer, Viewer):
-        return answer
+        return answer if answer.name else None
     if isinstance(answer, str) and answer:
         return Viewer(answer)
     return Viewer("anonymous") if answer is True else None

@@ -340,10 +340,20 @@ def test_a_dependency_of_ones_own_decides(manager):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_dependency_that_says_no_instead_of_raising_lets_nobody_in(manager):
-    with client_of(manager, auth=lambda: False) as client:
+@pytest.mark.parametrize("answer", [None, "", False])
+@pytest.mark.parametrize("kind", ["function", "coroutine", "function that returns a coroutine"])
+def test_a_dependency_that_returns_nobody_lets_nobody_in(manager, answer, kind):
+    async def coroutine():
+        return answer
+
+    def plain():
+        return coroutine()
+
+    auth = {"function": lambda: answer, "coroutine": coroutine}.get(kind, plain)
+    with client_of(manager, auth=auth) as client:
         assert client.get("/tasks").status_code == 403
         assert client.post("/tasks/nobody/retry").status_code == 403
+        assert client.get("/tasks/dashboard/").status_code == 403
 
 
 @pytest.mark.stores("sqlite-wal")
