@@ -65,14 +65,14 @@ def test_one_link_to_sign_in_is_printed(cli, app, served):
 
 @pytest.mark.stores("sqlite")
 def test_names_and_passwords_and_further_host_names(cli, app, served, monkeypatch):
-    monkeypatch.setenv(USERS, "ann:secret-one,bob:secret-two")
+    monkeypatch.setenv(USERS, "ann:secret-of-one,bob:secret-of-two")
 
     result = cli("dashboard", "--port", "0", "--allow-host", "ops.example.com")
 
     assert result.exit_code == 0
     for host, status in (("ops.example.com", 200), ("other.example.com", 421)):
         client = TestClient(served[0], base_url=f"http://{host}")
-        client.auth = ("bob", "secret-two")
+        client.auth = ("bob", "secret-of-two")
         assert client.get("/").status_code == status
     monkeypatch.setenv(USERS, "ann")
     assert cli("dashboard", "--port", "0").exit_code == 2
@@ -80,13 +80,13 @@ def test_names_and_passwords_and_further_host_names(cli, app, served, monkeypatc
 
 @pytest.mark.stores("sqlite")
 def test_a_proxy_serves_it_below_a_path(cli, app, served, monkeypatch):
-    monkeypatch.setenv(USERS, "ann:secret-one")
+    monkeypatch.setenv(USERS, "ann:secret-of-one")
 
     result = cli("dashboard", "--port", "0", "--root-path", "/ops/duly/")
 
     assert "/ops/duly/" in result.stdout
     client = TestClient(served[0], base_url="http://localhost")
-    client.auth = ("ann", "secret-one")
+    client.auth = ("ann", "secret-of-one")
     assert 'href="/ops/duly/runs"' in client.get("/").text
     assert cli("dashboard", "--port", "0", "--root-path", "duly").exit_code == 2
 

@@ -133,8 +133,8 @@ def test_no_request_breaks_the_routes_of_task_admin(shop):
     def send(address: str) -> None: ...
 
     api = FastAPI()
-    TaskAdmin(api, manager, auth=("ann", "secret"))
-    headers = {"Authorization": f"Basic {base64.b64encode(b'ann:secret').decode()}"}
+    TaskAdmin(api, manager, auth=("ann", "secret of ann"))
+    headers = {"Authorization": f"Basic {base64.b64encode(b'ann:secret of ann').decode()}"}
 
     async def served(scope, receive, send):
         # The manager lives once, and not anew with every request.

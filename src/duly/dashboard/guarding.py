@@ -5,6 +5,7 @@ import ipaddress
 import re
 from collections.abc import Callable, Collection
 
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
@@ -13,17 +14,22 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from duly.clock import new_secret
-from duly.dashboard.auth import Auth, TokenAuth, TooManyTries, Viewer, ask
-from duly.limits import HTTP_BODY_BYTES
+from duly.credentials import TooManyTries
+from duly.dashboard.auth import Auth, TokenAuth, Viewer, ask, client_of
+from duly.errors import StoreUnavailable
+from duly.limits import HTTP_BODY_BYTES, LOGIN_SECONDS
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 CSRF_COOKIE = "duly_csrf"
 CSRF_FIELD = "csrf"
 CSRF_HEADER = "x-duly-csrf"
+TOO_MANY_TRIES = "Too many wrong tries; wait a minute."
+RETRY_AFTER = {"Retry-After": str(round(LOGIN_SECONDS))}
 _SAFE = frozenset({"GET", "HEAD"})
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s\[\]:@/?#\\]+)(?::\d{1,5})?")
 _SECRET = re.compile(r"[0-9a-f]{32,128}")
 _BROKEN = "The dashboard could not find out who asks. The log of its process says why."
+_NO_DATABASE = "The database does not answer. Reload to try again."
 _IN_PROCESS = "http.response.debug"
 """An ASGI extension that only Starlette's TestClient offers; no request can claim it."""
 _FORWARDED = frozenset(
@@ -58,6 +64,7 @@ class Guard:
         auth: Auth,
         is_local_only: bool,
         hosts: Collection[str] | None,
+        has_ended: Callable[[str], bool],
         closed: Callable[[Request, str, int], Response],
     ) -> None:
         self._pages = pages
@@ -65,6 +72,7 @@ class Guard:
         self._is_local_only = is_local_only
         # A name of another site may lead to this machine. Only the Host header tells.
         self._hosts = LOOPBACK_HOSTS if hosts is None and is_local_only else hosts
+        self._has_ended = has_ended
         self._closed = closed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,6 +88,11 @@ class Guard:
         answer = _with_headers(send, request)
         try:
             refused = await self._refuse(request)
+        except TooManyTries:
+            refused = self._closed(request, TOO_MANY_TRIES, 429)
+            refused.headers.update(RETRY_AFTER)
+        except StoreUnavailable:
+            refused = self._closed(request, _NO_DATABASE, 503)
         except Exception:
             # Of whoever says who asks. They hear of it from the server, who asks learns nothing.
             await self._closed(request, _BROKEN, 500)(scope, receive, answer)
@@ -109,10 +122,7 @@ class Guard:
             return self._closed(request, wrong, 403)
         if path == "/login":
             return None
-        try:
-            viewer = await self._viewer(request)
-        except TooManyTries:
-            return self._closed(request, "Too many wrong tries; wait a minute.", 429)
+        viewer = await self._viewer(request)
         if viewer is None:
             return self._ask_for_credentials(request)
         request.state.viewer = viewer
@@ -121,7 +131,12 @@ class Guard:
     async def _viewer(self, request: Request) -> Viewer | None:
         if self._is_local_only and _is_in_process(request):
             return Viewer("anonymous")
-        return await ask(self._auth, request)
+        viewer = await ask(self._auth, request)
+        if isinstance(self._auth, TokenAuth) and "authorization" not in request.headers:
+            session = self._auth.session_of(request)
+            if session is None or await run_in_threadpool(self._has_ended, session):
+                return None
+        return viewer
 
     def _ask_for_credentials(self, request: Request) -> Response:
         if isinstance(self._auth, TokenAuth) and "authorization" not in request.headers:
@@ -226,15 +241,11 @@ def _is_local(request: Request) -> bool:
     if any(name in _FORWARDED or name.startswith("x-forwarded-") for name in request.headers):
         return False
     try:
-        return _is_in_process(request) or ipaddress.ip_address(_client(request)).is_loopback
+        return _is_in_process(request) or ipaddress.ip_address(client_of(request)).is_loopback
     except ValueError:
         return False
 
 
 def _is_in_process(request: Request) -> bool:
     """Return whether a TestClient in this process made the request, and plays no other client."""
-    return _IN_PROCESS in request.scope.get("extensions", {}) and _client(request) == "testclient"
-
-
-def _client(request: Request) -> str:
-    return request.client.host if request.client else ""
+    return _IN_PROCESS in request.scope.get("extensions", {}) and client_of(request) == "testclient"

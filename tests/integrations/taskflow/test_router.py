@@ -277,8 +277,8 @@ def test_without_auth_everybody_may_look_and_nobody_change(manager):
 )
 def test_pages_of_other_sites_change_nothing(manager, headers):
     """T20, S6: a browser would send the password along by itself."""
-    with client_of(manager, auth=("admin", "secret")) as client:
-        client.auth = ("admin", "secret")
+    with client_of(manager, auth=("admin", "secret of ours")) as client:
+        client.auth = ("admin", "secret of ours")
         assert client.post("/tasks/nobody/retry", headers=headers).status_code == 403
         assert client.get("/tasks", headers=headers).status_code == 200
         own = {"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin"}
@@ -292,16 +292,16 @@ def test_with_auth_everything_needs_a_user(manager_of, kind):
 
     class Backend(TaskAuthBackend):
         def authenticate_user(self, username: str, password: str) -> bool:
-            return (username, password) == ("zoë", "s:cret")
+            return (username, password) == ("zoë", "s:cret of zoë")
 
     class AsyncBackend(TaskAuthBackend):
         async def authenticate_user(self, username: str, password: str) -> bool:
-            return (username, password) == ("zoë", "s:cret")
+            return (username, password) == ("zoë", "s:cret of zoë")
 
     auth = {
         "async backend": AsyncBackend(),
-        "pair": ("zoë", "s:cret"),
-        "pairs": [("bob", "x"), ("zoë", "s:cret")],
+        "pair": ("zoë", "s:cret of zoë"),
+        "pairs": [("bob", "secret of bob"), ("zoë", "s:cret of zoë")],
         "backend": Backend(),
     }[kind]
     manager = manager_of()
@@ -321,10 +321,32 @@ def test_with_auth_everything_needs_a_user(manager_of, kind):
             refused = client.get("/tasks", headers=wrong)
             assert refused.status_code == 401
             assert refused.headers["www-authenticate"].startswith("Basic realm=\"Our 'tasks'\"")
-        right = basic("zoë", "s:cret")
+        right = basic("zoë", "s:cret of zoë")
         assert client.get("/tasks", headers=right).status_code == 200
         assert client.post(f"/tasks/{task_id}/retry", headers=right).status_code == 200
         assert client.get("/tasks/audit", headers=right).json()[0]["actor"] == "zoë"
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_wrong_passwords_lock_out_their_own_address_alone(manager):
+    right, wrong = basic("zoë", "s:cret of zoë"), basic("zoë", "wrong")
+    with client_of(manager, auth=("zoë", "s:cret of zoë")) as client:
+        guesses = [client.get("/tasks", headers=wrong).status_code for _ in range(11)]
+        refused = client.get("/tasks", headers=right)
+        elsewhere = TestClient(client.app, client=("10.0.0.9", 1))
+
+        assert guesses == [401] * 10 + [429]
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "60")
+        assert elsewhere.get("/tasks", headers=right).status_code == 200
+        assert elsewhere.get("/tasks/dashboard/", headers=right).status_code == 200
+
+
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.parametrize("password", ["s", "secret", "x" * 40])
+def test_passwords_that_can_be_guessed_are_refused(manager, password):
+    for auth in (("ann", password), [("bob", "secret of bob"), ("ann", password)]):
+        with pytest.raises(BadOption, match="password of 'ann'"):
+            TaskAdmin(FastAPI(), manager, auth=auth)
 
 
 @pytest.mark.stores("sqlite-wal")
@@ -360,7 +382,7 @@ def test_a_dependency_that_returns_nobody_lets_nobody_in(manager, answer, kind):
 def test_options_of_the_admin_that_cannot_be_kept_are_refused(manager):
     class Backend(TaskAuthBackend):
         def authenticate_user(self, username: str, password: str) -> bool:
-            return (username, password) == ("zoë", "s:cret")
+            return (username, password) == ("zoë", "s:cret of zoë")
 
     for wrong in (1, [], ("a",), ("admin", ""), [("a", "b"), ("", "x")], Backend):
         with pytest.raises(BadOption, match="auth must"):
@@ -376,10 +398,11 @@ def test_options_of_the_admin_that_cannot_be_kept_are_refused(manager):
 @pytest.mark.stores("sqlite-wal")
 def test_the_dashboard_is_there_for_those_who_may_see_it(manager):
     define(manager)
-    client = client_of(manager, auth=("ann", "secret"), display_func_args=True, poll_interval=5.0)
+    ann = ("ann", "secret of ann")
+    client = client_of(manager, auth=ann, display_func_args=True, poll_interval=5.0)
 
     assert client.get("/tasks/dashboard").status_code == 401
-    client.auth = ("ann", "secret")
+    client.auth = ann
     page = client.get("/tasks/dashboard")
     assert page.status_code == 200
     assert "/tasks/dashboard/static/dashboard.css" in page.text

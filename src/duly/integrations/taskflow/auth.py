@@ -10,8 +10,10 @@ from typing import Any
 from fastapi import HTTPException, Request
 from starlette.concurrency import run_in_threadpool
 
+from duly.credentials import LoginLimit, TooManyTries, check_password
 from duly.errors import BadOption
 from duly.integrations.fastapi.refusing import let_in
+from duly.limits import LOGIN_SECONDS
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _IN_PROCESS = "http.response.debug"
@@ -38,6 +40,8 @@ class _Pairs(TaskAuthBackend):
             raise BadOption(
                 "auth must name pairs of a user and a password, as texts that are not empty"
             )
+        for user, password in pairs:
+            check_password(user, password)
         self._pairs = [(user.encode(), password.encode()) for user, password in pairs]
 
     def authenticate_user(self, username: str, password: str) -> bool:
@@ -87,15 +91,32 @@ def _anybody(request: Request) -> str:
 
 
 def _basic(backend: TaskAuthBackend, realm: str) -> Callable[[Request], Awaitable[str]]:
+    limit = LoginLimit()
+    shown = realm.encode("ascii", "replace").decode().replace('"', "'")
+    challenge = {"WWW-Authenticate": f'Basic realm="{shown}", charset="UTF-8"'}
+
     async def user(request: Request) -> str:
         pair = _credentials(request.headers.get("authorization", ""))
-        if pair is None or not await _is_known(backend, pair):
-            shown = realm.encode("ascii", "replace").decode().replace('"', "'")
-            headers = {"WWW-Authenticate": f'Basic realm="{shown}", charset="UTF-8"'}
-            raise HTTPException(401, "a user and a password are needed", headers)
+        if pair is None or not await _is_right(backend, pair, limit, request):
+            raise HTTPException(401, "a user and a password are needed", challenge)
         return pair[0]
 
     return user
+
+
+async def _is_right(
+    backend: TaskAuthBackend, pair: Pair, limit: LoginLimit, request: Request
+) -> bool:
+    address = request.client.host if request.client else ""
+    try:
+        await limit.wait(address, pair[0])
+    except TooManyTries:
+        wait = {"Retry-After": str(round(LOGIN_SECONDS))}
+        raise HTTPException(429, "too many wrong tries; wait a minute", wait) from None
+    is_right = await _is_known(backend, pair)
+    if not is_right:
+        limit.note_failure(address, pair[0])
+    return is_right
 
 
 async def _is_known(backend: TaskAuthBackend, pair: Pair) -> bool:

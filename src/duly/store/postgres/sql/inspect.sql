@@ -322,6 +322,9 @@ SELECT duly_microseconds(at), actor, act, subject, reason, number
  ORDER BY number DESC
  LIMIT %(limit)s
 
+-- :name has_act
+SELECT 1 FROM duly_acts WHERE subject = %(subject)s LIMIT 1
+
 -- :name ends_by_time
 SELECT at / %(step)s * %(step)s, state, sum(runs)::bigint, sum(elapsed)::bigint,
        sum(delay)::bigint
