@@ -87,8 +87,10 @@ class _Failures:
         return len(self._failed_at)
 
     def are_too_many(self, key: bytes) -> bool:
-        failed_at = self._failed_at.get(key, ())
-        return len(failed_at) == self._limit and monotonic() - failed_at[0] < LOGIN_SECONDS
+        failed_at = self._failed_at.get(key)
+        if failed_at is None or len(failed_at) < self._limit:
+            return False
+        return monotonic() - failed_at[0] < LOGIN_SECONDS
 
     def add(self, key: bytes) -> None:
         self._failed_at.setdefault(key, deque(maxlen=self._limit)).append(monotonic())

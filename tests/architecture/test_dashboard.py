@@ -2,7 +2,7 @@
 
 from tests.architecture.test_source import imported, modules
 
-OPEN = ("core", "dashboard", "errors", "limits", "clock", "credentials", "version")
+OPEN = ("core", "dashboard", "errors", "limits", "clock", "credentials", "host_names", "version")
 VALUES = {
     "api.bulk": {"Bulk", "Progress"},
     "api.runs": {"Filter"},

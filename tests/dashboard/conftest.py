@@ -12,8 +12,8 @@ from playwright.sync_api import Browser, sync_playwright
 from starlette.testclient import TestClient
 
 from duly.dashboard import dashboard
-from duly.dashboard.guarding import LOOPBACK_HOSTS
 from duly.dashboard.serving import listen
+from duly.host_names import LOOPBACK_HOSTS
 from tests.dashboard.shop import Shop
 from tests.servers.browser import note_open
 from tests.servers.kinds import kind_or_skip

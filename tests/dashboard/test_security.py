@@ -257,6 +257,13 @@ def test_a_host_is_one_of_ours_as_a_whole(shop, host):
     assert client_of(shop.app).get("/", headers={"Host": host}).status_code == 421
 
 
+@pytest.mark.parametrize("hosts", ["localhost", "", [], [None]])
+def test_hosts_that_are_no_collection_of_names_are_refused(shop, hosts):
+    """A text would match every part of itself, also the nothing that a strange header names."""
+    with pytest.raises(BadOption, match="hosts must be host names"):
+        dashboard(shop.app, auth=TokenAuth(TOKEN), hosts=hosts)
+
+
 @pytest.mark.parametrize(
     "host", ["localhost", "LOCALHOST:8008", "127.0.0.1:1", "[::1]", "[::1]:80"]
 )

@@ -13,6 +13,7 @@ from duly.cli.output import print_json, print_line, print_note
 from duly.cli.session import Session, pass_session, shared_options
 from duly.clock import new_secret
 from duly.errors import DulyError
+from duly.host_names import LOOPBACK_HOSTS
 from duly.runtime.collecting import collect_less
 from duly.settings import load_settings, parse_users
 
@@ -97,7 +98,6 @@ def command(
         raise ExtraMissing(missing)
     # What serves pages is not needed to print a usage message.
     from duly.dashboard import BasicAuth, TokenAuth, dashboard  # noqa: PLC0415
-    from duly.dashboard.guarding import LOOPBACK_HOSTS  # noqa: PLC0415
     from duly.dashboard.serving import below, listen, serve  # noqa: PLC0415
 
     made_up = None if token or users else new_secret()
@@ -108,7 +108,7 @@ def command(
         app,
         auth=auth,
         write=write,
-        hosts={*LOOPBACK_HOSTS, name.lower(), *(each.lower() for each in allow_host)},
+        hosts={*LOOPBACK_HOSTS, name, *allow_host},
         show_arguments=not hide_args,
     )
     with closing(listen(host, port)) as socket:

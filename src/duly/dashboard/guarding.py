@@ -17,16 +17,15 @@ from duly.clock import new_secret
 from duly.credentials import TooManyTries
 from duly.dashboard.auth import Auth, TokenAuth, Viewer, ask, client_of
 from duly.errors import StoreUnavailable
+from duly.host_names import LOOPBACK_HOSTS, check_hosts, host_name
 from duly.limits import HTTP_BODY_BYTES, LOGIN_SECONDS
 
-LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 CSRF_COOKIE = "duly_csrf"
 CSRF_FIELD = "csrf"
 CSRF_HEADER = "x-duly-csrf"
 TOO_MANY_TRIES = "Too many wrong tries; wait a minute."
 RETRY_AFTER = {"Retry-After": str(round(LOGIN_SECONDS))}
 _SAFE = frozenset({"GET", "HEAD"})
-_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s\[\]:@/?#\\]+)(?::\d{1,5})?")
 _SECRET = re.compile(r"[0-9a-f]{32,128}")
 _BROKEN = "The dashboard could not find out who asks. The log of its process says why."
 _NO_DATABASE = "The database does not answer. Reload to try again."
@@ -71,7 +70,7 @@ class Guard:
         self._auth = auth
         self._is_local_only = is_local_only
         # A name of another site may lead to this machine. Only the Host header tells.
-        self._hosts = LOOPBACK_HOSTS if hosts is None and is_local_only else hosts
+        self._hosts = LOOPBACK_HOSTS if hosts is None and is_local_only else check_hosts(hosts)
         self._has_ended = has_ended
         self._closed = closed
 
@@ -101,7 +100,7 @@ class Guard:
 
     async def _refuse(self, request: Request) -> Response | None:
         """Return the answer to a request that may not pass; None if it may."""
-        host = _host_of(request)
+        host = host_name(request.headers.get("host", ""))
         if self._hosts is not None and host not in self._hosts:
             return PlainTextResponse(
                 "This dashboard does not answer to that host name. Whoever serves it can allow "
@@ -221,12 +220,6 @@ def cookie(request: Request, name: str, value: str, *, seconds: int | None = Non
     if request.url.scheme == "https":
         parts.append("Secure")
     return "; ".join(parts)
-
-
-def _host_of(request: Request) -> str:
-    """Return the name that was asked for, without its port; nothing if it is no such thing."""
-    found = _HOST.fullmatch(request.headers.get("host", "").lower())
-    return found[1] if found else ""
 
 
 def _path_in(request: Request) -> str:

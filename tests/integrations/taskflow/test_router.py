@@ -261,8 +261,58 @@ def test_without_auth_everybody_may_look_and_nobody_change(manager):
         for method, path in acts:
             answer = Asgi(app).post(None, path=path, method=method, headers=[("host", "localhost")])
             assert answer.status == 403
-        assert Asgi(app).post(None, path="/tasks", method="GET").status == 200
+        assert asked(app, "/tasks").status == 200
         assert Asgi(open_app).post(None, path="/tasks/nobody/retry").status == 404
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_without_auth_nobody_sees_what_may_be_secret(manager):
+    """S10: error texts, stack traces, log lines, arguments and the names of operators."""
+    send, fails = define(manager)
+    fails.set()
+    app, open_app = FastAPI(), FastAPI()
+    TaskAdmin(app, manager, display_func_args=True)
+    TaskAdmin(open_app, manager, display_func_args=True, auth=lambda: "anonymous")
+    with TestClient(app) as client:
+        task_id = adding(manager).add_task(send, "canary@example.com")
+        run = manager.duly.runs.get(task_id)
+        wait_until(lambda: run.refresh().is_final, seconds=SOON, what="it fails")
+        told = client.get(f"/tasks/{task_id}").json()
+        assert "Traceback" in told["stacktrace"], "a TestClient may see everything"
+        assert "canary" in str(told["arguments"])
+
+        for path in (f"/tasks/{task_id}", "/tasks"):
+            shown = asked(app, path).body.decode()
+            assert '"status":"failed"' in shown
+            assert "auth=" in shown, "it says why there is no error"
+            for secret in ("Traceback", told["error"], "canary", *told["logs"]):
+                assert secret not in shown
+            assert told["error"] in asked(open_app, path).body.decode()
+        assert asked(app, "/tasks/audit").status == 403
+        assert asked(open_app, "/tasks/audit").status == 200
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_without_auth_only_known_host_names_are_answered(manager):
+    """S5: a page of another site whose name leads to this machine reads nothing."""
+    app, named, guarded = FastAPI(), FastAPI(), FastAPI()
+    TaskAdmin(app, manager)
+    TaskAdmin(named, manager, hosts={"Ops.example.com"})
+    TaskAdmin(guarded, manager, auth=lambda: "ann", hosts=["ops.example.com"])
+
+    paths = ("/tasks", "/tasks/metrics", "/tasks/queues", "/tasks/nobody", "/tasks/dashboard/")
+    for path in paths:
+        for host in ("evil.test", "localhost.evil.test", "127.0.0.1@evil.test", ""):
+            assert asked(app, path, host).status == 421, (path, host)
+        assert asked(named, path, "localhost").status == 421
+        assert asked(guarded, path, "localhost").status == 421
+    for host in ("localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:80"):
+        assert asked(app, "/tasks", host).status == 200
+    for allowed in (named, guarded):
+        assert asked(allowed, "/tasks", "ops.example.com:443").status == 200
+    for wrong in ("ops.example.com", [], [1]):
+        with pytest.raises(BadOption, match="hosts"):
+            TaskAdmin(FastAPI(), manager, hosts=wrong)
 
 
 @pytest.mark.stores("sqlite-wal")
@@ -423,6 +473,11 @@ def test_without_auth_the_dashboard_is_for_this_machine_and_read_only(manager):
 
     assert "read-only" in here.get("/tasks/dashboard/").text
     assert elsewhere.get("/tasks/dashboard/").status_code == 403
+
+
+def asked(app, path, host="localhost"):
+    """Ask as a client of a server does, which has none of the TestClient's extensions."""
+    return Asgi(app).post(None, path=path, method="GET", headers=[("host", host)])
 
 
 def basic(user: str, password: str) -> dict[str, str]:

@@ -4,14 +4,15 @@ import hmac
 import inspect
 from abc import ABC, abstractmethod
 from base64 import b64decode
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Annotated, Any
 
-from fastapi import HTTPException, Request
+from fastapi import Depends, HTTPException, Request
 from starlette.concurrency import run_in_threadpool
 
 from duly.credentials import LoginLimit, TooManyTries, check_password
 from duly.errors import BadOption
+from duly.host_names import LOOPBACK_HOSTS, check_hosts, host_name
 from duly.integrations.fastapi.refusing import let_in
 from duly.limits import LOGIN_SECONDS
 
@@ -55,12 +56,45 @@ class _Pairs(TaskAuthBackend):
 
 
 def guard(
-    auth: "Pair | Sequence[Pair] | TaskAuthBackend | Dependency | None", realm: str
+    auth: "Pair | Sequence[Pair] | TaskAuthBackend | Dependency | None",
+    realm: str,
+    hosts: Collection[str] | None = None,
 ) -> Dependency:
     """Return the dependency that lets requests pass, and returns who it is that asks.
 
-    Without `auth` everybody may look, and nobody may change anything.
+    Without `auth` everybody may look, under known host names, and nobody may change anything.
     """
+    who = _who(auth, realm)
+    allowed = check_hosts(hosts)
+    if allowed is None and auth is not None:
+        return who
+
+    def check_host(request: Request) -> None:
+        if allowed is None and is_in_process(request):
+            return
+        if host_name(request.headers.get("host", "")) not in (allowed or LOOPBACK_HOSTS):
+            raise HTTPException(
+                421, "this does not answer to that host name; TaskAdmin(hosts=…) can allow it"
+            )
+
+    # FastAPI resolves dependencies in the order of the parameters.
+    async def user(
+        _host: Annotated[None, Depends(check_host)],
+        found: Annotated[object, Depends(who)],
+    ) -> object:
+        return found
+
+    return user
+
+
+def is_in_process(request: Request) -> bool:
+    """Return whether a TestClient in this process made the request."""
+    return _IN_PROCESS in request.scope.get("extensions", {})
+
+
+def _who(
+    auth: "Pair | Sequence[Pair] | TaskAuthBackend | Dependency | None", realm: str
+) -> Dependency:
     if auth is None:
         return _anybody
     if isinstance(auth, tuple):
@@ -81,7 +115,7 @@ def guard(
 def _anybody(request: Request) -> str:
     # Where a request comes from says nothing: behind most proxies all of them come from this
     # machine, and some let their clients say what they like.
-    if request.method not in _SAFE and _IN_PROCESS not in request.scope.get("extensions", {}):
+    if request.method not in _SAFE and not is_in_process(request):
         raise HTTPException(
             403,
             "without TaskAdmin(auth=…) tasks can be looked at, not changed; where something in "
