@@ -1,6 +1,7 @@
 """The routes: JSON in the shape that fastapi-taskflow has, and who may ask for what."""
 
 import base64
+import re
 import threading
 
 import pytest
@@ -473,6 +474,21 @@ def test_without_auth_the_dashboard_is_for_this_machine_and_read_only(manager):
 
     assert "read-only" in here.get("/tasks/dashboard/").text
     assert elsewhere.get("/tasks/dashboard/").status_code == 403
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_without_auth_a_logged_link_opens_the_dashboard(manager, caplog):
+    app = FastAPI()
+    TaskAdmin(app, manager)
+    browser = TestClient(app, base_url="http://localhost", client=("127.0.0.1", 1))
+
+    browser.get("/tasks/dashboard/runs", headers={"Accept": "text/html"})
+    (token,) = re.findall(r"http://localhost/tasks/dashboard/login#([0-9a-f]{64})", caplog.text)
+    form = {"csrf": browser.cookies["duly_csrf"], "token": token}
+
+    assert browser.get("/tasks/dashboard/runs").status_code == 401
+    assert browser.post("/tasks/dashboard/login", data=form).status_code == 200
+    assert "read-only" in browser.get("/tasks/dashboard/runs").text
 
 
 def asked(app, path, host="localhost"):
