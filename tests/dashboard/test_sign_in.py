@@ -165,12 +165,36 @@ def test_a_session_that_was_signed_out_is_refused_by_every_process(shop, store_u
         thief.cookies.set("duly_session", stolen)
         for path in ("/runs", "/api/runs", "/metrics"):
             assert thief.get(path).status_code == 401, path
+        for header in ("x", "Basic eA==", "Bearer", f"Bearer {stolen}"):
+            assert thief.get("/runs", headers={"Authorization": header}).status_code >= 400, header
         thief.cookies.set("duly_session", colleagues.cookies["duly_session"])
         assert thief.get("/runs").status_code == 200, "the token has another session"
     (act,) = [act for act in shop.app.store.list_acts(None, 5) if act.act == "sign out"]
     assert act.actor == "token"
     assert stolen not in act.subject
     other_app.close()
+
+
+@ON_ONE
+def test_no_session_is_accepted_where_nobody_checks_whether_it_has_ended(shop):
+    token = TokenAuth(TOKEN)
+    session = signed_in(shop.app).cookies["duly_session"]
+    wrapped = client_at(dashboard(shop.app, auth=lambda request: token(request)))  # noqa: PLW0108
+
+    wrapped.cookies.set("duly_session", session)
+
+    assert wrapped.get("/runs").status_code == 403
+    assert wrapped.get("/runs", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+
+
+@ON_ONE
+def test_a_session_of_another_form_is_none(shop):
+    token = TokenAuth(TOKEN)
+    client = client_at(dashboard(shop.app, auth=token))
+    for facts in ("99999999999", "a.b", "", ".", ".99999999999", "a.b.99999999999", "a.1"):
+        client.cookies.set("duly_session", f"{facts}.{token._signed(facts)}")
+
+        assert client.get("/runs").status_code == 401
 
 
 def test_deleting_old_acts_revives_no_session(shop):

@@ -99,15 +99,16 @@ class TokenAuth:
             )
         # What is compared and what signs sessions is a hash; the token itself is not kept.
         self._hash = _hash(token)
-        self._name = name
+        self.viewer = Viewer(name)
+        """The one who has the token, or a session that it opened."""
         self._limit = LoginLimit()
 
     async def __call__(self, request: Request) -> Viewer | None:
-        """Return the one who has the token, or a session that it opened."""
+        """Return the one whose request has the token; the dashboard looks at sessions itself."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            return Viewer(self._name) if await self.accepts(token.strip(), request) else None
-        return Viewer(self._name) if self.session_of(request) else None
+        if scheme.lower() != "bearer":
+            return None
+        return self.viewer if await self.accepts(token.strip(), request) else None
 
     async def accepts(self, token: str, request: Request) -> bool:
         """Return whether that is the token; raise TooManyTries where the client has to wait."""
@@ -124,12 +125,16 @@ class TokenAuth:
         return f"{facts}.{self._signed(facts)}"
 
     def session_of(self, request: Request) -> str | None:
-        """Return the id of the session that a request has; None if it has none of ours."""
+        """Return the id of the session that a request has; None if it has none of ours.
+
+        Its owner may have signed out: the database records that.
+        """
         facts, _, signature = request.cookies.get(COOKIE, "").rpartition(".")
         if not hmac.compare_digest(signature.encode(), self._signed(facts).encode()):
             return None
         session, _, until = facts.partition(".")
-        return session if int(until) > wall_seconds() else None
+        is_open = session and until.isdecimal() and int(until) > wall_seconds()
+        return session if is_open else None
 
     def _signed(self, facts: str) -> str:
         return hmac.new(self._hash, f"session {facts}".encode(), hashlib.sha256).hexdigest()

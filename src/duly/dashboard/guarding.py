@@ -130,12 +130,11 @@ class Guard:
     async def _viewer(self, request: Request) -> Viewer | None:
         if self._is_local_only and _is_in_process(request):
             return Viewer("anonymous")
-        viewer = await ask(self._auth, request)
-        if isinstance(self._auth, TokenAuth) and "authorization" not in request.headers:
+        if isinstance(self._auth, TokenAuth):
             session = self._auth.session_of(request)
-            if session is None or await run_in_threadpool(self._has_ended, session):
-                return None
-        return viewer
+            if session is not None and not await run_in_threadpool(self._has_ended, session):
+                return self._auth.viewer
+        return await ask(self._auth, request)
 
     def _ask_for_credentials(self, request: Request) -> Response:
         if isinstance(self._auth, TokenAuth) and "authorization" not in request.headers:
