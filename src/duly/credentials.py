@@ -2,8 +2,10 @@
 
 import hashlib
 import ipaddress
-from asyncio import sleep
+from asyncio import Semaphore, sleep
 from collections import OrderedDict, deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from duly.clock import monotonic
 from duly.errors import BadOption
@@ -47,6 +49,7 @@ class LoginLimit:
         self._by_address = _Failures(LOGIN_FAILURES)
         self._by_name = _Failures(LOGIN_FAILURES)
         self._in_all = _Failures(LOGIN_FAILURES_OF_ALL)
+        self._slots = Semaphore(LOGIN_FAILURES)
 
     async def wait(self, address: str, name: str | None = None) -> None:
         """Return when credentials may be compared; raise TooManyTries if they may not.
@@ -59,6 +62,16 @@ class LoginLimit:
         if is_name_tried or self._in_all.are_too_many(b""):
             await sleep(LOGIN_DELAY_SECONDS)
             self._refuse(client)  # Others from the same address may have failed meanwhile.
+
+    @asynccontextmanager
+    async def slot(self, address: str) -> AsyncIterator[None]:
+        """Wait for one of a few slots, for a comparison that takes time.
+
+        Without it, all guesses that a client sends at once would be compared before one has failed.
+        """
+        async with self._slots:
+            self._refuse(_client(address))
+            yield
 
     def note_failure(self, address: str, name: str | None = None) -> None:
         """Count a wrong try."""

@@ -1,5 +1,6 @@
 """The routes: JSON in the shape that fastapi-taskflow has, and who may ask for what."""
 
+import asyncio
 import base64
 import re
 import threading
@@ -16,6 +17,7 @@ from duly.integrations.taskflow import (
     desk,
     task_log,
 )
+from duly.limits import LOGIN_FAILURES
 from tests.integrations.exchanges import Asgi
 from tests.integrations.taskflow.conftest import adding
 from tests.servers.processes import wait_until
@@ -390,6 +392,32 @@ def test_wrong_passwords_lock_out_their_own_address_alone(manager):
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "60")
         assert elsewhere.get("/tasks", headers=right).status_code == 200
         assert elsewhere.get("/tasks/dashboard/", headers=right).status_code == 200
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_guesses_at_the_same_moment_are_counted_like_others(manager):
+    class Backend(TaskAuthBackend):
+        calls = 0
+
+        def authenticate_user(self, _username: str, _password: str) -> bool:
+            self.calls += 1
+            return False
+
+    async def guess(number: int) -> int:
+        headers = basic("zoë", f"guess {number}").items()
+        answer = await Asgi(app).apost(None, path="/tasks", method="GET", headers=headers)
+        return answer.status
+
+    async def guess_at_once() -> list[int]:
+        return await asyncio.gather(*map(guess, range(200)))
+
+    backend, app = Backend(), FastAPI()
+    TaskAdmin(app, manager, auth=backend)
+
+    answers = asyncio.run(guess_at_once())
+
+    assert set(answers) == {401, 429}
+    assert backend.calls <= 2 * LOGIN_FAILURES
 
 
 @pytest.mark.stores("sqlite-wal")

@@ -144,13 +144,14 @@ async def _is_right(
     address = request.client.host if request.client else ""
     try:
         await limit.wait(address, pair[0])
+        async with limit.slot(address):
+            is_right = await _is_known(backend, pair)
+            if not is_right:
+                limit.note_failure(address, pair[0])
+            return is_right
     except TooManyTries:
         wait = {"Retry-After": str(round(LOGIN_SECONDS))}
         raise HTTPException(429, "too many wrong tries; wait a minute", wait) from None
-    is_right = await _is_known(backend, pair)
-    if not is_right:
-        limit.note_failure(address, pair[0])
-    return is_right
 
 
 async def _is_known(backend: TaskAuthBackend, pair: Pair) -> bool:
