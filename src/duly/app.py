@@ -13,6 +13,7 @@ from duly.actor import acting
 from duly.api.dead import Dead
 from duly.api.queues import Queues, Workers
 from duly.api.runs import Runs
+from duly.api.sessions import Sessions
 from duly.callers import Connection, aconverse, converse
 from duly.clock import Clock
 from duly.context import is_inside_body_of, joined
@@ -69,6 +70,7 @@ class Duly:
         self.dead = Dead(self)
         self.queues = Queues(self)
         self.workers = Workers(self)
+        self.sessions = Sessions(self)
         self._schedules: Schedules | None = None
         self._store = PerProcess(self._open_store)
         self.before_calls: list[Callable[[], None]] = []

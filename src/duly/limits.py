@@ -161,7 +161,15 @@ TOKEN_BITS = 128
 SESSION_SECONDS = 12 * 3600
 LOGIN_FAILURES = 10
 LOGIN_SECONDS = 60.0
-"""After so many wrong tries within that time, none is looked at."""
+"""After this many wrong tries within that time, a client is refused and a name is answered late."""
+LOGIN_FAILURES_OF_ALL = 100
+"""After this many wrong tries within that time, from whatever clients, all are answered late."""
+LOGIN_DELAY_SECONDS = 1.0
+LOGIN_CLIENTS = 4_096
+"""How many clients, and how many names, are remembered with their wrong tries."""
+PASSWORD_LENGTH = 12
+PASSWORD_CHARACTERS = 5
+"""How many of its characters must differ."""
 PAGE_SECONDS = 5.0
 """How long all that a page reads may take; a page that takes longer says so instead."""
 LIVE_STREAMS = 64

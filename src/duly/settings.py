@@ -186,7 +186,7 @@ class Settings:
     dead_retention: float = DEAD_RETENTION_SECONDS
     """Seconds that dead letters are kept, or forever."""
     act_retention: float = ACT_RETENTION_SECONDS
-    """Seconds that acts of operators are kept, or forever."""
+    """Seconds that acts of operators are kept, or forever; twelve hours at least."""
     log_level: str = "INFO"
     """From which level on workers log."""
     log_format: str = "text"
@@ -194,7 +194,7 @@ class Settings:
     dashboard_token: str | None = field(default=None, repr=False)
     """Lets who has it into the dashboard that `duly dashboard` serves."""
     dashboard_users: str | None = field(default=None, repr=False)
-    """Asks for names and passwords there instead: ann:secret,bob:secret."""
+    """Asks for names and passwords of 12 characters or more there instead: ann:…,bob:…."""
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     """Where each setting that is not at its default came from."""
 

@@ -2,11 +2,12 @@
 
 from tests.architecture.test_source import imported, modules
 
-OPEN = ("core", "dashboard", "errors", "limits", "clock", "version")
+OPEN = ("core", "dashboard", "errors", "limits", "clock", "credentials", "host_names", "version")
 VALUES = {
     "api.bulk": {"Bulk", "Progress"},
     "api.runs": {"Filter"},
     "api.schedule_views": {"FiredAt", "Schedule"},
+    "observe.logs": {"log_dashboard_link"},
     "observe.metrics": {"CONTENT_TYPE", "exposition"},
     "registry": {"Definition"},
     "store.bounded": {"seconds_left", "within"},

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 
 import pytest
 from starlette.testclient import TestClient
@@ -46,6 +47,7 @@ def test_what_others_can_reach_is_served_only_with_credentials(cli, app, served,
         told = json.loads(result.stdout)
         secret = token or told["token"]
         assert told["token"] is None if token else len(secret) == 64
+        assert told["link"] == (None if token else f"{told['address']}login#{secret}")
         client = TestClient(served[0], base_url="http://localhost")
         assert client.get("/queues").status_code == 401
         page = client.get("/queues", headers={"Authorization": f"Bearer {secret}"})
@@ -53,15 +55,24 @@ def test_what_others_can_reach_is_served_only_with_credentials(cli, app, served,
 
 
 @pytest.mark.stores("sqlite")
+def test_one_link_to_sign_in_is_printed(cli, app, served):
+    result = cli("dashboard", "--host", "::1", "--port", "0")
+
+    (link,) = re.findall(r"http://\[::1\]:\d+/login#([0-9a-f]{64})$", result.stdout, re.MULTILINE)
+    client = TestClient(served[0], base_url="http://[::1]")
+    assert client.get("/", headers={"Authorization": f"Bearer {link}"}).status_code == 200
+
+
+@pytest.mark.stores("sqlite")
 def test_names_and_passwords_and_further_host_names(cli, app, served, monkeypatch):
-    monkeypatch.setenv(USERS, "ann:secret-one,bob:secret-two")
+    monkeypatch.setenv(USERS, "ann:secret-of-one,bob:secret-of-two")
 
     result = cli("dashboard", "--port", "0", "--allow-host", "ops.example.com")
 
     assert result.exit_code == 0
     for host, status in (("ops.example.com", 200), ("other.example.com", 421)):
         client = TestClient(served[0], base_url=f"http://{host}")
-        client.auth = ("bob", "secret-two")
+        client.auth = ("bob", "secret-of-two")
         assert client.get("/").status_code == status
     monkeypatch.setenv(USERS, "ann")
     assert cli("dashboard", "--port", "0").exit_code == 2
@@ -69,13 +80,13 @@ def test_names_and_passwords_and_further_host_names(cli, app, served, monkeypatc
 
 @pytest.mark.stores("sqlite")
 def test_a_proxy_serves_it_below_a_path(cli, app, served, monkeypatch):
-    monkeypatch.setenv(USERS, "ann:secret-one")
+    monkeypatch.setenv(USERS, "ann:secret-of-one")
 
     result = cli("dashboard", "--port", "0", "--root-path", "/ops/duly/")
 
     assert "/ops/duly/" in result.stdout
     client = TestClient(served[0], base_url="http://localhost")
-    client.auth = ("ann", "secret-one")
+    client.auth = ("ann", "secret-of-one")
     assert 'href="/ops/duly/runs"' in client.get("/").text
     assert cli("dashboard", "--port", "0", "--root-path", "duly").exit_code == 2
 

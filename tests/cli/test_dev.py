@@ -92,7 +92,7 @@ def test_the_dashboard_can_be_left_out_or_put_elsewhere(folder, cli, started):
 
 
 def test_one_who_may_come_in_already_is_given_no_token(folder, cli, started, monkeypatch):
-    monkeypatch.setenv("DULY_DASHBOARD_USERS", "ann:secret")
+    monkeypatch.setenv("DULY_DASHBOARD_USERS", "ann:secret-of-ann")
 
     result = cli("dev", "orders:app", "--port", "0", "--json")
 

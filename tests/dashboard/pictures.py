@@ -14,9 +14,9 @@ from pathlib import Path
 import uvicorn
 from playwright.sync_api import sync_playwright
 
-from duly.dashboard import dashboard
 from duly.dashboard.serving import listen
 from duly.store.admin_ops import RecordAct
+from tests.dashboard.conftest import opened
 from tests.dashboard.shop import Shop
 from tests.dashboard.test_million import TALLIES
 from tests.servers.kinds import kind_or_skip
@@ -85,7 +85,7 @@ def pages_of(shop):
 def served(app):
     """Serve a dashboard; return its address and what ends it."""
     socket = listen("127.0.0.1", 0)
-    config = uvicorn.Config(dashboard(app, write=True), log_level="error")
+    config = uvicorn.Config(opened(app, write=True), log_level="error")
     server = uvicorn.Server(config)
     threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True).start()
     return f"http://127.0.0.1:{socket.getsockname()[1]}", server

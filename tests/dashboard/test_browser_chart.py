@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from duly.dashboard import dashboard
+from tests.dashboard.conftest import opened
 from tests.dashboard.visiting import Visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
@@ -81,7 +81,7 @@ def test_a_chart_follows_what_happens_and_stays_zoomed(busy, address, browser):
 
 @pytest.mark.stores("sqlite")  # Of what draws it, no database knows.
 def test_without_scripts_a_chart_is_what_the_server_drew(busy, serve, browser):
-    with Visit(browser, serve(dashboard(busy.app)), java_script_enabled=False) as visit:
+    with Visit(browser, serve(opened(busy.app)), java_script_enabled=False) as visit:
         page = visit.go("/")
 
         expect(page.get_by_role("img", name="runs ended").first).to_be_visible()

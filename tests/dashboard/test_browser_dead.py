@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.dashboard import dashboard
+from tests.dashboard.conftest import opened
 from tests.dashboard.visiting import Visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
@@ -12,7 +12,7 @@ def test_many_failures_of_one_bug_are_one_group_and_retried_once(shop, serve, br
     shop.app.enqueue_many(shop.charge.call(number) for number in range(500))
     shop.app.worker().drain()
     shop.broken = False
-    with Visit(browser, serve(dashboard(shop.app, write=True))) as visit:
+    with Visit(browser, serve(opened(shop.app, write=True))) as visit:
         page = visit.go("/dead")
         row = page.locator("main tbody").get_by_role("row")
         assert row.count() == 1

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from duly.cli import commands
-from duly.dashboard import dashboard
+from tests.dashboard.conftest import opened
 from tests.dashboard.doomed import BEAT, LEASE
 from tests.dashboard.visiting import Visit
 from tests.servers.processes import wait_until
@@ -25,7 +25,7 @@ def test_a_worker_that_is_killed_is_lost_and_its_run_is_taken_over(shop, store_u
     command = [sys.executable, "-m", "tests.dashboard.doomed", store_url]
     with (
         subprocess.Popen(command, cwd=ROOT) as worker,
-        Visit(browser, serve(dashboard(shop.app))) as visit,
+        Visit(browser, serve(opened(shop.app))) as visit,
     ):
         try:
             wait_until(

@@ -5,6 +5,7 @@ from contextlib import ExitStack
 import pytest
 
 from duly.dashboard import TokenAuth, dashboard
+from tests.dashboard.conftest import opened
 from tests.dashboard.visiting import TOKEN, Visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
@@ -89,7 +90,7 @@ def test_help_keeps_the_focus_and_gives_it_back(busy, address, browser):
 
 
 def test_a_theme_stays_and_is_there_before_anything_is_drawn(busy, serve, browser):
-    address = serve(dashboard(busy.app))
+    address = serve(opened(busy.app))
     closed = serve(dashboard(busy.app, auth=TokenAuth(TOKEN)))
     with Visit(browser, address, color_scheme="light") as visit:
         page = visit.page
@@ -118,7 +119,7 @@ def test_a_theme_stays_and_is_there_before_anything_is_drawn(busy, serve, browse
 
 
 def test_nothing_moves_for_those_who_want_no_motion(shop, serve, browser):
-    address = serve(dashboard(shop.app))
+    address = serve(opened(shop.app))
     with shop.app.worker(), ExitStack() as last:
         last.callback(shop.let_go.set)
         run = shop.nightly.enqueue()

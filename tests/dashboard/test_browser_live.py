@@ -2,8 +2,8 @@
 
 import pytest
 
-from duly.dashboard import dashboard
 from duly.store.admin_ops import RecordAct
+from tests.dashboard.conftest import opened
 from tests.dashboard.visiting import Visit
 from tests.servers.processes import wait_until
 
@@ -108,7 +108,7 @@ def test_what_people_are_at_stays_while_a_list_changes(busy, address, browser):
 
 def test_open_menus_and_what_is_typed_stay(busy, serve, browser):
     schedules = busy.app.schedules
-    pages = Streamed(dashboard(busy.app, write=True))
+    pages = Streamed(opened(busy.app, write=True))
     with Visit(browser, serve(pages)) as visit:
         page = visit.go("/schedules/nightly-report")
         visit.stay()
@@ -148,7 +148,7 @@ def test_what_was_typed_and_chosen_stays_when_people_look_elsewhere(busy, addres
 
 
 def test_a_hidden_page_rests_and_a_paused_one_too(busy, serve, browser):
-    pages = Streamed(dashboard(busy.app))
+    pages = Streamed(opened(busy.app))
     with Visit(browser, serve(pages)) as visit:
         page = visit.go("/runs")
         visit.stay()
@@ -169,7 +169,7 @@ def test_a_hidden_page_rests_and_a_paused_one_too(busy, serve, browser):
 
 
 def test_a_page_whose_server_is_gone_says_so_and_comes_back(busy, serve, browser):
-    pages = dashboard(busy.app)
+    pages = opened(busy.app)
     address = serve(pages)
     with Visit(browser, address) as visit:
         page = visit.go("/runs")
@@ -189,7 +189,7 @@ def test_a_page_whose_server_is_gone_says_so_and_comes_back(busy, serve, browser
 def test_what_was_done_is_counted_at_once_and_never_reads_as_nothing(shop, serve, browser):
     shop.pack.enqueue("lamp")
     shop.app.worker().drain()
-    with Visit(browser, serve(dashboard(shop.app))) as visit:
+    with Visit(browser, serve(opened(shop.app))) as visit:
         page = visit.go("/")
         visit.stay()
         page.evaluate(NOTE_FIGURES)

@@ -8,6 +8,7 @@ import axe_core_python
 import pytest
 
 from duly.dashboard import TokenAuth, dashboard
+from tests.dashboard.conftest import opened
 from tests.dashboard.shop import Shop
 from tests.dashboard.test_pages import PAGES
 from tests.dashboard.visiting import TOKEN, Visit
@@ -64,7 +65,7 @@ def screens(visit, shop, empty, closed):
 
 def test_every_screen_can_be_read_and_fits(busy, address, serve, browser, store_kind, tmp_path):
     nothing = Shop(f"sqlite:///{tmp_path / 'nothing.db'}")
-    empty = serve(dashboard(nothing.app))
+    empty = serve(opened(nothing.app))
     closed = serve(dashboard(busy.app, auth=TokenAuth(TOKEN)))
     theme = "light" if store_kind.startswith("sqlite") else "dark"
     found = []

@@ -12,6 +12,7 @@ from werkzeug.middleware.dispatcher import DispatcherMiddleware
 
 from duly.dashboard import TokenAuth, dashboard
 from duly.errors import StoreUnavailable
+from tests.dashboard.conftest import opened
 from tests.dashboard.test_pages import PAGES
 from tests.dashboard.visiting import TOKEN, Visit
 
@@ -117,7 +118,7 @@ def test_without_scripts_queues_and_schedules_obey(busy, plain):
 
 
 def test_pages_without_anything_say_what_to_do_next(shop, serve, browser):
-    with Visit(browser, serve(dashboard(shop.app))) as visit:
+    with Visit(browser, serve(opened(shop.app))) as visit:
         for path in PAGES:
             main = visit.go(path).get_by_role("main")
             if path != "/tasks":  # Which lists those that the application has.
@@ -145,7 +146,7 @@ def test_what_goes_wrong_is_told_in_words(shop, serve, browser, monkeypatch, err
         raise error
 
     monkeypatch.setattr(shop.app.store, "list_queues", fail)
-    with Visit(browser, serve(dashboard(shop.app))) as visit:
+    with Visit(browser, serve(opened(shop.app))) as visit:
         page = visit.go("/queues")
         assert words in page.get_by_role("main").inner_text()
         assert "a detail" not in page.content()
@@ -177,7 +178,7 @@ def in_flask(pages):
 
 @pytest.mark.parametrize("mount", [behind_proxy, in_fastapi])
 def test_pages_live_and_act_below_a_prefix(busy, serve, browser, mount):
-    address = serve(mount(dashboard(busy.app, write=True))) + PREFIX
+    address = serve(mount(opened(busy.app, write=True))) + PREFIX
     with Visit(browser, address) as visit:
         page = visit.go("/")
         page.keyboard.type("gq")

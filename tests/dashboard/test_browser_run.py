@@ -8,6 +8,7 @@ import pytest
 
 from duly import Retry, current, sleep, step
 from duly.dashboard import dashboard
+from tests.dashboard.conftest import opened
 from tests.dashboard.visiting import Visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
@@ -60,7 +61,7 @@ def test_a_waterfall_has_a_bar_for_everything_and_a_table_that_tells_the_same(sh
 
     run = ship.enqueue()
     shop.app.worker().drain()
-    with Visit(browser, serve(dashboard(shop.app))) as visit:
+    with Visit(browser, serve(opened(shop.app))) as visit:
         page = visit.go(f"/runs/{run.id}")
         picture = page.get_by_role("img", name="What the run did")
         drawn = picture.locator("g:has(> title)").evaluate_all(DRAWN)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from duly.dashboard import dashboard
 from duly.limits import COUNT_CAP, PAGE_DEFAULT
+from tests.dashboard.conftest import opened
 from tests.dashboard.test_pages import PAGES
 from tests.dashboard.visiting import Visit
 
@@ -20,7 +20,7 @@ ANSWERED = """() => {
 
 def test_a_long_list_goes_on_by_cursors_and_counting_stops_at_a_cap(shop, serve, browser):
     shop.app.enqueue_many(shop.nothing.call(number) for number in range(COUNT_CAP + 1))
-    with Visit(browser, serve(dashboard(shop.app))) as visit:
+    with Visit(browser, serve(opened(shop.app))) as visit:
         row = visit.go("/queues").get_by_role("row").filter(has_text="reports")
         assert "10,000+" in row.inner_text()
 
@@ -44,7 +44,7 @@ def test_a_long_list_goes_on_by_cursors_and_counting_stops_at_a_cap(shop, serve,
 @pytest.mark.timing
 def test_every_page_answers_soon_beside_a_long_list(shop, serve, browser):
     shop.app.enqueue_many(shop.nothing.call(number) for number in range(COUNT_CAP + 1))
-    with Visit(browser, serve(dashboard(shop.app))) as visit:
+    with Visit(browser, serve(opened(shop.app))) as visit:
         slow = [path for path in PAGES if not answers_soon(visit, path)]
 
     assert slow == []

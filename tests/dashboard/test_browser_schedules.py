@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from duly.core.instants import moment
-from duly.dashboard import dashboard
+from tests.dashboard.conftest import opened
 from tests.dashboard.visiting import Visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
@@ -29,7 +29,7 @@ def test_next_fires_are_those_of_the_engine_when_clocks_change(shop, serve, brow
         day = next_change(ZoneInfo(name), moment(shop.app.store.now()))
         cron = f"*/30 0-4 {day.day} {day.month} *"
         shop.app.schedules.add(name, shop.nothing, cron=cron, tz=name)
-    with Visit(browser, serve(dashboard(shop.app))) as visit:
+    with Visit(browser, serve(opened(shop.app))) as visit:
         for name in ZONES:
             visit.go(f"/schedules/{name}")
             fires = visit.section("Next fires").get_by_role("listitem")

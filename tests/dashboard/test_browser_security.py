@@ -8,8 +8,10 @@ from playwright.sync_api import Error as Interrupted
 from starlette.responses import HTMLResponse
 
 from duly import current, step
-from duly.dashboard import BasicAuth, dashboard
+from duly.clock import new_secret
+from duly.dashboard import BasicAuth, TokenAuth, dashboard
 from duly.store.ops import RegisterWorker
+from tests.dashboard.conftest import opened
 from tests.dashboard.hostile import MARK, PAYLOADS
 from tests.dashboard.test_pages import PAGES
 from tests.dashboard.visiting import Visit
@@ -86,7 +88,7 @@ def test_hostile_text_is_text_wherever_it_comes_from(shop, serve, browser):
         f"/schedules/{asked}",
         f"/{asked}",
     ]
-    with Visit(browser, serve(dashboard(shop.app, write=True))) as visit:
+    with Visit(browser, serve(opened(shop.app, write=True))) as visit:
         page = visit.page
         page.on("dialog", lambda dialog: (visit.wrong.append(dialog.message), dialog.dismiss()))
         for path in paths:
@@ -133,9 +135,28 @@ def test_another_site_can_neither_act_nor_look_nor_frame(busy, address, serve, b
 
         page.goto(f"{address.replace('127.0.0.1', 'evil.test')}/runs")
         assert "does not answer to that host name" in page.inner_text("body")
-    with Visit(browser, address, extra_http_headers={"X-Forwarded-For": "10.0.0.9"}) as visit:
+    closed = serve(dashboard(busy.app))
+    with Visit(browser, closed, extra_http_headers={"X-Forwarded-For": "10.0.0.9"}) as visit:
         page = visit.go("/")
-        assert "Nobody has said who may see this dashboard" in page.inner_text("main")
+        assert "answers only to the machine it runs on" in page.inner_text("main")
+
+
+def test_one_link_signs_a_browser_in_and_leaves_no_token_in_its_address(busy, serve, browser):
+    token = new_secret()
+    address = serve(dashboard(busy.app, auth=TokenAuth(token), hosts={"127.0.0.1"}))
+    asked = []
+    with Visit(browser, address) as visit:
+        visit.page.on("request", lambda request: asked.append(request.url))
+        for _ in range(2):  # The second time, the browser is at the login page already.
+            visit.go("/login")
+            visit.page.goto(f"{address}/login#{token}")
+            visit.page.wait_for_url(f"{address}/")
+            visit.page.get_by_role("button", name="Sign out").first.wait_for()
+            visit.context.clear_cookies()
+        visit.page.go_back()
+        assert token not in visit.page.url
+        assert visit.wrong == visit.elsewhere == []
+    assert not any(token in url.partition("#")[0] for url in asked)
 
 
 PAUSE = """csrf => fetch("/queues/mail/pause", {
@@ -175,7 +196,7 @@ def test_what_is_redacted_reaches_no_browser(busy, serve, browser):
     secret = "4111-2222-3333"  # noqa: S105 - of nobody
     runs = [busy.send_receipt.enqueue(1, "a@b.c", card=secret) for _ in range(2)]
     busy.app.worker().drain()
-    with Visit(browser, serve(dashboard(busy.app, write=True))) as visit:
+    with Visit(browser, serve(opened(busy.app, write=True))) as visit:
         for path in (*PAGES, *(f"/runs/{run.id}" for run in runs), f"/runs/{runs[0].id}/edit"):
             assert secret not in visit.go(path).content(), path
         visit.go(f"/runs?q=args.card:{secret}")
@@ -183,7 +204,7 @@ def test_what_is_redacted_reaches_no_browser(busy, serve, browser):
         visit.go(f"/runs/{runs[0].id}")
         assert "***" in visit.section("Arguments").inner_text()
         assert "a@b.c" in visit.section("Arguments").inner_text()
-    with Visit(browser, serve(dashboard(busy.app, show_arguments=False))) as visit:
+    with Visit(browser, serve(opened(busy.app, show_arguments=False))) as visit:
         assert "a@b.c" not in visit.go("/runs").content()
         assert "a@b.c" not in visit.go(f"/runs/{runs[0].id}").content()
         assert "shows no arguments" in visit.section("Arguments").inner_text()

@@ -13,10 +13,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from duly.dashboard import dashboard
 from duly.integrations.fastapi import duly_router
 from duly.integrations.taskflow import TaskAdmin, TaskManager
-from tests.dashboard.conftest import client_of
+from tests.dashboard.conftest import client_of, opened
 
 NAMES = ("runs", "dead", "schedules", "queues", "workers")
 
@@ -111,7 +110,7 @@ def broken_by(schema, headers, *, conforms):
 
 
 def test_no_request_breaks_the_dashboards_json(busy):
-    pages = dashboard(busy.app)
+    pages = opened(busy.app)
     headers = {"Host": "localhost"}
     schema = schemathesis.openapi.from_asgi("/api/openapi.json", pages, headers=headers)
 
@@ -134,8 +133,8 @@ def test_no_request_breaks_the_routes_of_task_admin(shop):
     def send(address: str) -> None: ...
 
     api = FastAPI()
-    TaskAdmin(api, manager, auth=("ann", "secret"))
-    headers = {"Authorization": f"Basic {base64.b64encode(b'ann:secret').decode()}"}
+    TaskAdmin(api, manager, auth=("ann", "secret of ann"))
+    headers = {"Authorization": f"Basic {base64.b64encode(b'ann:secret of ann').decode()}"}
 
     async def served(scope, receive, send):
         # The manager lives once, and not anew with every request.

@@ -7,10 +7,10 @@ import pytest
 from a2wsgi import ASGIMiddleware
 
 from duly.clock import monotonic
-from duly.dashboard import TokenAuth, dashboard, live
+from duly.dashboard import TokenAuth, live
 from duly.dashboard.live import Streams
 from duly.errors import ReadTooSlow, StoreUnavailable
-from tests.dashboard.conftest import client_of
+from tests.dashboard.conftest import client_of, opened
 from tests.servers.processes import wait_until
 from tests.store.conformance.slow import slow_down_acts
 
@@ -128,7 +128,7 @@ def test_a_page_that_was_closed_keeps_no_stream_where_wsgi_carries_it(shop, monk
     """The carrier tells nobody that a client is gone: what is sent is just never taken."""
     monkeypatch.setattr("duly.dashboard.live.LIVE_STREAMS", 1)
     monkeypatch.setattr("duly.dashboard.live.LIVE_SEND_SECONDS", 0.1)
-    pages = ASGIMiddleware(dashboard(shop.app))
+    pages = ASGIMiddleware(opened(shop.app))
     answers = []
 
     def open_page():

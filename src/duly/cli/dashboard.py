@@ -4,6 +4,7 @@ import ipaddress
 import re
 from contextlib import closing
 from importlib.util import find_spec
+from typing import NamedTuple
 
 import click
 
@@ -12,12 +13,29 @@ from duly.cli.output import print_json, print_line, print_note
 from duly.cli.session import Session, pass_session, shared_options
 from duly.clock import new_secret
 from duly.errors import DulyError
+from duly.host_names import LOOPBACK_HOSTS
 from duly.runtime.collecting import collect_less
 from duly.settings import load_settings, parse_users
 
 TOKEN = "DULY_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
 USERS = "DULY_DASHBOARD_USERS"
 _NEEDED = ("jinja2", "python_multipart", "starlette", "uvicorn")
+
+
+class Place(NamedTuple):
+    """Where a dashboard is served, and the token that opens it, if it was made up."""
+
+    address: str
+    token: str | None
+
+    @property
+    def link(self) -> str | None:
+        """Return the link that signs a browser in; browsers send no server what follows a #."""
+        return f"{self.address}login#{self.token}" if self.token else None
+
+    def as_json(self, *, write: bool) -> dict[str, str | bool | None]:
+        """Return what programs read of it."""
+        return {"address": self.address, "token": self.token, "link": self.link, "write": write}
 
 
 class ExtraMissing(DulyError):
@@ -65,7 +83,7 @@ def command(
     """Serve the dashboard of an application, or of a store, until Ctrl-C.
 
     Whoever has the token may come in: that of DULY_DASHBOARD_TOKEN, or one that is made up and
-    printed. DULY_DASHBOARD_USERS="ann:secret,bob:secret" asks for names and passwords instead.
+    printed as a link. DULY_DASHBOARD_USERS="ann:…,bob:…" asks for names and passwords instead.
     Anything but this machine is served only with one of the two.
     """
     settings = load_settings()
@@ -80,27 +98,27 @@ def command(
         raise ExtraMissing(missing)
     # What serves pages is not needed to print a usage message.
     from duly.dashboard import BasicAuth, TokenAuth, dashboard  # noqa: PLC0415
-    from duly.dashboard.guarding import LOOPBACK_HOSTS  # noqa: PLC0415
     from duly.dashboard.serving import below, listen, serve  # noqa: PLC0415
 
     made_up = None if token or users else new_secret()
     auth = BasicAuth(users) if users else TokenAuth(token or made_up or "")
     app = app_of(session, creates=create)
+    name = f"[{host}]" if ":" in host else host
     pages = dashboard(
         app,
         auth=auth,
         write=write,
-        hosts={*LOOPBACK_HOSTS, host.lower(), *(name.lower() for name in allow_host)},
+        hosts={*LOOPBACK_HOSTS, name, *allow_host},
         show_arguments=not hide_args,
     )
     with closing(listen(host, port)) as socket:
-        address = f"http://{host}:{socket.getsockname()[1]}{root_path}/"
+        place = Place(f"http://{name}:{socket.getsockname()[1]}{root_path}/", made_up)
         if session.as_json:
-            print_json({"address": address, "token": made_up, "write": write})
+            print_json(place.as_json(write=write))
         else:
-            print_line(f"Dashboard of {app.store.shown_url} at {address}")
-            if made_up:
-                print_line(f"Token: {made_up}")
+            print_line(f"Dashboard of {app.store.shown_url} at {place.address}")
+            if place.link:
+                print_line(f"Sign in with this link: {place.link}")
             if not write and not session.quiet:
                 print_note("Read-only; --write lets people act.")
         collect_less()

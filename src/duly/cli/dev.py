@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import click
 
-from duly.cli.dashboard import TOKEN, missing_extra
+from duly.cli.dashboard import TOKEN, Place, missing_extra
 from duly.cli.output import print_line, print_note
 from duly.cli.session import Session, pass_session, shared_options
 from duly.clock import new_secret
@@ -54,7 +54,7 @@ def command(
     """Run the tasks and schedules of APP (module:attribute), anew whenever the code changes.
 
     Looks at the Python files below this folder. The dashboard is served to this machine, where
-    whoever has the token that is printed may act, too. For production there are `duly worker` and
+    whoever opens the link that is printed may act, too. For production there are `duly worker` and
     `duly dashboard`.
     """
     app = reference or session.app_reference
@@ -131,13 +131,13 @@ def _pages(port: int | None, tell: Tell) -> _Program | None:
         # Made here, so that pages stay open when the code has changed.
         secrets[TOKEN] = new_secret()
     found = _free_port(port)
-    address, token = f"http://{_HOST}:{found}/", secrets.get(TOKEN)
+    place = Place(f"http://{_HOST}:{found}/", secrets.get(TOKEN))
     if settings.log_format == "json":
-        click.echo(json.dumps({"address": address, "token": token, "write": True}))
+        click.echo(json.dumps(place.as_json(write=True)))
     else:
-        print_line(f"Dashboard at {address}")
-        if token:
-            print_line(f"Token: {token}")
+        print_line(f"Dashboard at {place.address}")
+        if place.link:
+            print_line(f"Sign in with this link: {place.link}")
     options = ["--host", _HOST, "--port", str(found), "--write", "--create", "--quiet"]
     if settings.log_format == "json":
         options.append("--json")

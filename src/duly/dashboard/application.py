@@ -22,17 +22,20 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
+from duly.clock import new_secret
+from duly.credentials import TooManyTries
 from duly.dashboard import json_api, searching, words
 from duly.dashboard.acting import Acts, name_of
-from duly.dashboard.auth import COOKIE, Auth, TokenAuth, TooManyTries, Viewer, check_auth
+from duly.dashboard.auth import COOKIE, Auth, TokenAuth, Viewer, check_auth
 from duly.dashboard.desk import Desk
-from duly.dashboard.guarding import CSRF_FIELD, Guard, cookie
+from duly.dashboard.guarding import CSRF_FIELD, RETRY_AFTER, TOO_MANY_TRIES, Guard, cookie
 from duly.dashboard.live import Streams
 from duly.dashboard.pages import Elsewhere, NothingHere, Shown, audit, dead, fleet, overview
 from duly.dashboard.pages import runs as run_pages
 from duly.dashboard.pages import schedules as schedule_pages
 from duly.dashboard.protocols import Application
 from duly.errors import (
+    BadOption,
     DulyError,
     ReadTooSlow,
     RunNotFound,
@@ -40,10 +43,12 @@ from duly.errors import (
     StoreUnavailable,
 )
 from duly.limits import PAGE_SECONDS, SESSION_SECONDS
+from duly.observe.logs import log_dashboard_link
 from duly.store.bounded import within
 from duly.version import VERSION
 
 HERE = Path(__file__).parent
+_STILL_SIGNED_IN = "You are still signed in: go back, and sign out again."
 _IN_DOUBT = "Whether it was done is not known: look before you repeat it."
 NAVIGATION = (
     ("", "Overview", "o"),
@@ -71,11 +76,14 @@ def dashboard(
 ) -> ASGIApp:
     """Return the dashboard of an application, to be mounted or served.
 
-    `auth` says who asks; without it only this machine gets an answer, under its own name. Without
-    `write` nobody can change anything. `hosts` are the names that it answers to. Arguments that a
+    `auth` returns who asks. Without it the dashboard answers this machine alone, under its own
+    name, and asks for a token: its login page logs a link with it. Without `write`, which needs
+    `auth`, nobody can change anything. `hosts` are the names that it answers to. Arguments that a
     task redacts are never shown, and none are without `show_arguments`.
     """
     check_auth(auth)
+    if write and auth is None:
+        raise BadOption("dashboard(…, write=True) needs auth=: say who may act")
     desk = Desk(app, shows_arguments=show_arguments, writes=write)
     return _Dashboard(desk, auth, hosts, title).guarded
 
@@ -87,7 +95,8 @@ class _Dashboard:
         self, desk: Desk, auth: Auth | None, hosts: Collection[str] | None, title: str
     ) -> None:
         self._desk = desk
-        self._auth = auth
+        self._logged_token = new_secret() if auth is None else None
+        self._auth = auth or TokenAuth(self._logged_token or "")
         self._title = title
         self._acts = Acts(desk)
         self._streams = Streams()
@@ -96,7 +105,14 @@ class _Dashboard:
             routes=self._routes(),
             exception_handlers={HTTPException: self._not_found, Exception: self._broken},
         )
-        self.guarded = Guard(pages, auth=auth, hosts=hosts, closed=self.closed)
+        self.guarded = Guard(
+            pages,
+            auth=self._auth,
+            is_local_only=auth is None,
+            hosts=hosts,
+            has_ended=self._has_ended,
+            closed=self.closed,
+        )
 
     def _routes(self) -> list[Route | Mount]:
         page, act = self._page, self._act
@@ -227,27 +243,42 @@ class _Dashboard:
     async def _login(self, request: Request) -> Response:
         if not isinstance(self._auth, TokenAuth):
             return self._redirect(request, Elsewhere("/"))
-        wrong = None
+        wrong, status, headers = None, 200, {}
         if request.method == "POST":
             token = str((await request.form()).get("token", ""))
             try:
-                if self._auth.accepts(token.strip()):
+                if await self._auth.accepts(token.strip(), request):
                     answer = self._redirect(request, Elsewhere("/"))
                     session = self._auth.new_session()
                     set_cookie = cookie(request, COOKIE, session, seconds=SESSION_SECONDS)
                     answer.headers.append("Set-Cookie", set_cookie)
                     return answer
-                wrong = "That is not the token."
+                wrong, status = "That is not the token.", 401
             except TooManyTries:
-                wrong = "Too many wrong tries; wait a minute."
-        shown = Shown("login.html", {"wrong": wrong})
+                wrong, status, headers = TOO_MANY_TRIES, 429, RETRY_AFTER
+        elif self._logged_token is not None:
+            # The link needs an address, and only a request tells which one it is.
+            place = f"{request.url.scheme}://{request.headers['host']}{_root(request)}"
+            log_dashboard_link(f"{place}/login#{self._logged_token}")
+        shown = Shown("login.html", {"wrong": wrong, "is_logged": self._logged_token is not None})
         html = self._render(request, shown, "bare.html", live=False)
-        return HTMLResponse(html, 401 if wrong else 200)
+        return HTMLResponse(html, status, headers)
 
     async def _logout(self, request: Request) -> Response:
+        session = self._auth.session_of(request) if isinstance(self._auth, TokenAuth) else None
+        if session is not None:
+            end = partial(self._desk.sessions.end, session, actor=name_of(request.state.viewer))
+            try:
+                await run_in_threadpool(end)
+            except StoreUnavailable as error:
+                return self._unavailable(request, error, then=_STILL_SIGNED_IN)
         answer = self._redirect(request, Elsewhere("/login"))
         answer.headers.append("Set-Cookie", cookie(request, COOKIE, "", seconds=0))
         return answer
+
+    def _has_ended(self, session: str) -> bool:
+        with within(PAGE_SECONDS):
+            return self._desk.sessions.has_ended(session)
 
     async def _metrics(self, _request: Request) -> Response:
         try:

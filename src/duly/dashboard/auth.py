@@ -6,17 +6,17 @@ import inspect
 import math
 import string
 from base64 import b64decode
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal, NamedTuple
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from duly.clock import monotonic, wall_seconds
+from duly.clock import new_secret, wall_seconds
 from duly.core.shapes import signature_of
+from duly.credentials import LoginLimit, check_password
 from duly.errors import BadOption
-from duly.limits import LOGIN_FAILURES, LOGIN_SECONDS, SESSION_SECONDS, TOKEN_BITS
+from duly.limits import SESSION_SECONDS, TOKEN_BITS
 
 COOKIE = "duly_session"
 _FEWEST_SIGNS = 8
@@ -63,32 +63,10 @@ async def ask(auth: Auth, request: Request) -> Viewer | None:
     if inspect.isawaitable(answer):
         answer = await answer
     if isinstance(answer, Viewer):
-        return answer
+        return answer if answer.name else None
     if isinstance(answer, str) and answer:
         return Viewer(answer)
     return Viewer("anonymous") if answer is True else None
-
-
-class TooManyTries(Exception):
-    """Wrong credentials came in faster than people type them."""
-
-
-class _Tries:
-    """Counts failures, so that nobody can try out what the secret is."""
-
-    def __init__(self) -> None:
-        self._failed_at: deque[float] = deque(maxlen=LOGIN_FAILURES)
-
-    def check(self) -> None:
-        """Refuse to look at another try for a while."""
-        is_full = len(self._failed_at) == LOGIN_FAILURES
-        if is_full and monotonic() - self._failed_at[0] < LOGIN_SECONDS:
-            raise TooManyTries
-
-    def note(self, *, ok: bool) -> bool:
-        if not ok:
-            self._failed_at.append(monotonic())
-        return ok
 
 
 _LOWER, _UPPER, _DIGITS = string.ascii_lowercase, string.ascii_uppercase, string.digits
@@ -121,34 +99,45 @@ class TokenAuth:
             )
         # What is compared and what signs sessions is a hash; the token itself is not kept.
         self._hash = _hash(token)
-        self._name = name
-        self._tries = _Tries()
+        self.viewer = Viewer(name)
+        """The one who has the token, or a session that it opened."""
+        self._limit = LoginLimit()
 
-    def __call__(self, request: Request) -> Viewer | None:
-        """Return the one who has the token, or a session that it opened."""
+    async def __call__(self, request: Request) -> Viewer | None:
+        """Return the one whose request has the token; the dashboard looks at sessions itself."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            return Viewer(self._name) if self.accepts(token.strip()) else None
-        session = request.cookies.get(COOKIE, "")
-        return Viewer(self._name) if self._is_session(session) else None
+        if scheme.lower() != "bearer":
+            return None
+        return self.viewer if await self.accepts(token.strip(), request) else None
 
-    def accepts(self, token: str) -> bool:
-        """Say whether that is the token."""
-        self._tries.check()
-        return self._tries.note(ok=hmac.compare_digest(_hash(token), self._hash))
+    async def accepts(self, token: str, request: Request) -> bool:
+        """Return whether that is the token; raise TooManyTries where the client has to wait."""
+        address = client_of(request)
+        await self._limit.wait(address)
+        ok = hmac.compare_digest(_hash(token), self._hash)
+        if not ok:
+            self._limit.note_failure(address)
+        return ok
 
     def new_session(self) -> str:
         """Return what the browser keeps instead of the token."""
-        until = str(int(wall_seconds()) + SESSION_SECONDS)
-        return f"{until}.{self._signed(until)}"
+        facts = f"{new_secret()[:32]}.{int(wall_seconds()) + SESSION_SECONDS}"
+        return f"{facts}.{self._signed(facts)}"
 
-    def _is_session(self, text: str) -> bool:
-        until, _, signature = text.partition(".")
-        is_ours = hmac.compare_digest(signature.encode(), self._signed(until).encode())
-        return is_ours and until.isdecimal() and int(until) > wall_seconds()
+    def session_of(self, request: Request) -> str | None:
+        """Return the id of the session that a request has; None if it has none of ours.
 
-    def _signed(self, until: str) -> str:
-        return hmac.new(self._hash, f"session {until}".encode(), hashlib.sha256).hexdigest()
+        Its owner may have signed out: the database records that.
+        """
+        facts, _, signature = request.cookies.get(COOKIE, "").rpartition(".")
+        if not hmac.compare_digest(signature.encode(), self._signed(facts).encode()):
+            return None
+        session, _, until = facts.partition(".")
+        is_open = session and until.isdecimal() and int(until) > wall_seconds()
+        return session if is_open else None
+
+    def _signed(self, facts: str) -> str:
+        return hmac.new(self._hash, f"session {facts}".encode(), hashlib.sha256).hexdigest()
 
 
 class BasicAuth:
@@ -160,27 +149,35 @@ class BasicAuth:
     def __init__(
         self, operators: Mapping[str, str], *, viewers: Mapping[str, str] | None = None
     ) -> None:
+        for name, password in (*operators.items(), *(viewers or {}).items()):
+            check_password(name, password)
         self._known = {
             **{name: (_hash(word), "viewer") for name, word in (viewers or {}).items()},
             **{name: (_hash(word), "operator") for name, word in operators.items()},
         }
-        self._tries = _Tries()
+        self._limit = LoginLimit()
 
-    def __call__(self, request: Request) -> Viewer | None:
+    async def __call__(self, request: Request) -> Viewer | None:
         """Return whose name and password came with the request."""
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "basic":
             return None
-        self._tries.check()
         try:
             name, _, password = b64decode(given, validate=True).decode().partition(":")
         except ValueError:
             name = password = ""
+        address = client_of(request)
+        await self._limit.wait(address, name)
         known, role = self._known.get(name, (b"", "viewer"))
-        ok = hmac.compare_digest(_hash(password), known)
-        if not self._tries.note(ok=ok):
+        if not hmac.compare_digest(_hash(password), known):
+            self._limit.note_failure(address, name)
             return None
         return Viewer(name, "operator" if role == "operator" else "viewer")
+
+
+def client_of(request: Request) -> str:
+    """Return the address that a request came from, as the server has it."""
+    return request.client.host if request.client else ""
 
 
 def _hash(text: str) -> bytes:

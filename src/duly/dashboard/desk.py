@@ -9,7 +9,7 @@ from duly.core.record import RunRecord
 from duly.core.secret_names import REDACTED, text_without_secrets
 from duly.core.states import PARENT_TAG, State
 from duly.core.why import Reason
-from duly.dashboard.protocols import Application, Operator, ScheduleBook, Tasks
+from duly.dashboard.protocols import Application, Operator, ScheduleBook, Sessions, Tasks
 from duly.dashboard.searching import Search
 from duly.dashboard.words import pretty
 from duly.errors import BadOption
@@ -64,6 +64,11 @@ class Desk:
         if not self.writes:
             raise BadOption("this dashboard is read-only")
         return self._app
+
+    @property
+    def sessions(self) -> Sessions:
+        """The sessions that were signed out; also those who only look sign out."""
+        return self._app.sessions
 
     def why(self, run: RunRecord) -> Reason | None:
         """Say why a run waits; None if it does not."""

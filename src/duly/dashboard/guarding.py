@@ -6,6 +6,7 @@ import ipaddress
 import re
 from collections.abc import Callable, Collection
 
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
@@ -14,19 +15,31 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from duly.clock import new_secret
-from duly.dashboard.auth import Auth, TokenAuth, TooManyTries, Viewer, ask
-from duly.limits import HTTP_BODY_BYTES, HTTP_FORM_SECONDS
+from duly.credentials import TooManyTries
+from duly.dashboard.auth import Auth, TokenAuth, Viewer, ask, client_of
+from duly.errors import StoreUnavailable
+from duly.host_names import LOOPBACK_HOSTS, check_hosts, host_name
+from duly.limits import HTTP_BODY_BYTES, HTTP_FORM_SECONDS, LOGIN_SECONDS
 
-LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 CSRF_COOKIE = "duly_csrf"
 CSRF_FIELD = "csrf"
 CSRF_HEADER = "x-duly-csrf"
+TOO_MANY_TRIES = "Too many wrong tries; wait a minute."
+RETRY_AFTER = {"Retry-After": str(round(LOGIN_SECONDS))}
 _SAFE = frozenset({"GET", "HEAD"})
-_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s\[\]:@/?#\\]+)(?::\d{1,5})?")
 _SECRET = re.compile(r"[0-9a-f]{32,128}")
 _BROKEN = "The dashboard could not find out who asks. The log of its process says why."
-_IN_PROCESS = "testclient"
-"""How Starlette's TestClient names itself; no connection from outside has such an address."""
+_NO_DATABASE = "The database does not answer. Reload to try again."
+_IN_PROCESS = "http.response.debug"
+"""An ASGI extension that only Starlette's TestClient offers; no request can claim it."""
+_FORWARDED = frozenset(
+    {"forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip"}
+)
+"""Headers of proxies, beside all that begin with x-forwarded-."""
+_NOT_LOCAL = (
+    "This dashboard was mounted without auth=, so it answers only to the machine it runs on. "
+    "Give dashboard(…, auth=…) to serve it to others."
+)
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -48,15 +61,18 @@ class Guard:
         self,
         pages: ASGIApp,
         *,
-        auth: Auth | None,
+        auth: Auth,
+        is_local_only: bool,
         hosts: Collection[str] | None,
+        has_ended: Callable[[str], bool],
         closed: Callable[[Request, str, int], Response],
     ) -> None:
         self._pages = pages
         self._auth = auth
-        # Whoever has no credentials is told by its address, which other pages can make a browser
-        # believe in; and only the name in the request tells.
-        self._hosts = LOOPBACK_HOSTS if hosts is None and auth is None else hosts
+        self._is_local_only = is_local_only
+        # A name of another site may lead to this machine. Only the Host header tells.
+        self._hosts = LOOPBACK_HOSTS if hosts is None and is_local_only else check_hosts(hosts)
+        self._has_ended = has_ended
         self._closed = closed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,6 +88,11 @@ class Guard:
         answer = _with_headers(send, request)
         try:
             refused = await self._refuse(request)
+        except TooManyTries:
+            refused = self._closed(request, TOO_MANY_TRIES, 429)
+            refused.headers.update(RETRY_AFTER)
+        except StoreUnavailable:
+            refused = self._closed(request, _NO_DATABASE, 503)
         except Exception:
             # Of whoever says who asks. They hear of it from the server, who asks learns nothing.
             await self._closed(request, _BROKEN, 500)(scope, receive, answer)
@@ -80,7 +101,7 @@ class Guard:
 
     async def _refuse(self, request: Request) -> Response | None:
         """Return the answer to a request that may not pass; None if it may."""
-        host = _host_of(request)
+        host = host_name(request.headers.get("host", ""))
         if self._hosts is not None and host not in self._hosts:
             return PlainTextResponse(
                 "This dashboard does not answer to that host name. Whoever serves it can allow "
@@ -98,23 +119,26 @@ class Guard:
             return self._closed(request, words, 413)
         if path.startswith("/static/"):
             return None if request.method in _SAFE else PlainTextResponse("GET only\n", 405)
+        if self._is_local_only and not _is_local(request):
+            return self._closed(request, _NOT_LOCAL, 403)
         if request.method not in _SAFE and (wrong := await _foreign(request)):
             return self._closed(request, wrong, 403)
         if path == "/login":
             return None
-        try:
-            viewer = await self._viewer(request)
-        except TooManyTries:
-            return self._closed(request, "Too many wrong tries; wait a minute.", 429)
+        viewer = await self._viewer(request)
         if viewer is None:
             return self._ask_for_credentials(request)
         request.state.viewer = viewer
         return None
 
     async def _viewer(self, request: Request) -> Viewer | None:
-        if self._auth is not None:
-            return await ask(self._auth, request)
-        return Viewer("anonymous") if _is_local(request) else None
+        if self._is_local_only and _is_in_process(request):
+            return Viewer("anonymous")
+        if isinstance(self._auth, TokenAuth):
+            session = self._auth.session_of(request)
+            if session is not None and not await run_in_threadpool(self._has_ended, session):
+                return self._auth.viewer
+        return await ask(self._auth, request)
 
     def _ask_for_credentials(self, request: Request) -> Response:
         if isinstance(self._auth, TokenAuth) and "authorization" not in request.headers:
@@ -125,12 +149,6 @@ class Guard:
         if challenge is not None:
             headers = {"WWW-Authenticate": challenge}
             return PlainTextResponse("Sign in first.\n", 401, headers=headers)
-        if self._auth is None:
-            why = (
-                "Nobody has said who may see this dashboard, so that it answers only to the "
-                "machine it runs on. Give dashboard(…, auth=…)."
-            )
-            return self._closed(request, why, 403)
         return self._closed(request, "You may not see this dashboard.", 403)
 
 
@@ -211,12 +229,6 @@ def cookie(request: Request, name: str, value: str, *, seconds: int | None = Non
     return "; ".join(parts)
 
 
-def _host_of(request: Request) -> str:
-    """Return the name that was asked for, without its port; nothing if it is no such thing."""
-    found = _HOST.fullmatch(request.headers.get("host", "").lower())
-    return found[1] if found else ""
-
-
 def _path_in(request: Request) -> str:
     """Return the path below where the dashboard is mounted."""
     path: str = request.scope["path"]
@@ -225,12 +237,15 @@ def _path_in(request: Request) -> str:
 
 
 def _is_local(request: Request) -> bool:
-    host = request.client.host if request.client else ""
-    if host == _IN_PROCESS:
-        return True
-    if any(name in request.headers for name in ("forwarded", "x-forwarded-for", "x-real-ip")):
-        return False  # A proxy on this machine speaks for somebody who may not be.
+    """Return whether a request comes from this machine, and not through a proxy on it."""
+    if any(name in _FORWARDED or name.startswith("x-forwarded-") for name in request.headers):
+        return False
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return _is_in_process(request) or ipaddress.ip_address(client_of(request)).is_loopback
     except ValueError:
         return False
+
+
+def _is_in_process(request: Request) -> bool:
+    """Return whether a TestClient in this process made the request, and plays no other client."""
+    return _IN_PROCESS in request.scope.get("extensions", {}) and client_of(request) == "testclient"

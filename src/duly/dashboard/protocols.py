@@ -111,6 +111,13 @@ class Schedules(ScheduleBook, Protocol):
     ) -> Sequence[FoundRun]: ...
 
 
+class Sessions(Protocol):
+    """The sessions that were signed out."""
+
+    def end(self, session: str, *, actor: str) -> None: ...
+    def has_ended(self, session: str) -> bool: ...
+
+
 class Operator(Protocol):
     """All that people may do."""
 
@@ -134,3 +141,5 @@ class Application(Operator, Protocol):
 
     @property
     def registry(self) -> Tasks: ...
+    @property
+    def sessions(self) -> Sessions: ...

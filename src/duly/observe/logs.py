@@ -111,6 +111,12 @@ def log_start(text: str) -> None:
     logger.info("%s", clean(text))
 
 
+def log_dashboard_link(link: str) -> None:
+    """Write the link that signs a browser in to a dashboard without auth=."""
+    # A warning, since Python shows nothing less where logging is not set up.
+    logger.warning("the dashboard was given no auth=; sign in with this link: %s", clean(link))
+
+
 def log_unclaimed(run_id: str, task: str, reason: str) -> None:
     """Say to who waits for a run why nobody has claimed it."""
     about = {"run_id": run_id, "task": task}

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Union
 
+from duly.clock import MICROSECONDS
 from duly.core.limiting import Limits
 from duly.core.outcome import ErrorText
 from duly.core.record import HeldRun
 from duly.core.verdict import Verdict
-from duly.limits import ACT_RETENTION_SECONDS
+from duly.limits import ACT_RETENTION_SECONDS, SESSION_SECONDS
 from duly.store.duties import Turn
 from duly.store.schedule_ops import ScheduleOp
 from duly.store.step_ops import StepOp
@@ -195,6 +196,11 @@ class Prune(NamedTuple):
     after: int = 0
     """Where to go on looking for runs that are kept for a shorter time than others."""
     turn: Turn | None = None
+
+    @property
+    def acts_kept(self) -> int:
+        """For how many microseconds acts are kept: a sign-out for longer than its session lasts."""
+        return max(self.acts_older_than, SESSION_SECONDS * MICROSECONDS)
 
 
 class Pruned(NamedTuple):

@@ -161,6 +161,10 @@ class Inspector(Protocol):
     def list_acts(
         self, subject: str | None, limit: int, before: int | None = None
     ) -> list[Act]: ...
+    def has_act(self, subject: str) -> bool:
+        """Return whether an act on exactly this subject was recorded."""
+        ...
+
     def count_ends(self, since: int, step: int) -> list[EndsAt]:
         """Return how many runs ended since then, in pieces of `step` microseconds."""
         ...

@@ -12,7 +12,7 @@ from django.db import connections
 from django.test import AsyncClient, Client, override_settings
 from django.urls import clear_url_caches
 
-from duly.integrations.django.dashboard import OPERATORS
+from duly.integrations.django.dashboard import OPERATORS, VIEWERS
 from tests.integrations.django import tasks
 from tests.integrations.django.test_admin import UNMIGRATED
 from tests.servers.processes import wait_until
@@ -116,7 +116,7 @@ def without_times(page: str) -> str:
 @both
 def test_staff_may_look_and_others_may_not(backend, kind):
     run = tasks.add.enqueue(41)
-    staff = known_as(kind, "ada", is_staff=True)
+    staff = known_as(kind, "ada", is_staff=True, permissions=VIEWERS)
 
     seen = staff.get(f"/duly/runs/{run.id}")
 
@@ -136,11 +136,24 @@ def test_staff_may_look_and_others_may_not(backend, kind):
 
 
 @both
+@pytest.mark.parametrize("missing", range(3))
+def test_staff_without_permissions_see_nothing(backend, kind, missing):
+    run = tasks.add.enqueue(41)
+    some = [name for number, name in enumerate(VIEWERS) if number != missing]
+    for name, permissions in (("ada", ()), ("bob", some)):
+        staff = known_as(kind, name, is_staff=True, permissions=permissions)
+        for path in ("", "runs", f"runs/{run.id}", "api/runs", "dead/export", "metrics", "audit"):
+            seen = staff.get(f"/duly/{path}")
+            assert seen.status_code == 403, path
+            assert run.id not in seen.content.decode()
+
+
+@both
 def test_to_act_takes_permissions_and_the_name_is_on_record(backend, kind):
     run = backend.app.runs.get(tasks.add.enqueue(41).id)
     address = f"/duly/runs/{run.id}"
     operator = known_as(kind, "ada", is_staff=True, permissions=OPERATORS)
-    viewer = known_as(kind, "bob", is_staff=True, permissions=OPERATORS[:2])
+    viewer = known_as(kind, "bob", is_staff=True, permissions=(*VIEWERS, *OPERATORS[:2]))
 
     for client, status, state in ((viewer, 403, "queued"), (operator, 303, "cancelled")):
         client.get(address)
@@ -179,7 +192,9 @@ def test_a_project_without_users_is_told_what_it_lacks(backend):
 
 def test_pages_are_the_same_over_wsgi_and_asgi(backend):
     tasks.add.enqueue(41)
-    clients = [known_as(kind, "ada", is_staff=True) for kind in (OverWsgi, OverAsgi)]
+    clients = [
+        known_as(kind, "ada", is_staff=True, permissions=VIEWERS) for kind in (OverWsgi, OverAsgi)
+    ]
     for path in ("", "runs", "dead", "schedules", "queues", "workers", "tasks", "audit", "nosuch"):
         answers = [client.get(f"/duly/{path}") for client in clients]
         pages = {without_times(answer.content.decode()) for answer in answers}
@@ -190,7 +205,7 @@ def test_pages_are_the_same_over_wsgi_and_asgi(backend):
 @both
 def test_a_page_is_kept_up_to_date_and_its_stream_ends_with_the_connection(backend, kind):
     run = tasks.add.enqueue(41)
-    client = known_as(kind, "ada", is_staff=True)
+    client = known_as(kind, "ada", is_staff=True, permissions=VIEWERS)
     for _ in range(2):
         first = client.first_part("/duly/runs").decode()
         assert first.startswith("event: page")

@@ -233,10 +233,33 @@ def test_auth_guards_every_route_and_says_who_acts(duly):
 
 
 @ON_ONE
-def test_auth_that_says_no_instead_of_raising_lets_nobody_in(duly):
-    client = client_of(duly, auth=lambda: False)
-    assert client.get("/duly/runs").status_code == 403
-    assert client.post("/duly/runs/nosuch/cancel", json={}).status_code == 403
+@pytest.mark.parametrize("answer", [None, "", False])
+def test_auth_that_returns_nobody_lets_nobody_in(duly, answer):
+    async def coroutine():
+        return answer
+
+    def plain():
+        return coroutine()
+
+    for auth in (lambda: answer, coroutine, plain):
+        client = client_of(duly, auth=auth)
+        assert client.get("/duly/runs").status_code == 403
+        assert client.post("/duly/runs/nosuch/cancel", json={}).status_code == 403
+
+
+@ON_ONE
+def test_auth_may_return_a_coroutine_that_returns_who_acts(duly):
+    async def ada():
+        return "ada"
+
+    def plain():
+        return ada()
+
+    run = enqueued(duly, "divide", 1, by=1)
+
+    client_of(duly, auth=plain).post(f"/duly/runs/{run}/cancel", json={})
+
+    assert [act.actor for act in duly.store.list_acts(run, 10)] == ["ada"]
 
 
 @ON_ONE

@@ -19,7 +19,7 @@ KINDS = {
     "plain": {},
 }
 """The rows of the table of what happens at a shutdown, by their options."""
-ADMIN = ("admin", "secret")
+ADMIN = ("admin", "secret of ours")
 LONG = 60.0
 
 

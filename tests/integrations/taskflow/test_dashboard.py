@@ -12,7 +12,7 @@ from tests.integrations.taskflow.conftest import adding
 from tests.servers.processes import wait_until
 
 SOON = 20.0
-ADMIN = ("admin", "secret")
+ADMIN = ("admin", "secret of ours")
 TOKEN_FIELD = re.compile(r'name="csrf" value="([0-9a-f]+)"')
 
 

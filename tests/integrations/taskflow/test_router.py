@@ -1,6 +1,8 @@
 """The routes: JSON in the shape that fastapi-taskflow has, and who may ask for what."""
 
+import asyncio
 import base64
+import re
 import threading
 
 import pytest
@@ -15,6 +17,7 @@ from duly.integrations.taskflow import (
     desk,
     task_log,
 )
+from duly.limits import LOGIN_FAILURES
 from tests.integrations.exchanges import Asgi
 from tests.integrations.taskflow.conftest import adding
 from tests.servers.processes import wait_until
@@ -261,8 +264,58 @@ def test_without_auth_everybody_may_look_and_nobody_change(manager):
         for method, path in acts:
             answer = Asgi(app).post(None, path=path, method=method, headers=[("host", "localhost")])
             assert answer.status == 403
-        assert Asgi(app).post(None, path="/tasks", method="GET").status == 200
+        assert asked(app, "/tasks").status == 200
         assert Asgi(open_app).post(None, path="/tasks/nobody/retry").status == 404
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_without_auth_nobody_sees_what_may_be_secret(manager):
+    """S10: error texts, stack traces, log lines, arguments and the names of operators."""
+    send, fails = define(manager)
+    fails.set()
+    app, open_app = FastAPI(), FastAPI()
+    TaskAdmin(app, manager, display_func_args=True)
+    TaskAdmin(open_app, manager, display_func_args=True, auth=lambda: "anonymous")
+    with TestClient(app) as client:
+        task_id = adding(manager).add_task(send, "canary@example.com")
+        run = manager.duly.runs.get(task_id)
+        wait_until(lambda: run.refresh().is_final, seconds=SOON, what="it fails")
+        told = client.get(f"/tasks/{task_id}").json()
+        assert "Traceback" in told["stacktrace"], "a TestClient may see everything"
+        assert "canary" in str(told["arguments"])
+
+        for path in (f"/tasks/{task_id}", "/tasks"):
+            shown = asked(app, path).body.decode()
+            assert '"status":"failed"' in shown
+            assert "auth=" in shown, "it says why there is no error"
+            for secret in ("Traceback", told["error"], "canary", *told["logs"]):
+                assert secret not in shown
+            assert told["error"] in asked(open_app, path).body.decode()
+        assert asked(app, "/tasks/audit").status == 403
+        assert asked(open_app, "/tasks/audit").status == 200
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_without_auth_only_known_host_names_are_answered(manager):
+    """S5: a page of another site whose name leads to this machine reads nothing."""
+    app, named, guarded = FastAPI(), FastAPI(), FastAPI()
+    TaskAdmin(app, manager)
+    TaskAdmin(named, manager, hosts={"Ops.example.com"})
+    TaskAdmin(guarded, manager, auth=lambda: "ann", hosts=["ops.example.com"])
+
+    paths = ("/tasks", "/tasks/metrics", "/tasks/queues", "/tasks/nobody", "/tasks/dashboard/")
+    for path in paths:
+        for host in ("evil.test", "localhost.evil.test", "127.0.0.1@evil.test", ""):
+            assert asked(app, path, host).status == 421, (path, host)
+        assert asked(named, path, "localhost").status == 421
+        assert asked(guarded, path, "localhost").status == 421
+    for host in ("localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:80"):
+        assert asked(app, "/tasks", host).status == 200
+    for allowed in (named, guarded):
+        assert asked(allowed, "/tasks", "ops.example.com:443").status == 200
+    for wrong in ("ops.example.com", [], [1]):
+        with pytest.raises(BadOption, match="hosts"):
+            TaskAdmin(FastAPI(), manager, hosts=wrong)
 
 
 @pytest.mark.stores("sqlite-wal")
@@ -277,8 +330,8 @@ def test_without_auth_everybody_may_look_and_nobody_change(manager):
 )
 def test_pages_of_other_sites_change_nothing(manager, headers):
     """T20, S6: a browser would send the password along by itself."""
-    with client_of(manager, auth=("admin", "secret")) as client:
-        client.auth = ("admin", "secret")
+    with client_of(manager, auth=("admin", "secret of ours")) as client:
+        client.auth = ("admin", "secret of ours")
         assert client.post("/tasks/nobody/retry", headers=headers).status_code == 403
         assert client.get("/tasks", headers=headers).status_code == 200
         own = {"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin"}
@@ -292,16 +345,16 @@ def test_with_auth_everything_needs_a_user(manager_of, kind):
 
     class Backend(TaskAuthBackend):
         def authenticate_user(self, username: str, password: str) -> bool:
-            return (username, password) == ("zoë", "s:cret")
+            return (username, password) == ("zoë", "s:cret of zoë")
 
     class AsyncBackend(TaskAuthBackend):
         async def authenticate_user(self, username: str, password: str) -> bool:
-            return (username, password) == ("zoë", "s:cret")
+            return (username, password) == ("zoë", "s:cret of zoë")
 
     auth = {
         "async backend": AsyncBackend(),
-        "pair": ("zoë", "s:cret"),
-        "pairs": [("bob", "x"), ("zoë", "s:cret")],
+        "pair": ("zoë", "s:cret of zoë"),
+        "pairs": [("bob", "secret of bob"), ("zoë", "s:cret of zoë")],
         "backend": Backend(),
     }[kind]
     manager = manager_of()
@@ -321,10 +374,58 @@ def test_with_auth_everything_needs_a_user(manager_of, kind):
             refused = client.get("/tasks", headers=wrong)
             assert refused.status_code == 401
             assert refused.headers["www-authenticate"].startswith("Basic realm=\"Our 'tasks'\"")
-        right = basic("zoë", "s:cret")
+        right = basic("zoë", "s:cret of zoë")
         assert client.get("/tasks", headers=right).status_code == 200
         assert client.post(f"/tasks/{task_id}/retry", headers=right).status_code == 200
         assert client.get("/tasks/audit", headers=right).json()[0]["actor"] == "zoë"
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_wrong_passwords_lock_out_their_own_address_alone(manager):
+    right, wrong = basic("zoë", "s:cret of zoë"), basic("zoë", "wrong")
+    with client_of(manager, auth=("zoë", "s:cret of zoë")) as client:
+        guesses = [client.get("/tasks", headers=wrong).status_code for _ in range(11)]
+        refused = client.get("/tasks", headers=right)
+        elsewhere = TestClient(client.app, client=("10.0.0.9", 1))
+
+        assert guesses == [401] * 10 + [429]
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "60")
+        assert elsewhere.get("/tasks", headers=right).status_code == 200
+        assert elsewhere.get("/tasks/dashboard/", headers=right).status_code == 200
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_guesses_at_the_same_moment_are_counted_like_others(manager):
+    class Backend(TaskAuthBackend):
+        calls = 0
+
+        def authenticate_user(self, _username: str, _password: str) -> bool:
+            self.calls += 1
+            return False
+
+    async def guess(number: int) -> int:
+        headers = basic("zoë", f"guess {number}").items()
+        answer = await Asgi(app).apost(None, path="/tasks", method="GET", headers=headers)
+        return answer.status
+
+    async def guess_at_once() -> list[int]:
+        return await asyncio.gather(*map(guess, range(200)))
+
+    backend, app = Backend(), FastAPI()
+    TaskAdmin(app, manager, auth=backend)
+
+    answers = asyncio.run(guess_at_once())
+
+    assert set(answers) == {401, 429}
+    assert backend.calls <= 2 * LOGIN_FAILURES
+
+
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.parametrize("password", ["s", "secret", "x" * 40])
+def test_passwords_that_can_be_guessed_are_refused(manager, password):
+    for auth in (("ann", password), [("bob", "secret of bob"), ("ann", password)]):
+        with pytest.raises(BadOption, match="password of 'ann'"):
+            TaskAdmin(FastAPI(), manager, auth=auth)
 
 
 @pytest.mark.stores("sqlite-wal")
@@ -340,17 +441,27 @@ def test_a_dependency_of_ones_own_decides(manager):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_dependency_that_says_no_instead_of_raising_lets_nobody_in(manager):
-    with client_of(manager, auth=lambda: False) as client:
+@pytest.mark.parametrize("answer", [None, "", False])
+@pytest.mark.parametrize("kind", ["function", "coroutine", "function that returns a coroutine"])
+def test_a_dependency_that_returns_nobody_lets_nobody_in(manager, answer, kind):
+    async def coroutine():
+        return answer
+
+    def plain():
+        return coroutine()
+
+    auth = {"function": lambda: answer, "coroutine": coroutine}.get(kind, plain)
+    with client_of(manager, auth=auth) as client:
         assert client.get("/tasks").status_code == 403
         assert client.post("/tasks/nobody/retry").status_code == 403
+        assert client.get("/tasks/dashboard/").status_code == 403
 
 
 @pytest.mark.stores("sqlite-wal")
 def test_options_of_the_admin_that_cannot_be_kept_are_refused(manager):
     class Backend(TaskAuthBackend):
         def authenticate_user(self, username: str, password: str) -> bool:
-            return (username, password) == ("zoë", "s:cret")
+            return (username, password) == ("zoë", "s:cret of zoë")
 
     for wrong in (1, [], ("a",), ("admin", ""), [("a", "b"), ("", "x")], Backend):
         with pytest.raises(BadOption, match="auth must"):
@@ -366,10 +477,11 @@ def test_options_of_the_admin_that_cannot_be_kept_are_refused(manager):
 @pytest.mark.stores("sqlite-wal")
 def test_the_dashboard_is_there_for_those_who_may_see_it(manager):
     define(manager)
-    client = client_of(manager, auth=("ann", "secret"), display_func_args=True, poll_interval=5.0)
+    ann = ("ann", "secret of ann")
+    client = client_of(manager, auth=ann, display_func_args=True, poll_interval=5.0)
 
     assert client.get("/tasks/dashboard").status_code == 401
-    client.auth = ("ann", "secret")
+    client.auth = ann
     page = client.get("/tasks/dashboard")
     assert page.status_code == 200
     assert "/tasks/dashboard/static/dashboard.css" in page.text
@@ -390,6 +502,26 @@ def test_without_auth_the_dashboard_is_for_this_machine_and_read_only(manager):
 
     assert "read-only" in here.get("/tasks/dashboard/").text
     assert elsewhere.get("/tasks/dashboard/").status_code == 403
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_without_auth_a_logged_link_opens_the_dashboard(manager, caplog):
+    app = FastAPI()
+    TaskAdmin(app, manager)
+    browser = TestClient(app, base_url="http://localhost", client=("127.0.0.1", 1))
+
+    browser.get("/tasks/dashboard/runs", headers={"Accept": "text/html"})
+    (token,) = re.findall(r"http://localhost/tasks/dashboard/login#([0-9a-f]{64})", caplog.text)
+    form = {"csrf": browser.cookies["duly_csrf"], "token": token}
+
+    assert browser.get("/tasks/dashboard/runs").status_code == 401
+    assert browser.post("/tasks/dashboard/login", data=form).status_code == 200
+    assert "read-only" in browser.get("/tasks/dashboard/runs").text
+
+
+def asked(app, path, host="localhost"):
+    """Ask as a client of a server does, which has none of the TestClient's extensions."""
+    return Asgi(app).post(None, path=path, method="GET", headers=[("host", host)])
 
 
 def basic(user: str, password: str) -> dict[str, str]:

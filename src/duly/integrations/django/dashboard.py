@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Scope = dict[str, Any]
 
+VIEWERS = ("duly.view_run", "duly.view_deadletter", "duly.view_schedule")
 OPERATORS = ("duly.change_run", "duly.change_deadletter", "duly.change_schedule")
-"""The permissions of those who may act; all other staff may look."""
+"""The permissions of staff who may look, and of those who may act."""
 _VIEWER = "duly.viewer"
 _NAMESPACE = "duly-dashboard"
 _STREAM = "text/event-stream"
@@ -46,8 +47,8 @@ def dashboard_urls(
 ) -> tuple[list[URLPattern], str, str]:
     """Return the dashboard of a backend's database, for a project's `urlpatterns`.
 
-    Staff may look, by the session they have in Django's admin; to act they need the permissions of
-    `OPERATORS`, and `write`.
+    Staff with the permissions of `VIEWERS` may look, by the session they have in Django's admin. To
+    act they need those of `OPERATORS`, and `write`.
     """
     options = {"write": write, "show_arguments": show_arguments, "title": title}
     view = _Pages(backend, options)
@@ -110,7 +111,12 @@ def _viewer(request: HttpRequest) -> "Viewer | None":
     from duly.dashboard import Viewer  # noqa: PLC0415 - of an extra
 
     user = request.user
-    if not (user.is_active and user.is_staff):
+    # Who may change something may look at it, as in Django's admin.
+    sees_all = all(
+        user.has_perm(view) or user.has_perm(change)
+        for view, change in zip(VIEWERS, OPERATORS, strict=True)
+    )
+    if not (user.is_active and user.is_staff and sees_all):
         return None
     return Viewer(user.get_username(), "operator" if user.has_perms(OPERATORS) else "viewer")
 

@@ -1,5 +1,6 @@
 """What the router refuses: errors as HTTP answers, and requests that other sites forged."""
 
+import inspect
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
@@ -68,16 +69,18 @@ def _sayable(error: dict[str, Any]) -> dict[str, Any]:
 
 
 def let_in(auth: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a dependency that returns what `auth` does, and takes its False for a refusal.
+    """Return a dependency that returns what `auth` does, and refuses where that is nobody.
 
-    A dependency of FastAPI's refuses by raising; whoever writes one that answers yes or no must not
-    find out that all are let in.
+    None, "" and False are nobody. A dependency that only raises lets nobody in: it must return who
+    asks, so that one which forgets to answer does not let everybody in.
     """
 
-    def check(found: Annotated[Any, Depends(auth)]) -> Any:  # noqa: ANN401 - the user's own
-        if found is False:
-            raise HTTPException(403, "you may not use this")
-        return found
+    async def check(found: Annotated[Any, Depends(auth)]) -> Any:  # noqa: ANN401 - the user's own
+        # FastAPI does not await what a plain function returns.
+        who = await found if inspect.isawaitable(found) else found
+        if not who:
+            raise HTTPException(403, "you may not use this: auth= returned nobody")
+        return who
 
     return check
 

@@ -29,7 +29,7 @@ _UPCOMING = 5
 _RECENT = 20
 
 Auth = Callable[..., Any]
-"""A dependency that refuses by raising, or by False; a text it returns names who acts."""
+"""A dependency that returns who asks; it refuses by raising, or by None, "" or False."""
 
 
 def duly_router(

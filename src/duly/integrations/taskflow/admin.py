@@ -1,6 +1,6 @@
 """Serves tasks over HTTP."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from fastapi import FastAPI
 
@@ -31,6 +31,7 @@ class TaskAdmin:
         poll_interval: float = 30.0,
         title: str = "duly",
         retention_days: float | None = None,
+        hosts: Collection[str] | None = None,
     ) -> None:
         if token_expiry != _TOKEN_EXPIRY:
             raise BadOption(
@@ -41,17 +42,23 @@ class TaskAdmin:
         check_seconds("poll_interval", poll_interval)  # The dashboard is told of changes at once.
         if retention_days is not None:
             task_manager.keep_history(retention_days)
-        who = guard(auth, title)
+        who = guard(auth, title, hosts)
         # Before the routes, whose pattern for one task would match its address, too.
         add_dashboard(
             app,
             task_manager.duly,
             f"{path}/dashboard",
             who=None if auth is None else who,
-            options={"show_arguments": display_func_args, "title": title},
+            options={"show_arguments": display_func_args, "title": title, "hosts": hosts},
         )
         app.include_router(
-            task_router(task_manager, path, who=who, shows_arguments=display_func_args)
+            task_router(
+                task_manager,
+                path,
+                who=who,
+                is_open=auth is None,
+                shows_arguments=display_func_args,
+            )
         )
         if auto_install:
             task_manager.install(app)

@@ -4,14 +4,17 @@ import hmac
 import inspect
 from abc import ABC, abstractmethod
 from base64 import b64decode
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Annotated, Any
 
-from fastapi import HTTPException, Request
+from fastapi import Depends, HTTPException, Request
 from starlette.concurrency import run_in_threadpool
 
+from duly.credentials import LoginLimit, TooManyTries, check_password
 from duly.errors import BadOption
+from duly.host_names import LOOPBACK_HOSTS, check_hosts, host_name
 from duly.integrations.fastapi.refusing import let_in
+from duly.limits import LOGIN_SECONDS
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _IN_PROCESS = "http.response.debug"
@@ -38,6 +41,8 @@ class _Pairs(TaskAuthBackend):
             raise BadOption(
                 "auth must name pairs of a user and a password, as texts that are not empty"
             )
+        for user, password in pairs:
+            check_password(user, password)
         self._pairs = [(user.encode(), password.encode()) for user, password in pairs]
 
     def authenticate_user(self, username: str, password: str) -> bool:
@@ -51,12 +56,45 @@ class _Pairs(TaskAuthBackend):
 
 
 def guard(
-    auth: "Pair | Sequence[Pair] | TaskAuthBackend | Dependency | None", realm: str
+    auth: "Pair | Sequence[Pair] | TaskAuthBackend | Dependency | None",
+    realm: str,
+    hosts: Collection[str] | None = None,
 ) -> Dependency:
     """Return the dependency that lets requests pass, and returns who it is that asks.
 
-    Without `auth` everybody may look, and nobody may change anything.
+    Without `auth` everybody may look, under known host names, and nobody may change anything.
     """
+    who = _who(auth, realm)
+    allowed = check_hosts(hosts)
+    if allowed is None and auth is not None:
+        return who
+
+    def check_host(request: Request) -> None:
+        if allowed is None and is_in_process(request):
+            return
+        if host_name(request.headers.get("host", "")) not in (allowed or LOOPBACK_HOSTS):
+            raise HTTPException(
+                421, "this does not answer to that host name; TaskAdmin(hosts=…) can allow it"
+            )
+
+    # FastAPI resolves dependencies in the order of the parameters.
+    async def user(
+        _host: Annotated[None, Depends(check_host)],
+        found: Annotated[object, Depends(who)],
+    ) -> object:
+        return found
+
+    return user
+
+
+def is_in_process(request: Request) -> bool:
+    """Return whether a TestClient in this process made the request."""
+    return _IN_PROCESS in request.scope.get("extensions", {})
+
+
+def _who(
+    auth: "Pair | Sequence[Pair] | TaskAuthBackend | Dependency | None", realm: str
+) -> Dependency:
     if auth is None:
         return _anybody
     if isinstance(auth, tuple):
@@ -77,7 +115,7 @@ def guard(
 def _anybody(request: Request) -> str:
     # Where a request comes from says nothing: behind most proxies all of them come from this
     # machine, and some let their clients say what they like.
-    if request.method not in _SAFE and _IN_PROCESS not in request.scope.get("extensions", {}):
+    if request.method not in _SAFE and not is_in_process(request):
         raise HTTPException(
             403,
             "without TaskAdmin(auth=…) tasks can be looked at, not changed; where something in "
@@ -87,15 +125,33 @@ def _anybody(request: Request) -> str:
 
 
 def _basic(backend: TaskAuthBackend, realm: str) -> Callable[[Request], Awaitable[str]]:
+    limit = LoginLimit()
+    shown = realm.encode("ascii", "replace").decode().replace('"', "'")
+    challenge = {"WWW-Authenticate": f'Basic realm="{shown}", charset="UTF-8"'}
+
     async def user(request: Request) -> str:
         pair = _credentials(request.headers.get("authorization", ""))
-        if pair is None or not await _is_known(backend, pair):
-            shown = realm.encode("ascii", "replace").decode().replace('"', "'")
-            headers = {"WWW-Authenticate": f'Basic realm="{shown}", charset="UTF-8"'}
-            raise HTTPException(401, "a user and a password are needed", headers)
+        if pair is None or not await _is_right(backend, pair, limit, request):
+            raise HTTPException(401, "a user and a password are needed", challenge)
         return pair[0]
 
     return user
+
+
+async def _is_right(
+    backend: TaskAuthBackend, pair: Pair, limit: LoginLimit, request: Request
+) -> bool:
+    address = request.client.host if request.client else ""
+    try:
+        await limit.wait(address, pair[0])
+        async with limit.slot(address):
+            is_right = await _is_known(backend, pair)
+            if not is_right:
+                limit.note_failure(address, pair[0])
+            return is_right
+    except TooManyTries:
+        wait = {"Retry-After": str(round(LOGIN_SECONDS))}
+        raise HTTPException(429, "too many wrong tries; wait a minute", wait) from None
 
 
 async def _is_known(backend: TaskAuthBackend, pair: Pair) -> bool:

@@ -30,6 +30,17 @@ _ACTIONS = {
 """Acts as fastapi-taskflow calls them."""
 
 
+_HIDDEN = "hidden: it is for those whom TaskAdmin(auth=…) lets in"
+
+
+def without_secrets(task: dict[str, Any]) -> dict[str, Any]:
+    """Return a task as JSON data without what code and data of the application may be read from."""
+    shown = {name: value for name, value in task.items() if name != "arguments"}
+    for name in ("error", "stacktrace"):
+        shown[name] = None if shown[name] is None else _HIDDEN
+    return {**shown, "logs": [_HIDDEN] if shown["logs"] else []}
+
+
 class NotPossible(DulyError):
     """A task is not in a status that allows what was asked for."""
 

@@ -6,13 +6,13 @@ Endpoints are plain functions, so FastAPI runs them on threads: they wait for th
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, HTTPException, Query, Response
+from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from pydantic import BaseModel, Field, PositiveInt
 
 from duly.errors import BadOption
 from duly.integrations.fastapi.refusing import Route, own_origin_only
-from duly.integrations.taskflow.auth import Dependency
-from duly.integrations.taskflow.desk import Desk, NotPossible
+from duly.integrations.taskflow.auth import Dependency, is_in_process
+from duly.integrations.taskflow.desk import Desk, NotPossible, without_secrets
 from duly.integrations.taskflow.manager import TaskManager
 from duly.integrations.taskflow.records import TaskStatus
 from duly.limits import PAGE, PAGE_DEFAULT
@@ -41,24 +41,31 @@ def task_router(
     prefix: str,
     *,
     who: Dependency,
+    is_open: bool,
     shows_arguments: bool,
 ) -> APIRouter:
-    """Return the routes of a manager."""
+    """Return the routes of a manager; where they are open to everybody, they show no secrets."""
     desk = Desk(manager, shows_arguments=shows_arguments)
     router = APIRouter(
         prefix=prefix, route_class=Route, tags=["tasks"], dependencies=[Depends(who)]
     )
-    _add_looking(router, desk, manager)
+    _add_looking(router, desk, manager, is_open=is_open)
     acting = APIRouter(route_class=Route, dependencies=[Depends(own_origin_only(frozenset()))])
     _add_acting(acting, desk, who)
     router.include_router(acting)
     return router
 
 
-def _add_looking(router: APIRouter, desk: Desk, manager: TaskManager) -> None:
+def _add_looking(router: APIRouter, desk: Desk, manager: TaskManager, *, is_open: bool) -> None:
+    def sees_secrets(request: Request) -> bool:
+        return not is_open or is_in_process(request)
+
+    SeesSecrets = Annotated[bool, Depends(sees_secrets)]  # noqa: N806 - a type
+
     @router.get("", summary="List tasks, newest first")
     def list_tasks(
         response: Response,
+        secrets: SeesSecrets,
         status: TaskStatus | None = None,
         func_name: str | None = None,
         queue: str | None = None,
@@ -80,7 +87,7 @@ def _add_looking(router: APIRouter, desk: Desk, manager: TaskManager) -> None:
             raise HTTPException(400, str(refused)) from None
         if following is not None:
             response.headers[NEXT] = following
-        return page
+        return page if secrets else [without_secrets(task) for task in page]
 
     @router.get("/metrics", summary="Count tasks by status")
     def get_metrics() -> dict[str, Any]:
@@ -92,14 +99,17 @@ def _add_looking(router: APIRouter, desk: Desk, manager: TaskManager) -> None:
 
     @router.get("/audit", summary="Show what operators did, newest first")
     def get_audit(
+        secrets: SeesSecrets,
         limit: Annotated[int, Query(ge=1, le=_LONGEST)] = PAGE_DEFAULT,
     ) -> list[dict[str, Any]]:
+        if not secrets:
+            raise HTTPException(403, "the audit is for those whom TaskAdmin(auth=…) lets in")
         return desk.audit(limit)
 
     # Behind the others, which its pattern would match, too.
     @router.get("/{task_id}", summary="Show one task, with its log")
-    def get_task(task_id: str) -> dict[str, Any]:
-        return desk.get(task_id)
+    def get_task(task_id: str, secrets: SeesSecrets) -> dict[str, Any]:
+        return desk.get(task_id) if secrets else without_secrets(desk.get(task_id))
 
 
 def _add_acting(router: APIRouter, desk: Desk, who: Dependency) -> None:

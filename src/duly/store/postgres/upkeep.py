@@ -154,7 +154,7 @@ def prune(session: Session, op: Prune) -> Pruned:
     place = {
         "older_than": op.older_than,
         "dead_older_than": op.older_than if op.dead_older_than is None else op.dead_older_than,
-        "acts_older_than": op.acts_older_than,
+        "acts_older_than": op.acts_kept,
         "others_older_than": usual(op.older_than),
         "limit": min(op.limit, TICK_BATCH),
         "look": KEPT_LOOK_SECONDS * MICROSECONDS,

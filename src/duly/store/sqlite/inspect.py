@@ -103,6 +103,10 @@ class SqliteInspector:
         rows = self._query(SQL["acts"], place)
         return [Act(*row) for row in rows]
 
+    def has_act(self, subject: str) -> bool:
+        """Return whether an act on exactly this subject was recorded."""
+        return bool(self._query(SQL["has_act"], {"subject": subject}))
+
     def list_workers(self) -> list[WorkerRecord]:
         """Return workers, newest first."""
         return [WorkerRecord(*row) for row in self._query(SQL["workers"], {})]

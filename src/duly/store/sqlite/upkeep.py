@@ -186,7 +186,7 @@ def prune(cursor: sqlite3.Cursor, op: Prune, times: Times) -> Pruned:
     old = place | parents | {"ids": json.dumps([run_id for ids in found for run_id in ids])}
     judged = cursor.execute(PRUNE["judged"], old).fetchall()
     pruned, is_cut = _drop_runs(cursor, judged, now)
-    acts = {"before": now - op.acts_older_than, "limit": limit}
+    acts = {"before": now - op.acts_kept, "limit": limit}
     other = {"before": now - usual(op.older_than), "limit": limit}
     dropped = [
         cursor.execute(PRUNE["drop_keys"], place).rowcount,

@@ -322,6 +322,9 @@ SELECT duly_microseconds(at), actor, act, subject, reason, number
  ORDER BY number DESC
  LIMIT %(limit)s
 
+-- :name has_act
+SELECT 1 FROM duly_acts WHERE subject = %(subject)s LIMIT 1
+
 -- :name ends_by_time
 SELECT at / %(step)s::bigint * %(step)s::bigint, state, pg_catalog.sum(runs)::bigint,
        pg_catalog.sum(elapsed)::bigint, pg_catalog.sum(delay)::bigint

@@ -294,6 +294,9 @@ SELECT at, actor, act, subject, reason, rowid
  ORDER BY rowid DESC
  LIMIT :limit
 
+-- :name has_act
+SELECT 1 FROM duly_acts WHERE subject = :subject LIMIT 1
+
 -- :name ends_by_time
 SELECT at / :step * :step, state, sum(runs), sum(elapsed), sum(delay)
   FROM duly_tallies

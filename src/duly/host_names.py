@@ -1,0 +1,25 @@
+"""The host names that a server answers to: a name of another site may lead to this machine, too."""
+
+import re
+from collections.abc import Collection
+
+from duly.errors import BadOption
+
+LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s\[\]:@/?#\\]+)(?::\d{1,5})?")
+
+
+def check_hosts(hosts: Collection[str] | None) -> frozenset[str] | None:
+    """Return host names as they are compared; None stays None."""
+    if hosts is None:
+        return None
+    # A text is a collection of texts, too, and would match parts of itself.
+    if isinstance(hosts, str) or not hosts or not all(isinstance(each, str) for each in hosts):
+        raise BadOption(f"hosts must be host names, such as ['ops.example.com'], not {hosts!r:.80}")
+    return frozenset(each.lower() for each in hosts)
+
+
+def host_name(header: str) -> str:
+    """Return the name in a Host header, without its port; nothing if it is no such thing."""
+    found = _HOST.fullmatch(header.lower())
+    return found[1] if found else ""
