@@ -161,7 +161,7 @@ def everything_said(error: BaseException) -> str:
         ("postgresql://app:{secret}@[127.0.0.1:1/shop", StoreRefused),
         ("postgresql://app:{secret}@127.0.0.1:1/shop?nonsense=1", StoreRefused),
         ("postgresql://app@127.0.0.1:1/shop?password={secret}", StoreUnavailable),
-        ("postgresql://app:{secret}@127.0.0.1:none/shop", StoreUnavailable),
+        ("postgresql://app:{secret}@127.0.0.1:none/shop", StoreRefused),
     ],
 )
 def test_an_address_that_leads_nowhere_is_told_without_its_password(address, expected):
