@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from duly.clock import monotonic
 from duly.core.display import display
 from duly.core.record import RunRecord
-from duly.core.secret_names import text_without_secrets
 from duly.core.states import PARENT_TAG, State
 from duly.core.why import Reason
 from duly.dashboard.protocols import Application, Operator, ScheduleBook, Tasks
@@ -72,7 +71,7 @@ class Desk:
         definition = self.tasks.find(task)
         if definition is None or not self._shows_arguments:
             return None
-        return text_without_secrets(definition.codec.redacted(arguments))
+        return definition.codec.redacted(arguments)
 
     def short_arguments(self, run: RunRecord) -> str:
         """Return one short line, nothing where they are hidden."""
@@ -85,9 +84,10 @@ class Desk:
 
     def result(self, run: RunRecord) -> str | None:
         """Return what a run returned; None if that is hidden."""
-        if self.tasks.find(run.task) is None or not self._shows_arguments:
+        definition = self.tasks.find(run.task)
+        if definition is None or not self._shows_arguments:
             return None
-        return pretty(run.result)
+        return pretty(definition.codec.redacted_result(run.result, run.arguments))
 
     def can_edit(self, run: RunRecord) -> bool:
         """Say whether the arguments can be edited: all are to be seen, and can be checked."""

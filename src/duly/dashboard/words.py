@@ -3,7 +3,6 @@
 import json
 
 from duly.core.instants import moment
-from duly.core.secret_names import without_secrets
 from duly.limits import COUNT_CAP
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -95,10 +94,10 @@ def short_task(name: str) -> str:
 
 
 def pretty(text: str | None) -> str:
-    """Return stored JSON, indented, without what is named like a secret; integers are exact."""
+    """Return stored JSON, indented; integers are exact."""
     if text is None:
         return "null"
     try:
-        return json.dumps(without_secrets(json.loads(text)), indent=2, ensure_ascii=False)
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
         return text

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from duly.core.codec import Codec
+from duly.core.masking import Mask, hiding
 from duly.core.payload import REDACTED
 from duly.errors import BadOption, PayloadError
 
@@ -66,6 +67,20 @@ class EncryptedCodec:
     def redacted(self, text: str) -> str:
         """Return what may be shown."""
         return json.dumps({_TOKEN: REDACTED}) if token_of(text) else self._inner.redacted(text)
+
+    def redacted_result(self, text: str | None, arguments: str) -> str | None:
+        """Return what may be shown of a result."""
+        if text is None or token_of(text) is None:
+            return self._inner.redacted_result(text, arguments)
+        return json.dumps({_TOKEN: REDACTED})
+
+    def redacted_text(self, text: str, arguments: str) -> str:
+        """Return a text about a call without any of its arguments: none of them is stored plain."""
+        try:
+            call = json.loads(self._opened("stored arguments", arguments))
+        except (PayloadError, ValueError, RecursionError):
+            return text
+        return hiding(Mask().secrets(call, hidden=True))(text)
 
     def encode_result(self, value: object) -> str | None:
         """Return the token of a result."""
