@@ -47,7 +47,7 @@ class EncryptedCodec:
         """Return the token of a call; one without arguments has nothing to hide."""
         text = self._inner.encode(args, kwargs)
         # Tokens of one text differ, and a schedule must not look changed at every start.
-        return text if text == self._nothing else self._sealed(text)
+        return text if text == self._nothing else self.seal(text)
 
     def fingerprint(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return a hash that nobody without the key can compare with that of a guess."""
@@ -85,7 +85,7 @@ class EncryptedCodec:
     def encode_result(self, value: object) -> str | None:
         """Return the token of a result."""
         text = self._inner.encode_result(value)
-        return None if text is None else self._sealed(text)
+        return None if text is None else self.seal(text)
 
     def decode_result(self, text: str | None) -> Any:
         """Return a result."""
@@ -93,8 +93,13 @@ class EncryptedCodec:
             text = self._opened("return value", text)
         return self._inner.decode_result(text)
 
-    def _sealed(self, text: str) -> str:
+    def seal(self, text: str) -> str:
+        """Return the token of a text."""
         return json.dumps({_TOKEN: self._fernet.encrypt(text.encode()).decode()})
+
+    def unseal(self, text: str) -> str:
+        """Return the text of a token; one that was stored before there was a key is plain."""
+        return self._opened("what a step returned", text)
 
     def _opened(self, what: str, text: str) -> str:
         from cryptography.fernet import InvalidToken  # noqa: PLC0415 - of an extra
