@@ -227,6 +227,11 @@ class Duly:
         self._store.keep()
         return store
 
+    @property
+    def is_open(self) -> bool:
+        """Whether this process has the store open."""
+        return self._store.is_open
+
     def close(self) -> None:
         """Close the store; the next use opens it again.
 

@@ -103,7 +103,8 @@ class Definition:
             return self.lane
         key = self._limit_key(self.limit_key, args, kwargs)
         if not isinstance(key, str) or len(key.encode()) > KEY_BYTES:
-            raise BadOption(f"limit_key must return a text of {KEY_BYTES} bytes, not {key!r:.80}")
+            # It is not shown: it may be a secret of the call.
+            raise BadOption(f"limit_key must return a text of up to {KEY_BYTES} bytes")
         return limited(self.slot, self.name, key)
 
     def _limit_key(

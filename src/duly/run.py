@@ -8,7 +8,7 @@ from typing import Any, Generic, Self, TypeVar
 from duly.actor import acting
 from duly.clock import monotonic
 from duly.core.key import check_run_id, check_words
-from duly.core.limiting import with_slot
+from duly.core.limiting import shown_lane, with_slot
 from duly.core.payload import decode_value, encode_value
 from duly.core.record import AttemptRecord, LogLine, RunRecord, StepRecord
 from duly.core.states import FINAL, State
@@ -100,6 +100,10 @@ class Run(Generic[R]):
             knows_task=definition is not None,
             holders=store.list_holders(run, self._host.registry.other_names(run.task)),
         )
+        shown = None if definition is None else definition.codec.redacted(run.arguments)
+        if shown != run.arguments:
+            # The key of a limit that comes from a call with secrets may be one of them.
+            run = run._replace(lane=shown_lane(run.lane))
         return why(run, situation)
 
     def result(self, timeout: float | None = None) -> R:

@@ -16,6 +16,7 @@ from duly.core.amounts import (
 )
 from duly.core.hints import nearest
 from duly.core.key import check_key
+from duly.core.secret_names import REDACTED
 from duly.errors import BadOption
 from duly.limits import (
     ACT_RETENTION_SECONDS,
@@ -157,7 +158,7 @@ def parse_users(text: str | None) -> dict[str, str]:
 class Settings:
     """Everything that can be set from outside, checked as a whole."""
 
-    url: str = "sqlite:///duly.db"
+    url: str = field(default="sqlite:///duly.db", repr=False)
     """The store."""
     app: str | None = None
     """The application that commands deal with, as module:attribute."""
@@ -348,7 +349,8 @@ def _checked(name: str, value: object, origin: str) -> object:
     try:
         return _READERS[name](value)
     except (TypeError, ValueError) as error:
-        shown = "***" if name in SECRETS else repr(value)
+        # A database's address may have a password in it.
+        shown = REDACTED if name in SECRETS | {"url"} else repr(value)
         raise BadOption(f"{name} ({origin}) cannot be {shown}: {error}") from error
 
 

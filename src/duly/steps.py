@@ -219,6 +219,8 @@ class _Step:
         self._context = context
         self._name = context.use_step(check_name("step", name))
         self._function = function
+        definition = context.definition_of(context.task)
+        self._codec = None if definition is None else definition.codec
         self._outer = _outer.get()
         self._store = context.store
         self._transaction = transaction
@@ -254,13 +256,15 @@ class _Step:
     def result(self) -> Any:  # noqa: ANN401 - what the function returned
         """Return what is on record."""
         assert self._known is not None  # noqa: S101 - for the type checker
-        return decode_returned(self._function, self._known.result)
+        return decode_returned(self._function, self._known.result, self._codec)
 
     def end(self, value: object) -> None:
         """Record what it came to."""
         self._has_returned = True
         in_transaction = self._context.joined(self._store) is not None
-        text = encode_returned(self._name, self._function, value, in_transaction=in_transaction)
+        text = encode_returned(
+            self._name, self._function, value, self._codec, in_transaction=in_transaction
+        )
         op = EndStep(*self._place(), text, self._outer.name)
         is_ours = self._context.record_step(op, commit=self._transaction)
         if is_ours is None:

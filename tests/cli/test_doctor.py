@@ -229,6 +229,30 @@ def test_what_is_kept_for_ever_is_shown_so(folder, cli, monkeypatch):
     assert found == {"value": "forever", "from": "DULY_RETENTION"}
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ann:p/hunter2@host/shop",
+        "postgresql://ann:p@hunter2@host/shop",
+        "postgresql:/ann:hunter2@host/shop",
+        "postgresql://ann:hunter2",
+        "postgresql://host/shop?sslpassword=hunter2",
+        "host=h user=ann password=hunter2",
+        "redis://:p@hunter2@host/0",
+        "sqlite://ann:hunter2@host/shop.db",
+    ],
+)
+@pytest.mark.parametrize("command", ["config", "doctor", "health", "runs list", "db status"])
+def test_no_command_shows_the_password_of_a_malformed_address(
+    folder, cli, monkeypatch, url, command
+):
+    monkeypatch.setenv("DULY_URL", url)
+
+    for options in ([], ["--json"], ["-v"]):
+        result = cli(*command.split(), *options)
+        assert "hunter2" not in f"{result.stdout}{result.stderr}"
+
+
 def test_config_shows_every_setting_and_where_it_came_from(folder, cli, monkeypatch):
     (folder / "pyproject.toml").write_text("[tool.duly]\nconcurrency = 4\napp = 'orders:app'\n")
     monkeypatch.setenv("DULY_URL", "postgresql://ann:secret@host/shop?password=x")

@@ -145,7 +145,9 @@ def test_without_the_application_arguments_are_hidden_unless_asked_for(cli, run_
         hidden = cli("runs", *command)
         assert "s3cret" not in hidden.output
         assert "(arguments hidden: give --app)" in hidden.stdout
-        assert "s3cret" in cli("runs", *command, "--show-args").stdout
+        asked = cli("runs", *command, "--show-args").stdout
+        assert "ada" in asked
+        assert "s3cret" not in asked, "its name tells that it is a secret"
     (as_json,) = answer(cli("runs", "list", "--json"))["runs"]
     assert as_json["arguments"] is None
     assert as_json["arguments_hidden"] is True

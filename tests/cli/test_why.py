@@ -74,7 +74,7 @@ def test_why_names_a_full_limit_of_a_task_and_who_holds_it_without_the_applicati
     found = answer(cli("why", second, "--json"))
 
     assert found["cause"] == "limit"
-    assert f"task 'stay' has a limit for key 'ann', which run {first} (worker " in found["sentence"]
+    assert f"task 'stay' has a limit for key '***', which run {first} (worker " in found["sentence"]
     assert "--app module:attribute" in found["sentence"]
     assert cli("why", second, "-q").stdout == "limit\n"
 

@@ -13,8 +13,10 @@ import pytest
 from duly.errors import StoreError, StoreReadOnly, StoreRefused, StoreUnavailable
 from duly.store.opening import open_store
 from duly.store.ops import Settled
+from duly.store.postgres.address import Address
 from duly.store.postgres.columns import optional_texts, texts
 from duly.store.postgres.connection import Session, connect
+from duly.store.postgres.failures import translated
 from duly.store.postgres.session_settings import HOT
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import database_of
@@ -161,7 +163,7 @@ def everything_said(error: BaseException) -> str:
         ("postgresql://app:{secret}@[127.0.0.1:1/shop", StoreRefused),
         ("postgresql://app:{secret}@127.0.0.1:1/shop?nonsense=1", StoreRefused),
         ("postgresql://app@127.0.0.1:1/shop?password={secret}", StoreUnavailable),
-        ("postgresql://app:{secret}@127.0.0.1:none/shop", StoreUnavailable),
+        ("postgresql://app:{secret}@127.0.0.1:none/shop", StoreRefused),
     ],
 )
 def test_an_address_that_leads_nowhere_is_told_without_its_password(address, expected):
@@ -191,6 +193,18 @@ def test_the_shown_address_has_no_password(postgres_server, url):
             store.apply([order(run_id="no uuid")])
         assert SECRET not in everything_said(caught.value)
         assert "duly:***@" in str(caught.value)
+
+
+def test_a_refused_row_is_told_without_its_values(url):
+    with psycopg.connect(url) as session:
+        session.execute("CREATE TEMP TABLE notes (note text CHECK (length(note) < 3))")
+        with pytest.raises(psycopg.errors.CheckViolation) as caught:
+            session.execute("INSERT INTO notes VALUES (%s)", [SECRET])
+
+    refused = translated(caught.value, Address(url))
+
+    assert "notes_note_check" in str(refused)
+    assert SECRET not in str(refused)
 
 
 # -- poolers --

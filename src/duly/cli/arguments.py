@@ -6,9 +6,14 @@ from typing import Any, Protocol
 from duly.app import Duly
 from duly.cli.session import Session
 from duly.core.display import display, display_call
+from duly.core.masking import Mask
+from duly.core.record import RunRecord
 
 HIDDEN = "(arguments hidden: give --app)"
+HIDDEN_RESULT = "(result hidden: give --app, or --show-args)"
 HIDDEN_FROM_APP = "(arguments hidden: this application does not know the task)"
+_NAMES_ALONE = Mask()
+"""Hides what is named like a secret: all that can be told without the task."""
 
 
 class Call(Protocol):
@@ -37,7 +42,20 @@ class ArgumentView:
         definition = self._registry.find(call.task)
         if definition is not None:
             return definition.codec.redacted(call.arguments)
-        return call.arguments if self._show else None
+        return _NAMES_ALONE.text(call.arguments) if self._show else None
+
+    def result(self, run: RunRecord) -> str | None:
+        """Return the stored result that may be shown, None if it is hidden."""
+        definition = self._registry.find(run.task)
+        if definition is not None:
+            return definition.codec.redacted_result(run.result, run.arguments) or "null"
+        shown = _NAMES_ALONE.text(run.result or "null")
+        return shown if self._show or run.result is None else None
+
+    def result_text(self, run: RunRecord) -> str:
+        """Return what the task returned, as JSON, or why it is not shown."""
+        found = self.result(run)
+        return HIDDEN_RESULT if found is None else found
 
     def text(self, call: Call) -> str:
         """Return one short line."""

@@ -10,6 +10,7 @@ from duly.cli.places import masked
 from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.tables import Column, print_table
 from duly.core.amounts import FOREVER
+from duly.core.secret_names import REDACTED
 from duly.settings import SECRETS, Settings, load_settings
 
 _COLUMNS = (Column("SETTING", whole=True), Column("VALUE"), Column("FROM"))
@@ -46,7 +47,7 @@ def _entry(settings: Settings, name: str) -> dict[str, object]:
     value = getattr(settings, name)
     shown = masked(value) if name == "url" else "forever" if value == FOREVER else value
     if value and name in SECRETS:
-        shown = "***"
+        shown = REDACTED
     return {"value": shown, "from": settings.origins.get(name, "default")}
 
 

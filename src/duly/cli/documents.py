@@ -4,6 +4,8 @@ from typing import Any
 
 from duly.cli.arguments import ArgumentView, parsed, parsed_call
 from duly.core.instants import iso
+from duly.core.limiting import shown_lane
+from duly.core.masking import Mask
 from duly.core.record import (
     Act,
     AttemptRecord,
@@ -32,13 +34,15 @@ Record = (
 
 def run_document(run: RunRecord, view: ArgumentView) -> dict[str, Any]:
     """Return a run."""
-    decoded = {"tags": parsed(run.tags) or {}, "result": parsed(run.result)}
+    result = view.result(run)
+    decoded = {"tags": parsed(run.tags) or {}, "lane": shown_lane(run.lane)}
+    decoded |= {"result": parsed(result), "result_hidden": result is None}
     return document(run) | decoded | view.document(run)
 
 
 def letter_document(letter: Letter, *, show_args: bool) -> dict[str, Any]:
     """Return a letter of another engine, without its arguments unless they are asked for."""
-    arguments = parsed_call(letter.arguments) if show_args else None
+    arguments = parsed_call(Mask().text(letter.arguments)) if show_args else None
     shown = {"arguments": arguments, "arguments_hidden": not show_args}
     return document(letter) | {"options": parsed(letter.options)} | shown
 

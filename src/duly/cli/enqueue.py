@@ -12,7 +12,7 @@ from duly.cli.loading import app_with_tasks
 from duly.cli.output import print_json, print_line, print_note
 from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.values import Arguments, duration, instant, json_arguments, tag
-from duly.cli.waiting import result_text, wait_for
+from duly.cli.waiting import wait_for
 from duly.errors import BadOption
 from duly.registry import Definition, Registry
 from duly.run import Run
@@ -95,7 +95,7 @@ def _wait(app: Duly, session: Session, run: Run[Any], timeout: timedelta | None)
     if session.as_json:
         _print_document(app, session, run)
     elif error is None:
-        print_line(result_text(run.record))
+        print_line(ArgumentView(app, session, show=False).result_text(run.record))
     if error is not None:
         raise error
 

@@ -6,6 +6,7 @@ from duly.cli.output import print_block, print_note
 from duly.cli.tables import Column, print_fields, print_heading, print_table
 from duly.core.display import display, display_call
 from duly.core.instants import relative, shown
+from duly.core.masking import Mask
 from duly.errors import BadOption
 from duly.guard.letters import Ended, Letters, Progress
 from duly.store.guard_ops import Letter
@@ -113,7 +114,7 @@ def print_letters(letters: Sequence[Letter], now: int, *, show_args: bool) -> No
             letter.error.partition("\n")[0],
             str(letter.attempts),
             relative(letter.created_at, now),
-            display(letter.arguments),
+            display(Mask().text(letter.arguments)),
         )
         for letter in letters
     ]
@@ -126,7 +127,7 @@ def print_letters(letters: Sequence[Letter], now: int, *, show_args: bool) -> No
 def print_letter(letter: Letter, now: int, *, show_args: bool) -> None:
     """Write all of a letter."""
     ended = shown(letter.ended_at, now)
-    call = display_call(letter.task, letter.arguments) if show_args else HIDDEN
+    call = display_call(letter.task, Mask().text(letter.arguments)) if show_args else HIDDEN
     print_fields(
         [
             ("letter", letter.id),

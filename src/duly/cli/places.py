@@ -1,8 +1,8 @@
 """What can be told of a store by its address alone, without opening it."""
 
-import re
 from pathlib import Path
 
+from duly.core.addresses import shown_address, shown_scheme
 from duly.errors import StoreRefused
 from duly.store.opening import sqlite_path
 
@@ -18,7 +18,7 @@ def package_of(url: str) -> str:
     scheme = url.partition("://")[0]
     if scheme not in _PACKAGES:
         message = (
-            f"{scheme!r} is no store duly knows; use sqlite:///file.db or "
+            f"{shown_scheme(url)} is no store duly knows; use sqlite:///file.db or "
             f"postgresql://user@host/database"
         )
         raise StoreRefused(message)
@@ -37,5 +37,4 @@ def masked(url: str) -> str:
     """Return an address as it may be shown: an absolute path, or no password."""
     if url.startswith("sqlite://"):
         return str(sqlite_path(url))
-    hidden = re.sub(r"(//[^/@]*?):[^/]*@", r"\1:***@", url)
-    return re.sub(r"(?i)(password=)[^&\s]*", r"\1***", hidden)
+    return shown_address(url)

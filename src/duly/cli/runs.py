@@ -18,7 +18,7 @@ from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.showing import print_run, show_args
 from duly.cli.tail import changes, print_change
 from duly.cli.values import Arguments, duration, json_arguments
-from duly.cli.waiting import result_text, wait_for
+from duly.cli.waiting import wait_for
 from duly.clock import monotonic
 from duly.core.states import State
 from duly.limits import PAGE
@@ -102,9 +102,12 @@ def show_run(session: Session, /, *, run_id: str, show_args: bool) -> None:
 @command.command("wait")
 @click.argument("run_id", metavar="ID")
 @click.option("--timeout", type=duration, help="Wait at most so long: 90s, 15m.")
+@show_args
 @shared_options
 @pass_session
-def wait_for_run(session: Session, /, *, run_id: str, timeout: timedelta | None) -> None:
+def wait_for_run(
+    session: Session, /, *, run_id: str, timeout: timedelta | None, show_args: bool
+) -> None:
     """Wait for the end of a run and print what it returned.
 
     Ends with status 1 if the run did not succeed, and with 4 if it has not ended in time.
@@ -112,11 +115,11 @@ def wait_for_run(session: Session, /, *, run_id: str, timeout: timedelta | None)
     app = app_of(session)
     run = app.runs.get(run_id)
     error = wait_for(run, session, None if timeout is None else timeout.total_seconds())
+    view = ArgumentView(app, session, show=show_args)
     if session.as_json:
-        view = ArgumentView(app, session, show=False)
         print_json({"run": run_document(run.record, view)})
     elif error is None:
-        print_line(result_text(run.record))
+        print_line(view.result_text(run.record))
     if error is not None:
         raise error
 

@@ -9,7 +9,6 @@ from duly.cli.listing import note_on, progress_of
 from duly.cli.output import print_block, print_json, print_line
 from duly.cli.session import Session
 from duly.cli.tables import print_fields, print_heading
-from duly.cli.waiting import result_text
 from duly.core.instants import iso, shown
 from duly.core.record import Act, AttemptRecord, LogLine, RunRecord, StepRecord
 from duly.core.states import State
@@ -59,7 +58,7 @@ def _fields(run: RunRecord, view: ArgumentView, now: int) -> list[tuple[str, str
         ("key", run.key or ""),
         ("tags", run.tags or ""),
         ("call", view.full(run)),
-        ("result", result_text(run) if run.state == State.SUCCEEDED else ""),
+        ("result", view.result_text(run) if run.state == State.SUCCEEDED else ""),
         ("progress", progress_of(run)),
         ("generation", str(run.generation)),
         ("attempt", _tries(run)),

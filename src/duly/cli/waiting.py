@@ -44,11 +44,6 @@ def wait_for(run: Run[Any], session: Session, timeout: float | None) -> DulyErro
     return None
 
 
-def result_text(run: RunRecord) -> str:
-    """Return what the task returned, as JSON."""
-    return "null" if run.result is None else run.result
-
-
 def _say_unclaimed(run_id: str, task: str, reason: str) -> None:
     print_note(f"Run {run_id} ({task}) has not begun yet: {reason}.")
 

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
+from duly.core.secret_names import REDACTED
 from duly.limits import LIMITS_BATCH
 
 FIRST = "~"
@@ -86,6 +87,13 @@ def task_of(lane: str) -> str:
 def key_of(lane: str) -> str:
     """Name the key that has the limit; empty if the task as a whole has."""
     return unquote(lane.split(" ")[1])
+
+
+def shown_lane(lane: str) -> str:
+    """Return a lane as it may be shown: the key of a limit may be a secret of the call."""
+    if not is_limited(lane) or not key_of(lane):
+        return lane
+    return limited(slot_of(lane), task_of(lane), REDACTED)
 
 
 def range_of(lane: str) -> tuple[str, str]:

@@ -19,8 +19,17 @@ from typing import Any, NoReturn
 from duly.core.display import display
 from duly.core.fitting import check_fit
 from duly.core.json_text import from_text, sha256, size_of, to_canonical_text, to_text
+from duly.core.masking import Hide, Mask, hiding
 from duly.core.secret_names import REDACTED, is_secret
-from duly.core.shapes import NO_CLASSES, Known, Vocabulary, resolve_annotation, signature_of
+from duly.core.shapes import Known, Vocabulary, resolve_annotation, signature_of
+from duly.core.stored_values import (
+    decode_one,
+    decode_value,
+    encode_one,
+    encode_value,
+    fingerprint_of,
+    too_large,
+)
 from duly.core.values import (
     INT_MAX,
     INT_MIN,
@@ -34,7 +43,7 @@ from duly.core.values import (
 from duly.errors import BadArguments, BadOption, PayloadError
 from duly.limits import PAYLOAD_BYTES, RESULT_BYTES
 
-__all__ = ["REDACTED", "CallCodec", "decode_value", "display", "encode_value"]
+__all__ = ["REDACTED", "CallCodec", "decode_value", "display", "encode_value", "fingerprint_of"]
 
 
 _STORED_CALL = "stored arguments"
@@ -72,6 +81,7 @@ class CallCodec:
             if name not in parameters:
                 raise BadOption(f"{self._function_name}() has no parameter {name!r} to redact")
         self._redact = frozenset(redact) | frozenset(filter(is_secret, parameters))
+        self._mask = Mask(self._redact)
 
         kinds = {name: parameter.kind for name, parameter in parameters.items()}
         names_of = {kind: tuple(n for n in kinds if kinds[n] is kind) for kind in kinds.values()}
@@ -157,27 +167,37 @@ class CallCodec:
     def redacted(self, text: str) -> str:
         """Return stored text fit to be shown, with what is redacted, or all of it, replaced."""
         try:
-            positional, named = self._parse(text)
-            for index in range(len(positional)):
-                if self._parameter_at(index) in self._redact:
-                    positional[index] = REDACTED
-            for name in named:
-                if self._parameter_called(name) in self._redact:
-                    named[name] = REDACTED
-            shown = to_text([positional, named])
+            hidden, shown = self._parted(text)
+            text = to_text(self._mask.data(shown, hiding(hidden)))
         except (PayloadError, ValueError, RecursionError):
             return REDACTED
-        return shown if size_of(shown) < math.inf else REDACTED
+        return text if size_of(text) < math.inf else REDACTED
+
+    def redacted_result(self, text: str | None, arguments: str) -> str | None:
+        """Return the stored result of a call fit to be shown."""
+        return None if text is None else self._mask.text(text, self._hide(arguments))
+
+    def redacted_text(self, text: str, arguments: str) -> str:
+        """Return a text about a call, such as an error, fit to be shown."""
+        return self._hide(arguments)(text)
 
     def encode_result(self, value: object) -> str | None:
         """Return the text to store for a result, or None for None."""
         if value is None:
             return None
-        return _encode_value(_RESULT, value, self._vocabularies[_RESULT], RESULT_BYTES)
+        return encode_one(_RESULT, value, self._vocabularies[_RESULT], RESULT_BYTES)
 
     def decode_result(self, text: str | None) -> Any:
         """Return the result that was stored."""
-        return None if text is None else _decode_value(_RESULT, text, self._vocabularies[_RESULT])
+        return None if text is None else decode_one(_RESULT, text, self._vocabularies[_RESULT])
+
+    def seal(self, text: str) -> str:
+        """Return what is stored of a text that belongs to a call: the text itself."""
+        return text
+
+    def unseal(self, text: str) -> str:
+        """Return the text that was stored so."""
+        return text
 
     def _bind(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -227,7 +247,7 @@ class CallCodec:
         if size > PAYLOAD_BYTES:
             sizes = {self._label_at(i): len(to_text(data)) for i, data in enumerate(positional)}
             sizes |= {name: len(to_text(data)) for name, data in by_name.items()}
-            raise _too_large(max(sizes, key=sizes.__getitem__), size, PAYLOAD_BYTES)
+            raise too_large(max(sizes, key=sizes.__getitem__), size, PAYLOAD_BYTES)
         return text
 
     def _encode_parts(
@@ -289,6 +309,30 @@ class CallCodec:
     def _cause(self, refusal: Refusal, parameter: str) -> BaseException | None:
         return None if parameter in self._redact else refusal.__cause__
 
+    def _hide(self, arguments: str) -> Hide:
+        try:
+            hidden, _ = self._parted(arguments)
+        except (PayloadError, RecursionError):
+            # Which of them are redacted is not known if they do not fit the signature.
+            with suppress(ValueError, RecursionError):
+                return hiding(self._mask.secrets(from_text(arguments), hidden=True))
+            return str
+        return hiding(hidden)
+
+    def _parted(self, text: str) -> tuple[list[str], list[Any]]:
+        """Return the secret texts of a stored call, and the call without redacted arguments."""
+        positional, named = self._parse(text)
+        places: list[tuple[Any, Any, str]] = [
+            *((positional, index, self._parameter_at(index)) for index in range(len(positional))),
+            *((named, name, self._parameter_called(name)) for name in named),
+        ]
+        secrets = list(self._mask.secrets([positional, named]))
+        for where, place, parameter in places:
+            if parameter in self._redact:
+                secrets += self._mask.secrets(where[place], hidden=True)
+                where[place] = REDACTED
+        return secrets, [positional, named]
+
     def _parse(self, text: str) -> tuple[list[Any], dict[str, Any]]:
         """Return the JSON data of a stored call, checked to fit the signature."""
         try:
@@ -328,25 +372,6 @@ class CallCodec:
         return self._by_position[index] if beyond < 0 else f"{self._rest}[{beyond}]"
 
 
-def encode_value(value: object) -> str:
-    """Return the text to store for a value that has no annotation."""
-    return _encode_value("value", value, NO_CLASSES, PAYLOAD_BYTES)
-
-
-def fingerprint_of(value: object) -> str:
-    """Return a hash that is equal for equal values that have no annotation."""
-    try:
-        text = to_canonical_text(Encoder(PAYLOAD_BYTES, canonical=True).encode(value, NO_CLASSES))
-    except Refusal as refusal:
-        raise PayloadError(refusal.path("value"), refusal.problem) from refusal.__cause__
-    return sha256(text)
-
-
-def decode_value(text: str) -> Any:
-    """Return the value that `encode_value` was given."""
-    return _decode_value("value", text, NO_CLASSES)
-
-
 def _are_plain(values: Iterable[Any]) -> bool:
     """Say whether all are scalars within their bounds, whatever the texts among them contain."""
     for value in values:
@@ -360,36 +385,3 @@ def _are_plain(values: Iterable[Any]) -> bool:
         elif kind not in SCALARS:
             return False
     return True
-
-
-def _encode_value(argument: str, value: object, names: Vocabulary, limit: int) -> str:
-    try:
-        text = to_text(Encoder(limit).encode(value, names))
-    except Refusal as refusal:
-        raise PayloadError(refusal.path(argument), refusal.problem) from refusal.__cause__
-    size = size_of(text)
-    if size > limit:
-        raise _too_large(argument, size, limit)
-    return text
-
-
-def _decode_value(argument: str, text: str, names: Vocabulary) -> Any:
-    try:
-        return decode(_parse_json(argument, text), names)
-    except Refusal as refusal:
-        raise PayloadError(refusal.path(argument), refusal.problem) from refusal.__cause__
-
-
-def _parse_json(argument: str, text: str) -> Any:
-    try:
-        return from_text(text)
-    except ValueError as error:
-        raise PayloadError(argument, f"{error}; {NOT_OURS}") from None
-
-
-def _too_large(argument: str, size: float, limit: int) -> PayloadError:
-    problem = (
-        f"takes the stored text to {size} bytes, {limit} are allowed; "
-        f"keep the data elsewhere and pass where it is"
-    )
-    return PayloadError(argument, problem)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from duly.clock import monotonic
 from duly.core.display import display
 from duly.core.record import RunRecord
-from duly.core.secret_names import REDACTED, text_without_secrets
+from duly.core.secret_names import REDACTED
 from duly.core.states import PARENT_TAG, State
 from duly.core.why import Reason
 from duly.dashboard.protocols import Application, Operator, ScheduleBook, Sessions, Tasks
@@ -82,7 +82,7 @@ class Desk:
         if definition is None or not self._shows_arguments:
             return None
         shown = definition.codec.redacted(arguments)
-        return None if shown == REDACTED else text_without_secrets(shown)
+        return None if shown == REDACTED else shown
 
     def short_arguments(self, run: RunRecord) -> str:
         """Return one short line, nothing where they are hidden."""
@@ -97,9 +97,10 @@ class Desk:
 
     def result(self, run: RunRecord) -> str | None:
         """Return what a run returned; None if that is hidden."""
-        if self.tasks.find(run.task) is None or not self._shows_arguments:
+        definition = self.tasks.find(run.task)
+        if definition is None or not self._shows_arguments:
             return None
-        return pretty(run.result)
+        return pretty(definition.codec.redacted_result(run.result, run.arguments))
 
     def can_edit(self, run: RunRecord) -> bool:
         """Say whether the arguments can be edited: all are to be seen, and can be checked."""

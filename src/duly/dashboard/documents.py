@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from duly.core.instants import iso
 from duly.core.json_text import parsed
+from duly.core.limiting import shown_lane
 from duly.core.record import (
     Act,
     AttemptRecord,
@@ -76,7 +77,8 @@ WORKER = Kind(WorkerRecord, read={"queues": _TEXTS, "tasks": _TEXTS})
 
 def run_document(run: RunRecord) -> dict[str, Any]:
     """Return a run, as a list has it."""
-    return RUN.document(run) | {"tags": plain_tags(stored_tags(run.tags))}
+    tags = plain_tags(stored_tags(run.tags))
+    return RUN.document(run) | {"tags": tags, "lane": shown_lane(run.lane)}
 
 
 def run_schema() -> Schema:

@@ -5,7 +5,6 @@ import math
 
 from duly.core.instants import moment
 from duly.core.json_text import size_of
-from duly.core.secret_names import without_secrets
 from duly.limits import COUNT_CAP
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -97,11 +96,11 @@ def short_task(name: str) -> str:
 
 
 def pretty(text: str | None) -> str:
-    """Return stored JSON, indented, without what is named like a secret; integers are exact."""
+    """Return stored JSON, indented; integers are exact."""
     if text is None:
         return "null"
     try:
-        data = without_secrets(json.loads(text))
+        data = json.loads(text)
         shown = json.dumps(data, indent=2, ensure_ascii=False)
         # Half a character has no bytes of its own, and is shown as it is escaped.
         return shown if size_of(shown) < math.inf else json.dumps(data, indent=2)

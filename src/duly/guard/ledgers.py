@@ -2,6 +2,7 @@
 
 from importlib import util
 
+from duly.core.addresses import shown_scheme
 from duly.errors import StoreRefused
 from duly.observe.logs import log_notice
 from duly.store.opening import STORES, open_store
@@ -22,10 +23,9 @@ def open_ledger(url: str) -> Ledger:
 
 
 def _open_store(url: str) -> Ledger:
-    scheme = url.partition("://")[0]
-    if scheme not in STORES:
+    if url.partition("://")[0] not in STORES:
         raise StoreRefused(
-            f"{scheme or url!r} is no ledger duly knows; use sqlite:///file.db, "
+            f"{shown_scheme(url)} is no ledger duly knows; use sqlite:///file.db, "
             f"postgresql://user@host/database or redis://host:port/number"
         )
     return open_store(url)

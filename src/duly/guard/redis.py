@@ -19,7 +19,9 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.retry import Retry
 
 from duly.clock import MICROSECONDS
+from duly.core.addresses import is_secret_parameter, shown_address
 from duly.core.record import DeadGroup
+from duly.core.secret_names import REDACTED
 from duly.errors import (
     StoreError,
     StoreFull,
@@ -48,7 +50,6 @@ _FENCE = f"{_NAMES}:fence"
 _LETTERS = f"{_NAMES}:letters"
 _LETTER_ENDS = f"{_NAMES}:letter-ends"
 _ROOM = round(REDIS_ROOM_SECONDS * MICROSECONDS)
-_MASK = "***"
 _LETTER_TEXTS = (
     "engine", "task", "arguments", "key", "cause", "error", "traceback", "attempts", "queue",
     "options", "namespace", "application", "fingerprint",
@@ -63,11 +64,11 @@ class RedisLedger:
 
     def __init__(self, url: str, *, clock: Callable[[], int] | None = None) -> None:
         """Open the Redis at an address; `clock` gives tests another time than Redis's own."""
-        self.shown_url = shown(url)
+        self.shown_url = shown_address(url)
         self.notices: list[str] = []
         self._clock = clock
         options = _options(url, self.shown_url)
-        self._secrets = [str(options[name]) for name in ("password",) if options.get(name)]
+        self._secrets = [str(options[name]) for name in options if is_secret_parameter(name)]
         self._client = redis.Redis(connection_pool=redis.ConnectionPool(**options))
         begin = _script("record")
         self._scripts = {
@@ -200,8 +201,8 @@ class RedisLedger:
     def _translated(self, error: RedisError) -> StoreError:
         place, words = self.shown_url, str(error)
         for secret in self._secrets:
-            for form in (secret, quote(secret, safe="")):
-                words = words.replace(form, _MASK)
+            for form in filter(None, (secret, quote(secret, safe=""))):
+                words = words.replace(form, REDACTED)
         return translated(error, place, words)
 
 
@@ -236,14 +237,6 @@ def translated(error: RedisError, place: str, words: str) -> StoreError:
             f"{place} cannot be reached ({words}); check that it runs and that the address is right"
         )
     return StoreError(f"{place}: {words}")
-
-
-def shown(url: str) -> str:
-    """Return an address without its passwords, also if it is none that can be read."""
-    scheme, _, rest = re.sub(r"(password=)[^&#]*", rf"\1{_MASK}", url).partition("://")
-    login, at, place = rest.rpartition("@")
-    user, colon, _ = login.partition(":")
-    return f"{scheme}://{user}{colon and f':{_MASK}'}{at}{place}"
 
 
 def _options(url: str, shown_url: str) -> dict[str, Any]:

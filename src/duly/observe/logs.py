@@ -123,13 +123,16 @@ def log_unclaimed(run_id: str, task: str, reason: str) -> None:
     logger.warning("run %s (%s) has not begun yet: %s", run_id, task, clean(reason), extra=about)
 
 
-def log_lost_letter(task: str, draft: str, error: Exception) -> None:
-    """Say all of a dead letter that could not be written: nobody else knows of it."""
+def log_lost_letter(task: str, draft: str, error: Exception, *, has_secrets: bool) -> None:
+    """Log a dead letter that could not be written: nobody else knows of it."""
     logger.critical(
         "the dead letter of a call of %s could not be written: %s; write it by hand, with Draft "
-        "from duly.guard.letters: guard.letters.put(%s)",
+        "from duly.guard.letters%s: guard.letters.put(%s)",
         task,
         clean(str(error)),
+        "; replace *** with the arguments that are not logged because they are secret"
+        if has_secrets
+        else "",
         clean(draft),
     )
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from duly import faultpoints
 from duly.context import CONNECTION, current_claim, left_by
+from duly.core.masking import Hide
 from duly.core.outcome import (
     Cancelled,
     ErrorText,
@@ -52,7 +53,7 @@ def turned_away(definition: Definition, claim: Claim) -> Outcome | None:
     except StoreError:
         return HandedBack()  # Nobody can tell just now.
     except Exception as error:  # noqa: BLE001 - as of a body: no such code may end the worker
-        return outcome_of(error, definition)
+        return outcome_of(error, definition, claim.arguments)
 
 
 def call_body(definition: Definition, arguments: str) -> Outcome:
@@ -70,7 +71,7 @@ def _call_body(definition: Definition, arguments: str) -> Outcome:
     try:
         args, kwargs = definition.codec.decode(arguments)
     except BaseException as error:  # noqa: BLE001 - classes of the user's own are built there
-        return _undecodable(error, definition)
+        return _undecodable(error, definition, arguments)
     if definition.connection is not None:
         kwargs[definition.connection] = CONNECTION
     try:
@@ -80,8 +81,8 @@ def _call_body(definition: Definition, arguments: str) -> Outcome:
     except faultpoints.Died:
         raise
     except BaseException as error:  # noqa: BLE001 - every way a body can end is an outcome
-        return outcome_of(error, definition)
-    return returned(value, definition)
+        return outcome_of(error, definition, arguments)
+    return returned(value, definition, arguments)
 
 
 async def await_body(definition: Definition, arguments: str) -> Outcome:
@@ -103,7 +104,7 @@ async def await_untraced(
     try:
         args, kwargs = definition.codec.decode(arguments)
     except BaseException as error:  # noqa: BLE001 - classes of the user's own are built there
-        return _undecodable(error, definition)
+        return _undecodable(error, definition, arguments)
     limit: asyncio.Timeout | None = None
     try:
         faultpoints.hit("attempt.before_body")
@@ -118,14 +119,14 @@ async def await_untraced(
         raise
     except TimeoutError as error:
         expired = limit is not None and limit.expired()
-        return timed_out(definition) if expired else outcome_of(error, definition)
+        return timed_out(definition) if expired else outcome_of(error, definition, arguments)
     except GeneratorExit as error:
         if not loop.is_running():
             raise  # It did not end: its loop did, and the coroutine left there is removed.
-        return outcome_of(error, definition)
+        return outcome_of(error, definition, arguments)
     except BaseException as error:  # noqa: BLE001 - every way a body can end is an outcome
-        return outcome_of(error, definition)
-    return returned(value, definition)
+        return outcome_of(error, definition, arguments)
+    return returned(value, definition, arguments)
 
 
 def check_arguments(definition: Definition, arguments: str) -> Outcome | None:
@@ -133,18 +134,19 @@ def check_arguments(definition: Definition, arguments: str) -> Outcome | None:
     try:
         definition.codec.decode(arguments)
     except BaseException as error:  # noqa: BLE001 - classes of the user's own are built there
-        return _undecodable(error, definition)
+        return _undecodable(error, definition, arguments)
     return None
 
 
-def _undecodable(error: BaseException, definition: Definition) -> Outcome:
+def _undecodable(error: BaseException, definition: Definition, arguments: str) -> Outcome:
     """A payload that cannot be read fails the run, whatever its retries."""
     if not isinstance(error, PayloadError):
-        return outcome_of(error, definition)
-    return Raised(error_text(error), retryable=False, cause="undecodable")
+        return outcome_of(error, definition, arguments)
+    text = error_text(error, _hide(definition, arguments))
+    return Raised(text, retryable=False, cause="undecodable")
 
 
-def returned(value: Any, definition: Definition) -> Outcome:  # noqa: ANN401 - the user's value
+def returned(value: Any, definition: Definition, arguments: str) -> Outcome:  # noqa: ANN401 - the user's value
     """Encode what the body returned; a value that cannot be stored fails the run."""
     left = left_by()
     if left is not None:
@@ -154,7 +156,8 @@ def returned(value: Any, definition: Definition) -> Outcome:  # noqa: ANN401 - t
     try:
         return Returned(definition.codec.encode_result(value))
     except Exception as error:  # noqa: BLE001 - code of the value's own class runs there
-        return Raised(error_text(error), retryable=False, cause="unencodable_result")
+        text = error_text(error, _hide(definition, arguments))
+        return Raised(text, retryable=False, cause="unencodable_result")
 
 
 _RETURNED_NONE = Returned(None)
@@ -178,15 +181,20 @@ def timed_out(definition: Definition) -> TimedOut:
     return TimedOut(ErrorText("TimeoutError", message, "", fingerprint("TimeoutError", "")))
 
 
-def outcome_of(error: BaseException, definition: Definition) -> Outcome:
-    """Map what a body raised to how its attempt ended."""
+def outcome_of(error: BaseException, definition: Definition, arguments: str) -> Outcome:
+    """Map what a body raised to how its attempt ended, without the secrets of its arguments."""
+    hide = _hide(definition, arguments)
     try:
-        return _outcome_of(error, definition)
+        return _outcome_of(error, definition, hide)
     except Exception as broken:  # noqa: BLE001 - the class of a user's exception may be broken itself
-        return Raised(error_text(broken), retryable=True)
+        return Raised(error_text(broken, hide), retryable=True)
 
 
-def _outcome_of(error: BaseException, definition: Definition) -> Outcome:
+def _hide(definition: Definition, arguments: str) -> Hide:
+    return lambda text: definition.codec.redacted_text(text, arguments)
+
+
+def _outcome_of(error: BaseException, definition: Definition, hide: Hide) -> Outcome:
     match error:
         case Snooze(seconds=seconds) if not _is_pause(seconds):
             return _refused("Snooze", seconds)
@@ -195,12 +203,12 @@ def _outcome_of(error: BaseException, definition: Definition) -> Outcome:
         case Snooze(seconds=seconds):
             return Snoozed(float(seconds))
         case Discard(reason=reason):
-            text = _shown(lambda: "" if reason is None else str(reason), "(it cannot be shown)")
+            text = _shown(lambda: hide(str(reason or "")), "(it cannot be shown)")
             return Cancelled("discarded", text[:ERROR_CHARACTERS] or "discarded by its task")
         case RetryAfter(seconds=seconds):
             # An instant in the past, such as the date of an HTTP answer, has come.
             after = max(0.0, float(seconds))
-            return Raised(error_text(error), retryable=True, named=True, after=after)
+            return Raised(error_text(error, hide), retryable=True, named=True, after=after)
         case Suspend(step=step, after=after):
             return Suspended(after, step)
         case StepVanished(step=step):
@@ -210,13 +218,13 @@ def _outcome_of(error: BaseException, definition: Definition) -> Outcome:
         case AttemptTimedOut():
             return timed_out(definition)
         case StepNotKept():
-            return Raised(error_text(error), retryable=False, cause="unencodable_result")
+            return Raised(error_text(error, hide), retryable=False, cause="unencodable_result")
         case BaseExceptionGroup() if (said := _said_in(error)) is not None:
-            return _outcome_of(said, definition)
+            return _outcome_of(said, definition, hide)
         case _ if is_outage(error):
-            return Outage(error_text(error))
+            return Outage(error_text(error, hide))
         case _:
-            return _raised(error, definition)
+            return _raised(error, definition, hide)
 
 
 def _said_in(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
@@ -253,24 +261,27 @@ def _refused(kind: str, seconds: object) -> Raised:
     return Raised(error_text(wrong), retryable=False)
 
 
-def _raised(error: BaseException, definition: Definition) -> Raised:
+def _raised(error: BaseException, definition: Definition, hide: Hide) -> Raised:
     named = isinstance(error, definition.retry_on) if definition.retry_on else False
     given_up = isinstance(error, definition.give_up_on)
     # SystemExit or KeyboardInterrupt out of a body is a failure like any other: a task must not
     # be able to end its worker.
     retryable = not given_up and (named or not definition.retry_on)
-    return Raised(error_text(error), retryable=retryable, named=named)
+    return Raised(error_text(error, hide), retryable=retryable, named=named)
 
 
-def error_text(error: BaseException) -> ErrorText:
-    """Keep an exception as text, bounded, with a fingerprint that groups one bug's failures."""
+def error_text(error: BaseException, hide: Hide = str) -> ErrorText:
+    """Keep an exception as text, bounded, with a fingerprint that groups one bug's failures.
+
+    Secrets are hidden before the text is cut: a part of one would not be found.
+    """
     kind = type(error).__qualname__
     module = _imported_as(type(error).__module__)
     if module != "builtins":
         kind = f"{module}.{kind}"
     kind = storable(kind)
-    message = _shown(lambda: str(error), "(its message cannot be shown)")[:ERROR_CHARACTERS]
-    trace = _shown(lambda: _trace_of(error), "(its traceback cannot be shown)")
+    message = _shown(lambda: hide(str(error)), "(its message cannot be shown)")[:ERROR_CHARACTERS]
+    trace = _shown(lambda: hide(_trace_of(error)), "(its traceback cannot be shown)")
     if len(trace) > TRACEBACK_CHARACTERS:
         half = TRACEBACK_CHARACTERS // 2
         trace = f"{trace[:half]}\n… {len(trace) - 2 * half} characters left out …\n{trace[-half:]}"

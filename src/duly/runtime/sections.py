@@ -152,7 +152,7 @@ class Sections:
             is_lost = section.is_lost
             self._rolled_back(claim, found)
             if too_long is not None:
-                return outcome_of(too_long, held.definition)
+                return outcome_of(too_long, held.definition, held.claim.arguments)
             # Whatever the body made of it: nothing was committed, and it can run again.
             return Outage(outcome.error) if is_lost and type(outcome) is Raised else outcome
         if not self._may_write():
@@ -168,7 +168,7 @@ class Sections:
             return Outage(error_text(error))
         except Exception as error:  # noqa: BLE001 - a deferred constraint, say: the body's failure
             self._journal.take_back(claim, words)
-            return outcome_of(error, held.definition)
+            return outcome_of(error, held.definition, held.claim.arguments)
         if answer is Settled.DONE:
             self._settler.wake_parents([claim.tags])
             self._bus.emit(ended_event(claim, op))

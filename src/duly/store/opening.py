@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from duly.clock import Clock
+from duly.core.addresses import shown_address, shown_scheme
 from duly.errors import StoreRefused
 from duly.store import migrator
 from duly.store.protocol import Store
@@ -38,7 +39,7 @@ def open_store(url: str, *, clock: Clock | None = None, migrate: bool = True) ->
         raise StoreRefused(message)
     else:
         message = (
-            f"{scheme or url!r} is no store duly knows; use sqlite:///file.db or "
+            f"{shown_scheme(url)} is no store duly knows; use sqlite:///file.db or "
             f"postgresql://user@host/database"
         )
         raise StoreRefused(message)
@@ -56,7 +57,10 @@ def sqlite_path(url: str) -> Path:
     parts = urlsplit(url)
     path = unquote(parts.path)
     if parts.netloc or len(path) < 2 or parts.query:  # noqa: PLR2004 - "/" and a name
-        message = f"{url!r} is not of the form sqlite:///relative.db or sqlite:////absolute.db"
+        shown = shown_address(url.partition("?")[0])
+        message = f"{shown!r} is not of the form sqlite:///relative.db or sqlite:////absolute.db"
+        if parts.query:
+            message += "; parameters after a ? are not taken"
         raise StoreRefused(message)
     if path == "/:memory:":
         message = "runs have to outlive this process, so they need a file: use sqlite:///duly.db"

@@ -51,6 +51,11 @@ class PerProcess(Generic[T]):
         """What is open, in this process or in the one that it was forked from."""
         return self._opened
 
+    @property
+    def is_open(self) -> bool:
+        """Whether this process has opened it."""
+        return self._opened is not None and self._pid == os.getpid()
+
     def keep(self) -> None:
         """Leave what this process has opened open until this process ends."""
         self._kept = self.get()

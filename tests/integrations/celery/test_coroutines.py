@@ -29,7 +29,7 @@ def guard(tmp_path) -> Iterator[Guard]:
 def app(guard) -> celery.Celery:
     """An application whose tasks are run by `apply`."""
     app = celery.Celery("loops", broker="memory://", backend="cache+memory://")
-    app.conf.duly_guard = guard
+    app.conf.duly_guard_database = guard
     return app
 
 

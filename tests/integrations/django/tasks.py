@@ -85,6 +85,14 @@ def log_in(name: str, password: str) -> str:
     return f"{name} with {len(password)} characters"
 
 
+@task()
+@duly_options(redact=("card",))
+def pay(card: str, details: dict[str, object], *, fails: bool = False) -> dict[str, object]:
+    if fails:
+        raise ValueError(f"harmless for {card}")
+    return {**details, "receipt": f"harmless with {card}"}
+
+
 @task(backend="other")
 @exactly_once
 def remind(customer: int) -> str:

@@ -7,6 +7,7 @@ from django.urls import reverse
 
 from duly.integrations.django import scheduled_task
 from duly.integrations.django.testing import drain
+from tests.integrations.canaries import CANARY
 from tests.integrations.django import other, tasks
 from tests.integrations.django.test_scheduled import first_run
 from tests.servers.processes import wait_until
@@ -92,6 +93,18 @@ def test_secret_arguments_are_not_shown(operator):
     result = tasks.log_in.enqueue("ada", password="hunter2")  # noqa: S106 - an example
     assert "hunter2" not in page(operator, "run_changelist")
     assert "hunter2" not in page(operator, "run_change", result.id)
+
+
+def test_no_page_shows_what_a_task_redacts(operator):
+    nested = {"card": CANARY, "logins": [{"password": CANARY}]}
+    good, bad = (tasks.pay.enqueue(CANARY, nested, fails=fails) for fails in (False, True))
+    drain()
+
+    pages = [page(operator, f"{model}_changelist") for model in ("run", "deadletter")]
+    pages += [page(operator, "run_change", result.id) for result in (good, bad)]
+
+    assert all("harmless" in shown for shown in pages[1:]), "what is no secret is shown"
+    assert not any(CANARY in shown for shown in pages)
 
 
 def test_dead_letters_are_retried_and_cancelled(operator, backend):

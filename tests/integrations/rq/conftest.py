@@ -13,7 +13,7 @@ from rq.job import Job, JobStatus
 
 from tests.integrations.counter import EffectCounter
 from tests.integrations.fleet import FleetWorker
-from tests.integrations.rq.workers import QUEUE, rq_worker
+from tests.integrations.rq.workers import APP, QUEUE, rq_worker
 from tests.servers.processes import wait_until
 
 WAIT = 40
@@ -129,7 +129,8 @@ def start_worker(tmp_path, tasks, redis_url):
     """Starts a worker of RQ, which ends with the test."""
     with ExitStack() as stack:
 
-        def start(*options: str) -> FleetWorker:
-            return stack.enter_context(rq_worker(tmp_path, redis_url, {}, "--verbose", *options))
+        def start(*options: str, app: str | None = APP) -> FleetWorker:
+            told = {} if app is None else {"DULY_APP": app}
+            return stack.enter_context(rq_worker(tmp_path, redis_url, told, "--verbose", *options))
 
         yield start

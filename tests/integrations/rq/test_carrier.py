@@ -1,6 +1,9 @@
 """A fleet of real RQ workers runs duly's runs, with lease and fence, over a real Redis."""
 
+import sys
+
 import pytest
+import rq
 from rq.registry import FailedJobRegistry
 
 from duly import RunFailed
@@ -8,12 +11,12 @@ from duly.carrier import Message
 from duly.errors import AppNotFound, TaskNotRegistered
 from duly.integrations.rq import RQCarrier, carry
 from duly.store.carry_ops import HandAgain
+from tests.integrations.rq.workers import APP
 from tests.servers.processes import wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
 WAIT = 40
-APP = "tests.integrations.rq.carried:app"
 PRELOAD = ("--config", "tests.integrations.rq.carried")
 
 
@@ -27,7 +30,7 @@ def outcomes(run) -> list[str]:
 def test_runs_are_carried_and_leave_nothing_behind_in_redis(
     tasks, start_worker, counter, queue, options
 ):
-    start_worker(*options)
+    start_worker(*options, app=None if options else APP)
     runs = [tasks.pay.enqueue(number, counter.port) for number in range(5)]
     greeting = tasks.greet.using(delay=0.2).enqueue("ann")
 
@@ -53,6 +56,17 @@ def test_our_own_worker_runs_only_what_is_its_own(tasks, counter):
 
     assert run.refresh().state == "queued"
     assert counter.effects("began") == []
+
+
+@pytest.mark.usefixtures("handing_over")
+@pytest.mark.stores("sqlite")
+def test_jobs_run_in_the_process_of_a_program_that_goes_on(tasks, queue, counter):
+    runs = [tasks.pay.enqueue(number, counter.port) for number in range(2)]
+
+    rq.SimpleWorker([queue]).work(max_jobs=2)
+
+    assert [run.result(timeout=WAIT) for run in runs] == [0, 1]
+    assert tasks.ours.enqueue(7).result(timeout=WAIT) == 7, "its own worker has its store"
 
 
 @pytest.mark.usefixtures("handing_over")
@@ -145,13 +159,43 @@ def test_what_must_not_begin_twice_waits_for_a_person(tasks, start_worker, count
 
 
 @pytest.mark.stores("sqlite")
-def test_a_message_names_an_application_and_a_task_and_nothing_else_is_loaded(tasks):
-    for reference in ("tests.integrations.rq.carried:broker", "os:system", "no_such_module:app"):
+@pytest.mark.parametrize("configured", [None, APP])
+def test_a_message_does_not_choose_what_is_imported(tasks, configured, tmp_path, monkeypatch):
+    (tmp_path / "chosen_by_a_message.py").write_text("from tests.integrations.rq.carried import *")
+    monkeypatch.syspath_prepend(tmp_path)
+    if configured is not None:
+        monkeypatch.setenv("DULY_APP", configured)
+    before = set(sys.modules)
+
+    for reference in (
+        "chosen_by_a_message:app",
+        "tests.integrations.rq.carried:broker",
+        "os:system",
+        "../shop.py",
+    ):
         with pytest.raises(AppNotFound):
-            carry(reference, "run", 0, "pay")
-    for name in ("no_such_task", tasks.ours.name):
+            carry(reference, "run", 0, tasks.pay.name)
+
+    assert "chosen_by_a_message" not in set(sys.modules) - before
+
+
+@pytest.mark.stores("sqlite")
+def test_only_tasks_that_the_application_carries_run(tasks):
+    for name in ("no_such_task", tasks.ours.name, "os:system"):
         with pytest.raises(TaskNotRegistered):
             carry(APP, "run", 0, name)
+
+
+@pytest.mark.stores("sqlite")
+def test_a_worker_that_is_told_no_application_runs_nothing_and_says_why(tasks, start_worker, queue):
+    start_worker(app=None)
+
+    tasks.carrier.send([Message("run", 0, tasks.pay.name, "default", 0)])
+
+    registry = FailedJobRegistry(queue=queue)
+    wait_until(lambda: registry.get_job_count() == 1, seconds=WAIT, what="it fails")
+    (job_id,) = registry.get_job_ids()
+    assert f"DULY_APP={APP}" in queue.fetch_job(job_id).latest_result().exc_string
 
 
 @pytest.mark.stores("sqlite")

@@ -6,6 +6,7 @@ from pathlib import Path
 from tests.integrations.fleet import FleetWorker
 
 QUEUE = "shop"
+APP = "tests.integrations.rq.carried:app"
 IMPORTS = ("rq.cli", "duly.integrations.rq", "duly.store.sqlite.store")
 
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 from cryptography.fernet import Fernet
 
-from duly import BadOption, Duly, RunFailed
+from duly import BadOption, Duly, RunFailed, step
 from duly.core.display import display
 from duly.errors import PayloadError
 from duly.integrations.taskflow import TaskManager
@@ -118,6 +118,31 @@ def test_the_file_holds_no_trace_of_a_secret(manager_of, tmp_path):
     assert SECRET not in dump
     assert SECRET[::-1] not in dump
     assert task.definition.codec.fingerprint((SECRET,), {}) not in dump
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_steps_and_errors_leave_no_trace_of_a_secret(manager_of, tmp_path):
+    manager = manager_of(encrypt_args_key=KEY)
+    returned = []
+
+    @manager.task(name="login", retries=1, delay=0, persist=True, requeue_on_interrupt=True)
+    def login(name: str) -> None:
+        returned.append(step("ask", lambda: {"answer": [name, name[::-1]]}))
+        raise ValueError(f"{name!r} is refused")
+
+    with serving(manager):
+        run = manager.duly.runs.get(adding(manager).add_task(login, SECRET))
+        with pytest.raises(RunFailed, match=r"'\*\*\*' is refused"):
+            run.result(timeout=SOON)
+    manager.duly.close()
+    with sqlite3.connect(tmp_path / "duly.db") as connection:
+        dump = "\n".join(connection.iterdump())
+    connection.close()
+
+    assert returned == [{"answer": [SECRET, SECRET[::-1]]}] * 2, "the second is on record"
+    assert "duly_steps" in dump
+    assert SECRET not in dump
+    assert SECRET[::-1] not in dump
 
 
 @pytest.mark.stores("sqlite-wal")

@@ -5,6 +5,8 @@ from typing import Any
 
 from starlette.requests import Request
 
+from duly.core.json_text import parsed
+from duly.core.limiting import shown_lane
 from duly.core.record import LogLine, RunRecord
 from duly.core.states import DEAD, FINAL, PARENT_TAG, State, plain_tags, stored_tags
 from duly.dashboard import searching
@@ -76,7 +78,7 @@ def describe(desk: Desk, run_id: str) -> dict[str, Any]:
     parent = tags.get(PARENT_TAG)
     return {
         "now": now,
-        "run": found,
+        "run": found._replace(lane=shown_lane(found.lane)),
         "tags": plain_tags(tags),
         "attempts": [
             (attempt, label, lines.get(attempt.claim_number, []))
@@ -122,12 +124,12 @@ def _by_claim(logs: list[LogLine]) -> dict[int, list[LogLine]]:
 
 def _call(text: str) -> str:
     """Return stored arguments with names for their two parts."""
-    match json.loads(text):
+    match parsed(text):
         case [list() as args, dict() as kwargs]:
             named = {"args": args} if args else {}
             return json.dumps(named | {"kwargs": kwargs} if kwargs or not args else named)
-        case other:
-            return json.dumps(other)
+        case _:
+            return text
 
 
 def _suggestions(desk: Desk, queues: list[str]) -> list[str]:

@@ -14,6 +14,9 @@ from duly.store.guard_ops import Letter
 ENGINE = "celery"
 
 _ATTRIBUTE = "duly_guard"
+_SETTING = "duly_guard_database"
+"""Celery hides settings with `database` in their names when it reports its configuration."""
+_SHOWN_SETTING = "duly_guard"
 _turn = threading.Lock()
 
 
@@ -31,7 +34,7 @@ class TaskUnknown(DulyError):
 class Celery(celery.Celery):
     """Celery whose tasks are idempotent unless they say otherwise.
 
-    `guard` is a Guard or the address of its ledger; without it, as `duly_guard` in the
+    `guard` is a Guard or the address of its ledger; without it, as `duly_guard_database` in the
     configuration, else DULY_URL, else sqlite:///duly.db.
     """
 
@@ -48,7 +51,7 @@ def use_guard(app: celery.Celery, guard: Guard | str) -> Guard:
     if isinstance(guard, str):
         guard = Guard(guard)
     if not isinstance(guard, Guard):
-        raise BadOption(f"guard must be a Guard or an address, not {guard!r}")
+        raise BadOption(f"guard must be a Guard or an address, not a {type(guard).__name__}")
     setattr(app, _ATTRIBUTE, guard)
     send_letters_of(guard, app)
     return guard
@@ -67,13 +70,18 @@ def name_of(app: celery.Celery) -> str:
 
 
 def guard_of(app: celery.Celery) -> Guard:
-    """Return the guard of an application, by default that of `duly_guard` in its configuration."""
+    """Return the guard of an application, by default `duly_guard_database` of its configuration."""
     found: Guard | None = vars(app).get(_ATTRIBUTE)
     if found is None:
         with _turn:
             found = vars(app).get(_ATTRIBUTE)
             if found is None:
-                configured = app.conf.get("duly_guard")
+                if app.conf.get(_SHOWN_SETTING) is not None:
+                    raise BadOption(
+                        f"rename the setting {_SHOWN_SETTING} to {_SETTING}: `celery report` shows "
+                        f"the former with its password"
+                    )
+                configured = app.conf.get(_SETTING)
                 found = use_guard(app, Guard() if configured is None else configured)
     return found
 

@@ -5,6 +5,7 @@ import sys
 import time
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from duly.clock import monotonic, new_id
@@ -116,7 +117,7 @@ def keep_timed_out(
 ) -> None:
     """Write the letter of a body that is being killed, for as long as the worker can wait.
 
-    Its message will not come again: what cannot be written is logged with all that is in it.
+    Its message will not come again: what cannot be written is logged, but for its secrets.
     """
     guard, letter_id = task.used_guard, new_id()
     key = task.key_for(args, kwargs)
@@ -131,7 +132,11 @@ def keep_timed_out(
             if isinstance(failure, OUTAGES) and monotonic() < until:
                 time.sleep(_RETRY_SECONDS)
                 continue
-            log_lost_letter(task.name, repr(draft), failure)
+            shown = draft._replace(arguments=task.codec.redacted(draft.arguments))
+            has_secrets = shown.arguments != draft.arguments
+            # The key is a hash of the arguments, by which a guess of a secret could be checked.
+            shown = shown._replace(key=None) if has_secrets else draft
+            log_lost_letter(task.name, repr(shown), failure, has_secrets=has_secrets)
         return
 
 
@@ -146,14 +151,16 @@ def _draft(
     attempts: int,
 ) -> Draft:
     route = task.request.delivery_info or {}
-    text = None if error is None else error_text(error)
+    arguments = _arguments(task.codec, args, kwargs)
+    hide = partial(task.codec.redacted_text, arguments=arguments)
+    text = None if error is None else error_text(error, hide)
     options = {
         name: route[name] for name in ("exchange", "routing_key", "priority") if route.get(name)
     }
     return Draft(
         engine=ENGINE,
         task=task.name,
-        arguments=_arguments(task.codec, args, kwargs),
+        arguments=arguments,
         cause=cause,
         error="" if text is None else str(text),
         traceback=None if text is None else text.traceback,

@@ -81,6 +81,8 @@ class IdempotentTask(celery.Task):
     """Which parameters tell calls apart; by default all."""
     unique_on: Sequence[str] | str | None = None
     """The same, as celery-singleton calls it."""
+    redact: Sequence[str] = ()
+    """Which parameters are secret: log lines and the errors of dead letters do not show them."""
     crash_limit: int = CRASH_LIMIT
     """After so many processes that died while they ran the body, it is not tried again."""
     raise_on_duplicate: bool = False
@@ -124,7 +126,7 @@ class IdempotentTask(celery.Task):
     @cached_property
     def codec(self) -> CallCodec:
         """What encodes the arguments of this task."""
-        return CallCodec(self.run)
+        return CallCodec(self.run, redact=self.redact)
 
     def key_for(self, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
         """Return the key of a call."""

@@ -161,7 +161,7 @@ def detail_of(run: Run[Any], registry: Registry, *, show_arguments: bool) -> Run
     # Which arguments are secret is written in the code alone: without it none are shown.
     if show_arguments and definition is not None:
         arguments = _call(definition.codec.redacted(record.arguments))
-        result = parsed(record.result)
+        result = parsed(definition.codec.redacted_result(record.result, record.arguments))
     return RunDetail(
         **_fields(record),
         arguments=arguments,

@@ -25,7 +25,11 @@ class SqliteBackend(SnapshotBackend):
 
     def __init__(self, db_path: str | PathLike[str] = "tasks.db") -> None:
         if not isinstance(db_path, str | PathLike) or not fspath(db_path):
-            raise BadOption(f"the path of a SQLite file must be a text or a Path, not {db_path!r}")
+            kind = type(db_path).__name__
+            raise BadOption(f"the path of a SQLite file must be a text or a Path, not {kind}")
+        if "://" in fspath(db_path):
+            # It is not shown: there may be a password in it.
+            raise BadOption("SqliteBackend takes the path of a file; use PostgresBackend(url)")
         self.url = f"sqlite:///{fspath(db_path)}"
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from duly.core.codec import Codec
 from duly.core.json_text import parsed
+from duly.core.masking import Mask, hiding
 from duly.core.payload import REDACTED
 from duly.errors import BadOption, PayloadError
 
@@ -47,7 +48,7 @@ class EncryptedCodec:
         """Return the token of a call; one without arguments has nothing to hide."""
         text = self._inner.encode(args, kwargs)
         # Tokens of one text differ, and a schedule must not look changed at every start.
-        return text if text == self._nothing else self._sealed(text)
+        return text if text == self._nothing else self.seal(text)
 
     def fingerprint(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return a hash that nobody without the key can compare with that of a guess."""
@@ -68,10 +69,24 @@ class EncryptedCodec:
         """Return what may be shown."""
         return json.dumps({_TOKEN: REDACTED}) if token_of(text) else self._inner.redacted(text)
 
+    def redacted_result(self, text: str | None, arguments: str) -> str | None:
+        """Return what may be shown of a result."""
+        if text is None or token_of(text) is None:
+            return self._inner.redacted_result(text, arguments)
+        return json.dumps({_TOKEN: REDACTED})
+
+    def redacted_text(self, text: str, arguments: str) -> str:
+        """Return a text about a call without any of its arguments: none of them is stored plain."""
+        try:
+            call = json.loads(self._opened("stored arguments", arguments))
+        except (PayloadError, ValueError, RecursionError):
+            return text
+        return hiding(Mask().secrets(call, hidden=True))(text)
+
     def encode_result(self, value: object) -> str | None:
         """Return the token of a result."""
         text = self._inner.encode_result(value)
-        return None if text is None else self._sealed(text)
+        return None if text is None else self.seal(text)
 
     def decode_result(self, text: str | None) -> Any:
         """Return a result."""
@@ -79,8 +94,13 @@ class EncryptedCodec:
             text = self._opened("return value", text)
         return self._inner.decode_result(text)
 
-    def _sealed(self, text: str) -> str:
+    def seal(self, text: str) -> str:
+        """Return the token of a text."""
         return json.dumps({_TOKEN: self._fernet.encrypt(text.encode()).decode()})
+
+    def unseal(self, text: str) -> str:
+        """Return the text of a token; one that was stored before there was a key is plain."""
+        return self._opened("what a step returned", text)
 
     def _opened(self, what: str, text: str) -> str:
         from cryptography.fernet import InvalidToken  # noqa: PLC0415 - of an extra

@@ -259,7 +259,7 @@ class EventLoopRunner:
                 if context.has_steps and type(outcome) is Returned:
                     warn_of_unused_steps(context)
             except Exception as error:  # noqa: BLE001 - whatever it is, the run must not stay running
-                outcome = outcome_of(error, definition)
+                outcome = outcome_of(error, definition, claim.arguments)
         else:
             outcome = Cancelled("requested")  # Before it could begin.
         end_if_forked(self._forks)

@@ -87,14 +87,14 @@ class ThreadRunner:
         try:
             outcome = self._call(held, started_at)
         except Exception as error:  # noqa: BLE001 - whatever it is, the run must not stay running
-            outcome = outcome_of(error, held.definition)
+            outcome = outcome_of(error, held.definition, held.claim.arguments)
         end_if_forked(self._forks)
         seconds = monotonic() - started_at
         remaining: Outcome | None
         try:
             remaining = self._conclude(held, seen_from_outside(held, outcome), seconds)
         except Exception as error:  # noqa: BLE001 - whatever it is, this thread has to go on
-            remaining = outcome_of(error, held.definition)
+            remaining = outcome_of(error, held.definition, held.claim.arguments)
         self._hand.end(held, seconds)
         if remaining is None:
             self._hand.release([held])
@@ -118,7 +118,7 @@ class ThreadRunner:
         except (AttemptTimedOut, CancelRequested) as error:
             # It struck between the body's return and here: the body had not been recorded yet.
             body.end()
-            outcome = outcome_of(error, held.definition)
+            outcome = outcome_of(error, held.definition, held.claim.arguments)
         except BaseException:
             body.end()
             raise

@@ -7,11 +7,15 @@ from urllib.parse import quote
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from duly.core.addresses import is_secret_parameter
+from duly.core.secret_names import REDACTED
 from duly.errors import StoreRefused
 from duly.store.postgres.hosts import Hosts
 
-_MASK = "***"
-_SECRETS = ("password", "sslpassword")
+_UNREADABLE = (
+    "the database's address cannot be read; write it as "
+    "postgresql://user:password@host:port/database, with %-codes for special characters"
+)
 _DEFAULTS: dict[str, Any] = {
     "connect_timeout": 5,
     "application_name": "duly",
@@ -44,11 +48,10 @@ class Address:
             given = conninfo_to_dict(url)
         except psycopg.Error:
             # The driver's own words repeat the address, password and all.
-            raise StoreRefused(
-                "the database's address cannot be read; write it as "
-                "postgresql://user:password@host:port/database, with %-codes for special characters"
-            ) from None
-        self._secrets = [str(given[name]) for name in _SECRETS if given.get(name)]
+            raise StoreRefused(_UNREADABLE) from None
+        if _is_misread(url, given):
+            raise StoreRefused(_UNREADABLE)
+        self._secrets = [str(given[name]) for name in given if is_secret_parameter(name)]
         if "," in str(given.get("host", "")):
             # Of several servers only the primary can be written.
             given.setdefault("target_session_attrs", "read-write")
@@ -68,15 +71,26 @@ class Address:
         """Return the text without any secret that stands in it."""
         shown = str(text).strip()
         for secret in self._secrets:
-            for form in (secret, quote(secret, safe="")):
-                shown = shown.replace(form, _MASK)
+            for form in filter(None, (secret, quote(secret, safe=""))):
+                shown = shown.replace(form, REDACTED)
         return shown
+
+
+def _is_misread(url: str, given: dict[str, Any]) -> bool:
+    """Return whether parts of a password may have been read as a host, a port or a database.
+
+    The driver takes a raw `/` or `@` in a password for the end of the login.
+    """
+    place, _, path = url.partition("?")[0].partition("://")[2].partition("/")
+    ports = str(given.get("port") or "").split(",")
+    has_port = all(not port or (port.isascii() and port.isdecimal()) for port in ports)
+    return not has_port or place.count("@") > 1 or "@" in path
 
 
 def _shown(given: dict[str, Any]) -> str:
     user = f"{given['user']}" if given.get("user") else ""
     if given.get("password"):
-        user += f":{_MASK}"
+        user += f":{REDACTED}"
     hosts = str(given.get("host") or given.get("hostaddr") or "").split(",")
     ports = str(given.get("port") or "").split(",")
     if len(ports) < len(hosts):

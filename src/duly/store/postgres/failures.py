@@ -1,5 +1,7 @@
 """Words what goes wrong with the database: what happened, and what to do about it."""
 
+import re
+
 import psycopg
 
 from duly.errors import (
@@ -23,6 +25,8 @@ READ_ONLY = "25006"
 _UNAVAILABLE_CLASSES = frozenset({"08", "53", "57", "58"})
 _VALUE_CLASSES = frozenset({"22", "23", "54"})
 """Data exception, integrity constraint violation, program limit exceeded."""
+_ROW = re.compile(r"DETAIL:\s*Failing row contains .*", re.DOTALL)
+"""The server quotes the whole row, and the arguments of a run may be secret."""
 _REFUSALS = (
     "does not exist",
     "authentication failed",
@@ -52,7 +56,7 @@ def translated(error: psycopg.Error, address: Address) -> StoreError:
     """Return duly's error for one of the driver's."""
     place = address.shown_url
     # The driver's words may be of several lines, and errors of ours are of one.
-    words = " ".join(address.masked(error).split())
+    words = " ".join(_ROW.sub("", address.masked(error)).split())
     match error.sqlstate:
         case None:
             return _without_code(error, place, words)

@@ -15,6 +15,7 @@ from duly.errors import DulyError
 from duly.integrations.django.admin.places import DatabaseFilter, DulyAdmin, database_of
 from duly.integrations.django.desk import app_of, tasks_in
 from duly.integrations.django.models import DeadLetter, Execution, Run
+from duly.registry import Definition
 
 _HIDDEN = "(hidden: this project does not know the task)"
 _WHY = "in the admin"
@@ -80,11 +81,11 @@ class RunAdmin(DulyAdmin):
         ("claimed_at", "finished_at"),
         "worker_id",
         ("key", "tags"),
-        "result",
+        "result_shown",
         "error",
         "trace",
     )
-    readonly_fields = ("call_in_full", "trace")
+    readonly_fields = ("call_in_full", "result_shown", "trace")
     actions: tuple[str, ...] = ("retry", "cancel")
 
     def has_add_permission(self, _request: HttpRequest) -> bool:
@@ -126,6 +127,16 @@ class RunAdmin(DulyAdmin):
         """Show all of them, likewise."""
         stored = _stored(run)
         return _HIDDEN if stored is None else display_call(run.task, stored)
+
+    @admin.display(description="result")
+    def result_shown(self, run: Run) -> str:
+        """Show what the task returned, without what is secret."""
+        definition = _definition(run)
+        if run.result is None:
+            return "-"
+        if definition is None:
+            return _HIDDEN
+        return definition.codec.redacted_result(run.result, run.arguments) or "-"
 
     @admin.display(description="traceback")
     def trace(self, run: Run) -> str:
@@ -198,5 +209,9 @@ def _discard(app: Duly, run_id: str, actor: str) -> bool:
 
 def _stored(run: Run) -> str | None:
     """Return the arguments that may be shown; which are secret is written in the code alone."""
-    definition = app_of(run._state.db, run.task).registry.find(run.task)  # noqa: SLF001 - Django's
+    definition = _definition(run)
     return None if definition is None else definition.codec.redacted(run.arguments)
+
+
+def _definition(run: Run) -> Definition | None:
+    return app_of(run._state.db, run.task).registry.find(run.task)  # noqa: SLF001 - Django's

@@ -1,0 +1,66 @@
+"""Turns one value into stored text and back."""
+
+# ruff: noqa: ANN401 - values of any type are what this module is about
+
+from typing import Any
+
+from duly.core.json_text import from_text, sha256, size_of, to_canonical_text, to_text
+from duly.core.shapes import NO_CLASSES, Vocabulary
+from duly.core.values import NOT_OURS, Encoder, Refusal, decode
+from duly.errors import PayloadError
+from duly.limits import PAYLOAD_BYTES
+
+
+def encode_value(value: object) -> str:
+    """Return the text to store for a value that has no annotation."""
+    return encode_one("value", value, NO_CLASSES, PAYLOAD_BYTES)
+
+
+def fingerprint_of(value: object) -> str:
+    """Return a hash that is equal for equal values that have no annotation."""
+    try:
+        text = to_canonical_text(Encoder(PAYLOAD_BYTES, canonical=True).encode(value, NO_CLASSES))
+    except Refusal as refusal:
+        raise PayloadError(refusal.path("value"), refusal.problem) from refusal.__cause__
+    return sha256(text)
+
+
+def decode_value(text: str) -> Any:
+    """Return the value that `encode_value` was given."""
+    return decode_one("value", text, NO_CLASSES)
+
+
+def encode_one(argument: str, value: object, names: Vocabulary, limit: int) -> str:
+    """Return the text to store for a value of up to so many bytes."""
+    try:
+        text = to_text(Encoder(limit).encode(value, names))
+    except Refusal as refusal:
+        raise PayloadError(refusal.path(argument), refusal.problem) from refusal.__cause__
+    size = size_of(text)
+    if size > limit:
+        raise too_large(argument, size, limit)
+    return text
+
+
+def decode_one(argument: str, text: str, names: Vocabulary) -> Any:
+    """Return the value that was stored so."""
+    try:
+        return decode(_parse_json(argument, text), names)
+    except Refusal as refusal:
+        raise PayloadError(refusal.path(argument), refusal.problem) from refusal.__cause__
+
+
+def _parse_json(argument: str, text: str) -> Any:
+    try:
+        return from_text(text)
+    except ValueError as error:
+        raise PayloadError(argument, f"{error}; {NOT_OURS}") from None
+
+
+def too_large(argument: str, size: float, limit: int) -> PayloadError:
+    """Return the error of a value that takes more bytes than are allowed."""
+    problem = (
+        f"takes the stored text to {size} bytes, {limit} are allowed; "
+        f"keep the data elsewhere and pass where it is"
+    )
+    return PayloadError(argument, problem)

@@ -1,0 +1,66 @@
+"""Secret arguments of Celery tasks: not in the log, and not in the errors of dead letters."""
+
+from contextlib import closing
+from typing import Any
+
+import celery
+import pytest
+from celery.exceptions import TimeLimitExceeded
+
+from duly.guard import Guard
+from duly.guard.letters import Draft
+from duly.integrations.celery import IdempotentTask, dead
+from duly.integrations.celery.dead import keep_timed_out
+from tests.integrations.canaries import CANARY, HARMLESS
+
+NOWHERE = "redis://127.0.0.1:1/0"
+
+
+def task_of(guard: Guard, **options: Any) -> Any:
+    """Return a task that raises what it is given."""
+
+    def pay(note: str, card: str, details: dict[str, Any]) -> None:
+        raise ValueError(f"{note}: {card} of {details}")
+
+    app = celery.Celery("shop", broker="memory://", backend="cache+memory://")
+    return app.task(pay, base=IdempotentTask, name="pay", guard=guard, shared=False, **options)
+
+
+def lost_letter(caplog, *args: Any, **options: Any) -> str:
+    task = task_of(Guard(NOWHERE), **options)
+    keep_timed_out(task, args, {}, TimeLimitExceeded(1))
+    (line,) = caplog.records
+    assert line.levelname == "CRITICAL"
+    return line.getMessage()
+
+
+@pytest.fixture(autouse=True)
+def _no_patience(monkeypatch):
+    monkeypatch.setattr(dead, "LETTER_PATIENCE_SECONDS", 0.0)
+
+
+def test_a_letter_that_cannot_be_written_is_logged_without_secrets(caplog):
+    said = lost_letter(caplog, HARMLESS, CANARY, {"password": CANARY}, redact=("card",))
+
+    assert CANARY not in said
+    assert HARMLESS in said
+    assert "replace ***" in said
+    draft = eval(said.partition("guard.letters.put(")[2].removesuffix(")"), {"Draft": Draft})  # noqa: S307 - as a person would
+    assert draft.key is None, "its fingerprint would tell whether a guess is right"
+
+
+def test_arguments_that_cannot_be_stored_are_not_logged(caplog):
+    said = lost_letter(caplog, HARMLESS, object(), {"password": CANARY}, keys=["note"])
+
+    assert CANARY not in said
+
+
+def test_the_error_of_a_letter_has_no_redacted_value(tmp_path):
+    with closing(Guard(f"sqlite:///{tmp_path / 'guard.db'}")) as guard:
+        task_of(guard, redact=("card",)).apply((HARMLESS, CANARY, {"api_key": CANARY}))
+
+        (letter,) = guard.letters.list()
+
+    assert CANARY in letter.arguments, "it can be sent again"
+    assert HARMLESS in letter.error
+    assert CANARY not in f"{letter.error}{letter.traceback}"
