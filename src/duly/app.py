@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from duly.actor import acting
 from duly.api.dead import Dead
@@ -128,16 +128,19 @@ class Duly:
         expression: str,
         *,
         tz: str = "UTC",
+        seconds_field: Literal["first", "last"] | None = None,
         name: str | None = None,
         **options: "Unpack[ScheduledOptions]",
     ) -> Callable[[Callable[[], R]], Task[[], R]]:
         """Make a function a task that runs at the times of a cron expression.
 
+        An expression of six fields needs `seconds_field`, which says which of them names seconds.
         Options are those of a schedule and those of `@app.task`; without `name` the schedule is
         named as its task. A function that is inside another one needs `name`, which then names
         its task too.
         """
-        return self._schedule(name, options, cron=expression, tz=tz)
+        when = {"cron": expression, "tz": tz, "seconds_field": seconds_field}
+        return self._schedule(name, options, when)
 
     def every(
         self,
@@ -157,20 +160,17 @@ class Duly:
         its task too.
         """
         total = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-        return self._schedule(name, options, every=(interval or timedelta()) + total)
+        return self._schedule(name, options, {"every": (interval or timedelta()) + total})
 
     def _schedule(
         self,
         name: str | None,
         options: "ScheduledOptions",
-        *,
-        cron: str | None = None,
-        every: timedelta | None = None,
-        tz: str = "UTC",
+        when: dict[str, Any],
     ) -> Callable[[Callable[[], R]], Task[[], R]]:
         from duly.api.schedules import SCHEDULE_OPTIONS, trigger_of  # noqa: PLC0415 - as below
 
-        trigger = trigger_of(cron=cron, every=every, tz=tz)
+        trigger = trigger_of(**when)
         rules = {key: value for key, value in options.items() if key in SCHEDULE_OPTIONS}
         others = {key: value for key, value in options.items() if key not in SCHEDULE_OPTIONS}
 

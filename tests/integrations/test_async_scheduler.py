@@ -45,6 +45,13 @@ async def greet(name: str) -> str:
     return f"hello {name}"
 
 
+@pytest.mark.stores("sqlite-wal")
+def test_the_last_of_six_fields_names_seconds_as_in_croniter(app):
+    asyncio.run(AsyncScheduler(app).add_cron_task("often", "* * * * * */20", greet, args=("ann",)))
+
+    assert {instant.second for instant in app.schedules.next("often", 6)} == {0, 20, 40}
+
+
 def test_once_and_cron_tasks_run_on_the_applications_own_loop(app):
     loops: list[object] = []
 
@@ -256,7 +263,7 @@ def serving(url: str, log: Path) -> Iterator[int]:
     environment = os.environ | {
         "DULY_URL": url,
         "JOBS_LOG": str(log),
-        "EVERY_MINUTE": "*/2 * * * * *",
+        "EVERY_MINUTE": "* * * * * */2",
         "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
     }
     command = [sys.executable, "-m", "uvicorn", "examples.async_scheduler.main:app"]

@@ -142,13 +142,18 @@ class AsyncScheduler:
         *,
         tz: str = "UTC",
     ) -> None:
-        """Add a task with a cron expression, or change the one of that name."""
+        """Add a task with a cron expression, or change the one of that name.
+
+        The last of six fields names seconds, as croniter reads them.
+        """
         self.register_task(task_name, func)
         task = self._named[task_name]
 
         def add() -> None:
             named = dict(kwargs or {})
-            self.duly.schedules.add(task_name, task, cron=cron, tz=tz, args=args, kwargs=named)
+            self.duly.schedules.add(
+                task_name, task, cron=cron, tz=tz, seconds_field="last", args=args, kwargs=named
+            )
 
         await asyncio.to_thread(add)
 

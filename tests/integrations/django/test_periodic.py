@@ -69,6 +69,9 @@ def test_instants_and_expressions():
     found = periodic.compute_next_run_at("30 2 * * *", "Europe/Paris", base)
     assert found == datetime(2026, 3, 29, 1, 0, tzinfo=UTC)
     assert periodic.compute_next_run_at("* * * * *") > datetime.now(UTC)
+    # The last of six fields names seconds, as in croniter.
+    often = periodic.compute_next_run_at("* * * * * */20", "UTC", base)
+    assert often == base + timedelta(seconds=20)
     assert periodic.validate_cron_expression("0 2 * * *")
     assert not periodic.validate_cron_expression("every day")
     with pytest.raises(BadOption):
