@@ -20,7 +20,7 @@ from duly.core.key import check_key, check_name
 from duly.core.payload import encode_value
 from duly.core.retry import Retry
 from duly.defining import define
-from duly.errors import BadOption
+from duly.errors import BadOption, StoreRefused
 from duly.events import Bus
 from duly.observe.logs import log_event, log_notice, logger
 from duly.registry import Registry, Tracing, is_local
@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+TEST_URLS: set[str] = set()
+"""The stores of tests that run in this process; while there are any, no other may be used."""
 
 
 class Duly:
@@ -199,6 +202,12 @@ class Duly:
     @property
     def store(self) -> Store:
         """The open store; each process opens its own, forked ones too."""
+        if TEST_URLS and self._url not in TEST_URLS:
+            raise StoreRefused(
+                "this application is not under the harness of the test that runs, so it cannot "
+                "use its store, which may be a real one: name it as duly_app in pytest.ini or by "
+                "@pytest.mark.duly(app=…), or put it on a Harness of its own"
+            )
         return self._store.get()
 
     def _open_store(self) -> Store:
