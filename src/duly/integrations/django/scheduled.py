@@ -23,6 +23,7 @@ from duly.integrations.django.codec import GivenArguments
 from duly.integrations.django.compat import TASK_CLASSES, Task, normalize_json
 from duly.integrations.django.executions import (
     CARRIER,
+    RAISED,
     name_of,
     once_options,
     plain,
@@ -228,7 +229,8 @@ def _tidied(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         async def body(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's own
             try:
-                return await function(*args, **kwargs)
+                with RAISED.kept():
+                    return await function(*args, **kwargs)
             finally:
                 await sync_to_async(tidy)()
 
@@ -237,7 +239,8 @@ def _tidied(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def body(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's own
             try:
-                return function(*args, **kwargs)
+                with RAISED.kept():
+                    return function(*args, **kwargs)
             finally:
                 tidy()
 
