@@ -35,6 +35,7 @@ async def book_courier(order_id: int) -> None:
 
 @duly.cron(
     os.environ.get("SHOP_TALLY", "* * * * *"),
+    seconds_field="first",
     name="tally",
     transaction=True,
     misfire="all",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from duly.actor import acting
 from duly.api.dead import Dead
@@ -21,7 +21,7 @@ from duly.core.key import check_key, check_name
 from duly.core.payload import encode_value
 from duly.core.retry import Retry
 from duly.defining import define
-from duly.errors import BadOption
+from duly.errors import BadOption, StoreRefused
 from duly.events import Bus
 from duly.observe.logs import log_event, log_notice, logger
 from duly.registry import Registry, Tracing, is_local
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+TEST_URLS: set[str] = set()
+"""The stores of tests that run in this process; while there are any, no other may be used."""
 
 
 class Duly:
@@ -130,16 +133,19 @@ class Duly:
         expression: str,
         *,
         tz: str = "UTC",
+        seconds_field: Literal["first", "last"] | None = None,
         name: str | None = None,
         **options: "Unpack[ScheduledOptions]",
     ) -> Callable[[Callable[[], R]], Task[[], R]]:
         """Make a function a task that runs at the times of a cron expression.
 
+        An expression of six fields needs `seconds_field`, which says which of them names seconds.
         Options are those of a schedule and those of `@app.task`; without `name` the schedule is
         named as its task. A function that is inside another one needs `name`, which then names
         its task too.
         """
-        return self._schedule(name, options, cron=expression, tz=tz)
+        when = {"cron": expression, "tz": tz, "seconds_field": seconds_field}
+        return self._schedule(name, options, when)
 
     def every(
         self,
@@ -159,20 +165,17 @@ class Duly:
         its task too.
         """
         total = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-        return self._schedule(name, options, every=(interval or timedelta()) + total)
+        return self._schedule(name, options, {"every": (interval or timedelta()) + total})
 
     def _schedule(
         self,
         name: str | None,
         options: "ScheduledOptions",
-        *,
-        cron: str | None = None,
-        every: timedelta | None = None,
-        tz: str = "UTC",
+        when: dict[str, Any],
     ) -> Callable[[Callable[[], R]], Task[[], R]]:
         from duly.api.schedules import SCHEDULE_OPTIONS, trigger_of  # noqa: PLC0415 - as below
 
-        trigger = trigger_of(cron=cron, every=every, tz=tz)
+        trigger = trigger_of(**when)
         rules = {key: value for key, value in options.items() if key in SCHEDULE_OPTIONS}
         others = {key: value for key, value in options.items() if key not in SCHEDULE_OPTIONS}
 
@@ -201,6 +204,12 @@ class Duly:
     @property
     def store(self) -> Store:
         """The open store; each process opens its own, forked ones too."""
+        if TEST_URLS and self._url not in TEST_URLS:
+            raise StoreRefused(
+                "this application is not under the harness of the test that runs, so it cannot "
+                "use its store, which may be a real one: name it as duly_app in pytest.ini or by "
+                "@pytest.mark.duly(app=…), or put it on a Harness of its own"
+            )
         return self._store.get()
 
     def _open_store(self) -> Store:

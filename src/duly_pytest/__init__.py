@@ -42,7 +42,7 @@ def duly_worker(request: pytest.FixtureRequest, tmp_path: Path) -> "Iterator[Har
     marker = request.node.get_closest_marker("duly")
     options: dict[str, Any] = {} if marker is None else dict(marker.kwargs)
     kind = options.pop("store", "sqlite")
-    app = _application(options.pop("app", None) or request.config.getini("duly_app"))
+    named = options.pop("app", None) or request.config.getini("duly_app")
     if options or kind not in _KINDS:
         raise pytest.UsageError('@pytest.mark.duly takes app= and store="sqlite" or "postgres"')
     if kind == "postgres" and not os.environ.get(POSTGRES):
@@ -50,6 +50,7 @@ def duly_worker(request: pytest.FixtureRequest, tmp_path: Path) -> "Iterator[Har
             f"{POSTGRES} names no server: set it to the address of a PostgreSQL on which databases "
             f"may be created, such as postgresql://postgres@localhost/postgres"
         )
+    app = _application(named)
     store: FreshStore = SqliteTestStore(tmp_path)
     if kind == "postgres":
         store = PostgresTestStore(os.environ[POSTGRES])
@@ -65,10 +66,16 @@ def duly_app(duly_worker: "Harness") -> "Duly":
 
 
 def _application(reference: str) -> "Duly":
-    from duly.app import Duly  # noqa: PLC0415 - only for who asks
-    from duly.runtime.loading import load  # noqa: PLC0415 - as above
+    from duly.runtime.loading import load  # noqa: PLC0415 - only for who asks
     from duly.settings import load_settings  # noqa: PLC0415 - as above
 
     named = reference or load_settings().app
-    found: Duly = load(named) if named else Duly()
+    if not named:
+        # An application made here would have none of the project's tasks, whose own would enqueue
+        # into the project's database.
+        raise pytest.UsageError(
+            "duly_app names no application: write duly_app = module:attribute into pytest.ini, "
+            'app = "module:attribute" into [tool.duly], or @pytest.mark.duly(app=…) at the test'
+        )
+    found: Duly = load(named)
     return found

@@ -155,8 +155,23 @@ def test_one_that_has_ended_is_neither_paused_nor_resumed(app, digest):
     app.schedules.remove("once")
 
 
+@pytest.mark.stores("sqlite-wal")
+def test_six_fields_need_a_word_on_which_of_them_names_seconds(app, digest):
+    with pytest.raises(BadSchedule, match="six fields"):
+        app.schedules.add("digest", digest, cron="* * * * * */20")
+    with pytest.raises(BadSchedule, match="six fields"):
+        app.cron("* * * * * */20", name="other")
+    with pytest.raises(BadSchedule, match="seconds_field"):
+        app.schedules.add("digest", digest, every=5, seconds_field="first")
+
+    app.schedules.add("digest", digest, cron="* * * * * */20", seconds_field="last")
+
+    assert app.schedules.get("digest").cron == "*/20 * * * * *"
+    assert {instant.second for instant in app.schedules.next("digest", 6)} == {0, 20, 40}
+
+
 def test_a_schedule_that_was_absent_for_long_is_paused_in_one_call(app, digest):
-    app.schedules.add("digest", digest, cron="* * * * * *")
+    app.schedules.add("digest", digest, cron="* * * * * *", seconds_field="first")
     with opened_tables(app.url) as tables:
         hour = "3600000000" if app.url.startswith("sqlite") else "interval '1 hour'"
         tables.execute(

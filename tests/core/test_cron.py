@@ -15,6 +15,7 @@ from duly.errors import BadSchedule
 FIRST, LAST = datetime(2025, 1, 1, tzinfo=UTC), datetime(2036, 1, 1, tzinfo=UTC)
 EVERY_CHANGE = float(os.environ.get("DULY_TEST_SCALE", "1")) > 1
 """Otherwise one in five: the first of each zone, and both ways."""
+SECOND = timedelta(seconds=1)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 WEEK = 7 * DAY
 
@@ -91,13 +92,45 @@ def test_an_instant_is_always_strictly_later():
         ("@midnight", datetime(2025, 5, 15, tzinfo=UTC)),
         ("@Hourly", datetime(2025, 5, 14, 11, tzinfo=UTC)),
         ("30 7 * * MON-FRI", datetime(2025, 5, 15, 7, 30, tzinfo=UTC)),
-        ("*/10 * * * * *", datetime(2025, 5, 14, 10, 20, 40, tzinfo=UTC)),
     ],
 )
-def test_names_weekdays_and_seconds_are_understood(expression, due):
+def test_names_and_weekdays_are_understood(expression, due):
     now = datetime(2025, 5, 14, 10, 20, 30, tzinfo=UTC)
 
     assert moment(Cron(expression, "UTC").next_after(micros(now)) or 0) == due
+
+
+@pytest.mark.parametrize(
+    ("expression", "place"), [("*/20 * * * * *", "first"), ("* * * * * */20", "last")]
+)
+def test_the_caller_says_which_of_six_fields_are_the_seconds(expression, place):
+    cron = Cron(expression, "UTC", seconds_field=place)
+    begin = datetime(2025, 5, 14, 10, 20, 30, tzinfo=UTC)
+
+    fires = between(cron, begin, begin + MINUTE)
+
+    assert fires == [begin + 10 * SECOND, begin + 30 * SECOND, begin + 50 * SECOND]
+    assert cron.expression == "*/20 * * * * *", "one form is stored"
+    assert cron.with_seconds_last == "* * * * * */20"
+
+
+@pytest.mark.parametrize("expression", ["* * * * * *", "* * * * * */20", "*/20 * * * * *"])
+def test_six_fields_are_refused_unless_the_caller_says_which_are_the_seconds(expression):
+    with pytest.raises(BadSchedule, match=r'six fields.*seconds_field="first"'):
+        Cron(expression, "UTC")
+
+
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_five_fields_have_no_seconds_whatever_the_caller_says(place):
+    cron = Cron("0 2 * * *", "UTC", seconds_field=place)
+
+    assert (cron.expression, cron.with_seconds_last) == ("0 2 * * *", "0 2 * * *")
+
+
+@pytest.mark.parametrize("place", ["middle", "", 30])
+def test_seconds_are_the_first_field_or_the_last(place):
+    with pytest.raises(BadSchedule, match="seconds_field must be"):
+        Cron("* * * * * *", "UTC", seconds_field=place)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +184,7 @@ def test_a_time_of_day_that_is_repeated_comes_once():
 
 def test_seconds_do_not_change_that():
     fires = between(
-        Cron("15 30 2 * * *", "Europe/Berlin"),
+        Cron("15 30 2 * * *", "Europe/Berlin", seconds_field="first"),
         local("Europe/Berlin", 2025, 10, 25, 12),
         local("Europe/Berlin", 2025, 10, 26, 12),
     )

@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from duly import Duly
-from duly.errors import StoreFull, StoreReadOnly, StoreRefused, StoreUnavailable
+from duly.errors import BadOption, StoreFull, StoreReadOnly, StoreRefused, StoreUnavailable
 from duly.guard import Guard
 from duly.guard.ledgers import open_ledger
 from duly.guard.redis import RedisLedger, translated
@@ -177,6 +177,17 @@ class TestNotices:
             (notice,) = ledger.notices
 
         assert words in notice
+
+    def test_a_guard_that_refuses_eviction_does_not_use_one_that_evicts(self, private_redis):
+        private_redis.call("CONFIG", "SET", "maxmemory-policy", "volatile-ttl")
+        guard = Guard(private_redis.url(), on_eviction="refuse")
+
+        with closing(guard), pytest.raises(StoreRefused, match="maxmemory-policy volatile-ttl"):
+            guard.look("k")
+
+    def test_a_guard_knows_two_answers_to_eviction(self):
+        with pytest.raises(BadOption, match="on_eviction"):
+            Guard("redis://h", on_eviction="ignore")
 
     def test_guards_say_once_in_a_process_what_their_ledger_may_forget(self, private_redis, caplog):
         private_redis.call("CONFIG", "SET", "appendonly", "no")

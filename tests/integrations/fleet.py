@@ -25,16 +25,17 @@ class FleetWorker:
         *,
         ready: str,
         imports: Sequence[str],
+        folder: Path = ROOT,
     ) -> None:
         """Name a module with its arguments, which writes `ready` to its log when it is.
 
-        It finds what `imports` names imported already.
+        It finds what `imports` names imported already, and starts in `folder`.
         """
         self.log = log
         self._ready = ready
         log.write_bytes(b"")
         self._process = warm(*imports).start(
-            ["-m", *module], log=log, folder=ROOT, environment=os.environ | environment
+            ["-m", *module], log=log, folder=folder, environment=os.environ | environment
         )
 
     def __enter__(self) -> Self:

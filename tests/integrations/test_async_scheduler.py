@@ -25,6 +25,7 @@ from duly.integrations.async_scheduler import (
     LastRunStatus,
     TaskType,
 )
+from duly.store.firing import fire_due
 from tests.servers.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +44,13 @@ async def greet(name: str) -> str:
     if name == "nobody":
         raise ValueError("there is nobody")
     return f"hello {name}"
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_the_last_of_six_fields_names_seconds_as_in_croniter(app):
+    asyncio.run(AsyncScheduler(app).add_cron_task("often", "* * * * * */20", greet, args=("ann",)))
+
+    assert {instant.second for instant in app.schedules.next("often", 6)} == {0, 20, 40}
 
 
 def test_once_and_cron_tasks_run_on_the_applications_own_loop(app):
@@ -93,6 +101,131 @@ def test_a_failure_is_in_the_logs_and_bad_input_is_a_value_error(app):
         assert "there is nobody" in (logs[0].error_message or "")
 
     asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_the_logs_of_an_unknown_task_are_empty(app):
+    assert asyncio.run(AsyncScheduler(app).list_task_logs("nobody")) == []
+
+
+@pytest.mark.parametrize("task_type", [None, *TaskType])
+def test_listing_logs_takes_as_many_queries_whatever_the_number_of_tasks(
+    app, monkeypatch, task_type
+):
+    scheduler = AsyncScheduler(app)
+    asked: list[object] = []
+
+    def count() -> int:
+        asked.clear()
+        logs = asyncio.run(scheduler.list_task_logs(task_type=task_type, limit=5))
+        kinds = set(TaskType) if task_type is None else {task_type}
+        assert {log.task_type for log in logs} <= kinds
+        assert len(logs) == (5 if task_type is None else min(5, tasks))
+        return len(asked)
+
+    def fire(number: int) -> None:
+        asyncio.run(scheduler.add_once_task(f"once-{number}", now, greet, args=("ann",)))
+        asyncio.run(scheduler.add_cron_task(f"cron-{number}", "0 0 1 1 *", greet, args=("ann",)))
+        app.schedules.run_now(f"cron-{number}")
+
+    now = datetime.now(UTC)
+    query = type(app.store)._query
+    monkeypatch.setattr(
+        type(app.store), "_query", lambda *args, **kw: (asked.append(args), query(*args, **kw))[1]
+    )
+    for number in range(3):
+        fire(number)
+    fire_due(app.store)
+    tasks = 3
+    few = count()
+    for number in range(3, 12):
+        fire(number)
+    fire_due(app.store)
+    tasks = 12
+
+    assert count() == few <= 3
+
+
+def test_logs_are_paged_newest_first(app):
+    scheduler = AsyncScheduler(app)
+    now = datetime.now(UTC)
+    for number in range(4):
+        asyncio.run(scheduler.add_once_task(f"once-{number}", now, greet, args=("ann",)))
+        fire_due(app.store)
+
+    pages = [
+        [log.task_name for log in asyncio.run(scheduler.list_task_logs(limit=2, offset=offset))]
+        for offset in (0, 2, 4)
+    ]
+
+    assert pages == [["once-3", "once-2"], ["once-1", "once-0"], []]
+
+
+LATER = timedelta(hours=1)
+
+
+def test_a_second_one_time_task_of_a_name_that_waits_runs_too_and_is_logged(app, caplog):
+    scheduler = AsyncScheduler(app)
+    greeted: list[str] = []
+
+    async def note(name: str) -> None:
+        greeted.append(name)
+
+    async def main() -> None:
+        for name in ("ann", "bob", "cid"):
+            at = datetime.now(UTC) + timedelta(seconds=0.5)
+            await scheduler.add_once_task("remind_7", at, note, args=(name,))
+        assert await scheduler.list_task_logs("remind_7") == [], "none of them has come due"
+        await scheduler.start()
+        while len(greeted) < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        await scheduler.stop()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+    logs = asyncio.run(scheduler.list_task_logs("remind_7"))
+    assert sorted(greeted) == ["ann", "bob", "cid"]
+    assert [(log.task_name, log.task_type) for log in logs] == [("remind_7", TaskType.ONCE)] * 3
+    lines = [line.message for line in caplog.records if "remind_7" in line.message]
+    assert len([line for line in lines if "is enqueued beside it" in line]) == 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "words", "kept"),
+    [("replace", "is replaced", "bob"), ("keep", "is kept and this one is not added", "ann")],
+)
+@pytest.mark.stores("sqlite-wal")
+def test_a_message_that_a_caller_gives_up_is_logged(app, caplog, policy, words, kept):
+    scheduler = AsyncScheduler(app)
+    for name in ("ann", "bob"):
+        at = datetime.now(UTC) + LATER
+        asyncio.run(
+            scheduler.add_once_task("remind_7", at, greet, args=(name,), on_duplicate=policy)
+        )
+
+    assert kept in app.schedules.get("remind_7").arguments
+    assert len([line for line in caplog.records if words in line.message]) == 1
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_a_one_time_task_leaves_the_cron_task_of_its_name_alone(app):
+    scheduler = AsyncScheduler(app)
+    asyncio.run(scheduler.add_cron_task("report", "0 0 1 1 *", greet, args=("ann",)))
+
+    asyncio.run(scheduler.add_once_task("report", datetime.now(UTC) + LATER, greet, args=("bob",)))
+
+    assert app.schedules.get("report").cron == "0 0 1 1 *"
+    assert ["bob" in run.record.arguments for run in app.runs.list()] == [True]
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_a_cron_task_that_takes_the_place_of_a_one_time_task_is_logged(app, caplog):
+    scheduler = AsyncScheduler(app)
+    asyncio.run(scheduler.add_once_task("report", datetime.now(UTC) + LATER, greet, args=("bob",)))
+
+    for _ in range(2):  # As at each start.
+        asyncio.run(scheduler.add_cron_task("report", "0 0 1 1 *", greet, args=("ann",)))
+
+    assert len([line for line in caplog.records if "is replaced" in line.message]) == 1
 
 
 def test_closures_and_bound_methods_run_under_the_names_they_were_added_with(app):
@@ -256,7 +389,7 @@ def serving(url: str, log: Path) -> Iterator[int]:
     environment = os.environ | {
         "DULY_URL": url,
         "JOBS_LOG": str(log),
-        "EVERY_MINUTE": "*/2 * * * * *",
+        "EVERY_MINUTE": "* * * * * */2",
         "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
     }
     command = [sys.executable, "-m", "uvicorn", "examples.async_scheduler.main:app"]

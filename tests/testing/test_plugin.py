@@ -105,3 +105,70 @@ def test_what_the_marker_cannot_mean_is_an_error(tmp_path, marker, words):
     )
 
     assert words in run_pytest(tmp_path, DULY_TEST_POSTGRES="").stdout
+
+
+REAL = "sqlite:///real.db"
+TWO_APPS = """
+from duly import Duly
+
+app, other = Duly(), Duly()
+
+
+@app.task
+def ship(order_id: int) -> None: ...
+
+
+@other.task
+def bill(order_id: int) -> None: ...
+"""
+
+
+def test_an_application_that_is_not_named_is_a_usage_error_and_enqueues_nothing(tmp_path):
+    (tmp_path / "shop.py").write_text(TWO_APPS)
+    (tmp_path / "test_it.py").write_text(
+        "import shop\n"
+        "def test_it(duly_worker): shop.ship.enqueue(42)\n"
+        "def test_that(duly_app): shop.ship.enqueue(42)\n"
+    )
+
+    found = run_pytest(tmp_path, DULY_URL=REAL)
+
+    assert "2 errors" in found.stdout, found.stdout
+    assert "duly_app names no application" in found.stdout
+    assert not (tmp_path / "real.db").exists()
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        "shop.bill.enqueue(42)",
+        "asyncio.run(shop.bill.aenqueue(42))",
+        "shop.other.enqueue_many([shop.bill.call(42)])",
+        'shop.other.schedules.add("bill", shop.bill, every=5, args=(42,))',
+    ],
+)
+def test_no_other_application_uses_its_store_during_a_test(tmp_path, act):
+    (tmp_path / "shop.py").write_text(TWO_APPS)
+    (tmp_path / "test_it.py").write_text(
+        f"import asyncio, shop\ndef test_it(duly_worker):\n    shop.ship.enqueue(42)\n    {act}\n"
+    )
+
+    found = run_pytest(tmp_path, DULY_URL=REAL, DULY_APP="shop:app")
+
+    assert "not under the harness of the test" in found.stdout, found.stdout
+    assert not (tmp_path / "real.db").exists()
+
+
+def test_other_applications_use_their_stores_again_after_a_test(tmp_path):
+    (tmp_path / "shop.py").write_text(TWO_APPS)
+    (tmp_path / "test_it.py").write_text(
+        "import shop\n"
+        "from duly import Duly\n"
+        "def test_it(duly_app):\n"
+        "    assert [run.record.task for run in Duly(duly_app.url).runs.list()] == []\n"
+        "def test_that(): assert shop.bill.enqueue(42).state == 'queued'\n"
+    )
+
+    found = run_pytest(tmp_path, DULY_URL=REAL, DULY_APP="shop:app")
+
+    assert "2 passed" in found.stdout, found.stdout

@@ -8,7 +8,7 @@ from typing import Any, TypedDict, Unpack
 
 from duly.actor import acting
 from duly.api.schedule_views import FiredAt, Schedule, fired, shown
-from duly.core.cron import Cron
+from duly.core.cron import Cron, SecondsField
 from duly.core.instants import moment
 from duly.core.key import check_name
 from duly.core.record import ScheduleRecord
@@ -106,6 +106,7 @@ class Schedules:
         every: float | timedelta | None = None,
         at: datetime | None = None,
         tz: str = "UTC",
+        seconds_field: SecondsField | None = None,
         args: Sequence[Any] = (),
         kwargs: dict[str, Any] | None = None,
         on_duplicate: str = "replace",
@@ -114,8 +115,9 @@ class Schedules:
     ) -> Schedule:
         """Add a schedule at run time, or change the one of that name.
 
-        Exactly one of `cron`, `every` and `at` says when. `on_duplicate` says what becomes of a
-        schedule of that name that has not ended: "replace", "keep" it, or "error".
+        Exactly one of `cron`, `every` and `at` says when. A cron expression of six fields needs
+        `seconds_field`: "first" or, as croniter reads it, "last". `on_duplicate` says what becomes
+        of a schedule of that name that has not ended: "replace", "keep" it, or "error".
         """
         if not isinstance(task, Task):
             raise BadSchedule(f"a schedule fires a task, made with @app.task, not {task!r}")
@@ -126,7 +128,7 @@ class Schedules:
         op = _put(
             name,
             task,
-            trigger_of(cron=cron, every=every, at=at, tz=tz),
+            trigger_of(cron=cron, every=every, at=at, tz=tz, seconds_field=seconds_field),
             arguments=task.definition.codec.encode(tuple(args), kwargs or {}),
             source="runtime",
             place=acting(actor),
@@ -305,12 +307,15 @@ def trigger_of(
     every: float | timedelta | None = None,
     at: datetime | None = None,
     tz: str = "UTC",
+    seconds_field: SecondsField | None = None,
 ) -> Trigger:
     """Return what was asked for, or say what is wrong with it."""
     if sum(given is not None for given in (cron, every, at)) != 1:
         raise BadSchedule("say when a schedule fires with exactly one of cron=, every= and at=")
     if cron is not None:
-        return Cron(cron, tz)
+        return Cron(cron, tz, seconds_field=seconds_field)
+    if seconds_field is not None:
+        raise BadSchedule("seconds_field= is about the fields of cron=")
     if every is not None:
         seconds = every.total_seconds() if isinstance(every, timedelta) else every
         return Every(check_interval(seconds), UNANCHORED)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from itertools import product, takewhile
+from typing import Literal, get_args
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
@@ -29,6 +30,9 @@ _NAMED = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
+SecondsField = Literal["first", "last"]
+"""Which of six fields names seconds: duly's own form has it first, croniter's last."""
+
 _WITH_SECONDS = 6
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -43,15 +47,21 @@ zone at least seven days lie between two changes."""
 class Cron:
     """One expression in one zone."""
 
-    def __init__(self, expression: str, zone: str) -> None:
-        """Read both, or say what is wrong with them."""
+    def __init__(
+        self, expression: str, zone: str, *, seconds_field: SecondsField | None = None
+    ) -> None:
+        """Read both, or say what is wrong with them.
+
+        An expression of six fields is refused without `seconds_field`: the same text means
+        "every 20 seconds" to some programs and "every second on Sundays" to others.
+        """
         if not isinstance(expression, str) or len(expression) > CRON_CHARACTERS:
             raise BadSchedule(
                 f"a cron expression must be a text of at most {CRON_CHARACTERS} characters"
             )
-        self.expression = expression
+        self.expression = _seconds_first(expression, seconds_field)
         self.zone = zone
-        self._fields = _NAMED.get(expression.strip().lower(), expression)
+        self._fields = _NAMED.get(expression.strip().lower(), self.expression)
         self.tz = zone_of(zone)
         parts = self._fields.split()
         minute, hour = parts[-5:-3] if len(parts) in {5, _WITH_SECONDS} else ("*", "*")
@@ -64,10 +74,17 @@ class Cron:
             raise BadSchedule(
                 f"the cron expression {expression!r} names no time: {error}; it has five fields, "
                 f"minute (0-59) hour (0-23) day (1-31) month (1-12) weekday (0-7), or six with "
-                f"seconds in front, or is one of {', '.join(_NAMED)}"
+                f"seconds and seconds_field=, or is one of {', '.join(_NAMED)}"
             ) from None
         except StopIteration:
             raise BadSchedule(f"the cron expression {expression!r} never comes due") from None
+
+    @property
+    def with_seconds_last(self) -> str:
+        """The expression with its seconds, if it has any, in the last of six fields."""
+        parts = self.expression.split()
+        is_longer = len(parts) == _WITH_SECONDS
+        return " ".join([*parts[1:], parts[0]]) if is_longer else self.expression
 
     def next_after(self, instant: int) -> int | None:
         """Return the first instant that is strictly later, if there is one within fifty years."""
@@ -149,6 +166,21 @@ class Cron:
     def _local_times(self, after: datetime) -> Iterator[datetime]:
         """Return the local times that the expression names behind one, in their order."""
         return CronSim(self._fields, after)
+
+
+def _seconds_first(expression: str, seconds_field: SecondsField | None) -> str:
+    """Return an expression whose seconds, if it has any, are the first of its six fields."""
+    if seconds_field not in {None, *get_args(SecondsField)}:
+        raise BadSchedule(f'seconds_field must be "first" or "last", not {seconds_field!r}')
+    parts = expression.split()
+    if len(parts) != _WITH_SECONDS or seconds_field == "first":
+        return expression
+    if seconds_field is None:
+        raise BadSchedule(
+            f"the cron expression {expression!r} has six fields; say which of them names seconds: "
+            f'seconds_field="first", or "last" as croniter reads it'
+        )
+    return " ".join([parts[-1], *parts[:-1]])
 
 
 @lru_cache(maxsize=64)

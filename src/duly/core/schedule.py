@@ -314,7 +314,7 @@ def read_trigger(text: str) -> Trigger:
     """Return a stored trigger."""
     data = json.loads(text)
     if "cron" in data:
-        return Cron(data["cron"], data["tz"])
+        return Cron(data["cron"], data["tz"], seconds_field="first")
     return At(data["at"]) if "at" in data else Every(data["every"], data["anchor"])
 
 

@@ -1,7 +1,7 @@
 """Guard: one body per key, whoever carries it."""
 
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from duly.actor import acting
 from duly.clock import MICROSECONDS, monotonic
@@ -40,12 +40,14 @@ class Guard:
         namespace: str = "",
         lease: float = GUARD_LEASE_SECONDS,
         ttl: float | None = GUARD_TTL_SECONDS,
+        on_eviction: Literal["warn", "refuse"] = "warn",
     ) -> None:
         """Keep keys at an address: `sqlite:///…`, `postgresql://…` or `redis://…`.
 
         Without one, as the application's store: DULY_URL, else sqlite:///duly.db. Keys of another
         namespace are others. `lease` is how long a holder that has died is waited for; `ttl` for
-        how long a result is kept, None being for ever.
+        how long a result is kept, None being for ever. A Redis that evicts keys when its memory is
+        full is used with a warning, or refused: `on_eviction="refuse"`.
         """
         self._url = store_url(url)
         self.namespace = check_namespace(namespace)
@@ -56,6 +58,9 @@ class Guard:
             )
         self.lease = float(lease)
         self.ttl = check_ttl(ttl)
+        if on_eviction not in {"warn", "refuse"}:
+            raise BadOption(f'on_eviction must be "warn" or "refuse", not {on_eviction!r}')
+        self.on_eviction: Literal["warn", "refuse"] = on_eviction
         self._open: PerProcess[_Open] = PerProcess(self._open_ledger)
         self._clerk = Clerk()
         self.letters = Letters(lambda: AskedLedger(self.ask), self.namespace)
@@ -167,7 +172,7 @@ class Guard:
         return self._open.get().ledger
 
     def _open_ledger(self) -> "_Open":
-        return _Open(open_ledger(self._url), self.lease)
+        return _Open(open_ledger(self._url, on_eviction=self.on_eviction), self.lease)
 
     def _try(
         self,

@@ -1,6 +1,7 @@
 """From an address to what keeps the keys."""
 
 from importlib import util
+from typing import Literal
 
 from duly.core.addresses import shown_scheme
 from duly.errors import StoreRefused
@@ -8,15 +9,18 @@ from duly.observe.logs import log_notice
 from duly.store.opening import STORES, open_store
 from duly.store.protocol import Ledger
 
+OnEviction = Literal["warn", "refuse"]
+"""What to do about a Redis that evicts keys when its memory is full."""
+
 
 def is_redis(url: str) -> bool:
     """Say whether an address is that of a Redis, which has keys and letters and no runs."""
     return url.partition("://")[0] in {"redis", "rediss", "unix"}
 
 
-def open_ledger(url: str) -> Ledger:
+def open_ledger(url: str, *, on_eviction: OnEviction = "warn") -> Ledger:
     """Open the ledger at an address: a store, or a Redis."""
-    ledger = _open_redis(url) if is_redis(url) else _open_store(url)
+    ledger = _open_redis(url, on_eviction) if is_redis(url) else _open_store(url)
     for notice in ledger.notices:
         log_notice(notice)
     return ledger
@@ -31,9 +35,9 @@ def _open_store(url: str) -> Ledger:
     return open_store(url)
 
 
-def _open_redis(url: str) -> Ledger:
+def _open_redis(url: str, on_eviction: OnEviction) -> Ledger:
     if util.find_spec("redis") is None:
         raise StoreRefused("Redis needs redis-py; install it with: pip install 'duly[redis]'")
     from duly.guard.redis import RedisLedger  # noqa: PLC0415 - an optional extra
 
-    return RedisLedger(url)
+    return RedisLedger(url, on_eviction=on_eviction)

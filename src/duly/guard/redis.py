@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any, Literal, assert_never
 from urllib.parse import quote
 
 import redis
@@ -62,7 +62,13 @@ Call = tuple[str, list[str], list[str | int]]
 class RedisLedger:
     """A Redis that keeps keys. One that cannot be reached is an error: no body runs without it."""
 
-    def __init__(self, url: str, *, clock: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Callable[[], int] | None = None,
+        on_eviction: Literal["warn", "refuse"] = "warn",
+    ) -> None:
         """Open the Redis at an address; `clock` gives tests another time than Redis's own."""
         self.shown_url = shown_address(url)
         self.notices: list[str] = []
@@ -78,7 +84,7 @@ class RedisLedger:
             )
         }  # fmt: skip
         try:
-            self._look_for_risks()
+            self._look_for_risks(on_eviction)
         except BaseException:
             self.close()
             raise
@@ -170,21 +176,30 @@ class RedisLedger:
 
     # -- what can go wrong --
 
-    def _look_for_risks(self) -> None:
+    def _look_for_risks(self, on_eviction: str) -> None:
+        facts: Any = {}
         with self._failures(), suppress(ResponseError):
-            # Some do not let everybody ask; then there is nothing to say.
-            facts: Any = self._client.info()
-            policy = facts.get("maxmemory_policy", "noeviction")
-            if policy != "noeviction":
-                self.notices.append(
-                    f"{self.shown_url} forgets keys when its memory is full (maxmemory-policy "
-                    f"{policy}), and what it forgets can run twice; set noeviction"
-                )
-            if facts.get("aof_enabled", 1) == 0:
-                self.notices.append(
-                    f"{self.shown_url} keeps no log of its writes, so a restart forgets keys, and "
-                    f"what it forgets can run twice; set appendonly yes"
-                )
+            # Some do not let everybody ask.
+            facts = self._client.info()
+        policy = facts.get("maxmemory_policy")
+        if policy is None and on_eviction == "refuse":
+            raise StoreRefused(
+                f"{self.shown_url} does not tell its maxmemory-policy, so it may forget keys; let "
+                f"its user call INFO"
+            )
+        if policy not in {None, "noeviction"}:
+            notice = (
+                f"{self.shown_url} forgets keys when its memory is full (maxmemory-policy "
+                f"{policy}), and what it forgets can run twice; set noeviction"
+            )
+            if on_eviction == "refuse":
+                raise StoreRefused(notice)
+            self.notices.append(notice)
+        if facts.get("aof_enabled", 1) == 0:
+            self.notices.append(
+                f"{self.shown_url} keeps no log of its writes, so a restart forgets keys, and "
+                f"what it forgets can run twice; set appendonly yes"
+            )
 
     @contextmanager
     def _failures(self) -> Iterator[None]:

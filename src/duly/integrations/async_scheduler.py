@@ -8,12 +8,14 @@ one process runs in any other and after a restart.
 import asyncio
 import enum
 import inspect
+import json
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 from duly.actor import acting
 from duly.apart import apart
@@ -21,21 +23,33 @@ from duly.api.pruning import prune
 from duly.app import Duly
 from duly.clock import MICROSECONDS, new_id
 from duly.core.instants import moment
+from duly.core.record import RunRecord
 from duly.core.states import FINAL, State
 from duly.defining import define
-from duly.errors import LockBusy
-from duly.limits import TICK_BATCH
+from duly.errors import BadOption, LockBusy, ScheduleExists
+from duly.limits import PAGE, TICK_BATCH
 from duly.locks.ownership import Ownership, take
+from duly.observe.logs import log_duplicate
 from duly.registry import is_local
 from duly.store.admin_ops import RecordAct
 from duly.store.lock_ops import Locked
 from duly.store.ops import Prune
+from duly.store.protocol import RunFilter, ScheduleFilter
 from duly.task import Task
 
 if TYPE_CHECKING:
     from duly.runtime.embedded import EmbeddedWorker
 
 _DAY = 86_400
+_TAG = "schedule"
+"""The tag of a schedule's runs, which names it."""
+_ONCE = "Once"
+_ALL = 1_000_000
+_FATES = {
+    "both": "this one-time task is enqueued beside it, and both run",
+    "replace": "the one-time task is replaced, and does not run",
+    "keep": "it is kept and this one is not added",
+}
 
 
 class TaskType(enum.Enum):
@@ -142,13 +156,32 @@ class AsyncScheduler:
         *,
         tz: str = "UTC",
     ) -> None:
-        """Add a task with a cron expression, or change the one of that name."""
+        """Add a task with a cron expression, or change the one of that name.
+
+        The last of six fields names seconds, as croniter reads them. A one-time task of that name
+        that has not run yet is replaced, with a warning in the log.
+        """
         self.register_task(task_name, func)
         task = self._named[task_name]
 
         def add() -> None:
-            named = dict(kwargs or {})
-            self.duly.schedules.add(task_name, task, cron=cron, tz=tz, args=args, kwargs=named)
+            schedules = self.duly.schedules
+            put = partial(
+                schedules.add,
+                task_name,
+                task,
+                cron=cron,
+                tz=tz,
+                seconds_field="last",
+                args=args,
+                kwargs=dict(kwargs or {}),
+            )
+            try:
+                put(on_duplicate="error")
+            except ScheduleExists:
+                if schedules.get(task_name).when == _ONCE:
+                    log_duplicate(task_name, _FATES["replace"])
+                put()
 
         await asyncio.to_thread(add)
 
@@ -160,9 +193,14 @@ class AsyncScheduler:
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
         *,
-        on_duplicate: str = "replace",
+        on_duplicate: Literal["both", "replace", "keep", "error"] = "both",
     ) -> None:
         """Add a task that runs once; one of that name that has run is no obstacle.
+
+        If a task of that name has not run yet, `on_duplicate` says what becomes of the two: "both"
+        run, each at its time; this one comes in the place of that ("replace"); that one is kept
+        and this one is not added ("keep"); or ScheduleExists is raised ("error"). The first three
+        log a warning. "both" leaves a cron task of that name as it is.
 
         Where the name is not registered, as with a name per user, the run has the name of its
         function: any process that registers a function of that module can run it.
@@ -175,16 +213,29 @@ class AsyncScheduler:
             task = self._own_task(func)
             self._register_module(func)
 
-        def add() -> None:
-            self.duly.schedules.add(
-                task_name,
-                task,
-                at=execute_time,
-                args=args,
-                kwargs=dict(kwargs or {}),
-                on_duplicate=on_duplicate,
-            )
+        named = dict(kwargs or {})
+        put = partial(
+            self.duly.schedules.add, task_name, task, at=execute_time, args=args, kwargs=named
+        )
 
+        def add() -> None:
+            try:
+                put(on_duplicate="error")
+            except ScheduleExists:
+                if on_duplicate not in _FATES:
+                    raise
+                log_duplicate(task_name, _FATES[on_duplicate])
+                if on_duplicate == "both":
+                    # A schedule has one instant; the other one is a run that waits for its time.
+                    later = task.using(at=execute_time, tags={_TAG: task_name})
+                    later.enqueue(*args, **named)
+                else:
+                    put(on_duplicate=on_duplicate)
+
+        if on_duplicate not in {*_FATES, "error"}:
+            raise BadOption(
+                f'on_duplicate must be "both", "replace", "keep" or "error", not {on_duplicate!r}'
+            )
         await asyncio.to_thread(add)
 
     async def start(self) -> None:
@@ -248,15 +299,26 @@ class AsyncScheduler:
     def _logs(
         self, task_name: str, task_type: TaskType | None, limit: int, offset: int
     ) -> list[SchedulerLog]:
-        names = [task_name] if task_name else [s.name for s in self.duly.schedules.list()]
+        wanted = offset + limit
+        kinds = self._kinds(task_name)
+        which = RunFilter(tag=(_TAG, task_name or None), limit=max(wanted, PAGE))
         found: list[SchedulerLog] = []
-        for name in names:
-            kind = TaskType.ONCE if self.duly.schedules.get(name).when == "Once" else TaskType.CRON
-            if task_type in {None, kind}:
-                runs = self.duly.runs.list(tag=("schedule", name), limit=offset + limit)
-                found += [_log(name, kind, run.record) for run in runs]
-        found.sort(key=lambda log: log.created_at, reverse=True)
-        return found[offset : offset + limit]
+        while len(found) < wanted:
+            page = self.duly.store.list_runs(which)
+            logs = [_log(run, kinds) for run in page if not _is_waiting(run)]
+            found += [log for log in logs if task_type in {None, log.task_type}]
+            if len(page) < which.limit:
+                break
+            which = which._replace(before=page[-1].id)
+        return found[offset:wanted]
+
+    def _kinds(self, task_name: str) -> dict[str, TaskType]:
+        """Return how tasks are scheduled, by name; those that are removed have logs too."""
+        which = ScheduleFilter(task_name or None, removed=True, limit=_ALL)
+        return {
+            schedule.name: TaskType.ONCE if "at" in json.loads(schedule.trigger) else TaskType.CRON
+            for schedule in self.duly.store.list_schedules(which)
+        }
 
 
 def _give_back(taken: Ownership | Locked) -> None:
@@ -264,7 +326,14 @@ def _give_back(taken: Ownership | Locked) -> None:
         taken.release()
 
 
-def _log(name: str, kind: TaskType, run: Any) -> SchedulerLog:  # noqa: ANN401 - a RunRecord
+def _is_waiting(run: RunRecord) -> bool:
+    """Return whether a run was added for later and has not come due."""
+    return run.state == State.QUEUED and run.claim_number == 0 and run.due_at > run.created_at
+
+
+def _log(run: RunRecord, kinds: Mapping[str, TaskType]) -> SchedulerLog:
+    name = json.loads(run.tags or "{}")[_TAG]
+    kind = kinds.get(name, TaskType.CRON)
     status = LastRunStatus.RUNNING
     if run.state in FINAL:
         is_good = run.state == State.SUCCEEDED

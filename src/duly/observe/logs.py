@@ -117,6 +117,11 @@ def log_dashboard_link(link: str) -> None:
     logger.warning("the dashboard was given no auth=; sign in with this link: %s", clean(link))
 
 
+def log_duplicate(name: str, what: str) -> None:
+    """Write what became of a one-time task whose name another schedule has."""
+    logger.warning("schedule %r exists already: %s", clean(name), what)
+
+
 def log_unclaimed(run_id: str, task: str, reason: str) -> None:
     """Say to who waits for a run why nobody has claimed it."""
     about = {"run_id": run_id, "task": task}

@@ -46,11 +46,11 @@ KINDS = (
     _Kind(
         "* * * * * *",
         tuple(
-            {"cron": "* * * * * *", "tz": tz}
+            {"cron": "* * * * * *", "seconds_field": "first", "tz": tz}
             for tz in ("Europe/Paris", "America/New_York", "Asia/Kolkata")
         ),
     ),
-    _Kind("*/2 * * * * *", ({"cron": "*/2 * * * * *"},) * 2),
+    _Kind("*/2 * * * * *", ({"cron": "*/2 * * * * *", "seconds_field": "first"},) * 2),
 )
 
 

@@ -46,7 +46,8 @@ class RunFilter(NamedTuple):
     states: tuple[str, ...] = ()
     task: str | None = None
     queue: str | None = None
-    tag: tuple[str, str] | None = None
+    tag: tuple[str, str | None] | None = None
+    """A name and a value; of a list of runs, the value may be None for any."""
     fingerprint: str | None = None
     since: int | None = None
     before: str | None = None

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from duly import faultpoints
-from duly.app import Duly
+from duly.app import TEST_URLS, Duly
 from duly.clock import MICROSECONDS
 from duly.core.hints import nearest
 from duly.errors import BadOption
@@ -30,7 +30,8 @@ class Harness:
 
     Runs go through everything that a worker's do (codec, claim, fence, settle), one after the
     other, in this thread. Leases, retries, delays and schedules go by the time that `advance`
-    moves; timeouts of bodies strike nobody.
+    moves; timeouts of bodies strike nobody. Until `close`, an application that is on no harness
+    of this process cannot use its store: StoreRefused.
     """
 
     def __init__(self, app: Duly, store: FreshStore) -> None:
@@ -38,13 +39,19 @@ class Harness:
         self._test_store = store
         self._url = app.url
         self._dead: list[_Dead] = []
+        TEST_URLS.add(store.url)
         app.use_url(store.url, clock=store.clock)
-        app.store.read_schema()
-        store.freeze()
+        try:
+            app.store.read_schema()
+            store.freeze()
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Give the application its own store back, and remove the test's."""
         faultpoints.disarm()
+        TEST_URLS.discard(self._test_store.url)
         self.app.use_url(self._url)
         self._test_store.remove()
 

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from tests.integrations.fleet import FleetWorker
+from tests.integrations.fleet import ROOT, FleetWorker
 
 IMPORTS = (
     "celery.bin.celery",
@@ -22,15 +22,16 @@ class CeleryWorker(FleetWorker):
 
     def __init__(
         self,
-        folder: Path,
+        logs: Path,
         environment: dict[str, str],
         *options: str,
         application: str = "tests.integrations.celery.shop",
+        folder: Path = ROOT,
     ) -> None:
         command = [
             *("celery", "-A", application, "worker"),
             *("--loglevel", "INFO", "--without-gossip", "--without-mingle", "--without-heartbeat"),
             *(options or ("--concurrency", "2")),
         ]
-        log = folder / f"celery-{os.urandom(4).hex()}.log"
-        super().__init__(command, log, environment, ready=" ready.", imports=IMPORTS)
+        log = logs / f"celery-{os.urandom(4).hex()}.log"
+        super().__init__(command, log, environment, ready=" ready.", imports=IMPORTS, folder=folder)

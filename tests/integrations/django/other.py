@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from duly.clock import new_id
 from duly.integrations.django.compat import BaseTaskBackend, Task, TaskResult
 from duly.integrations.django.results import new_result
 
@@ -18,7 +19,7 @@ class OtherBackend(BaseTaskBackend):
     def enqueue(self, task: Task, args: list[Any], kwargs: dict[str, Any]) -> TaskResult:
         self.validate_task(task)
         waiting.append((task, list(args), dict(kwargs)))
-        return new_result(task, f"other-{len(waiting)}", args, kwargs, self.alias)
+        return new_result(task, new_id(), args, kwargs, self.alias)
 
 
 def deliver(delivery: Delivery) -> Any:

@@ -29,6 +29,17 @@ def divide(number: int, by: int) -> float:
     return number / by
 
 
+@task()
+async def divide_on_the_loop(number: int, by: int) -> float:
+    return number / by
+
+
+@task()
+@duly_options(redact=("by",))
+def divide_secretly(number: int, by: int) -> float:
+    return number / by
+
+
 @task(takes_context=True)
 def tell_attempt(context: TaskContext, word: str) -> list[object]:
     return [word, context.attempt, context.task_result.id]

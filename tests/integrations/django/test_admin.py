@@ -170,6 +170,18 @@ def test_a_schedule_that_is_made_in_the_admin_is_fired_by_workers(operator, back
     assert first_run(backend).id in shown
 
 
+@pytest.mark.stores("sqlite-wal")
+def test_a_form_that_is_saved_as_it_was_shown_keeps_the_seconds_of_a_schedule(operator, backend):
+    often = NIGHTLY | {"cron": "* * * * * */20"}
+    operator.post(reverse("admin:duly_schedule_add"), often)
+    shown = page(operator, "schedule_change", "nightly")
+
+    operator.post(reverse("admin:duly_schedule_change", args=["nightly"]), often)
+
+    assert 'value="* * * * * */20"' in shown
+    assert {instant.second for instant in backend.app.schedules.next("nightly", 6)} == {0, 20, 40}
+
+
 def test_a_schedule_of_the_admin_is_changed_and_removed(operator, backend):
     operator.post(reverse("admin:duly_schedule_add"), NIGHTLY)
     change = reverse("admin:duly_schedule_change", args=["nightly"])

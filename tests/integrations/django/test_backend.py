@@ -1,8 +1,9 @@
 """`DulyBackend`: what Django expects of a backend, in the transactions of the caller."""
 
+import logging
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from duly import KeyConflict
+from duly.errors import RunFailed
 from duly.integrations.django.backend import DulyBackend
 from tests.integrations.django import tasks
 from tests.integrations.django.api import (
@@ -89,6 +91,57 @@ def test_an_error_is_told_as_django_tells_it(backend):
     assert "division by zero" in error.traceback
     with pytest.raises(ValueError, match="failed"):
         _ = result.return_value
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_the_time_of_a_call_is_the_same_whoever_asks(backend, is_inside):
+    with transaction.atomic() if is_inside else nullcontext():
+        result = tasks.add.enqueue(41)
+        before = tasks.add.get_result(result.id)
+    drain(backend)
+    after = tasks.add.get_result(result.id)
+
+    assert result.enqueued_at == before.enqueued_at == after.enqueued_at
+    assert abs(timezone.now() - result.enqueued_at) < timedelta(seconds=SOON)
+
+
+@pytest.mark.parametrize("task", [tasks.divide, tasks.divide_on_the_loop, tasks.divide_secretly])
+def test_a_failure_is_logged_with_its_traceback(backend, caplog, task):
+    backend.tell_ends()
+    result = task.enqueue(1, 0)
+    drain(backend)
+
+    def lines() -> list[logging.LogRecord]:
+        named = (line for line in caplog.records if result.id in line.message)
+        return [line for line in named if "state=FAILED" in line.message]
+
+    wait_until(lambda: bool(lines()), seconds=SOON, what="the end is logged")
+    (line,) = lines()
+    shown = logging.Formatter().format(line)
+    assert line.levelname == "ERROR"
+    assert "Traceback (most recent call last)" in shown
+    assert "return number / by" in shown
+    assert "ZeroDivisionError: division by zero" in shown
+    # An exception may show arguments; of a task with secret ones the stored text is logged.
+    is_stored = line.exc_info[0] is RunFailed
+    assert is_stored == (task is tasks.divide_secretly)
+
+
+def test_an_end_without_an_error_is_logged_without_one(backend, caplog):
+    caplog.set_level(logging.INFO)
+    backend.tell_ends()
+    result = tasks.add.enqueue(1)
+    drain(backend)
+
+    def lines() -> list[logging.LogRecord]:
+        return [line for line in caplog.records if f"{result.id} " in line.message]
+
+    wait_until(
+        lambda: any("state=SUCCESSFUL" in line.message for line in lines()),
+        seconds=SOON,
+        what="the end is logged",
+    )
+    assert not any(line.exc_info for line in lines())
 
 
 def test_a_result_that_json_lacks_is_a_failure(backend):

@@ -7,7 +7,6 @@ from contextlib import closing
 import pytest
 
 from duly import BadOption, Retry
-from duly.errors import RunFailed
 from duly.guard import Guard
 from duly.integrations.django import duly_options, exactly_once, scheduled_task
 from tests.integrations.django import other, tasks
@@ -112,8 +111,10 @@ def test_of_two_deliveries_at_once_one_runs(scheduler):
 
 def test_what_failed_is_told_and_a_delivery_does_not_repeat_it(scheduler):
     delivery = fired(scheduler, bill, -1)
-    with pytest.raises(RunFailed, match="no such customer"):
+    with pytest.raises(ValueError, match="no such customer") as told:
         other.deliver(delivery)
+    assert type(told.value) is ValueError, "the backend that carries it learns what was raised"
+    assert told.traceback[-1].name == "bill"
     assert other.deliver(delivery) is None
     assert calls == [-1]
     (run,) = scheduler.dead.list()

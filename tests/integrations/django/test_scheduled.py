@@ -30,6 +30,14 @@ def test_a_schedule_fires_its_task_with_its_arguments(backend):
     assert [firing.run_id for firing in backend.app.schedules.firings("every-second")]
 
 
+@pytest.mark.stores("sqlite-wal")
+def test_the_last_of_six_fields_names_seconds_as_in_croniter(backend):
+    scheduled_task(cron="* * * * * */20", args=[41], name="often")(tasks.add)
+    backend.app.schedules.sync()
+
+    assert {instant.second for instant in backend.app.schedules.next("often", 6)} == {0, 20, 40}
+
+
 def first_run(backend):
     wait_until(lambda: bool(backend.app.runs.list()), seconds=SOON, what="it fires")
     return backend.app.runs.list()[-1]

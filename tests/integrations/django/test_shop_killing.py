@@ -94,7 +94,7 @@ def test_four_web_processes_and_two_schedulers_bill_each_night_once(
 
 def bill_by_rq(store_url: str, redis_url: str, tmp_path: Path) -> Billed:
     """Have RQ carry the billing that many processes fire, and deliver all of it twice."""
-    cron = f"*/{EVERY} * * * * *"
+    cron = f"* * * * * */{EVERY}"
     shop = Shop(store_url, tmp_path / "shop.log", SHOP_BILLING=cron, SHOP_REDIS=redis_url)
     shop.set_up()
     port = free_port()

@@ -22,7 +22,7 @@ async def wait(number: int, folder: str) -> int:
     return number
 
 
-@duly.cron("* * * * * *", name="tick")
+@duly.cron("* * * * * *", seconds_field="first", name="tick")
 async def tick() -> None:
     """Come due every second, in as many processes as there are."""
 

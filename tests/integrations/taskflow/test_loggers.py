@@ -1,6 +1,7 @@
 """Observers hear of lines and of lives, in order, and harm nothing."""
 
 import asyncio
+import re
 import threading
 
 import pytest
@@ -90,7 +91,25 @@ def test_a_log_file_has_a_line_for_each(manager_of, tmp_path, capsys):
     short = task_id[:8]
     assert lines[1] == rf"[{short}] [greet] hello\n[fake] line"
     assert [line.rpartition(" ")[2] for line in (lines[0], lines[2])] == ["RUNNING", "SUCCESS"]
-    assert capsys.readouterr().out.splitlines() == lines
+    began, line, ended = capsys.readouterr().out.splitlines()
+    assert [began, ended] == [lines[0], lines[2]]
+    stamp = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"
+    assert re.fullmatch(rf"\[{short}\] \[greet\] {stamp} hello\\n\[fake\] line", line)
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_a_log_file_is_there_before_its_first_line(manager_of, tmp_path):
+    manager_of(log_file=str(tmp_path / "rotated.log"))
+    FileLogger(str(tmp_path / "watched.log"), mode="watched")
+
+    assert (tmp_path / "rotated.log").read_text() == ""
+    assert (tmp_path / "watched.log").read_text() == ""
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_a_word_on_the_log_file_is_none_on_other_observers(manager_of):
+    assert manager_of(log_lifecycle=True).logger is None
+    assert isinstance(manager_of(log_lifecycle=True, loggers=[StdoutLogger()]).logger, LoggerChain)
 
 
 @pytest.mark.stores("sqlite-wal")

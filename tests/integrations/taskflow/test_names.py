@@ -127,7 +127,6 @@ def test_a_record_of_encrypted_arguments_has_their_token(manager_of):
         ("merged_list_ttl", ["x"]),
         ("registry_ttl", [float("nan")]),
         ("registry_heartbeat", [None]),
-        ("log_lifecycle", [True]),
     ],
 )
 def test_a_manager_refuses_at_once_what_cannot_work(option, values):

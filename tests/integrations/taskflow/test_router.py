@@ -225,7 +225,8 @@ def test_limits_change_and_history_goes_and_who_did_it_is_told(manager, monkeypa
         ends(client, adding(manager).add_task(send, "a@b.c"), "success")
         kept = client.delete("/tasks/history", params={"value": 1, "unit": "min"})
         assert kept.json() == {"deleted": 0, "store": 0, "backend": 0}
-        assert client.delete("/tasks/history", params={"value": 1, "unit": "s"}).status_code == 422
+        assert client.delete("/tasks/history", params={"value": 1, "unit": "s"}).status_code == 400
+        assert client.delete("/tasks/history", params={"unit": "min"}).status_code == 422
         assert (
             client.delete("/tasks/history", params={"value": 0, "unit": "min"}).status_code == 422
         )
@@ -527,3 +528,30 @@ def asked(app, path, host="localhost"):
 def basic(user: str, password: str) -> dict[str, str]:
     pair = base64.b64encode(f"{user}:{password}".encode()).decode()
     return {"Authorization": f"Basic {pair}"}
+
+
+def test_a_task_whose_function_is_gone_cannot_be_retried_here(manager, manager_of):
+    """fastapi-taskflow answers 409: nothing in this process could run it."""
+    send, fails = define(manager)
+    fails.set()
+    with client_of(manager) as client:
+        task_id = adding(manager).add_task(send, "a@b.c")
+        ends(client, task_id, "failed")
+
+    with client_of(manager_of()) as client:
+        answer = client.post(f"/tasks/{task_id}/retry")
+        bulk = client.post("/tasks/bulk-retry", json={"task_ids": [task_id]})
+
+        assert answer.status_code == 409
+        assert "'send' is unknown here" in answer.json()["detail"]
+        assert (bulk.json()["dispatched"], bulk.json()["skipped"]) == (0, 1)
+        assert client.get(f"/tasks/{task_id}").json()["status"] == "failed"
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_limits_of_queues_cannot_change_where_none_is_named(manager_of):
+    with client_of(manager_of()) as client:
+        answer = client.patch("/tasks/queues/default", json={"concurrency": 5})
+
+    assert answer.status_code == 400
+    assert "queues=" in answer.json()["detail"]

@@ -52,6 +52,14 @@ def test_every_instant_has_one_run_however_many_processes_look(manager_of):
     assert {first.store.get(run.id).source for run in runs} == {"scheduled"}
 
 
+@pytest.mark.stores("sqlite-wal")
+def test_the_last_of_six_fields_names_seconds_as_in_croniter(manager):
+    manager.schedule(cron="* * * * * */20", name="tick")(lambda: None)
+    manager.duly.schedules.sync()
+
+    assert {instant.second for instant in manager.duly.schedules.next("tick", 6)} == {0, 20, 40}
+
+
 def test_two_schedules_of_one_function_both_come(manager):
     """T15: and a module that is met twice does not make a third of them."""
     ran = []

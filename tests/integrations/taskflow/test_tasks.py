@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from contextlib import asynccontextmanager
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated
 from uuid import UUID
@@ -25,6 +25,7 @@ from duly.integrations.taskflow import (
     get_task_context,
     task_log,
 )
+from duly.observe.logs import log_notice
 from duly.store.ops import Prune
 from tests.integrations.taskflow.conftest import adding, serving
 
@@ -47,6 +48,27 @@ def test_a_task_is_durable_when_add_task_returns_and_then_runs(manager):
     assert (found.status, found.func_name) == (TaskStatus.SUCCESS, "double")
     assert (found.tags, found.priority, found.source) == ({"tenant": "a"}, 5, "manual")
     assert found.executor == "thread"
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_a_task_without_a_priority_has_none(manager):
+    @manager.task(name="double")
+    def double(number: int) -> int:
+        return 2 * number
+
+    async def once(priority: int | None) -> int | None:
+        later = datetime.now(UTC) + timedelta(hours=1)
+        await manager.schedule_once(double, 1, run_at=later, run_key="k", priority=priority)
+        (waiting,) = await manager.list_scheduled()
+        return waiting.priority
+
+    with serving(manager) as client:
+        assert client.portal is not None
+        assert client.portal.call(once, None) is None
+        assert client.portal.call(once, 5) == 5
+        task_id = adding(manager).add_task(double, 21, priority=None)
+        assert manager.store.get(task_id).priority is None
+    assert manager.store.get(task_id).to_dict()["priority"] is None
 
 
 def test_every_way_of_asking_for_tasks_leads_to_the_same(manager):
@@ -188,7 +210,54 @@ def test_an_endpoint_that_would_get_tasks_in_memory_is_refused_at_the_start(mana
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_only_tasks_can_be_added(manager):
+@pytest.mark.parametrize("way", ["plain", "awaited", "depends"])
+def test_a_function_that_is_no_task_runs_after_the_response_as_in_fastapi(manager, way, caplog):
+    log_notice.cache_clear()
+    done = []
+    app = FastAPI()
+    manager.install(app)
+
+    @app.post("/plain")
+    def plain(tasks: BackgroundTasks) -> str:
+        # An argument that no database could keep.
+        return tasks.add_task(done.append, object)
+
+    @app.post("/awaited")
+    async def awaited(tasks: BackgroundTasks) -> str:
+        return await tasks.aadd_task(done.append, object)
+
+    @app.post("/depends")
+    async def depends(tasks: Annotated[BackgroundTasks, Depends(manager.get_tasks)]) -> str:
+        return tasks.add_task(done.append, object)
+
+    with TestClient(app) as client:
+        answer = client.post(f"/{way}")
+
+    assert answer.status_code == 200
+    assert UUID(answer.json())
+    assert done == [object]
+    assert manager.store.list() == []
+    assert "runs in this process alone" in caplog.text
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_a_function_that_is_no_task_has_no_options_of_tasks(manager):
+    app = FastAPI()
+    manager.install(app)
+    done = []
+
+    @app.post("/")
+    def add(tasks: BackgroundTasks) -> None:
+        with pytest.raises(BadOption, match="decorate it"):
+            tasks.add_task(done.append, 1, idempotency_key="k")
+
+    with TestClient(app) as client:
+        assert client.post("/").status_code == 200
+    assert done == []
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_only_tasks_can_be_added_outside_of_requests(manager):
     with serving(manager), pytest.raises(BadOption, match="decorate it"):
         adding(manager).add_task(print, "hello")
 

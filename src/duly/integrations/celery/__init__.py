@@ -7,6 +7,7 @@ try:
     from duly.integrations.celery.carrier import CeleryCarrier
     from duly.integrations.celery.coroutines import LoopIsRunning
     from duly.integrations.celery.dead import DeadLettered, WorkerLostTooOften, send_to_dlq
+    from duly.integrations.celery.ledger import LedgerNotConfigured
     from duly.integrations.celery.queued import AlreadyQueued
     from duly.integrations.celery.task import IdempotentTask
 except ModuleNotFoundError as error:
@@ -18,6 +19,7 @@ __all__ = [
     "CeleryCarrier",
     "DeadLettered",
     "IdempotentTask",
+    "LedgerNotConfigured",
     "LoopIsRunning",
     "WorkerLostTooOften",
     "guard_of",

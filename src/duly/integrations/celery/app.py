@@ -8,7 +8,9 @@ import celery
 
 from duly.errors import BadOption, DulyError
 from duly.guard import Guard
+from duly.integrations.celery.ledger import guard_on_broker
 from duly.registry import main_module_name
+from duly.settings import load_settings
 from duly.store.guard_ops import Letter
 
 ENGINE = "celery"
@@ -16,7 +18,6 @@ ENGINE = "celery"
 _ATTRIBUTE = "duly_guard"
 _SETTING = "duly_guard_database"
 """Celery hides settings with `database` in their names when it reports its configuration."""
-_SHOWN_SETTING = "duly_guard"
 _turn = threading.Lock()
 
 
@@ -35,7 +36,8 @@ class Celery(celery.Celery):
     """Celery whose tasks are idempotent unless they say otherwise.
 
     `guard` is a Guard or the address of its ledger; without it, as `duly_guard_database` in the
-    configuration, else DULY_URL, else sqlite:///duly.db.
+    configuration, else DULY_URL, else the broker if that is a Redis which evicts no keys. Without
+    any of these, workers do not start.
     """
 
     task_cls = "duly.integrations.celery.task:IdempotentTask"
@@ -70,20 +72,23 @@ def name_of(app: celery.Celery) -> str:
 
 
 def guard_of(app: celery.Celery) -> Guard:
-    """Return the guard of an application, by default `duly_guard_database` of its configuration."""
+    """Return the guard of an application, by default `duly_guard_database` of its configuration.
+
+    Without that, the guard keeps its keys where DULY_URL names, else in the broker's Redis.
+    LedgerNotConfigured if the broker is none.
+    """
     found: Guard | None = vars(app).get(_ATTRIBUTE)
     if found is None:
         with _turn:
             found = vars(app).get(_ATTRIBUTE)
             if found is None:
-                if app.conf.get(_SHOWN_SETTING) is not None:
-                    raise BadOption(
-                        f"rename the setting {_SHOWN_SETTING} to {_SETTING}: `celery report` shows "
-                        f"the former with its password"
-                    )
-                configured = app.conf.get(_SETTING)
-                found = use_guard(app, Guard() if configured is None else configured)
+                found = use_guard(app, app.conf.get(_SETTING) or _default_guard(app))
     return found
+
+
+def _default_guard(app: celery.Celery) -> Guard:
+    # Not sqlite:///duly.db: every worker would have a file of its own, in its own folder.
+    return Guard() if "url" in load_settings().origins else guard_on_broker(app)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from duly.guard.guard import check_ttl
 from duly.guard.idempotent import carry_out
 from duly.guard.keys import key_of
 from duly.integrations.celery.app import guard_of, send_letters_of
+from duly.integrations.celery.bootstep import LedgerStep
 from duly.integrations.celery.coroutines import (
     LoopIsRunning,
     check_no_loop,
@@ -109,7 +110,7 @@ class IdempotentTask(celery.Task):
 
     @classmethod
     def on_bound(cls, app: celery.Celery) -> None:
-        """Read `once`; let the application replay the letters of a guard of the task's own."""
+        """Read `once`; let workers check the guard, or the application replay its letters."""
         super().on_bound(app)
         run = getattr_static(cls, "run")
         on_loop = on_a_loop(run)
@@ -120,7 +121,9 @@ class IdempotentTask(celery.Task):
         if cls.once is not None:
             for name, value in as_options(cls.once).items():
                 setattr(cls, name, value)
-        if cls.guard is not None:
+        if cls.guard is None:
+            app.steps["consumer"].add(LedgerStep)
+        else:
             send_letters_of(cls.guard, app)
 
     @cached_property

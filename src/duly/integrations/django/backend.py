@@ -14,6 +14,7 @@ from django.db import close_old_connections, connections
 from django.utils import timezone
 
 from duly.app import Duly
+from duly.core.states import State
 from duly.core.verdict import Finish
 from duly.defining import define
 from duly.errors import BadOption, RunNotFound
@@ -21,6 +22,7 @@ from duly.events import AttemptEnded, EngineFailed, Event
 from duly.integrations.django.app import DjangoDuly, app_for
 from duly.integrations.django.bodies import (
     ON_CALLERS_CONNECTION,
+    RAISED,
     body_of,
     task_of,
 )
@@ -38,6 +40,7 @@ from duly.integrations.django.compat import (
 from duly.integrations.django.executions import once_options
 from duly.integrations.django.loading import load_tasks
 from duly.integrations.django.options import CALLING, DEFINING, DulyTask, options_of
+from duly.integrations.django.raised import told_of
 from duly.integrations.django.results import new_result, result_of
 from duly.integrations.django.section import with_completion
 from duly.run import Run
@@ -162,24 +165,36 @@ class DulyBackend(BaseTaskBackend):
             self.app.bus.subscribe(self._ended)
 
     def _ended(self, event: Event) -> None:
-        if not isinstance(event, AttemptEnded) or not isinstance(event.verdict, Finish):
+        if not isinstance(event, AttemptEnded):
+            return
+        raised = RAISED.take(event.claim.run_id)
+        if not isinstance(event.verdict, Finish):
             return
         if ON_CALLERS_CONNECTION.get():
-            self._finished(event.claim.run_id)
+            self._finished(event.claim.run_id, raised)
         else:
             # Receivers may use the database, and this may be the thread of an event loop.
-            _receivers.submit(self._finished_apart, event.claim.run_id)
+            _receivers.submit(self._finished_apart, event.claim.run_id, raised)
 
-    def _finished_apart(self, run_id: str) -> None:
+    def _finished_apart(self, run_id: str, raised: Exception | None) -> None:
         try:
-            self._finished(run_id)
+            self._finished(run_id, raised)
         except Exception as error:  # noqa: BLE001 - a receiver's own; nobody else would tell of it
             self.app.bus.emit(EngineFailed("a receiver of task_finished", repr(error)))
         finally:
             close_old_connections()
 
-    def _finished(self, run_id: str) -> None:
-        task_finished.send(type(self), task_result=self._seen(self.app.runs.get(run_id)))
+    def _finished(self, run_id: str, raised: Exception | None) -> None:
+        run = self.app.runs.get(run_id)
+        result = self._seen(run)
+        if run.state is not State.FAILED:
+            task_finished.send(type(self), task_result=result)
+            return
+        try:
+            # Django's own receiver logs the exception that is being handled.
+            raise told_of(run, self.app.registry.find(run.record.task), raised)  # noqa: TRY301
+        except Exception:  # noqa: BLE001 - the body's own
+            task_finished.send(type(self), task_result=result)
 
     def check(self, **_options: Any) -> Iterable[CheckMessage]:  # noqa: ANN401 - Django's
         """Return what is wrong with the settings."""

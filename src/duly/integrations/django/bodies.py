@@ -13,12 +13,15 @@ from django.db import connections
 from duly.context import current
 from duly.core.shapes import signature_of
 from duly.integrations.django.compat import Task, TaskContext, TaskResult, normalize_json
+from duly.integrations.django.raised import Raised
 from duly.registry import Definition
 
 Begun = Callable[[str], TaskResult]
 """Tells Django that a run has begun, and returns it as Django sees it."""
 
 
+RAISED = Raised()
+"""What bodies of tasks on duly's own backends raised."""
 ON_CALLERS_CONNECTION: ContextVar[bool] = ContextVar("on_callers_connection", default=False)
 """Whether bodies run on the connection of whoever has them run, who may be in a transaction."""
 
@@ -59,7 +62,8 @@ def body_of(
             await sync_to_async(tidy)()
             try:
                 first = await sync_to_async(context)()
-                return normalize_json(await function(*first, *args, **kwargs))
+                with RAISED.kept():
+                    return normalize_json(await function(*first, *args, **kwargs))
             finally:
                 await sync_to_async(tidy)()
 
@@ -70,7 +74,7 @@ def body_of(
             tidy()
             try:
                 first = context()
-                with around():
+                with RAISED.kept(), around():
                     return normalize_json(function(*first, *args, **kwargs))
             finally:
                 tidy()

@@ -22,10 +22,11 @@ from duly.app import Duly
 from duly.carrier import Message, NotSent, Pace
 from duly.core.record import RunRecord
 from duly.core.states import State
-from duly.errors import BadOption, RunFailed, RunNotFound
+from duly.errors import BadOption, RunNotFound
 from duly.integrations.carrying import Carrying
 from duly.integrations.django.app import scheduler_app
 from duly.integrations.django.compat import TASK_CLASSES, Task
+from duly.integrations.django.raised import Raised, told_of
 from duly.limits import RELAY_STALE_SECONDS
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,6 +35,8 @@ EXECUTION = "_periodic_tasks_execution_id"
 """The argument that names an execution, as users of django-periodic-tasks know it."""
 _MOST_DISPATCHES = 3
 _RETENTION = timedelta(hours=24)
+RAISED = Raised()
+"""What bodies of executions raised that another backend carries."""
 _PLAIN = "_duly_exactly_once"
 _OPTIONS = "_duly_once_options"
 
@@ -169,9 +172,10 @@ def _carry(function: Callable[..., Any], execution: str) -> Any:  # noqa: ANN401
             return None
     finally:
         carrying.stop()
+        raised = RAISED.take(run_id)
     run = app.runs.get(run_id)
     if run.state is State.FAILED:
-        raise RunFailed(run.id, run.cause, run.record.error)
+        raise told_of(run, app.registry.find(record.task), raised)
     return run.result() if run.state is State.SUCCEEDED else None
 
 

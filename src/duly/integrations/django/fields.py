@@ -28,7 +28,12 @@ class Moment(models.Field):
 class RunId(models.UUIDField):
     """A UUID, which SQLite keeps as text with its dashes, where Django's own has none."""
 
-    def get_db_prep_value(self, value: Any, _connection: Any, *, prepared: bool = False) -> Any:  # noqa: ANN401
+    def get_db_prep_value(
+        self,
+        value: Any,  # noqa: ANN401 - Django's
+        connection: Any,  # noqa: ANN401, ARG002 - Django names it
+        prepared: bool = False,  # noqa: FBT001, FBT002 - Django gives it by its place, too
+    ) -> Any:  # noqa: ANN401 - Django's
         """Return what both databases compare with their column."""
         found = value if prepared else self.to_python(value)
         return None if found is None else str(found)

@@ -49,14 +49,14 @@ def compute_next_run_at(
 ) -> datetime | None:
     """Return when an expression comes due next, strictly later than now or than `base_time`."""
     after = instant("base_time", timezone.now() if base_time is None else base_time)
-    found = Cron(cron_expression, timezone_name).next_after(after)
+    found = Cron(cron_expression, timezone_name, seconds_field="last").next_after(after)
     return None if found is None else moment(found)
 
 
 def validate_cron_expression(cron_expression: str) -> bool:
     """Say whether an expression names any time."""
     try:
-        Cron(cron_expression, "UTC")
+        Cron(cron_expression, "UTC", seconds_field="last")
     except BadSchedule:
         return False
     return True

@@ -23,6 +23,7 @@ from duly.integrations.django.codec import GivenArguments
 from duly.integrations.django.compat import TASK_CLASSES, Task, normalize_json
 from duly.integrations.django.executions import (
     CARRIER,
+    RAISED,
     name_of,
     once_options,
     plain,
@@ -66,7 +67,7 @@ class ScheduleEntry:
         app.schedules.define(
             self.name,
             EngineTask(app, fired),
-            Cron(self.cron_expression, self.timezone),
+            Cron(self.cron_expression, self.timezone, seconds_field="last"),
             normalize_json(self.args),
             normalize_json(self.kwargs),
             **self.rules,
@@ -96,7 +97,7 @@ class ScheduleRegistry:
         **rules: Unpack[ScheduleOptions],
     ) -> None:
         """Add a schedule, or say what is wrong with it."""
-        Cron(cron, timezone)
+        Cron(cron, timezone, seconds_field="last")
         called = list(args or ()), dict(kwargs or {})
         entry = ScheduleEntry(
             task, cron, name, timezone, *called, queue_name, priority, backend, rules
@@ -128,9 +129,10 @@ def scheduled_task(
 ) -> Callable[[T], T]:
     """Run a task at the times of a cron expression, once for each, however many workers look.
 
-    It goes above `@task()`. Without `name` the schedule is named as its task. Beside what
-    `ScheduleRegistry.register` names, options say what is done about instants that were missed
-    (`misfire="latest"`) or find the last run still live (`overlap="skip"`).
+    It goes above `@task()`. The last of six fields of `cron` names seconds, as croniter reads
+    them. Without `name` the schedule is named as its task. Beside what `ScheduleRegistry.register`
+    names, options say what is done about instants that were missed (`misfire="latest"`) or find
+    the last run still live (`overlap="skip"`).
     """
 
     def decorate(task: T) -> T:
@@ -227,7 +229,8 @@ def _tidied(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         async def body(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's own
             try:
-                return await function(*args, **kwargs)
+                with RAISED.kept():
+                    return await function(*args, **kwargs)
             finally:
                 await sync_to_async(tidy)()
 
@@ -236,7 +239,8 @@ def _tidied(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def body(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's own
             try:
-                return function(*args, **kwargs)
+                with RAISED.kept():
+                    return function(*args, **kwargs)
             finally:
                 tidy()
 

@@ -105,6 +105,13 @@ class Definer:
                 f"process: decorate it with @task_manager.task()"
             ) from None
 
+    def has(self, function: Callable[..., Any]) -> bool:
+        """Say whether a function is a task."""
+        try:
+            return function in self._tasks
+        except TypeError:  # An object that cannot be a key.
+            return False
+
     def is_persisted(self, task: Task[..., Any]) -> bool:
         """Say whether its runs outlive the process that accepted them."""
         return task.name in self._persisted

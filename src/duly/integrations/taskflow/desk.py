@@ -10,7 +10,7 @@ from duly.api.runs import Filter
 from duly.clock import MICROSECONDS
 from duly.core.instants import moment
 from duly.core.states import DEAD
-from duly.errors import BadOption, DulyError, RunNotFinal, RunNotFound
+from duly.errors import BadOption, DulyError, RunNotFinal, RunNotFound, TaskNotRegistered
 from duly.integrations.taskflow.context import func_name as name_shown
 from duly.integrations.taskflow.manager import TaskManager
 from duly.integrations.taskflow.records import STATES, STATUSES, TaskStatus
@@ -156,6 +156,8 @@ class Desk:
             raise NotPossible(
                 f"only failed and interrupted tasks can be retried; this one is {status}"
             )
+        if self._duly.registry.find(run.record.task) is None:
+            raise TaskNotRegistered(run.record.task, self._duly.registry.names())
         try:
             run.retry(actor=name_of(actor))
         except RunNotFinal as error:
@@ -171,7 +173,7 @@ class Desk:
         for task_id in task_ids:
             try:
                 self.retry(task_id, actor)
-            except (RunNotFound, NotPossible):
+            except (RunNotFound, NotPossible, TaskNotRegistered):
                 skipped += 1
             else:
                 results.append({"original_task_id": task_id, "new_task_id": task_id})
@@ -198,6 +200,8 @@ class Desk:
 
     def forget(self, value: int, unit: str, actor: object) -> dict[str, int]:
         """Forget tasks that ended so long ago, and say how many."""
+        if unit not in _SECONDS:
+            raise BadOption(f"unit must be one of {', '.join(_SECONDS)}, not {unit!r:.80}")
         op = Prune(value * _SECONDS[unit] * MICROSECONDS, TICK_BATCH)
         act = RecordAct(name_of(actor), _FORGET, f"history older than {value} {unit}")
         deleted = prune(self._duly.store, op, act=act)

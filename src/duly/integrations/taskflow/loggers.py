@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from logging.handlers import RotatingFileHandler, WatchedFileHandler
+from pathlib import Path
 from typing import Any, Literal
 
 from duly.errors import BadOption
@@ -132,6 +133,9 @@ class InMemoryLogger(TaskObserver):
 class _LineLogger(TaskObserver):
     """Writes a line for each event."""
 
+    _dates_lines = False
+    """Whether lines of tasks have their time; those of beginnings and ends always do."""
+
     def __init__(self, *, log_lifecycle: bool, min_level: str) -> None:
         super().__init__(min_level)
         self._log_lifecycle = log_lifecycle
@@ -142,7 +146,9 @@ class _LineLogger(TaskObserver):
 
     async def on_log(self, event: LogEvent) -> None:
         if self._should_log(event.level):
-            self.write(f"[{event.task_id[:8]}] [{event.func_name}] {_one_line(event.message)}")
+            at = f"{event.timestamp:%Y-%m-%dT%H:%M:%S} " if self._dates_lines else ""
+            line = _one_line(event.message)
+            self.write(f"[{event.task_id[:8]}] [{event.func_name}] {at}{line}")
 
     async def on_lifecycle(self, event: LifecycleEvent) -> None:
         if self._log_lifecycle and self._should_log_lifecycle(event):
@@ -153,6 +159,8 @@ class _LineLogger(TaskObserver):
 
 class StdoutLogger(_LineLogger):
     """Writes to standard output."""
+
+    _dates_lines = True
 
     def __init__(self, *, log_lifecycle: bool = True, min_level: str = "info") -> None:
         super().__init__(log_lifecycle=log_lifecycle, min_level=min_level)
@@ -180,6 +188,7 @@ class FileLogger(_LineLogger):
         for what, value in (("max_bytes", max_bytes), ("backup_count", backup_count)):
             if type(value) is not int or value < 0:
                 raise BadOption(f"{what} must be a whole number from 0 on, not {value!r:.80}")
+        Path(path).open("a").close()  # There from the beginning, for who follows it.
         # They open the file with the first line, and so in the process that writes it.
         self._handler: logging.Handler = (
             WatchedFileHandler(path, encoding="utf-8", delay=True)

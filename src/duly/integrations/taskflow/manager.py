@@ -202,6 +202,10 @@ class TaskManager:
         )
         return accepted(self.duly, bound, args, kwargs, reserved=reserved).id
 
+    def is_task(self, function: Callable[..., Any]) -> bool:
+        """Say whether a function is a task of this manager."""
+        return self._definer.has(function)
+
     def get_tasks(self, background_tasks: BackgroundTasks) -> ManagedBackgroundTasks:
         """Give an endpoint what it adds tasks with: `Depends(task_manager.get_tasks)`."""
         return ManagedBackgroundTasks(self, background_tasks)
@@ -365,8 +369,6 @@ def _observers(
     name, size, count, mode = file
     if name is not None:
         observers.append(FileLogger(name, size, count, mode, log_lifecycle=log_lifecycle))
-    elif log_lifecycle:
-        raise BadOption("log_lifecycle says what goes into log_file, and no log_file is named")
     return LoggerChain(observers) if observers else None
 
 

@@ -16,7 +16,8 @@ from duly.errors import BadOption
 from duly.integrations.taskflow.accepting import Wish, accepted
 from duly.integrations.taskflow.admission import RUN_KEY_TAG
 from duly.integrations.taskflow.context import func_name
-from duly.integrations.taskflow.records import arguments_of
+from duly.integrations.taskflow.encryption import token_of
+from duly.integrations.taskflow.records import arguments_of, iso, now
 from duly.limits import PAGE, TAG_CHARACTERS
 from duly.store.ops import Cancel, ResetKey
 from duly.store.protocol import RunFilter
@@ -36,11 +37,13 @@ class ScheduledOnce:
     fire_at: datetime
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
+    encrypted_payload: bytes | None = field(default=None, repr=False)
+    """The token that the arguments are stored as, under `encrypt_args_key`."""
     queue: str = "default"
     priority: int | None = None
     idempotency_key: str | None = None
     tags: dict[str, str] = field(default_factory=dict)
-    created_at: datetime | None = None
+    created_at: datetime = field(default_factory=now)
     task_id: str = ""
     """It has one already, unlike in fastapi-taskflow: it is a run that waits."""
 
@@ -49,11 +52,11 @@ class ScheduledOnce:
         return {
             "run_key": self.run_key,
             "func_name": self.func_name,
-            "fire_at": self.fire_at.isoformat(),
+            "fire_at": iso(self.fire_at),
             "queue": self.queue,
             "priority": self.priority,
             "tags": dict(self.tags),
-            "created_at": None if self.created_at is None else self.created_at.isoformat(),
+            "created_at": iso(self.created_at),
         }
 
 
@@ -118,15 +121,17 @@ class OneTime:
 
     def _shown(self, run: RunRecord) -> ScheduledOnce:
         tags = json.loads(run.tags) if run.tags else {}
-        args, kwargs = arguments_of(self._duly, run)
+        token = token_of(run.arguments)
+        args, kwargs = arguments_of(self._duly, run) if token is None else ((), {})
         return ScheduledOnce(
             tags[RUN_KEY_TAG],
             func_name(run.task),
             moment(run.due_at),
             args,
             kwargs,
+            None if token is None else token.encode(),
             run.queue,
-            run.priority,
+            run.priority or None,
             run.key,
             plain_tags(tags),
             moment(run.created_at),

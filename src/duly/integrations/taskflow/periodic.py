@@ -36,7 +36,10 @@ class Periodic:
         """Return what was asked for, or say what is wrong with it."""
         if (every is None) == (cron is None):
             raise BadOption("say when it runs by exactly one of every= (seconds) and cron=")
-        return trigger_of(every=every, cron=cron, tz=timezone)
+        if cron is None:
+            return trigger_of(every=every)
+        # As croniter reads six fields.
+        return trigger_of(cron=cron, tz=timezone, seconds_field="last")
 
     def add(self, task: Task[..., Any], trigger: Trigger, *, run_on_startup: bool) -> None:
         """Let a task run by a trigger; one run per instant, also beside one that still runs."""

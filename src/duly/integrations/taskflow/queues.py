@@ -107,8 +107,10 @@ class QueueLimits:
 
     def change(self, name: str, *, concurrency: int | None, max_size: int | None) -> QueueConfig:
         """Set the limits of a queue, and return them."""
+        if not self._configs:
+            raise BadOption("no queue has limits here; name them with queues={…} or max_size=")
         if name not in self._configs:
-            known = ", ".join(sorted(self._configs)) or "none; name them with queues={…}"
+            known = ", ".join(sorted(self._configs))
             raise KeyError(f"there is no queue {name!r}; there are {known}")
         changed = replace(self._configs[name], concurrency=concurrency, max_size=max_size)
         self._configs[name] = changed

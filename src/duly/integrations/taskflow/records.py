@@ -1,13 +1,14 @@
 """Runs in the shape of task records."""
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 from duly.app import Duly
+from duly.clock import SystemClock
 from duly.core.display import display
 from duly.core.instants import moment
 from duly.core.record import LogLine, RunRecord
@@ -50,6 +51,18 @@ STATUSES = {state: status for status, state in STATES.items()}
 _EXECUTORS = {"loop": "async", "thread": "thread", "process": "process"}
 
 
+def now() -> datetime:
+    """Return the time of this host."""
+    return moment(SystemClock().now())
+
+
+def iso(time: datetime | None) -> str | None:
+    """Return a time as text; one without a zone is UTC."""
+    if time is None:
+        return None
+    return (time.replace(tzinfo=UTC) if time.tzinfo is None else time).isoformat()
+
+
 @dataclass
 class TaskRecord:
     """One task that was added, as it stands."""
@@ -57,13 +70,11 @@ class TaskRecord:
     task_id: str
     func_name: str
     status: TaskStatus
-    created_at: datetime
     args: tuple[Any, ...] = field(default=(), repr=False)
     """What has no name; none if they are encrypted, or their task is unknown here."""
     kwargs: dict[str, Any] = field(default_factory=dict, repr=False)
     """What has a name, also if it was given by its place."""
-    encrypted_payload: bytes | None = field(default=None, repr=False)
-    """The token that the arguments are stored as, under `encrypt_args_key`."""
+    created_at: datetime = field(default_factory=now)
     start_time: datetime | None = None
     end_time: datetime | None = None
     retries_used: int = 0
@@ -72,14 +83,27 @@ class TaskRecord:
     stacktrace: str | None = None
     idempotency_key: str | None = None
     tags: dict[str, str] = field(default_factory=dict)
+    encrypted_payload: bytes | None = field(default=None, repr=False)
+    """The token that the arguments are stored as, under `encrypt_args_key`."""
     source: str = "manual"
     priority: int | None = None
+    """None if it has none, which is the same as 0."""
     executor: str | None = None
     queue: str = "default"
     cause: str | None = None
     """Why it ended so: `not_persisted`, `crashed`, `timed_out`, …"""
     arguments: str | None = None
     """As text fit to be shown, if it was asked for."""
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "TaskRecord":
+        """Return the record that was shown so; what is not shown has its default."""
+        names = {each.name for each in fields(cls)}
+        shown = {name: value for name, value in data.items() if name in names}
+        for name in ("created_at", "start_time", "end_time"):
+            if shown.get(name) is not None:
+                shown[name] = datetime.fromisoformat(shown[name])
+        return cls(**shown | {"status": TaskStatus(data["status"])})
 
     @property
     def duration(self) -> float | None:
@@ -94,9 +118,9 @@ class TaskRecord:
             "task_id": self.task_id,
             "func_name": self.func_name,
             "status": self.status.value,
-            "created_at": self.created_at.isoformat(),
-            "start_time": None if self.start_time is None else self.start_time.isoformat(),
-            "end_time": None if self.end_time is None else self.end_time.isoformat(),
+            "created_at": iso(self.created_at),
+            "start_time": iso(self.start_time),
+            "end_time": iso(self.end_time),
             "duration": self.duration,
             "retries_used": self.retries_used,
             "error": self.error,
@@ -162,7 +186,7 @@ class TaskStore:
             idempotency_key=run.key,
             tags=plain_tags(tags),
             source="manual" if is_added and RUN_KEY_TAG not in tags else "scheduled",
-            priority=run.priority,
+            priority=run.priority or None,
             executor=_EXECUTORS.get(run.lane.removesuffix("-hold")),
             queue=run.queue,
             cause=run.cause,

@@ -4,7 +4,7 @@ Endpoints are plain functions, so FastAPI runs them on threads: they wait for th
 """
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from pydantic import BaseModel, Field, PositiveInt
@@ -121,6 +121,8 @@ def _add_acting(router: APIRouter, desk: Desk, who: Dependency) -> None:
             return desk.limit_queue(queue_name, body.concurrency, body.max_size, actor)
         except KeyError as unknown:
             raise HTTPException(404, str(unknown.args[0])) from None
+        except BadOption as refused:
+            raise HTTPException(400, str(refused)) from None
 
     @router.post("/bulk-retry", summary="Retry tasks that failed or were interrupted")
     def bulk_retry(body: BulkRetry, actor: Actor) -> dict[str, Any]:
@@ -141,9 +143,12 @@ def _add_acting(router: APIRouter, desk: Desk, who: Dependency) -> None:
     def delete_history(
         actor: Actor,
         value: Annotated[int, Query(gt=0, le=_MOST_UNITS)],
-        unit: Literal["min", "hour", "day"],
+        unit: Annotated[str, Query(description="min, hour or day")],
     ) -> dict[str, int]:
-        return desk.forget(value, unit, actor)
+        try:
+            return desk.forget(value, unit, actor)
+        except BadOption as refused:
+            raise HTTPException(400, str(refused)) from None
 
     @router.post("/{task_id}/cancel", summary="Cancel a task that waits or runs")
     def cancel_task(task_id: str, actor: Actor) -> dict[str, Any]:

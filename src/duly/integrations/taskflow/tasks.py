@@ -5,7 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import BackgroundTasks
 
+from duly.clock import new_id
+from duly.integrations.starlette import is_in_a_request
 from duly.integrations.taskflow.accepting import Wish
+from duly.observe.logs import log_notice
 
 if TYPE_CHECKING:
     from duly.integrations.taskflow.manager import TaskManager
@@ -38,9 +41,12 @@ class ManagedBackgroundTasks(BackgroundTasks):
 
         With an `idempotency_key` that a task of this function has, that one's id is returned,
         unless it has failed. Tasks begin as soon as there is room, `eager` or not; an eager one is
-        accepted by a full queue, too.
+        accepted by a full queue, too. A function that is no task runs after the response, as in
+        FastAPI: in this process alone and without a record.
         """
         wish = Wish(idempotency_key, tags, eager, priority, queue)
+        if self._is_plain(func, wish):
+            return self._add_plain(func, args, kwargs)
         return self._manager.add(func, args, kwargs, wish)
 
     async def aadd_task(
@@ -56,4 +62,25 @@ class ManagedBackgroundTasks(BackgroundTasks):
     ) -> str:
         """As `add_task`, without blocking the event loop."""
         wish = Wish(idempotency_key, tags, eager, priority, queue)
+        if self._is_plain(func, wish):
+            return self._add_plain(func, args, kwargs)
         return await self._manager.threads.run(self._manager.add, func, args, kwargs, wish)
+
+    def _is_plain(self, func: Callable[..., Any], wish: Wish) -> bool:
+        """Return whether a function is no task, and Starlette can run it after the response.
+
+        Nothing would keep a key, a tag, a priority or a queue of it.
+        """
+        is_plain = not self._manager.is_task(func) and wish._replace(eager=None) == Wish()
+        return is_plain and is_in_a_request()
+
+    def _add_plain(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> str:
+        name = getattr(func, "__qualname__", type(func).__qualname__)
+        log_notice(
+            f"{name} is no task of its TaskManager, so it runs in this process alone, after the "
+            f"response and without a record; decorate it with @task_manager.task() to keep it"
+        )
+        super().add_task(func, *args, **kwargs)
+        return new_id()

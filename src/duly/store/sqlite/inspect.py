@@ -291,6 +291,8 @@ def _filter(which: RunFilter) -> dict[str, Any]:
 
 def _way(which: RunFilter) -> tuple[str, str | None]:
     """Return the statement that finds runs by the best of indexes, and what tells how far."""
+    if which.tag is not None and which.tag[1] is None:
+        return "runs_with_tag", None
     if which.scan is not None and which.tag is not None:
         return "tagged_runs", "scanned_tagged"
     if which.states and DEAD.issuperset(which.states):

@@ -29,7 +29,9 @@ class ScheduleForm(forms.ModelForm):
 
     name = forms.CharField(max_length=200)
     task = forms.ChoiceField()
-    cron = forms.CharField(help_text="Minute, hour, day, month and weekday, such as 0 2 * * *")
+    cron = forms.CharField(
+        help_text="Minute, hour, day, month and weekday, such as 0 2 * * *; then seconds, if any"
+    )
     timezone = forms.CharField(initial="UTC", help_text="An IANA name, such as Europe/Paris")
     args = forms.JSONField(required=False, initial=list, help_text="A list")
     kwargs = forms.JSONField(required=False, initial=dict, help_text="Arguments by their names")
@@ -65,7 +67,7 @@ class ScheduleForm(forms.ModelForm):
 
     def _check_when(self, said: dict[str, Any]) -> None:
         try:
-            Cron(said["cron"], said["timezone"])
+            Cron(said["cron"], said["timezone"], seconds_field="last")
         except BadSchedule as error:
             self.add_error("cron", str(error))
 
@@ -113,6 +115,7 @@ class ScheduleForm(forms.ModelForm):
             EngineTask(app, fired),
             cron=said["cron"],
             tz=said["timezone"],
+            seconds_field="last",
             args=said["args"] or [],
             kwargs=said["kwargs"] or {},
             on_duplicate="error" if is_new else "replace",
@@ -155,7 +158,7 @@ def _said_of(schedule: Schedule) -> dict[str, Any]:
     args, kwargs = app.registry.get(schedule.task).codec.decode(schedule.arguments)
     return {
         "task": schedule.task,
-        "cron": trigger.expression if isinstance(trigger, Cron) else "",
+        "cron": trigger.with_seconds_last if isinstance(trigger, Cron) else "",
         "timezone": trigger.zone if isinstance(trigger, Cron) else "",
         "args": list(args),
         "kwargs": kwargs,

@@ -45,6 +45,16 @@ SELECT :part(record)
  ORDER BY run.id DESC
  LIMIT %(limit)s
 
+-- :name runs_with_tag
+-- Those that have a tag, whatever its value.
+SELECT :part(record)
+  FROM duly_every_run AS run
+ WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+   AND :part(fits)
+   AND EXISTS (SELECT 1 FROM duly_tags WHERE name = %(tag_name)s::text AND run_id = run.id)
+ ORDER BY run.id DESC
+ LIMIT %(limit)s
+
 -- :name tagged
 SELECT run_id::text
   FROM duly_tags

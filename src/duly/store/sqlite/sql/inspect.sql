@@ -34,6 +34,16 @@ SELECT *
  ORDER BY id DESC
  LIMIT :limit
 
+-- :name runs_with_tag
+-- Those that have a tag, whatever its value. The + keeps SQLite from reading all tags of that name.
+SELECT *
+  FROM duly_every_run AS run
+ WHERE id < coalesce(:before, '~')
+   AND :part(fits)
+   AND EXISTS (SELECT 1 FROM duly_tags WHERE +name = :tag_name AND run_id = run.id)
+ ORDER BY id DESC
+ LIMIT :limit
+
 -- :name tagged
 SELECT run_id
   FROM duly_tags

@@ -1,0 +1,33 @@
+"""Keeps a Celery worker from starting without a ledger that remembers keys."""
+
+from typing import Any
+
+from celery import bootsteps
+
+from duly.errors import OUTAGES
+from duly.integrations.celery.app import guard_of
+from duly.integrations.celery.ledger import LedgerNotConfigured
+
+
+class LedgerStep(bootsteps.StartStopStep):
+    """Finds the ledger before the worker connects, and opens it when the broker answers."""
+
+    requires = ("celery.worker.consumer.connection:Connection",)
+
+    def __init__(self, consumer: Any, **options: Any) -> None:  # noqa: ANN401 - Celery's own
+        super().__init__(consumer, **options)
+        try:
+            self._guard = guard_of(consumer.app)
+        except LedgerNotConfigured as error:
+            # Celery would print a traceback of any other exception.
+            raise SystemExit(str(error)) from error
+
+    def start(self, consumer: Any) -> None:  # noqa: ANN401, ARG002 - Celery's own
+        """Refuse a broker's Redis that evicts keys."""
+        if self._guard.on_eviction != "refuse":
+            return
+        try:
+            self._guard.ask(lambda ledger: ledger.notices)
+        except OUTAGES as outage:
+            # Celery connects to its broker again after this one.
+            raise ConnectionError(str(outage)) from outage
