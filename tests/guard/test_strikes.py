@@ -177,8 +177,11 @@ class TestAtAnyMoment:
         assert Counter(effects) == Counter(f"key {number}" for number in range(60))
 
 
-def rings(act: Callable[[], object], seconds: float) -> bool:
-    """Do something, and have a signal raise in it after so long, as RQ does; say if it did."""
+def rings(act: Callable[[], object], seconds: float = 0) -> bool:
+    """Do something, and have a signal raise in it after so long, as RQ does; say if it did.
+
+    Without a time, something else sends the signal.
+    """
 
     def ring(_number: int, _frame: object) -> None:
         raise Struck
@@ -201,15 +204,18 @@ class TestUnderWay:
     """Struck while the ledger takes its time."""
 
     @pytest.fixture
-    def slow(self, guard, monkeypatch) -> Callable[[type], threading.Event]:
-        """Holds up ops of a kind until the event that it returns is set."""
+    def slow(self, guard, monkeypatch) -> Callable[..., threading.Event]:
+        """Holds up ops of a kind until the event that it returns is set, and can ring once."""
         apply = guard.ledger.apply
 
-        def hold_up(kind: type) -> threading.Event:
+        def hold_up(kind: type, *, ring: bool = False) -> threading.Event:
             go_on = threading.Event()
+            bells = [signal.SIGALRM] if ring else []
 
             def slowly(ops: Any) -> Any:
                 if isinstance(ops[0], kind):
+                    if bells:
+                        os.kill(os.getpid(), bells.pop())
                     go_on.wait(TIMEOUT)
                 return apply(ops)
 
@@ -221,16 +227,16 @@ class TestUnderWay:
     def test_the_end_of_a_body_is_recorded_before_its_caller_knows_of_the_strike(
         self, body, effects, slow
     ):
-        threading.Timer(0.15, slow(FinishKey).set).start()
-        assert rings(lambda: body("key"), 0.05)
+        threading.Timer(0.15, slow(FinishKey, ring=True).set).start()
+        assert rings(lambda: body("key"))
 
         assert effects == ["key"]
         body("key")
         assert effects == ["key"]
 
     def test_a_key_that_was_taken_for_nobody_is_free_before_its_caller_knows(self, guard, slow):
-        threading.Timer(0.15, slow(AcquireKey).set).start()
-        assert rings(lambda: guard.once("key").__enter__(), 0.05)
+        threading.Timer(0.15, slow(AcquireKey, ring=True).set).start()
+        assert rings(lambda: guard.once("key").__enter__())
 
         with guard.once("key") as claim:
             assert (claim.first, claim.losses) == (True, 0)
@@ -238,8 +244,8 @@ class TestUnderWay:
     def test_who_is_struck_does_not_wait_for_ever(self, guard, slow, monkeypatch):
         monkeypatch.setattr("duly.guard.clerk._LINGER_SECONDS", 0.05)
         with guard.once("key") as claim:
-            go_on = slow(FinishKey)
-            assert rings(lambda: claim.done("paid"), 0.05)
+            go_on = slow(FinishKey, ring=True)
+            assert rings(lambda: claim.done("paid"))
             go_on.set()
 
         with guard.once("key", wait=AT_ONCE) as claim:

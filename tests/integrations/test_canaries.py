@@ -116,7 +116,7 @@ def pages_of(client: TestClient, runs: list[Any], root: str = "") -> Iterator[st
 
 
 def the_dashboard(app: Duly, runs: list[Any]) -> Iterator[str]:
-    pages = dashboard(app, show_arguments=True, write=True)
+    pages = dashboard(app, show_arguments=True, write=True, auth=lambda _: "ann")
     yield from pages_of(TestClient(pages, base_url="http://localhost"), runs)
 
 
@@ -130,9 +130,9 @@ def the_router(app: Duly, runs: list[Any]) -> Iterator[str]:
 
 def the_task_admin(app: Duly, runs: list[Any]) -> Iterator[str]:
     api = FastAPI()
-    TaskAdmin(api, TaskManager(duly=app), display_func_args=True, auth=("ann", "words"))
+    TaskAdmin(api, TaskManager(duly=app), display_func_args=True, auth=("ann", "many-long-words"))
     client = TestClient(api, base_url="http://localhost")
-    client.auth = ("ann", "words")
+    client.auth = ("ann", "many-long-words")
     for path in ("", "/metrics", "/queues", "/audit", *(f"/{run.id}" for run in runs)):
         answer = client.get(f"/tasks{path}")
         assert answer.status_code == 200, path
