@@ -415,7 +415,9 @@ class TestStopping:
 
             assert tree.ended() == 0, tree.log.read_text()
         assert run.refresh().state == "queued"
-        assert (hold.refresh().state, hold.cause) == ("interrupted", "stopped")
+        # Which of the two the keeper hears of first when it is thawed is up to the system.
+        assert hold.refresh().state == "interrupted"
+        assert hold.cause in {"crashed", "stopped"}
 
     def test_what_was_stopped_goes_on_in_the_next_worker(self, shop, notes, store_url, tmp_path):
         with Tree(store_url, tmp_path, grace=0.1).ready() as first:
