@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import threading
 from collections import Counter
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from duly.integrations.taskflow import ManagedBackgroundTasks, TaskAdmin, TaskMa
 
 db = sqlite3.connect(os.environ.get("SHOP_DB", ":memory:"), check_same_thread=False)
 db.isolation_level = None
+db_lock = threading.Lock()  # Tasks run on several threads, and share the connection.
 db.execute("CREATE TABLE IF NOT EXISTS inventory (id INTEGER PRIMARY KEY, stock INTEGER)")
 db.execute("CREATE TABLE IF NOT EXISTS reports (id INTEGER)")
 
@@ -42,16 +44,18 @@ task_manager = TaskManager(
 
 @task_manager.task(persist=True, requeue_on_interrupt=True)
 def build_report(report_id: int) -> None:
-    db.execute("INSERT INTO reports VALUES (?)", (report_id,))
+    with db_lock:
+        db.execute("INSERT INTO reports VALUES (?)", (report_id,))
 
 
 @task_manager.task(persist=True, requeue_on_interrupt=True)
 def sync_inventory(product_id: int) -> None:
-    db.execute(
-        "INSERT INTO inventory (id, stock) VALUES (?, ?)"
-        " ON CONFLICT(id) DO UPDATE SET stock = excluded.stock",
-        (product_id, fetch_stock(product_id)),
-    )
+    with db_lock:
+        db.execute(
+            "INSERT INTO inventory (id, stock) VALUES (?, ?)"
+            " ON CONFLICT(id) DO UPDATE SET stock = excluded.stock",
+            (product_id, fetch_stock(product_id)),
+        )
 
 
 @task_manager.task(retries=3)

@@ -75,6 +75,7 @@ class CuttingProxy:
         """Take no more connections."""
         hang_up(self._listening, *self._hanging)
         self._thread.join()
+        self._listening.close()
 
     def cut(self, nth: int, how: str) -> None:
         """Cut at the n-th piece that some client sends from now on."""
@@ -92,18 +93,24 @@ class CuttingProxy:
             except OSError:
                 return
             if self.is_down:
-                hang_up(client)
+                client.close()
                 continue
             self.before_connecting()
             server = socket.create_connection(self._server)
             for side in (client, server):
                 side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            silent = threading.Event()
-            answered = threading.Event()
-            for pump in (self._to_server, self._to_client):
-                threading.Thread(
-                    target=pump, args=(client, server, silent, answered), daemon=True
-                ).start()
+            threading.Thread(target=self._serve, args=(client, server), daemon=True).start()
+
+    def _serve(self, client: socket.socket, server: socket.socket) -> None:
+        ends = (client, server, threading.Event(), threading.Event())
+        answering = threading.Thread(target=self._to_client, args=ends, daemon=True)
+        answering.start()
+        self._to_server(*ends)
+        answering.join()
+        # Not before: the number of a socket that is closed is soon another connection's, and a
+        # thread that still reads from it would read there.
+        for side in (client, server):
+            side.close()
 
     def _to_server(
         self,
@@ -155,11 +162,10 @@ class CuttingProxy:
 
 
 def hang_up(*sides: socket.socket) -> None:
-    """Close both ends."""
+    """Let whoever reads from these, here or at the other end, read that they have ended."""
     for side in sides:
         with suppress(OSError):
             side.shutdown(socket.SHUT_RDWR)
-        side.close()
 
 
 @pytest.fixture
