@@ -251,6 +251,15 @@ class TestUnderWay:
         with guard.once("key", wait=AT_ONCE) as claim:
             assert claim.result == "paid"
 
+    def test_a_claim_that_nobody_has_does_not_open_a_guard_that_was_closed(self, guard):
+        claim = guard.once("key").__enter__()
+        tie = claim._hold.tie
+
+        guard.close()
+        tie.run()
+
+        assert not guard._open.is_open
+
     def test_a_coroutine_whose_loop_is_struck_leaves_no_key_behind(self, guard):
         async def enter() -> None:
             async with guard.once("key"):

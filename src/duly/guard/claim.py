@@ -263,6 +263,11 @@ class Hold:
         ttl = 0 if forget else self._ttl
         return self._end(FailKey(self.key, self.owner, self.fence, ttl, began), 0.0)
 
+    def abandon(self, ledger: Ledger) -> None:
+        """Record that nobody is left to say how the body ended, in a ledger that may be closed."""
+        self._ledger = lambda: ledger
+        self.fail()
+
     def _end(self, op: FinishKey | FailKey, patience: float) -> bool:
         if self._pid != os.getpid():
             return False
@@ -291,13 +296,15 @@ class Tie(ref[GuardClaim]):
     put into the clerk's inbox, which no instruction of Python's is part of either.
     """
 
-    __slots__ = ("_hold",)
+    __slots__ = ("_hold", "_ledger")
     _hold: Hold
+    _ledger: Ledger
 
-    def __new__(cls, claim: GuardClaim, hold: Hold, clerk: Clerk) -> Self:
-        """Tie a hold to the claim of whoever has it."""
+    def __new__(cls, claim: GuardClaim, hold: Hold, clerk: Clerk, ledger: Ledger) -> Self:
+        """Tie a hold to the claim of whoever has it, in the ledger that the key was taken in."""
         tie = super().__new__(cls, claim, clerk.inbox.put)
         tie._hold = hold
+        tie._ledger = ledger
         return tie
 
     def __init__(self, *_what: object) -> None: ...
@@ -305,6 +312,7 @@ class Tie(ref[GuardClaim]):
     def run(self) -> None:
         """Let go of the key."""
         if self._hold.end_once():
-            # Nobody is left to be told; what cannot be said now is over with its lease.
+            # Nobody is left to be told; what cannot be said now is over with its lease. A guard
+            # that was closed meanwhile is not opened again: nobody would close it.
             with suppress(DulyError, OSError):
-                self._hold.fail()
+                self._hold.abandon(self._ledger)

@@ -206,7 +206,7 @@ class Guard:
             clerk = self._clerk
             clerk.attend()
             claim = GuardClaim(key, found, results=results, hold=hold, clerk=clerk)
-            hold.tie = Tie(claim, hold, clerk)
+            hold.tie = Tie(claim, hold, clerk, opened.ledger)
             opened.renewer.add(hold)
             return claim
         if found.state == "done" and not found.conflict:
