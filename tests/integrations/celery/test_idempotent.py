@@ -53,6 +53,8 @@ def test_a_duplicate_of_a_running_call_is_put_off_and_gets_its_result(shop):
     wait_until(lambda: second.state == RETRY, seconds=WAIT, what="it is put off")
     assert "in the hands of" in str(second.info)
     put_off = rf"linger\[{second.id}\] retry: Retry in ([\d.]+)s"
+    # Celery tells its result backend first, and then its log.
+    wait_until(lambda: re.search(put_off, shop.logs()), seconds=WAIT, what="the log says so")
     seconds = [float(found) for found in re.findall(put_off, shop.logs())]
     assert 0 < min(seconds) <= max(seconds) <= shop.tasks.LEASE, "for what is left of the lease"
     shop.open_gate()
