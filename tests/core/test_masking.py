@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from duly.clock import monotonic
 from duly.core.masking import Mask, hiding
 from duly.core.payload import CallCodec
 
@@ -92,3 +93,21 @@ def test_nothing_is_shown_of_what_cannot_be_read():
 
 def test_the_longest_secret_is_hidden_first():
     assert hiding(["hunter2", "hunter2-hunter2"])("is hunter2-hunter2") == "is ***"
+
+
+def test_secrets_that_overlap_are_hidden_whole():
+    hide = hiding(["abcdef", "defghi", "cdef"])
+
+    assert hide("<abcdefghi cdef abcdef>") == "<*** *** ***>"
+
+
+def test_many_secrets_take_time_in_proportion():
+    users = [{"token": f"token number {n}", "name": f"user number {n}"} for n in range(4_000)]
+    stored = CODEC.encode(("4111",), {"users": users})
+
+    began = monotonic()
+    shown = CODEC.redacted(stored)
+
+    assert "token number" not in shown
+    assert "user number 3999" in shown
+    assert monotonic() - began < 2

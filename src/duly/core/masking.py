@@ -76,14 +76,31 @@ class Mask:
 
 
 def hiding(secrets: Iterable[str]) -> Hide:
-    """Return what replaces secrets in a text, also as other texts quote them."""
+    """Return what replaces secrets in a text, also as other texts quote them.
+
+    It takes time in proportion to the text, however many secrets there are: they are looked up by
+    how they begin.
+    """
     forms = {form for secret in secrets for form in _forms(secret) if len(form) >= _SHORTEST}
-    longest_first = sorted(forms, key=len, reverse=True)
+    lengths: dict[str, set[int]] = {}
+    for form in forms:
+        lengths.setdefault(form[:_SHORTEST], set()).add(len(form))
+    longest_first = {start: sorted(found, reverse=True) for start, found in lengths.items()}
 
     def hide(text: str) -> str:
-        for form in longest_first:
-            text = text.replace(form, REDACTED)
-        return text
+        if not forms:
+            return text
+        shown: list[str] = []
+        shown_to = hidden_to = 0
+        for at in range(len(text) - _SHORTEST + 1):
+            for length in longest_first.get(text[at : at + _SHORTEST], ()):
+                if text[at : at + length] in forms:
+                    if at >= hidden_to:
+                        shown += (text[shown_to:at], REDACTED)
+                    # Secrets may overlap: what belongs to any of them is hidden.
+                    shown_to = hidden_to = max(hidden_to, at + length)
+                    break
+        return "".join((*shown, text[shown_to:]))
 
     return hide
 
