@@ -104,6 +104,11 @@ def pay(card: str, details: dict[str, object], *, fails: bool = False) -> dict[s
     return {**details, "receipt": f"harmless with {card}"}
 
 
+@task()
+def refuse(password: str) -> None:
+    raise ValueError(f"harmless for {password}")
+
+
 @task(backend="other")
 @exactly_once
 def remind(customer: int) -> str:

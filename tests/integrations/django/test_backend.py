@@ -127,6 +127,24 @@ def test_a_failure_is_logged_with_its_traceback(backend, caplog, task):
     assert is_stored == (task is tasks.divide_secretly)
 
 
+def test_a_failure_is_logged_without_an_argument_that_is_named_like_a_secret(backend, caplog):
+    backend.tell_ends()
+    result = tasks.refuse.enqueue("canary-7f3a91")
+    drain(backend)
+
+    def shown() -> list[str]:
+        named = (line for line in caplog.records if result.id in line.message)
+        return [logging.Formatter().format(line) for line in named]
+
+    wait_until(
+        lambda: any("state=FAILED" in line for line in shown()),
+        seconds=SOON,
+        what="the end is logged",
+    )
+    assert any("harmless for" in line for line in shown())
+    assert not any("canary-7f3a91" in line for line in shown())
+
+
 def test_an_end_without_an_error_is_logged_without_one(backend, caplog):
     caplog.set_level(logging.INFO)
     backend.tell_ends()

@@ -40,12 +40,13 @@ def told_of(
 ) -> Exception:
     """Return what Django is told of a run that failed: what it raised, if that is known here.
 
-    An exception may show arguments that are secret. Of a task with such, and of a body in another
+    An exception may show arguments that are secret. Of a call with such, and of a body in another
     process, it is the text that is stored.
     """
-    if raised is not None and definition is not None and not definition.redact:
-        return raised
     record = run.record
+    shown = None if definition is None else definition.codec.redacted(record.arguments)
+    if raised is not None and shown == record.arguments:
+        return raised
     stored = RunFailed(run.id, record.cause, record.error)
     if record.traceback:
         stored.add_note(record.traceback)
