@@ -323,12 +323,14 @@ async def aaccept(host: Host, call: Call[R]) -> Run[R]:
 
     In a transaction that this very thread has open it is a part of that.
     """
-    connection = joined(host.store)
+    store = host.store
+    connection = joined(store)
     if connection is not None:
         return _accept_on(connection, host, call)
-    if not host.store.rooms.fit([call.op]):
-        await apart(partial(host.store.check_room, [call.op]))
-    (answer,) = await submitted(host.store, [call.op])
+    ops = [call.op]
+    if not store.rooms.fit(ops):
+        await apart(partial(store.check_room, ops))
+    (answer,) = await submitted(store, ops)
     return _accepted(host, call, answer)
 
 

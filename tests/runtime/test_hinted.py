@@ -9,6 +9,7 @@ import pytest
 from duly.errors import StoreUnavailable
 from duly.runtime import hinted
 from duly.runtime.hinted import HintedLooks
+from duly.settings import LEASE_SECONDS
 from duly.store.hints import Hint, Peer, Place, Taken, decode
 
 MAIL = Place("mail", "thread", "send")
@@ -172,6 +173,19 @@ def test_a_frozen_first_worker_costs_one_hint_ten_milliseconds(fleet: Fleet) -> 
 
     assert [at for _, at in first] == [0.01]
     assert all(map(is_at_once, later))
+
+
+def test_a_frozen_worker_costs_nothing_more_while_its_lease_lasts(fleet: Fleet) -> None:
+    fleet.add(8, room=100)
+    frozen = fleet.first_for_the_next_hint()
+    frozen.is_frozen = True
+    fleet.enqueue(MAIL)
+
+    began = fleet.now
+    looks = [fleet.enqueue(MAIL) for _ in range(25)]
+
+    assert fleet.now - began > LEASE_SECONDS
+    assert all(map(is_at_once, looks))
 
 
 def test_half_of_the_workers_frozen_delay_a_run_each_at_most(fleet: Fleet) -> None:

@@ -38,7 +38,9 @@ _SMOOTHING = 0.2
 _PEEK_SECONDS = 0.02
 """After a look that found nothing, for a word of the worker that took the runs."""
 _BUSY_SECONDS = 15.0
-"""For how long a worker ranks last that had no room, or was silent."""
+"""For how long a worker ranks last that had no room."""
+_SILENT_SECONDS = 60.0
+"""For how long a worker ranks last that was silent; by then a frozen one has lost its lease."""
 _ANNOUNCE_SECONDS = 0.01
 _PASS_SECONDS = 0.02
 """Between two messages of a kind: commits that notify wait for one another, in all processes."""
@@ -112,7 +114,9 @@ class HintedLooks:
         """Take in a message; called by the listener, and by callers that enqueue here."""
         now = monotonic()
         with self._mutex:
-            self._busy_until.update(dict.fromkeys(said.busy, now + _BUSY_SECONDS))
+            is_taken = isinstance(said, Taken)
+            until = now + (_SILENT_SECONDS if is_taken else _BUSY_SECONDS)
+            self._busy_until.update(dict.fromkeys(said.busy, until))
             if isinstance(said, Taken):
                 self._busy_until.pop(said.worker_id, None)
                 look = self._pending.get(next(iter(said.ids), ""))

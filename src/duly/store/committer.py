@@ -91,8 +91,9 @@ class Committer:
             if self._is_closed:
                 # Since the check above: the thread that would answer has ended.
                 self._wait_for_line()
-            else:
+            elif self._thread_call.locked():
                 self._call_thread()
+            # Otherwise the thread was called, and has not looked at the line since.
         except BaseException:
             self._line.pop(request, None)
             raise
@@ -193,21 +194,22 @@ class Committer:
         self._settle(leader)
 
     def _batch_of(self, leader: "_Request") -> "tuple[_Request, ...]":
-        room = -1 if self._is_alone(leader) else COMMIT_OPS - len(leader.ops)
+        size_of, alone = self._size_of, self._alone
+        room = -1 if alone and _has_one_of(alone, leader) else COMMIT_OPS - len(leader.ops)
         is_empty = not leader.ops
         waiting = list(self._line)
         # A caller that is alone has no need to know.
-        bytes_left = TRANSACTION_BYTES - self._size(leader) if len(waiting) > 1 else 0
+        bytes_left = TRANSACTION_BYTES - sum(map(size_of, leader.ops)) if len(waiting) > 1 else 0
         found: list[_Request] = []
         for request in waiting:
             if request is leader:
                 found.append(request)
             elif request.is_done:
                 self._line.pop(request, None)
-            elif not request.has_left():
-                is_alone = self._is_alone(request)
+            elif request.caller is None or request.caller.gi_running:
+                is_alone = bool(alone) and _has_one_of(alone, request)
                 fits = len(request.ops) <= room and not is_alone
-                size = self._size(request) if fits or is_empty else 0
+                size = sum(map(size_of, request.ops)) if fits or is_empty else 0
                 fits = is_empty or (fits and size <= bytes_left)
                 if fits:
                     room, is_empty = room - len(request.ops), False
@@ -217,12 +219,6 @@ class Committer:
                     # Later requests wait. Only the leader is needed from here on.
                     room = -1
         return tuple(found)
-
-    def _is_alone(self, request: "_Request") -> bool:
-        return bool(self._alone) and any(isinstance(op, self._alone) for op in request.ops)
-
-    def _size(self, request: "_Request") -> int:
-        return sum(map(self._size_of, request.ops))
 
     def _commit(self, requests: "Sequence[_Request]") -> None:
         batch = [request for request in requests if request.ops or request.answer_nothing()]
@@ -318,10 +314,6 @@ class _Request:
         """The requests whose ops are in this one's commit, its own among them."""
         self.turn: threading.Lock | None = None
 
-    def has_left(self) -> bool:
-        """Return whether the caller of this request is no longer in line."""
-        return self.caller is not None and not self.caller.gi_running
-
     def outcome(self) -> list[Any] | BaseException:
         """Return the answers, or why there are none."""
         if self.answers is not None:
@@ -334,9 +326,11 @@ class _Request:
         return False
 
     def call_back(self, done: Done) -> None:
-        # The event loop of the caller may be closed; the others still wait for their answers.
-        with contextlib.suppress(Exception):
-            done(self.outcome())
+        try:  # noqa: SIM105 - called for each request of a commit, where `suppress` costs more
+            done(self.outcome() if self.answers is None else self.answers)
+        except Exception:  # noqa: BLE001, S110
+            # The event loop of the caller may be closed; the others still wait for their answers.
+            pass
 
 
 _WITHIN_OWN_CALL = (
@@ -361,6 +355,10 @@ def _wake(lock: threading.Lock) -> None:
         except RuntimeError:
             # Another thread has woken it in between.
             pass
+
+
+def _has_one_of(types: tuple[type, ...], request: _Request) -> bool:
+    return any(isinstance(op, types) for op in request.ops)
 
 
 def _write_alone(write: Write, request: _Request) -> None:

@@ -102,11 +102,12 @@ def wait_out(act: Callable[[], T]) -> T:
 
 async def submitted(store: _Writer, ops: Sequence[Op]) -> list[Any]:
     """Write the ops without blocking the running event loop."""
-    wait = Wait()
+    wait: Wait | None = None
     while True:
         try:
             return await _submit(store, ops)
         except OUTAGES as error:
+            wait = wait or Wait()
             pause = wait.next_pause(error)
             if pause is None or not is_repeatable(ops):
                 raise
@@ -114,7 +115,7 @@ async def submitted(store: _Writer, ops: Sequence[Op]) -> list[Any]:
         ops = repeated(ops)
 
 
-async def _submit(store: _Writer, ops: Sequence[Op]) -> list[Any]:
+def _submit(store: _Writer, ops: Sequence[Op]) -> asyncio.Future[list[Any]]:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[list[Any]] = loop.create_future()
 
@@ -130,4 +131,4 @@ async def _submit(store: _Writer, ops: Sequence[Op]) -> list[Any]:
         loop.call_soon_threadsafe(resolve, answers)
 
     store.submit(ops, done)
-    return await future
+    return future

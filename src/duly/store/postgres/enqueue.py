@@ -204,7 +204,7 @@ def _as_holder(op: Enqueue) -> _Holder:
 
 
 def _may_be_known(ops: Sequence[Enqueue]) -> bool:
-    return any(type(op) is EnqueueAgain for op in ops)
+    return EnqueueAgain in map(type, ops)
 
 
 def _unknown(session: Session, ops: Sequence[Enqueue]) -> list[Enqueue]:

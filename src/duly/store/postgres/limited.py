@@ -1,10 +1,10 @@
 """Taking runs that count against limits: of their queue, or of their task."""
 
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import Any
 
 from duly.clock import MICROSECONDS
-from duly.core.batching import bytes_of
 from duly.core.limiting import FIRST, Limits, lanes_in_turn, slot_of, task_of
 from duly.core.record import Claim
 from duly.limits import CLAIM_BATCH, LIMITS_BATCH, RELAY_FULL_SECONDS
@@ -16,7 +16,7 @@ from duly.store.statements import load
 SQL = load("duly.store.postgres", "claim")
 
 _Row = tuple[Any, ...]
-_ARGUMENTS = Claim._fields.index("arguments")
+_arguments = itemgetter(Claim._fields.index("arguments"))
 
 
 class LimitedClaim:
@@ -134,7 +134,7 @@ class LimitedClaim:
 
 def bytes_of_rows(rows: Iterable[_Row]) -> int:
     """Return how many bytes the arguments of claimed rows take."""
-    return sum(bytes_of(row[_ARGUMENTS]) for row in rows)
+    return sum(map(len, map(str.encode, map(_arguments, rows))))
 
 
 def take_carried_from_queue(session: Session, place: Mapping[str, Any]) -> list[_Row]:

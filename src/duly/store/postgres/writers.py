@@ -89,7 +89,10 @@ class Writers:
 
     def submit(self, ops: Sequence[Op], done: Done) -> None:
         """Write the ops from the committers' own threads, one part after the other."""
-        self._submit(_parts(ops), [None] * len(ops), done)
+        if len(set(map(type, ops))) == 1:
+            self._submit(_committer_for(TURNS[type(ops[0])], ops), ops, done)
+        else:
+            self._submit_parts(_parts(ops), [None] * len(ops), done)
 
     def close(self) -> None:
         """Write what waits, end all threads, hang up."""
@@ -110,22 +113,29 @@ class Writers:
     def _write(self, committer: str, ops: Sequence[Op]) -> list[Any]:
         return self._committers[committer].apply(ops)
 
-    def _submit(self, parts: list[_Part], answers: list[Any], done: Done) -> None:
+    def _submit(self, committer: str, ops: Sequence[Op], done: Done) -> None:
+        def written(outcome: list[Any] | BaseException) -> None:
+            if isinstance(outcome, NameHeld):
+                self.held_names.wait_apart(ops, written)
+            else:
+                done(outcome)
+
+        self._committers[committer].submit(ops, written)
+
+    def _submit_parts(self, parts: list[_Part], answers: list[Any], done: Done) -> None:
         if not parts:
             done(answers)
             return
         part, *rest = parts
 
         def written(outcome: list[Any] | BaseException) -> None:
-            if isinstance(outcome, NameHeld):
-                self.held_names.wait_apart(part.ops, written)
-            elif isinstance(outcome, BaseException):
+            if isinstance(outcome, BaseException):
                 done(outcome)
             else:
                 _spread(outcome, part.places, answers)
-                self._submit(rest, answers, done)
+                self._submit_parts(rest, answers, done)
 
-        self._committers[part.committer].submit(part.ops, written)
+        self._submit(part.committer, part.ops, written)
 
     def _enqueue(self, ops: list[Any]) -> list[Any]:
         faultpoints.hit("enqueue.before_write")
