@@ -12,7 +12,7 @@ from duly.apart import apart
 from duly.callers import Connection, aconverse, converse, enqueueing
 from duly.clock import new_id
 from duly.context import joined
-from duly.core.batching import batches, bytes_of
+from duly.core.batching import MOST_BYTES_PER_CHARACTER, batches
 from duly.core.instants import microseconds_of
 from duly.core.key import check_key, check_name, check_tags
 from duly.core.record import from_fields
@@ -310,11 +310,12 @@ class _Written(Generic[R]):
 
 
 def _batches(calls: Iterable[Call[R]]) -> Iterator[list[Call[R]]]:
+    # To count characters is quicker than to count bytes, and the bound need not be exact.
     return batches(
         calls,
         most=ENQUEUE_BATCH,
-        most_bytes=TRANSACTION_BYTES,
-        size_of=lambda call: bytes_of(call.op.arguments),
+        most_bytes=TRANSACTION_BYTES // MOST_BYTES_PER_CHARACTER,
+        size_of=lambda call: len(call.op.arguments),
     )
 
 

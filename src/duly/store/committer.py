@@ -198,8 +198,9 @@ class Committer:
         room = -1 if alone and _has_one_of(alone, leader) else COMMIT_OPS - len(leader.ops)
         is_empty = not leader.ops
         waiting = list(self._line)
-        # A caller that is alone has no need to know.
-        bytes_left = TRANSACTION_BYTES - sum(map(size_of, leader.ops)) if len(waiting) > 1 else 0
+        # One request needs no bound; it is written as it is.
+        is_shared = len(waiting) - is_empty > 1
+        bytes_left = TRANSACTION_BYTES - sum(map(size_of, leader.ops)) if is_shared else 0
         found: list[_Request] = []
         for request in waiting:
             if request is leader:
@@ -209,7 +210,7 @@ class Committer:
             elif request.caller is None or request.caller.gi_running:
                 is_alone = bool(alone) and _has_one_of(alone, request)
                 fits = len(request.ops) <= room and not is_alone
-                size = sum(map(size_of, request.ops)) if fits or is_empty else 0
+                size = sum(map(size_of, request.ops)) if is_shared and (fits or is_empty) else 0
                 fits = is_empty or (fits and size <= bytes_left)
                 if fits:
                     room, is_empty = room - len(request.ops), False
