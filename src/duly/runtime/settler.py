@@ -168,7 +168,8 @@ class Settler:
     def settle(self, batch: list[Ended]) -> None:
         """Record the batch; claims that were lost are dropped with an event."""
         self._turned_at = monotonic()
-        batch = [counted(self._store, item) for item in batch]
+        if any(type(item.outcome) is Outage for item in batch):
+            batch = [counted(self._store, item) for item in batch]
         ops = [settle_op(item) for item in batch]
         while batch:
             answers = self._apply(batch, ops)
