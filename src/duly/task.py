@@ -328,8 +328,7 @@ async def aaccept(host: Host, call: Call[R]) -> Run[R]:
     connection = joined(store)
     if connection is not None:
         return _accept_on(connection, host, call)
-    ops = [call.op]
-    if not store.rooms.fit(ops):
+    if not store.rooms.fit(ops := [call.op]):
         await apart(partial(store.check_room, ops))
     (answer,) = await submitted(store, ops)
     return _accepted(host, call, answer)

@@ -317,7 +317,7 @@ def test_many_calls_keep_their_order_over_batches(app, send, small_batches):
 def test_a_transaction_of_many_calls_is_bounded_by_the_size_of_their_arguments(
     app, send, monkeypatch
 ):
-    monkeypatch.setattr("duly.task.TRANSACTION_BYTES", 1_000)
+    monkeypatch.setattr("duly.task.TRANSACTION_BYTES", 4_000)
     written = []
     apply = app.store.apply
     monkeypatch.setattr(app.store, "apply", lambda ops: written.append(len(ops)) or apply(ops))
