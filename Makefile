@@ -34,7 +34,7 @@ install = $(BIN)/uv pip install --quiet --python $(1) $(2) \
 RUN_STAMPS := $(VENV)/run.stamp $(if $(filter postgres%,$(DULY_URL)),$(VENV)/postgres.stamp)
 
 .DELETE_ON_ERROR:
-.PHONY: help setup lint test test-surfaces test-timing test-engine environment demo prove bench bench-compare docs reference clean
+.PHONY: help setup lint test test-surfaces test-timing test-engine test-floors audit environment demo prove bench bench-compare docs reference clean
 
 help:
 	@echo "make demo    see duly at work (DULY_URL=postgresql://... for PostgreSQL)"
@@ -44,6 +44,8 @@ help:
 	@echo "make test-surfaces STORE=postgres  the command line, dashboard, integrations on PostgreSQL"
 	@echo "make test-timing  the tests that measure time, one after the other"
 	@echo "make test-engine  the conformance suite and the runtime's tests alone"
+	@echo "make test-floors  the surfaces on the oldest versions that pyproject.toml allows"
+	@echo "make audit   look up known vulnerabilities of what is pinned, and of those oldest versions"
 	@echo "make prove   inject faults and check what survived"
 	@echo "make bench   measure"
 	@echo "make bench-compare BASE=commit  fail if HEAD is slower than that commit"
@@ -105,6 +107,28 @@ test-engine: setup $(VENV)/compiled.stamp
 	$(PYTEST) $(TOGETHER) -m "$(QUICK) and not (surface and on_postgres)" $(PYTEST_ARGS) \
 	tests/store/conformance tests/runtime
 
+# Some tests of every surface. Old versions meet newer ones of what they need, and warn of it.
+FLOORS := $(VENV)-floors
+FLOOR_TESTS := tests/cli/test_main.py tests/dashboard/test_security.py \
+	tests/guard/test_redis.py tests/observe tests/store/conformance/test_keys.py \
+	tests/integrations/fastapi/test_router.py tests/integrations/taskflow/test_encryption.py \
+	tests/integrations/test_http_idempotency.py tests/integrations/django/test_dashboard.py \
+	tests/integrations/celery/test_configuration.py \
+	tests/integrations/celery/test_idempotent.py::test_equal_calls_run_once_and_all_of_them_have_the_result \
+	tests/integrations/dramatiq/test_idempotent.py::test_equal_messages_run_once_and_all_of_them_have_the_result \
+	tests/integrations/rq/test_carrier.py::test_retries_and_failures_are_dulys
+FLOOR_PYTEST := SUMMARY=.test-summary-floors.json $(SETTINGS) $(FLOORS)/bin/python -m pytest \
+	-o cache_dir=.pytest_cache_floors -W ignore::DeprecationWarning -W ignore::PendingDeprecationWarning
+
+test-floors: $(FLOORS)/stamp
+	$(call tests,$(FLOOR_PYTEST),-m "$(QUICK) and not (surface and on_postgres)" $(FLOOR_TESTS))
+
+AUDITED := requirements/dev.txt requirements/django6.txt requirements/docs.txt
+audit: .venv-audit/stamp
+	@if test -e .venv-audit/stamp; then \
+	$(INTERPRETER) -m tools.floors >.venv-audit/floors.txt \
+	&& .venv-audit/bin/python -m tools.audit $(AUDITED) .venv-audit/floors.txt; fi
+
 environment:
 	@echo $(VENV)
 
@@ -137,7 +161,7 @@ reference: $(VENV)/dev.stamp
 	$(BIN)/python -m tools.reference
 
 clean:
-	rm -rf .venv .venv-* site build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .pytest_cache_django6 .ruff_cache
+	rm -rf .venv .venv-* site build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .pytest_cache_django6 .pytest_cache_floors .ruff_cache
 	rm -f .test-summary.json .test-summary-*.json
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -166,6 +190,19 @@ $(VENV)/dev.stamp: requirements/dev.txt $(VENV)/run.stamp $(VENV)/postgres.stamp
 	$(DJANGO6_PYTHON) -m venv --without-pip .venv-django6
 	$(call install,.venv-django6/bin/python,-r $<)
 	@touch $@
+
+$(FLOORS)/stamp: requirements/dev.txt requirements/run.txt requirements/postgres.txt pyproject.toml tools/floors.py | $(BIN)/uv
+	$(INTERPRETER) -m venv --without-pip $(FLOORS)
+	$(call install,$(FLOORS)/bin/python,-r requirements/dev.txt)
+	$(INTERPRETER) -m tools.floors >$(FLOORS)/floors.txt
+	$(call install,$(FLOORS)/bin/python,-r $(FLOORS)/floors.txt)
+	$(call install,$(FLOORS)/bin/python,--no-deps --editable .)
+	@touch $@
+
+.venv-audit/stamp: requirements/audit.txt | $(BIN)/uv
+	$(INTERPRETER) -m venv --without-pip .venv-audit
+	@if { $(call install,.venv-audit/bin/python,-r $<); }; then touch $@; \
+	else echo "pip-audit could not be installed; going on without it."; fi
 
 .venv-docs/stamp: requirements/docs.txt | $(BIN)/uv
 	$(INTERPRETER) -m venv --without-pip .venv-docs

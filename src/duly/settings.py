@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
 from typing import Any, TypedDict
 
 from duly.core.amounts import (
@@ -31,15 +30,16 @@ from duly.limits import (
     RETENTION_SECONDS,
     STALLED_SECONDS,
 )
+from duly.project_file import read_project
 
 PREFIX = "DULY_"
 _RETENTIONS = ("retention", "dead_retention", "act_retention")
 _OTHERS = re.compile(
-    "DULY_(CHILD$|STARTED_BY$|FAULTPOINTS$|TEST_|PROVE_|BENCHMARK_|EVERY_"
+    "DULY_(PYPROJECT$|CHILD$|STARTED_BY$|FAULTPOINTS$|TEST_|PROVE_|BENCHMARK_|EVERY_"
     r"|(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$)"
 )
-"""Names in the environment that are no settings: our own machinery's, and those that Kubernetes
-gives to every pod where a service is called "duly" or "duly-…"."""
+"""Names in the environment that are no settings: that of the file of settings, our own machinery's,
+and those that Kubernetes gives to every pod where a service is called "duly" or "duly-…"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,47 +296,8 @@ def _from_environment() -> Sourced:
 
 def _from_project() -> Sourced:
     """Read the nearest pyproject.toml, of this folder or of one above it."""
-    try:
-        folder = os.getcwd()  # noqa: PTH109 - importing pathlib costs every program that enqueues
-    except OSError:
-        return {}  # The folder is gone, and nobody knows what was above it.
-    while True:
-        file = os.path.join(folder, "pyproject.toml")  # noqa: PTH118 - as above
-        try:
-            changed = os.stat(file).st_mtime_ns  # noqa: PTH116 - as above
-        except OSError:
-            above = os.path.dirname(folder)  # noqa: PTH120 - as above
-            if above == folder:
-                return {}
-            folder = above
-        else:
-            return {name: (value, file) for name, value in _table_of(file, changed).items()}
-
-
-@cache
-def _table_of(file: str, _changed: int) -> dict[str, object]:
-    try:
-        with open(file, encoding="utf-8") as opened:  # noqa: PTH123 - as above
-            text = opened.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadOption(f"{file} cannot be read: {error}") from error
-    if "tool.duly" not in text:
-        return {}
-    import tomllib  # noqa: PLC0415 - only where there is something to read
-
-    try:
-        found: object = tomllib.loads(text).get("tool", {}).get("duly", {})
-    except tomllib.TOMLDecodeError as error:
-        raise BadOption(f"{file} cannot be read: {error}") from error
-    if not isinstance(found, dict):
-        raise BadOption(f"[tool.duly] in {file} must be a table of settings")
-    table = {str(name).replace("-", "_"): value for name, value in found.items()}
-    url = table.get("url")
-    if isinstance(url, str) and re.match("sqlite:///[^/]", url):
-        # So that it is one file, wherever a program is started.
-        folder = os.path.dirname(file)  # noqa: PTH120 - as above
-        table["url"] = f"sqlite:///{folder}/{url.removeprefix('sqlite:///')}"
-    return table
+    file, table = read_project()
+    return {name: (value, file) for name, value in table.items()}
 
 
 # -- what they may be --

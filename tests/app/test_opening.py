@@ -140,9 +140,12 @@ def test_a_store_that_cannot_be_written_says_so_and_stays_as_it_is(what):
         app, send = with_task(f"sqlite:///{file}")
         assert app.runs.list() == []
         app.close()
+        # By their group: a file that every user may write is refused for that reason.
         for path in folder.iterdir():
-            path.chmod(0o444 if path == file and what == "file" else 0o666)
-        folder.chmod({"file": 0o777, "folder": 0o555}.get(what, 0o600))
+            give_to_strangers_group(path)
+            path.chmod(0o440 if path == file and what == "file" else 0o660)
+        give_to_strangers_group(folder)
+        folder.chmod({"file": 0o770, "folder": 0o550}.get(what, 0o600))
         before = file.read_bytes()
 
         kind, message = as_a_stranger(send.enqueue)
@@ -151,6 +154,11 @@ def test_a_store_that_cannot_be_written_says_so_and_stays_as_it_is(what):
         assert kind == StoreReadOnly.__name__, message
         assert "permissions" in message
         assert file.read_bytes() == before
+
+
+def give_to_strangers_group(path: Path) -> None:
+    if os.getuid() == 0:
+        os.chown(path, -1, 65534)
 
 
 def as_a_stranger(act) -> tuple[str, str]:

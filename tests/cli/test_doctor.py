@@ -79,6 +79,13 @@ def test_the_doctor_warns_of_a_file_that_others_can_read(app, cli):
     assert "file mode: others on this machine can read" in cli("doctor", "-q").stdout
 
 
+@pytest.mark.stores("sqlite-wal")
+def test_the_doctor_warns_of_a_folder_that_others_can_write(app, cli):
+    app.store.path.parent.chmod(0o1777)
+
+    assert "every user of this machine may put files next to" in cli("doctor", "-q").stdout
+
+
 @pytest.mark.stores("postgres")
 def test_the_doctor_names_a_clock_that_is_off(app, cli, url):
     with opened_tables(url) as tables:

@@ -47,7 +47,8 @@ def settings_page() -> str:
         "of `Duly(…)`, the environment, `[tool.duly]` in the nearest `pyproject.toml`, the "
         "default. `duly config` shows every one and where it came from. Lengths of time are "
         'seconds, or texts such as `"90s"`, `"15m"`, `"24h"` and `"7d"`. A name that does not '
-        "exist is an error. See [operating](../how-to/operating.md#settings).",
+        "exist is an error. `DULY_PYPROJECT` names another file than the nearest `pyproject.toml`. "
+        "See [operating](../how-to/operating.md#settings).",
         table(("Setting", "Environment", "Default", "Keyword", "Meaning"), rows),
     )
 

@@ -50,7 +50,8 @@ class Slots:
     def __init__(self, path: Path, *, create: int = 0) -> None:
         """Map the file; `create` makes a new one with room for that many marks."""
         self.path = path
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        flags |= os.O_CREAT | os.O_EXCL if create else 0
         descriptor = os.open(path, flags, 0o600)
         try:
             if create:
@@ -133,7 +134,7 @@ class Slots:
     def hold(self) -> None:
         """Show, as long as this process runs this program, that it is there to mark starts."""
         # Locked by its descriptor, which ends when a body executes another program.
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
 
     def is_deserted(self) -> bool:
@@ -141,7 +142,7 @@ class Slots:
         if not self.registered:
             return False
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
             return False  # It was removed, or no more files can be opened: nothing is known.
         try:

@@ -8,7 +8,9 @@ from urllib.parse import unquote, urlsplit
 from duly.clock import Clock
 from duly.core.addresses import shown_address, shown_scheme
 from duly.errors import StoreRefused
+from duly.file_owners import is_open_to_all
 from duly.store import migrator
+from duly.store.private_files import make_private_folder
 from duly.store.protocol import Store
 
 STORES = ("sqlite", "postgresql", "postgres")
@@ -78,8 +80,14 @@ def runtime_folder(store: Store) -> Path:
         name = f"duly-{os.getuid()}"
         folder = Path(tempfile.gettempdir()) / name
     place = Path(folder)
-    place.mkdir(mode=0o700, exist_ok=True)
-    if place.stat().st_uid != os.getuid():
-        message = f"{place} belongs to another user; remove it"
+    make_private_folder(place)
+    found = place.stat()
+    if found.st_uid != os.geteuid():
+        message = (
+            f"{place} belongs to user {found.st_uid}; remove it when no worker of that user runs. "
+            f"A worker makes it again"
+        )
         raise StoreRefused(message)
+    if is_open_to_all(found):
+        raise StoreRefused(f"every user may write {place}: run `chmod 700 {place}`")
     return place

@@ -4,7 +4,7 @@ import dramatiq
 import pytest
 from dramatiq.brokers.stub import StubBroker
 from dramatiq.common import dq_name
-from dramatiq.errors import BrokerConnectionError
+from dramatiq.errors import ConnectionClosed
 from dramatiq.middleware import MiddlewareError
 from dramatiq.results import ResultFailure, ResultMissing
 
@@ -165,7 +165,7 @@ def test_a_message_that_cannot_be_put_off_is_not_acknowledged(shop, stub, monkey
 
 
 def _refuse(*_: object, **__: object) -> None:
-    raise BrokerConnectionError("away")
+    raise ConnectionClosed("away")
 
 
 def test_an_actor_that_would_not_be_guarded_is_refused(stub):

@@ -20,6 +20,7 @@ from duly.errors import (
     WouldBlockItself,
 )
 from duly.store.lent import BODY, OWN_TRANSACTION
+from duly.store.private_files import check_private, open_private
 from duly.store.refusal import ValueRefused
 from duly.store.sqlite.patience import BUSY_SECONDS, is_busy
 
@@ -32,10 +33,12 @@ _VALUE_CODES = frozenset(
 )
 _FIXED_WAL = ((3, 51, 3), (3, 50, 7), (3, 44, 6))
 """The builds in which a checkpoint can no longer race a commit of another process."""
+_BESIDE = ("", "-journal", "-wal", "-shm", "-duly.lock", "-duly.d")
+"""How the names of the files continue that SQLite and duly use next to a database."""
 
 
 def check_place(path: Path) -> None:
-    """Refuse a place where locks do not hold."""
+    """Refuse a place where locks do not hold, or where a stranger has left files."""
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         message = f"SQLite {sqlite3.sqlite_version} is too old; duly needs 3.35 or newer"
         raise StoreRefused(message)
@@ -59,6 +62,13 @@ def check_place(path: Path) -> None:
             f"or PostgreSQL when several machines share the work"
         )
         raise StoreRefused(message)
+    check_owners(path)
+
+
+def check_owners(path: Path) -> None:
+    """Refuse a file, or one that belongs to it, that a stranger made or can change."""
+    for suffix in _BESIDE:
+        check_private(path.with_name(path.name + suffix))
 
 
 def file_system_of(folder: Path) -> str:
@@ -205,7 +215,7 @@ class WriteLock:
         self.is_waiting = False
         """Whether a thread of this process waits for another process."""
         try:
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             message = f"cannot open {path}: {error.strerror}; check the folder's permissions"
             raise StoreReadOnly(message) from error

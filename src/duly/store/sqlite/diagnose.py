@@ -7,7 +7,8 @@ from typing import Any
 
 from duly.core.finding import Finding, good, judged
 from duly.errors import StoreRefused
-from duly.store.sqlite.connection import file_system_of, wal_can_lose_commits
+from duly.file_owners import is_open_to_all
+from duly.store.sqlite.connection import check_owners, file_system_of, wal_can_lose_commits
 from duly.store.sqlite.identity import mark_as_copy
 from duly.store.statements import load
 
@@ -24,7 +25,7 @@ def diagnose(query: Query, path: Path) -> list[Finding]:
     ((version, journal, synchronous, others),) = query(SQL["facts"], {})
     can_lose = journal == "wal" and bool(others) and wal_can_lose_commits()
     shared = "with tables of the application" if others else "of duly alone"
-    mode = path.stat().st_mode & 0o777
+    mode, folder = path.stat().st_mode & 0o777, path.parent.stat()
     return [
         judged(
             "engine",
@@ -48,6 +49,13 @@ def diagnose(query: Query, path: Path) -> list[Finding]:
             bad=bool(mode & _PRIVATE),
             remedy=f"others on this machine can read arguments and results: chmod 600 {path}",
         ),
+        judged(
+            "folder",
+            f"{path.parent} has mode {folder.st_mode & 0o777:o}",
+            bad=is_open_to_all(folder),
+            remedy="every user of this machine may put files next to the database, which SQLite "
+            f"reads: chmod o-w {path.parent}, or move the database to a folder of its own",
+        ),
     ]
 
 
@@ -62,6 +70,7 @@ def check_integrity(query: Query) -> list[Finding]:
 
 def back_up(query: Query, file: Path) -> None:
     """Write a copy as of one moment, for its owner alone, and make it durable."""
+    check_owners(file)
     if file.exists():
         raise StoreRefused(f"{file} is there already; name a file that is not")
     # Made first, since SQLite would make it readable for others; it takes an empty file.

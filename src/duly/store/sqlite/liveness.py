@@ -19,7 +19,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from duly.clock import MICROSECONDS, SystemClock
+from duly.errors import StoreRefused
 from duly.store.liveness import Reading
+from duly.store.private_files import open_private
 
 _COUNTER_BYTES = 8
 _CONDEMNED = b"\x01"
@@ -29,6 +31,8 @@ _WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 _HOLDER = struct.Struct("<qq")
 _HOLDER_AT = 16
 """Where the file tells which process has it: its id, and the namespace in which that id counts."""
+_NO_FILE = (FileNotFoundError, StoreRefused)
+"""A link in the place of the file is not the worker's."""
 _STOPPED_STATES = frozenset("Tt")
 _CGROUP_ROOTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
 
@@ -38,7 +42,7 @@ class Life:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
         _lock(descriptor, waits=True)
         os.pwrite(descriptor, _HOLDER.pack(os.getpid(), _pid_namespace()), _HOLDER_AT)
         _held_here[path] = descriptor
@@ -88,8 +92,8 @@ class FilePulse:
         if path in _held_here:
             return False
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
+            descriptor = open_private(path, os.O_RDWR)
+        except _NO_FILE:
             return True
         try:
             os.pwrite(descriptor, _CONDEMNED, _COUNTER_BYTES)
@@ -118,8 +122,8 @@ class FilePulse:
         if descriptor < 0:
             try:
                 path = life_path(self._folder, worker_id)
-                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            except FileNotFoundError:
+                descriptor = open_private(path, os.O_RDWR)
+            except _NO_FILE:
                 return False
         counter += 1
         os.pwrite(descriptor, counter.to_bytes(_COUNTER_BYTES, "little"), 0)
@@ -129,8 +133,8 @@ class FilePulse:
 
     def _read_one(self, path: Path) -> Reading:
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
+            descriptor = open_private(path, os.O_RDWR)
+        except _NO_FILE:
             return Reading(None)
         try:
             _lock(descriptor, waits=False)

@@ -26,7 +26,7 @@ from duly.clock import monotonic
 from duly.errors import ReadTooSlow, StoreError
 from duly.store.committer import Committer, Write
 from duly.store.op_sizes import size_of
-from duly.store.sqlite.connection import WriteLock, connect, driver_errors
+from duly.store.sqlite.connection import WriteLock, check_owners, connect, driver_errors
 from duly.store.sqlite.identity import OpenFile
 from duly.store.sqlite.patience import BUSY_SECONDS, LOOK_SECONDS, is_busy, patiently
 
@@ -52,6 +52,8 @@ class Process:
                 self.writer = opened.enter_context(closing(connect(path, seconds=LOOK_SECONDS)))
                 patiently(path, partial(prepare, self.writer))
                 self.reader = opened.enter_context(closing(connect(path)))
+            # Once more: files may have been planted since, and before SQLite had its own.
+            check_owners(path)
             self.file = OpenFile(path)
             # Opened without an error: all of it stays open.
             opened.pop_all()

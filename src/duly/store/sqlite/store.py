@@ -19,6 +19,7 @@ from duly.store.committer import Done
 from duly.store.hints import Hinted, UnnamedHints, Woken
 from duly.store.migrator import record_of
 from duly.store.ops import Accepted, Enqueue, Op, Settle
+from duly.store.private_files import make_private_folder
 from duly.store.protocol import Dialogue, FailingWrites
 from duly.store.schema import Migration, Schema
 from duly.store.sqlite import enqueue, migrating, steps
@@ -302,7 +303,7 @@ class SqliteStore(UnnamedHints, SqliteInspector):
 
     def live(self, worker_id: str) -> Life:
         """Show, until this process ends, that this worker lives."""
-        self.folder.mkdir(mode=0o700, exist_ok=True)
+        make_private_folder(self.folder)
         return Life(life_path(self.folder, worker_id))
 
     def wake(self, *ops: Enqueue) -> None:  # noqa: ARG002 - hints name no runs here
@@ -313,7 +314,7 @@ class SqliteStore(UnnamedHints, SqliteInspector):
     def listen(self, woken: Woken, hinted: Hinted | None = None) -> Callable[[], None]:  # noqa: ARG002
         """Call `woken` at every hint until the returned function is called."""
         self._here()
-        self.folder.mkdir(mode=0o700, exist_ok=True)
+        make_private_folder(self.folder)
         return self._hints.listen(woken)
 
     def hears_hints(self) -> bool:

@@ -8,11 +8,13 @@ idle worker as much again as all else it does.
 import contextlib
 import os
 import socket
+import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from duly.clock import new_id
+from duly.file_owners import distrusted_part
 
 _LOOK_SECONDS = 0.1
 _SOCKET_PATH_BYTES = 100
@@ -115,10 +117,13 @@ class Hints:
     def _others(self) -> list[str]:
         """Return the other processes' sockets, listing the folder only when it changed."""
         try:
-            changed_at = os.stat(self._folder_path).st_mtime_ns  # noqa: PTH116 - after every commit
+            found = os.lstat(self._folder_path)  # After every commit, so not by pathlib.
         except FileNotFoundError:
             return []
+        changed_at = found.st_mtime_ns
         if changed_at != self._listed_at:
+            if not stat.S_ISDIR(found.st_mode) or distrusted_part(self._folder_path):
+                return []  # Sockets that do not answer are removed, and these are not ours.
             mine = f"-{os.getpid()}.sock"
             self._sockets = [
                 _short(self._folder / name)

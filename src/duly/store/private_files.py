@@ -1,0 +1,45 @@
+"""Files and folders next to a database, of which none may be a link or a stranger's."""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from duly.errors import StoreRefused
+from duly.file_owners import distrusted_part
+
+
+def check_private(path: Path) -> None:
+    """Refuse what is neither a file nor a folder, and what a stranger made or can change."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        mode = stat.S_IFREG  # It is missing, or cannot be opened either.
+    if stat.S_ISLNK(mode):
+        raise StoreRefused(f"{path} is a symbolic link, which duly does not follow; remove it")
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise StoreRefused(f"{path} is no regular file; remove it")
+    sentence = distrusted_part(str(path))
+    if sentence is not None:
+        raise StoreRefused(sentence)
+
+
+def make_private_folder(path: Path) -> None:
+    """Make a folder for its owner alone, unless it is there."""
+    check_private(path)
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+    except FileExistsError as error:
+        raise StoreRefused(f"{path} is no folder; remove it") from error
+    # Another process may have been faster.
+    check_private(path)
+
+
+def open_private(path: Path, flags: int) -> int:
+    """Open a file, or create it for its owner alone; a symbolic link is refused."""
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            check_private(path)
+        raise

@@ -1,0 +1,66 @@
+"""Look up known vulnerabilities of pinned requirements with pip-audit.
+
+The data is on the network. A file that cannot be looked up is named, and is no failure.
+"""
+
+import json
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+_SECONDS = 180
+
+
+class Verdict(NamedTuple):
+    """What pip-audit found in one file."""
+
+    audited: int
+    """How many packages it has data on."""
+    vulnerabilities: list[str]
+
+
+def verdict_of(report: dict[str, Any]) -> Verdict:
+    """Return what a report of pip-audit in JSON means."""
+    looked_up = [each for each in report["dependencies"] if "skip_reason" not in each]
+    found = [
+        f"{each['name']} {each['version']}: {one['id']}, fixed in "
+        f"{', '.join(one['fix_versions']) or 'no version yet'}"
+        for each in looked_up
+        for one in each["vulns"]
+    ]
+    return Verdict(len(looked_up), found)
+
+
+def ask(file: str) -> Verdict | None:
+    """Run pip-audit on a file of requirements; None if it cannot reach its data."""
+    command = [
+        sys.executable, "-m", "pip_audit", "--no-deps", "--disable-pip", "--progress-spinner=off",
+        "--format=json", "-r", file,
+    ]  # fmt: skip
+    try:
+        done = subprocess.run(  # noqa: S603 - the command is our own
+            command, capture_output=True, text=True, check=False, timeout=_SECONDS
+        )
+        verdict = verdict_of(json.loads(done.stdout))
+    except (subprocess.TimeoutExpired, json.JSONDecodeError):
+        return None
+    return verdict if verdict.audited else None
+
+
+def main(files: list[str]) -> int:
+    """Report on each file; return 1 if a package has a known vulnerability."""
+    status = 0
+    for file in files:
+        verdict = ask(file)
+        if verdict is None:
+            words = "could not be audited: pip-audit does not reach its data here"
+        elif verdict.vulnerabilities:
+            status, words = 1, f"has known vulnerabilities: {'; '.join(verdict.vulnerabilities)}"
+        else:
+            words = f"has no known vulnerabilities among {verdict.audited} packages"
+        sys.stdout.write(f"{file} {words}.\n")
+    return status
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
