@@ -67,18 +67,27 @@ class Source(NamedTuple):
     system: str
     table: str
     key: str
-    """The column that its rows are ordered by; the report names rows by it."""
+    """The column that its rows are ordered by."""
     columns: frozenset[str]
     """Without these it is a table of something else."""
     select: str
     """Returns the rows behind `:after`, up to `:most`."""
     first: object = ""
+    label: str | None = None
+    """The column that the report names rows by; the key, if None."""
 
 
-def move(duly: Duly, source: Source, take: Callable[[Tables, Row], bool]) -> dict[str, str]:
+def move(
+    duly: Duly,
+    source: Source,
+    take: Callable[[Tables, Row], bool],
+    *,
+    reported: set[str] | None = None,
+) -> dict[str, str]:
     """Move the rows of a table, log what became of them, and return why some are left.
 
-    `take` moves a row and returns whether it was still there, or raises Left.
+    `take` moves a row and returns whether it was still there, or raises Left. Rows that are left
+    are logged unless they were `reported` before.
     """
     left: dict[str, str] = {}
     if not source.columns <= duly.store.columns_of(source.table):
@@ -93,9 +102,11 @@ def move(duly: Duly, source: Source, take: Callable[[Tables, Row], bool]) -> dic
                     with tables.savepoint():
                         moved += take(tables, row)
                 except (Left, BadOption, QueueFull) as reason:
-                    left[str(after)] = str(reason)
+                    left[str(row[source.label or source.key])] = str(reason)
             is_over = len(page) < CUT_OVER_BATCH
-    log_cut_over(source.system, moved, left)
+    known = set() if reported is None else reported
+    log_cut_over(source.system, moved, {name: left[name] for name in left if name not in known})
+    known.update(left)
     return left
 
 
