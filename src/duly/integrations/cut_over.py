@@ -1,7 +1,7 @@
-"""Moves what waits in the tables of another system, in the store's own database, to duly.
+"""Moves waiting tasks from the tables of another system, in the store's own database, to duly.
 
-A row leaves its table in the transaction that accepts its run. So each is moved once, whether this
-is done twice, in several processes at the same time, or killed in between.
+A row leaves its table in the transaction that accepts its run. So each row is moved once, whether
+processes start twice, at the same time, or are killed in between.
 """
 
 import json
@@ -34,6 +34,7 @@ class Tables:
     def __init__(self, store: Store, connection: Any) -> None:  # noqa: ANN401 - the driver's own
         self._store = store
         self._connection = connection
+        self.accepted: list[Enqueue] = []
         self._is_sqlite = type(connection).__module__.startswith("duly.store.sqlite")
 
     def rows(self, sql: str, **parameters: object) -> list[Row]:
@@ -46,7 +47,9 @@ class Tables:
 
     def accept(self, op: Enqueue) -> Accepted:
         """Accept a run as a part of the transaction, or return the one that has its key."""
-        return converse(self._connection, *enqueueing(self._store, op, wake=True))
+        answer = converse(self._connection, *enqueueing(self._store, op, wake=False))
+        self.accepted.append(op)
+        return answer
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
@@ -71,7 +74,7 @@ class Source(NamedTuple):
     columns: frozenset[str]
     """Without these it is a table of something else."""
     select: str
-    """Returns the rows behind `:after`, up to `:most`."""
+    """Returns the rows after `:after`, up to `:most`."""
     first: object = ""
     label: str | None = None
     """The column that the report names rows by; the key, if None."""
@@ -114,11 +117,14 @@ def move(
 def _transaction(store: Store) -> Iterator[Tables]:
     section = store.section()
     try:
-        yield Tables(store, section.connection)
+        tables = Tables(store, section.connection)
+        yield tables
         section.commit()
     except BaseException:
         section.rollback()
         raise
+    if tables.accepted:
+        store.wake(*tables.accepted)
 
 
 def call_of(

@@ -1,8 +1,8 @@
-"""Takes over what django-periodic-tasks has in its tables: schedules, pauses and executions.
+"""Imports the schedules, pauses and executions in the tables of django-periodic-tasks.
 
-A row is marked as taken in the transaction that writes it down here. So it is taken once, whether
-this is done twice, in several processes at the same time, or killed in between; and schedulers and
-workers of django-periodic-tasks that still run leave it alone.
+A row is marked as taken in the transaction that writes its schedule or run. So each row is imported
+once, whether an import runs twice, in several processes at the same time, or is killed. Schedulers
+and workers of django-periodic-tasks that still run leave such rows alone.
 """
 
 import re
@@ -98,7 +98,7 @@ class TaskExecution(models.Model):
 
 
 class _Left(BadOption):
-    """A row cannot be taken over."""
+    """A row cannot be imported."""
 
 
 @dataclass
@@ -109,15 +109,15 @@ class Report:
     """Of the admin, that are duly's now."""
     paused: list[str] = field(default_factory=list)
     fired: list[str] = field(default_factory=list)
-    """Schedules with an instant that nobody had fired; it is fired once."""
+    """Schedules with an instant that had not been fired; the import fires it once."""
     executions: int = 0
     """Executions that had not run, and do so now."""
     notes: list[str] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
-    """Rows that stay, and why: somebody has to do something about them."""
+    """Rows that could not be imported, and why."""
 
     def lines(self) -> Iterator[str]:
-        """Return what is to be said."""
+        """Return the report as text."""
         yield f"{self.schedules} schedules of the admin imported"
         yield f"{self.executions} executions that had not run handed to duly"
         yield from (f"paused, as it was disabled: {name}" for name in self.paused)
@@ -127,7 +127,7 @@ class Report:
 
 
 def import_periodic_tasks(database: str = "default") -> Report:
-    """Take over all that can be; the rest stays, and a later import tries it again."""
+    """Import every row that can be imported; a later import tries the others again."""
     report = Report()
     columns = _columns(database, EXECUTIONS)
     if not columns:
@@ -135,7 +135,7 @@ def import_periodic_tasks(database: str = "default") -> Report:
         return report
     meet_tasks()
     with transaction.atomic(using=database):
-        # Known before they are paused, in one transaction, lest a disabled one fire in between.
+        # In the same transaction as the pauses, so that no disabled schedule fires in between.
         sync_code_schedules()
         _take_executions(database, report, has_count="dispatch_count" in columns)
         rows = ScheduledTask.objects.using(database).select_for_update().order_by("id")
@@ -158,16 +158,16 @@ def adopt(execution_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> s
 
     None if it has run, or if a worker of duly's own runs it.
     """
-    found = [
-        alias for alias in (scheduler_app().database, *connections) if _columns(alias, EXECUTIONS)
-    ]
-    if not found:
+    places = (scheduler_app().database, *connections)
+    database = next((alias for alias in places if _columns(alias, EXECUTIONS)), None)
+    if database is None:
         raise BadOption(
             f"execution {execution_id} was made by django-periodic-tasks, whose tables are gone, "
-            f"so nobody can tell whether it has run; keep the tables until the queues are empty"
+            f"so duly cannot know whether it has run; keep the tables until the queues are empty"
         )
-    with transaction.atomic(using=found[0]):
-        rows = TaskExecution.objects.using(found[0]).select_related("scheduled_task")
+    with transaction.atomic(using=database):
+        rows = TaskExecution.objects.using(database).select_related("scheduled_task")
+        rows = rows.defer("dispatch_count")  # Tables of earlier versions lack it.
         row = rows.select_for_update(of=("self",)).filter(pk=execution_id).first()
         if row is None:
             log_notice(f"execution {execution_id} is not in {EXECUTIONS}, so it is skipped")
@@ -182,8 +182,8 @@ def adopt(execution_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> s
 
 
 def _take_executions(database: str, report: Report, *, has_count: bool) -> None:
-    """Take over what django-periodic-tasks would still dispatch."""
-    # Those that are locked run just now.
+    """Import the executions that django-periodic-tasks would still dispatch."""
+    # A worker of django-periodic-tasks locks an execution while it runs it.
     rows = TaskExecution.objects.using(database).select_for_update(skip_locked=True, of=("self",))
     rows = rows.select_related("scheduled_task").filter(status=_PENDING)
     most = getattr(settings, "PERIODIC_TASKS_MAX_DISPATCH_ATTEMPTS", MOST_DISPATCHES)
@@ -249,7 +249,7 @@ def _take_schedule(row: ScheduledTask, report: Report) -> None:
         app.schedules.pause(name, actor=ACTOR, reason="disabled in django-periodic-tasks")
         report.paused.append(name)
     elif is_new and row.next_run_at is not None and row.next_run_at <= timezone.now():
-        # Of instants that zones make ambiguous the two may have different ideas.
+        # At a change of the clocks, croniter and duly may compute different instants.
         if not app.schedules.backfill(
             name, row.next_run_at, row.next_run_at + _SECOND, actor=ACTOR
         ):
@@ -270,13 +270,13 @@ def _add(row: ScheduledTask, name: str, app: Duly, task: Task) -> None:
         kwargs=row.kwargs,
         on_duplicate="error",
         actor=ACTOR,
-        # Every instant is enqueued there, whatever became of the last.
+        # django-periodic-tasks enqueues every instant, also while the last run is live.
         overlap="allow",
     )
 
 
 def _mark(row: ScheduledTask) -> None:
-    """Have nobody else fire it: a scheduler of django-periodic-tasks may still run."""
+    """Mark a schedule so that a scheduler of django-periodic-tasks does not fire it any more."""
     taken = _TAKEN if row.enabled else _TAKEN_DISABLED
     rows = ScheduledTask.objects.using(row._state.db).filter(pk=row.pk)  # noqa: SLF001 - Django's
     rows.update(source=taken, enabled=False, next_run_at=None)
@@ -326,7 +326,7 @@ def _columns(database: str, table: str) -> set[str]:
 
 @contextmanager
 def _reported(what: str, database: str, report: Report) -> Iterator[None]:
-    """Undo a row that cannot be taken over, and report it."""
+    """Undo the import of a row that fails, and report the reason."""
     try:
         with transaction.atomic(using=database):
             yield
