@@ -153,6 +153,11 @@ FOREVER_SECONDS = 1_000 * 365 * 86_400
 """What is kept for ever is kept for a thousand years."""
 KEPT_LOOK_SECONDS = 30 * 86_400
 """How often to look whether a run is still to be kept, at the least; its task may say otherwise."""
+CUT_OVER_BATCH = 200
+"""How many rows of another system's tables one transaction moves."""
+CUT_OVER_LATE_SECONDS = 86_400
+"""A one-time task of the async scheduler that is later than this is not moved: it was missed."""
+
 PARENT_LOOK_SECONDS = 86_400
 """How often to look whether the run that waited for a finished child still needs its result."""
 

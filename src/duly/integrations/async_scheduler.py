@@ -27,6 +27,7 @@ from duly.core.record import RunRecord
 from duly.core.states import FINAL, State
 from duly.defining import define
 from duly.errors import BadOption, LockBusy, ScheduleExists
+from duly.integrations.async_cut_over import move_once_tasks
 from duly.limits import PAGE, TICK_BATCH
 from duly.locks.ownership import Ownership, take
 from duly.observe.logs import log_duplicate
@@ -133,6 +134,10 @@ class AsyncScheduler:
         self._named: dict[str, Task[..., Any]] = {}
         self._own: dict[Callable[..., Any], Task[..., Any]] = {}
         self._worker: EmbeddedWorker | None = None
+        self._is_cut_over = False
+        self._known_functions = 0
+        """How many functions were known when rows of the hand-built scheduler were last moved."""
+        self._reported: set[str] = set()
 
     def register_task(self, task_name: str, task_func: Callable[..., Any]) -> None:
         """Name a function. Its module's public functions can then run in this process too.
@@ -184,6 +189,7 @@ class AsyncScheduler:
                 put()
 
         await asyncio.to_thread(add)
+        await self._cut_over()
 
     async def add_once_task(
         self,
@@ -237,15 +243,21 @@ class AsyncScheduler:
                 f'on_duplicate must be "both", "replace", "keep" or "error", not {on_duplicate!r}'
             )
         await asyncio.to_thread(add)
+        await self._cut_over()
 
     async def start(self) -> None:
-        """Begin to fire and to run, on this very event loop."""
+        """Begin to fire and to run, on this very event loop.
+
+        One-time tasks that wait in the tables of the scheduler that this one replaces are moved
+        here as soon as their functions are known.
+        """
         if self.running:
             return
         self.running = True
         loop = asyncio.get_running_loop()
         self._worker = self.duly.worker(loop=loop)
         await apart(self._worker.start, undo=lambda started: started.stop(grace=0.0))
+        await self._cut_over()
 
     async def stop(self) -> None:
         """Stop claiming, let what runs end within the grace, hand back the rest."""
@@ -270,6 +282,21 @@ class AsyncScheduler:
         op = Prune(keep_days * _DAY * MICROSECONDS, TICK_BATCH)
         act = RecordAct(acting(None), "prune", f"history older than {keep_days} days")
         return bool(await asyncio.to_thread(prune, self.duly.store, op, act=act))
+
+    async def _cut_over(self) -> None:
+        """Move what waits in the tables of a hand-built scheduler, if more of it can be run now."""
+        known = len(self._own) + len(self._named)
+        if self._is_cut_over or not self.running or known == self._known_functions:
+            return
+        self._known_functions = known
+        left = await asyncio.to_thread(
+            move_once_tasks, self.duly, self._find, tag=_TAG, reported=self._reported
+        )
+        self._is_cut_over = not left
+
+    def _find(self, task_name: str, path: str) -> Task[..., Any] | None:
+        own = {f"{func.__module__}.{func.__name__}": task for func, task in list(self._own.items())}
+        return self._named.get(task_name) or own.get(path)
 
     def _name(self, task_name: str, func: Callable[..., Any]) -> None:
         """Make a function the task of a name, unless the application has another such task."""
@@ -333,7 +360,7 @@ def _is_waiting(run: RunRecord) -> bool:
 
 def _log(run: RunRecord, kinds: Mapping[str, TaskType]) -> SchedulerLog:
     name = json.loads(run.tags or "{}")[_TAG]
-    kind = kinds.get(name, TaskType.CRON)
+    kind = kinds.get(name, TaskType.ONCE)  # Only what was moved here has no schedule.
     status = LastRunStatus.RUNNING
     if run.state in FINAL:
         is_good = run.state == State.SUCCEEDED

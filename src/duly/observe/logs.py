@@ -1,8 +1,9 @@
 """Events as log lines, under the logger `duly`."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import islice
 from typing import assert_never
 
 from duly.core.escape import clean
@@ -120,6 +121,16 @@ def log_dashboard_link(link: str) -> None:
 def log_duplicate(name: str, what: str) -> None:
     """Write what became of a one-time task whose name another schedule has."""
     logger.warning("schedule %r exists already: %s", clean(name), what)
+
+
+def log_cut_over(source: str, moved: int, left: Mapping[str, str]) -> None:
+    """Write how many rows of another system are duly's from now on, and why others are not."""
+    if moved:
+        logger.info("%s rows of %s were moved to duly", moved, source)
+    for name, reason in islice(left.items(), _NAMED):
+        logger.warning("%s: %s stays in its table: %s", source, clean(name), clean(reason))
+    if len(left) > _NAMED:
+        logger.warning("%s: %s more rows stay in their tables", source, len(left) - _NAMED)
 
 
 def log_unclaimed(run_id: str, task: str, reason: str) -> None:

@@ -230,6 +230,13 @@ class Inspector(Protocol):
         ...
 
     def list_firings(self, schedule: str, before: int, limit: int) -> list[FiringRecord]: ...
+    def columns_of(self, table: str) -> frozenset[str]:
+        """Return the columns of a table of somebody else's; none if there is no such table.
+
+        On PostgreSQL it must be of the login or of the owner of duly's tables: others may plant it.
+        """
+        ...
+
     def list_locks(self, after: str, limit: int) -> list[LockRecord]:
         """Return the locks that somebody holds, by name, behind one."""
         ...
@@ -283,6 +290,10 @@ class Section(Protocol):
 
     def record_and_commit(self, op: EndStep) -> bool:
         """Write down what a step came to, and end the transaction with it."""
+        ...
+
+    def commit(self) -> None:
+        """End the transaction with what was written on its connection, as a part of no run."""
         ...
 
     def rollback(self) -> None: ...

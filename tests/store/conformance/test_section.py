@@ -142,3 +142,19 @@ def test_a_section_nobody_used_holds_nobody_up(store, worker):
     assert enqueue_one(store)
 
     section.rollback()
+
+
+def test_a_transaction_of_no_run_commits_by_itself_or_not_at_all(store, ledger):
+    section = store.section()
+    write_entry(section, "moved")
+    section.commit()
+    undone = store.section()
+    write_entry(undone, "undone")
+    undone.rollback()
+
+    assert ledger() == ["moved"]
+
+
+def test_the_columns_of_a_table_are_known_and_those_of_a_missing_one_are_none(store, ledger):
+    assert store.columns_of("ledger") == {"entry"}
+    assert store.columns_of("no_such_table") == frozenset()

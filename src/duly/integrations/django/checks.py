@@ -121,6 +121,21 @@ def check_workers(
                 id="duly.W004",
             )
 
+    yield from _check_import(databases or ())
+
+
+def _check_import(databases: Sequence[str]) -> Iterable[CheckMessage]:
+    from duly.integrations.django.cut_over import has_rows  # noqa: PLC0415 - reads settings
+
+    for alias in databases:
+        if has_rows(alias):
+            yield checks.Warning(
+                f"schedules of django-periodic-tasks in {alias!r} were not imported, so those of "
+                f"its admin do not fire and those that were disabled do",
+                hint=f"python manage.py duly import-periodic-tasks --database {alias}",
+                id="duly.W005",
+            )
+
 
 def _named(alias: str) -> str:
     return "" if alias == "default" else f" --backend {alias}"

@@ -33,7 +33,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 EXECUTION = "_periodic_tasks_execution_id"
 """The argument that names an execution, as users of django-periodic-tasks know it."""
-_MOST_DISPATCHES = 3
+MOST_DISPATCHES = 3
 _RETENTION = timedelta(hours=24)
 RAISED = Raised()
 """What bodies of executions raised that another backend carries."""
@@ -76,7 +76,8 @@ def _once(function: Callable[..., Any], *, options: dict[str, Any]) -> Callable[
             execution = kwargs.pop(EXECUTION, None)
             if execution is None:
                 return await function(*args, **kwargs)
-            return await sync_to_async(_carry, thread_sensitive=False)(call, execution)
+            carry = sync_to_async(_carry, thread_sensitive=False)
+            return await carry(call, execution, args, kwargs)
 
     else:
 
@@ -85,7 +86,7 @@ def _once(function: Callable[..., Any], *, options: dict[str, Any]) -> Callable[
             execution = kwargs.pop(EXECUTION, None)
             if execution is None:
                 return function(*args, **kwargs)
-            return _carry(call, execution)
+            return _carry(call, execution, args, kwargs)
 
     setattr(call, _PLAIN, function)
     setattr(call, _OPTIONS, options)
@@ -112,7 +113,7 @@ class DjangoCarrier:
     @property
     def pace(self) -> Pace:
         """How often an execution is handed over that nobody begins."""
-        most = getattr(settings, "PERIODIC_TASKS_MAX_DISPATCH_ATTEMPTS", _MOST_DISPATCHES)
+        most = getattr(settings, "PERIODIC_TASKS_MAX_DISPATCH_ATTEMPTS", MOST_DISPATCHES)
         stale = getattr(settings, "PERIODIC_TASKS_REDISPATCH_AFTER", RELAY_STALE_SECONDS)
         # Once would mean never again, though the one message may have been lost.
         return Pace(stale, None if most is None else max(most, 2))
@@ -157,9 +158,19 @@ def name_of(task: Task) -> str:
     return f"{task.module_path}@{task.backend}"
 
 
-def _carry(function: Callable[..., Any], execution: str) -> Any:  # noqa: ANN401 - as above
+def _carry(
+    function: Callable[..., Any], execution: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:  # noqa: ANN401 - as above
     """Run one attempt to its end, if it is still to be had; return what came of it."""
-    run_id, _, claim_number = execution.partition(":")
+    run_id, has_claim, claim_number = execution.partition(":")
+    if not has_claim:
+        from duly.integrations.django.cut_over import adopt  # noqa: PLC0415 - needs this
+
+        # A message that django-periodic-tasks has left in the queue: its run has not begun here.
+        adopted, claim_number = adopt(execution, args, kwargs), "0"
+        if adopted is None:
+            return None
+        run_id = adopted
     app = scheduler_app().apart()
     record = _to_be_had(app, run_id, int(claim_number))
     if record is None:

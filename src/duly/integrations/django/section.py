@@ -77,6 +77,11 @@ class DjangoSection:
         """Write down what a step came to, as a part of the transaction."""
         return bool(self._write(op))
 
+    def commit(self) -> None:
+        """End the transaction with what was written on its connection, as a part of no run."""
+        with shielded():
+            self._commit()
+
     def rollback(self) -> None:
         """Undo what is not committed."""
         with shielded():

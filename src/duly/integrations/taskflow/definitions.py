@@ -112,6 +112,15 @@ class Definer:
         except TypeError:  # An object that cannot be a key.
             return False
 
+    def find(self, name: str) -> Task[..., Any] | None:
+        """Return the one task whose function, or which itself, has that name."""
+        found = {
+            task.name: task
+            for function, (task, _is_eager) in self._tasks.items()
+            if name in {function.__name__, task.name}
+        }
+        return next(iter(found.values())) if len(found) == 1 else None
+
     def is_persisted(self, task: Task[..., Any]) -> bool:
         """Say whether its runs outlive the process that accepted them."""
         return task.name in self._persisted

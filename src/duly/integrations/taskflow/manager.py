@@ -24,6 +24,7 @@ from duly.integrations.taskflow.accepting import (
 )
 from duly.integrations.taskflow.admission import ACCEPTER_TAG, Accepter
 from duly.integrations.taskflow.backends import SnapshotBackend, address
+from duly.integrations.taskflow.cut_over import move_rows
 from duly.integrations.taskflow.definitions import Definer, Executor, Policy
 from duly.integrations.taskflow.encryption import fernet_of
 from duly.integrations.taskflow.injection import check_parameters, inject
@@ -321,6 +322,7 @@ class TaskManager:
             if self._observing is not None:
                 await self._observing.start()
                 self._stack.push_async_callback(self._observing.stop)
+            await self.threads.run(move_rows, self.duly, self._definer, self._queues, self._once)
             live = await self.threads.run(self.duly.queues.list)
             settings = self._worker | {"queues": self._queues.for_worker(live)}
             self._serving = await self._stack.enter_async_context(serve(self.duly, settings))

@@ -89,10 +89,17 @@ class OneTime:
         bound = task.using(
             at=_zoned(run_at), key=key, tags=wish.tags, priority=wish.priority, queue=wish.queue
         )
-        reserved = {RUN_KEY_TAG: run_key, _ONCE_TAG: "1"}
-        new = accepted(self._duly, bound, args, kwargs, reserved=reserved)
+        new = accepted(self._duly, bound, args, kwargs, reserved=self.tags_of(run_key))
         # Should this process die here, those before still find that they have been replaced.
         self._cancel([run for run in before if run.id != new.id], "scheduled anew")
+
+    def tags_of(self, run_key: str) -> dict[str, str]:
+        """Return the tags by which a run is known as the one that waits under a key."""
+        return {RUN_KEY_TAG: check_key(run_key, "run_key", TAG_CHARACTERS), _ONCE_TAG: "1"}
+
+    def is_waiting(self, run_key: str) -> bool:
+        """Return whether a run waits under a key."""
+        return any(self._waiting((RUN_KEY_TAG, run_key)))
 
     def cancel(self, run_key: str) -> bool:
         """Let what waits under a key not run; say whether there was anything."""

@@ -268,6 +268,11 @@ class PostgresInspector:
         place = {"schedule": schedule, "before": before, "limit": limit}
         return [FiringRecord._make(row) for row in self._query(SCHEDULES["firings"], place)]
 
+    def columns_of(self, table: str) -> frozenset[str]:
+        """Return the columns of a table that the login, or the owner of duly's tables, owns."""
+        rows = self._query(SQL["columns_of"], {"table": table})
+        return frozenset(name for (name,) in rows)
+
     def list_locks(self, after: str, limit: int) -> list[LockRecord]:
         """Return the locks that somebody holds, by name, behind one."""
         rows = self._query(LOCKS["held"], {"after": after, "limit": limit})

@@ -91,6 +91,10 @@ class PostgresSection:
             lambda session: has_ended(session, op),
         )
 
+    def commit(self) -> None:
+        """End the transaction with what was written on its connection, as a part of no run."""
+        self._commit_with(lambda _session: True, bool, "", self._doubt)
+
     def record(self, op: EndStep) -> bool:
         """Write down what a step came to, as a part of the transaction."""
         opened = self._opened()
@@ -237,6 +241,12 @@ class PostgresSection:
         with closing(connect(self._address, {})) as session:
             end_session(session, lost, self._address)
             return was_written(session)
+
+    def _doubt(self, _session: Session) -> bool:
+        raise StoreUnavailable(
+            f"{self._address.shown_url}: the connection was lost during a commit; read what it was "
+            f"about again, which tells whether it was written"
+        )
 
     def _worded(self, error: psycopg.Error) -> StoreError:
         if isinstance(error, psycopg.errors.InFailedSqlTransaction):

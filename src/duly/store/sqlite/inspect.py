@@ -245,6 +245,11 @@ class SqliteInspector:
         place = {"schedule": schedule, "before": before, "limit": limit}
         return [FiringRecord._make(row) for row in self._query(SCHEDULES["firings"], place)]
 
+    def columns_of(self, table: str) -> frozenset[str]:
+        """Return the columns of a table; none if the file has no such table."""
+        rows = self._query(SQL["columns_of"], {"table": table})
+        return frozenset(name for (name,) in rows)
+
     def list_locks(self, after: str, limit: int) -> list[LockRecord]:
         """Return the locks that somebody holds, by name, behind one."""
         clock = {"uptime": self._clock.uptime(), "boot": boot_id().hex()}

@@ -70,6 +70,10 @@ class SqliteSection:
         """Write down what a step came to, and end the transaction with it."""
         return self._commit_with(lambda cursor, now: end(cursor, op, now), bool)
 
+    def commit(self) -> None:
+        """End the transaction with what was written on its connection, as a part of no run."""
+        self._commit_with(lambda _cursor, _now: True, bool)
+
     def record(self, op: EndStep) -> bool:
         """Write down what a step came to, as a part of the transaction."""
         with driver_errors(self._store.path):

@@ -489,3 +489,18 @@ SELECT duly_microseconds(duly_now())
 
 -- :name schema
 SELECT pg_catalog.max(version), pg_catalog.max(oldest_code) FROM duly_schema
+
+-- :name columns_of
+-- Whoever may CREATE in a schema of the search path could plant a table, and have its rows taken for
+-- those of this application.
+SELECT part.attname::text
+  FROM pg_catalog.pg_class AS found
+  JOIN pg_catalog.pg_attribute AS part ON part.attrelid = found.oid
+ WHERE found.oid = pg_catalog.to_regclass(%(table)s::text)::oid
+   AND part.attnum > 0::smallint
+   AND NOT part.attisdropped
+   AND found.relowner IN (
+           SELECT role.oid FROM pg_catalog.pg_roles AS role WHERE role.rolname = current_user
+           UNION ALL
+           SELECT own.relowner FROM pg_catalog.pg_class AS own
+            WHERE own.oid = 'duly_schema'::regclass::oid)

@@ -424,3 +424,6 @@ SELECT coalesce(
        EXISTS (SELECT 1 FROM duly_runs INDEXED BY duly_runs_limited
                 WHERE state = 'queued' AND lane >= '~')
   FROM duly_ready_lanes
+
+-- :name columns_of
+SELECT name FROM pragma_table_info(:table)

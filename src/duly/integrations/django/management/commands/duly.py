@@ -3,7 +3,8 @@
 import os
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connections
 
 from duly.cli import commands
 from duly.integrations.django.children import named_backend, split, tell_children
@@ -16,7 +17,8 @@ class Command(BaseCommand):
 
     help = (
         "Run tasks, look at them and act on them: `manage.py duly worker`, `duly dev`, which "
-        "begins anew when the code changes, `duly status`, `duly runs list`, …"
+        "begins anew when the code changes, `duly status`, `duly runs list`, "
+        "`duly import-periodic-tasks`, …"
     )
     requires_system_checks: tuple[str, ...] = ()
 
@@ -34,9 +36,27 @@ class Command(BaseCommand):
 
             self.stdout.write("\n".join(lines()))
             return
+        if arguments[:1] == ["import-periodic-tasks"]:
+            self._import(arguments[1:])
+            return
         tell_children(options.get("--pythonpath"))
         os.environ["DULY_APP"] = f"{_WORKER}:{alias}"
         commands.main(arguments, prog_name="manage.py duly")
+
+    def _import(self, arguments: list[str]) -> None:
+        from duly.integrations.django.cut_over import (  # noqa: PLC0415 - reads settings
+            import_periodic_tasks,
+        )
+
+        if arguments[:1] != ["--database"]:
+            arguments = ["--database", "default", *arguments]
+        if len(arguments) != 2 or arguments[1] not in connections:  # noqa: PLR2004 - name and value
+            known = ", ".join(sorted(connections))
+            raise CommandError(f"import-periodic-tasks takes only --database, one of {known}")
+        report = import_periodic_tasks(arguments[1])
+        self.stdout.write("\n".join(report.lines()))
+        if report.left:
+            raise CommandError("some rows could not be imported; import again when that is mended")
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Name what `call_command` takes."""
