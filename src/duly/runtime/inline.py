@@ -4,7 +4,8 @@ The store may lie on the very connection that the caller uses, and nothing of it
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Any
 
@@ -27,6 +28,7 @@ from duly.runtime.registration import registration
 from duly.runtime.report import Ended, seen_from_outside
 from duly.runtime.sections import Sections
 from duly.runtime.settle_ops import counted, ended_event, settle_op, wake_parents_op
+from duly.store.carry_ops import ClaimCarried
 from duly.store.ops import ClaimRuns, Recover, Settled, Tick, Want
 from duly.store.protocol import Store
 
@@ -64,23 +66,37 @@ class InlineWorker:
 
     def drain(self) -> int:
         """Run until nothing is ready; return how many attempts that took."""
-        lanes = self._registry.lanes_seen_to(only_carried=False)
-        retentions = self._registry.retentions()
-        self._store.apply([registration(self.worker_id, LEASE_SECONDS, (), lanes, retentions)])
         names = self._registry.own_names()
         attempts = 0
-        try:
+        with self._registered():
             while claims := self._claim(names):
                 for claim in claims:
                     self._run(claim)
                 attempts += len(claims)
+        return attempts
+
+    def carry(self, run_id: str, claim_number: int) -> bool:
+        """Run what another engine's worker was brought; return whether it could be claimed."""
+        with self._registered():
+            claim: Claim | None
+            (claim,) = self._store.apply([ClaimCarried(self.worker_id, run_id, claim_number)])
+            if claim is not None:
+                self._run(claim)
+        return claim is not None
+
+    @contextmanager
+    def _registered(self) -> Iterator[None]:
+        lanes = self._registry.lanes_seen_to(only_carried=False)
+        retentions = self._registry.retentions()
+        self._store.apply([registration(self.worker_id, LEASE_SECONDS, (), lanes, retentions)])
+        try:
+            yield
         except faultpoints.Died:
             raise  # Without a good-bye.
         except BaseException:
             self._part()
             raise
         self._part()
-        return attempts
 
     @property
     def begun(self) -> frozenset[str]:

@@ -1,12 +1,16 @@
 """`manage.py duly …`: the command line of duly, for the tasks of this project."""
 
 import os
+import sys
+from argparse import REMAINDER
+from contextlib import redirect_stdout
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from duly.cli import commands
-from duly.integrations.django.children import named_backend, split, tell_children
+from duly.integrations.django.children import named_backend, split, told_children
+from duly.integrations.django.databases import is_testing
 
 _WORKER = "duly.integrations.django.worker"
 
@@ -34,14 +38,27 @@ class Command(BaseCommand):
 
             self.stdout.write("\n".join(lines()))
             return
-        tell_children(options.get("--pythonpath"))
+        if is_testing() and arguments[:1] == ["worker"]:
+            from duly.integrations.django.backend import backend_of  # noqa: PLC0415 - reads settings
+
+            # Its processes would fail to tell that no other process can reach a database in memory.
+            _ = backend_of(alias).app.url
         os.environ["DULY_APP"] = f"{_WORKER}:{alias}"
-        commands.main(arguments, prog_name="manage.py duly")
+        with told_children(options.get("--pythonpath")):
+            commands.main(arguments, prog_name="manage.py duly")
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Name what `call_command` takes."""
-        parser.add_argument("arguments", nargs="*")
+        parser.add_argument("arguments", nargs=REMAINDER)
 
     def handle(self, *_args: Any, **options: Any) -> None:  # noqa: ANN401 - Django's
         """Run a command from inside a program."""
-        self.run_from_argv(["manage.py", "duly", *options["arguments"]])
+        arguments = [argument for argument in options["arguments"] if argument != "--"]
+        try:
+            with redirect_stdout(options.get("stdout") or sys.stdout):
+                self.run_from_argv(["manage.py", "duly", *arguments])
+        except SystemExit as error:
+            if error.code:
+                raise CommandError(
+                    f"duly {' '.join(arguments)} ended with status {error.code}"
+                ) from error
