@@ -15,6 +15,7 @@ from duly.context import RunContext, end_body, enter
 from duly.core.limiting import Limits, Round
 from duly.core.outcome import Outcome, Returned
 from duly.core.record import Claim, Claims
+from duly.core.served_queues import ServedQueues
 from duly.core.states import OWN_LANES
 from duly.events import Bus, ClaimWasLost
 from duly.limits import LEASE_SECONDS, TICK_BATCH
@@ -88,7 +89,9 @@ class InlineWorker:
     def _registered(self) -> Iterator[None]:
         lanes = self._registry.lanes_seen_to(only_carried=False)
         retentions = self._registry.retentions()
-        self._store.apply([registration(self.worker_id, LEASE_SECONDS, (), lanes, retentions)])
+        self._store.apply(
+            [registration(self.worker_id, LEASE_SECONDS, ServedQueues(), lanes, retentions)]
+        )
         try:
             yield
         except faultpoints.Died:
