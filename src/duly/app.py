@@ -23,6 +23,7 @@ from duly.core.retry import Retry
 from duly.defining import define
 from duly.errors import BadOption, StoreRefused
 from duly.events import Bus
+from duly.host import Host
 from duly.observe.logs import log_event, log_notice, logger
 from duly.registry import Registry, Tracing, is_local
 from duly.run import Run
@@ -311,7 +312,12 @@ class Duly:
 
         with self._opening:
             self._holders = holders = self._holders or Holders()
-        return Lock(self, name, holders=holders, ttl=ttl, timeout=timeout, on_lost=on_lost)
+        host = self._lock_host()
+        return Lock(host, name, holders=holders, ttl=ttl, timeout=timeout, on_lost=on_lost)
+
+    def _lock_host(self) -> Host:
+        """Return the application whose store locks are taken in."""
+        return self
 
     # -- workers --
 

@@ -16,6 +16,7 @@ from duly.core.amounts import (
 from duly.core.hints import nearest
 from duly.core.key import check_key
 from duly.core.secret_names import REDACTED
+from duly.core.served_queues import ServedQueues, parse_names, parse_queues
 from duly.errors import BadOption
 from duly.limits import (
     ACT_RETENTION_SECONDS,
@@ -52,6 +53,9 @@ class WorkerSettings:
     """Of the bodies that `concurrency` allows, how many may run in processes; all, if None."""
     queues: tuple[tuple[str, int | None], ...] = ()
     """Which queues, each with its limit per worker; none named means every queue."""
+    exclude_queues: tuple[str, ...] = ()
+    max_tasks: int | None = None
+    """How many tasks the worker begins before it ends."""
     lease: float = LEASE_SECONDS
     beat: float = BEAT_SECONDS
     grace: float = GRACE_SECONDS
@@ -77,6 +81,10 @@ class WorkerSettings:
         check_count("async_limit", self.async_limit)
         if self.process_limit is not None:
             check_count("process_limit", self.process_limit)
+        if self.max_tasks is not None:
+            check_count("max_tasks", self.max_tasks)
+        if self.queues and self.exclude_queues:
+            raise BadOption("give queues or exclude_queues, not both: queues names all it serves")
         if self.version is not None:
             check_key(self.version, "version")
         for name in ("lease", "beat", "grace", "recheck", "stalled_after"):
@@ -97,6 +105,17 @@ class WorkerSettings:
     def margin(self) -> float:
         """How long before the lease's end a worker fences itself."""
         return min(LEASE_MARGIN_SECONDS, self.lease / 5)
+
+    @property
+    def served(self) -> ServedQueues:
+        """Which queues the worker serves."""
+        return ServedQueues(tuple(name for name, _ in self.queues), self.exclude_queues)
+
+    @property
+    def claiming(self) -> dict[str, Any]:
+        """What bounds the claims of the worker, beside its slots."""
+        names = ("exclude_queues", "max_tasks", "process_limit", "one_slot", "carries")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def look(self) -> float:
@@ -122,27 +141,12 @@ def worker_settings(base: WorkerSettings, **chosen: Any) -> WorkerSettings:  # n
     given = {name: value for name, value in chosen.items() if value is not None}
     if "queues" in given:
         given["queues"] = parse_queues(given["queues"])
+    if "exclude_queues" in given:
+        given["exclude_queues"] = parse_names(given["exclude_queues"])
     for name in given.keys() & set(_RETENTIONS):
         if isinstance(given[name], str):
             given[name] = retention_of(given[name])
     return replace(base, **given)
-
-
-def parse_queues(text: str | None) -> tuple[tuple[str, int | None], ...]:
-    """Read `mail:20,default`."""
-    if text is not None and not isinstance(text, str):
-        message = f'queues must be a text such as "mail:20,default", not {text!r:.80}'
-        raise BadOption(message)
-    found = []
-    for item in filter(None, (text or "").split(",")):
-        name, colon, limit = item.strip().rpartition(":")
-        if not colon:
-            name, limit = limit, ""
-        if not name or (colon and (not limit.isdigit() or int(limit) < 1)):
-            message = f"queue {item!r} is not of the form name or name:limit"
-            raise BadOption(message)
-        found.append((name, int(limit) if limit else None))
-    return tuple(found)
 
 
 def parse_users(text: str | None) -> dict[str, str]:
@@ -176,6 +180,8 @@ class Settings:
     """Worker processes under one keeper."""
     queues: str = ""
     """Which queues, each with its limit per worker: mail:20,default; every queue if none."""
+    exclude_queues: str = ""
+    """Every queue except these: mail,slow."""
     lease: float = LEASE_SECONDS
     """Seconds of silence after which others may take over."""
     beat: float = BEAT_SECONDS
@@ -218,6 +224,7 @@ class Settings:
             async_limit=self.async_limit,
             process_limit=self.process_limit,
             queues=parse_queues(self.queues),
+            exclude_queues=parse_names(self.exclude_queues),
             lease=self.lease,
             beat=self.beat,
             grace=self.grace,
@@ -253,6 +260,7 @@ class Given(TypedDict, total=False):
     process_limit: int
     processes: int
     queues: str
+    exclude_queues: str
     lease: float
     beat: float
     grace: float

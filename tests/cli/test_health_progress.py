@@ -8,6 +8,7 @@ import pytest
 from duly import Duly
 from duly.api import unclaimed
 from duly.clock import new_id
+from duly.core.served_queues import ServedQueues
 from duly.core.states import Lane
 from duly.limits import UNSERVED_SECONDS
 from duly.runtime.registration import registration
@@ -45,7 +46,7 @@ class Idle:
         self._store = store
         self._tasks = tuple(lanes)
         self._life = store.live(self.id)
-        store.apply([registration(self.id, 3600.0, queues, lanes, {})])
+        store.apply([registration(self.id, 3600.0, ServedQueues(tuple(queues)), lanes, {})])
         store.pulse().beat([self.id])
 
     def claim(self) -> int:

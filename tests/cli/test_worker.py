@@ -51,6 +51,16 @@ def test_options_become_settings(cli, folder, url, kept, monkeypatch):
     assert (call.settings.lease, call.settings.beat, call.settings.grace) == (30, 4, 9)
 
 
+def test_queues_can_be_excluded_and_tasks_counted(cli, folder, url, kept):
+    cli("worker", "orders:app", "--url", url, "--exclude-queues", "slow, mail", "--max-tasks", "5")
+    refused = cli("worker", "orders:app", "--url", url, "-q", "mail", "--exclude-queues", "slow")
+
+    (call,) = kept
+    assert (call.settings.exclude_queues, call.settings.max_tasks) == (("slow", "mail"), 5)
+    assert refused.exit_code == 2
+    assert "not both" in refused.stderr
+
+
 def test_the_store_is_named_and_the_application_not_imported(cli, folder, url, kept):
     result = cli("worker", "orders", "--url", url)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from duly.core.served_queues import ServedQueues
 from duly.errors import StoreUnavailable
 from duly.runtime import hinted
 from duly.runtime.hinted import HintedLooks
@@ -34,7 +35,7 @@ class Fleet:
             worker_id = f"w{len(self.workers)}"
             self.workers[worker_id] = Member(self, worker_id, queues, room)
         peers = {
-            key: Peer(frozenset(member.queues), frozenset({"send"}))
+            key: Peer(ServedQueues(tuple(member.queues)), frozenset({"send"}))
             for key, member in self.workers.items()
         }
         for member in self.workers.values():
@@ -99,6 +100,8 @@ class Member:
         self.claimer: Any = SimpleNamespace(
             queues=tuple(SimpleNamespace(name=name, limit=None) for name in queues),
             room=SimpleNamespace(can_start=lambda _slot, _queue: self.room_left > 0),
+            serves=ServedQueues(tuple(queues)).includes,
+            is_spent=False,
             look_for=self._look_for,
             look_at_limits=lambda: None,
             was_full_at_hint=False,

@@ -8,13 +8,13 @@ import pytest
 
 from duly import BadOption, Duly
 from duly.clock import monotonic, new_id
+from duly.core.served_queues import parse_queues
 from duly.core.states import State
 from duly.core.verdict import Finish
 from duly.limits import CLAIM_BATCH
 from duly.runtime.claimer import Claimer
 from duly.runtime.hand import LOOP, THREAD, Hand, Held
 from duly.runtime.slots import Slots
-from duly.settings import parse_queues
 from duly.store.ops import RegisterWorker, Settle
 from duly.task import Task
 from tests.servers.processes import wait_until

@@ -18,6 +18,7 @@ PLACE = {
     "lanes": f"{{{LANE}}}",
     "limits": "{100}",
     "tasks": f"{{{TASK}}}",
+    "excluded": "{}",
     "last": 0,
     "bytes": TRANSACTION_BYTES,
 }

@@ -5,6 +5,7 @@ import threading
 
 from duly.clock import MICROSECONDS, monotonic
 from duly.core.record import RunRecord, WorkerRecord
+from duly.core.served_queues import ServedQueues
 from duly.core.states import OWN_LANES, Lane
 from duly.limits import UNSERVED_SECONDS
 from duly.store.protocol import Store
@@ -66,7 +67,6 @@ def _look(store: Store) -> dict[_Pair, str]:
 
 def _serves(worker: WorkerRecord, run: RunRecord) -> bool:
     """Return whether a worker could claim a run at once if it has a free slot."""
-    queues = json.loads(worker.queues)
-    is_its_queue = not queues or run.queue in queues
+    is_its_queue = ServedQueues.read(worker.queues).includes(run.queue)
     is_ready = run.state == "queued" and run.lane in _LANES
     return is_ready and is_its_queue and run.task in json.loads(worker.tasks)

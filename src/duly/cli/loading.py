@@ -30,7 +30,7 @@ def app_of(session: Session, *, creates: bool = False) -> Duly:
         app = load_app(reference)
         if session.url is not None:
             app.use_url(session.url)
-    if not creates:
+    if not creates and not app.is_open:
         _refuse_missing(app.url)
     click.get_current_context().call_on_close(app.close)
     if session.verbose and not session.as_json:

@@ -1,6 +1,7 @@
 """`duly worker`: the production worker. The application is imported by its children alone."""
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -20,11 +21,17 @@ from duly.store.opening import open_store
 @click.option("-c", "--concurrency", type=int, help="Threads for def tasks; 10.")
 @click.option("--async-limit", type=int, help="async def tasks at once; 200.")
 @click.option("-q", "--queues", help="Only these, each with its limit: mail:20,default.")
+@click.option("--exclude-queues", help="Every queue except these: mail,slow.")
 @click.option("--processes", type=click.IntRange(1), help="Worker processes; 1.")
 @click.option("--lease", type=float, help="Seconds of silence until others may take over; 15.")
 @click.option("--beat", type=float, help="Seconds between beats; 5.")
 @click.option("--grace", type=float, help="Seconds that bodies have to end after SIGTERM; 25.")
 @click.option("--drain", is_flag=True, help="End when nothing is left to do.")
+@click.option(
+    "--max-tasks",
+    type=click.IntRange(1),
+    help="Begin so many tasks, in all processes together, and end when they have ended.",
+)
 @worker_options
 @click.option("--quiet", "silent", is_flag=True, help="Print warnings and errors only.")
 @pass_session
@@ -34,6 +41,7 @@ def command(
     *,
     reference: str | None,
     drain: bool,
+    max_tasks: int | None,
     silent: bool,
     **options: Any,  # noqa: ANN401 - settings, by their names
 ) -> None:
@@ -71,13 +79,7 @@ def command(
         log_notice(notice)
     bus = Bus()
     bus.subscribe(log_event)
-    keeper = Keeper(
-        store,
-        app,
-        settings.url,
-        settings.worker(),
-        bus,
-        processes=settings.processes,
-        drain=drain,
-    )
+    chosen = replace(settings.worker(), max_tasks=max_tasks)
+    count = settings.processes
+    keeper = Keeper(store, app, settings.url, chosen, bus, processes=count, drain=drain)
     raise click.exceptions.Exit(keeper.run())

@@ -10,6 +10,7 @@ from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.tables import Column, print_table
 from duly.core.instants import relative
 from duly.core.record import WorkerRecord
+from duly.core.served_queues import ServedQueues
 
 _COLUMNS = (
     Column("ID", whole=True),
@@ -63,7 +64,7 @@ def _row(worker: WorkerRecord, now: int) -> tuple[str, ...]:
         relative(worker.seen_at, now),
         relative(worker.started_at, now),
         worker.version or worker.engine or "",
-        _names(worker.queues) or "every queue",
+        ServedQueues.read(worker.queues).shown("every queue"),
         _names(worker.tasks),
     )
 

@@ -4,7 +4,6 @@ Whatever the number of workers, each asked process tells the same: one is enough
 what they count are in docs/how-to/dashboard.md.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from itertools import accumulate
@@ -21,6 +20,7 @@ from prometheus_client.registry import Collector
 
 from duly.clock import MICROSECONDS
 from duly.core.record import EndsOf
+from duly.core.served_queues import ServedQueues
 from duly.limits import GROUPS, PAGE
 from duly.store.protocol import Inspector, RunFilter
 
@@ -147,7 +147,7 @@ def _workers(store: Inspector) -> Metric:
     sums: dict[str, int] = {}
     for worker in store.list_workers():
         if worker.state == "live":
-            served = ",".join(json.loads(worker.queues)) or "all"
+            served = ServedQueues.read(worker.queues).shown()
             sums[served] = sums.get(served, 0) + 1
     for served, number in sums.items():
         found.add_metric([served], number)

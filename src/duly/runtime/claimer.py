@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from duly.clock import monotonic
 from duly.core.limiting import Limits, Round, is_limited, slot_of
 from duly.core.record import Claim, Claims
+from duly.core.served_queues import ServedQueues
 from duly.core.states import OWN_LANES, Lane
 from duly.registry import Registry
 from duly.runtime.hand import Hand, Held
@@ -52,6 +53,8 @@ class Claimer:
         *,
         worker_id: str,
         queues: tuple[QueueLimit, ...],
+        exclude_queues: tuple[str, ...] = (),
+        max_tasks: int | None = None,
         process_limit: int | None = None,
         one_slot: bool,
         takes_suspects: bool,
@@ -65,6 +68,9 @@ class Claimer:
         self._worker_id = worker_id
         self.queues = queues
         """May be set anew, of the same names, at any time."""
+        self._excluded = exclude_queues
+        self._left = max_tasks
+        """How many more runs may be claimed; None is without a bound."""
         self.room = Room(
             hand,
             registry,
@@ -99,7 +105,7 @@ class Claimer:
 
     def tick(self) -> float:
         """Fill the free room, unless claims ride on settles just now."""
-        if not self._hand.accepting:
+        if not self._hand.accepting or self.is_spent:
             return _BUSY_PAUSE
         if monotonic() >= self._slots.deadline:
             return _FENCED_PAUSE
@@ -122,7 +128,7 @@ class Claimer:
                 self._reconcile()
             queues = (queue for queue in self.queues if queue.name == place.queue)
             queue = next(queues, QueueLimit(place.queue))
-            ask = self.room.ask(queue, frozenset({Lane(slot_of(place.lane))}))
+            ask = self._ask(queue, frozenset({Lane(slot_of(place.lane))}))
             claims, more = Claims(), False
             if ask.wants:
                 limits = None
@@ -192,6 +198,11 @@ class Claimer:
             (held,) = self._hand.take([(claim, self._registry.get(claim.task))])
             return held
 
+    def serves(self, queue: str) -> bool:
+        """Return whether this worker claims runs of a queue."""
+        names = tuple(each.name for each in self.queues)
+        return ServedQueues(names, self._excluded).includes(queue)
+
     def look_at_limits(self) -> None:
         """Let the next look be at limits, too: something may be ready under one."""
         self._look_at_limits_at = -math.inf
@@ -237,7 +248,7 @@ class Claimer:
         more = left_some = False
         for queue in self._in_turn():
             for lanes in self._lanes_in_turn(queue, everywhere=everywhere):
-                ask = self.room.ask(queue, lanes)
+                ask = self._ask(queue, lanes)
                 if ask.wants:
                     if not looks:
                         # For all: else each kind of runs would be asked for under other limits.
@@ -282,7 +293,7 @@ class Claimer:
     def _lanes_in_turn(
         self, queue: QueueLimit | None, *, everywhere: bool
     ) -> Iterator[frozenset[Lane]]:
-        if queue is None or queue.limit is None:
+        if self._left is None and (queue is None or queue.limit is None):
             put_off = self._put_off()
             yield OWN_LANES - {put_off}
             if everywhere or put_off in self._registry.lanes:
@@ -306,6 +317,14 @@ class Claimer:
             return asked
         return put_off
 
+    def _ask(self, queue: QueueLimit | None, lanes: frozenset[Lane]) -> Ask:
+        ask = self.room.ask(queue, lanes)
+        if self._left is None:
+            return ask
+        # There is one lane where tasks are counted, so all wants together stay within the bound.
+        wants = (want._replace(limit=min(want.limit, self._left)) for want in ask.wants)
+        return ask._replace(wants=tuple(want for want in wants if want.limit > 0))
+
     def _ask_at_once(self) -> Ask:
         put_off = self._put_off()
         wants, leaves_some = self.room.ask(None, OWN_LANES - {put_off})
@@ -316,7 +335,9 @@ class Claimer:
     ) -> ClaimRuns:
         # A run of a task that another engine carries is to be handed over, whatever its lane.
         names = self._registry.own_names()
-        return ClaimRuns(self._worker_id, wants, names, self._last_queue, limits, announcement)
+        return ClaimRuns(
+            self._worker_id, wants, names, self._last_queue, limits, announcement, self._excluded
+        )
 
     def _limits(self) -> Limits | None:
         """Look at what is limited where something is; and else now and then, whether it is."""
@@ -341,6 +362,11 @@ class Claimer:
         taken: Claims = claims
         return taken
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether as many runs were claimed as this worker may claim."""
+        return self._left is not None and self._left <= 0
+
     def has_all(self) -> bool:
         """Say whether nothing is in hand, on its way to it or called for, and nothing was left."""
         if not self._claiming.acquire(blocking=False):
@@ -355,6 +381,10 @@ class Claimer:
     def _take(self, claims: Claims) -> None:
         self.claims_made += len(claims)
         self.room.note(claims)
+        if self._left is not None:
+            self._left -= len(claims)
+            # Known to the keeper before a body begins, who lets successors begin only the rest.
+            self._slots.claimed = self.claims_made
         if claims:
             self._last_queue = claims[-1].queue
             definitions = {task: self._registry.get(task) for task in {c.task for c in claims}}

@@ -234,6 +234,8 @@ class HintedLooks:
         self.hurry(within=max(0.0, look.due - monotonic()))
 
     def _has_room(self, place: Place) -> bool:
+        if self._claimer.is_spent:
+            return False
         queues = (queue for queue in self._claimer.queues if queue.name == place.queue)
         return self._claimer.room.can_start(slot_of(place.lane), next(queues, None))
 
@@ -262,11 +264,9 @@ class HintedLooks:
         return found
 
     def _serves(self, place: Place) -> bool:
-        queues = self._claimer.queues
         if place.task not in self._tasks:
             self._tasks = frozenset(self._registry.own_names())
-        is_mine = not queues or any(queue.name == place.queue for queue in queues)
-        return is_mine and place.task in self._tasks
+        return self._claimer.serves(place.queue) and place.task in self._tasks
 
     def _learn(self, seconds: float) -> None:
         self._answer_seconds += _SMOOTHING * (seconds - self._answer_seconds)

@@ -4,7 +4,8 @@ The store may lie on the very connection that the caller uses, and nothing of it
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Any
 
@@ -14,6 +15,7 @@ from duly.context import RunContext, end_body, enter
 from duly.core.limiting import Limits, Round
 from duly.core.outcome import Outcome, Returned
 from duly.core.record import Claim, Claims
+from duly.core.served_queues import ServedQueues
 from duly.core.states import OWN_LANES
 from duly.events import Bus, ClaimWasLost
 from duly.limits import LEASE_SECONDS, TICK_BATCH
@@ -27,6 +29,7 @@ from duly.runtime.registration import registration
 from duly.runtime.report import Ended, seen_from_outside
 from duly.runtime.sections import Sections
 from duly.runtime.settle_ops import counted, ended_event, settle_op, wake_parents_op
+from duly.store.carry_ops import ClaimCarried
 from duly.store.ops import ClaimRuns, Recover, Settled, Tick, Want
 from duly.store.protocol import Store
 
@@ -64,23 +67,39 @@ class InlineWorker:
 
     def drain(self) -> int:
         """Run until nothing is ready; return how many attempts that took."""
-        lanes = self._registry.lanes_seen_to(only_carried=False)
-        retentions = self._registry.retentions()
-        self._store.apply([registration(self.worker_id, LEASE_SECONDS, (), lanes, retentions)])
         names = self._registry.own_names()
         attempts = 0
-        try:
+        with self._registered():
             while claims := self._claim(names):
                 for claim in claims:
                     self._run(claim)
                 attempts += len(claims)
+        return attempts
+
+    def carry(self, run_id: str, claim_number: int) -> bool:
+        """Run what another engine's worker was brought; return whether it could be claimed."""
+        with self._registered():
+            claim: Claim | None
+            (claim,) = self._store.apply([ClaimCarried(self.worker_id, run_id, claim_number)])
+            if claim is not None:
+                self._run(claim)
+        return claim is not None
+
+    @contextmanager
+    def _registered(self) -> Iterator[None]:
+        lanes = self._registry.lanes_seen_to(only_carried=False)
+        retentions = self._registry.retentions()
+        self._store.apply(
+            [registration(self.worker_id, LEASE_SECONDS, ServedQueues(), lanes, retentions)]
+        )
+        try:
+            yield
         except faultpoints.Died:
             raise  # Without a good-bye.
         except BaseException:
             self._part()
             raise
         self._part()
-        return attempts
 
     @property
     def begun(self) -> frozenset[str]:

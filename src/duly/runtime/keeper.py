@@ -25,6 +25,7 @@ from duly.runtime.probe import find_settings
 from duly.runtime.service import ServiceLoop
 from duly.runtime.signals import Signals
 from duly.runtime.slots import Slots, slots_path
+from duly.runtime.task_budget import TaskBudget
 from duly.runtime.tether import Tether
 from duly.runtime.worker_process import (
     ChildProcess,
@@ -65,14 +66,7 @@ def run(
         url = found.url
     store = open_store(url)
     keeper = Keeper(
-        store,
-        app,
-        url,
-        settings,
-        bus or Bus(),
-        processes=processes,
-        drain=drain,
-        start=start,
+        store, app, url, settings, bus or Bus(), processes=processes, drain=drain, start=start
     )
     return keeper.run()
 
@@ -115,6 +109,7 @@ class Keeper:
         self._bus = bus
         self._lock = threading.Lock()
         self._children: dict[int, _Child] = {}
+        self._budget = TaskBudget(settings.max_tasks)
         self._id = new_id()
         self._tether = Tether(self._id)
         self._stopping_since: float | None = None
@@ -139,8 +134,8 @@ class Keeper:
         """Supervise until everything has ended."""
         signals = Signals()
         collect_less()
-        for _ in range(self._processes):
-            self._spawn(one_slot=False)
+        for missing in self._budget.missing(self._processes):
+            self._spawn(missing, one_slot=False)
         self._keepalive.start()
         self._services.start()
         looked_at = monotonic()
@@ -161,7 +156,7 @@ class Keeper:
 
     # -- children --
 
-    def _spawn(self, *, one_slot: bool) -> None:
+    def _spawn(self, missing: int = 1, *, one_slot: bool) -> None:
         worker_id = new_id()
         settings = self._settings
         if one_slot:
@@ -170,9 +165,11 @@ class Keeper:
         path = slots_path(runtime_folder(self._store), worker_id)
         slots = Slots(path, create=settings.marks)
         slots.attended_at = monotonic()
+        settings = replace(settings, max_tasks=self._budget.share(missing, one=one_slot))
         try:
             process = self._start_process(worker_id, settings, path)
         except OSError:
+            self._budget.give_back(settings.max_tasks, 0)
             slots.remove()
             slots.close()
             raise
@@ -224,6 +221,7 @@ class Keeper:
         with self._lock:
             del self._children[child.process.pid]
         had_registered, gave_up = child.slots.registered, child.slots.gave_up
+        self._budget.give_back(child.settings.max_tasks, child.slots.claimed)
         is_empty = not any(True for _ in child.slots.marks())
         child.slots.close()
         others = self._children.values()
@@ -267,7 +265,7 @@ class Keeper:
             if now - self._stopping_since >= self._settings.grace + _KILL_AFTER_GRACE:
                 self._kill_all()
             return
-        if self._drain and self._has_drained():
+        if self._has_ended():
             self._stopping_since = now
             return
         try:
@@ -277,10 +275,12 @@ class Keeper:
             self._bus.emit(EngineFailed("start a worker process", repr(error)))
             self._pause_starts()
 
-    def _has_drained(self) -> bool:
-        """Say whether every child found nothing left to do, and none left anything behind."""
-        if self._processes > 0 or self._children or self._burials.pending:
+    def _has_ended(self) -> bool:
+        """Return whether no child may begin a task, or all found none and left nothing behind."""
+        if self._children or self._burials.pending:
             return False
+        if self._budget.is_spent or not self._drain or self._processes > 0:
+            return self._budget.is_spent
         with contextlib.suppress(StoreError):
             self._suspects.tick()
         return not self._suspects.waiting
@@ -294,12 +294,14 @@ class Keeper:
     def _refill(self, now: float) -> None:
         working = [c for c in self._children.values() if c.retired_at is None]
         if now >= self._restart_at:
-            for _ in range(self._processes - sum(not c.one_slot for c in working)):
-                self._spawn(one_slot=False)
+            count = self._processes - sum(not c.one_slot for c in working)
+            for missing in self._budget.missing(count):
+                self._spawn(missing, one_slot=False)
             suspects = [child for child in working if child.one_slot]
             newest = max((child.started_at for child in suspects), default=0.0)
             if (
                 self._suspects.waiting
+                and not self._budget.is_spent
                 and len(suspects) < SUSPECT_CHILDREN
                 and now - newest >= SUSPECT_PAUSE
             ):

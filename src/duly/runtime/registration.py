@@ -3,9 +3,10 @@
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from duly.core.amounts import kept_microseconds
+from duly.core.served_queues import ServedQueues
 from duly.store.ops import RegisterWorker
 from duly.version import VERSION
 
@@ -13,7 +14,7 @@ from duly.version import VERSION
 def registration(
     worker_id: str,
     lease: float,
-    queues: Sequence[str],
+    queues: ServedQueues,
     lanes: Mapping[str, str],
     retentions: Mapping[str, float],
     *,
@@ -28,7 +29,7 @@ def registration(
         platform.node(),
         os.getpid(),
         lease,
-        json.dumps(list(queues)),
+        queues.stored(),
         json.dumps(list(lanes)),
         json.dumps(dict(lanes)),
         json.dumps({task: kept[task] for task in kept.keys() & lanes.keys()}),

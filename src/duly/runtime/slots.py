@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 from duly.clock import boot_id
 
-_MAGIC = b"duly-1\x00\x00"
+_MAGIC = b"duly-2\x00\x00"
 _HEADER = struct.Struct("=8s16sddQdQ")
 _FLAG = struct.Struct("=Q")
-_REGISTERED_AT, _SUSPECT_AT = 40, 56
+_REGISTERED_AT, _SUSPECT_AT, _CLAIMED_AT = 40, 56, 64
 # Places in the header when it is read as numbers of eight bytes.
 _DEADLINE, _ATTENDED, _BEATS_SINCE = 3, 4, 6
-_HEADER_BYTES = 64
+_HEADER_BYTES = 128
 _GAVE_UP = 2
 _SLOT = struct.Struct("=36sQddB")
 _pack_slot = _SLOT.pack_into
@@ -130,6 +130,15 @@ class Slots:
     @saw_suspect.setter
     def saw_suspect(self, value: bool) -> None:
         _FLAG.pack_into(self._memory, _SUSPECT_AT, value)
+
+    @property
+    def claimed(self) -> int:
+        """How many runs the worker has claimed to run them."""
+        return int(_FLAG.unpack_from(self._memory, _CLAIMED_AT)[0])
+
+    @claimed.setter
+    def claimed(self, value: int) -> None:
+        _FLAG.pack_into(self._memory, _CLAIMED_AT, value)
 
     def hold(self) -> None:
         """Show, as long as this process runs this program, that it is there to mark starts."""

@@ -49,7 +49,7 @@ def main() -> None:
     faultpoints.arm_from_environment()
     slots = Slots(Path(config["slots"]))
     slots.hold()
-    settings = WorkerSettings(**config["settings"] | {"queues": _queues(config["settings"])})
+    settings = WorkerSettings(**config["settings"] | _tuples(config["settings"]))
     with _exit_if_refused():
         app = load(config["app"])
         app.use_url(config["url"])
@@ -126,7 +126,8 @@ class _Watch:
                 self._slots.give_up()
                 self._worker.stop_claiming()
                 return
-            if asked or self._is_idle_long_enough():
+            is_spent = self._worker.has_spent_its_tasks()
+            if asked or is_spent or self._is_idle_long_enough():
                 break
             if self._worker.threads.look(every=self._settings.look):
                 break
@@ -164,5 +165,9 @@ class _Watch:
         return self._settings.one_slot or self._worker.has_drained()
 
 
-def _queues(settings: dict[str, Any]) -> tuple[tuple[str, int | None], ...]:
-    return tuple((name, limit) for name, limit in settings["queues"])
+def _tuples(settings: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """Return the settings that JSON has as lists."""
+    return {
+        "queues": tuple((name, limit) for name, limit in settings["queues"]),
+        "exclude_queues": tuple(settings["exclude_queues"]),
+    }

@@ -101,12 +101,10 @@ class Worker:
             self._dispatch,
             worker_id=worker_id,
             queues=tuple(QueueLimit(*queue) for queue in settings.queues),
-            process_limit=settings.process_limit,
-            one_slot=settings.one_slot,
             takes_suspects=takes_suspects,
-            carries=settings.carries,
+            **settings.claiming,
         )
-        self._claims_ride = store.has_one_writer and not settings.queues
+        self._claims_ride = store.has_one_writer and not (settings.queues or settings.max_tasks)
         self._hinted = HintedLooks(store, registry, self._claimer, worker_id, self._look_for_runs)
         self._claims = ServiceLoop("duly-claims", [self._hinted, self._claimer], bus)
         self._promoter = self._new_promoter()
@@ -239,11 +237,15 @@ class Worker:
     def _has_work(self, peek: Peek) -> bool:
         if not (peek.ready or peek.suspect):
             return False
-        mine = {name for name, _ in self._settings.queues}
+        served = self._settings.served
         # What waits in queues that this worker does not serve is not its work.
-        return not mine or any(
-            queue.ready for queue in self._store.list_queues() if queue.name in mine
+        return served.is_every or any(
+            queue.ready for queue in self._store.list_queues() if served.includes(queue.name)
         )
+
+    def has_spent_its_tasks(self) -> bool:
+        """Return whether all tasks that this worker may begin have ended."""
+        return self._claimer.is_spent and self.hand.is_empty()
 
     @property
     def claims_made(self) -> int:
@@ -326,10 +328,9 @@ class Worker:
     def _register(self) -> None:
         # Runs of other tasks are parked if only workers that carry are left.
         lanes = self._registry.lanes_seen_to(only_carried=self._settings.carries)
-        queues = [name for name, _ in self._settings.queues]
         settings, kept = self._settings, self._registry.retentions()
         op = registration(
-            self.worker_id, settings.lease, queues, lanes, kept, version=settings.version
+            self.worker_id, settings.lease, settings.served, lanes, kept, version=settings.version
         )
         self._store.apply([op])
 

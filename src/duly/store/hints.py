@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from duly.clock import new_id
 from duly.core.limiting import slot_of
+from duly.core.served_queues import ServedQueues
 from duly.core.states import OWN_LANES
 from duly.store.ops import Enqueue
 
@@ -71,13 +72,12 @@ class Message(NamedTuple):
 class Peer(NamedTuple):
     """The queues and tasks that a live worker has registered."""
 
-    queues: frozenset[str]
-    """Empty if it serves all."""
+    queues: ServedQueues
     tasks: frozenset[str]
 
     def serves(self, place: Place) -> bool:
         """Return whether the worker can claim runs that wait there."""
-        return place.task in self.tasks and (not self.queues or place.queue in self.queues)
+        return place.task in self.tasks and self.queues.includes(place.queue)
 
 
 Woken = Callable[[], None]

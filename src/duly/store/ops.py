@@ -92,6 +92,8 @@ class ClaimRuns(NamedTuple):
     limits: Limits | None = None  # Without them, what is limited is not looked at.
     announcement: str | None = None
     """What to notify listeners of if it takes a run; PostgreSQL only, and not if it costs more."""
+    excluded: tuple[str, ...] = ()
+    """Queues of which nothing is taken, where a want is for every queue."""
 
 
 class Settle(NamedTuple):

@@ -10,9 +10,10 @@ try:
     from django.tasks.signals import task_enqueued, task_finished, task_started
 except ImportError:
     from django_tasks import TaskContext, TaskResultStatus, task, task_backends
-    from django_tasks.exceptions import InvalidTaskError as InvalidTask
     from django_tasks.exceptions import TaskResultDoesNotExist, TaskResultMismatch
     from django_tasks.signals import task_enqueued, task_finished, task_started
+
+    from duly.integrations.django.compat import InvalidTask
 
 __all__ = [
     "InvalidTask",

@@ -5,6 +5,8 @@ import json
 import pytest
 
 from duly.clock import new_id
+from duly.core.limiting import Limits, limited
+from duly.store.admin_ops import LimitQueue
 from duly.store.ops import ClaimRuns, Settled, Want
 from tests.store.conformance.verbs import (
     LANE,
@@ -239,6 +241,34 @@ def test_every_want_of_a_claim_has_its_own_lane_and_limit(store, worker):
     (found,) = store.apply([ClaimRuns(WORKER, wants, TASKS)])
 
     assert sorted(claim.lane for claim in found) == ["loop", "loop", "loop", "process"]
+
+
+def test_a_claim_takes_nothing_from_excluded_queues(store, worker):
+    enqueue_many(store, 5, queue="slow", priority=1)
+    wanted = [enqueue_one(store, queue="mail"), enqueue_one(store, queue="default")]
+    op = ClaimRuns(WORKER, (Want(None, LANE, 9),), TASKS, excluded=("slow", "other"))
+
+    (found,) = store.apply([op])
+
+    assert sorted(claim.run_id for claim in found) == sorted(wanted)
+
+
+def test_a_claim_under_limits_takes_nothing_from_excluded_queues(store, worker):
+    store.apply([LimitQueue("slow", 5, "ada"), LimitQueue("mail", 5, "ada")])
+    lane = limited(LANE, TASK)
+    enqueue_many(store, 3, queue="slow")
+    enqueue_many(store, 3, queue="slow", lane=lane)
+    wanted = [
+        enqueue_one(store, queue="mail"),
+        enqueue_one(store, queue="mail", lane=lane),
+        enqueue_one(store, queue="default", lane=lane),
+    ]
+    limits = Limits({TASK: 9})
+    op = ClaimRuns(WORKER, (Want(None, LANE, 9),), TASKS, limits=limits, excluded=("slow",))
+
+    (found,) = store.apply([op])
+
+    assert sorted(claim.run_id for claim in found) == sorted(wanted)
 
 
 def test_a_claim_reaches_behind_tasks_it_does_not_ask_for(store, worker):

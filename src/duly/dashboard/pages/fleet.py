@@ -7,6 +7,7 @@ from starlette.requests import Request
 
 from duly.clock import MICROSECONDS
 from duly.core.record import EndsOf, QueueRecord, RunRecord, WorkerRecord
+from duly.core.served_queues import ServedQueues
 from duly.dashboard.desk import Desk
 from duly.dashboard.figures import Figures, figures
 from duly.dashboard.pages import Shown
@@ -60,7 +61,7 @@ def workers(desk: Desk, _request: Request) -> Shown:
         (
             worker,
             _state(worker, now),
-            json.loads(worker.queues),
+            ServedQueues.read(worker.queues).shown(),
             json.loads(worker.tasks),
             running.get(worker.id, []),
         )

@@ -6,18 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.db import connections
+from django.db.backends.base.base import NO_DB_ALIAS
 
 from duly.api.schedules import Schedules
 from duly.app import Duly
+from duly.errors import BadOption
 from duly.events import EngineFailed
-from duly.integrations.django.databases import Turn, borrowed_store, is_in_memory, url_of
+from duly.host import Host
+from duly.integrations.django.databases import Turn, borrowed_store, is_alone, is_testing, url_of
 from duly.integrations.django.section import DjangoSection
 from duly.store.migrator import check
 from duly.store.opening import open_store
+from duly.store.ops import Enqueue
 from duly.store.protocol import Store
 
 if TYPE_CHECKING:
-    from duly.locks import Lock
     from duly.runtime.embedded import EmbeddedWorker
 
 
@@ -34,7 +37,8 @@ class DjangoDuly(Duly):
         self.database = database
         self.runs_tasks = False
         """Whether this process has a worker, which needs connections of its own."""
-        self._borrowed: tuple[str, Store] | None = None
+        self._joins_transactions = True
+        self._borrowed: tuple[tuple[str, bool], Store] | None = None
         self._apart: DjangoDuly | None = None
         self._of_project = SchedulesOfProject(self)
 
@@ -45,15 +49,28 @@ class DjangoDuly(Duly):
 
     @property
     def store(self) -> Store:
-        """The store in the database that Django uses now."""
-        if not self.runs_tasks:
-            return self._on_djangos_connection()
-        if self._url != self.url:
-            self.use_url(self.url)
-        return super().store
+        """The store in the database that Django uses now.
+
+        In a transaction of Django's it is on the connection of that transaction, in a worker too.
+        """
+        if not self.runs_tasks or self._is_in_transaction():
+            return self.on_djangos_connection()
+        return self.on_own_connections()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this process has the store open; Django's own connections open by themselves."""
+        return not self.runs_tasks or super().is_open
 
     def worker(self, **settings: Any) -> "EmbeddedWorker":  # noqa: ANN401 - those of Duly's
         """Return a worker for this process; see `Duly.worker`."""
+        if self._is_in_transaction():
+            raise BadOption(
+                f"a worker cannot see what an open transaction on the database {self.database!r} "
+                f"wrote: start it outside of the transaction; in a TestCase, run tasks with "
+                f"duly.integrations.django.testing.drain()"
+            )
+        _ = self.url  # Raises if no other connection can reach the database.
         self.runs_tasks = True
         return super().worker(**settings)
 
@@ -62,27 +79,19 @@ class DjangoDuly(Duly):
         """Cron schedules; see `Duly.schedules`."""
         return self._of_project
 
-    def lock(self, name: str, **options: Any) -> "Lock":  # noqa: ANN401 - those of Duly's
-        """Return a lock; see `Duly.lock`.
-
-        It is taken on a connection of duly's own: in a transaction of Django's that is still open
-        nobody else would see that it is held.
-        """
-        if self.runs_tasks or self._is_alone():
-            return super().lock(name, **options)
-        return self.apart().lock(name, **options)
-
     def apart(self) -> "DjangoDuly":
         """Return an application of the same tasks and schedules on connections of its own.
 
         A worker in a process that also serves is its: what requests do stays in their transactions.
+        In tests, return this one.
         """
-        if self.runs_tasks:
+        if self.runs_tasks or self.is_inline():
             return self
         with self._opening:
             if self._apart is None:
                 self._apart = DjangoDuly(self.database)
                 self._apart.runs_tasks = True
+                self._apart._joins_transactions = False  # noqa: SLF001 - of this class
                 self._apart.registry, self._apart.bus = self.registry, self.bus
             self._apart._of_project.take(self._of_project)  # noqa: SLF001 - of this class
         return self._apart
@@ -110,13 +119,26 @@ class DjangoDuly(Duly):
     def _complain(self, error: BaseException) -> None:
         self.bus.emit(EngineFailed("a callback of transaction.on_commit", repr(error)))
 
-    def _on_djangos_connection(self) -> Store:
-        name = str(connections.settings[self.database]["NAME"])
-        if self._borrowed is None or self._borrowed[0] != name:
+    def on_djangos_connection(self) -> Store:
+        """Return the store on the connection that Django uses in the thread that asks."""
+        kind = str(connections.settings[self.database]["NAME"]), self.runs_tasks
+        if self._borrowed is None or self._borrowed[0] != kind:
             store = borrowed_store(self.database)
             self._check(store)
-            self._borrowed = name, store
+            if self.runs_tasks and not is_alone(self.database):
+                store.wake = self._wake  # type: ignore[method-assign]
+            self._borrowed = kind, store
         return self._borrowed[1]
+
+    def _wake(self, *ops: Enqueue) -> None:
+        """Send a hint on connections of the worker's own, after the commit."""
+        self.on_own_connections().wake(*ops)
+
+    def on_own_connections(self) -> Store:
+        """Return the store on connections of duly's own, whatever transaction is open."""
+        if self._url != self.url:
+            self.use_url(self.url)
+        return super().store
 
     def _check(self, store: Store) -> None:
         is_sqlite = connections[self.database].vendor == "sqlite"
@@ -127,11 +149,39 @@ class DjangoDuly(Duly):
             migrate=f"`python manage.py migrate --database {self.database}`",
         )
 
-    def _is_alone(self) -> bool:
-        """Say whether only Django's connection can write now: nobody else could hold a lock."""
-        connection = connections[self.database]
-        is_sqlite: bool = connection.vendor == "sqlite"
-        return is_sqlite and (connection.in_atomic_block or is_in_memory(self.database))
+    def _lock_host(self) -> Host:
+        return _LockHost(self)
+
+    def _is_in_transaction(self) -> bool:
+        return self._joins_transactions and bool(connections[self.database].in_atomic_block)
+
+    def is_alone(self) -> bool:
+        """Return whether only Django's connection in this thread can use the database now."""
+        return is_alone(self.database)
+
+    def is_inline(self) -> bool:
+        """Return whether schedules fire and executions run in the thread that asks for it.
+
+        They do in tests, whose backends and connections are those of their thread.
+        """
+        return self.is_alone() or is_testing()
+
+
+class _LockHost:
+    """Takes locks on connections of duly's own, where there can be any.
+
+    While a transaction of Django's is open, nobody else would see a lock that was taken in it.
+    """
+
+    def __init__(self, app: DjangoDuly) -> None:
+        self._app = app
+        self.registry, self.before_calls = app.registry, app.before_calls
+
+    @property
+    def store(self) -> Store:
+        """The store that a lock is taken in now."""
+        app = self._app
+        return app.store if app.is_alone() else app.apart().on_own_connections()
 
 
 class SchedulesOfProject(Schedules):
@@ -165,6 +215,20 @@ def app_for(alias: str, options: dict[str, Any]) -> Duly:
         app = Duly(url) if url is not None else DjangoDuly(options.get("database", "default"))
         _apps[alias] = (dict(options), app)
         return app
+
+
+def close_own_connections(connection: Any, **_signal: Any) -> None:  # noqa: ANN401 - Django's
+    """Close duly's own connections when Django opens one to make or drop a test database.
+
+    PostgreSQL drops no database that anybody is connected to. Django's connection to no database
+    in particular is for that alone.
+    """
+    if connection.alias == NO_DB_ALIAS:
+        with _mutex:
+            apps = [app for _, app in _apps.values()]
+        for app in apps:
+            if isinstance(app, DjangoDuly):
+                app.close()
 
 
 def scheduler_app() -> DjangoDuly:

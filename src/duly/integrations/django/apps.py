@@ -6,6 +6,8 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.core import checks
 from django.core.signals import request_started
+from django.db.backends.signals import connection_created
+from django.db.models.signals import pre_migrate
 
 
 class DulyConfig(AppConfig):
@@ -32,6 +34,15 @@ class DulyConfig(AppConfig):
             from duly.integrations.django.periodic import autostart  # noqa: PLC0415 - as above
 
             request_started.connect(autostart)
+        from duly.integrations.django.app import (  # noqa: PLC0415 - as above
+            close_own_connections,
+        )
+        from duly.integrations.django.migrating import (  # noqa: PLC0415 - as above
+            make_tables_without_migrations,
+        )
+
+        pre_migrate.connect(make_tables_without_migrations, sender=self)
+        connection_created.connect(close_own_connections)
         checks.register(check_apps, checks.Tags.compatibility)
         checks.register(check_tasks, checks.Tags.compatibility)
         # Not to be asked by `migrate`, which makes the tables, nor by `test`.

@@ -1,18 +1,47 @@
-"""What the processes that a command starts have to know of it: settings, and where modules lie."""
+"""What the processes that a command starts have to know: settings, modules, and test databases."""
 
+import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from django.conf import settings
 from django.core.management.base import CommandError
+from django.db import connections
+
+from duly.integrations.django.databases import is_testing
 
 _OF_EVERY_COMMAND = frozenset({"--settings", "--pythonpath"})
 """Django has read these before it asks a command."""
+_TEST_DATABASES = "DULY_TEST_DJANGO_DATABASES"
+"""The names of the databases of a test, by alias: settings name those of production."""
 
 
-def tell_children(pythonpath: str | None = None) -> None:
-    """Let new processes find the project as this one did, from whichever folder it was started."""
+@contextmanager
+def told_children(pythonpath: str | None = None) -> Iterator[None]:
+    """Let processes that are started in the block work for the project as this one does.
+
+    They find it from whichever folder this one was started, and use the databases of its test.
+    """
+    _tell_places(pythonpath)
+    if is_testing():
+        names = {alias: str(connections.settings[alias]["NAME"]) for alias in connections}
+        os.environ[_TEST_DATABASES] = json.dumps(names)
+    try:
+        yield
+    finally:
+        os.environ.pop(_TEST_DATABASES, None)
+
+
+def use_test_databases() -> None:
+    """Use the databases of the test whose process started this one, if one did."""
+    for alias, name in json.loads(os.environ.pop(_TEST_DATABASES, "{}")).items():
+        connections.settings[alias]["NAME"] = name
+
+
+def _tell_places(pythonpath: str | None) -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", settings.SETTINGS_MODULE)
     # The folder of manage.py is where Python looks first, and in a new process it would not.
     script = str(Path(sys.argv[0]).resolve().parent)

@@ -12,13 +12,16 @@ try:
 except ImportError:  # Django before 6.0
     # Importing it registers the check of backends, as Django 6 does even where no application asks.
     from django_tasks import checks as _checks  # noqa: F401
+    from django_tasks import exceptions as _exceptions
     from django_tasks import task_backends
     from django_tasks.backends.base import BaseTaskBackend
     from django_tasks.base import Task, TaskContext, TaskError, TaskResult, TaskResultStatus
-    from django_tasks.exceptions import InvalidTaskError as InvalidTask
     from django_tasks.exceptions import TaskResultDoesNotExist
     from django_tasks.signals import task_enqueued, task_finished, task_started
     from django_tasks.utils import normalize_json
+
+    # Releases after 0.12 name it as Django does.
+    InvalidTask = getattr(_exceptions, "InvalidTask", None) or _exceptions.InvalidTaskError
 
 try:
     from django_tasks.base import Task as _BackportedTask

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from django.core import mail
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
 
@@ -94,6 +95,29 @@ def is_in_memory(alias: str) -> bool:
     """Say whether a database is SQLite's in memory, as those of tests are."""
     name = str(connections.settings[alias]["NAME"])
     return name == ":memory:" or "mode=memory" in name
+
+
+def is_alone(alias: str) -> bool:
+    """Return whether only Django's connection in this thread can use a database now.
+
+    Others cannot reach one in memory, wait for an open transaction on SQLite, and do not see what
+    a `TestCase` wrote, which is never committed.
+    """
+    connection = connections[alias]
+    is_locked = connection.vendor == "sqlite" and connection.in_atomic_block
+    return is_locked or is_in_memory(alias) or is_in_test_case(alias)
+
+
+def is_in_test_case(alias: str) -> bool:
+    """Return whether this thread is in the transaction that a `TestCase` rolls back."""
+    return any(
+        getattr(block, "_from_testcase", False) for block in connections[alias].atomic_blocks
+    )
+
+
+def is_testing() -> bool:
+    """Return whether a test runner of Django's has set up this process for its tests."""
+    return hasattr(mail, "outbox")
 
 
 def section_seconds(alias: str) -> float:

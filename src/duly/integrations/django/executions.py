@@ -16,7 +16,6 @@ from typing import Any, TypeVar, overload
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.db import close_old_connections
 
 from duly.app import Duly
 from duly.carrier import Message, NotSent, Pace
@@ -24,8 +23,10 @@ from duly.core.record import RunRecord
 from duly.core.states import State
 from duly.errors import BadOption, RunNotFound
 from duly.integrations.carrying import Carrying
-from duly.integrations.django.app import scheduler_app
+from duly.integrations.django.app import DjangoDuly, scheduler_app
+from duly.integrations.django.bodies import tidy
 from duly.integrations.django.compat import TASK_CLASSES, Task
+from duly.integrations.django.inline import inline_worker
 from duly.integrations.django.raised import Raised, told_of
 from duly.limits import RELAY_STALE_SECONDS
 
@@ -76,8 +77,13 @@ def _once(function: Callable[..., Any], *, options: dict[str, Any]) -> Callable[
             execution = kwargs.pop(EXECUTION, None)
             if execution is None:
                 return await function(*args, **kwargs)
+<<<<<<< HEAD
             carry = sync_to_async(_carry, thread_sensitive=False)
             return await carry(call, execution, args, kwargs)
+=======
+            is_inline = scheduler_app().is_inline()
+            return await sync_to_async(_carry, thread_sensitive=is_inline)(call, execution)
+>>>>>>> w19dj
 
     else:
 
@@ -135,7 +141,7 @@ class DjangoCarrier:
                 except Exception as error:  # noqa: BLE001 - of one backend, that others know nothing of
                     failed[message.run_id] = error
         finally:
-            close_old_connections()
+            tidy()
         if failed:
             raise NotSent(failed)
 
@@ -176,18 +182,28 @@ def _carry(
     if record is None:
         return None
     _meet(app, function, record.task)
-    carrying = Carrying()
-    carrying.attach(app)
     try:
-        if not carrying.run(run_id, int(claim_number), record.task):
+        if not _run(app, run_id, int(claim_number), record.task):
             return None
     finally:
-        carrying.stop()
         raised = RAISED.take(run_id)
     run = app.runs.get(run_id)
     if run.state is State.FAILED:
         raise told_of(run, app.registry.find(record.task), raised)
     return run.result() if run.state is State.SUCCEEDED else None
+
+
+def _run(app: DjangoDuly, run_id: str, claim_number: int, task: str) -> bool:
+    """Run one attempt to its end; return whether there was one to run."""
+    if app.is_inline():
+        with inline_worker(app) as worker:
+            return worker.carry(run_id, claim_number)
+    carrying = Carrying()
+    carrying.attach(app)
+    try:
+        return carrying.run(run_id, claim_number, task)
+    finally:
+        carrying.stop()
 
 
 def _to_be_had(app: Duly, run_id: str, claim_number: int) -> RunRecord | None:

@@ -4,10 +4,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from django.db import transaction
+from django.db import connections, router, transaction
+from django.db.migrations.loader import MigrationLoader
 
 from duly.store.migrator import migrations, record_of
 from duly.store.schema import Migration, Schema
+
+_PACKAGES = {"sqlite": "duly.store.sqlite", "postgresql": "duly.store.postgres"}
 
 
 def forwards(version: int) -> Callable[[Any, Any], None]:
@@ -18,11 +21,25 @@ def forwards(version: int) -> Callable[[Any, Any], None]:
 
     def run(_apps: Any, schema_editor: Any) -> None:  # noqa: ANN401 - Django's
         connection = schema_editor.connection
-        dialect = {"sqlite": _on_sqlite, "postgresql": _on_postgresql}.get(connection.vendor)
+        dialect = _DIALECTS.get(connection.vendor)
         if dialect is not None:  # Nothing of duly's can lie in another database.
             dialect(connection, version)
 
     return run
+
+
+def make_tables_without_migrations(
+    sender: Any,  # noqa: ANN401 - Django's
+    using: str,
+    **_signal: Any,  # noqa: ANN401 - as above
+) -> None:
+    """Make the tables where a test asks Django to run no migrations, as `--nomigrations` does."""
+    module, _ = MigrationLoader.migrations_module(sender.label)
+    connection = connections[using]
+    package = _PACKAGES.get(connection.vendor)
+    if module is None and package is not None and router.allow_migrate(using, sender.label):
+        for step in migrations(package):
+            _DIALECTS[connection.vendor](connection, step.version)
 
 
 def _on_sqlite(connection: Any, version: int) -> None:  # noqa: ANN401 - Django's
@@ -31,7 +48,7 @@ def _on_sqlite(connection: Any, version: int) -> None:  # noqa: ANN401 - Django'
     with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
         cursor.execute(migrating.CREATE)
         cursor.execute(migrating.VERSION)
-        for step in _missing("duly.store.sqlite", version, Schema(*cursor.fetchone())):
+        for step in _missing(_PACKAGES["sqlite"], version, Schema(*cursor.fetchone())):
             for statement in migrating.statements(step):
                 cursor.execute(statement)
             cursor.execute(migrating.RAN, record_of(step))
@@ -45,7 +62,7 @@ def _on_postgresql(connection: Any, version: int) -> None:  # noqa: ANN401 - Dja
         pooled = cursor.fetchone()[0] != connection.connection.info.backend_pid
         migrating.run(
             cursor,
-            partial(_missing, "duly.store.postgres", version),
+            partial(_missing, _PACKAGES["postgresql"], version),
             partial(transaction.atomic, using=connection.alias),
             in_one_transaction=pooled or connection.in_atomic_block,
         )
@@ -55,3 +72,9 @@ def _missing(package: str, version: int, schema: Schema) -> list[Migration]:
     return [
         step for step in migrations(package) if step.version == version and schema.version < version
     ]
+
+
+_DIALECTS: dict[str, Callable[[Any, int], None]] = {
+    "sqlite": _on_sqlite,
+    "postgresql": _on_postgresql,
+}

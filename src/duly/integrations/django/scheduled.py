@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, Unpack
 
 from asgiref.sync import sync_to_async
-from django.db import close_old_connections
 
 from duly.api.schedules import ScheduleOptions
 from duly.app import Duly
@@ -205,7 +204,7 @@ def _handing_over(task: Task) -> Callable[..., None]:
             asked = task.using(queue_name=fired.queue, priority=fired.priority)
             asked.enqueue(*args, **kwargs)
         finally:
-            close_old_connections()
+            tidy()
 
     hand_over.__signature__ = signature  # type: ignore[attr-defined]
     return hand_over

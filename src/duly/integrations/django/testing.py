@@ -1,10 +1,7 @@
 """For tests of projects: run tasks on Django's own connection, also inside a `TestCase`."""
 
-from asgiref.sync import async_to_sync
-
 from duly.integrations.django.backend import backend_of
-from duly.integrations.django.bodies import ON_CALLERS_CONNECTION
-from duly.runtime.inline import InlineWorker
+from duly.integrations.django.inline import inline_worker
 
 
 def drain(backend: str = "default") -> int:
@@ -14,10 +11,5 @@ def drain(backend: str = "default") -> int:
     """
     found = backend_of(backend)
     found.tell_ends()
-    app = found.app
-    worker = InlineWorker(app.store, app.registry, app.bus, awaiting=async_to_sync)
-    token = ON_CALLERS_CONNECTION.set(True)
-    try:
+    with inline_worker(found.app) as worker:
         return worker.drain()
-    finally:
-        ON_CALLERS_CONNECTION.reset(token)

@@ -9,6 +9,9 @@ from duly.app import Duly
 
 
 def _ready() -> None:
+    from duly.integrations.django.children import use_test_databases  # noqa: PLC0415 - as below
+
+    use_test_databases()
     django.setup()
     from duly.integrations.django.app import (  # noqa: PLC0415 - reads settings
         DjangoDuly,
@@ -24,7 +27,8 @@ def _ready() -> None:
         backend.tell_ends()
         apps.append(backend.app)
     for app in apps:
-        if isinstance(app, DjangoDuly):
+        # In a test, a command may be called that only looks.
+        if isinstance(app, DjangoDuly) and not app.is_alone():
             app.runs_tasks = True
 
 

@@ -136,6 +136,7 @@ class Claimer:
             "worker_id": op.worker_id,
             "after_queue": op.after_queue,
             "tasks": texts(op.tasks),
+            "excluded": texts(op.excluded),
             "last": str(self._claimed_at[op.worker_id]),
             "queues": optional_texts([want.queue for want in wants]),
             "lanes": texts([want.lane for want in wants]),

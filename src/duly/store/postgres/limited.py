@@ -42,14 +42,20 @@ class LimitedClaim:
 
     def take(self, rooms: list[int]) -> str | None:
         """Take what there is room for into `rows`; return the last limit that was looked at."""
-        found = self._session.execute(SQL["limited_queues"]).fetchall()
+        shut = self._op.excluded
+        ready = self._session.execute(SQL["limited_queues"]).fetchall()
+        found = [row for row in ready if row[0] not in shut]
         lanes, self.has_more = lanes_in_turn(self._lanes, self._limits.after)
         if not found and not lanes:
             return None
         met = lanes[-1] if lanes else FIRST
         self._session.begin()
         known = self._session.execute(SQL["queues"]).fetchall()
-        capacities = {name: limit for name, paused, limit in known if limit and not paused}
+        capacities = {
+            name: limit
+            for name, paused, limit in known
+            if limit and not paused and name not in shut
+        }
         own = sorted(
             (lane for lane in lanes if task_of(lane) in self._op.tasks),
             key=lambda lane: (self._limits.ranges(lane), lane),
@@ -58,7 +64,7 @@ class LimitedClaim:
             self._lock(f"queue {queue}")
         for queue, lane, _ in sorted(found):
             self._take_from_queue(queue, lane, capacities, rooms)
-        self._take_from_lanes(own, [name for name, *_ in known], capacities, rooms)
+        self._take_from_lanes(own, [*(name for name, *_ in known), *shut], capacities, rooms)
         self._session.commit_now()
         return met
 

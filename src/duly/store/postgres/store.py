@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 
 from duly.clock import Clock
+from duly.core.served_queues import ServedQueues
 from duly.errors import OUTAGES, ReadTooSlow, StoreError, StoreRefused
 from duly.shield import shielded
 from duly.store.bounded import seconds_left
@@ -185,7 +186,7 @@ class PostgresStore(PostgresInspector):
         """Return all live workers by their ids."""
         found = {}
         for worker_ids, queues, tasks in self._query(RECOVER["peers"], {}):
-            peer = Peer(frozenset(json.loads(queues)), frozenset(json.loads(tasks)))
+            peer = Peer(ServedQueues.read(queues), frozenset(json.loads(tasks)))
             found.update(dict.fromkeys(worker_ids, peer))
         return found
 

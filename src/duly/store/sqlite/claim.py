@@ -95,7 +95,7 @@ def _take_ready(
     tasks = json.dumps(op.tasks)
     for place, want in enumerate(op.wants):
         for queue, lane, limit in ready:
-            if lane != want.lane or want.queue not in {None, queue}:
+            if lane != want.lane or want.queue not in {None, queue} or queue in op.excluded:
                 continue
             room, bytes_left = rooms[place], bytes_room.left()
             if room == want.limit:
@@ -175,8 +175,13 @@ class LimitedClaim:
         if not lanes:
             return None
         queues = self._cursor.execute(SQL["queues"]).fetchall()
-        capacities = {name: limit for name, paused, limit in queues if limit and not paused}
-        closed = json.dumps([name for name, *_ in queues])
+        shut = self._op.excluded
+        capacities = {
+            name: limit
+            for name, paused, limit in queues
+            if limit and not paused and name not in shut
+        }
+        closed = json.dumps([*(name for name, *_ in queues), *shut])
         open_queues: list[str | None] = [None, *capacities]
         for lane in lanes:
             if task_of(lane) not in self._op.tasks:
@@ -190,8 +195,8 @@ class LimitedClaim:
                         used = _running_in_queue(self._cursor, str(queue))
                         room = min(room, capacities[str(queue)] - used)
                     if room > 0 and (self._bytes.left() > 0 or not self._has_taken):
-                        shut = "[]" if queue in capacities else closed
-                        rooms[place] -= self._take(lane, queue, shut, room)
+                        others = "[]" if queue in capacities else closed
+                        rooms[place] -= self._take(lane, queue, others, room)
         return lanes[-1]
 
     def _lanes(self, after: str) -> list[str]:

@@ -32,7 +32,8 @@ WITH live AS MATERIALIZED (
                   UNION ALL
                   SELECT walk.queue
                     FROM duly_queues_of(look.number, want.lane, %(after_queue)s) AS walk
-                   WHERE want.queue IS NULL) AS asked
+                   WHERE want.queue IS NULL
+                     AND walk.queue <> ALL (%(excluded)s::text[])) AS asked
             CROSS JOIN LATERAL duly_parts(look.number, want.lane, asked.queue) AS part
             CROSS JOIN LATERAL (
                   SELECT id, pg_catalog.octet_length(arguments) AS bytes

@@ -1,13 +1,20 @@
 """`manage.py duly …`: the command line of duly, for the tasks of this project."""
 
 import os
+import sys
+from argparse import REMAINDER
+from contextlib import redirect_stdout
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+<<<<<<< HEAD
 from django.db import connections
+=======
+>>>>>>> w19dj
 
 from duly.cli import commands
-from duly.integrations.django.children import named_backend, split, tell_children
+from duly.integrations.django.children import named_backend, split, told_children
+from duly.integrations.django.databases import is_testing
 
 _WORKER = "duly.integrations.django.worker"
 
@@ -36,12 +43,21 @@ class Command(BaseCommand):
 
             self.stdout.write("\n".join(lines()))
             return
+<<<<<<< HEAD
         if arguments[:1] == ["import-periodic-tasks"]:
             self._import(arguments[1:])
             return
         tell_children(options.get("--pythonpath"))
+=======
+        if is_testing() and arguments[:1] == ["worker"]:
+            from duly.integrations.django.backend import backend_of  # noqa: PLC0415 - reads settings
+
+            # Its processes would fail to tell that no other process can reach a database in memory.
+            _ = backend_of(alias).app.url
+>>>>>>> w19dj
         os.environ["DULY_APP"] = f"{_WORKER}:{alias}"
-        commands.main(arguments, prog_name="manage.py duly")
+        with told_children(options.get("--pythonpath")):
+            commands.main(arguments, prog_name="manage.py duly")
 
     def _import(self, arguments: list[str]) -> None:
         from duly.integrations.django.cut_over import (  # noqa: PLC0415 - reads settings
@@ -60,8 +76,16 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Name what `call_command` takes."""
-        parser.add_argument("arguments", nargs="*")
+        parser.add_argument("arguments", nargs=REMAINDER)
 
     def handle(self, *_args: Any, **options: Any) -> None:  # noqa: ANN401 - Django's
         """Run a command from inside a program."""
-        self.run_from_argv(["manage.py", "duly", *options["arguments"]])
+        arguments = [argument for argument in options["arguments"] if argument != "--"]
+        try:
+            with redirect_stdout(options.get("stdout") or sys.stdout):
+                self.run_from_argv(["manage.py", "duly", *arguments])
+        except SystemExit as error:
+            if error.code:
+                raise CommandError(
+                    f"duly {' '.join(arguments)} ended with status {error.code}"
+                ) from error

@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from duly.cli import commands
-from duly.integrations.django.children import tell_children
+from duly.integrations.django.children import told_children
 
 _APP = "duly.integrations.django.worker:scheduler_app"
 
@@ -22,15 +22,18 @@ class Command(BaseCommand):
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:  # noqa: ANN401 - Django's
-        """Run a worker that has nothing to do but to fire and to hand over."""
+        """Run a worker that has nothing to do but to fire and to hand over.
+
+        A program that calls this command, such as a test, has the scheduler run in its own thread.
+        """
         from duly.integrations.django.periodic import (  # noqa: PLC0415 - reads settings
             PeriodicTaskScheduler,
             get_scheduler_class,
         )
 
         scheduler = get_scheduler_class()
-        if scheduler is not PeriodicTaskScheduler:
+        if scheduler is not PeriodicTaskScheduler or not self._called_from_command_line:
             scheduler(options["interval"] or 15).run()
             return
-        tell_children(options["pythonpath"])
-        commands.main(["worker", _APP], prog_name="manage.py run_scheduler")
+        with told_children(options["pythonpath"]):
+            commands.main(["worker", _APP], prog_name="manage.py run_scheduler")

@@ -1,0 +1,63 @@
+"""Which queues a worker serves, as it is stored in the worker's row."""
+
+import json
+from typing import NamedTuple
+
+from duly.errors import BadOption
+
+
+class ServedQueues(NamedTuple):
+    """Some queues; or every queue, perhaps without some."""
+
+    names: tuple[str, ...] = ()
+    """Every queue, if none is named."""
+    excluded: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, text: str) -> "ServedQueues":
+        """Return what was stored: a list of names, or an object with those that are excluded."""
+        found = json.loads(text)
+        if isinstance(found, dict):
+            return cls(excluded=tuple(found["except"]))
+        return cls(tuple(found))
+
+    @property
+    def is_every(self) -> bool:
+        """Whether no queue is left out."""
+        return not self.names and not self.excluded
+
+    def includes(self, queue: str) -> bool:
+        """Return whether a queue is among them."""
+        return queue in self.names if self.names else queue not in self.excluded
+
+    def stored(self) -> str:
+        """Return what to store."""
+        return json.dumps({"except": list(self.excluded)} if self.excluded else list(self.names))
+
+    def shown(self, every: str = "all") -> str:
+        """Return a text for people."""
+        if self.excluded:
+            return f"{every} except {', '.join(self.excluded)}"
+        return ", ".join(self.names) or every
+
+
+def parse_queues(text: str | None) -> tuple[tuple[str, int | None], ...]:
+    """Read `mail:20,default`."""
+    if text is not None and not isinstance(text, str):
+        message = f'queues must be a text such as "mail:20,default", not {text!r:.80}'
+        raise BadOption(message)
+    found = []
+    for item in filter(None, (text or "").split(",")):
+        name, colon, limit = item.strip().rpartition(":")
+        if not colon:
+            name, limit = limit, ""
+        if not name or (colon and (not limit.isdigit() or int(limit) < 1)):
+            message = f"queue {item!r} is not of the form name or name:limit"
+            raise BadOption(message)
+        found.append((name, int(limit) if limit else None))
+    return tuple(found)
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """Read `mail,default`."""
+    return tuple(filter(None, (name.strip() for name in text.split(","))))
