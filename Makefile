@@ -23,6 +23,9 @@ endif
 # Django 6 needs a Python of 3.12 or newer.
 DJANGO6_PYTHON := $(call first_python,$(call of_minors,14 13 12))
 
+# So does django-periodic-tasks of 3.13.
+UPSTREAM_PYTHON := $(call first_python,$(call of_minors,14 13))
+
 REDIS_SERVER := $(shell command -v redis-server || command -v /usr/sbin/redis-server)
 
 BIN := $(VENV)/bin
@@ -34,7 +37,7 @@ install = $(BIN)/uv pip install --quiet --python $(1) $(2) \
 RUN_STAMPS := $(VENV)/run.stamp $(if $(filter postgres%,$(DULY_URL)),$(VENV)/postgres.stamp)
 
 .DELETE_ON_ERROR:
-.PHONY: help setup lint test test-surfaces test-timing test-engine environment demo prove bench bench-compare docs reference clean
+.PHONY: help setup lint test test-surfaces test-timing test-engine upstream environment demo prove bench bench-compare docs reference clean
 
 help:
 	@echo "make demo    see duly at work (DULY_URL=postgresql://... for PostgreSQL)"
@@ -44,6 +47,7 @@ help:
 	@echo "make test-surfaces STORE=postgres  the command line, dashboard, integrations on PostgreSQL"
 	@echo "make test-timing  the tests that measure time, one after the other"
 	@echo "make test-engine  the conformance suite and the runtime's tests alone"
+	@echo "make upstream  the tests of the systems that people come from, against duly"
 	@echo "make prove   inject faults and check what survived"
 	@echo "make bench   measure"
 	@echo "make bench-compare BASE=commit  fail if HEAD is slower than that commit"
@@ -111,6 +115,12 @@ test-engine: setup $(VENV)/compiled.stamp
 	$(call tests,$(PYTEST),-m "$(QUICK) and not (surface and on_postgres)" $(PYTEST_ARGS) \
 	tests/store/conformance tests/runtime)
 
+# UPSTREAM_ARGS=--accept adds tests that pass now to the lists in tests/upstream.
+upstream: $(if $(UPSTREAM_PYTHON),.venv-upstream/stamp)
+	@test -n "$(UPSTREAM_PYTHON)" || { echo "make upstream needs a Python of 3.13 or newer."; exit 1; }
+	$(SETTINGS) PYTHONPATH=src:. .venv-upstream/bin/python -m tests.upstream \
+	--sources .venv-upstream/sources $(UPSTREAM_ARGS)
+
 environment:
 	@echo $(VENV)
 
@@ -171,6 +181,15 @@ $(VENV)/dev.stamp: requirements/dev.txt $(VENV)/run.stamp $(VENV)/postgres.stamp
 .venv-django6/stamp: requirements/django6.txt requirements/run.txt requirements/postgres.txt | $(BIN)/uv
 	$(DJANGO6_PYTHON) -m venv --without-pip .venv-django6
 	$(call install,.venv-django6/bin/python,-r $<)
+	@touch $@
+
+# Source distributions alone have the tests. pip asks each for its name, for which it needs what
+# would build it; nothing of them is installed.
+.venv-upstream/stamp: requirements/upstream.txt requirements/upstream-sources.txt requirements/run.txt requirements/postgres.txt | $(BIN)/uv
+	$(UPSTREAM_PYTHON) -m venv --without-pip .venv-upstream
+	$(call install,.venv-upstream/bin/python,-r $<)
+	$(PIP) --python .venv-upstream/bin/python download --no-deps --no-binary :all: \
+	--no-build-isolation --require-hashes --dest .venv-upstream/sources -r requirements/upstream-sources.txt
 	@touch $@
 
 .venv-docs/stamp: requirements/docs.txt | $(BIN)/uv
