@@ -23,6 +23,9 @@ endif
 # Django 6 needs a Python of 3.12 or newer.
 DJANGO6_PYTHON := $(call first_python,$(call of_minors,14 13 12))
 
+# So does django-periodic-tasks of 3.13.
+UPSTREAM_PYTHON := $(call first_python,$(call of_minors,14 13))
+
 REDIS_SERVER := $(shell command -v redis-server || command -v /usr/sbin/redis-server)
 
 BIN := $(VENV)/bin
@@ -34,7 +37,7 @@ install = $(BIN)/uv pip install --quiet --python $(1) $(2) \
 RUN_STAMPS := $(VENV)/run.stamp $(if $(filter postgres%,$(DULY_URL)),$(VENV)/postgres.stamp)
 
 .DELETE_ON_ERROR:
-.PHONY: help setup lint test test-surfaces test-timing test-engine test-floors audit environment demo prove bench bench-compare docs reference clean
+.PHONY: help setup lint test test-surfaces test-timing test-engine test-floors audit upstream environment demo prove bench bench-compare docs reference clean
 
 help:
 	@echo "make demo    see duly at work (DULY_URL=postgresql://... for PostgreSQL)"
@@ -46,6 +49,7 @@ help:
 	@echo "make test-engine  the conformance suite and the runtime's tests alone"
 	@echo "make test-floors  the surfaces on the oldest versions that pyproject.toml allows"
 	@echo "make audit   look up known vulnerabilities of what is pinned, and of those oldest versions"
+	@echo "make upstream  the tests of the systems that people come from, against duly"
 	@echo "make prove   inject faults and check what survived"
 	@echo "make bench   measure"
 	@echo "make bench-compare BASE=commit  fail if HEAD is slower than that commit"
@@ -121,13 +125,19 @@ FLOOR_PYTEST := SUMMARY=.test-summary-floors.json $(SETTINGS) $(FLOORS)/bin/pyth
 	-o cache_dir=.pytest_cache_floors -W ignore::DeprecationWarning -W ignore::PendingDeprecationWarning
 
 test-floors: $(FLOORS)/stamp
-	$(call tests,$(FLOOR_PYTEST),-m "$(QUICK) and not (surface and on_postgres)" $(FLOOR_TESTS))
+	$(FLOOR_PYTEST) $(TOGETHER) -m "$(QUICK) and not (surface and on_postgres)" $(FLOOR_TESTS)
 
 AUDITED := requirements/dev.txt requirements/django6.txt requirements/docs.txt
 audit: .venv-audit/stamp
 	@if test -e .venv-audit/stamp; then \
 	$(INTERPRETER) -m tools.floors >.venv-audit/floors.txt \
 	&& .venv-audit/bin/python -m tools.audit $(AUDITED) .venv-audit/floors.txt; fi
+
+# UPSTREAM_ARGS=--accept adds tests that pass now to the lists in tests/upstream.
+upstream: $(if $(UPSTREAM_PYTHON),.venv-upstream/stamp)
+	@test -n "$(UPSTREAM_PYTHON)" || { echo "make upstream needs a Python of 3.13 or newer."; exit 1; }
+	$(SETTINGS) PYTHONPATH=src:. .venv-upstream/bin/python -m tests.upstream \
+	--sources .venv-upstream/sources $(UPSTREAM_ARGS)
 
 environment:
 	@echo $(VENV)
@@ -203,6 +213,15 @@ $(FLOORS)/stamp: requirements/dev.txt requirements/run.txt requirements/postgres
 	$(INTERPRETER) -m venv --without-pip .venv-audit
 	@if { $(call install,.venv-audit/bin/python,-r $<); }; then touch $@; \
 	else echo "pip-audit could not be installed; going on without it."; fi
+
+# Source distributions alone have the tests. pip asks each for its name, for which it needs what
+# would build it; nothing of them is installed.
+.venv-upstream/stamp: requirements/upstream.txt requirements/upstream-sources.txt requirements/run.txt requirements/postgres.txt | $(BIN)/uv
+	$(UPSTREAM_PYTHON) -m venv --without-pip .venv-upstream
+	$(call install,.venv-upstream/bin/python,-r $<)
+	$(PIP) --python .venv-upstream/bin/python download --no-deps --no-binary :all: \
+	--no-build-isolation --require-hashes --dest .venv-upstream/sources -r requirements/upstream-sources.txt
+	@touch $@
 
 .venv-docs/stamp: requirements/docs.txt | $(BIN)/uv
 	$(INTERPRETER) -m venv --without-pip .venv-docs

@@ -285,9 +285,13 @@ def is_local(function: Callable[..., Any]) -> bool:
     return "<" in function.__qualname__
 
 
-def task_name(function: Callable[..., Any]) -> str:
-    """Return `module:qualname`; functions of the running program get the name of an import."""
-    if is_local(function):
+def task_name(function: Callable[..., Any], *, nested: bool = False) -> str:
+    """Return `module:qualname`; functions of the running program get the name of an import.
+
+    With `nested` a function inside another one is named by its place there. It may be one task per
+    registry: a second function of that place that captured other values is refused there.
+    """
+    if is_local(function) and not (nested and "<lambda>" not in function.__qualname__):
         raise BadOption(
             f"{function.__qualname__}() is a lambda or inside another function, so it has no name "
             f"of its own and a second one could take its place: pass name=…, or define it at "

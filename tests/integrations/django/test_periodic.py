@@ -91,6 +91,13 @@ def test_tasks_are_found_by_their_paths_and_nothing_is_imported_for_it(backend):
     assert not periodic.is_exactly_once(tasks.add.func)
 
 
+@pytest.mark.parametrize("interval", [0, -5, "15"])
+def test_a_scheduler_needs_an_interval_above_zero(interval):
+    """With none it would ask a database that is away again and again, without a pause."""
+    with pytest.raises(ValueError, match="interval"):
+        periodic.PeriodicTaskScheduler(interval)
+
+
 def test_a_tick_fires_what_is_due_and_hands_it_over(scheduler):
     scheduled_task(cron="0 0 1 1 *", name="yearly", args=[7])(tasks.remind)
     scheduled_task(cron="0 0 1 1 *", name="yearly-plain", args=[8])(tasks.remind_plainly)

@@ -3,15 +3,19 @@
 import importlib
 import subprocess
 import sys
+from typing import Annotated
 
 import pytest
 from cryptography.fernet import Fernet
+from fastapi import Depends, FastAPI
+from fastapi.testclient import TestClient
 
 from duly import BadOption
-from duly.errors import PayloadError
+from duly.errors import DuplicateTask, PayloadError
 from duly.integrations import taskflow
 from duly.integrations.taskflow import (
     FileLogger,
+    ManagedBackgroundTasks,
     PostgresBackend,
     SqliteBackend,
     TaskArgumentError,
@@ -150,3 +154,38 @@ def test_backends_and_observers_refuse_at_once_what_cannot_work():
         FileLogger("tasks.log", max_bytes=-1)
     with pytest.raises(BadOption, match="backup_count"):
         FileLogger("tasks.log", backup_count="5")
+
+
+def _application(manager: TaskManager, factor: int) -> FastAPI:
+    """An application factory, as users of fastapi-taskflow write them."""
+    app = FastAPI()
+    manager.init_app(app)
+
+    @manager.task()
+    def multiply(number: int) -> int:
+        return factor * number
+
+    @app.post("/multiply")
+    def ask(tasks: Annotated[ManagedBackgroundTasks, Depends(manager.get_tasks)]) -> str:
+        return tasks.add_task(multiply, 21)
+
+    return app
+
+
+def test_a_task_inside_an_application_factory_needs_no_name(manager):
+    with TestClient(_application(manager, 2)) as client:
+        task_id = client.post("/multiply").json()
+        assert manager.duly.runs.get(task_id).result(timeout=20) == 42
+
+    assert manager.store.get(task_id).func_name == "multiply"
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_two_functions_of_one_place_cannot_be_one_task(manager):
+    _application(manager, 2)
+    _application(manager, 2)
+
+    with pytest.raises(DuplicateTask, match="multiply"):
+        _application(manager, 3)
+    with pytest.raises(BadOption, match="lambda"):
+        manager.task()(lambda: None)

@@ -290,7 +290,7 @@ def test_two_functions_of_one_name_are_two_tasks_and_of_one_identity_an_error(ma
         exec("def process(): pass", namespace := {"__name__": module})  # noqa: S102
         manager.task()(namespace["process"])
     with pytest.raises(BadOption, match="pass name="):
-        manager.task()(process)
+        manager.task()(lambda: None)
     with pytest.raises(DuplicateTask):
 
         @manager.task(name="email.process")
@@ -422,9 +422,11 @@ def test_options_that_cannot_be_kept_are_refused(manager, tmp_path):
     for wrong in ({"backoff": 0.5}, {"delay": -1}, {"retries": False}):
         with pytest.raises(BadOption, match=r"retries|Retry"):
             manager.task(**wrong)(lambda: None)
-    with pytest.raises(BadOption, match="does not fit"):
+    with pytest.raises(BadOption, match="executor='async' needs an async def"):
         manager.task(executor="async", name="none")(lambda: None)
-    with pytest.raises(BadOption, match="top of that module"):
+    with pytest.raises(BadOption, match="executor='thread' needs a plain def"):
+        manager.task(executor="thread", name="none")(asyncio.sleep)
+    with pytest.raises(BadOption, match="module-level"):
         manager.task(executor="process")(lambda: None)
     with pytest.raises(BadOption, match="retention_days"):
         TaskManager(retention_days=0)

@@ -8,9 +8,10 @@ from django.conf import settings
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
+from duly.core.amounts import check_seconds
 from duly.core.cron import Cron
 from duly.core.instants import moment
-from duly.errors import BadSchedule, StoreError, TaskNotRegistered
+from duly.errors import BadOption, BadSchedule, StoreError, TaskNotRegistered
 from duly.events import EngineFailed
 from duly.integrations.django.app import scheduler_app
 from duly.integrations.django.compat import Task
@@ -92,6 +93,9 @@ class PeriodicTaskScheduler(threading.Thread):
     """
 
     def __init__(self, interval: float = 15) -> None:
+        check_seconds("interval", interval)
+        if interval <= 0:
+            raise BadOption(f"interval must be above 0 seconds, not {interval!r}")
         super().__init__(name="duly-scheduler", daemon=True)
         self.interval = interval
         self._is_over = threading.Event()

@@ -1,5 +1,6 @@
 """From a function and the options of fastapi-taskflow to the definition of a task of duly's."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -10,6 +11,7 @@ from duly.errors import BadOption
 from duly.integrations.taskflow.admission import admission
 from duly.integrations.taskflow.encryption import EncryptedCodec
 from duly.limits import DELAY_SECONDS
+from duly.registry import task_name
 from duly.task import Task
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ class Definer:
         )
         definition = define(
             function if self._observed is None else self._observed(function),
-            name=policy.name,
+            name=policy.name or _name(function),
             retries=retry if policy.retries else NO_RETRIES,
             # A try that raised has ended by itself, so that another one is no second beginning.
             retry_on=(Exception,) if hold and policy.retries else (),
@@ -130,11 +132,22 @@ class Definer:
             raise BadOption(
                 f'executor must be "async", "thread" or "process", not {executor!r:.80}'
             )
+        is_async = inspect.iscoroutinefunction(function)
+        if executor == "async" and not is_async:
+            raise BadOption("executor='async' needs an async def function; leave it out for a def")
+        if executor == "thread" and is_async:
+            raise BadOption("executor='thread' needs a plain def; leave it out for an async def")
         if executor != "process":
             return
         known = getattr(function, "__globals__", {}).values()
         if "<locals>" in function.__qualname__ or all(each is not self._manager for each in known):
             raise BadOption(
                 f'executor="process" imports the module of {function.__qualname__}() anew: the '
-                f"function, and the TaskManager by its own name, must be at the top of that module"
+                f"function must be module-level, and the TaskManager have a name of its own there"
             )
+
+
+def _name(function: Callable[..., Any]) -> str | None:
+    """Return the name of a task by its function; None leaves it to `define` to refuse that."""
+    # Applications are often built, with their tasks, inside a function.
+    return task_name(function, nested=True) if inspect.isroutine(function) else None

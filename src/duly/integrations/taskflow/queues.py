@@ -1,6 +1,5 @@
 """Named queues: how many of each run at once, and how many may wait."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from duly.core.key import check_name
 from duly.core.record import QueueRecord
 from duly.errors import BadOption, QueueFull
+from duly.observe.logs import log_notice
 from duly.store.protocol import Store
 
 DEFAULT = "default"
@@ -80,15 +80,12 @@ class QueueLimits:
         )
 
     def resolve(self, name: str | None) -> str:
-        """Return the queue of that name, or "default" with a warning if there is none."""
+        """Return the queue of that name, or "default" with a line in the log if there is none."""
         name = name or DEFAULT
         if self._configs and name not in self._configs:
             known = ", ".join(sorted(self._configs))
-            warnings.warn(
-                f'there is no queue {name!r}, so "default" is used; there are {known}',
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            # A warning of Python's would keep the task from being added where those are errors.
+            log_notice(f'there is no queue {name!r}, so "default" is used; there are {known}')
             return DEFAULT
         return name
 

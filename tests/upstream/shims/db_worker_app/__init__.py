@@ -1,0 +1,1 @@
+"""An application of Django's that has the command `db_worker`."""

@@ -1,0 +1,1 @@
+"""The package that the tests of django-tasks-db are in; its source distribution has none."""
