@@ -77,13 +77,9 @@ def _once(function: Callable[..., Any], *, options: dict[str, Any]) -> Callable[
             execution = kwargs.pop(EXECUTION, None)
             if execution is None:
                 return await function(*args, **kwargs)
-<<<<<<< HEAD
-            carry = sync_to_async(_carry, thread_sensitive=False)
-            return await carry(call, execution, args, kwargs)
-=======
             is_inline = scheduler_app().is_inline()
-            return await sync_to_async(_carry, thread_sensitive=is_inline)(call, execution)
->>>>>>> w19dj
+            carry = sync_to_async(_carry, thread_sensitive=is_inline)
+            return await carry(call, execution, args, kwargs)
 
     else:
 

@@ -7,10 +7,7 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-<<<<<<< HEAD
 from django.db import connections
-=======
->>>>>>> w19dj
 
 from duly.cli import commands
 from duly.integrations.django.children import named_backend, split, told_children
@@ -43,18 +40,14 @@ class Command(BaseCommand):
 
             self.stdout.write("\n".join(lines()))
             return
-<<<<<<< HEAD
         if arguments[:1] == ["import-periodic-tasks"]:
             self._import(arguments[1:])
             return
-        tell_children(options.get("--pythonpath"))
-=======
         if is_testing() and arguments[:1] == ["worker"]:
             from duly.integrations.django.backend import backend_of  # noqa: PLC0415 - reads settings
 
             # Its processes would fail to tell that no other process can reach a database in memory.
             _ = backend_of(alias).app.url
->>>>>>> w19dj
         os.environ["DULY_APP"] = f"{_WORKER}:{alias}"
         with told_children(options.get("--pythonpath")):
             commands.main(arguments, prog_name="manage.py duly")
