@@ -78,7 +78,7 @@ def _why_running(run: RunRecord, situation: Situation) -> Reason:
     place = f"worker {run.worker_id}"
     if found:
         place += f" (pid {found[0].pid} on {found[0].host})"
-    if not found or not found[0].is_heard_of(situation.now):
+    if not found or found[0].state != "live":
         return Reason(
             "lost",
             f"{place} claimed it {since} ago and is not live any more; the next worker that is "
@@ -116,12 +116,12 @@ def _why_waiting(step: StepRecord, now: int) -> Reason:
 
 def _why_unclaimed(run: RunRecord, situation: Situation) -> Reason:
     """Say why a run that is due and may run has not been claimed."""
-    heard_of = [worker for worker in situation.workers if worker.is_heard_of(situation.now)]
-    if not heard_of:
+    live = [worker for worker in situation.workers if worker.state == "live"]
+    if not live:
         return _no_worker(situation)
-    knowing = [worker for worker in heard_of if run.task in _names(worker.tasks)]
+    knowing = [worker for worker in live if run.task in _names(worker.tasks)]
     if not knowing:
-        return _not_registered(run.task, heard_of, situation.store)
+        return _not_registered(run.task, live, situation.store)
     if run.lane in CARRIED_LANES:
         handed = run.lane in {Lane.HANDED, Lane.HANDED_HOLD}
         what = "it was handed over, and waits for a worker there" if handed else "it is handed over"

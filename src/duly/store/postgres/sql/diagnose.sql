@@ -33,7 +33,15 @@ SELECT role.rolname::text
  LIMIT 5
 
 -- :name unregistered
-SELECT DISTINCT task FROM duly_parked_lanes WHERE parked = 'unregistered' ORDER BY task
+SELECT task, queue,
+       (SELECT pg_catalog.count(*)
+          FROM (SELECT 1 FROM duly_waiting
+                 WHERE parked IS NOT NULL AND parked = 'unregistered'
+                   AND duly_waiting.queue = lane.queue AND duly_waiting.task = lane.task
+                 LIMIT %(cap)s) AS _)
+  FROM duly_parked_lanes AS lane
+ WHERE parked = 'unregistered'
+ ORDER BY task, queue
 
 -- :name broken_indexes
 SELECT index.indexrelid::regclass::text
