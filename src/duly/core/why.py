@@ -44,6 +44,8 @@ class Situation(NamedTuple):
     """Whether whoever asks knows its task, and so the limit."""
     holders: Sequence[Holder] = ()
     """What is running under the limits that it counts against."""
+    interrupted_in: Sequence[str] = ()
+    """The steps that must not begin twice, and had begun when its last attempt ended."""
 
 
 def why(run: RunRecord, situation: Situation) -> Reason:
@@ -52,7 +54,13 @@ def why(run: RunRecord, situation: Situation) -> Reason:
     if run.state in FINAL:
         cause = f" ({run.cause})" if run.cause else ""
         text = f"it has ended: {run.state}{cause}, {shown(run.finished_at, now)}"
-        if run.state == State.INTERRUPTED:
+        if run.state != State.SUCCEEDED and situation.interrupted_in:
+            text += (
+                f"; it was in step {_listed([repr(name) for name in situation.interrupted_in])}, "
+                f"which may have had its effect: find out, then say so with "
+                f"`duly runs resolve {run.id} --done` or `--rerun`"
+            )
+        elif run.state == State.INTERRUPTED:
             text += "; it may have had its effect: find out, then retry it or discard it"
         return Reason("ended", text)
     if run.state == State.RUNNING:

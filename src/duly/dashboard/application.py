@@ -125,6 +125,7 @@ class _Dashboard:
             Route("/runs/{run_id}/edit", act(acts.edit), methods=["POST"]),
             Route("/runs/{run_id}/cancel", act(acts.cancel), methods=["POST"]),
             Route("/runs/{run_id}/retry", act(acts.retry), methods=["POST"]),
+            Route("/runs/{run_id}/resolve", act(acts.resolve), methods=["POST"]),
             Route("/runs/{run_id}/discard", act(acts.discard), methods=["POST"]),
             Route("/dead", page(dead.dead)),
             Route("/dead/group", page(dead.group)),

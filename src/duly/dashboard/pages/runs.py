@@ -1,13 +1,14 @@
 """Runs: a list with a filter bar, and one run with all that is known of it."""
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 
+from duly.core.held_steps import effect_key, outermost, unresolved
 from duly.core.json_text import parsed
 from duly.core.limiting import shown_lane
-from duly.core.record import LogLine, RunRecord
+from duly.core.record import LogLine, RunRecord, StepRecord
 from duly.core.states import DEAD, FINAL, PARENT_TAG, State, plain_tags, stored_tags
 from duly.dashboard import searching
 from duly.dashboard.desk import Desk
@@ -18,6 +19,8 @@ from duly.dashboard.words import pretty
 from duly.limits import LOOK_RUNS, LOOKS, PAGE, PAGE_DEFAULT, SCAN_RUNS
 
 _LOG_LINES = 500
+_LAST_LINES = 10
+"""So many log lines tell how far a step came that was interrupted."""
 
 
 def runs(desk: Desk, request: Request) -> Shown | Elsewhere:
@@ -74,6 +77,7 @@ def describe(desk: Desk, run_id: str) -> dict[str, Any]:
     logs, acts = store.list_logs(found.id, _LOG_LINES), store.list_acts(found.id, PAGE)
     lines = _by_claim(logs)
     arguments = desk.stored_arguments(found.task, found.arguments)
+    held = _held(found, steps, logs)
     tags = stored_tags(found.tags)
     parent = tags.get(PARENT_TAG)
     return {
@@ -97,11 +101,39 @@ def describe(desk: Desk, run_id: str) -> dict[str, Any]:
         "children": desk.children(found.id),
         "acts": acts,
         "can_cancel": found.state not in FINAL and not found.cancel_requested,
-        "can_retry": found.state in FINAL,
+        "can_retry": found.state in FINAL and not held,
+        "held": held,
+        "resolving": None,
         "is_dead": found.state in DEAD,
-        "can_edit": found.state in FINAL and desk.can_edit(found),
+        "can_edit": found.state in FINAL and not held and desk.can_edit(found),
         "step_names": [step.name for step in steps if step.name],
     }
+
+
+class Held(NamedTuple):
+    """A step that must not begin twice, and had begun when the last attempt of its run ended."""
+
+    name: str
+    began_at: int
+    effect_key: str
+    lines: list[LogLine]
+    """The last that its attempt logged."""
+
+
+def _held(run: RunRecord, steps: list[StepRecord], logs: list[LogLine]) -> list[Held]:
+    """Return the steps that a person has to resolve before the run can go on."""
+    if run.state not in FINAL or run.state == State.SUCCEEDED:
+        return []
+    begun, lines = unresolved(steps), _by_claim(logs)
+    return [
+        Held(
+            name,
+            begun[name].began_at,
+            effect_key(run.id, steps, name),
+            lines.get(begun[name].claim_number, [])[-_LAST_LINES:],
+        )
+        for name in outermost(begun)
+    ]
 
 
 def edit(desk: Desk, request: Request) -> Shown:
