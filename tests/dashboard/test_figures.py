@@ -3,7 +3,6 @@
 import pytest
 
 from duly.core.record import (
-    DeadCount,
     EndsAt,
     OpenTransaction,
     QueueRecord,
@@ -54,9 +53,9 @@ def test_all_is_well_where_nothing_is_wrong():
         ),
         ({"workers": [WORKER._replace(state="silent")]}, "warn", "no worker is live"),
         ({"workers": [WORKER._replace(state="dead")]}, "warn", "no worker is live"),
-        ({"dead": DeadCount(1, 0)}, "warn", "1 dead letter waits for a person"),
-        ({"dead": DeadCount(520, 0)}, "warn", "520 dead letters wait for a person"),
-        ({"dead": DeadCount(1_001, 0)}, "warn", "1,000+ dead letters wait for a person"),
+        ({"dead": 1}, "warn", "1 dead letter waits for a person"),
+        ({"dead": 520}, "warn", "520 dead letters wait for a person"),
+        ({"dead": 1_001}, "warn", "1,000+ dead letters wait for a person"),
         (
             {"stranded": [Stranded("shop:gone", "mail", 3, is_registered=False)]},
             "bad",
@@ -123,7 +122,7 @@ def test_little_things_worry_nobody(change):
 
 
 def test_a_run_that_was_interrupted_needs_a_person_whatever_its_age():
-    health = judge(WELL._replace(dead=DeadCount(520, 1)))
+    health = judge(WELL._replace(dead=520, interrupted=1))
 
     assert (health.level, health.sentence) == ("bad", "Something needs you.")
     assert health.reasons == (

@@ -212,13 +212,6 @@ class DeadGroup(NamedTuple):
     """Whose messages they are letters of; None for runs."""
 
 
-class DeadCount(NamedTuple):
-    """How many dead letters there are, and how many of the newest were interrupted; up to a cap."""
-
-    runs: int
-    interrupted: int
-
-
 class UnregisteredRuns(NamedTuple):
     """Due runs of a task that no live worker registers, in one queue; counted up to a cap."""
 

@@ -6,7 +6,6 @@ from urllib.parse import urlencode
 
 from duly.clock import MICROSECONDS
 from duly.core.record import (
-    DeadCount,
     EndsAt,
     EndsOf,
     OpenTransaction,
@@ -123,8 +122,9 @@ class Seen(NamedTuple):
     schedules: Sequence[ScheduleRecord]
     oldest_transaction: OpenTransaction | None = None
     """Of those that keep dead rows from being removed."""
-    dead: DeadCount = DeadCount(0, 0)
-    """Whatever their age."""
+    dead: int = 0
+    """Dead letters, whatever their age."""
+    interrupted: int = 0
     stranded: Sequence[Stranded] = ()
     """What no live worker can run."""
 
@@ -134,7 +134,7 @@ def judge(seen: Seen) -> Health:
     reasons = [
         *_of_workers(seen),
         *_of_stranded(seen),
-        *_of_dead(seen.dead),
+        *_of_dead(seen.dead, seen.interrupted),
         *_of_failures(seen.ends),
         *_of_waiting(seen),
         *_of_queues(seen.queues),
@@ -176,16 +176,16 @@ def _of_stranded(seen: Seen) -> Reasons:
         yield "bad", f"runs of {tasks} wait for a worker that can run them", "tasks"
 
 
-def _of_dead(dead: DeadCount) -> Reasons:
-    if dead.interrupted:
-        were = "run was" if dead.interrupted == 1 else "runs were"
-        had = "it had its effect" if dead.interrupted == 1 else "they had their effects"
-        words = f"{count_dead(dead.interrupted)} {were} interrupted"
+def _of_dead(dead: int, interrupted: int) -> Reasons:
+    if interrupted:
+        were = "run was" if interrupted == 1 else "runs were"
+        had = "it had its effect" if interrupted == 1 else "they had their effects"
+        words = f"{count_dead(interrupted)} {were} interrupted"
         place = f"runs?{urlencode({'q': 'state:interrupted'})}"
         yield "bad", f"{words}: a person has to find out whether {had}", place
-    if dead.runs:
-        wait = "dead letter waits" if dead.runs == 1 else "dead letters wait"
-        yield "warn", f"{count_dead(dead.runs)} {wait} for a person", "dead"
+    if dead:
+        wait = "dead letter waits" if dead == 1 else "dead letters wait"
+        yield "warn", f"{count_dead(dead)} {wait} for a person", "dead"
 
 
 def _in_state(workers: Sequence[WorkerRecord], state: str) -> int:

@@ -9,7 +9,6 @@ from duly.core.finding import Finding
 from duly.core.record import (
     Act,
     AttemptRecord,
-    DeadCount,
     DeadGroup,
     EndsAt,
     EndsOf,
@@ -212,8 +211,12 @@ class Inspector(Protocol):
         """Say how the engine is and how it is set up."""
         ...
 
-    def count_dead(self) -> DeadCount:
+    def count_dead(self) -> int:
         """Count dead letters of whatever age, up to one more than DEAD_COUNT_CAP."""
+        ...
+
+    def count_interrupted(self) -> int:
+        """Count interrupted runs among so many dead letters, the newest."""
         ...
 
     def list_dead_groups(self, which: RunFilter) -> list[DeadGroup]: ...

@@ -50,6 +50,7 @@ def overview(desk: Desk, request: Request) -> Shown:
                     [*due, *paused],
                     store.find_oldest_transaction(),
                     dead,
+                    store.count_interrupted() if dead else 0,
                     stranded(store.list_unregistered(), workers, oldest),
                 )
             ),

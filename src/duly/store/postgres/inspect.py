@@ -11,7 +11,6 @@ from duly.core.planning import Found
 from duly.core.record import (
     Act,
     AttemptRecord,
-    DeadCount,
     DeadGroup,
     EndsAt,
     EndsOf,
@@ -193,10 +192,13 @@ class PostgresInspector:
         rows = self._query(DIAGNOSE["unregistered"], {"cap": COUNT_CAP + 1})
         return [UnregisteredRuns._make(row) for row in rows]
 
-    def count_dead(self) -> DeadCount:
+    def count_dead(self) -> int:
         """Count dead letters of whatever age, up to one more than the cap."""
-        ((runs, interrupted),) = self._query(SQL["dead_count"], {"cap": DEAD_COUNT_CAP + 1})
-        return DeadCount(runs, interrupted)
+        return int(self._query(SQL["dead_count"], {"cap": DEAD_COUNT_CAP + 1})[0][0])
+
+    def count_interrupted(self) -> int:
+        """Count interrupted runs among so many dead letters, the newest."""
+        return int(self._query(SQL["interrupted_count"], {"cap": DEAD_COUNT_CAP + 1})[0][0])
 
     def list_dead_groups(self, which: RunFilter) -> list[DeadGroup]:
         """Return dead letters grouped by task and fingerprint, the largest first."""

@@ -212,12 +212,20 @@ SELECT *
  ORDER BY id DESC
 
 -- :name dead_count
--- The newest, by their own index, up to a cap: every page of the dashboard asks.
-SELECT count(*), coalesce(sum(state = 'interrupted'), 0)
+-- By their own index alone, up to a cap: every page of the dashboard asks.
+SELECT count(*)
+  FROM (SELECT id FROM duly_history INDEXED BY duly_history_dead_by_id
+         WHERE state IN ('failed', 'interrupted')
+         LIMIT :cap)
+
+-- :name interrupted_count
+-- Of so many dead letters, the newest: no index tells the states apart.
+SELECT count(*)
   FROM (SELECT state FROM duly_history INDEXED BY duly_history_dead_by_id
          WHERE state IN ('failed', 'interrupted')
          ORDER BY id DESC
          LIMIT :cap)
+ WHERE state = 'interrupted'
 
 -- :name dead_groups
 -- The groups are found by jumping from one to the next in their index, and each is counted up to a
