@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from duly.core.escape import clean
+from duly.core.held_steps import effect_key
 from duly.core.record import Claim, StepRecord
 from duly.core.states import plain_tags
 from duly.errors import BadOption, CancelRequested, NoCurrentRun, StepVanished, Suspend
@@ -241,11 +242,7 @@ class RunContext:
 
         A redrive keeps it too, unless it asks for fresh ones.
         """
-        import hashlib  # noqa: PLC0415 - loads OpenSSL, which few need
-
-        epoch = self.steps().get("")
-        text = f"{self._claim.run_id}/{0 if epoch is None else epoch.result}/{name}"
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        return effect_key(self._claim.run_id, self.steps().values(), name)
 
     def begin_transaction(self) -> bool:
         """Open this run's transaction for a step; say whether it was not open yet."""

@@ -213,10 +213,10 @@ class RunNotFinal(DulyError):
 
 
 class RunNotInterrupted(DulyError):
-    """An act that is about an interrupted step met a run that has none."""
+    """An act that is about an interrupted step met a run that has none, or has not ended."""
 
     def __init__(self, run_id: str, state: str) -> None:
-        super().__init__(f"run {run_id} is {state}, not interrupted in a step; retry it instead")
+        super().__init__(f"run {run_id} is {state}, and in no step that must not begin twice")
         self.run_id = run_id
         self.state = state
 

@@ -68,6 +68,8 @@ FILTER_TERMS = 20
 """How long a filter of runs may be, and how many terms it may have."""
 COUNT_CAP = 10_000
 """Nobody counts further; the rest is "10,000+"."""
+DEAD_COUNT_CAP = 1_000
+"""The same for all dead letters together, which every page of the dashboard counts."""
 COUNT_LOOKS = 60
 """How many pages are read to count what no counter tells; enough for the cap."""
 COUNT_SECONDS = 2.0

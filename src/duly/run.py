@@ -7,6 +7,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from duly.actor import acting
 from duly.clock import monotonic
+from duly.core.held_steps import outermost, unresolved
 from duly.core.key import check_run_id, check_words
 from duly.core.limiting import shown_lane, with_slot
 from duly.core.payload import decode_value, encode_value
@@ -86,7 +87,8 @@ class Run(Generic[R]):
     def why(self) -> Reason:
         """Say why it is not running: one word as `cause`, and a sentence."""
         run, store = self.refresh().record, self._host.store
-        steps = [step for step in store.list_steps(run.id) if step.kind in _WAITS and not step.done]
+        every = store.list_steps(run.id)
+        steps = [step for step in every if step.kind in _WAITS and not step.done]
         attempts = store.list_attempts(run.id)
         definition = self._host.registry.find(run.task)
         situation = Situation(
@@ -99,6 +101,7 @@ class Run(Generic[R]):
             limit=None if definition is None else definition.limit,
             knows_task=definition is not None,
             holders=store.list_holders(run, self._host.registry.other_names(run.task)),
+            interrupted_in=outermost(unresolved(every)),
         )
         shown = None if definition is None else definition.codec.redacted(run.arguments)
         if shown != run.arguments:
@@ -165,23 +168,25 @@ class Run(Generic[R]):
         actor: str | None = None,
         reason: str = "",
     ) -> Self:
-        """Say what became of the step that this run was interrupted in, and let it go on.
+        """Say what became of the step that this run ended in the midst of, and let it go on.
 
         Either it is `done`, and came to that result, or it is to run again. Where several ran at
         once when the run was interrupted, each is named and settled by itself.
         """
         op = self._redrive(actor, reason, None)
-        steps = self._host.store.list_steps(self.id)
-        begun = {found.name: found for found in steps if found.kind == "step" and not found.done}
-        if self.state is not State.INTERRUPTED or not begun:
+        begun = unresolved(self._host.store.list_steps(self.id))
+        if self.state not in FINAL - {State.SUCCEEDED} or not begun:
             raise RunNotInterrupted(self.id, self.state)
-        names = [name for name, found in begun.items() if found.awaited not in begun]
+        names = outermost(begun)
         if (step is None and len(names) > 1) or (step is not None and step not in begun):
             raise BadOption(
                 f"run {self.id} was interrupted in the steps {', '.join(names)}: say which one "
                 f"this is about"
             )
+        definition = self._host.registry.find(self.record.task)
         text = None if result is None else encode_value(result)
+        if text is not None and definition is not None:
+            text = definition.codec.seal(text)
         said = ResolveStep(
             self.id, step or names[0], op.actor, op.reason, is_done=done, result=text
         )

@@ -50,7 +50,8 @@ def test_the_doctor_names_what_nobody_runs_with_its_remedy(app, cli, run_of):
     other.close()
 
     assert result.exit_code == 0
-    assert "warning: runs of orders:add wait, and no live worker registers it" in result.stdout
+    words = "1 run of orders:add waits in queue 'default', and no live worker registers it"
+    assert f"warning: {words}" in result.stdout
     assert "orders:send is defined here, and no live worker registers it" in result.stdout
     assert "task: start a worker that imports its module" in result.stdout
 

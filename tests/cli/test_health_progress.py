@@ -10,11 +10,11 @@ from duly.api import unclaimed
 from duly.clock import new_id
 from duly.core.served_queues import ServedQueues
 from duly.core.states import Lane
-from duly.limits import UNSERVED_SECONDS
+from duly.limits import TICK_BATCH, UNSERVED_SECONDS
 from duly.runtime.registration import registration
 from duly.store.admin_ops import LimitQueue
 from duly.store.opening import open_store
-from duly.store.ops import ClaimRuns, Want
+from duly.store.ops import ClaimRuns, Tick, Want
 from duly.store.protocol import Store
 from tests.store.conformance.opening import opened_tables
 
@@ -113,6 +113,32 @@ def test_a_worker_next_to_it_that_is_full_changes_nothing(cli, run_of, age, idle
     assert (idle.id in result.stdout, full.id in result.stdout) == (True, False)
 
 
+def test_runs_of_a_task_that_no_live_worker_registers_are_named(app, cli, run_of, idle_worker):
+    idle_worker(tasks={"renamed": Lane.THREAD})
+    run_of("add", 1)
+    run_of("add", 2)
+    before_upkeep = cli("health")
+    app.store.apply([Tick(TICK_BATCH)])
+
+    for result in (before_upkeep, cli("health")):
+        assert result.exit_code == 1
+        assert "of orders:add wait" in result.stdout
+        assert "no live worker registers it" in result.stdout
+    assert "2 runs of orders:add" in cli("health").stdout
+    assert cli("health", "--no-worker").exit_code == 0
+
+
+def test_runs_in_a_queue_that_no_live_worker_serves_are_named(cli, run_of, idle_worker):
+    idle_worker(queues=["mail"])
+    run_of("add", 1)
+
+    result = cli("health")
+
+    assert result.exit_code == 1
+    assert "runs of orders:add wait in queue 'default', and no live worker that" in result.stdout
+    assert "-q default" in cli("doctor").stdout
+
+
 class TestHealthy:
     """Workers that have a reason to leave a run alone, or are about to claim it."""
 
@@ -166,7 +192,8 @@ class TestHealthy:
         idle_worker(tasks={"other:task": "thread"})
         age(*OLD)
 
-        assert cli("health").exit_code == 0
+        words = cli("health").stdout
+        assert ("no live worker" in words, "runs nothing" in words) == (True, False)
 
     def test_a_run_that_is_claimed_between_two_looks_did_not_wait_in_vain(
         self, cli, run_of, age, idle_worker, looks

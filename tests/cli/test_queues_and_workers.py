@@ -5,6 +5,7 @@ import os
 from duly.cli.documents import queue_document
 from duly.cli.queues import _count
 from duly.core.record import QueueRecord
+from duly.store.ops import RegisterWorker
 from tests.cli.conftest import answer
 
 
@@ -107,6 +108,15 @@ def test_workers_are_listed(app, cli, drain):
     shown = cli("workers", "list").stdout
     assert worker["id"] in shown
     assert "every queue" in shown
+
+
+def test_a_worker_that_was_killed_is_not_listed_as_live(app, cli):
+    app.store.apply([RegisterWorker("killed", "host", 4711, 0.0, "[]", "[]")])
+
+    (worker,) = answer(cli("workers", "list", "--json"))["workers"]
+
+    assert worker["state"] == "silent"
+    assert "silent" in cli("workers", "list").stdout
 
 
 def test_no_worker_is_a_sentence(app, cli):

@@ -111,6 +111,24 @@ def test_the_ledger_is_listed(app, cli):
     assert firing["run_id"] in cli("schedules", "firings", "once").stdout
 
 
+def test_a_firing_says_how_its_run_ended(app, cli, drain):
+    for name, text in (("add", (1,)), ("send", ("x",))):
+        task = Task(app, app.registry.get(f"orders:{name}"))
+        app.schedules.add(name, task, at=datetime.now(UTC), args=text)
+    fire_due(app.store, 10)
+    before = answer(cli("schedules", "firings", "send", "--json"))["firings"][0]["run_state"]
+    drain()
+
+    shown = {name: cli("schedules", "firings", name).stdout for name in ("add", "send")}
+
+    assert before == "queued"
+    assert "succeeded" in shown["add"]
+    assert "failed" in shown["send"]
+    assert "failed" in cli("schedules", "show", "send").stdout
+    (firing,) = answer(cli("schedules", "firings", "send", "--json"))["firings"]
+    assert (firing["outcome"], firing["run_state"]) == ("run", "failed")
+
+
 def test_a_backfill_runs_what_did_not_run(app, cli, digest):
     span = ("--from", "2025-03-03", "--to", "2025-03-08")
 

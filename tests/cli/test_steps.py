@@ -65,6 +65,32 @@ def test_resolve_says_that_it_is_done(app, cli, interrupted):
     assert interrupted.refresh().result(timeout=1) == "ch_1"
 
 
+def test_a_run_that_failed_by_a_timeout_in_such_a_step_is_resolved_too(app, cli):
+    @app.task(name="charge-once")
+    def charge_once() -> str:
+        return duly.step("charge", strike, on_crash="hold")
+
+    def strike() -> str:
+        raise AttemptTimedOut
+
+    run = charge_once.enqueue()
+    app.worker().drain(timeout=20)
+    before = run.refresh().state
+
+    said = cli("runs", "resolve", run.id, "--done", "--result", '"ch_1"')
+    app.worker().drain(timeout=20)
+
+    assert (before, said.exit_code) == ("failed", 0), said.output
+    assert run.refresh().result(timeout=1) == "ch_1"
+
+
+def test_why_names_the_step_that_is_to_be_resolved(cli, interrupted):
+    said = cli("why", interrupted.id).stdout
+
+    assert "in step 'charge'" in said
+    assert f"duly runs resolve {interrupted.id} --done" in said
+
+
 def test_resolve_lets_it_run_again(app, cli, interrupted):
     cli("runs", "resolve", interrupted.id, "--rerun")
     app.worker().drain(timeout=20)

@@ -60,7 +60,7 @@ EVENT = SLEEP._replace(name="paid?", kind="wait", awaited="paid", wake_at=None)
 CHILDREN = EVENT._replace(kind="gather", awaited='["a", "b"]')
 LATER = RUN._replace(due_at=NOW + 90 * SECOND)
 RUNNING = RUN._replace(state="running", worker_id="worker", claimed_at=NOW - 7 * SECOND)
-SILENT = WORKER._replace(seen_at=NOW - 16 * SECOND)
+SILENT = WORKER._replace(state="silent", seen_at=NOW - 16 * SECOND)
 CASES = [
     (RUN._replace(state="failed", cause="raised", finished_at=NOW), {}, "ended", "failed (raised)"),
     (RUN._replace(state="interrupted", finished_at=NOW), {}, "ended", "find out, then retry it or"),

@@ -119,3 +119,21 @@ def test_runs_are_found_by_what_is_in_them(busy, address, browser):
         page.wait_for_url("**failed**")
         assert len(visit.runs()) == 12
         assert visit.wrong == []
+
+
+def test_a_filter_with_a_typo_is_an_error_that_says_what_was_meant(busy, address, browser):
+    with Visit(browser, address) as visit:
+        page = visit.go("/runs")
+        box = page.get_by_label("Filter", exact=True)
+        box.fill("state:faild")
+        visit.press("Filter")
+        page.get_by_role("alert").filter(has_text="did you mean state:failed?").wait_for()
+        assert visit.runs() == []
+        assert page.get_by_text("No run fits").count() == 0
+        assert box.input_value() == "state:faild", "what was typed stays"
+
+        visit.go("/runs?q=task:shop.orders:chrage state:failed")
+        page.get_by_role("link", name="task:shop.orders:charge", exact=True).click()
+        page.wait_for_url("**charge**")
+        assert len(visit.runs()) == 12
+        assert visit.wrong == []

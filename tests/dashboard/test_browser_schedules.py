@@ -45,6 +45,43 @@ def test_next_fires_are_those_of_the_engine_when_clocks_change(shop, serve, brow
         assert visit.wrong == []
 
 
+def test_a_schedule_whose_runs_fail_shows_that(shop, serve, browser):
+    shop.app.schedules.add("failing", shop.charge, every=900, args=(1,))
+    shop.app.schedules.add("working", shop.nothing, every=900)
+    for _ in range(2):
+        for name in ("failing", "working"):
+            shop.app.schedules.run_now(name, actor="ann")
+        shop.app.worker().drain()
+    waiting = shop.app.schedules.run_now("working", actor="ann")
+    with Visit(browser, serve(opened(shop.app))) as visit:
+        page = visit.go("/schedules")
+        visit.stay()
+        dots = {
+            name: page.get_by_role("row").filter(has_text=name).locator(".dot")
+            for name in ("failing", "working")
+        }
+        assert dots["failing"].all_inner_texts() == ["✕", "✕"]
+        assert dots["working"].all_inner_texts() == ["✓", "✓", "○"]
+        assert "failed" in dots["failing"].first.get_attribute("title")
+        good, bad = (
+            dots[name].first.evaluate("dot => getComputedStyle(dot).color")
+            for name in ("working", "failing")
+        )
+        assert good != bad
+        shop.app.worker().drain()
+        dots["working"].last.get_by_text("✓").wait_for()
+        assert visit.has_stayed
+
+        visit.go("/schedules/failing")
+        rows = visit.section("What became of the last").get_by_role("row")
+        assert [("failed" in text) for text in rows.all_inner_texts()[1:]] == [True, True]
+        visit.go("/schedules/working")
+        shown = visit.section("What became of the last").inner_text()
+        assert shown.count("succeeded") == 3
+        assert waiting.id in visit.runs()
+        assert visit.wrong == []
+
+
 def test_a_schedule_obeys_and_every_page_that_shows_it_follows(busy, address, browser):
     with Visit(browser, address) as visit, Visit(browser, address) as other:
         listed = other.go("/schedules").get_by_role("row").filter(has_text="half-hourly-sync")

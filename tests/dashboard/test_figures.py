@@ -2,7 +2,14 @@
 
 import pytest
 
-from duly.core.record import EndsAt, OpenTransaction, QueueRecord, ScheduleRecord, WorkerRecord
+from duly.core.record import (
+    EndsAt,
+    OpenTransaction,
+    QueueRecord,
+    ScheduleRecord,
+    WorkerRecord,
+)
+from duly.core.stranded import Stranded
 from duly.dashboard.figures import BEYOND, Seen, figures, judge, quantile
 
 SECOND = 1_000_000
@@ -40,14 +47,19 @@ def test_all_is_well_where_nothing_is_wrong():
             "no worker is live, and runs wait",
         ),
         (
-            {"workers": [WORKER, WORKER._replace(seen_at=NOW - 16 * SECOND)]},
+            {"workers": [WORKER, WORKER._replace(state="silent")]},
             "warn",
-            "1 of 2 workers are silent",
+            "1 of 2 workers is silent",
         ),
+        ({"workers": [WORKER._replace(state="silent")]}, "warn", "no worker is live"),
+        ({"workers": [WORKER._replace(state="dead")]}, "warn", "no worker is live"),
+        ({"dead": 1}, "warn", "1 dead letter waits for a person"),
+        ({"dead": 520}, "warn", "520 dead letters wait for a person"),
+        ({"dead": 1_001}, "warn", "1,000+ dead letters wait for a person"),
         (
-            {"workers": [WORKER._replace(seen_at=NOW - 16 * SECOND)]},
-            "warn",
-            "no worker is live",
+            {"stranded": [Stranded("shop:gone", "mail", 3, is_registered=False)]},
+            "bad",
+            "3 runs of shop:gone wait in queue 'mail', and no live worker registers it",
         ),
         ({"ends": ends(95, 5)}, "warn", "5 % of the last hour's runs failed (5 of 100)"),
         ({"ends": ends(3, 1)}, "bad", "25 % of the last hour's runs failed (1 of 4)"),
@@ -107,6 +119,38 @@ def test_what_is_wrong_is_said_with_its_reason(change, level, words):
 )
 def test_little_things_worry_nobody(change):
     assert judge(WELL._replace(**change)).level == "good"
+
+
+def test_a_run_that_was_interrupted_needs_a_person_whatever_its_age():
+    health = judge(WELL._replace(dead=520, interrupted=1))
+
+    assert (health.level, health.sentence) == ("bad", "Something needs you.")
+    assert health.reasons == (
+        (
+            "bad",
+            "1 run was interrupted: a person has to find out whether it had its effect",
+            "runs?q=state%3Ainterrupted",
+        ),
+        ("warn", "520 dead letters wait for a person", "dead"),
+    )
+
+
+def test_of_many_tasks_that_no_worker_knows_a_few_are_named():
+    lost = [Stranded(f"shop:gone{number}", "mail", 1, is_registered=False) for number in range(9)]
+
+    *named, rest = judge(WELL._replace(stranded=lost)).reasons
+
+    assert [place for _, _, place in named] == [
+        f"runs?q=task%3Ashop%3Agone{number}" for number in range(3)
+    ]
+    assert rest == ("bad", "runs of 6 more tasks wait for a worker that can run them", "tasks")
+
+
+def test_runs_that_wait_while_no_worker_is_live_are_told_once():
+    lost = [Stranded("shop:gone", "mail", 1, is_registered=False)]
+    health = judge(WELL._replace(workers=[], queues=[QUEUE._replace(waiting=1)], stranded=lost))
+
+    assert [words for _, words, _ in health.reasons] == ["no worker is live, and runs wait"]
 
 
 def test_the_worst_reason_decides():

@@ -17,6 +17,7 @@ NAMES = {
     "duly_queue_oldest_age_seconds",
     "duly_dead_letters",
     "duly_workers",
+    "duly_unserved_runs",
     "duly_schedule_lag_seconds",
 }
 

@@ -139,6 +139,48 @@ def test_a_filter_that_is_not_understood_is_explained(client):
         assert hint in page
 
 
+TYPOS = {
+    "state:faild": "did you mean state:failed?",
+    "state:failed,interupted": "did you mean state:interrupted?",
+    "stat:failed": "did you mean state:failed?",
+    "since:ever": "30m, 24h or 7d",
+}
+
+
+@pytest.mark.parametrize(("text", "words"), TYPOS.items())
+def test_a_filter_with_a_typo_lists_nothing_and_says_what_was_meant(busy, client, text, words):
+    page = client.get("/runs", params={"q": text})
+    api = client.get("/api/runs", params={"q": text})
+
+    assert (page.status_code, page.text.count("data-row")) == (422, 0)
+    assert words in page.text.partition('role="alert"')[2]
+    assert "No run fits" not in page.text, "that would be an answer"
+    assert (api.status_code, words in api.json()["detail"]) == (422, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("task:shop.orders:chrage", "task:shop.orders:charge"),
+        ("queue:mial", "queue:mail"),
+        ("task:charge", "task:shop.orders:charge"),
+    ],
+)
+def test_a_name_that_there_is_not_is_answered_with_one_that_there_is(busy, client, text, meant):
+    page = client.get("/runs", params={"q": text}).text
+
+    assert "No run fits" in page
+    assert "did you mean" in page
+    assert f">{meant}</a>" in page
+
+
+def test_a_name_that_there_is_stays_though_no_run_fits(busy, client):
+    page = client.get("/runs", params={"q": "task:shop.orders:charge state:running"}).text
+
+    assert "No run fits" in page
+    assert "did you mean" not in page
+
+
 def test_a_runs_id_leads_to_the_run(busy, client):
     (run,) = busy.app.runs.list(task="shop.orders:fulfil")
 

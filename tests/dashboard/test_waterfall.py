@@ -45,6 +45,59 @@ def test_a_run_waits_runs_its_steps_and_ends():
     ]
 
 
+def begun(name, began, *, claim, ended=None):
+    """Return a step of `on_crash="hold"`: that it begins is written down."""
+    return step(name, began, ended)._replace(claim_number=claim)
+
+
+def test_a_step_that_a_run_was_interrupted_in_ends_with_its_attempt():
+    run = RUN._replace(state="interrupted", finished_at=30 * MS)
+    tries = [attempt(10, 30, "lost")]
+
+    rows = waterfall(run, tries, [begun("charge", 15, claim=10)], 90_000 * MS)
+
+    *_, last = rows
+    assert bars(run, tries, [begun("charge", 15, claim=10)], now=90_000) == [
+        ("queue", "in the queue", 0, 10),
+        ("attempt", "attempt 1", 10, 30),
+        ("step", "charge", 15, 30),
+    ]
+    assert (last.span.is_open, last.span.note, last.span.is_bad) == (False, "interrupted", True)
+
+
+def test_a_retry_that_meets_such_a_step_does_not_prolong_it():
+    run = RUN._replace(state="interrupted", generation=2, finished_at=501 * MS, due_at=500 * MS)
+    tries = [attempt(10, 30, "timed_out"), attempt(500, 501, "vanished", generation=2)]
+
+    assert bars(run, tries, [begun("charge", 15, claim=10)], now=900) == [
+        ("queue", "in the queue", 0, 10),
+        ("attempt", "attempt 1", 10, 30),
+        ("step", "charge", 15, 30),
+        ("pause", "ended, before the retry", 30, 500),
+        ("attempt", "attempt 1, generation 2", 500, 501),
+    ]
+
+
+def test_a_step_that_a_person_called_done_ended_with_its_attempt():
+    run = RUN._replace(generation=2, finished_at=620 * MS, due_at=600 * MS)
+    tries = [attempt(10, 30, "lost"), attempt(610, 620, "returned", generation=2)]
+    resolved = begun("charge", 15, claim=10, ended=600)
+
+    found = waterfall(run, tries, [resolved], 900 * MS)
+
+    (charge,) = [row.span for row in found if row.span.label == "charge"]
+    assert (charge.begin, charge.end) == (15 * MS, 30 * MS)
+    assert charge.note == "called done by a person"
+
+
+def test_a_step_that_still_runs_is_open():
+    run = RUN._replace(state="running", claim_number=5, claimed_at=10 * MS)
+
+    rows = waterfall(run, [], [begun("charge", 15, claim=5)], 90 * MS)
+
+    assert (rows[-1].span.end, rows[-1].span.is_open) == (90 * MS, True)
+
+
 def test_a_delay_is_not_the_queue():
     delayed = RUN._replace(due_at=40 * MS, finished_at=60 * MS)
     waiting = RUN._replace(state="queued", due_at=40 * MS)
@@ -147,7 +200,7 @@ def test_a_loss_is_taken_over_at_once_and_a_redrive_begins_a_generation():
         ("attempt", "attempt 1"),
         ("queue", "in the queue"),
         ("attempt", "attempt 2"),
-        ("pause", "ended, until it was retried"),
+        ("pause", "ended, before the retry"),
         ("queue", "in the queue"),
         ("attempt", "attempt 1, generation 2"),
     ]

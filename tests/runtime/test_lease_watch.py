@@ -14,6 +14,7 @@ from duly.limits import WATCHERS
 from duly.runtime import recovery
 from duly.runtime.recovery import LeaseWatch, Recoverer
 from duly.store.liveness import Reading
+from duly.store.ops import RegisterWorker
 
 LEASE = 15.0
 SINCE = 0.0
@@ -214,6 +215,33 @@ class Fleet:
             self.looks[first] += 1
             self._look_at[first] = self._time.now + self._watchers[first].tick()
         self._time.now = end
+
+
+def test_a_process_that_is_known_to_be_gone_did_not_lose_a_lease(
+    app, store_kind, tmp_path, passing
+):
+    time = passing(recovery)
+    app.store.apply([RegisterWorker("gone", "host", 1, LEASE, "[]", "[]")])
+    ends = []
+    app.bus.subscribe(ends.append)
+    watcher = Recoverer(
+        app.store,
+        app.bus,
+        tmp_path,
+        own_ids=lambda: frozenset({"me"}),
+        beats_since=lambda: 0.0,
+        lease=LEASE,
+        beat=5.0,
+    )
+
+    for _ in range(2):
+        watcher.tick()
+        time.advance(LEASE)
+
+    # On SQLite the kernel shows at once that the process has ended, before any lease is over.
+    is_seen = store_kind.startswith("sqlite")
+    expected = "its process has ended" if is_seen else "its lease ran out"
+    assert [(end.worker_id, end.reason) for end in ends] == [("gone", expected)]
 
 
 class TestLooks:

@@ -8,6 +8,7 @@ from duly.api.unclaimed import leave_runs_unclaimed
 from duly.clock import MICROSECONDS, SystemClock
 from duly.core.finding import Finding, good, judged
 from duly.core.record import WorkerRecord
+from duly.core.stranded import stranded
 from duly.host import Host
 from duly.store.protocol import Store
 
@@ -17,8 +18,7 @@ _SKEW_SECONDS = 1.0
 def examine(host: Host) -> list[Finding]:
     """Look at the store, the clocks, the workers and the tasks."""
     store = host.store
-    now = store.now()
-    workers = [worker for worker in store.list_workers() if worker.is_heard_of(now)]
+    workers = [worker for worker in store.list_workers() if worker.state == "live"]
     return [
         good("store", store.shown_url),
         *store.diagnose(),
@@ -29,7 +29,7 @@ def examine(host: Host) -> list[Finding]:
             bad=not workers,
             remedy="start one: duly worker module:app",
         ),
-        *_unregistered(store.list_unregistered()),
+        *_stranded(store),
         *_unserved(host.registry.names(), workers),
     ]
 
@@ -41,14 +41,14 @@ def unfit(
     now = store.now()
     problems = []
     if needs_worker:
-        is_live = any(worker.is_heard_of(now) for worker in store.list_workers())
-        problems += leave_runs_unclaimed(store) if is_live else ["no worker is live"]
+        is_live = any(worker.state == "live" for worker in store.list_workers())
+        problems += _unserved_runs(store) if is_live else ["no worker is live"]
     if max_age is not None:
         limit = max_age // timedelta(microseconds=1)
-        for queue, _, due_at in store.list_oldest_ready():
-            if now - due_at > limit:
-                waited = (now - due_at) / MICROSECONDS
-                problems.append(f"a run of queue {queue!r} has been ready for {waited:.0f} s")
+        for run in store.list_oldest_ready():
+            if now - run.due_at > limit:
+                waited = (now - run.due_at) / MICROSECONDS
+                problems.append(f"a run of queue {run.queue!r} has been ready for {waited:.0f} s")
     if max_depth is not None:
         problems += [
             f"queue {queue.name!r} has more than {max_depth} ready runs"
@@ -72,16 +72,13 @@ def _clock_skew(store: Store) -> Finding:
     )
 
 
-def _unregistered(tasks: Iterable[str]) -> list[Finding]:
-    return [
-        Finding(
-            "task",
-            "warning",
-            f"runs of {task} wait, and no live worker registers it",
-            "start a worker that imports its module, or carry a rename with aliases=(…,)",
-        )
-        for task in tasks
-    ]
+def _unserved_runs(store: Store) -> list[str]:
+    return [*(each.text for each in _stranded(store)), *leave_runs_unclaimed(store)]
+
+
+def _stranded(store: Store) -> list[Finding]:
+    found = stranded(store.list_unregistered(), store.list_workers(), store.list_oldest_ready())
+    return [Finding("task", "warning", each.sentence, each.remedy) for each in found]
 
 
 def _unserved(names: Iterable[str], workers: Iterable[WorkerRecord]) -> list[Finding]:

@@ -25,7 +25,7 @@ def set_aside(host: Host, since: datetime, *, actor: str | None = None) -> Aside
     made_at, now = instant("since", since), store.now()
     if made_at > now:
         raise BadOption("a backup cannot have been made in the future")
-    if any(worker.is_heard_of(now) for worker in store.list_workers()):
+    if any(worker.state == "live" for worker in store.list_workers()):
         message = "stop all workers first: what they have begun since cannot be told apart"
         raise StoreRefused(message)
     reason = f"restored from a backup of {iso(made_at)}: it may have run since"
@@ -33,7 +33,7 @@ def set_aside(host: Host, since: datetime, *, actor: str | None = None) -> Aside
     def interrupted(_run: HeldRun) -> tuple[str, Verdict, ErrorText | None]:
         return "lost", Finish(State.INTERRUPTED, "restored"), ErrorText("Restored", reason, "", "")
 
-    gone = [worker.id for worker in store.list_workers() if worker.state == "live"]
+    gone = [worker.id for worker in store.list_workers() if not worker.has_ended]
     answers = store.apply([Recover(worker_id, interrupted) for worker_id in gone]) if gone else []
     runs = sum(len(found or []) for found in answers)
     # And of workers that were called dead before, but whose runs nobody had recovered yet.

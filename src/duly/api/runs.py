@@ -124,6 +124,20 @@ class Runs:
             from_step=from_step,
         )
 
+    def resolve(
+        self,
+        run_id: str,
+        *,
+        done: bool,
+        result: object = None,
+        step: str | None = None,
+        actor: str | None = None,
+        reason: str = "",
+    ) -> Run[Any]:
+        """Say what became of the step that a run was interrupted in; see `Run.resolve`."""
+        run = Run[Any](self._host, run_id)
+        return run.resolve(done=done, result=result, step=step, actor=actor, reason=reason)
+
     def cancel_each(
         self,
         runs: Iterable[RunRecord],

@@ -54,6 +54,8 @@ class FiredAt:
     instants: int = 1
     """More than one for a long row of them that were skipped for one reason."""
     last_instant: datetime | None = None
+    run_state: str | None = None
+    """How its run stands, or ended; None if there is no run, or if it was pruned."""
 
 
 def shown(schedule: ScheduleRecord, tasks: frozenset[str]) -> Schedule:
@@ -96,4 +98,5 @@ def fired(row: FiringRecord) -> FiredAt:
         moment(row.fired_at),
         row.row,
         moment(row.last_instant),
+        row.run_state,
     )

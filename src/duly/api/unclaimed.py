@@ -44,7 +44,7 @@ def _look(store: Store) -> dict[_Pair, str]:
     idle = [
         worker
         for worker in (store.list_workers() if ready else ())
-        if worker.is_heard_of(now) and not worker.running and now - worker.started_at > limit
+        if worker.state == "live" and not worker.running and now - worker.started_at > limit
     ]
     full = {
         queue.name
@@ -52,11 +52,12 @@ def _look(store: Store) -> dict[_Pair, str]:
         if queue.limit is not None and queue.running >= queue.limit
     }
     found = {}
-    for queue, run_id, due_at in ready if idle else ():
+    for ready_run in ready if idle else ():
+        queue, run_id = ready_run.queue, ready_run.run_id
         run = store.get_run(run_id)
         for worker in idle:
             if run is not None and queue not in full and _serves(worker, run):
-                waited = (now - due_at) / MICROSECONDS
+                waited = (now - ready_run.due_at) / MICROSECONDS
                 found[worker.id, run_id] = (
                     f"worker {worker.id} (pid {worker.pid} on {worker.host}) runs nothing, "
                     f"although a run of queue {queue!r} that it serves has been ready for "

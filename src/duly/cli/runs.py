@@ -211,7 +211,7 @@ def resolve_run(
     except ValueError as error:
         raise click.UsageError(f"--result is not JSON: {error}") from error
     app = app_of(session)
-    run = app.runs.get(run_id).resolve(done=done, result=value, step=step, reason=reason)
+    run = app.runs.resolve(run_id, done=done, result=value, step=step, reason=reason)
     _print_queued_again(app, session, run)
 
 

@@ -29,6 +29,7 @@ _COLUMNS = (
 _FIRING_COLUMNS = (
     Column("INSTANT", whole=True),
     Column("OUTCOME", whole=True),
+    Column("STATE", whole=True),
     Column("REASON"),
     Column("RUN", whole=True),
 )
@@ -243,7 +244,9 @@ def _firing_row(firing: FiredAt) -> tuple[str, ...]:
     instant = f"{firing.instant:%Y-%m-%d %H:%M:%S} UTC"
     if firing.instants > 1:
         instant += f" and {firing.instants - 1} more"
-    return instant, firing.outcome, firing.reason or "", firing.run_id or ""
+    # A run that was pruned has ended, and nobody knows how any more.
+    state = firing.run_state or ("pruned" if firing.run_id else "")
+    return instant, firing.outcome, state, firing.reason or "", firing.run_id or ""
 
 
 def _document(schedule: Schedule, view: ArgumentView) -> dict[str, Any]:

@@ -36,7 +36,11 @@ def command() -> None:
 @shared_options
 @pass_session
 def list_workers(session: Session) -> None:
-    """List workers, newest first, those that have ended among them."""
+    """List workers, newest first, those that have ended among them.
+
+    A worker that was killed is live until its lease is over: see when it was last seen. Then it is
+    silent, and dead once another worker has taken over its runs.
+    """
     app = app_of(session)
     workers = app.workers.list()
     if session.as_json:

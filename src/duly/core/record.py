@@ -137,6 +137,7 @@ class WorkerRecord(NamedTuple):
 
     id: str
     state: str
+    """live; silent if it was not seen for a whole lease; dead if it was recovered; or stopped."""
     host: str
     pid: int
     started_at: int
@@ -151,9 +152,15 @@ class WorkerRecord(NamedTuple):
     engine: str | None = None
     """The versions of duly and Python; None of a worker from before they were noted."""
 
-    def is_heard_of(self, now: int) -> bool:
-        """Say whether it is live, and not only because nobody was there to call it dead."""
-        return self.state == "live" and now - self.seen_at <= self.lease_seconds * 1_000_000
+    def as_of(self, now: int) -> "WorkerRecord":
+        """Return it as silent if its lease is over and no worker has recovered it yet."""
+        is_silent = self.state == "live" and now - self.seen_at > self.lease_seconds * 1_000_000
+        return self._replace(state="silent") if is_silent else self
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has stopped, or was recovered; one that is silent may beat again."""
+        return self.state in {"dead", "stopped"}
 
 
 class QueueRecord(NamedTuple):
@@ -176,6 +183,8 @@ class ReadyRun(NamedTuple):
     queue: str
     run_id: str
     due_at: int
+    task: str
+    lane: str
 
 
 class Holder(NamedTuple):
@@ -201,6 +210,14 @@ class DeadGroup(NamedTuple):
     sample_id: str
     engine: str | None = None
     """Whose messages they are letters of; None for runs."""
+
+
+class UnregisteredRuns(NamedTuple):
+    """Due runs of a task that no live worker registers, in one queue; counted up to a cap."""
+
+    task: str
+    queue: str
+    runs: int
 
 
 class Summary(NamedTuple):
@@ -305,6 +322,8 @@ class FiringRecord(NamedTuple):
     reason: str | None
     run_id: str | None
     fired_at: int
+    run_state: str | None = None
+    """How its run stands in a list of firings; None if there is no run, or no longer."""
 
 
 class OpenTransaction(NamedTuple):

@@ -44,6 +44,8 @@ class Situation(NamedTuple):
     """Whether whoever asks knows its task, and so the limit."""
     holders: Sequence[Holder] = ()
     """What is running under the limits that it counts against."""
+    interrupted_in: Sequence[str] = ()
+    """The steps that must not begin twice, and had begun when its last attempt ended."""
 
 
 def why(run: RunRecord, situation: Situation) -> Reason:
@@ -52,7 +54,13 @@ def why(run: RunRecord, situation: Situation) -> Reason:
     if run.state in FINAL:
         cause = f" ({run.cause})" if run.cause else ""
         text = f"it has ended: {run.state}{cause}, {shown(run.finished_at, now)}"
-        if run.state == State.INTERRUPTED:
+        if run.state != State.SUCCEEDED and situation.interrupted_in:
+            text += (
+                f"; it was in step {_listed([repr(name) for name in situation.interrupted_in])}, "
+                f"which may have had its effect: find out, then say so with "
+                f"`duly runs resolve {run.id} --done` or `--rerun`"
+            )
+        elif run.state == State.INTERRUPTED:
             text += "; it may have had its effect: find out, then retry it or discard it"
         return Reason("ended", text)
     if run.state == State.RUNNING:
@@ -78,7 +86,7 @@ def _why_running(run: RunRecord, situation: Situation) -> Reason:
     place = f"worker {run.worker_id}"
     if found:
         place += f" (pid {found[0].pid} on {found[0].host})"
-    if not found or not found[0].is_heard_of(situation.now):
+    if not found or found[0].state != "live":
         return Reason(
             "lost",
             f"{place} claimed it {since} ago and is not live any more; the next worker that is "
@@ -116,12 +124,12 @@ def _why_waiting(step: StepRecord, now: int) -> Reason:
 
 def _why_unclaimed(run: RunRecord, situation: Situation) -> Reason:
     """Say why a run that is due and may run has not been claimed."""
-    heard_of = [worker for worker in situation.workers if worker.is_heard_of(situation.now)]
-    if not heard_of:
+    live = [worker for worker in situation.workers if worker.state == "live"]
+    if not live:
         return _no_worker(situation)
-    knowing = [worker for worker in heard_of if run.task in _names(worker.tasks)]
+    knowing = [worker for worker in live if run.task in _names(worker.tasks)]
     if not knowing:
-        return _not_registered(run.task, heard_of, situation.store)
+        return _not_registered(run.task, live, situation.store)
     if run.lane in CARRIED_LANES:
         handed = run.lane in {Lane.HANDED, Lane.HANDED_HOLD}
         what = "it was handed over, and waits for a worker there" if handed else "it is handed over"

@@ -43,6 +43,25 @@ class Acts:
         self.desk.operator.runs.retry(run_id, actor=who, reason=reason, from_step=step)
         return Elsewhere(f"/runs/{run_id}")
 
+    def resolve(self, request: Request, form: FormData, who: str) -> Elsewhere | Shown:
+        """Take a person's word for what became of the step that a run was interrupted in."""
+        run_id = _run_id(request)
+        given = {name: text_of(form, name) for name in ("step", "result", "reason")}
+        try:
+            done, result = _what_happened(text_of(form, "happened"), given["result"])
+            self.desk.operator.runs.resolve(
+                run_id,
+                done=done,
+                result=result,
+                step=given["step"],
+                actor=who,
+                reason=given["reason"],
+            )
+        except BadOption as error:
+            context = describe(self.desk, run_id)
+            return Shown("run.html", context | {"resolving": given | {"error": str(error)}}, 422)
+        return Elsewhere(f"/runs/{run_id}")
+
     def discard(self, request: Request, form: FormData, who: str) -> Elsewhere:
         """End a dead letter as cancelled."""
         run_id = _run_id(request)
@@ -119,6 +138,18 @@ def _limit(form: FormData) -> int | None:
     if not given.isdecimal() or len(given) > 6:  # noqa: PLR2004 - nobody has a million slots
         raise BadOption("a limit is a whole number of at least 1, or nothing for none")
     return int(given)
+
+
+def _what_happened(happened: str, result: str) -> tuple[bool, Any]:
+    """Return whether a step is done, and what it came to."""
+    if happened not in {"yes", "no"}:
+        raise BadOption("say whether it happened")
+    if result and happened == "no":
+        raise BadOption("a step that runs again has its own result: leave that out")
+    try:
+        return happened == "yes", json.loads(result) if result else None
+    except (ValueError, RecursionError) as error:
+        raise BadOption(f"the result is not JSON: {error}") from None
 
 
 def _call(text: str) -> tuple[list[Any], dict[str, Any]]:

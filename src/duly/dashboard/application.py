@@ -125,6 +125,7 @@ class _Dashboard:
             Route("/runs/{run_id}/edit", act(acts.edit), methods=["POST"]),
             Route("/runs/{run_id}/cancel", act(acts.cancel), methods=["POST"]),
             Route("/runs/{run_id}/retry", act(acts.retry), methods=["POST"]),
+            Route("/runs/{run_id}/resolve", act(acts.resolve), methods=["POST"]),
             Route("/runs/{run_id}/discard", act(acts.discard), methods=["POST"]),
             Route("/dead", page(dead.dead)),
             Route("/dead/group", page(dead.group)),
@@ -162,7 +163,7 @@ class _Dashboard:
     def _whole(self, view: Page, request: Request, live: bool) -> Response:  # noqa: FBT001
         try:
             with within(PAGE_SECONDS):
-                shown = view(self._desk, request)
+                shown = dead.with_count(view(self._desk, request), self._desk.store)
         except NothingHere as nothing:
             return self._message(request, "Not found", str(nothing), 404)
         except StoreUnavailable as error:
@@ -176,7 +177,7 @@ class _Dashboard:
         def render() -> str:
             try:
                 with within(PAGE_SECONDS):
-                    shown = view(self._desk, request)
+                    shown = dead.with_count(view(self._desk, request), self._desk.store)
             except NothingHere as error:
                 shown = Shown("message.html", {"heading": "Not found", "words": str(error)})
             if isinstance(shown, Elsewhere):
@@ -218,7 +219,7 @@ class _Dashboard:
         def carry_out(request: Request, form: Any, who: str) -> Response:  # noqa: ANN401
             try:
                 with within(PAGE_SECONDS):
-                    done = act(request, form, who)
+                    done = dead.with_count(act(request, form, who), self._desk.store)
             except (NothingHere, RunNotFound, ScheduleNotFound) as nothing:
                 return self._message(request, "Not found", str(nothing), 404)
             except ReadTooSlow as error:
@@ -351,6 +352,7 @@ class _Dashboard:
             "csrf": getattr(request.state, "csrf", ""),
             "csrf_field": CSRF_FIELD,
             "live": live,
+            "dead": None,
         }
         return self._templates.get_template(shown.template).render(context | shown.context)
 
@@ -382,6 +384,7 @@ def _environment() -> Environment:
         "took": words.length,
         "coarse": words.coarse,
         "number": words.count,
+        "dead_number": words.count_dead,
         "short_task": words.short_task,
         "pretty": words.pretty,
     }

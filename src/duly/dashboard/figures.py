@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
+from urllib.parse import urlencode
 
 from duly.clock import MICROSECONDS
 from duly.core.record import (
@@ -13,13 +14,17 @@ from duly.core.record import (
     WorkerRecord,
 )
 from duly.core.states import DEAD
-from duly.dashboard.words import coarse, count, percent
+from duly.core.stranded import Stranded
+from duly.dashboard.searching import term
+from duly.dashboard.words import coarse, count, count_dead, percent
 
 _MANY_FAILURES = 0.05
 _MOST_FAILURES = 0.25
 _LONG_WAIT = 60 * MICROSECONDS
 _VERY_LONG_WAIT = 15 * 60 * MICROSECONDS
 _LATE_SCHEDULE = 120 * MICROSECONDS
+_NAMED = 3
+"""So many tasks that no worker can run are named."""
 
 
 class Figures(NamedTuple):
@@ -117,12 +122,19 @@ class Seen(NamedTuple):
     schedules: Sequence[ScheduleRecord]
     oldest_transaction: OpenTransaction | None = None
     """Of those that keep dead rows from being removed."""
+    dead: int = 0
+    """Dead letters, whatever their age."""
+    interrupted: int = 0
+    stranded: Sequence[Stranded] = ()
+    """What no live worker can run."""
 
 
 def judge(seen: Seen) -> Health:
     """Say how things stand."""
     reasons = [
         *_of_workers(seen),
+        *_of_stranded(seen),
+        *_of_dead(seen.dead, seen.interrupted),
         *_of_failures(seen.ends),
         *_of_waiting(seen),
         *_of_queues(seen.queues),
@@ -133,7 +145,7 @@ def judge(seen: Seen) -> Health:
         return Health("bad", "Something needs you.", tuple(reasons))
     if reasons:
         return Health("warn", "Working, with something to look at.", tuple(reasons))
-    live = sum(worker.state == "live" for worker in seen.workers)
+    live = _in_state(seen.workers, "live")
     done = sum(row.runs for row in seen.ends)
     words = f"{live} live worker{'s' * (live != 1)}, {done:,} runs ended in the last hour"
     return Health("good", "All is well.", (("good", words, "workers"),))
@@ -143,14 +155,41 @@ Reasons = Iterable[tuple[str, str, str]]
 
 
 def _of_workers(seen: Seen) -> Reasons:
-    live = [worker for worker in seen.workers if worker.state == "live"]
-    silent = [w for w in live if seen.now - w.seen_at > w.lease_seconds * MICROSECONDS]
-    if len(live) == len(silent):
+    live, silent = (_in_state(seen.workers, state) for state in ("live", "silent"))
+    if not live:
         waits = any(queue.ready or queue.waiting for queue in seen.queues)
         words = "no worker is live, and runs wait" if waits else "no worker is live"
         yield "bad" if waits else "warn", words, "workers"
     elif silent:
-        yield "warn", f"{len(silent)} of {len(live)} workers are silent", "workers"
+        are = "is" if silent == 1 else "are"
+        yield "warn", f"{silent} of {live + silent} workers {are} silent", "workers"
+
+
+def _of_stranded(seen: Seen) -> Reasons:
+    if not _in_state(seen.workers, "live"):
+        return  # That none is live is the reason, and is told.
+    for each in seen.stranded[:_NAMED]:
+        yield "bad", each.sentence, f"runs?{urlencode({'q': term('task', each.task)})}"
+    more = len({each.task for each in seen.stranded[_NAMED:]})
+    if more:
+        tasks = f"{more} more task{'s' * (more != 1)}"
+        yield "bad", f"runs of {tasks} wait for a worker that can run them", "tasks"
+
+
+def _of_dead(dead: int, interrupted: int) -> Reasons:
+    if interrupted:
+        were = "run was" if interrupted == 1 else "runs were"
+        had = "it had its effect" if interrupted == 1 else "they had their effects"
+        words = f"{count_dead(interrupted)} {were} interrupted"
+        place = f"runs?{urlencode({'q': 'state:interrupted'})}"
+        yield "bad", f"{words}: a person has to find out whether {had}", place
+    if dead:
+        wait = "dead letter waits" if dead == 1 else "dead letters wait"
+        yield "warn", f"{count_dead(dead)} {wait} for a person", "dead"
+
+
+def _in_state(workers: Sequence[WorkerRecord], state: str) -> int:
+    return sum(worker.state == state for worker in workers)
 
 
 def _of_failures(ends: Sequence[EndsAt]) -> Reasons:

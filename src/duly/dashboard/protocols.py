@@ -52,6 +52,16 @@ class Runs(Protocol):
         arguments: Arguments | None = None,
         from_step: str | None = None,
     ) -> FoundRun: ...
+    def resolve(
+        self,
+        run_id: str,
+        *,
+        done: bool,
+        result: object,
+        step: str,
+        actor: str,
+        reason: str,
+    ) -> FoundRun: ...
     def cancel_each(
         self, runs: Iterable[RunRecord], *, actor: str, reason: str, progress: Progress
     ) -> Bulk: ...

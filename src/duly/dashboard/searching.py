@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from duly.clock import MICROSECONDS
+from duly.core.hints import nearest
 from duly.core.key import check_storable
 from duly.core.record import RunRecord
 from duly.core.states import State, stored_tags
@@ -75,7 +76,7 @@ class Search(NamedTuple):
 
 
 def read(text: str, now: int, *, cursor: str | None = None) -> Search:
-    """Read a filter; what is not understood becomes a hint, never an error."""
+    """Read a filter. What is not understood becomes a hint, and the filter finds nothing."""
     which = RunFilter(before=_run_id(cursor), limit=PAGE_DEFAULT, scan=SCAN_RUNS)
     found = Search(text.strip(), which)
     if len(found.text) > FILTER_CHARACTERS:
@@ -106,12 +107,12 @@ def tag_term(name: str, value: str) -> str:
     return f"tag:{escaped[:-1]}={_quoted(value)[1:]}"
 
 
-def with_state(text: str, state: str | None) -> str:
-    """Return a filter that asks for one state, or any, and else for the same."""
+def with_term(text: str, name: str, value: str | None) -> str:
+    """Return a filter that asks for this value under a name, or for any, and else for the same."""
     others: list[str] = []
     if len(text) <= FILTER_CHARACTERS:
-        others = [match[0] for match in _TERM.finditer(text) if match[1] != "state"]
-    return " ".join(others if state is None else [f"state:{state}", *others])
+        others = [match[0] for match in _TERM.finditer(text) if match[1] != name]
+    return " ".join(others if value is None else [term(name, value), *others])
 
 
 def _with(found: Search, name: str, written: str, now: int) -> Search:
@@ -130,9 +131,10 @@ def _with(found: Search, name: str, written: str, now: int) -> Search:
         case "fingerprint":
             return found._replace(which=which._replace(fingerprint=value))
         case "state":
-            wanted = tuple(part for part in value.split(",") if part in STATES)
-            if not wanted:
-                return _hint(found, f"There is no state {value}; there are {', '.join(STATES)}.")
+            wanted = tuple(part for part in value.split(",") if part)
+            unknown = [part for part in wanted if part not in STATES]
+            if unknown or not wanted:
+                return _hint(found, _no_state(unknown[0] if unknown else value))
             return found._replace(which=which._replace(states=which.states + wanted))
         case "key":
             return found._replace(key=value)
@@ -149,7 +151,15 @@ def _with(found: Search, name: str, written: str, now: int) -> Search:
     if name.startswith("args."):
         path = tuple(name.removeprefix("args.").split("."))
         return found._replace(arguments=(*found.arguments, (path, value)))
-    return _hint(found, f"There is no filter {name}:; there are {', '.join(QUALIFIERS)}.")
+    near = nearest(name, QUALIFIERS)
+    meant = "" if near is None else f" did you mean {near}:{written}?"
+    return _hint(found, f"There is no filter {name}:;{meant} There are {', '.join(QUALIFIERS)}.")
+
+
+def _no_state(name: str) -> str:
+    near = nearest(name, STATES)
+    meant = "" if near is None else f" did you mean state:{near}?"
+    return f"There is no state {name};{meant} There are {', '.join(STATES)}."
 
 
 def _with_tag(found: Search, written: str) -> Search:

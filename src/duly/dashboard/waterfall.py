@@ -19,6 +19,7 @@ _RAISED_IN = re.compile(r"^\(in step \"(.+)\"\)$", re.MULTILINE)
 """What a step adds to an exception that leaves it; the innermost comes first."""
 _BACKED_OFF = frozenset({"raised", "timed_out", "outage"})
 _AWAITED = frozenset({"sleep", "wait", "gather"})
+_INTERRUPTED, _CALLED_DONE = "interrupted", "called done by a person"
 
 
 class Span(NamedTuple):
@@ -42,7 +43,7 @@ class Span(NamedTuple):
     @property
     def is_bad(self) -> bool:
         """Whether it ended as nobody wished."""
-        return self.note in {*_BACKED_OFF, "lost", "vanished"}
+        return self.note in {*_BACKED_OFF, "lost", "vanished", _INTERRUPTED}
 
 
 class Row(NamedTuple):
@@ -75,6 +76,7 @@ class _Try(NamedTuple):
     """An attempt, ended or under way, with the steps that ended or go on in it."""
 
     span: Span
+    claim_number: int
     generation: int
     outcome: str
     steps: list[Span]
@@ -111,7 +113,7 @@ def _gap(
     """Say what a run did between an attempt and the next; `run` is given where it knows when."""
     begin = one.span.end
     if generation != one.generation:
-        label = "ended, until it was retried"
+        label = "ended, before the retry"
     elif one.outcome in _BACKED_OFF:
         label = "back-off"
     elif one.outcome == "snoozed":
@@ -157,11 +159,11 @@ def _tries(
         begin = max(attempt.started_at or attempt.finished_at, after)
         after = max(attempt.finished_at, begin)
         span = Span("attempt", label, begin, after, note=attempt.outcome)
-        found.append(_Try(span, attempt.generation, attempt.outcome, []))
+        found.append(_Try(span, attempt.claim_number, attempt.generation, attempt.outcome, []))
     if run.state == "running" and run.claimed_at is not None:
         begin = max(run.claimed_at, after)
         span = Span("attempt", labels[-1], begin, max(now, begin), is_open=True, note="running")
-        found.append(_Try(span, run.generation, "running", []))
+        found.append(_Try(span, run.claim_number, run.generation, "running", []))
     _place_steps(found, steps, now)
     for one, attempt in zip(found, attempts, strict=False):
         _add_raised(one, attempt)
@@ -188,8 +190,14 @@ def _place_steps(tries: Sequence[_Try], steps: Sequence[StepRecord], now: int) -
     before = 0
     # They grow: an attempt begins when the one before it has ended.
     ends = [one.span.end for one in tries]
+    by_claim = {one.claim_number: one for one in tries}
     for step in sorted(steps, key=lambda step: step.ended_at or now):
         if step.kind == "epoch" or not tries:
+            continue
+        held_in = by_claim.get(step.claim_number) if step.kind == "step" else None
+        if held_in is not None and step.began_at != step.ended_at:
+            held_in.steps.append(_held(step, held_in.span))
+            before = held_in.steps[-1].end
             continue
         end = step.ended_at if step.done else None
         begin = step.began_at
@@ -207,6 +215,22 @@ def _place_steps(tries: Sequence[_Try], steps: Sequence[StepRecord], now: int) -
         until = max(now if end is None else end, begin)
         one.steps.append(Span(step.kind, step.name, begin, until, is_open=end is None))
         before = until
+
+
+def _held(step: StepRecord, attempt: Span) -> Span:
+    """Return the bar of a step of which the beginning was written down, as it must not run twice.
+
+    It ends with its attempt at the latest. A person may call it done much later.
+    """
+    end = attempt.end if step.ended_at is None else min(step.ended_at, attempt.end)
+    note = ""
+    if not attempt.is_open and not step.done:
+        note = _INTERRUPTED
+    elif step.ended_at is not None and step.ended_at > end:
+        note = _CALLED_DONE
+    is_open = attempt.is_open and not step.done
+    begin = min(step.began_at, end)
+    return Span(step.kind, step.name, begin, end, is_open=is_open, note=note)
 
 
 def _over(step: StepRecord, following: _Try | None) -> int | None:

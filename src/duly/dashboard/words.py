@@ -5,7 +5,7 @@ import math
 
 from duly.core.instants import moment
 from duly.core.json_text import size_of
-from duly.limits import COUNT_CAP
+from duly.limits import COUNT_CAP, DEAD_COUNT_CAP
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _SECOND = 1_000_000
@@ -78,6 +78,11 @@ def exact_length(microseconds: int) -> str:
 def count(number: int) -> str:
     """Return a number; one beyond what is counted says so."""
     return f"{COUNT_CAP:,}+" if number > COUNT_CAP else f"{number:,}"
+
+
+def count_dead(number: int) -> str:
+    """Return how many dead letters there are; they are counted to a lower bound than others."""
+    return f"{DEAD_COUNT_CAP:,}+" if number > DEAD_COUNT_CAP else f"{number:,}"
 
 
 def percent(part: float, whole: float) -> str:

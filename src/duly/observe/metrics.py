@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 from duly.clock import MICROSECONDS
 from duly.core.record import EndsOf
 from duly.core.served_queues import ServedQueues
+from duly.core.stranded import stranded
 from duly.limits import GROUPS, PAGE
 from duly.store.protocol import Inspector, RunFilter
 
@@ -54,6 +55,7 @@ class DulyCollector(Collector):
         yield from _queues(store)
         yield _dead(store)
         yield _workers(store)
+        yield _unserved(store)
         yield _lags(store)
 
 
@@ -144,13 +146,25 @@ def _dead(store: Inspector) -> Metric:
 
 def _workers(store: Inspector) -> Metric:
     found = GaugeMetricFamily("duly_workers", "Workers that are live.", labels=["queues"])
+    # Where all are gone there is a zero, so that alerts see it.
     sums: dict[str, int] = {}
     for worker in store.list_workers():
-        if worker.state == "live":
-            served = ServedQueues.read(worker.queues).shown()
-            sums[served] = sums.get(served, 0) + 1
-    for served, number in sums.items():
+        served = ServedQueues.read(worker.queues).shown()
+        sums[served] = sums.get(served, 0) + (worker.state == "live")
+    for served, number in (sums or {"all": 0}).items():
         found.add_metric([served], number)
+    return found
+
+
+def _unserved(store: Inspector) -> Metric:
+    found = GaugeMetricFamily(
+        "duly_unserved_runs",
+        "Due runs that no live worker can run, counted to 10001.",
+        labels=["task", "queue"],
+    )
+    oldest = store.list_oldest_ready()
+    for each in stranded(store.list_unregistered(), store.list_workers(), oldest):
+        found.add_metric([each.task, each.queue], each.runs)
     return found
 
 

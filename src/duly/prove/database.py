@@ -108,7 +108,7 @@ class Database:
     def has_live_worker(self, pid: int) -> bool:
         """Say whether a process is called live, without waiting for a writer that is frozen."""
         workers = self._store.list_workers()
-        return any(worker.pid == pid and worker.state == "live" for worker in workers)
+        return any(worker.pid == pid and not worker.has_ended for worker in workers)
 
     def redrives(self) -> dict[str, int]:
         """Return how often each run was redriven, as the operators' acts tell."""

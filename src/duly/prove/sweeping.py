@@ -163,7 +163,7 @@ class Sweep:
 def bury_the_dead() -> None:
     """Recover the workers that were killed, instead of waiting for the end of their leases."""
     for worker in app.store.list_workers():
-        if worker.state == "live" and worker.pid != os.getpid():
+        if not worker.has_ended and worker.pid != os.getpid():
             recover_worker(app.store, Bus(), worker.id, runtime_folder(app.store))
 
 

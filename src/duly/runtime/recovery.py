@@ -168,8 +168,15 @@ class Recoverer:
             if self._watch.unmoved_for(worker_id, read_at) >= readings[worker_id].lease
         ]
         for worker_id in dead:
+            beats = others[worker_id]
             recover_worker(
-                self._store, self._bus, worker_id, self._slots_folder, beats=others[worker_id]
+                self._store,
+                self._bus,
+                worker_id,
+                self._slots_folder,
+                # SQLite's workers hold a lock, so that a process that ended is seen at once.
+                reason="its process has ended" if beats is None else "its lease ran out",
+                beats=beats,
             )
         if dead or read_at >= self._orphans_at:
             every = _ORPHANS_EVERY * self._beat

@@ -23,6 +23,7 @@ from duly.core.record import (
     ScheduleRecord,
     StepRecord,
     Summary,
+    UnregisteredRuns,
     WorkerRecord,
 )
 from duly.errors import TransactionTooLong
@@ -186,8 +187,8 @@ class Inspector(Protocol):
         """Return the runs that hold the limits of a run, under all names of its task."""
         ...
 
-    def list_unregistered(self) -> list[str]:
-        """Return the tasks whose runs are parked because no live worker registers them."""
+    def list_unregistered(self) -> list[UnregisteredRuns]:
+        """Return the runs that are parked because no live worker registers their tasks."""
         ...
 
     def audit(self, limit: int) -> Iterator[Flaw]:
@@ -208,6 +209,14 @@ class Inspector(Protocol):
 
     def diagnose(self) -> list[Finding]:
         """Say how the engine is and how it is set up."""
+        ...
+
+    def count_dead(self) -> int:
+        """Count dead letters of whatever age, up to one more than DEAD_COUNT_CAP."""
+        ...
+
+    def count_interrupted(self) -> int:
+        """Count interrupted runs among so many dead letters, the newest."""
         ...
 
     def list_dead_groups(self, which: RunFilter) -> list[DeadGroup]: ...

@@ -206,6 +206,19 @@ def test_dead_letters_are_grouped_by_task_and_error(store, worker, clock):
     assert {group.sample_id for group in rest} == {other, without.run_id}
 
 
+def test_dead_letters_are_counted_up_to_a_bound(store, worker, monkeypatch):
+    before = store.count_dead(), store.count_interrupted()
+    enqueue_and_fail(store)
+    one_of_each(store)
+    some = store.count_dead(), store.count_interrupted()
+    for kind in ("sqlite", "postgres"):
+        monkeypatch.setattr(f"duly.store.{kind}.inspect.DEAD_COUNT_CAP", 1)
+
+    assert before == (0, 0)
+    assert some == (3, 1)
+    assert store.count_dead() == 2, "one more than the bound says that there are more"
+
+
 def test_dead_groups_are_filtered_too(store, worker):
     enqueue_and_fail(store, error=error_like("print-1"))
     enqueue_and_fail(store, task=OTHER_TASK, queue="mail", error=error_like("print-2"))

@@ -243,3 +243,17 @@ def test_the_queues_are_listed_with_what_waits_in_them(store, worker, clock):
         ("empty", False, 0, 0, 0),
         ("stopped", True, 0, 3, 0),
     ]
+
+
+def test_runs_of_tasks_that_nobody_registers_are_counted_by_queue(store, monkeypatch):
+    register(store, tasks=(TASK,))
+    enqueue_one(store)
+    enqueue_many(store, 3, task=OTHER_TASK)
+    enqueue_one(store, task=OTHER_TASK, queue="mail")
+    tick(store)
+    found = store.list_unregistered()
+    for kind in ("sqlite", "postgres"):
+        monkeypatch.setattr(f"duly.store.{kind}.inspect.COUNT_CAP", 1)
+
+    assert found == [(OTHER_TASK, "default", 3), (OTHER_TASK, "mail", 1)]
+    assert [lane.runs for lane in store.list_unregistered()] == [2, 1]

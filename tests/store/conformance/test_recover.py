@@ -269,6 +269,16 @@ def test_workers_are_listed_with_what_they_run(store, worker, clock):
     assert records[OTHER_WORKER].running == 0
 
 
+def test_a_worker_that_was_not_seen_for_a_whole_lease_is_not_called_live(store, worker, clock):
+    clock.advance(15)
+    within = worker_state(store)
+    clock.advance(0.1)
+
+    assert (within, worker_state(store)) == ("live", "silent")
+    recover(store)
+    assert worker_state(store) == "dead"
+
+
 def test_a_dead_worker_is_pruned_and_a_live_one_is_not(store, worker, clock):
     register(store, OTHER_WORKER)
     recover(store)

@@ -106,6 +106,34 @@ def ledger(store: Any, begin: int, name: str = "tidy") -> list[tuple[int, str, s
 # -- firing --
 
 
+def test_a_firing_tells_how_its_run_stands(store, worker, clock):
+    put(store, overlap="allow")
+    for _ in range(3):
+        clock.advance(60)
+        fire(store)
+    first, second, third = claim(store)
+    succeed(store, first)
+    fail(store, second)
+    clock.advance(60)
+    fire(store)
+    set_state(store, "paused")
+    clock.advance(60)
+    set_state(store, "active")
+    fire(store)
+
+    states = {row.run_id: row.run_state for row in firings(store) if row.run_id is not None}
+    skipped = [row.run_state for row in firings(store) if row.run_id is None]
+    *_, last = (run_id for run_id in states)
+
+    assert [states[each.run_id] for each in (first, second, third)] == [
+        "succeeded",
+        "failed",
+        "running",
+    ]
+    assert states[last] == "queued"
+    assert set(skipped) == {None}
+
+
 def test_nothing_fires_before_its_time(store, clock):
     put(store)
 

@@ -5,10 +5,10 @@ from starlette.requests import Request
 from duly.core.record import DeadGroup
 from duly.dashboard import searching
 from duly.dashboard.desk import Desk
-from duly.dashboard.pages import NothingHere, Shown
+from duly.dashboard.pages import Elsewhere, NothingHere, Shown
 from duly.dashboard.pages.runs import tags_of
 from duly.limits import PAGE, PAGE_DEFAULT
-from duly.store.protocol import RunFilter
+from duly.store.protocol import Inspector, RunFilter
 
 _HOUR = 3_600_000_000
 WINDOWS = {"1h": _HOUR, "24h": 24 * _HOUR, "7d": 168 * _HOUR, "all": None}
@@ -23,6 +23,13 @@ def dead(desk: Desk, request: Request) -> Shown:
     return Shown(
         "dead.html", {"now": now, "groups": groups, "window": window, "windows": list(WINDOWS)}
     )
+
+
+def with_count(shown: Shown | Elsewhere, store: Inspector) -> Shown | Elsewhere:
+    """Add how many dead letters wait, which the navigation of every page shows."""
+    if isinstance(shown, Elsewhere):
+        return shown
+    return shown._replace(context={"dead": store.count_dead()} | shown.context)
 
 
 def group(desk: Desk, request: Request) -> Shown:

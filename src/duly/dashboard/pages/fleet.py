@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 from starlette.requests import Request
 
-from duly.clock import MICROSECONDS
-from duly.core.record import EndsOf, QueueRecord, RunRecord, WorkerRecord
+from duly.core.record import EndsOf, QueueRecord, RunRecord
 from duly.core.served_queues import ServedQueues
 from duly.dashboard.desk import Desk
 from duly.dashboard.figures import Figures, figures
@@ -60,23 +59,15 @@ def workers(desk: Desk, _request: Request) -> Shown:
     listed = [
         (
             worker,
-            _state(worker, now),
+            "lost" if worker.state == "dead" else worker.state,
             ServedQueues.read(worker.queues).shown(),
             json.loads(worker.tasks),
             running.get(worker.id, []),
         )
         for worker in store.list_workers()
-        if worker.state == "live" or now - (worker.stopped_at or now) < _KEPT_IN_VIEW
+        if not worker.has_ended or now - (worker.stopped_at or now) < _KEPT_IN_VIEW
     ]
     return Shown("workers.html", {"now": now, "workers": listed})
-
-
-def _state(worker: WorkerRecord, now: int) -> str:
-    """Name the state of a worker: one that was declared dead is lost."""
-    if worker.state == "live":
-        silent = now - worker.seen_at > worker.lease_seconds * MICROSECONDS
-        return "silent" if silent else "live"
-    return "lost" if worker.state == "dead" else "stopped"
 
 
 def tasks(desk: Desk, request: Request) -> Shown:
@@ -94,6 +85,7 @@ def tasks(desk: Desk, request: Request) -> Shown:
         for name in json.loads(worker.tasks)
     }
     names = {definition.name for definition in desk.tasks.definitions()}
+    names.update(each.task for each in desk.store.list_unregistered())
     rows = [
         (name, figures(ends.get(name, [])), desk.tasks.find(name), name in registered)
         for name in sorted(names | registered | set(ends))

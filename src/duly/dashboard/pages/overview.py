@@ -3,6 +3,7 @@
 from starlette.requests import Request
 
 from duly.core.record import EndsOf, ReadyRun, RunRecord
+from duly.core.stranded import stranded
 from duly.dashboard.desk import Desk
 from duly.dashboard.drawing import WINDOWS, chart
 from duly.dashboard.figures import Seen, figures, judge
@@ -31,7 +32,7 @@ def overview(desk: Desk, request: Request) -> Shown:
     due = store.list_next_schedules(PAGE)
     paused = store.list_schedules(ScheduleFilter(state="paused", limit=PAGE))
     queues = store.list_queues()
-    workers = store.list_workers()
+    workers, dead = store.list_workers(), store.count_dead()
     return Shown(
         "overview.html",
         {
@@ -48,6 +49,9 @@ def overview(desk: Desk, request: Request) -> Shown:
                     oldest[0].due_at if oldest else None,
                     [*due, *paused],
                     store.find_oldest_transaction(),
+                    dead,
+                    store.count_interrupted() if dead else 0,
+                    stranded(store.list_unregistered(), workers, oldest),
                 )
             ),
             "failing": sorted(
@@ -60,6 +64,7 @@ def overview(desk: Desk, request: Request) -> Shown:
             "ready": sum(queue.ready for queue in queues),
             "waiting": sum(queue.waiting for queue in queues),
             "running": sum(queue.running for queue in queues),
+            "dead": dead,
             "live_workers": sum(worker.state == "live" for worker in workers),
             "is_empty": not (ends or queues or workers or due or paused),
         },

@@ -1,23 +1,29 @@
 """Runs: a list with a filter bar, and one run with all that is known of it."""
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 
+from duly.core.held_steps import effect_key, outermost, unresolved
+from duly.core.hints import similar
 from duly.core.json_text import parsed
 from duly.core.limiting import shown_lane
-from duly.core.record import LogLine, RunRecord
+from duly.core.record import LogLine, RunRecord, StepRecord
 from duly.core.states import DEAD, FINAL, PARENT_TAG, State, plain_tags, stored_tags
 from duly.dashboard import searching
 from duly.dashboard.desk import Desk
 from duly.dashboard.pages import Elsewhere, NothingHere, Shown
+from duly.dashboard.searching import Search
 from duly.dashboard.timeline import timeline
 from duly.dashboard.waterfall import attempt_labels, waterfall
 from duly.dashboard.words import pretty
 from duly.limits import LOOK_RUNS, LOOKS, PAGE, PAGE_DEFAULT, SCAN_RUNS
 
 _LOG_LINES = 500
+_MEANT = 3
+_LAST_LINES = 10
+"""So many log lines tell how far a step came that was interrupted."""
 
 
 def runs(desk: Desk, request: Request) -> Shown | Elsewhere:
@@ -28,8 +34,9 @@ def runs(desk: Desk, request: Request) -> Shown | Elsewhere:
     search = searching.read(text, now, cursor=cursor)
     if search.run_id is not None and desk.store.get_run(search.run_id) is not None:
         return Elsewhere(f"/runs/{search.run_id}")
-    found, following = ([], None) if search.run_id else desk.find(search, PAGE_DEFAULT)
-    queues = desk.store.list_queues()
+    is_answered = search.run_id is not None or bool(search.hints)
+    found, following = ([], None) if is_answered else desk.find(search, PAGE_DEFAULT)
+    queues = [queue.name for queue in desk.store.list_queues()]
     return Shown(
         "runs.html",
         {
@@ -39,19 +46,21 @@ def runs(desk: Desk, request: Request) -> Shown | Elsewhere:
             "following": following,
             "cursor": cursor,
             "states": [
-                ("all", searching.with_state(search.text, None), not search.which.states),
+                ("all", searching.with_term(search.text, "state", None), not search.which.states),
                 *(
                     (
                         state.value,
-                        searching.with_state(search.text, state.value),
+                        searching.with_term(search.text, "state", state.value),
                         search.which.states == (state.value,),
                     )
                     for state in State
                 ),
             ],
             "scan": LOOK_RUNS * LOOKS if search.looks_inside else SCAN_RUNS,
-            "suggestions": _suggestions(desk, [queue.name for queue in queues]),
+            "suggestions": _suggestions(desk, queues),
+            "meant": [] if found else _meant(desk, search, queues),
         },
+        422 if search.hints else 200,
     )
 
 
@@ -74,6 +83,7 @@ def describe(desk: Desk, run_id: str) -> dict[str, Any]:
     logs, acts = store.list_logs(found.id, _LOG_LINES), store.list_acts(found.id, PAGE)
     lines = _by_claim(logs)
     arguments = desk.stored_arguments(found.task, found.arguments)
+    held = _held(found, steps, logs)
     tags = stored_tags(found.tags)
     parent = tags.get(PARENT_TAG)
     return {
@@ -97,11 +107,39 @@ def describe(desk: Desk, run_id: str) -> dict[str, Any]:
         "children": desk.children(found.id),
         "acts": acts,
         "can_cancel": found.state not in FINAL and not found.cancel_requested,
-        "can_retry": found.state in FINAL,
+        "can_retry": found.state in FINAL and not held,
+        "held": held,
+        "resolving": None,
         "is_dead": found.state in DEAD,
-        "can_edit": found.state in FINAL and desk.can_edit(found),
+        "can_edit": found.state in FINAL and not held and desk.can_edit(found),
         "step_names": [step.name for step in steps if step.name],
     }
+
+
+class Held(NamedTuple):
+    """A step that must not begin twice, and had begun when the last attempt of its run ended."""
+
+    name: str
+    began_at: int
+    effect_key: str
+    lines: list[LogLine]
+    """The last that its attempt logged."""
+
+
+def _held(run: RunRecord, steps: list[StepRecord], logs: list[LogLine]) -> list[Held]:
+    """Return the steps that a person has to resolve before the run can go on."""
+    if run.state not in FINAL or run.state == State.SUCCEEDED:
+        return []
+    begun, lines = unresolved(steps), _by_claim(logs)
+    return [
+        Held(
+            name,
+            begun[name].began_at,
+            effect_key(run.id, steps, name),
+            lines.get(begun[name].claim_number, [])[-_LAST_LINES:],
+        )
+        for name in outermost(begun)
+    ]
 
 
 def edit(desk: Desk, request: Request) -> Shown:
@@ -130,6 +168,20 @@ def _call(text: str) -> str:
             return json.dumps(named | {"kwargs": kwargs} if kwargs or not args else named)
         case _:
             return text
+
+
+def _meant(desk: Desk, search: Search, queues: list[str]) -> list[tuple[str, str]]:
+    """Return terms with names that there are, for those of a search that are not known at all."""
+    tasks = {definition.name for definition in desk.tasks.definitions()}
+    for worker in desk.store.list_workers():
+        tasks.update(json.loads(worker.tasks))
+    asked = (("task", search.which.task, tasks), ("queue", search.which.queue, set(queues)))
+    return [
+        (searching.term(kind, name), searching.with_term(search.text, kind, name))
+        for kind, given, known in asked
+        if given is not None and given not in known
+        for name in similar(given, known)[:_MEANT]
+    ]
 
 
 def _suggestions(desk: Desk, queues: list[str]) -> list[str]:

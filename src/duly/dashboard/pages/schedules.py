@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from duly.api.schedule_views import Schedule
 from duly.core.instants import microseconds_of, moment
-from duly.core.record import ScheduleRecord
+from duly.core.record import FiringRecord, ScheduleRecord
 from duly.core.schedule import instants, read_rules, read_trigger
 from duly.dashboard.desk import Desk
 from duly.dashboard.pages import NothingHere, Shown
@@ -64,8 +64,18 @@ def schedule(desk: Desk, request: Request) -> Shown:
 
 
 def _outcomes(desk: Desk, name: str) -> Sequence[tuple[str, str]]:
+    """Return what became of its last instants, oldest first: a state or an outcome, and words."""
     found = desk.store.list_firings(name, 2**62, _OUTCOMES)
-    return [(row.outcome, row.reason or "") for row in reversed(found)]
+    return [_outcome(row) for row in reversed(found)]
+
+
+def _outcome(row: FiringRecord) -> tuple[str, str]:
+    outcome = row.outcome.replace("_", " ")
+    if row.run_id is None:
+        return row.outcome, outcome if row.reason is None else f"{outcome}: {row.reason}"
+    if row.run_state is None:
+        return "pruned", f"{outcome}: no longer on record"
+    return row.run_state, f"{outcome}: {row.run_state}"
 
 
 def _next(desk: Desk, schedule: Schedule) -> Sequence[datetime]:

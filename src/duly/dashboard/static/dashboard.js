@@ -138,7 +138,16 @@
     box.classList.toggle("more", box.scrollLeft + box.clientWidth < box.scrollWidth - 2));
   document.addEventListener("scroll", showEdges, true);
   window.addEventListener("resize", showEdges);
+  // The navigation is no part of what is sent; what it counts is sent with the page.
+  const countDead = () => {
+    const now = $("#dead-now");
+    const shown = $("#dead-count");
+    if (!now || !shown) return;
+    shown.textContent = now.value;
+    shown.hidden = !now.value;
+  };
   const ready = () => {
+    countDead();
     all(".copy").forEach((button) => { button.hidden = false; });
     showEdges();
     tellTimes();

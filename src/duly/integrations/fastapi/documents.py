@@ -121,6 +121,7 @@ class Firing(BaseModel):
     outcome: str
     reason: str | None
     run_id: str | None
+    run_state: str | None
     fired_at: datetime
 
 

@@ -25,11 +25,12 @@ from duly.core.record import (
     ScheduleRecord,
     StepRecord,
     Summary,
+    UnregisteredRuns,
     WorkerRecord,
 )
 from duly.core.schedule import Standing
 from duly.core.states import DEAD, FINAL
-from duly.limits import COUNT_CAP, FEW_TAGGED, GROUPS, JUMPS, SUMMARY_RUNS
+from duly.limits import COUNT_CAP, DEAD_COUNT_CAP, FEW_TAGGED, GROUPS, JUMPS, SUMMARY_RUNS
 from duly.store.guard_ops import GuardedKey, Letter
 from duly.store.ops import Enqueue
 from duly.store.postgres.columns import is_run_id, texts
@@ -186,9 +187,18 @@ class PostgresInspector:
             queue = ""  # The runs of the queue are listed once.
         return found
 
-    def list_unregistered(self) -> list[str]:
-        """Return the tasks whose runs are parked because no live worker registers them."""
-        return [row[0] for row in self._query(DIAGNOSE["unregistered"], {})]
+    def list_unregistered(self) -> list[UnregisteredRuns]:
+        """Return the runs that are parked because no live worker registers their tasks."""
+        rows = self._query(DIAGNOSE["unregistered"], {"cap": COUNT_CAP + 1})
+        return [UnregisteredRuns._make(row) for row in rows]
+
+    def count_dead(self) -> int:
+        """Count dead letters of whatever age, up to one more than the cap."""
+        return int(self._query(SQL["dead_count"], {"cap": DEAD_COUNT_CAP + 1})[0][0])
+
+    def count_interrupted(self) -> int:
+        """Count interrupted runs among so many dead letters, the newest."""
+        return int(self._query(SQL["interrupted_count"], {"cap": DEAD_COUNT_CAP + 1})[0][0])
 
     def list_dead_groups(self, which: RunFilter) -> list[DeadGroup]:
         """Return dead letters grouped by task and fingerprint, the largest first."""

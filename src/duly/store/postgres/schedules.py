@@ -69,7 +69,7 @@ class PostgresSchedules:
         """Return the rows of the ledger that reach into a span of time."""
         place = {"schedule": schedule, "begin": begin, "until": until}
         rows = self._session.execute(SQL["rows_within"], place).fetchall()
-        return [FiringRecord._make(row) for row in rows]
+        return [FiringRecord(*row) for row in rows]
 
     def write_row(self, row: FiringRecord) -> None:
         """Write a row as it is to be."""

@@ -74,7 +74,7 @@ def reading(store: SqliteStore) -> Iterator[Source]:
     """
     with store.writing_alone() as connection, driver_errors(store.path):
         # Looked for here, so that none can register after the look.
-        if any(worker.is_heard_of(store.now()) for worker in store.list_workers()):
+        if any(worker.state == "live" for worker in store.list_workers()):
             raise StoreRefused(f"a worker is live on {store.shown_url}; stop all workers first")
         if connection.execute("SELECT 1 FROM duly_runs WHERE state = 'running'").fetchone():
             raise StoreRefused(

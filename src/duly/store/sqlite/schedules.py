@@ -55,7 +55,7 @@ class SqliteSchedules:
     def rows_within(self, schedule: str, begin: int, until: int) -> list[FiringRecord]:
         """Return the rows of the ledger that reach into a span of time."""
         place = {"schedule": schedule, "begin": begin, "until": until}
-        return [FiringRecord._make(row) for row in self._cursor.execute(SQL["rows_within"], place)]
+        return [FiringRecord(*row) for row in self._cursor.execute(SQL["rows_within"], place)]
 
     def write_row(self, row: FiringRecord) -> None:
         """Write a row as it is to be."""

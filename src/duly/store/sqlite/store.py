@@ -271,13 +271,9 @@ class SqliteStore(UnnamedHints, SqliteInspector):
         """Return the wall time of this store, which is this host's."""
         return self._clock.now()
 
-    def list_workers(self) -> list[WorkerRecord]:
-        """Return workers, newest first; SQLite's are seen by their files."""
-        found = []
-        for worker in super().list_workers():
-            seen_at = self._pulse.seen_at(worker.id) or worker.seen_at
-            found.append(worker._replace(seen_at=seen_at))
-        return found
+    def _last_seen(self, worker: WorkerRecord) -> int:
+        """Return when a worker beat last, as its file has it."""
+        return self._pulse.seen_at(worker.id) or worker.seen_at
 
     def diagnose(self) -> list[Finding]:
         """Say how the engine is and how it is set up."""

@@ -91,12 +91,20 @@ class ScheduleAdmin(DulyAdmin):
         """List them, each with its run."""
         found = _schedules(schedule).firings(schedule.name, limit=_LAST_FIRINGS)
         rows = (
-            (fired.instant, fired.outcome, fired.reason or "", _link(fired.run_id))
+            (
+                fired.instant,
+                fired.outcome,
+                fired.run_state or "",
+                fired.reason or "",
+                _link(fired.run_id),
+            )
             for fired in found
         )
         return format_html(
             "<table>{}</table>",
-            format_html_join("", "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>", rows),
+            format_html_join(
+                "", "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>", rows
+            ),
         )
 
     # -- what is done --

@@ -227,6 +227,23 @@ SELECT :part(record)
         LIMIT %(limit)s))
  ORDER BY duly_every_run.id DESC
 
+-- :name dead_count
+-- By their own index alone, up to a cap: every page of the dashboard asks.
+SELECT pg_catalog.count(*)
+  FROM (SELECT id FROM duly_history
+         WHERE state NOT IN ('succeeded', 'cancelled')
+         ORDER BY id DESC
+         LIMIT %(cap)s) AS newest
+
+-- :name interrupted_count
+-- Of so many dead letters, the newest: no index tells the states apart.
+SELECT pg_catalog.count(*)
+  FROM (SELECT state FROM duly_history
+         WHERE state NOT IN ('succeeded', 'cancelled')
+         ORDER BY id DESC
+         LIMIT %(cap)s) AS newest
+ WHERE state = 'interrupted'
+
 -- :name dead_groups
 -- The groups are found by jumping from one to the next in their index, and each is counted up to a
 -- cap: a bug that failed a million runs costs no more than ten thousand. NULL comes last here, and
@@ -409,13 +426,20 @@ WITH RECURSIVE own(queue, lane) AS MATERIALIZED (
 ), head AS (
     SELECT * FROM plain UNION ALL SELECT * FROM limited
 )
-SELECT DISTINCT ON (queue) queue, id::text, duly_microseconds(due_at)
-  FROM head
- WHERE queue NOT IN (SELECT name FROM duly_queues WHERE paused)
- ORDER BY queue, due_at, id
+SELECT queue, id::text, duly_microseconds(due_at),
+       (SELECT task FROM duly_runs WHERE duly_runs.id = oldest.id), lane
+  FROM (SELECT DISTINCT ON (queue) queue, id, due_at, lane
+          FROM head
+         WHERE queue NOT IN (SELECT name FROM duly_queues WHERE paused)
+         ORDER BY queue, due_at, id) AS oldest
+ ORDER BY queue
 
 -- :name workers
-SELECT id, state, host, pid, duly_microseconds(started_at), duly_microseconds(seen_at),
+-- SQLite finds out in Python who is silent: its workers beat in files.
+SELECT id,
+       CASE WHEN state = 'live' AND seen_at < duly_now() - lease_seconds * interval '1 second'
+            THEN 'silent' ELSE state END,
+       host, pid, duly_microseconds(started_at), duly_microseconds(seen_at),
        duly_microseconds(stopped_at), lease_seconds, queues, tasks,
        (SELECT pg_catalog.count(*) FROM duly_runs WHERE worker_id = duly_workers.id), version, engine
   FROM duly_workers

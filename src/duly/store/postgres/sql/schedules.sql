@@ -171,7 +171,10 @@ SELECT name, version, source, place, task, queue, lane, priority, arguments, exp
 
 -- :name firings
 SELECT schedule, duly_microseconds(instant), duly_microseconds(last_instant), instants, version,
-       outcome, reason, run_id::text, duly_microseconds(fired_at)
-  FROM duly_firings
+       outcome, reason, run_id::text, duly_microseconds(fired_at),
+       coalesce((SELECT state FROM duly_history WHERE id = fired.run_id),
+                (SELECT state FROM duly_runs WHERE id = fired.run_id),
+                (SELECT 'queued' FROM duly_waiting WHERE id = fired.run_id))
+  FROM duly_firings AS fired
  WHERE schedule = %(schedule)s AND instant < duly_time(%(before)s::bigint)
  ORDER BY instant DESC LIMIT %(limit)s

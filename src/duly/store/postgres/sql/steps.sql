@@ -174,7 +174,7 @@ UPDATE duly_steps
    SET done = true, ended_at = duly_now(), result = %(result)s
  WHERE run_id = %(run_id)s AND kind = 'step' AND NOT done
    AND name IN (SELECT name FROM held)
-   AND EXISTS (SELECT 1 FROM duly_history WHERE id = %(run_id)s AND state = 'interrupted')
+   AND EXISTS (SELECT 1 FROM duly_history WHERE id = %(run_id)s AND state <> 'succeeded')
 RETURNING name
 
 -- :name resolve_again
@@ -189,7 +189,7 @@ WITH RECURSIVE held (name) AS (
 DELETE FROM duly_steps
  WHERE run_id = %(run_id)s AND kind = 'step' AND NOT done
    AND name IN (SELECT name FROM held)
-   AND EXISTS (SELECT 1 FROM duly_history WHERE id = %(run_id)s AND state = 'interrupted')
+   AND EXISTS (SELECT 1 FROM duly_history WHERE id = %(run_id)s AND state <> 'succeeded')
 RETURNING name
 
 -- :name next_epoch

@@ -7,4 +7,11 @@ SELECT sqlite_version(),
        (SELECT count(*) FROM sqlite_master WHERE tbl_name NOT LIKE 'duly\_%' ESCAPE '\')
 
 -- :name unregistered
-SELECT DISTINCT task FROM duly_parked_lanes WHERE parked = 'unregistered' ORDER BY task
+SELECT task, queue,
+       (SELECT count(*) FROM (SELECT 1 FROM duly_waiting INDEXED BY duly_waiting_parked
+                               WHERE parked = 'unregistered' AND duly_waiting.queue = lane.queue
+                                 AND duly_waiting.task = lane.task
+                               LIMIT :cap))
+  FROM duly_parked_lanes AS lane
+ WHERE parked = 'unregistered'
+ ORDER BY task, queue

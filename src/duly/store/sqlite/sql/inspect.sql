@@ -211,6 +211,22 @@ SELECT *
         LIMIT :limit)
  ORDER BY id DESC
 
+-- :name dead_count
+-- By their own index alone, up to a cap: every page of the dashboard asks.
+SELECT count(*)
+  FROM (SELECT id FROM duly_history INDEXED BY duly_history_dead_by_id
+         WHERE state IN ('failed', 'interrupted')
+         LIMIT :cap)
+
+-- :name interrupted_count
+-- Of so many dead letters, the newest: no index tells the states apart.
+SELECT count(*)
+  FROM (SELECT state FROM duly_history INDEXED BY duly_history_dead_by_id
+         WHERE state IN ('failed', 'interrupted')
+         ORDER BY id DESC
+         LIMIT :cap)
+ WHERE state = 'interrupted'
+
 -- :name dead_groups
 -- The groups are found by jumping from one to the next in their index, and each is counted up to a
 -- cap: a bug that failed a million runs costs no more than ten thousand.
@@ -348,7 +364,7 @@ WITH RECURSIVE head(place, queue, lane, priority, number) AS (
              WHERE state = 'queued' AND queue > head.queue
              ORDER BY queue, lane, priority DESC, due_at, id LIMIT 1))
 )
-SELECT run.queue, run.id, min(run.due_at)
+SELECT run.queue, run.id, min(run.due_at), run.task, run.lane
   FROM head
   JOIN duly_runs AS run ON run.rowid = head.place
  WHERE run.queue NOT IN (SELECT name FROM duly_queues WHERE paused)

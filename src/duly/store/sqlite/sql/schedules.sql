@@ -122,7 +122,10 @@ SELECT name, version, source, place, task, queue, lane, priority, arguments, exp
  ORDER BY next_at, name LIMIT :limit
 
 -- :name firings
-SELECT schedule, instant, last_instant, instants, version, outcome, reason, run_id, fired_at
-  FROM duly_firings
+SELECT schedule, instant, last_instant, instants, version, outcome, reason, run_id, fired_at,
+       coalesce((SELECT state FROM duly_history WHERE id = fired.run_id),
+                (SELECT state FROM duly_runs WHERE id = fired.run_id),
+                (SELECT 'queued' FROM duly_waiting WHERE id = fired.run_id))
+  FROM duly_firings AS fired
  WHERE schedule = :schedule AND instant < :before
  ORDER BY instant DESC LIMIT :limit

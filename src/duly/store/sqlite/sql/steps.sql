@@ -87,7 +87,7 @@ UPDATE duly_steps
    SET done = 1, ended_at = :now, result = :result
  WHERE run_id = :run_id AND kind = 'step' AND NOT done
    AND name IN (SELECT name FROM held)
-   AND EXISTS (SELECT 1 FROM duly_history WHERE id = :run_id AND state = 'interrupted')
+   AND EXISTS (SELECT 1 FROM duly_history WHERE id = :run_id AND state <> 'succeeded')
 RETURNING name
 
 -- :name resolve_again
@@ -102,7 +102,7 @@ WITH RECURSIVE held (name) AS (
 DELETE FROM duly_steps
  WHERE run_id = :run_id AND kind = 'step' AND NOT done
    AND name IN (SELECT name FROM held)
-   AND EXISTS (SELECT 1 FROM duly_history WHERE id = :run_id AND state = 'interrupted')
+   AND EXISTS (SELECT 1 FROM duly_history WHERE id = :run_id AND state <> 'succeeded')
 RETURNING name
 
 -- :name next_epoch
