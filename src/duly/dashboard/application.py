@@ -131,7 +131,7 @@ class _Dashboard:
             Route("/dead/export", self._export),
             Route("/dead/confirm", act(acts.many.confirm), methods=["POST"]),
             Route("/dead/act", act(acts.many.act), methods=["POST"]),
-            Route("/bulk/{job_id}", page(self._bulk)),
+            Route("/bulk/{act_id}", page(acts.many.shown)),
             Route("/schedules", page(schedule_pages.schedules)),
             Route("/schedules/{name:path}/{verb}", act(acts.schedule), methods=["POST"]),
             Route("/schedules/{name:path}", page(schedule_pages.schedule)),
@@ -163,6 +163,7 @@ class _Dashboard:
         try:
             with within(PAGE_SECONDS):
                 shown = view(self._desk, request)
+            self._acts.many.work.look()
         except NothingHere as nothing:
             return self._message(request, "Not found", str(nothing), 404)
         except StoreUnavailable as error:
@@ -177,6 +178,7 @@ class _Dashboard:
             try:
                 with within(PAGE_SECONDS):
                     shown = view(self._desk, request)
+                self._acts.many.work.look()
             except NothingHere as error:
                 shown = Shown("message.html", {"heading": "Not found", "words": str(error)})
             if isinstance(shown, Elsewhere):
@@ -184,12 +186,6 @@ class _Dashboard:
             return self._render(request, shown, "fragment.html", live=True)
 
         return await run_in_threadpool(render)
-
-    def _bulk(self, desk: Desk, request: Request) -> Shown:
-        job = self._acts.jobs.get(str(request.path_params["job_id"]))
-        if job is None:
-            raise NothingHere("That act was done by another process, or long ago; see the audit.")
-        return Shown("bulk.html", {"job": job, "now": desk.store.now()})
 
     def _export(self, request: Request) -> Response:
         try:

@@ -9,6 +9,7 @@ from duly.core.finding import Finding
 from duly.core.record import (
     Act,
     AttemptRecord,
+    BulkAct,
     DeadGroup,
     EndsAt,
     EndsOf,
@@ -162,6 +163,11 @@ class Inspector(Protocol):
     def list_acts(
         self, subject: str | None, limit: int, before: int | None = None
     ) -> list[Act]: ...
+    def get_bulk(self, act_id: str) -> BulkAct | None: ...
+    def has_silent_bulk(self, lease: int) -> bool:
+        """Return whether the process of an act on many runs has been silent for so long."""
+        ...
+
     def has_act(self, subject: str) -> bool:
         """Return whether an act on exactly this subject was recorded."""
         ...

@@ -18,7 +18,7 @@ def dead(desk: Desk, request: Request) -> Shown:
     """List the groups."""
     now = desk.store.now()
     window = window_of(request)
-    which = RunFilter(since=_since(window, now), limit=PAGE_DEFAULT)
+    which = RunFilter(since=since_of(window, now), limit=PAGE_DEFAULT)
     groups = desk.store.list_dead_groups(which)
     return Shown(
         "dead.html", {"now": now, "groups": groups, "window": window, "windows": list(WINDOWS)}
@@ -62,8 +62,9 @@ def window_of(request: Request) -> str:
     return window if window in WINDOWS else "all"
 
 
-def _since(window: str, now: int) -> int | None:
-    ago = WINDOWS[window]
+def since_of(window: str, now: int) -> int | None:
+    """Return since when the dead letters of a window were made; None is for all."""
+    ago = WINDOWS.get(window)
     return None if ago is None else now - ago
 
 
@@ -84,6 +85,6 @@ def group_filter(request: Request, now: int) -> RunFilter:
         states=("failed", "interrupted"),
         task=task,
         fingerprint=fingerprint,
-        since=_since(window_of(request), now),
+        since=since_of(window_of(request), now),
         before=cursor,
     )

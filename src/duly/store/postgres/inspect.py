@@ -11,6 +11,7 @@ from duly.core.planning import Found
 from duly.core.record import (
     Act,
     AttemptRecord,
+    BulkAct,
     DeadGroup,
     EndsAt,
     EndsOf,
@@ -44,6 +45,7 @@ from duly.store.statements import load
 SQL = load("duly.store.postgres", "inspect")
 ENQUEUE = load("duly.store.postgres", "enqueue")
 AUDIT = load("duly.store.postgres", "audit")
+BULK = load("duly.store.postgres", "bulk")
 LOCKS = load("duly.store.postgres", "locks")
 SCHEDULES = load("duly.store.postgres", "schedules")
 
@@ -125,6 +127,15 @@ class PostgresInspector:
         place = {"subject": subject, "limit": limit, "before": before}
         rows = self._query(SQL["acts"], place)
         return [Act(*row) for row in rows]
+
+    def get_bulk(self, act_id: str) -> BulkAct | None:
+        """Return an act on many runs."""
+        rows = self._query(BULK["one"], {"id": act_id})
+        return BulkAct._make(rows[0]) if rows else None
+
+    def has_silent_bulk(self, lease: int) -> bool:
+        """Return whether the process of an act on many runs has been silent for so long."""
+        return bool(self._query(BULK["has_silent"], {"lease": lease})[0][0])
 
     def has_act(self, subject: str) -> bool:
         """Return whether an act on exactly this subject was recorded."""

@@ -13,6 +13,7 @@ from duly.core.planning import Found
 from duly.core.record import (
     Act,
     AttemptRecord,
+    BulkAct,
     DeadGroup,
     EndsAt,
     EndsOf,
@@ -45,6 +46,7 @@ from duly.store.statements import load
 SQL = load("duly.store.sqlite", "inspect")
 ENQUEUE = load("duly.store.sqlite", "enqueue")
 AUDIT = load("duly.store.sqlite", "audit")
+BULK = load("duly.store.sqlite", "bulk")
 LOCKS = load("duly.store.sqlite", "locks")
 SCHEDULES = load("duly.store.sqlite", "schedules")
 
@@ -102,6 +104,17 @@ class SqliteInspector:
         place = {"subject": subject, "limit": limit, "before": before}
         rows = self._query(SQL["acts"], place)
         return [Act(*row) for row in rows]
+
+    def get_bulk(self, act_id: str) -> BulkAct | None:
+        """Return an act on many runs."""
+        rows = self._query(BULK["one"], {"id": act_id})
+        return BulkAct._make(rows[0]) if rows else None
+
+    def has_silent_bulk(self, lease: int) -> bool:
+        """Return whether the process of an act on many runs has been silent for so long."""
+        return bool(
+            self._query(BULK["has_silent"], {"lease": lease, "now": self._clock.now()})[0][0]
+        )
 
     def has_act(self, subject: str) -> bool:
         """Return whether an act on exactly this subject was recorded."""
