@@ -18,14 +18,14 @@ from starlette.responses import (
     Response,
     StreamingResponse,
 )
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from duly.clock import new_secret
 from duly.credentials import TooManyTries
 from duly.dashboard import json_api, searching, words
 from duly.dashboard.acting import Acts, name_of
+from duly.dashboard.assets import asset_address, compressed_pages, serve_asset
 from duly.dashboard.auth import COOKIE, Auth, TokenAuth, Viewer, check_auth
 from duly.dashboard.desk import Desk
 from duly.dashboard.guarding import CSRF_FIELD, RETRY_AFTER, TOO_MANY_TRIES, Guard, cookie
@@ -106,7 +106,7 @@ class _Dashboard:
             exception_handlers={HTTPException: self._not_found, Exception: self._broken},
         )
         self.guarded = Guard(
-            pages,
+            compressed_pages(pages),
             auth=self._auth,
             is_local_only=auth is None,
             hosts=hosts,
@@ -114,7 +114,7 @@ class _Dashboard:
             closed=self.closed,
         )
 
-    def _routes(self) -> list[Route | Mount]:
+    def _routes(self) -> list[Route]:
         page, act = self._page, self._act
         acts = self._acts
         return [
@@ -144,7 +144,7 @@ class _Dashboard:
             Route("/metrics", self._metrics),
             Route("/login", self._login, methods=["GET", "POST"]),
             Route("/logout", self._logout, methods=["POST"]),
-            Mount("/static", StaticFiles(directory=HERE / "static")),
+            Route("/static/{path:path}", serve_asset),
         ]
 
     # -- pages --
@@ -381,7 +381,7 @@ def _environment() -> Environment:
         "short_task": words.short_task,
         "pretty": words.pretty,
     }
-    environment.globals |= {"percent": words.percent, "query": _query}
+    environment.globals |= {"asset": asset_address, "percent": words.percent, "query": _query}
     environment.globals |= {"term": searching.term, "tag_term": searching.tag_term}
     return environment
 
