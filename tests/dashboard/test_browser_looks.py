@@ -43,6 +43,9 @@ def screens(visit, shop, empty, closed):
     for path in (*PAGES, f"/runs/{run.id}", f"/runs/{run.id}/edit", place, schedule, *odd):
         visit.go(path)
         yield path
+    visit.go(f"/runs/{run.id}")
+    visit.press("Retry")
+    yield "a question about one run"
     visit.go(f"/runs/{run.id}/edit")
     page.get_by_label("Arguments").fill("{")
     visit.press("Retry with these")

@@ -306,3 +306,32 @@ def test_counting_stops_in_time(busy, client, monkeypatch):
     page = client.submit("/dead/confirm", verb="retry", scope="matching", q="error:bank")
 
     assert "Retry 0+ runs?" in page.text
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "?kind=run&verb=explode&name=x",
+        "?kind=run&verb=cancel&name=x",
+        "?kind=run&verb=retry&name=x%00",
+        "?kind=schedule&verb=pause&name=nothing",
+        "?kind=queue&verb=limit&name=mail",
+    ],
+)
+def test_a_question_about_nothing_is_not_found(busy, client, query):
+    assert client.get(f"/ask{query}").status_code == 404
+
+
+def test_a_question_names_what_follows_and_changes_nothing(busy, client):
+    (waiting,) = busy.app.runs.list(queue="mail", state="queued")
+    queue = client.get("/ask?kind=queue&verb=pause&name=mail").text
+    run = client.get(f"/ask?kind=run&verb=cancel&name={waiting.id}").text
+    odd = client.get("/ask", params={"kind": "queue", "verb": "pause", "name": "a/b <c>"}).text
+
+    assert "No worker starts a run of it" in queue
+    assert "ends as cancelled without being started" in run
+    assert 'action="/queues/a%2Fb%20%3Cc%3E/pause"' in odd
+    assert waiting.refresh().state == "queued"
+    reader = client_of(busy.app, write=False)
+    assert "Pause the queue" not in reader.get("/ask?kind=queue&verb=pause&name=mail").text

@@ -30,7 +30,7 @@ from duly.dashboard.auth import COOKIE, Auth, TokenAuth, Viewer, check_auth
 from duly.dashboard.desk import Desk
 from duly.dashboard.guarding import CSRF_FIELD, RETRY_AFTER, TOO_MANY_TRIES, Guard, cookie
 from duly.dashboard.live import Streams
-from duly.dashboard.pages import Elsewhere, NothingHere, Shown, audit, dead, fleet, overview
+from duly.dashboard.pages import Elsewhere, NothingHere, Shown, asking, audit, dead, fleet, overview
 from duly.dashboard.pages import runs as run_pages
 from duly.dashboard.pages import schedules as schedule_pages
 from duly.dashboard.protocols import Application
@@ -140,6 +140,7 @@ class _Dashboard:
             Route("/workers", page(fleet.workers)),
             Route("/tasks", page(fleet.tasks)),
             Route("/audit", page(audit.audit)),
+            Route("/ask", page(asking.ask, live=False)),
             *json_api.routes(self._desk),
             Route("/metrics", self._metrics),
             Route("/login", self._login, methods=["GET", "POST"]),
