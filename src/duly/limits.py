@@ -52,6 +52,8 @@ FOLD_ROWS = 5_000
 """How many tallies are added up at once, of each span."""
 SCAN_RUNS = 10_000
 """Among how many runs, the newest, a search looks that no index answers."""
+RUNNING_RUNS = 100_000
+"""Among how many running runs a list of them looks: more than there are slots of workers."""
 SKEW_SECONDS = 60
 """How far the clocks of those who make runs may be apart for a list to know where it ends."""
 LOOK_RUNS = 200

@@ -1,8 +1,8 @@
 """Every screen in a real browser: for people who see little, on a phone, and over a slow line."""
 
 import gzip
-from collections import Counter
 import json
+from collections import Counter
 from pathlib import Path
 
 import axe_core_python

@@ -2,7 +2,7 @@
 
 import re
 from datetime import datetime, timedelta
-from itertools import islice
+from functools import partial
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -11,8 +11,9 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 import duly
+from duly import Retry, current
 from duly.core.cron import Cron
-from duly.core.instants import microseconds_of, moment
+from duly.core.instants import microseconds_of
 from duly.core.schedule import Rules, instants
 from duly.dashboard.pages.schedules import week
 from duly.dashboard.serving import below
@@ -223,13 +224,28 @@ def test_a_worker_that_vanished_is_lost(shop, client):
 )
 def test_the_calendar_marks_the_days_on_which_clocks_change(zone, day, change):
     begin = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone)) - timedelta(days=2)
-    due = instants(Cron("30 1 * * *", zone), Rules(), microseconds_of(begin))
-    fires = [moment(at) for at in islice(due, 9)]
+    due = partial(instants, Cron("30 1 * * *", zone), Rules())
 
-    days = week(fires, ZoneInfo(zone), microseconds_of(begin))
+    days = week(due, ZoneInfo(zone), microseconds_of(begin))
 
     assert [each.change for each in days] == ["", "", f"clocks go {change}", "", "", "", ""]
     assert [len(each.fires) for each in days] == [1] * 7, "each day has its own, and only one"
+
+
+@pytest.mark.parametrize(
+    ("every", "more"), [("* * * * *", "1,428"), ("*/30 * * * *", "36"), ("0 3 * * *", "")]
+)
+def test_every_day_of_the_week_shows_that_a_busy_schedule_fires(shop, client, every, more):
+    shop.app.schedules.add("busy", shop.nothing, cron=every, tz="Europe/Berlin")
+
+    page = client.get("/schedules/busy").text
+    days = page.partition('class="week"')[2].partition("</section>")[0].split('class="day"')[1:]
+
+    assert len(days) == 7
+    for day in days[1:]:
+        assert "<li" in day
+        assert (f"and {more} more" in day) == bool(more)
+    assert page.count("times in Europe/Berlin") == 1
 
 
 def test_what_is_named_like_a_secret_reaches_no_page(shop, client):
@@ -335,3 +351,21 @@ def test_a_question_names_what_follows_and_changes_nothing(busy, client):
     assert waiting.refresh().state == "queued"
     reader = client_of(busy.app, write=False)
     assert "Pause the queue" not in reader.get("/ask?kind=queue&verb=pause&name=mail").text
+
+
+def test_a_run_takes_from_its_first_start_to_its_end(shop, client):
+    @shop.app.task(name="shop.orders:flaky", retries=Retry(1, base=0.3, jitter=False))
+    def flaky():
+        if current().attempt == 1:
+            raise ConnectionError("again")
+
+    run = flaky.enqueue()
+    shop.app.worker().drain()
+
+    row = client.get("/runs?q=task:shop.orders:flaky").text.partition("data-row")[2]
+    page = client.get(f"/runs/{run.id}").text
+
+    assert re.search(r'<td class="right">([3-9]\d\d ms|\d\.\d\d s)</td>', row), "with the wait"
+    assert re.search(r"Start to end</dt><dd>([3-9]\d\d ms|\d\.\d\d s)", page)
+    assert "First started" in page
+    assert "Last started" in page

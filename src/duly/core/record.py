@@ -269,12 +269,15 @@ class EndsOf(NamedTuple):
     queue: str
     state: str
     took: int
-    """Milliseconds that their last attempts did not exceed; a bound out of a fixed row of them."""
+    """Milliseconds that they did not exceed from first start to end: one of `core.bounds`."""
     waited: int
     """Milliseconds for which they had been due, likewise."""
     runs: int
     elapsed: int
+    """How long their last attempts took, since they were claimed, all together."""
     delay: int
+    lasted: int = 0
+    """How long they took from first start to end, all together, in microseconds."""
 
 
 class StepRecord(NamedTuple):

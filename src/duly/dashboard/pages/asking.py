@@ -66,7 +66,9 @@ def _retry(desk: Desk, name: str, step: str | None) -> Asked:
     if run.state == State.SUCCEEDED:
         sentences.append("It succeeded: what it did will be done a second time.")
     if step is not None:
-        sentences.append(f"Steps before {step} keep their results; {step} and later ones run again.")
+        sentences.append(
+            f"Steps before {step} keep their results; {step} and later ones run again."
+        )
     elif steps:
         sentences.append("Steps that are done keep their results.")
     fields = () if step is None else (("from_step", step),)

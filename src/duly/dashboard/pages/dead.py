@@ -6,7 +6,6 @@ from duly.core.record import DeadGroup
 from duly.dashboard import searching
 from duly.dashboard.desk import Desk
 from duly.dashboard.pages import NothingHere, Shown
-from duly.dashboard.pages.runs import tags_of
 from duly.limits import PAGE, PAGE_DEFAULT
 from duly.store.protocol import RunFilter
 
@@ -43,7 +42,7 @@ def group(desk: Desk, request: Request) -> Shown:
             "group": found,
             "window": window_of(request),
             "sample": page[0] if page else None,
-            "runs": [(run, desk.short_arguments(run), tags_of(run)) for run in page],
+            "runs": desk.listed(page),
             "following": page[-1].id if len(page) == PAGE_DEFAULT else None,
             "cursor": which.before,
         },

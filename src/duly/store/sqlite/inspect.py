@@ -30,7 +30,7 @@ from duly.core.record import (
     WorkerRecord,
 )
 from duly.core.schedule import Standing
-from duly.core.states import DEAD, FINAL
+from duly.core.states import DEAD, FINAL, State
 from duly.limits import COUNT_CAP, FEW_TAGGED, GROUPS, JUMPS, SUMMARY_RUNS
 from duly.store.guard_ops import GuardedKey, Letter
 from duly.store.ops import Enqueue
@@ -89,6 +89,11 @@ class SqliteInspector:
     def list_attempts(self, run_id: str) -> list[AttemptRecord]:
         """Return the ended attempts of a run, oldest first."""
         return [AttemptRecord(*row) for row in self._query(SQL["attempts"], {"run_id": run_id})]
+
+    def first_starts(self, run_ids: Sequence[str]) -> dict[str, int]:
+        """Return when runs were first started in their generation, if they had earlier attempts."""
+        place = {"run_ids": json.dumps(list(run_ids))}
+        return {run_id: at for run_id, at in self._query(SQL["first_starts"], place) if at}
 
     def list_steps(self, run_id: str) -> list[StepRecord]:
         """Return the steps of a run, in the order in which they began."""
@@ -186,12 +191,22 @@ class SqliteInspector:
 
     def count_ends(self, since: int, step: int) -> list[EndsAt]:
         """Return how many runs ended since then, in pieces of `step` microseconds."""
-        rows = self._query(SQL["ends_by_time"], {"since": since, "step": step})
-        return [EndsAt._make(row) for row in rows]
+        place = {"since": since, "step": step, "retried": False}
+        return [EndsAt._make(row) for row in self._query(SQL["ends_by_time"], place)]
+
+    def count_retries(self, since: int, step: int) -> list[EndsAt]:
+        """Return how many attempts were followed by another one, likewise."""
+        place = {"since": since, "step": step, "retried": True}
+        return [EndsAt._make(row) for row in self._query(SQL["ends_by_time"], place)]
 
     def count_ends_of_tasks(self, since: int) -> list[EndsOf]:
         """Return how many runs ended since then, by task, queue and how they did."""
-        rows = self._query(SQL["ends_by_task"], {"since": since})
+        rows = self._query(SQL["ends_by_task"], {"since": since, "retried": False})
+        return [EndsOf._make(row) for row in rows]
+
+    def count_retries_of_tasks(self, since: int) -> list[EndsOf]:
+        """Return how many attempts were followed by another one, by task and queue."""
+        rows = self._query(SQL["ends_by_task"], {"since": since, "retried": True})
         return [EndsOf._make(row) for row in rows]
 
     def list_oldest_ready(self) -> list[ReadyRun]:
@@ -313,6 +328,8 @@ def _way(which: RunFilter) -> tuple[str, str | None]:
             is_group = which.fingerprint is not None
             return ("dead_runs_of_group" if is_group else "dead_runs_of_task"), None
         return ("dead_runs", None) if which.scan is None else ("dead_among", "scanned_dead")
+    if which.states == (State.RUNNING,) and which.tag is None:
+        return "running_runs", None
     if which.scan is None:
         return "runs", None
     if which.states and FINAL.isdisjoint(which.states):

@@ -23,3 +23,8 @@ CREATE TABLE duly_bulk_acts (
     error TEXT
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX duly_bulk_acts_open ON duly_bulk_acts (digest) WHERE ended_at IS NULL;
+
+-- How long runs lasted, from their first start to their end; `took` is its bound from now on. Attempts
+-- that were followed by another one are counted, too, in rows of the state "retried".
+ALTER TABLE duly_tallies ADD COLUMN lasted INTEGER NOT NULL DEFAULT 0;
+UPDATE duly_tallies SET lasted = elapsed;
