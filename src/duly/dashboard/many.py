@@ -87,7 +87,8 @@ class Many:
         context = {"act": act, "chosen": chosen, "refused": refusals_of(act), "now": now}
         is_silent = now - act.renewed_at > BULK_LEASE_SECONDS * MICROSECONDS
         title = f"{_DOING[act.verb]} {chosen.noun}s"
-        return Shown("bulk.html", context | {"title_": title, "is_silent": is_silent})
+        here = "dead" if chosen.noun == "dead letter" else "runs"
+        return Shown("bulk.html", context | {"title_": title, "is_silent": is_silent, "here": here})
 
     def _next_page(self, act: BulkAct) -> BulkPage:
         """Return the runs that an act has to look at next."""
