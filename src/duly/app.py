@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from duly.actor import acting
+from duly.api.bulk_acts import BulkActs
 from duly.api.dead import Dead
 from duly.api.queues import Queues, Workers
 from duly.api.runs import Runs
@@ -72,6 +73,7 @@ class Duly:
         self.bus.subscribe(log_event, successes=logger.isEnabledFor(logging.DEBUG))
         self.runs = Runs(self)
         self.dead = Dead(self)
+        self.bulk = BulkActs(self)
         self.queues = Queues(self)
         self.workers = Workers(self)
         self.sessions = Sessions(self)

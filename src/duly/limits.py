@@ -52,6 +52,8 @@ FOLD_ROWS = 5_000
 """How many tallies are added up at once, of each span."""
 SCAN_RUNS = 10_000
 """Among how many runs, the newest, a search looks that no index answers."""
+RUNNING_RUNS = 100_000
+"""Among how many running runs a list of them looks: more than there are slots of workers."""
 SKEW_SECONDS = 60
 """How far the clocks of those who make runs may be apart for a list to know where it ends."""
 LOOK_RUNS = 200
@@ -188,5 +190,12 @@ LIVE_SEND_SECONDS = 30.0
 """A page that takes no update for so long is taken to be closed: behind WSGI nobody says so."""
 LIVE_LONGEST_SECONDS = 300.0
 """After that a page asks for its updates again, and is asked who it is."""
-BULK_ACTS = 100
-"""How many acts on many runs, the newest, are remembered with their progress."""
+BULK_LEASE_SECONDS = 15.0
+"""After this long without a sign of its process, another one continues an act on many runs."""
+BULK_LOOK_SECONDS = 5.0
+"""How often a server process looks for such acts, at most."""
+BULK_TRIES = 10
+BULK_PAUSE_SECONDS = 3.0
+"""How often, and after which pause, an act is tried again while the database is away."""
+BULK_RETENTION_SECONDS = 30 * 86_400.0
+"""How long an act on many runs is shown after its end."""

@@ -4,8 +4,7 @@ from tests.architecture.test_source import imported, modules
 
 OPEN = ("core", "dashboard", "errors", "limits", "clock", "credentials", "host_names", "version")
 VALUES = {
-    "api.bulk": {"Bulk", "Progress"},
-    "api.runs": {"Filter"},
+    "api.bulk_acts": {"AskedFor", "BulkPage"},
     "api.schedule_views": {"FiredAt", "Schedule"},
     "observe.logs": {"log_dashboard_link"},
     "observe.metrics": {"CONTENT_TYPE", "exposition"},

@@ -5,8 +5,6 @@ import threading
 
 import pytest
 
-from duly.api.bulk import Bulk
-from duly.dashboard.bulk import Asked, Jobs
 from duly.errors import ReadTooSlow, StoreUnavailable
 from tests.dashboard.conftest import client_of
 
@@ -57,7 +55,7 @@ def test_selected_dead_letters_are_discarded_with_a_reason(busy, client):
     assert refused.status_code == 409
     assert "<b>2</b> done" in done
     assert [busy.app.runs.get(run_id).cause for run_id in ids] == ["discarded"] * 2
-    assert client.get("/audit").text.count("test data") == 2
+    assert client.get("/audit").text.count("test data") == 3, "one for all, and one for each"
 
 
 def test_nothing_ticked_is_not_everything(busy, client):
@@ -134,26 +132,32 @@ def test_many_are_counted_up_to_a_cap(shop, client, monkeypatch):
     assert "Cancel 250+ runs?" in asked.text
 
 
-def test_the_same_act_under_way_is_not_begun_twice():
-    jobs, go = Jobs(), threading.Event()
+def test_the_same_act_under_way_is_not_begun_twice(busy, client, monkeypatch):
+    go, bulk = threading.Event(), type(busy.app.bulk)
+    advance = bulk.advance
 
-    def act(_progress):
+    def slow(*given):
         go.wait(10)
-        return Bulk(1, 0)
+        return advance(*given)
 
-    first = jobs.start(Asked("t", 2, "ann", "what"), act)
-    second = jobs.start(Asked("t", 1, "ann", "what"), act)
+    monkeypatch.setattr(bulk, "advance", slow)
+    form = {"verb": "retry", "scope": "matching", "q": "task:shop.orders:charge"}
+
+    first, second = (client.submit("/dead/act", **form) for _ in range(2))
+    other = client.submit("/dead/act", **form | {"q": "task:shop.orders:fulfil"})
     go.set()
 
-    assert first is second
+    assert first.url.path == second.url.path != other.url.path
+    assert "<b>12</b> done" in wait_for_job(client, first)
+    assert "<b>1</b> done" in wait_for_job(client, other)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_an_act_that_breaks_says_that_it_failed(busy, client, monkeypatch):
-    def act(*_args, **_options):
+    def advance(*_args, **_options):
         raise RuntimeError("the disk is gone")
 
-    monkeypatch.setattr(type(busy.app.dead), "retry", act)
+    monkeypatch.setattr(type(busy.app.bulk), "advance", advance)
     run = busy.app.dead.list()[0]
 
     page = client.submit("/dead/act", verb="retry", id=run.id)
@@ -161,6 +165,26 @@ def test_an_act_that_breaks_says_that_it_failed(busy, client, monkeypatch):
     text = wait_for_job(client, page, "Failed.")
     assert "RuntimeError: the disk is gone" in text
     assert "Finished." not in text
+
+
+def test_an_act_waits_for_a_database_that_is_away(busy, client, monkeypatch):
+    monkeypatch.setattr("duly.dashboard.bulk.BULK_PAUSE_SECONDS", 0.01)
+    bulk, tries = type(busy.app.bulk), []
+    advance = bulk.advance
+
+    def fail_at_first(*given):
+        tries.append(given)
+        if len(tries) < 3:
+            raise StoreUnavailable("the database is away")
+        return advance(*given)
+
+    monkeypatch.setattr(bulk, "advance", fail_at_first)
+    run = busy.app.dead.list()[0]
+
+    text = wait_for_job(client, client.submit("/dead/act", verb="retry", id=run.id))
+
+    assert "<b>1</b> done" in text
+    assert len(tries) == 3
 
 
 def test_edited_arguments_are_checked_against_the_signature(busy, client):

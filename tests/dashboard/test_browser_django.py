@@ -64,7 +64,7 @@ def test_staff_sign_in_and_act_and_others_are_refused(kind, store_url, browser, 
             (run,) = seen.runs.list()
             page.wait_for_selector(f"#r{run.id}")  # By the stream of the page.
             page = visit.go(f"/duly/runs/{run.id}")
-            visit.press("Cancel")
+            visit.confirm("Cancel", "Cancel the run")
             assert (run.refresh().state, visit.wrong) == ("cancelled", [])
             assert visit.elsewhere == []
         (act,) = seen.store.list_acts(None, 5)

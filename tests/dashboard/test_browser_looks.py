@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections import Counter
 from pathlib import Path
 
 import axe_core_python
@@ -42,6 +43,9 @@ def screens(visit, shop, empty, closed):
     for path in (*PAGES, f"/runs/{run.id}", f"/runs/{run.id}/edit", place, schedule, *odd):
         visit.go(path)
         yield path
+    visit.go(f"/runs/{run.id}")
+    visit.press("Retry")
+    yield "a question about one run"
     visit.go(f"/runs/{run.id}/edit")
     page.get_by_label("Arguments").fill("{")
     visit.press("Retry with these")
@@ -89,6 +93,41 @@ def test_every_screen_can_be_read_and_fits(busy, address, serve, browser, store_
         found += visit.wrong
     nothing.app.close()
     assert found == []
+
+
+def test_a_click_sends_no_script_or_style_again(busy, address, browser):
+    with Visit(browser, address) as visit:
+        sent = Counter()
+        line = visit.context.new_cdp_session(visit.page)
+        line.send("Network.enable")
+        urls = {}
+        line.on("Network.requestWillBeSent", lambda event: urls.update(named(event)))
+        line.on("Network.loadingFinished", lambda event: sent.update(sized(event, urls)))
+
+        visit.go("/")
+        first = dict(sent)
+        clicks = {}
+        for name in ("Runs", "Queues", "Workers", "Tasks", "Schedules", "Overview"):
+            sent.clear()
+            visit.page.get_by_role("navigation").get_by_role("link", name=name).click()
+            visit.page.wait_for_load_state("load")
+            clicks[name] = dict(sent)
+
+        assert sum(first.values()) <= 75_000
+        for name, loaded in clicks.items():
+            assert not [url for url in loaded if "/static/" in url], name
+            assert sum(loaded.values()) <= 15_000, name
+        assert visit.wrong == []
+
+
+def named(event):
+    return {event["requestId"]: event["request"]["url"]}
+
+
+def sized(event, urls):
+    """Return how many bytes came over the line, by address; what was cached has none."""
+    size = round(event["encodedDataLength"])
+    return {urls[event["requestId"]]: size} if size else {}
 
 
 FAST_3G = {"offline": False, "latency": 60, "downloadThroughput": 2e5, "uploadThroughput": 1e5}

@@ -61,11 +61,11 @@ def test_without_scripts_runs_are_found_retried_edited_cancelled_and_discarded(b
     assert len(plain.runs()) == 12
 
     plain.go(f"/runs/{waiting.id}")
-    plain.press("Cancel")
+    plain.confirm("Cancel", "Cancel the run")
     assert "cancelled" in page.locator("#run-state").inner_text()
     plain.go(f"/runs/{steps.id}")
     page.get_by_label("From which step").select_option("gather")
-    plain.press("Retry")
+    plain.confirm("Retry", "Retry the run")
     plain.go(f"/runs/{edited.id}")
     page.get_by_role("link", name="Edit and retry").click()
     page.get_by_label("Arguments").fill('{"kwargs": {"order_id": 1, "cents": 7}}')
@@ -96,12 +96,12 @@ def test_without_scripts_runs_are_found_retried_edited_cancelled_and_discarded(b
 
 def test_without_scripts_queues_and_schedules_obey(busy, plain):
     page = plain.go("/queues")
-    plain.press("Pause queue mail")
+    plain.confirm("Pause queue mail", "Pause the queue", reason="the relay is down")
     assert "paused" in page.get_by_role("row").filter(has_text="mail").inner_text()
-    plain.press("Resume queue mail")
+    plain.confirm("Resume queue mail", "Resume the queue")
     plain.go("/schedules").get_by_role("link", name="half-hourly-sync").click()
-    plain.press("Pause")
-    plain.press("Resume")
+    plain.confirm("Pause", "Pause the schedule")
+    plain.confirm("Resume", "Resume the schedule")
     page.get_by_text("Backfill", exact=True).click()
     page.get_by_label("From (UTC)").fill("2026-01-01T00:00")
     page.get_by_label("To (UTC)").fill("2026-01-01T01:30")
@@ -184,7 +184,7 @@ def test_pages_live_and_act_below_a_prefix(busy, serve, browser, mount):
         page.keyboard.type("gq")
         page.wait_for_url(f"{address}/queues")
         queue = page.get_by_role("row").filter(has_text="mail")
-        visit.press("Pause queue mail")
+        visit.confirm("Pause queue mail", "Pause the queue")
         assert page.url == f"{address}/queues"
         visit.stay()
         queue.get_by_text("paused").wait_for()
@@ -205,7 +205,7 @@ def test_pages_are_the_same_wherever_they_are_mounted(busy, serve, browser):
             shown.add(VARIABLE.sub("", "".join(found)))
             visit.page.get_by_role("link", name="Queues").click()
             verb = "Pause" if mount is not in_fastapi else "Resume"
-            visit.press(f"{verb} queue mail")
+            visit.confirm(f"{verb} queue mail", f"{verb} the queue")
             assert visit.page.url == f"{visit.address}/queues"
             assert visit.wrong == visit.elsewhere == []
     assert len(shown) == 1

@@ -97,13 +97,42 @@ def test_a_retry_from_a_step_keeps_what_came_before_it(busy, address, browser):
     with Visit(browser, address) as visit:
         page = visit.go(f"/runs/{run.id}")
         page.get_by_label("From which step").select_option("gather")
-        visit.press("Retry")
+        visit.confirm("Retry", "Retry the run")
         busy.app.worker().drain()
         visit.section("Result").get_by_text("label 12").wait_for()
         assert "shelf 7" in visit.section("Result").inner_text()
         visit.section("What people did").get_by_text("from step gather").wait_for()
 
         assert busy.packed == 1, "the step before was not done again"
+        assert visit.wrong == []
+
+
+def test_nothing_happens_on_one_click_and_the_reason_is_kept(busy, address, browser):
+    dead = busy.app.dead.list(task="shop.orders:charge")[0]
+    (waiting,) = busy.app.runs.list(queue="mail", state="queued")
+    asks = [
+        (f"/runs/{waiting.id}", "Cancel", "Cancel the run", waiting.id),
+        (f"/runs/{dead.id}", "Retry", "Retry the run", dead.id),
+        ("/queues", "Pause queue mail", "Pause the queue", "queue mail"),
+        ("/schedules/nightly-report", "Pause", "Pause the schedule", "schedule nightly-report"),
+    ]
+    known = len(busy.app.store.list_acts(None, 100))
+    with Visit(browser, address) as visit:
+        page = visit.page
+        for path, button, yes, subject in asks:
+            visit.go(path)
+            visit.press(button)
+            page.get_by_role("link", name="Leave it").click()
+            page.wait_for_url(f"{address}{path}")
+            assert len(busy.app.store.list_acts(None, 100)) == known, button
+
+            visit.confirm(button, yes, reason=f"because of {button}")
+            page.wait_for_url(f"{address}{path}")
+            known += 1
+            (act, *_) = busy.app.store.list_acts(None, 1)
+            assert (act.subject, act.reason) == (subject, f"because of {button}")
+        text = visit.go("/audit").get_by_role("main").inner_text()
+        assert all(f"because of {button}" in text for _, button, _, _ in asks)
         assert visit.wrong == []
 
 
@@ -124,7 +153,7 @@ def test_a_run_that_runs_is_cancelled_and_says_by_whom(shop, serve, browser):
         page = visit.go(f"/runs/{run.id}")
         state = page.locator("#run-state")
         assert "running" in state.inner_text()
-        visit.press("Cancel")
+        visit.confirm("Cancel", "Cancel the run")
         visit.stay()
         assert "cancelling" in state.inner_text()
         page.get_by_text("Cancel was requested by ann").wait_for()

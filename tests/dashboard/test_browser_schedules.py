@@ -87,10 +87,10 @@ def test_a_schedule_obeys_and_every_page_that_shows_it_follows(busy, address, br
         listed = other.go("/schedules").get_by_role("row").filter(has_text="half-hourly-sync")
         other.stay()
         page = visit.go("/schedules/half-hourly-sync")
-        visit.press("Pause")
+        visit.confirm("Pause", "Pause the schedule")
         listed.get_by_text("paused").wait_for()
         assert busy.app.schedules.get("half-hourly-sync").state == "paused"
-        visit.press("Resume")
+        visit.confirm("Resume", "Resume the schedule")
         listed.get_by_text("active").wait_for()
         assert page.get_by_role("button", name="Pause").is_visible()
 

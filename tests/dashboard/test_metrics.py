@@ -7,10 +7,13 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
+from duly import Retry, current
+from duly.core.bounds import BOUNDS
 from duly.observe.metrics import DulyCollector
 
 NAMES = {
     "duly_runs",
+    "duly_retries",
     "duly_run_duration_seconds",
     "duly_queue_wait_seconds",
     "duly_queue_depth",
@@ -48,6 +51,59 @@ def test_a_run_that_others_overtake_is_the_oldest_of_its_queue(shop, client):
     families = text_string_to_metric_families(client.get("/metrics").text)
     (age,) = [each for each in families if each.name == "duly_queue_oldest_age_seconds"]
     assert [sample.labels for sample in age.samples] == [{"queue": "reports"}]
+
+
+def samples_of(client):
+    return {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(client.get("/metrics").text)
+        for sample in family.samples
+    }
+
+
+def test_a_queue_that_is_empty_is_zero_and_not_absent(shop, client):
+    shop.nothing.enqueue()
+    shop.app.worker().drain()
+
+    found = samples_of(client)
+
+    assert found["duly_queue_oldest_age_seconds", "reports"] == 0
+    for state in ("ready", "waiting", "running"):
+        assert found["duly_queue_depth", *sorted(["reports", state])] == 0
+
+
+def test_buckets_are_the_same_whatever_was_counted(shop, client):
+    shop.nothing.enqueue()
+    shop.pack.enqueue("lamp")
+    shop.app.worker().drain()
+
+    for name in ("duly_run_duration_seconds", "duly_queue_wait_seconds"):
+        bounds = {}
+        for family in text_string_to_metric_families(client.get("/metrics").text):
+            for sample in family.samples:
+                if sample.name == f"{name}_bucket":
+                    labels = dict(sample.labels)
+                    bounds.setdefault(str(labels.keys() - {"le"}), set()).add(labels["le"])
+        (found,) = bounds.values()
+        assert found == {*(str(bound / 1_000) for bound in BOUNDS), "+Inf"}
+
+
+def test_retries_are_counted_and_a_run_lasts_from_its_first_start(shop, client):
+    @shop.app.task(name="shop.orders:flaky", retries=Retry(3, base=0.2, factor=1, jitter=False))
+    def flaky():
+        if current().attempt < 3:
+            raise ConnectionError("again")
+
+    flaky.enqueue()
+    shop.app.worker().drain()
+
+    found = samples_of(client)
+    labels = ("default", "shop.orders:flaky")
+    assert found["duly_retries_total", *labels] == 2
+    assert found["duly_runs_total", "default", "shop.orders:flaky", "succeeded"] == 1
+    assert found["duly_run_duration_seconds_sum", "shop.orders:flaky"] > 0.4
+    assert found["duly_run_duration_seconds_bucket", "0.25", "shop.orders:flaky"] == 0
+    assert found["duly_run_duration_seconds_count", "shop.orders:flaky"] == 1
 
 
 def test_metrics_join_those_of_the_application(busy):

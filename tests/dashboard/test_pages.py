@@ -2,7 +2,7 @@
 
 import re
 from datetime import datetime, timedelta
-from itertools import islice
+from functools import partial
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -11,8 +11,9 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 import duly
+from duly import Retry, current
 from duly.core.cron import Cron
-from duly.core.instants import microseconds_of, moment
+from duly.core.instants import microseconds_of
 from duly.core.schedule import Rules, instants
 from duly.dashboard.pages.schedules import week
 from duly.dashboard.serving import below
@@ -221,7 +222,7 @@ def test_a_proxy_may_take_its_path_off_or_not(busy, stripped):
     for path in ("/", "/runs", "/static/dashboard.css", "/api/queues"):
         assert client.get(before + path).status_code == 200, path
     page = client.get(f"{before}/runs")
-    assert 'href="/ops/static/dashboard.css"' in page.text
+    assert 'href="/ops/static/dashboard.css?v=' in page.text
     assert "Path=/ops" in client.get(f"{before}/").headers.get("set-cookie", "Path=/ops")
     assert client.get("/ops").status_code == 200
 
@@ -240,7 +241,7 @@ def test_the_dashboard_works_below_a_path(busy):
 
     page = client.get("/ops/duly/runs").text
 
-    assert 'href="/ops/duly/static/dashboard.css"' in page
+    assert 'href="/ops/duly/static/dashboard.css?v=' in page
     assert client.get("/ops/duly/static/dashboard.css").status_code == 200
     assert 'href="/runs' not in page
 
@@ -265,13 +266,28 @@ def test_a_worker_that_vanished_is_lost(shop, client):
 )
 def test_the_calendar_marks_the_days_on_which_clocks_change(zone, day, change):
     begin = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone)) - timedelta(days=2)
-    due = instants(Cron("30 1 * * *", zone), Rules(), microseconds_of(begin))
-    fires = [moment(at) for at in islice(due, 9)]
+    due = partial(instants, Cron("30 1 * * *", zone), Rules())
 
-    days = week(fires, ZoneInfo(zone), microseconds_of(begin))
+    days = week(due, ZoneInfo(zone), microseconds_of(begin))
 
     assert [each.change for each in days] == ["", "", f"clocks go {change}", "", "", "", ""]
     assert [len(each.fires) for each in days] == [1] * 7, "each day has its own, and only one"
+
+
+@pytest.mark.parametrize(
+    ("every", "more"), [("* * * * *", "1,428"), ("*/30 * * * *", "36"), ("0 3 * * *", "")]
+)
+def test_every_day_of_the_week_shows_that_a_busy_schedule_fires(shop, client, every, more):
+    shop.app.schedules.add("busy", shop.nothing, cron=every, tz="Europe/Berlin")
+
+    page = client.get("/schedules/busy").text
+    days = page.partition('class="week"')[2].partition("</section>")[0].split('class="day"')[1:]
+
+    assert len(days) == 7
+    for day in days[1:]:
+        assert "<li" in day
+        assert (f"and {more} more" in day) == bool(more)
+    assert page.count("times in Europe/Berlin") == 1
 
 
 def test_what_is_named_like_a_secret_reaches_no_page(shop, client):
@@ -348,3 +364,50 @@ def test_counting_stops_in_time(busy, client, monkeypatch):
     page = client.submit("/dead/confirm", verb="retry", scope="matching", q="error:bank")
 
     assert "Retry 0+ runs?" in page.text
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "?kind=run&verb=explode&name=x",
+        "?kind=run&verb=cancel&name=x",
+        "?kind=run&verb=retry&name=x%00",
+        "?kind=schedule&verb=pause&name=nothing",
+        "?kind=queue&verb=limit&name=mail",
+    ],
+)
+def test_a_question_about_nothing_is_not_found(busy, client, query):
+    assert client.get(f"/ask{query}").status_code == 404
+
+
+def test_a_question_names_what_follows_and_changes_nothing(busy, client):
+    (waiting,) = busy.app.runs.list(queue="mail", state="queued")
+    queue = client.get("/ask?kind=queue&verb=pause&name=mail").text
+    run = client.get(f"/ask?kind=run&verb=cancel&name={waiting.id}").text
+    odd = client.get("/ask", params={"kind": "queue", "verb": "pause", "name": "a/b <c>"}).text
+
+    assert "No worker starts a run of it" in queue
+    assert "ends as cancelled without being started" in run
+    assert 'action="/queues/a%2Fb%20%3Cc%3E/pause"' in odd
+    assert waiting.refresh().state == "queued"
+    reader = client_of(busy.app, write=False)
+    assert "Pause the queue" not in reader.get("/ask?kind=queue&verb=pause&name=mail").text
+
+
+def test_a_run_takes_from_its_first_start_to_its_end(shop, client):
+    @shop.app.task(name="shop.orders:flaky", retries=Retry(1, base=0.3, jitter=False))
+    def flaky():
+        if current().attempt == 1:
+            raise ConnectionError("again")
+
+    run = flaky.enqueue()
+    shop.app.worker().drain()
+
+    row = client.get("/runs?q=task:shop.orders:flaky").text.partition("data-row")[2]
+    page = client.get(f"/runs/{run.id}").text
+
+    assert re.search(r'<td class="right">([3-9]\d\d ms|\d\.\d\d s)</td>', row), "with the wait"
+    assert re.search(r"Start to end</dt><dd>([3-9]\d\d ms|\d\.\d\d s)", page)
+    assert "First started" in page
+    assert "Last started" in page

@@ -68,6 +68,12 @@ class Visit:
         with self.page.expect_navigation():
             self.page.get_by_role("button", name=button).click()
 
+    def confirm(self, button: str, then: str, *, reason: str = "") -> None:
+        """Press a button that asks once more, and say yes."""
+        self.press(button)
+        self.page.get_by_label("Why").fill(reason)
+        self.press(then)
+
     def _note(self, message: ConsoleMessage) -> None:
         if message.type == "error" and not message.text.startswith(EXPECTED):
             self.wrong.append(message.text)

@@ -81,6 +81,16 @@ def process_ends(how: str) -> str:
     return how
 
 
+@app.task
+def says_and_dies(count: int) -> int:
+    """Log lines and die at once in the first attempt; only log in the second."""
+    for number in range(count):
+        current().log.info(f"line {number} of claim {current().fence}")
+    if current().fence == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return count
+
+
 @app.task(executor="process")
 def process_leaves_programs(log: str) -> None:
     """Start programs and processes that outlive this process, and die as by a lack of memory."""

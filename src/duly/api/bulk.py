@@ -5,12 +5,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from duly.clock import monotonic
-from duly.errors import RunNotFinal
 from duly.limits import PAGE
-from duly.store.ops import Cancel, DiscardDead, Redrive, Redriven
+from duly.store.bulk_ops import ActOnRun, Answer, is_done, refusals
 from duly.store.protocol import Store
-
-ActOnRun = Redrive | DiscardDead | Cancel
 
 
 class Bulk(NamedTuple):
@@ -36,9 +33,9 @@ def apply_each(
     total = Bulk(0, 0)
     started_at = monotonic()
     for batch in _batches(ops, rate):
-        answers: list[Redriven | str | None] = store.apply(batch)
-        done = sum(map(_is_done, answers))
-        refused = [*total.refused, *_refusals(batch, answers)]
+        answers: list[Answer] = store.apply(batch)
+        done = sum(map(is_done, answers))
+        refused = [*total.refused, *refusals(batch, answers)]
         skipped = total.skipped + len(answers) - done
         total = Bulk(total.done + done, skipped, tuple(refused[:PAGE]))
         if progress is not None:
@@ -47,17 +44,6 @@ def apply_each(
             due = started_at + (total.done + total.skipped) / rate
             threading.Event().wait(max(0.0, due - monotonic()))
     return total
-
-
-def _is_done(answer: Redriven | str | None) -> bool:
-    # Of a cancel, a run that had ended before answers with its state.
-    return answer.done if isinstance(answer, Redriven) else answer in {"cancelled", "requested"}
-
-
-def _refusals(ops: list[ActOnRun], answers: list[Redriven | str | None]) -> Iterator[str]:
-    for op, answer in zip(ops, answers, strict=True):
-        if isinstance(answer, Redriven) and answer.held_by is not None:
-            yield str(RunNotFinal(answer.held_by, str(answer.state), retried=op.run_id))
 
 
 def _batches(ops: Iterable[ActOnRun], rate: float | None) -> Iterator[list[ActOnRun]]:

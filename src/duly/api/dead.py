@@ -72,15 +72,7 @@ class Dead:
         who, why = acting(actor), check_reason(reason)
 
         def op(run: RunRecord) -> Redrive:
-            return Redrive(
-                run.id,
-                who,
-                why,
-                states=_DEAD,
-                generation=run.generation,
-                lane=self._runs.lane_again(run),
-                other_names=self._host.registry.other_names(run.task),
-            )
+            return self._runs.redrive_of(run, who, why)._replace(states=_DEAD)
 
         return self._each(run_ids, which, op, rate=rate, progress=progress)
 

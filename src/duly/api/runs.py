@@ -1,11 +1,9 @@
 """`app.runs`: look at runs, cancel and retry them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from duly.actor import acting
-from duly.api.bulk import Bulk, Progress, apply_each
 from duly.core.key import check_run_id, check_storable
 from duly.core.limiting import with_slot
 from duly.core.record import RunRecord
@@ -13,8 +11,8 @@ from duly.core.states import State
 from duly.errors import BadOption, RunNotFound
 from duly.host import Host
 from duly.limits import PAGE, PAGE_DEFAULT
-from duly.run import Run, check_reason
-from duly.store.ops import Cancel, Redrive
+from duly.run import Run
+from duly.store.ops import Redrive
 from duly.store.protocol import RunFilter
 from duly.task import Task, instant
 
@@ -138,46 +136,18 @@ class Runs:
         run = Run[Any](self._host, run_id)
         return run.resolve(done=done, result=result, step=step, actor=actor, reason=reason)
 
-    def cancel_each(
-        self,
-        runs: Iterable[RunRecord],
-        *,
-        actor: str | None = None,
-        reason: str = "",
-        progress: Progress | None = None,
-    ) -> Bulk:
-        """Cancel many runs; those that have ended meanwhile are skipped."""
-        who, why = acting(actor), check_reason(reason)
-        ops = (Cancel(run.id, who, why) for run in runs)
-        return apply_each(self._host.store, ops, progress=progress)
-
-    def retry_each(
-        self,
-        runs: Iterable[RunRecord],
-        *,
-        actor: str | None = None,
-        reason: str = "",
-        progress: Progress | None = None,
-    ) -> Bulk:
-        """Queue many final runs again; those that others have queued meanwhile are skipped."""
-        who, why = acting(actor), check_reason(reason)
-        ops = (
-            Redrive(
-                run.id,
-                who,
-                why,
-                generation=run.generation,
-                lane=self.lane_again(run),
-                other_names=self._host.registry.other_names(run.task),
-            )
-            for run in runs
-        )
-        return apply_each(self._host.store, ops, progress=progress)
-
-    def lane_again(self, run: RunRecord) -> str | None:
-        """Name the lane of a run that is queued again, as its task has it now."""
+    def redrive_of(self, run: RunRecord, actor: str, reason: str) -> Redrive:
+        """Return what queues a final run again if it is still as it was read."""
         definition = self._host.registry.find(run.task)
-        return None if definition is None else with_slot(run.lane, definition.slot)
+        return Redrive(
+            run.id,
+            actor,
+            reason,
+            states=(run.state,),
+            generation=run.generation,
+            lane=None if definition is None else with_slot(run.lane, definition.slot),
+            other_names=self._host.registry.other_names(run.task),
+        )
 
 
 def _states(state: str | Sequence[str] | None) -> tuple[str, ...]:

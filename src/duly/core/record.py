@@ -132,6 +132,40 @@ class Act(NamedTuple):
     """Grows with every act; continues a list of them."""
 
 
+class BulkAct(NamedTuple):
+    """An act on many runs, and how far it is."""
+
+    id: str
+    verb: str
+    """retry, discard or cancel."""
+    selection: str
+    """Which runs, as JSON."""
+    actor: str
+    reason: str
+    total: int
+    """How many runs there were when it was asked for."""
+    done: int
+    skipped: int
+    refused: str
+    """Why some of the skipped were not retried, as a JSON list: another live run has their key."""
+    reached: str | None
+    """The last run that was looked at, newest first."""
+    owner: str
+    """Names the process that works on it."""
+    created_at: int
+    renewed_at: int
+    """When that process was last heard of."""
+    ended_at: int | None
+    error: str | None
+
+    @property
+    def share(self) -> float:
+        """How much of it is done, in hundredths."""
+        if self.ended_at is not None and self.error is None:
+            return 100.0
+        return min(100.0, 100 * (self.done + self.skipped) / max(1, self.total))
+
+
 class WorkerRecord(NamedTuple):
     """A worker process as the store knows it."""
 
@@ -252,12 +286,15 @@ class EndsOf(NamedTuple):
     queue: str
     state: str
     took: int
-    """Milliseconds that their last attempts did not exceed; a bound out of a fixed row of them."""
+    """Milliseconds that they did not exceed from first start to end: one of `core.bounds`."""
     waited: int
     """Milliseconds for which they had been due, likewise."""
     runs: int
     elapsed: int
+    """How long their last attempts took, since they were claimed, all together."""
     delay: int
+    lasted: int = 0
+    """How long they took from first start to end, all together, in microseconds."""
 
 
 class StepRecord(NamedTuple):

@@ -9,7 +9,6 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 
 from duly.dashboard.auth import Viewer
-from duly.dashboard.bulk import Jobs
 from duly.dashboard.desk import Desk
 from duly.dashboard.many import Many, text_of
 from duly.dashboard.pages import Elsewhere, NothingHere, Shown
@@ -24,8 +23,7 @@ class Acts:
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
-        self.jobs = Jobs()
-        self.many = Many(desk, self.jobs)
+        self.many = Many(desk)
 
     # -- runs --
 

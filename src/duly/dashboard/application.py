@@ -18,19 +18,19 @@ from starlette.responses import (
     Response,
     StreamingResponse,
 )
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from duly.clock import new_secret
 from duly.credentials import TooManyTries
 from duly.dashboard import json_api, searching, words
 from duly.dashboard.acting import Acts, name_of
+from duly.dashboard.assets import asset_address, compressed_pages, serve_asset
 from duly.dashboard.auth import COOKIE, Auth, TokenAuth, Viewer, check_auth
 from duly.dashboard.desk import Desk
 from duly.dashboard.guarding import CSRF_FIELD, RETRY_AFTER, TOO_MANY_TRIES, Guard, cookie
 from duly.dashboard.live import Streams
-from duly.dashboard.pages import Elsewhere, NothingHere, Shown, audit, dead, fleet, overview
+from duly.dashboard.pages import Elsewhere, NothingHere, Shown, asking, audit, dead, fleet, overview
 from duly.dashboard.pages import runs as run_pages
 from duly.dashboard.pages import schedules as schedule_pages
 from duly.dashboard.protocols import Application
@@ -106,7 +106,7 @@ class _Dashboard:
             exception_handlers={HTTPException: self._not_found, Exception: self._broken},
         )
         self.guarded = Guard(
-            pages,
+            compressed_pages(pages),
             auth=self._auth,
             is_local_only=auth is None,
             hosts=hosts,
@@ -114,7 +114,7 @@ class _Dashboard:
             closed=self.closed,
         )
 
-    def _routes(self) -> list[Route | Mount]:
+    def _routes(self) -> list[Route]:
         page, act = self._page, self._act
         acts = self._acts
         return [
@@ -132,7 +132,7 @@ class _Dashboard:
             Route("/dead/export", self._export),
             Route("/dead/confirm", act(acts.many.confirm), methods=["POST"]),
             Route("/dead/act", act(acts.many.act), methods=["POST"]),
-            Route("/bulk/{job_id}", page(self._bulk)),
+            Route("/bulk/{act_id}", page(acts.many.shown)),
             Route("/schedules", page(schedule_pages.schedules)),
             Route("/schedules/{name:path}/{verb}", act(acts.schedule), methods=["POST"]),
             Route("/schedules/{name:path}", page(schedule_pages.schedule)),
@@ -141,11 +141,12 @@ class _Dashboard:
             Route("/workers", page(fleet.workers)),
             Route("/tasks", page(fleet.tasks)),
             Route("/audit", page(audit.audit)),
+            Route("/ask", page(asking.ask, live=False)),
             *json_api.routes(self._desk),
             Route("/metrics", self._metrics),
             Route("/login", self._login, methods=["GET", "POST"]),
             Route("/logout", self._logout, methods=["POST"]),
-            Mount("/static", StaticFiles(directory=HERE / "static")),
+            Route("/static/{path:path}", serve_asset),
         ]
 
     # -- pages --
@@ -164,6 +165,7 @@ class _Dashboard:
         try:
             with within(PAGE_SECONDS):
                 shown = dead.with_count(view(self._desk, request), self._desk.store)
+            self._acts.many.work.look()
         except NothingHere as nothing:
             return self._message(request, "Not found", str(nothing), 404)
         except StoreUnavailable as error:
@@ -178,6 +180,7 @@ class _Dashboard:
             try:
                 with within(PAGE_SECONDS):
                     shown = dead.with_count(view(self._desk, request), self._desk.store)
+                self._acts.many.work.look()
             except NothingHere as error:
                 shown = Shown("message.html", {"heading": "Not found", "words": str(error)})
             if isinstance(shown, Elsewhere):
@@ -185,12 +188,6 @@ class _Dashboard:
             return self._render(request, shown, "fragment.html", live=True)
 
         return await run_in_threadpool(render)
-
-    def _bulk(self, desk: Desk, request: Request) -> Shown:
-        job = self._acts.jobs.get(str(request.path_params["job_id"]))
-        if job is None:
-            raise NothingHere("That act was done by another process, or long ago; see the audit.")
-        return Shown("bulk.html", {"job": job, "now": desk.store.now()})
 
     def _export(self, request: Request) -> Response:
         try:
@@ -388,7 +385,7 @@ def _environment() -> Environment:
         "short_task": words.short_task,
         "pretty": words.pretty,
     }
-    environment.globals |= {"percent": words.percent, "query": _query}
+    environment.globals |= {"asset": asset_address, "percent": words.percent, "query": _query}
     environment.globals |= {"term": searching.term, "tag_term": searching.tag_term}
     return environment
 

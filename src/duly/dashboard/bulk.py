@@ -1,87 +1,108 @@
-"""Acts on many runs: done in the background, looked at by their progress."""
+"""Acts on many runs: done in the background, and shown by every server process.
 
+The database keeps an act and its progress. The process that was asked works on it in a thread. If
+that process dies, another one that serves pages continues where the act was.
+"""
+
+import json
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from contextlib import suppress
 
-from duly.api.bulk import Bulk, Progress
-from duly.clock import new_id
-from duly.errors import DulyError
-from duly.limits import BULK_ACTS
+from duly.api.bulk_acts import AskedFor, BulkPage
+from duly.clock import MICROSECONDS, monotonic, new_id
+from duly.core.record import BulkAct
+from duly.dashboard.desk import Desk
+from duly.errors import OUTAGES, DulyError, StoreError
+from duly.limits import (
+    BULK_LEASE_SECONDS,
+    BULK_LOOK_SECONDS,
+    BULK_PAUSE_SECONDS,
+    BULK_TRIES,
+    PAGE_SECONDS,
+)
+from duly.store.bounded import within
 
-
-class Asked(NamedTuple):
-    """What somebody asked for."""
-
-    title: str
-    total: int
-    actor: str
-    what: object
-    """Says which runs; equal for the same ones."""
-
-
-@dataclass
-class Job:
-    """One act on many runs."""
-
-    id: str
-    asked: Asked
-    ticket: str = ""
-    """Names the form that it was asked for by; sent twice, it is one act."""
-    done: int = 0
-    skipped: int = 0
-    refused: tuple[str, ...] = ()
-    is_over: bool = False
-    error: str | None = None
-
-    @property
-    def share(self) -> float:
-        """How much of it is done, in hundredths."""
-        if self.is_over and self.error is None:
-            return 100.0
-        return min(100.0, 100 * (self.done + self.skipped) / max(1, self.asked.total))
+NextPage = Callable[[BulkAct], BulkPage]
+"""Finds the runs that an act has to look at next."""
 
 
-class Jobs:
-    """The acts of this process, the newest of them."""
+class BulkWork:
+    """The acts that this process works on."""
 
-    def __init__(self) -> None:
-        self._jobs: OrderedDict[str, Job] = OrderedDict()
+    def __init__(self, desk: Desk, next_page: NextPage) -> None:
+        self._desk = desk
+        self._next_page = next_page
         self._lock = threading.Lock()
+        self._look_at = 0.0
 
-    def get(self, job_id: str) -> Job | None:
-        """Return one."""
-        return self._jobs.get(job_id)
+    def start(self, asked: AskedFor) -> str:
+        """Begin an act and return its id; the same that is under way is not begun twice."""
+        owner = new_id()
+        act_id = self._desk.operator.bulk.start(asked, owner=owner)
+        self._work_on(act_id, owner)
+        return act_id
 
-    def start(self, asked: Asked, act: Callable[[Progress], Bulk], *, ticket: str = "") -> Job:
-        """Begin one; the same that is under way, or was begun by the same form, is returned."""
+    def look(self) -> None:
+        """Take over acts whose processes have died; called with every page, it looks now and then.
+
+        Nothing depends on it that it is asked often: a page that is open asks every second.
+        """
         with self._lock:
-            for job in self._jobs.values():
-                if job.asked.what == asked.what and not job.is_over:
-                    return job
-                if ticket and job.ticket == ticket:
-                    return job
-            job = Job(new_id(), asked, ticket)
-            self._jobs[job.id] = job
-            while len(self._jobs) > BULK_ACTS:
-                self._jobs.popitem(last=False)
-        threading.Thread(target=_carry_out, args=(job, act), name="duly-bulk", daemon=True).start()
-        return job
+            if not self._desk.writes or monotonic() < self._look_at:
+                return
+            self._look_at = monotonic() + BULK_LOOK_SECONDS
+        with suppress(StoreError), within(PAGE_SECONDS):
+            if not self._desk.store.has_silent_bulk(round(BULK_LEASE_SECONDS * MICROSECONDS)):
+                return
+            owner = new_id()
+            for act_id in self._desk.operator.bulk.take_silent(owner, lease=BULK_LEASE_SECONDS):
+                self._work_on(act_id, owner)
+
+    def _work_on(self, act_id: str, owner: str) -> None:
+        work = threading.Thread(
+            target=self._carry_out, args=(act_id, owner), name="duly-bulk", daemon=True
+        )
+        work.start()
+
+    def _carry_out(self, act_id: str, owner: str) -> None:
+        """Do page after page, for as long as the act is ours.
+
+        While the database is away it is tried again; then the act is left to whoever looks next.
+        """
+        failures = 0
+        while failures < BULK_TRIES:
+            try:
+                if not self._advance(act_id, owner):
+                    return
+                failures = 0
+            except OUTAGES:
+                failures += 1
+                threading.Event().wait(BULK_PAUSE_SECONDS)
+
+    def _advance(self, act_id: str, owner: str) -> bool:
+        """Do one page; return whether there is more for us to do."""
+        act = self._desk.store.get_bulk(act_id)
+        if act is None or act.owner != owner or act.ended_at is not None:
+            return False
+        bulk = self._desk.operator.bulk
+        try:
+            with within(PAGE_SECONDS):
+                page = self._next_page(act)
+            # A page that was not ours to do is looked at again: its answer may have been lost.
+            bulk.advance(act, page)
+        except OUTAGES:
+            raise
+        except DulyError as error:
+            bulk.fail(act, str(error))
+        except Exception as error:
+            # People are told at once, and the log of the process has the rest.
+            bulk.fail(act, f"{type(error).__name__}: {error}")
+            raise
+        return True
 
 
-def _carry_out(job: Job, act: Callable[[Progress], Bulk]) -> None:
-    def note(progress: Bulk) -> None:
-        job.done, job.skipped, job.refused = progress
-
-    try:
-        note(act(note))
-    except DulyError as error:
-        job.error = str(error)
-    except Exception as error:
-        # People are told at once, and the log of the process has the rest.
-        job.error = f"{type(error).__name__}: {error}"
-        raise
-    finally:
-        job.is_over = True
+def refusals_of(act: BulkAct) -> list[str]:
+    """Return why some runs were not retried."""
+    found: list[str] = json.loads(act.refused)
+    return found

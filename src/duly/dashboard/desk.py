@@ -7,7 +7,7 @@ from duly.clock import monotonic
 from duly.core.display import display
 from duly.core.record import RunRecord
 from duly.core.secret_names import REDACTED
-from duly.core.states import PARENT_TAG, State
+from duly.core.states import PARENT_TAG, State, plain_tags, stored_tags
 from duly.core.why import Reason
 from duly.dashboard.protocols import Application, Operator, ScheduleBook, Sessions, Tasks
 from duly.dashboard.searching import Search
@@ -179,6 +179,22 @@ class Desk:
         if not search.arguments:
             return True
         return search.fits(self.stored_arguments(run.task, run.arguments))
+
+    def listed(self, runs: Sequence[RunRecord]) -> list[tuple[RunRecord, str, dict[str, str]]]:
+        """Return runs as lists show them: with their arguments and tags, and since when they run.
+
+        That is their first start, whatever the number of their attempts.
+        """
+        again = [run.id for run in runs if run.claim_number > 1]
+        starts = self.store.first_starts(again) if again else {}
+        return [
+            (
+                run._replace(claimed_at=starts.get(run.id, run.claimed_at)),
+                self.short_arguments(run),
+                plain_tags(stored_tags(run.tags)),
+            )
+            for run in runs
+        ]
 
     def children(self, run_id: str) -> list[RunRecord]:
         """Return the runs that a run made and waits for."""

@@ -30,6 +30,7 @@ class Bar(NamedTuple):
     other: float
     """Heights, from below: failed, others, succeeded."""
     wait_y: float | None
+    retried_y: float | None
     title: str
     ends: "Ends"
 
@@ -44,6 +45,8 @@ class Ends(NamedTuple):
     cancelled: int
     wait: float | None
     """The mean, in microseconds."""
+    retried: int
+    """How many attempts failed and were followed by another one."""
 
 
 class Mark(NamedTuple):
@@ -71,12 +74,20 @@ class Chart(NamedTuple):
     longest_wait: str
     runs: int
     failed: int
+    retried: int
     summary: str
     step: int
     """How long a piece of time is."""
 
 
-def chart(ends: Sequence[EndsAt], deploys: Iterable[Act], window: str, now: int) -> Chart:
+def chart(
+    ends: Sequence[EndsAt],
+    retries: Sequence[EndsAt],
+    deploys: Iterable[Act],
+    *,
+    window: str,
+    now: int,
+) -> Chart:
     """Lay out the bars."""
     whole, step = WINDOWS[window]
     first = (now - whole) // step * step + step
@@ -84,8 +95,9 @@ def chart(ends: Sequence[EndsAt], deploys: Iterable[Act], window: str, now: int)
     by_start: dict[int, list[EndsAt]] = {start: [] for start in starts}
     for row in ends:
         by_start.setdefault(row.at // step * step, []).append(row)
+    retried = _by_start(retries, step)
     sums = {start: sum(row.runs for row in by_start[start]) for start in starts}
-    top = _round_up(max(sums.values(), default=0))
+    top = _round_up(max([*sums.values(), *(retried.get(start, 0) for start in starts)], default=0))
     waits = {start: _mean_wait(by_start[start]) for start in starts}
     longest = max((wait for wait in waits.values() if wait is not None), default=0)
     room = WIDTH / len(starts)
@@ -99,6 +111,8 @@ def chart(ends: Sequence[EndsAt], deploys: Iterable[Act], window: str, now: int)
         wait_y = None if wait is None or not longest else HEIGHT - wait / longest * (HEIGHT - 12)
         words = f"{good:,} succeeded, {failed:,} failed"
         words += f", {other:,} cancelled" if other else ""
+        again = retried.get(start, 0)
+        words += f", {again:,} attempts retried" if again else ""
         words += "" if wait is None else f", waited {length(wait)} on average"
         bars.append(
             Bar(
@@ -108,23 +122,18 @@ def chart(ends: Sequence[EndsAt], deploys: Iterable[Act], window: str, now: int)
                 bad=round(HEIGHT * failed / top, 1),
                 other=round(HEIGHT * other / top, 1),
                 wait_y=wait_y,
+                retried_y=round(HEIGHT - HEIGHT * again / top, 1) if again else None,
                 title=f"{exact(start)[:16]} UTC: {words}",
-                ends=Ends(start, good, failed, other, wait),
+                ends=Ends(start, good, failed, other, wait, again),
             )
         )
-    shown = [act for act in deploys if first <= act.at <= now]
-    marks = [
-        Mark(
-            round((act.at - first) / (step * len(starts)) * WIDTH, 1),
-            act.reason[:24],
-            f"{exact(act.at)}: {act.reason} deployed, says {act.actor}",
-            act,
-        )
-        for act in shown
-    ]
+    whole = step * len(starts)
+    marks = [_mark(act, first, whole) for act in deploys if first <= act.at <= now]
     runs = sum(sums.values())
     failed = sum(row.runs for start in starts for row in by_start[start] if row.state in DEAD)
-    summary = f"{runs:,} runs ended in the last {window}, {failed:,} of them failed."
+    tries = sum(retried.get(start, 0) for start in starts)
+    summary = f"{runs:,} runs ended in the last {window}, {failed:,} of them failed"
+    summary += f"; {tries:,} attempts were retried." if tries else "."
     every = max(1, len(starts) // 6)
     label = "%H:%M" if window != "7d" else "%a %d"
     ticks = [
@@ -133,7 +142,24 @@ def chart(ends: Sequence[EndsAt], deploys: Iterable[Act], window: str, now: int)
         if place % every == every // 2
     ]
     most = length(longest) if longest else ""
-    return Chart(bars, marks, ticks, top, most, runs, failed, summary, step)
+    return Chart(bars, marks, ticks, top, most, runs, failed, tries, summary, step)
+
+
+def _mark(act: Act, first: int, whole: int) -> Mark:
+    return Mark(
+        round((act.at - first) / whole * WIDTH, 1),
+        act.reason[:24],
+        f"{exact(act.at)}: {act.reason} deployed, says {act.actor}",
+        act,
+    )
+
+
+def _by_start(rows: Iterable[EndsAt], step: int) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for row in rows:
+        start = row.at // step * step
+        found[start] = found.get(start, 0) + row.runs
+    return found
 
 
 def _mean_wait(rows: Sequence[EndsAt]) -> float | None:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from urllib.parse import urlencode
 
 from duly.clock import MICROSECONDS
+from duly.core.bounds import BEYOND, BOUNDS
 from duly.core.record import (
     EndsAt,
     EndsOf,
@@ -32,13 +33,14 @@ class Figures(NamedTuple):
 
     runs: int
     failed: int
-    elapsed: int
+    lasted: int
+    """From their first starts to their ends, all together, in microseconds."""
     took: dict[int, int]
     waited: dict[int, int]
 
     @property
     def p50(self) -> float | None:
-        """About half of the attempts took no longer, in microseconds.
+        """About half of the runs took no longer from first start to end, in microseconds.
 
         Where all lie between the same two bounds, their mean tells more than the bounds.
         """
@@ -46,7 +48,7 @@ class Figures(NamedTuple):
 
     @property
     def p95(self) -> float | None:
-        """Nearly all of the attempts took no longer."""
+        """Nearly all of the runs took no longer."""
         return self.mean if len(self.took) == 1 else quantile(self.took, 0.95)
 
     @property
@@ -56,22 +58,22 @@ class Figures(NamedTuple):
 
     @property
     def mean(self) -> float | None:
-        """How long attempts took on average."""
-        return self.elapsed / self.runs if self.runs else None
+        """How long runs took on average."""
+        return self.lasted / self.runs if self.runs else None
 
 
 def figures(ends: Iterable[EndsOf]) -> Figures:
     """Add up."""
-    runs = failed = elapsed = 0
+    runs = failed = lasted = 0
     took: dict[int, int] = {}
     waited: dict[int, int] = {}
     for row in ends:
         runs += row.runs
-        elapsed += row.elapsed
+        lasted += row.lasted
         failed += row.runs if row.state in DEAD else 0
         took[row.took] = took.get(row.took, 0) + row.runs
         waited[row.waited] = waited.get(row.waited, 0) + row.runs
-    return Figures(runs, failed, elapsed, took, waited)
+    return Figures(runs, failed, lasted, took, waited)
 
 
 def quantile(bounds: dict[int, int], share: float) -> float | None:
@@ -80,25 +82,17 @@ def quantile(bounds: dict[int, int], share: float) -> float | None:
     if not total:
         return None
     wanted = share * total
-    below, passed = 0, 0
+    passed = 0
     for bound in sorted(bounds):
         number = bounds[bound]
         if passed + number >= wanted:
             # Between two bounds they are taken to be spread evenly.
-            lower = max((known for known in BOUNDS if known < bound), default=below)
+            lower = max((known for known in BOUNDS if known < bound), default=0)
             part = (wanted - passed) / number
             upper = bound if bound < BEYOND else 2 * lower
             return (lower + part * (upper - lower)) * 1_000
         passed += number
     return None
-
-
-BEYOND = 9_000_000_000_000
-BOUNDS = (
-    *(0, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000),
-    *(900_000, 3_600_000, 21_600_000, 86_400_000),
-)
-"""Milliseconds; the statements that count ends have the same."""
 
 
 class Health(NamedTuple):

@@ -109,6 +109,8 @@ class Guard:
                 421,
             )
         path = _path_in(request)
+        if path.startswith("/static/"):
+            return None if request.method in _SAFE else PlainTextResponse("GET only\n", 405)
         known = request.cookies.get(CSRF_COOKIE, "")
         request.state.csrf = known if _SECRET.fullmatch(known) else new_secret()
         if request.receive is _too_long:
@@ -117,8 +119,6 @@ class Guard:
                 f"took longer than the {HTTP_FORM_SECONDS:.0f} s in which it must be sent."
             )
             return self._closed(request, words, 413)
-        if path.startswith("/static/"):
-            return None if request.method in _SAFE else PlainTextResponse("GET only\n", 405)
         if self._is_local_only and not _is_local(request):
             return self._closed(request, _NOT_LOCAL, 403)
         if request.method not in _SAFE and (wrong := await _foreign(request)):

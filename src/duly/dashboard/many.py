@@ -1,24 +1,24 @@
 """Acts on many runs: those that were ticked, a group of dead letters, or what a filter finds."""
 
+import json
 from typing import NamedTuple
 
 from starlette.datastructures import FormData
 from starlette.requests import Request
 
-from duly.api.bulk import Bulk, Progress
-from duly.api.runs import Filter
-from duly.clock import new_id
-from duly.core.instants import moment
+from duly.api.bulk_acts import AskedFor, BulkPage
+from duly.clock import MICROSECONDS, new_id
+from duly.core.record import BulkAct
 from duly.core.states import DEAD, FINAL, State
 from duly.dashboard import searching
-from duly.dashboard.bulk import Asked, Jobs
+from duly.dashboard.bulk import BulkWork, refusals_of
 from duly.dashboard.desk import Desk
-from duly.dashboard.pages import Elsewhere, Shown
-from duly.dashboard.pages.dead import group_filter, group_of, window_of
+from duly.dashboard.pages import Elsewhere, NothingHere, Shown
+from duly.dashboard.pages.dead import group_filter, group_of, since_of, window_of
 from duly.dashboard.searching import Search
 from duly.dashboard.words import count
 from duly.errors import BadOption
-from duly.limits import COUNT_CAP, PAGE
+from duly.limits import BULK_LEASE_SECONDS, COUNT_CAP, PAGE
 from duly.store.protocol import RunFilter
 
 _DEAD = tuple(sorted(DEAD))
@@ -36,24 +36,27 @@ class Chosen(NamedTuple):
     search: Search | None = None
 
     @property
-    def what(self) -> object:
-        """Return what is equal for the same act on the same runs."""
-        place = None if self.group is None else (self.group.task, self.group.fingerprint)
-        text = None if self.search is None else self.search.text
-        return self.verb, self.ids, place, self.window, text
-
-    @property
     def noun(self) -> str:
         """Say what they are."""
         return "run" if self.search or self.verb == "cancel" else "dead letter"
+
+    @property
+    def selection(self) -> str:
+        """Return which runs, as JSON: the same text for the same runs."""
+        if self.search is not None:
+            return json.dumps({"filter": self.search.text})
+        if self.group is not None:
+            group = {"task": self.group.task, "fingerprint": self.group.fingerprint}
+            return json.dumps(group | {"window": self.window})
+        return json.dumps({"ids": sorted(self.ids, reverse=True)})
 
 
 class Many:
     """Asks once more, and acts in the background."""
 
-    def __init__(self, desk: Desk, jobs: Jobs) -> None:
+    def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._jobs = jobs
+        self.work = BulkWork(desk, self._next_page)
 
     def confirm(self, request: Request, form: FormData, _who: str) -> Shown:
         """Ask once more, saying how many runs it is about."""
@@ -69,30 +72,53 @@ class Many:
         reason = text_of(form, "reason")
         if chosen.verb == "discard" and not reason:
             raise BadOption("discarding needs a reason; it is kept with every run")
-        title = f"{_DOING[chosen.verb]} {chosen.noun}s"
-        asked = Asked(title, self._count(chosen)[0], who, chosen.what)
-        job = self._jobs.start(
-            asked,
-            lambda progress: self._carry_out(chosen, who, reason, progress),
-            ticket=text_of(form, "ticket"),
-        )
-        return Elsewhere(f"/bulk/{job.id}")
+        ticket = text_of(form, "ticket") or new_id()
+        total = self._count(chosen)[0]
+        asked = AskedFor(ticket, chosen.verb, chosen.selection, total, chosen.noun, who, reason)
+        return Elsewhere(f"/bulk/{self.work.start(asked)}")
 
-    def _carry_out(self, chosen: Chosen, who: str, reason: str, progress: Progress) -> Bulk:
-        operator = self._desk.operator
-        if chosen.search is not None:
-            act = operator.runs.retry_each if chosen.verb == "retry" else operator.runs.cancel_each
-            found = self._desk.every(chosen.search)
-            return act(found, actor=who, reason=reason, progress=progress)
-        if chosen.verb == "cancel":
-            runs = (operator.runs.get(run_id).record for run_id in chosen.ids)
-            return operator.runs.cancel_each(runs, actor=who, reason=reason, progress=progress)
-        many = operator.dead.retry if chosen.verb == "retry" else operator.dead.discard
-        if chosen.group is None:
-            return many(list(chosen.ids), actor=who, reason=reason, progress=progress)
-        since = None if chosen.group.since is None else moment(chosen.group.since)
-        which = Filter(_DEAD, chosen.group.task, since=since, fingerprint=chosen.group.fingerprint)
-        return many(which=which, actor=who, reason=reason, progress=progress)
+    def shown(self, desk: Desk, request: Request) -> Shown:
+        """Show how far an act is."""
+        act = desk.store.get_bulk(str(request.path_params["act_id"]))
+        if act is None:
+            raise NothingHere("There is no such act, or it ended long ago; see the audit.")
+        chosen = self._read(act)
+        now = desk.store.now()
+        context = {"act": act, "chosen": chosen, "refused": refusals_of(act), "now": now}
+        is_silent = now - act.renewed_at > BULK_LEASE_SECONDS * MICROSECONDS
+        title = f"{_DOING[act.verb]} {chosen.noun}s"
+        here = "dead" if chosen.noun == "dead letter" else "runs"
+        return Shown("bulk.html", context | {"title_": title, "is_silent": is_silent, "here": here})
+
+    def _next_page(self, act: BulkAct) -> BulkPage:
+        """Return the runs that an act has to look at next."""
+        chosen = self._read(act)
+        if chosen.ids:
+            found = [self._desk.store.get_run(run_id) for run_id in chosen.ids]
+            runs = tuple(
+                run
+                for run in found
+                if run is not None and (act.verb == "cancel" or run.state in DEAD)
+            )
+            return BulkPage(runs, None, len(chosen.ids) - len(runs), is_last=True)
+        search = chosen.search or Search("", chosen.group or RunFilter())
+        which = search.which._replace(before=act.reached)
+        page, following = self._desk.find(search._replace(which=which), PAGE)
+        reached = following or (page[-1].id if page else act.reached)
+        return BulkPage(tuple(page), reached, is_last=following is None)
+
+    def _read(self, act: BulkAct) -> Chosen:
+        """Return which runs an act is about, as they were asked for then."""
+        match json.loads(act.selection):
+            case {"filter": text}:
+                return Chosen(act.verb, search=self._search(act.verb, text, act.created_at))
+            case {"task": task, "fingerprint": fingerprint, "window": window}:
+                since = since_of(window, act.created_at)
+                group = RunFilter(_DEAD, task, fingerprint=fingerprint, since=since)
+                return Chosen(act.verb, group=group, window=window)
+            case {"ids": ids}:
+                return Chosen(act.verb, tuple(ids))
+        raise BadOption("another version of duly began this act, which this one cannot read")
 
     def _chosen(self, request: Request, form: FormData) -> Chosen:
         verb, scope = text_of(form, "verb"), text_of(form, "scope")
@@ -105,15 +131,16 @@ class Many:
             group = group_filter(request, self._desk.store.now())._replace(before=None)
             return Chosen(verb, group=group, window=window)
         if scope == "matching":
-            return Chosen(verb, search=self._search(verb, text_of(form, "q")))
+            now = self._desk.store.now()
+            return Chosen(verb, search=self._search(verb, text_of(form, "q"), now))
         ids = tuple(str(each) for each in form.getlist("id"))[:PAGE]
         if not ids:
             raise BadOption("nothing was selected: go back and tick some runs, or take all of them")
         return Chosen(verb, ids)
 
-    def _search(self, verb: str, text: str) -> Search:
+    def _search(self, verb: str, text: str, now: int) -> Search:
         """Return what finds the runs of a filter to which that can be done."""
-        search = searching.read(text, self._desk.store.now())
+        search = searching.read(text, now)
         if search.hints:
             # It would find more than was meant.
             raise BadOption(f"the filter is not understood: {search.hints[0]}")

@@ -3,14 +3,13 @@
 `Duly` has all of it, and the pages see nothing else of it: no worker, no tables, no statements.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from duly.api.bulk import Bulk, Progress
-from duly.api.runs import Filter
+from duly.api.bulk_acts import AskedFor, BulkPage
 from duly.api.schedule_views import FiredAt, Schedule
-from duly.core.record import RunRecord
+from duly.core.record import BulkAct, RunRecord
 from duly.core.why import Reason
 from duly.registry import Definition
 from duly.store.protocol import Inspector
@@ -62,35 +61,21 @@ class Runs(Protocol):
         actor: str,
         reason: str,
     ) -> FoundRun: ...
-    def cancel_each(
-        self, runs: Iterable[RunRecord], *, actor: str, reason: str, progress: Progress
-    ) -> Bulk: ...
-    def retry_each(
-        self, runs: Iterable[RunRecord], *, actor: str, reason: str, progress: Progress
-    ) -> Bulk: ...
 
 
 class Dead(Protocol):
     """What can be done about dead letters."""
 
-    def retry(
-        self,
-        run_ids: str | Sequence[str] | None = None,
-        *,
-        which: Filter | None = None,
-        actor: str,
-        reason: str,
-        progress: Progress | None = None,
-    ) -> Bulk: ...
-    def discard(
-        self,
-        run_ids: str | Sequence[str] | None = None,
-        *,
-        which: Filter | None = None,
-        actor: str,
-        reason: str,
-        progress: Progress | None = None,
-    ) -> Bulk: ...
+    def discard(self, run_ids: str, *, actor: str, reason: str) -> object: ...
+
+
+class BulkActs(Protocol):
+    """Acts on many runs."""
+
+    def start(self, asked: AskedFor, *, owner: str) -> str: ...
+    def take_silent(self, owner: str, *, lease: float) -> Sequence[str]: ...
+    def advance(self, act: BulkAct, page: BulkPage) -> bool: ...
+    def fail(self, act: BulkAct, error: str) -> bool: ...
 
 
 class Queues(Protocol):
@@ -135,6 +120,8 @@ class Operator(Protocol):
     def runs(self) -> Runs: ...
     @property
     def dead(self) -> Dead: ...
+    @property
+    def bulk(self) -> BulkActs: ...
     @property
     def queues(self) -> Queues: ...
     @property

@@ -19,14 +19,14 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from duly.clock import MICROSECONDS
-from duly.core.record import EndsOf
+from duly.core.bounds import BOUNDS
+from duly.core.record import EndsOf, QueueRecord
 from duly.core.served_queues import ServedQueues
 from duly.core.stranded import stranded
 from duly.limits import GROUPS, PAGE
 from duly.store.protocol import Inspector, RunFilter
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_BEYOND = 9_000_000_000_000
 
 
 class Host(Protocol):
@@ -51,8 +51,9 @@ class DulyCollector(Collector):
         store = self._app.store
         ends = store.count_ends_of_tasks(0)
         yield _runs(ends)
+        yield _retries(store.count_retries_of_tasks(0))
         yield from _lengths(ends)
-        yield from _queues(store)
+        yield from _queues(store, {row.queue for row in ends})
         yield _dead(store)
         yield _workers(store)
         yield _unserved(store)
@@ -79,12 +80,26 @@ def _runs(ends: list[EndsOf]) -> Metric:
     return found
 
 
+def _retries(rows: list[EndsOf]) -> Metric:
+    found = CounterMetricFamily(
+        "duly_retries",
+        "Attempts that failed or were lost and were followed by another one.",
+        labels=["task", "queue"],
+    )
+    sums: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        sums[row.task, row.queue] += row.runs
+    for labels, attempts in sums.items():
+        found.add_metric(list(labels), attempts)
+    return found
+
+
 def _lengths(ends: list[EndsOf]) -> Iterator[Metric]:
     yield _histogram(
         "duly_run_duration_seconds",
-        "How long the last attempts of runs took.",
+        "How long runs took from their first start to their end, waits between attempts included.",
         "task",
-        [(row.task, row.took, row.runs, row.elapsed) for row in ends],
+        [(row.task, row.took, row.runs, row.lasted) for row in ends],
     )
     yield _histogram(
         "duly_queue_wait_seconds",
@@ -98,7 +113,6 @@ def _histogram(
     name: str, words: str, label: str, rows: list[tuple[str, int, int, int]]
 ) -> HistogramMetricFamily:
     found = HistogramMetricFamily(name, words, labels=[label])
-    bounds = sorted({bound for _, bound, _, _ in rows if bound < _BEYOND})
     counts: dict[str, Counter[int]] = {}
     lengths: Counter[str] = Counter()
     for value, bound, runs, length in rows:
@@ -106,31 +120,38 @@ def _histogram(
         lengths[value] += length
     for value in sorted(counts):
         mine = counts[value]
-        below = accumulate(mine[bound] for bound in bounds)
+        below = accumulate(mine[bound] for bound in BOUNDS)
         buckets = [
-            (str(bound / 1_000), float(runs)) for bound, runs in zip(bounds, below, strict=True)
+            (str(bound / 1_000), float(runs)) for bound, runs in zip(BOUNDS, below, strict=True)
         ]
         buckets.append(("+Inf", float(mine.total())))
         found.add_metric([value], buckets=buckets, sum_value=lengths[value] / MICROSECONDS)
     return found
 
 
-def _queues(store: Inspector) -> Iterator[Metric]:
+def _queues(store: Inspector, known: set[str]) -> Iterator[Metric]:
+    """Yield how full queues are; those that runs have ended in are 0 while they are empty."""
     depth = GaugeMetricFamily(
         "duly_queue_depth", "Runs that have not ended, counted to 10001.", labels=["queue", "state"]
     )
-    for queue in store.list_queues():
+    queues = {queue.name: queue for queue in store.list_queues()}
+    for name in sorted(known - queues.keys()):
+        queues[name] = QueueRecord(name, paused=False, ready=0, waiting=0, running=0)
+    for queue in queues.values():
         for state in ("ready", "waiting", "running"):
             depth.add_metric([queue.name, state], getattr(queue, state))
     yield depth
     age = GaugeMetricFamily(
         "duly_queue_oldest_age_seconds",
-        "For how long the oldest run that can be claimed has been due.",
+        "For how long the oldest run that can be claimed has been due; 0 if there is none.",
         labels=["queue"],
     )
     now = store.now()
+    ages = dict.fromkeys(queues, 0.0)
     for run in store.list_oldest_ready():
-        age.add_metric([run.queue], max(0, now - run.due_at) / MICROSECONDS)
+        ages[run.queue] = max(0, now - run.due_at) / MICROSECONDS
+    for name, seconds in ages.items():
+        age.add_metric([name], seconds)
     yield age
 
 

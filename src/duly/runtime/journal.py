@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 from duly.clock import SystemClock, monotonic
 from duly.context import Transactions
@@ -18,6 +19,7 @@ from duly.limits import (
 )
 from duly.registry import Registry
 from duly.runtime.attempt import storable
+from duly.runtime.unwritten import Unwritten, unwritten_beside
 from duly.store.op_sizes import size_of
 from duly.store.ops import AddLogs, SetProgress
 from duly.store.protocol import Store
@@ -36,10 +38,12 @@ class Journal:
         store: Store,
         is_cancelled: Callable[[Claim], bool],
         registry: Registry | None = None,
+        marks: Path | None = None,
     ) -> None:
         self.store = store
         self.is_cancelled = is_cancelled
         self.registry = registry
+        self._unwritten = None if marks is None else Unwritten(unwritten_beside(marks))
         self.sections: Transactions | None = None
         self.lease_until: Callable[[], float] = lambda: 0.0
         """Returns when (monotonic) the worker's lease expires unless it is renewed."""
@@ -49,6 +53,8 @@ class Journal:
         """Held while lines are between here and the store, lest their run's end overtake them."""
         self._progress: dict[str, SetProgress] = {}
         self._lines: dict[str, tuple[Claim, list[tuple[int, str, str]]]] = {}
+        self._leaving: list[list[_Word]] = [[], []]
+        """What was handed over to be written with the ends of runs, lately and a tick before."""
         self._counts: dict[str, int] = {}
         self._held_back: set[str] = set()
         """Runs whose words are written with their transactions."""
@@ -77,10 +83,10 @@ class Journal:
                 return
             if count == LOG_LINES_PER_ATTEMPT:
                 level, message = "warning", f"more than {count} lines: the rest is left out"
-            text = storable(message)[:LOG_MESSAGE_CHARACTERS]
-            self._lines.setdefault(claim.run_id, (claim, []))[1].append(
-                (self._clock.now(), level, text)
-            )
+            line = self._clock.now(), level, storable(message)[:LOG_MESSAGE_CHARACTERS]
+            self._lines.setdefault(claim.run_id, (claim, []))[1].append(line)
+            if self._unwritten is not None:
+                self._unwritten.add(claim.run_id, claim.claim_number, line)
 
     def is_quiet(self) -> bool:
         """Say whether there is nothing to write; a cheap look for the settler's fast path."""
@@ -90,8 +96,7 @@ class Journal:
     def flush_run(self, run_id: str) -> list[_Word]:
         """Return what is left to write of an attempt that has ended."""
         with self._writing, self._lock:
-            self._counts.pop(run_id, None)
-            return self._pop(run_id)
+            return self._hand_over(run_id)
 
     def hold_back(self, run_id: str) -> None:
         """Keep the words of a run here from now on: its transaction is about to open.
@@ -112,8 +117,7 @@ class Journal:
         """Return what a transaction that ends its run is to write."""
         with self._lock:
             self._held_back.discard(run_id)
-            self._counts.pop(run_id, None)
-            return self._pop(run_id)
+            return self._hand_over(run_id)
 
     def take_back(self, claim: Claim, words: list[_Word]) -> None:
         """Keep what was not written after all."""
@@ -135,7 +139,28 @@ class Journal:
                     self._put_back(rest, {claim.run_id: claim for claim in claims})
                     raise
                 del parts[0]
+        self._forget_written()
         return _FLUSH_SECONDS
+
+    def _hand_over(self, run_id: str) -> list[_Word]:
+        """Return the last words of a run, which are to be written with its end."""
+        self._counts.pop(run_id, None)
+        words = self._pop(run_id)
+        self._leaving[0] += words
+        return words
+
+    def _forget_written(self) -> None:
+        """Keep in the file what is not in the store yet, and what may not be."""
+        with self._lock:
+            recent, older = self._leaving
+            self._leaving = [[], recent]
+            if self._unwritten is None:
+                return
+            leaving = [op for op in (*older, *recent) if isinstance(op, AddLogs)]
+            kept = [(op.run_id, op.claim_number, line) for op in leaving for line in op.lines]
+            for claim, lines in self._lines.values():
+                kept += [(claim.run_id, claim.claim_number, line) for line in lines]
+            self._unwritten.keep(kept)
 
     def _note(self, new: SetProgress, *, older: bool = False) -> None:
         """Keep the newest of each part; what a call leaves out stays as it was."""

@@ -10,9 +10,11 @@ from duly.core.record import HeldRun
 from duly.core.retry import NO_RETRIES, Retry
 from duly.core.states import CARRIED_LANES, Lane
 from duly.core.verdict import Policy, Standing, Verdict, decide, describe
+from duly.errors import OUTAGES, StoreError
 from duly.events import Bus, WorkerEnded
-from duly.limits import TICK_BATCH, WATCHERS
+from duly.limits import LOG_LINES_PER_ATTEMPT, TICK_BATCH, WATCHERS
 from duly.runtime.slots import Mark, Slots, slots_path
+from duly.runtime.unwritten import read_unwritten, unwritten_beside
 from duly.store.duties import Turn
 from duly.store.ops import Judge, Recover, RecoverOrphans
 from duly.store.protocol import Store
@@ -214,15 +216,38 @@ def recover_worker(
     """
     if beats is not None and not store.pulse().condemn(worker_id, beats):
         return []
-    judge = _judge_by_marks(slots_path(slots_folder, worker_id), stopped=stopped)
+    marks = slots_path(slots_folder, worker_id)
+    lines = unwritten_beside(marks)
+    _write_last_lines(store, lines)
+    judge = _judge_by_marks(marks, stopped=stopped)
     (run_ids,) = store.apply([Recover(worker_id, judge, stopped, beats)])
     if run_ids is None:
         return []
     store.pulse().forget(worker_id)
-    slots_path(slots_folder, worker_id).unlink(missing_ok=True)
+    marks.unlink(missing_ok=True)
+    lines.unlink(missing_ok=True)
     bus.emit(WorkerEnded(worker_id, reason, tuple(run_ids)))
     found: list[str] = run_ids
     return found
+
+
+def _write_last_lines(store: Store, path: Path) -> None:
+    """Write the log lines that a dead worker had not written; those of lost claims are refused."""
+    for op in read_unwritten(path):
+        known = {
+            (line.at, line.level, line.message)
+            for line in store.list_logs(op.run_id, LOG_LINES_PER_ATTEMPT)
+            if line.claim_number == op.claim_number
+        }
+        left = tuple(line for line in op.lines if line not in known)
+        if not left:
+            continue
+        try:
+            store.apply([op._replace(lines=left)])
+        except OUTAGES:
+            raise
+        except StoreError:
+            continue  # No line is worth a run that nobody recovers.
 
 
 def judge_unknown(run: HeldRun) -> tuple[str, Verdict, ErrorText | None]:

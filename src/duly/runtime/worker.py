@@ -73,7 +73,7 @@ class Worker:
         self.worker_id = worker_id
         self._gone = threading.Event()
         self.has_stopped = False
-        self._journal = Journal(store, self._is_cancelled, registry)
+        self._journal = Journal(store, self._is_cancelled, registry, slots.path)
         slot_counts = {LOOP: settings.async_limit, THREAD: settings.concurrency}
         self.hand = Hand(slots, slot_counts, CLAIM_BATCH)
         self._settler = Settler(store, self.hand, slots, self._journal, bus, self._gone.is_set)

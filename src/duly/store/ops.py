@@ -20,6 +20,7 @@ from duly.store.step_ops import StepOp
 
 if TYPE_CHECKING:  # Programs that only enqueue need not pay for what few of them use.
     from duly.store.admin_ops import AdminOp
+    from duly.store.bulk_ops import BulkOp
     from duly.store.carry_ops import CarryOp
     from duly.store.guard_ops import GuardOp
     from duly.store.lock_ops import LockOp
@@ -330,6 +331,7 @@ Op = Union[
     ScheduleOp,
     StepOp,
     "AdminOp",
+    "BulkOp",
     "LockOp",
     "GuardOp",
     "CarryOp",

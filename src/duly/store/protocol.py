@@ -9,6 +9,7 @@ from duly.core.finding import Finding
 from duly.core.record import (
     Act,
     AttemptRecord,
+    BulkAct,
     DeadGroup,
     EndsAt,
     EndsOf,
@@ -150,6 +151,10 @@ class Inspector(Protocol):
     def get_states(self, run_ids: Sequence[str]) -> dict[str, str]: ...
     def list_runs(self, which: RunFilter) -> list[RunRecord]: ...
     def list_attempts(self, run_id: str) -> list[AttemptRecord]: ...
+    def first_starts(self, run_ids: Sequence[str]) -> dict[str, int]:
+        """Return when runs were first started in their generation, if they had earlier attempts."""
+        ...
+
     def list_steps(self, run_id: str) -> list[StepRecord]: ...
     def list_logs(self, run_id: str, limit: int) -> list[LogLine]: ...
     def reach_of(self, which: RunFilter) -> str | None:
@@ -163,6 +168,11 @@ class Inspector(Protocol):
     def list_acts(
         self, subject: str | None, limit: int, before: int | None = None
     ) -> list[Act]: ...
+    def get_bulk(self, act_id: str) -> BulkAct | None: ...
+    def has_silent_bulk(self, lease: int) -> bool:
+        """Return whether the process of an act on many runs has been silent for so long."""
+        ...
+
     def has_act(self, subject: str) -> bool:
         """Return whether an act on exactly this subject was recorded."""
         ...
@@ -173,6 +183,14 @@ class Inspector(Protocol):
 
     def count_ends_of_tasks(self, since: int) -> list[EndsOf]:
         """Return how many runs ended since then, by task, queue and how they did."""
+        ...
+
+    def count_retries(self, since: int, step: int) -> list[EndsAt]:
+        """Return how many attempts failed and were followed by another one, by time."""
+        ...
+
+    def count_retries_of_tasks(self, since: int) -> list[EndsOf]:
+        """Return how many attempts failed and were followed by another one, by task and queue."""
         ...
 
     def list_oldest_ready(self) -> list[ReadyRun]:

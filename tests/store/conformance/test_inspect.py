@@ -393,3 +393,21 @@ def test_nothing_is_oldest_where_nothing_is_ready(store, worker):
     enqueue_one(store, delay_seconds=60)
 
     assert store.list_oldest_ready() == []
+
+
+def test_running_runs_are_found_behind_any_number_of_newer_ones(store, worker):
+    claims = [enqueue_and_claim(store) for _ in range(2)]
+    running = [claim.run_id for claim in claims]
+    for _ in range(30):
+        enqueue_one(store)
+    which = RunFilter(states=("running",), scan=10)
+
+    found = [run.id for run in store.list_runs(which)]
+    first = [run.id for run in store.list_runs(which._replace(limit=1))]
+    rest = [run.id for run in store.list_runs(which._replace(before=first[0]))]
+
+    assert found == first + rest == sorted(running, reverse=True)
+    assert store.reach_of(which) is None
+    assert store.list_runs(which._replace(task="another")) == []
+    assert store.list_runs(which._replace(queue="another")) == []
+    assert store.list_runs(which._replace(since=store.now() + SECOND)) == []

@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 
 from duly.core.outcome import ErrorText
+from duly.core.verdict import Requeue
 from duly.store.ops import FoldTallies, Redrive
 from duly.store.protocol import RunFilter
 from tests.store.conformance.verbs import (
@@ -12,6 +13,7 @@ from tests.store.conformance.verbs import (
     OTHER_TASK,
     SECOND,
     TASK,
+    another_try,
     cancel,
     claim,
     claim_one,
@@ -21,8 +23,13 @@ from tests.store.conformance.verbs import (
     enqueue_many,
     enqueue_one,
     fail,
+    hand_back,
+    retry_now,
+    settle,
+    settle_op,
     succeed,
     success,
+    tick,
 )
 
 MINUTE = 60 * SECOND
@@ -215,3 +222,50 @@ def test_a_redrive_from_a_step_names_it_among_the_acts(store, worker):
     store.apply([Redrive(run, ACTOR, from_step="second")])
 
     assert store.list_acts(run, 1)[0].act == "redrive from step second"
+
+
+def test_an_attempt_that_is_followed_by_another_is_counted_as_a_retry(store, worker, clock):
+    held = enqueue_and_claim(store)
+    retry_now(store, held)
+    held = claim_one(store)
+    clock.advance(seconds=2)
+    retry_now(store, held)
+
+    assert counted(store) == {}
+    assert sum(row.runs for row in store.count_retries_of_tasks(0)) == 2
+    assert {(row.task, row.state) for row in store.count_retries_of_tasks(0)} == {(TASK, "retried")}
+    assert sum(row.runs for row in store.count_retries(0, MINUTE)) == 2
+    clock.advance(seconds=61)
+    store.apply([FoldTallies(100)])
+    assert sum(row.runs for row in store.count_retries_of_tasks(0)) == 2
+
+
+def test_a_hand_back_and_a_sleep_are_no_retries(store, worker):
+    held = enqueue_and_claim(store)
+    sleep = Requeue(0.0, held.attempt, held.retries_used, held.crashes, held.lane)
+    settle(store, settle_op(held, "suspended", sleep))
+    hand_back(store, claim_one(store))
+
+    assert store.count_retries_of_tasks(0) == []
+
+
+def test_a_run_lasts_from_its_first_start_to_its_end(store, worker, clock):
+    held = enqueue_and_claim(store)
+    clock.advance(seconds=1)
+    settle(store, another_try(held)._replace(elapsed=1 * SECOND))
+    clock.advance(seconds=10)
+    held = claim_one(store)
+    clock.advance(seconds=1)
+
+    settle(store, success(held)._replace(elapsed=1 * SECOND))
+
+    (ends,) = store.count_ends_of_tasks(0)
+    assert ends.elapsed == 1 * SECOND
+    assert 12 * SECOND <= ends.lasted < 13 * SECOND
+    assert ends.took == 30_000
+    store.apply([Redrive(held.run_id, ACTOR)])
+    tick(store)
+    again = claim_one(store)
+    settle(store, success(again)._replace(elapsed=1 * SECOND))
+    last = min(store.count_ends_of_tasks(0), key=lambda row: row.took)
+    assert last.lasted == 1 * SECOND, "another generation starts again"

@@ -8,7 +8,8 @@ from duly.dashboard.desk import Desk
 from duly.dashboard.pages import Shown
 from duly.limits import PAGE_DEFAULT
 
-_RUN = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
+_PAGES = {"": "runs", "bulk ": "bulk"}
+_ID = re.compile(r"(|bulk )([0-9a-f]{8}-[0-9a-f-]{27})")
 
 
 def audit(desk: Desk, request: Request) -> Shown:
@@ -23,9 +24,15 @@ def audit(desk: Desk, request: Request) -> Shown:
         "audit.html",
         {
             "now": desk.store.now(),
-            "acts": [(act, bool(_RUN.fullmatch(act.subject))) for act in acts],
+            "acts": [(act, _page_of(act.subject)) for act in acts],
             "following": acts[-1].number if len(acts) == PAGE_DEFAULT else None,
             "subject": subject,
             "cursor": before,
         },
     )
+
+
+def _page_of(subject: str) -> str | None:
+    """Return the page of what somebody acted on; None if there is none."""
+    found = _ID.fullmatch(subject)
+    return found and f"/{_PAGES[found[1]]}/{found[2]}"

@@ -6,7 +6,6 @@ from duly.core.record import DeadGroup
 from duly.dashboard import searching
 from duly.dashboard.desk import Desk
 from duly.dashboard.pages import Elsewhere, NothingHere, Shown
-from duly.dashboard.pages.runs import tags_of
 from duly.limits import PAGE, PAGE_DEFAULT
 from duly.store.protocol import Inspector, RunFilter
 
@@ -18,7 +17,7 @@ def dead(desk: Desk, request: Request) -> Shown:
     """List the groups."""
     now = desk.store.now()
     window = window_of(request)
-    which = RunFilter(since=_since(window, now), limit=PAGE_DEFAULT)
+    which = RunFilter(since=since_of(window, now), limit=PAGE_DEFAULT)
     groups = desk.store.list_dead_groups(which)
     return Shown(
         "dead.html", {"now": now, "groups": groups, "window": window, "windows": list(WINDOWS)}
@@ -50,7 +49,7 @@ def group(desk: Desk, request: Request) -> Shown:
             "group": found,
             "window": window_of(request),
             "sample": page[0] if page else None,
-            "runs": [(run, desk.short_arguments(run), tags_of(run)) for run in page],
+            "runs": desk.listed(page),
             "following": page[-1].id if len(page) == PAGE_DEFAULT else None,
             "cursor": which.before,
         },
@@ -69,8 +68,9 @@ def window_of(request: Request) -> str:
     return window if window in WINDOWS else "all"
 
 
-def _since(window: str, now: int) -> int | None:
-    ago = WINDOWS[window]
+def since_of(window: str, now: int) -> int | None:
+    """Return since when the dead letters of a window were made; None is for all."""
+    ago = WINDOWS.get(window)
     return None if ago is None else now - ago
 
 
@@ -91,6 +91,6 @@ def group_filter(request: Request, now: int) -> RunFilter:
         states=("failed", "interrupted"),
         task=task,
         fingerprint=fingerprint,
-        since=_since(window_of(request), now),
+        since=since_of(window_of(request), now),
         before=cursor,
     )

@@ -1,6 +1,7 @@
 """Queues, workers and tasks."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 
 from starlette.requests import Request
@@ -33,7 +34,8 @@ def queues(desk: Desk, _request: Request) -> Shown:
         ends.setdefault(row.queue, []).append(row)
     oldest = {run.queue: run.due_at for run in store.list_oldest_ready()}
     lately: dict[str, int] = {}
-    for row in store.count_ends_of_tasks(now - _HOUR):
+    since = now - _HOUR
+    for row in (*store.count_ends_of_tasks(since), *store.count_retries_of_tasks(since)):
         lately[row.queue] = lately.get(row.queue, 0) + row.elapsed
     live = {queue.name: queue for queue in store.list_queues()}
     names = sorted({*live, *ends})
@@ -78,6 +80,9 @@ def tasks(desk: Desk, request: Request) -> Shown:
     ends: dict[str, list[EndsOf]] = {}
     for row in desk.store.count_ends_of_tasks(now - _DAY):
         ends.setdefault(row.task, []).append(row)
+    retried: Counter[str] = Counter()
+    for row in desk.store.count_retries_of_tasks(now - _DAY):
+        retried[row.task] += row.runs
     registered = {
         name
         for worker in desk.store.list_workers()
@@ -87,8 +92,14 @@ def tasks(desk: Desk, request: Request) -> Shown:
     names = {definition.name for definition in desk.tasks.definitions()}
     names.update(each.task for each in desk.store.list_unregistered())
     rows = [
-        (name, figures(ends.get(name, [])), desk.tasks.find(name), name in registered)
-        for name in sorted(names | registered | set(ends))
+        (
+            name,
+            figures(ends.get(name, [])),
+            desk.tasks.find(name),
+            name in registered,
+            retried[name],
+        )
+        for name in sorted(names | registered | set(ends) | set(retried))
     ]
     rows.sort(key=lambda row: (-_ORDERS[order](row[1]), row[0]))
     return Shown("tasks.html", {"now": now, "rows": rows, "order": order, "orders": list(_ORDERS)})

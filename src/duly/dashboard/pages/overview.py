@@ -39,7 +39,13 @@ def overview(desk: Desk, request: Request) -> Shown:
             "now": now,
             "window": window,
             "windows": list(WINDOWS),
-            "chart": chart(ends, store.list_acts(DEPLOYMENT, 20), window, now),
+            "chart": chart(
+                ends,
+                store.count_retries(now - whole, step),
+                store.list_acts(DEPLOYMENT, 20),
+                window=window,
+                now=now,
+            ),
             "health": judge(
                 Seen(
                     now,

@@ -42,7 +42,7 @@ def runs(desk: Desk, request: Request) -> Shown | Elsewhere:
         {
             "now": now,
             "search": search,
-            "runs": [(run, desk.short_arguments(run), tags_of(run)) for run in found],
+            "runs": desk.listed(found),
             "following": following,
             "cursor": cursor,
             "states": [
@@ -90,6 +90,7 @@ def describe(desk: Desk, run_id: str) -> dict[str, Any]:
         "now": now,
         "run": found._replace(lane=shown_lane(found.lane)),
         "tags": plain_tags(tags),
+        "first_start": store.first_starts([found.id]).get(found.id, found.claimed_at),
         "attempts": [
             (attempt, label, lines.get(attempt.claim_number, []))
             for attempt, label in zip(attempts, attempt_labels(found, attempts), strict=False)
@@ -146,11 +147,6 @@ def edit(desk: Desk, request: Request) -> Shown:
     """Show a form to change the arguments of a run and retry it."""
     context = describe(desk, str(request.path_params["run_id"]))
     return Shown("edit.html", context | {"given": context["arguments"], "error": None})
-
-
-def tags_of(run: RunRecord) -> dict[str, str]:
-    """Return the tags that callers gave a run."""
-    return plain_tags(stored_tags(run.tags))
 
 
 def _by_claim(logs: list[LogLine]) -> dict[int, list[LogLine]]:

@@ -1,6 +1,6 @@
 """Schedules: what fires when, in words, and what became of every due instant."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
 from typing import NamedTuple
@@ -22,7 +22,8 @@ _FIRES = 5
 _OUTCOMES = 20
 _WEEK = 7
 _IN_A_DAY = 12
-_MOST = 2_000
+_COUNTED = 2_000
+"""How many fires of a day are counted."""
 
 
 def schedules(desk: Desk, request: Request) -> Shown:
@@ -57,6 +58,7 @@ def schedule(desk: Desk, request: Request) -> Shown:
             "next": _next(desk, found),
             "firings": desk.schedules.firings(name, limit=_OUTCOMES),
             "week": _week(desk, found, now),
+            "local": _local(found.tz),
             "acts": desk.store.list_acts(f"schedule {name}", _OUTCOMES),
             "next_at": None if found.next_at is None else microseconds_of(found.next_at),
         },
@@ -85,12 +87,23 @@ def _next(desk: Desk, schedule: Schedule) -> Sequence[datetime]:
         return []
 
 
+def _local(zone: str) -> Callable[[datetime], datetime]:
+    """Return what tells an instant in a zone; in UTC if this machine does not know the zone."""
+    try:
+        known = ZoneInfo(zone)
+    except (KeyError, ValueError):
+        known = ZoneInfo("UTC")
+    return lambda instant: instant.astimezone(known)
+
+
 class Day(NamedTuple):
     """A day of the calendar, in the schedule's own zone."""
 
     date: datetime
     fires: list[datetime]
-    more: int
+    """The first of them."""
+    more: str
+    """How many there are besides, if any."""
     change: str
     """What the clocks do on that day, if they change."""
 
@@ -98,35 +111,39 @@ class Day(NamedTuple):
 def _week(desk: Desk, schedule: Schedule, now: int) -> list[Day]:
     (record,) = desk.store.list_schedules(ScheduleFilter(schedule.name, removed=True))
     try:
-        return week(_fires(record, now), ZoneInfo(schedule.tz), now)
+        return week(_due(record), ZoneInfo(schedule.tz), now)
     except (BadSchedule, KeyError, ValueError):  # Of a zone that this machine does not know.
         return []
 
 
-def week(fires: Sequence[datetime], zone: ZoneInfo, now: int) -> list[Day]:
-    """Lay out the fires of the coming week, day by day as the zone has them."""
+def week(due: Callable[[int], Iterator[int]], zone: ZoneInfo, now: int) -> list[Day]:
+    """Lay out the fires of the coming week, day by day as the zone has them.
+
+    `due` returns the instants after one. It is asked for each day anew, so that a day with many
+    fires takes nothing from the next one.
+    """
     today = moment(now).astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
     days = []
     for number in range(_WEEK):
         # By the calendar: a day may have 23 or 25 hours.
         begin = (today.replace(tzinfo=None) + timedelta(days=number)).replace(tzinfo=zone)
         end = (today.replace(tzinfo=None) + timedelta(days=number + 1)).replace(tzinfo=zone)
-        mine = [
-            fire.astimezone(zone)
-            for fire in fires
-            if microseconds_of(begin) <= microseconds_of(fire) < microseconds_of(end)
-        ]
-        more = max(0, len(mine) - _IN_A_DAY)
-        days.append(Day(begin, mine[:_IN_A_DAY], more, _change(begin, end)))
+        until = microseconds_of(end)
+        mine = takewhile(until.__gt__, due(microseconds_of(begin) - 1))
+        first = [moment(at).astimezone(zone) for at in islice(mine, _IN_A_DAY)]
+        rest = sum(1 for _ in islice(mine, _COUNTED))
+        more = f"{rest:,}{'+' if rest == _COUNTED else ''}" if rest else ""
+        days.append(Day(begin, first, more, _change(begin, end)))
     return days
 
 
-def _fires(record: ScheduleRecord, now: int) -> list[datetime]:
-    if record.next_at is None or record.state == "removed":
-        return []
-    due = instants(read_trigger(record.trigger), read_rules(record.rules), record.next_at - 1)
-    until = now + (_WEEK + 1) * 86_400_000_000
-    return [moment(at) for at in islice(takewhile(lambda at: at < until, due), _MOST)]
+def _due(record: ScheduleRecord) -> Callable[[int], Iterator[int]]:
+    """Return what finds the instants after one at which a schedule will fire."""
+    next_at = record.next_at
+    if next_at is None or record.state == "removed":
+        return lambda _after: iter(())
+    trigger, rules = read_trigger(record.trigger), read_rules(record.rules)
+    return lambda after: instants(trigger, rules, max(after, next_at - 1))
 
 
 def _change(begin: datetime, end: datetime) -> str:

@@ -17,6 +17,7 @@
     { name: "cancelled", column: 3, css: "--bar-other" },
     { name: "failed", column: 2, css: "--bar-bad" },
     { name: "mean wait", column: 4, css: "--odd" },
+    { name: "attempts retried", column: 5, css: "--warn" },
   ];
   const step = Number(box.dataset.step);
   const shown = new Set(series);
@@ -53,7 +54,7 @@
     const tops = bars.map((top, place) => rows.map((row) => bars.slice(place)
       .reduce((sum, one) => sum + (shown.has(one) ? row[one.column] : 0), 0)));
     const waits = rows.map((row) => (row[4] === null ? null : row[4] / 1e6));
-    return [rows.map((row) => row[0] + step / 2), ...tops, waits];
+    return [rows.map((row) => row[0] + step / 2), ...tops, waits, rows.map((row) => row[5] || null)];
   };
 
   // -- around the canvas ----------------------------------------------------------------------
@@ -98,6 +99,7 @@
       {},
       ...series.slice(0, 3).map((one) => ({ paths: bars, fill: colour(one.css), width: 0, points: { show: false } })),
       { scale: "wait", stroke: colour("--odd"), width: 1.2, spanGaps: true, points: { show: true, size: 5, width: 1.4, fill: colour("--card") } },
+      { stroke: colour("--warn"), width: 1.2, dash: [3, 3], points: { show: true, size: 6, width: 0, fill: colour("--warn") } },
     ],
     hooks: { setCursor: [(plot) => showTip(plot)], draw: [(plot) => placeMarks(plot)], setScale: [(plot, key) => { if (key === "x") reset.hidden = !isZoomed(plot); }] },
   };
@@ -152,7 +154,7 @@
     area.setAttribute("aria-label", `${box.dataset.label} Arrow keys tell the values; the table below has all.`);
   };
   series.forEach((one, place) => {
-    const button = make("button", `plot-series p-${["good", "other", "bad", "wait"][place]}`, one.name);
+    const button = make("button", `plot-series p-${["good", "other", "bad", "wait", "retried"][place]}`, one.name);
     button.type = "button";
     button.setAttribute("aria-pressed", "true");
     button.addEventListener("click", () => {

@@ -3,8 +3,27 @@
 from collections.abc import Callable
 from typing import Any
 
-from duly.store import admin_ops, carry_ops, guard_ops, lock_ops, ops, schedule_ops, step_ops
-from duly.store.postgres import carry, guard, locks, operate, restore, schedules, steps, upkeep
+from duly.store import (
+    admin_ops,
+    bulk_ops,
+    carry_ops,
+    guard_ops,
+    lock_ops,
+    ops,
+    schedule_ops,
+    step_ops,
+)
+from duly.store.postgres import (
+    bulk_acts,
+    carry,
+    guard,
+    locks,
+    operate,
+    restore,
+    schedules,
+    steps,
+    upkeep,
+)
 from duly.store.postgres.connection import Session
 
 Verb = Callable[[Session, Any], Any]
@@ -20,6 +39,9 @@ OPERATIONS: dict[type, tuple[str, Verb]] = {
     ops.PauseQueue: ("operate", operate.pause_queue),
     ops.ResetKey: ("operate", operate.reset_key),
     admin_ops.RecordAct: ("operate", operate.write_down),
+    bulk_ops.StartBulk: ("operate", bulk_acts.start),
+    bulk_ops.AdvanceBulk: ("operate", bulk_acts.advance),
+    bulk_ops.TakeBulk: ("operate", bulk_acts.take),
     ops.Recover: ("recover", upkeep.recover),
     ops.RecoverOrphans: ("recover", upkeep.recover_orphans),
     schedule_ops.PutSchedule: ("operate", schedules.put),
@@ -57,9 +79,10 @@ RENEWALS: dict[type, Verb] = {lock_ops.RenewLock: locks.renew, guard_ops.RenewKe
 holds must not hold the row too, or nobody could take that over."""
 
 DUTIES = (ops.RecoverOrphans, step_ops.RecheckWaits, carry_ops.Relane, ops.Prune, ops.FoldTallies)
-ALONE = (ops.Tick, step_ops.WakeRuns, *DUTIES)
+ALONE = (ops.Tick, step_ops.WakeRuns, bulk_ops.AdvanceBulk, *DUTIES)
 """In a transaction each: meanwhile others leave a duty alone. Ticks, wake-ups and rechecks lock
-all of their waits at once and in order, before anything else, so that no two of them deadlock."""
+all of their waits at once and in order, before anything else, so that no two of them deadlock; a
+page of an act on many runs locks its runs in order."""
 
 TURNS: dict[type, int] = {
     **dict.fromkeys(OPERATIONS, 3),
@@ -95,4 +118,5 @@ WAKING_IF_FOUND = (
     schedule_ops.FireSchedules,
     step_ops.WakeRuns,
     carry_ops.Relane,
+    bulk_ops.AdvanceBulk,
 )

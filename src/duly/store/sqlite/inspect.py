@@ -13,6 +13,7 @@ from duly.core.planning import Found
 from duly.core.record import (
     Act,
     AttemptRecord,
+    BulkAct,
     DeadGroup,
     EndsAt,
     EndsOf,
@@ -30,7 +31,7 @@ from duly.core.record import (
     WorkerRecord,
 )
 from duly.core.schedule import Standing
-from duly.core.states import DEAD, FINAL
+from duly.core.states import DEAD, FINAL, State
 from duly.limits import COUNT_CAP, DEAD_COUNT_CAP, FEW_TAGGED, GROUPS, JUMPS, SUMMARY_RUNS
 from duly.store.guard_ops import GuardedKey, Letter
 from duly.store.ops import Enqueue
@@ -46,6 +47,7 @@ from duly.store.statements import load
 SQL = load("duly.store.sqlite", "inspect")
 ENQUEUE = load("duly.store.sqlite", "enqueue")
 AUDIT = load("duly.store.sqlite", "audit")
+BULK = load("duly.store.sqlite", "bulk")
 LOCKS = load("duly.store.sqlite", "locks")
 SCHEDULES = load("duly.store.sqlite", "schedules")
 
@@ -89,6 +91,11 @@ class SqliteInspector:
         """Return the ended attempts of a run, oldest first."""
         return [AttemptRecord(*row) for row in self._query(SQL["attempts"], {"run_id": run_id})]
 
+    def first_starts(self, run_ids: Sequence[str]) -> dict[str, int]:
+        """Return when runs were first started in their generation, if they had earlier attempts."""
+        place = {"run_ids": json.dumps(list(run_ids))}
+        return {run_id: at for run_id, at in self._query(SQL["first_starts"], place) if at}
+
     def list_steps(self, run_id: str) -> list[StepRecord]:
         """Return the steps of a run, in the order in which they began."""
         return [as_record(row) for row in self._query(STEPS["all"], {"run_id": run_id})]
@@ -103,6 +110,17 @@ class SqliteInspector:
         place = {"subject": subject, "limit": limit, "before": before}
         rows = self._query(SQL["acts"], place)
         return [Act(*row) for row in rows]
+
+    def get_bulk(self, act_id: str) -> BulkAct | None:
+        """Return an act on many runs."""
+        rows = self._query(BULK["one"], {"id": act_id})
+        return BulkAct._make(rows[0]) if rows else None
+
+    def has_silent_bulk(self, lease: int) -> bool:
+        """Return whether the process of an act on many runs has been silent for so long."""
+        return bool(
+            self._query(BULK["has_silent"], {"lease": lease, "now": self._clock.now()})[0][0]
+        )
 
     def has_act(self, subject: str) -> bool:
         """Return whether an act on exactly this subject was recorded."""
@@ -189,12 +207,22 @@ class SqliteInspector:
 
     def count_ends(self, since: int, step: int) -> list[EndsAt]:
         """Return how many runs ended since then, in pieces of `step` microseconds."""
-        rows = self._query(SQL["ends_by_time"], {"since": since, "step": step})
-        return [EndsAt._make(row) for row in rows]
+        place = {"since": since, "step": step, "retried": False}
+        return [EndsAt._make(row) for row in self._query(SQL["ends_by_time"], place)]
+
+    def count_retries(self, since: int, step: int) -> list[EndsAt]:
+        """Return how many attempts were followed by another one, likewise."""
+        place = {"since": since, "step": step, "retried": True}
+        return [EndsAt._make(row) for row in self._query(SQL["ends_by_time"], place)]
 
     def count_ends_of_tasks(self, since: int) -> list[EndsOf]:
         """Return how many runs ended since then, by task, queue and how they did."""
-        rows = self._query(SQL["ends_by_task"], {"since": since})
+        rows = self._query(SQL["ends_by_task"], {"since": since, "retried": False})
+        return [EndsOf._make(row) for row in rows]
+
+    def count_retries_of_tasks(self, since: int) -> list[EndsOf]:
+        """Return how many attempts were followed by another one, by task and queue."""
+        rows = self._query(SQL["ends_by_task"], {"since": since, "retried": True})
         return [EndsOf._make(row) for row in rows]
 
     def list_oldest_ready(self) -> list[ReadyRun]:
@@ -321,6 +349,8 @@ def _way(which: RunFilter) -> tuple[str, str | None]:
             is_group = which.fingerprint is not None
             return ("dead_runs_of_group" if is_group else "dead_runs_of_task"), None
         return ("dead_runs", None) if which.scan is None else ("dead_among", "scanned_dead")
+    if which.states == (State.RUNNING,) and which.tag is None:
+        return "running_runs", None
     if which.scan is None:
         return "runs", None
     if which.states and FINAL.isdisjoint(which.states):

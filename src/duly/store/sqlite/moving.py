@@ -23,6 +23,7 @@ TABLES = (
     "duly_tags",
     "duly_logs",
     "duly_acts",
+    "duly_bulk_acts",
     "duly_schedules",
     "duly_firings",
     "duly_steps",

@@ -94,6 +94,8 @@ def _requeue(cursor: sqlite3.Cursor, op: Settle, now: int) -> Settled:
         facts = {"outcome": op.outcome, "elapsed": op.elapsed, "now": now}
         facts |= {"error": error, "traceback": traceback}
         cursor.execute(SQL["record_attempt"], place | facts)
+    counts = {"retries_used": verdict.retries_used, "crashes": verdict.crashes}
+    cursor.execute(SQL["tally_retry"], place | counts | {"elapsed": op.elapsed, "now": now})
     after = int(verdict.after * 1_000_000)
     if verdict.awaits is not None and is_awake(cursor, op.run_id, verdict.awaits):
         after = 0
@@ -102,8 +104,7 @@ def _requeue(cursor: sqlite3.Cursor, op: Settle, now: int) -> Settled:
         place
         | {
             "attempt": verdict.attempt,
-            "retries_used": verdict.retries_used,
-            "crashes": verdict.crashes,
+            **counts,
             "lane": verdict.lane,
             "after": after,
             "recorded": verdict.recorded,

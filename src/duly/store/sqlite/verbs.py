@@ -5,9 +5,19 @@ from collections.abc import Callable
 from typing import Any
 
 from duly.core.verdict import Requeue
-from duly.store import admin_ops, carry_ops, guard_ops, lock_ops, ops, schedule_ops, step_ops
+from duly.store import (
+    admin_ops,
+    bulk_ops,
+    carry_ops,
+    guard_ops,
+    lock_ops,
+    ops,
+    schedule_ops,
+    step_ops,
+)
 from duly.store.ops import Enqueue, EnqueueAgain, Op, Settle
 from duly.store.sqlite import (
+    bulk_acts,
     carry,
     claim,
     enqueue,
@@ -38,6 +48,9 @@ SINGLE: dict[type, tuple[str, Verb]] = {
     ops.PauseQueue: ("operate", operate.pause_queue),
     ops.ResetKey: ("operate", operate.reset_key),
     admin_ops.RecordAct: ("operate", operate.write_down),
+    bulk_ops.StartBulk: ("operate", bulk_acts.start),
+    bulk_ops.AdvanceBulk: ("operate", bulk_acts.advance),
+    bulk_ops.TakeBulk: ("operate", bulk_acts.take),
     ops.Recover: ("recover", upkeep.recover),
     ops.RecoverOrphans: ("recover", upkeep.recover_orphans),
     ops.HandBackUnknown: ("recover", upkeep.hand_back_unknown),
@@ -95,6 +108,9 @@ ORDER = [
     ops.PauseQueue,
     ops.ResetKey,
     admin_ops.RecordAct,
+    bulk_ops.StartBulk,
+    bulk_ops.AdvanceBulk,
+    bulk_ops.TakeBulk,
     ops.Recover,
     ops.RecoverOrphans,
     ops.HandBackUnknown,
@@ -160,6 +176,7 @@ WAKING_IF_FOUND = (
     schedule_ops.FireSchedules,
     step_ops.WakeRuns,
     carry_ops.Relane,
+    bulk_ops.AdvanceBulk,
 )
 
 

@@ -88,19 +88,42 @@ SELECT :part(record)
         LIMIT %(limit)s))
  ORDER BY duly_every_run.id DESC
 
--- :name live_runs
--- As above, among those that have not ended.
+-- :name running_runs
+-- By the index of what workers hold, which their slots bound: the oldest runs of all may be running.
+-- Without the inner order the planner would walk over all runs by their ids.
 SELECT :part(record)
   FROM duly_every_run
  WHERE id = ANY (ARRAY(
        SELECT id
          FROM (SELECT id, task, queue, state, NULL::text AS fingerprint, created_at
                  FROM duly_runs
-                WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+                WHERE worker_id IS NOT NULL
+                ORDER BY worker_id, claimed_at
+                LIMIT %(most)s) AS held
+        WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+          AND :part(fits)
+        ORDER BY id DESC
+        LIMIT %(limit)s))
+ ORDER BY duly_every_run.id DESC
+
+-- :name live_runs
+-- As above, among those that have not ended. Each part is bounded: columns of two parts that differ
+-- in their types keep the planner from merging them by their keys.
+SELECT :part(record)
+  FROM duly_every_run
+ WHERE id = ANY (ARRAY(
+       SELECT id
+         FROM ((SELECT id, task, queue, state, NULL::text AS fingerprint, created_at
+                  FROM duly_runs
+                 WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+                 ORDER BY id DESC
+                 LIMIT %(scan)s)
                 UNION ALL
-               SELECT id, task, queue, 'queued', NULL, created_at
-                 FROM duly_waiting
-                WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+               (SELECT id, task, queue, 'queued', NULL, created_at
+                  FROM duly_waiting
+                 WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+                 ORDER BY id DESC
+                 LIMIT %(scan)s)
                 ORDER BY id DESC
                 LIMIT %(scan)s) AS newest
         WHERE :part(fits)
@@ -152,11 +175,15 @@ SELECT id::text, duly_microseconds(created_at) FROM duly_every_run
 
 -- :name scanned_live
 SELECT id::text, duly_microseconds(created_at)
-  FROM (SELECT id, created_at FROM duly_runs
-         WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+  FROM ((SELECT id, created_at FROM duly_runs
+          WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+          ORDER BY id DESC
+          LIMIT %(scan)s)
         UNION ALL
-        SELECT id, created_at FROM duly_waiting
-         WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)) AS live
+        (SELECT id, created_at FROM duly_waiting
+          WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+          ORDER BY id DESC
+          LIMIT %(scan)s)) AS live
  ORDER BY live.id DESC
  LIMIT 1 OFFSET %(scan)s - 1
 
@@ -325,6 +352,14 @@ SELECT queue, state, pg_catalog.count(*), pg_catalog.count(started_at),
  GROUP BY queue, state
  ORDER BY queue, state
 
+-- :name first_starts
+-- When the current generations of these runs were first started, by the attempts that have ended.
+SELECT attempt.run_id::text, duly_microseconds(pg_catalog.min(attempt.started_at))
+  FROM duly_attempts AS attempt
+  JOIN duly_every_run AS run ON run.id = attempt.run_id AND run.generation = attempt.generation
+ WHERE attempt.run_id = ANY (%(run_ids)s::uuid[]) AND run.id = ANY (%(run_ids)s::uuid[])
+ GROUP BY attempt.run_id
+
 -- :name attempts
 SELECT run_id::text, claim_number, generation, attempt, outcome, worker_id,
        duly_microseconds(started_at), duly_microseconds(finished_at), error, traceback
@@ -357,14 +392,16 @@ SELECT at / %(step)s::bigint * %(step)s::bigint, state, pg_catalog.sum(runs)::bi
        pg_catalog.sum(elapsed)::bigint, pg_catalog.sum(delay)::bigint
   FROM duly_tallies
  WHERE span IN (0, 60, 3600) AND at >= %(since)s
+   AND (state = 'retried') = %(retried)s::boolean
  GROUP BY at / %(step)s::bigint, state
  ORDER BY at / %(step)s::bigint, state
 
 -- :name ends_by_task
 SELECT task, queue, state, took, waited, pg_catalog.sum(runs)::bigint, pg_catalog.sum(elapsed)::bigint,
-       pg_catalog.sum(delay)::bigint
+       pg_catalog.sum(delay)::bigint, pg_catalog.sum(lasted)::bigint
   FROM duly_tallies
  WHERE span IN (0, 60, 3600, 86400) AND at >= %(since)s
+   AND (state = 'retried') = %(retried)s::boolean
  GROUP BY task, queue, state, took, waited
  ORDER BY task, queue, state, took, waited
 

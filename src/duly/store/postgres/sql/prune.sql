@@ -235,19 +235,21 @@ WITH gone AS (
                               ORDER BY at
                               LIMIT %(limit)s
                                 FOR UPDATE SKIP LOCKED))
-    RETURNING at, task, queue, state, took, waited, runs, elapsed, delay
+    RETURNING at, task, queue, state, took, waited, runs, elapsed, delay, lasted
 ), added AS (
-    INSERT INTO duly_tallies (at, span, task, queue, state, took, waited, runs, elapsed, delay)
+    INSERT INTO duly_tallies
+        (at, span, task, queue, state, took, waited, runs, elapsed, delay, lasted)
     SELECT at / %(width)s::bigint * %(width)s::bigint, %(longer)s, task, queue, state, took, waited,
-           pg_catalog.sum(runs),
-           pg_catalog.sum(elapsed), pg_catalog.sum(delay)
+           pg_catalog.sum(runs), pg_catalog.sum(elapsed), pg_catalog.sum(delay),
+           pg_catalog.sum(lasted)
       FROM gone
      GROUP BY at / %(width)s::bigint, task, queue, state, took, waited
      ORDER BY at / %(width)s::bigint, task, queue, state, took, waited
         ON CONFLICT (span, at, task, queue, state, took, waited) WHERE span > 0 DO UPDATE
        SET runs = duly_tallies.runs + excluded.runs,
            elapsed = duly_tallies.elapsed + excluded.elapsed,
-           delay = duly_tallies.delay + excluded.delay
+           delay = duly_tallies.delay + excluded.delay,
+           lasted = duly_tallies.lasted + excluded.lasted
 )
 SELECT pg_catalog.count(*) FROM gone
 

@@ -37,14 +37,23 @@ WITH gone AS (
       FROM ended
      WHERE id IS NOT NULL
 ), tallied AS (
-    INSERT INTO duly_tallies (at, span, task, queue, state, took, waited, runs, elapsed, delay)
-    SELECT duly_microseconds(duly_now()), 0, task, queue, state, duly_bound(elapsed),
-           duly_bound(delay), pg_catalog.count(*), pg_catalog.sum(elapsed), pg_catalog.sum(delay)
+    -- A run lasts from its first start, before all other attempts of its generation, to its end.
+    INSERT INTO duly_tallies
+        (at, span, task, queue, state, took, waited, runs, elapsed, delay, lasted)
+    SELECT duly_microseconds(duly_now()), 0, task, queue, state, duly_bound(lasted),
+           duly_bound(delay), pg_catalog.count(*), pg_catalog.sum(elapsed), pg_catalog.sum(delay),
+           pg_catalog.sum(lasted)
       FROM (SELECT task, queue, state, elapsed,
-                   greatest(duly_microseconds(started_at) - duly_microseconds(due_at), 0) AS delay
+                   greatest(duly_microseconds(started_at) - duly_microseconds(due_at), 0) AS delay,
+                   CASE WHEN claim_number = 1 THEN elapsed
+                        ELSE greatest(elapsed, duly_microseconds(duly_now()) - duly_microseconds(
+                             (SELECT pg_catalog.min(attempt.started_at)
+                                FROM duly_attempts AS attempt
+                               WHERE attempt.run_id = ended.id
+                                 AND attempt.generation = ended.generation))) END AS lasted
               FROM ended
              WHERE id IS NOT NULL) AS tally
-     GROUP BY task, queue, state, duly_bound(elapsed), duly_bound(delay)
+     GROUP BY task, queue, state, duly_bound(lasted), duly_bound(delay)
 ), expiring AS (
     UPDATE duly_keys
        SET expires_at = duly_now()
@@ -58,8 +67,8 @@ SELECT pg_catalog.count(*) FROM gone
 -- A run whose cancel was requested stays as it is: the caller is to decide again.
 -- Expiry ends runs that never started, so a run with a recorded attempt no longer expires.
 WITH locked AS MATERIALIZED (
-    SELECT id, task, queue, priority, generation, claim_number, attempt, created_at, due_at,
-           expires_at, worker_id, key, tags, arguments
+    SELECT id, task, queue, priority, generation, claim_number, attempt, retries_used, crashes,
+           created_at, due_at, expires_at, worker_id, key, tags, arguments
       FROM duly_runs AS run
      WHERE run.id = ANY (%(ids)s::uuid[])
        AND run.claim_number
@@ -76,7 +85,10 @@ WITH locked AS MATERIALIZED (
                 ELSE locked.due_at END AS due_at,
            CASE WHEN NOT op.recorded THEN locked.expires_at END AS expires_at, locked.worker_id,
            locked.key, locked.tags, locked.arguments, op.after, op.recorded, op.outcome, op.elapsed,
-           op.error, op.traceback
+           op.error, op.traceback,
+           op.retries_used > locked.retries_used OR op.crashes > locked.crashes AS is_retried,
+           greatest(duly_microseconds(duly_now()) - op.elapsed - duly_microseconds(locked.due_at), 0)
+           AS delay
       FROM locked
       FULL JOIN unnest(%(ids)s::uuid[], %(lanes)s::text[], %(attempts)s::integer[],
                        %(retries_used)s::integer[], %(crashes)s::integer[], %(afters)s::bigint[],
@@ -125,6 +137,15 @@ WITH locked AS MATERIALIZED (
            duly_now() - elapsed::float8 * interval '1 microsecond', duly_now(), error, traceback
       FROM held
      WHERE recorded AND (id IN (SELECT id FROM done)) IS TRUE
+), tallied AS (
+    INSERT INTO duly_tallies
+        (at, span, task, queue, state, took, waited, runs, elapsed, delay, lasted)
+    SELECT duly_microseconds(duly_now()), 0, task, queue, 'retried', duly_bound(elapsed),
+           duly_bound(delay), pg_catalog.count(*), pg_catalog.sum(elapsed), pg_catalog.sum(delay),
+           pg_catalog.sum(elapsed)
+      FROM held
+     WHERE is_retried AND (id IN (SELECT id FROM done)) IS TRUE
+     GROUP BY task, queue, duly_bound(elapsed), duly_bound(delay)
 )
 SELECT id::text, claim_number FROM done
 

@@ -76,6 +76,22 @@ SELECT *
         LIMIT :limit)
  ORDER BY id DESC
 
+-- :name running_runs
+-- By the index of what workers hold, which their slots bound: the oldest runs of all may be running.
+SELECT *
+  FROM duly_every_run
+ WHERE id IN (
+       SELECT id
+         FROM duly_runs INDEXED BY duly_runs_held
+        WHERE state = 'running' AND +id < coalesce(:before, '~')
+          AND (:task IS NULL OR task = :task)
+          AND (:queue IS NULL OR queue = :queue)
+          AND :fingerprint IS NULL
+          AND (:since IS NULL OR created_at >= :since)
+        ORDER BY id DESC
+        LIMIT :limit)
+ ORDER BY id DESC
+
 -- :name live_runs
 -- As above, among those that have not ended.
 SELECT *
@@ -296,6 +312,15 @@ SELECT queue, state, count(*), count(started_at), coalesce(sum(finished_at - sta
  GROUP BY queue, state
  ORDER BY queue, state
 
+-- :name first_starts
+-- When the current generations of these runs were first started, by the attempts that have ended.
+SELECT attempt.run_id, min(attempt.started_at)
+  FROM duly_attempts AS attempt
+  JOIN duly_every_run AS run ON run.id = attempt.run_id AND run.generation = attempt.generation
+ WHERE attempt.run_id IN (SELECT value FROM json_each(:run_ids))
+   AND run.id IN (SELECT value FROM json_each(:run_ids))
+ GROUP BY attempt.run_id
+
 -- :name attempts
 SELECT run_id, claim_number, generation, attempt, outcome, worker_id, started_at, finished_at,
        error, traceback
@@ -326,14 +351,14 @@ SELECT 1 FROM duly_acts WHERE subject = :subject LIMIT 1
 -- :name ends_by_time
 SELECT at / :step * :step, state, sum(runs), sum(elapsed), sum(delay)
   FROM duly_tallies
- WHERE span IN (0, 60, 3600) AND at >= :since
+ WHERE span IN (0, 60, 3600) AND at >= :since AND (state = 'retried') = :retried
  GROUP BY at / :step, state
  ORDER BY at / :step, state
 
 -- :name ends_by_task
-SELECT task, queue, state, took, waited, sum(runs), sum(elapsed), sum(delay)
+SELECT task, queue, state, took, waited, sum(runs), sum(elapsed), sum(delay), sum(lasted)
   FROM duly_tallies
- WHERE span IN (0, 60, 3600, 86400) AND at >= :since
+ WHERE span IN (0, 60, 3600, 86400) AND at >= :since AND (state = 'retried') = :retried
  GROUP BY task, queue, state, took, waited
  ORDER BY task, queue, state, took, waited
 

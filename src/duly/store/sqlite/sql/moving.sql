@@ -27,6 +27,9 @@ SELECT * FROM duly_logs ORDER BY rowid
 -- :name duly_acts
 SELECT * FROM duly_acts ORDER BY rowid
 
+-- :name duly_bulk_acts
+SELECT * FROM duly_bulk_acts
+
 -- :name duly_schedules
 SELECT * FROM duly_schedules
 

@@ -1,6 +1,38 @@
 -- settle: record how attempts ended.
 -- Guard: claim_number only grows, so a worker that lost its claim matches no row.
 
+-- :part took
+CASE WHEN lasted <= 5000 THEN 5 WHEN lasted <= 10000 THEN 10
+     WHEN lasted <= 25000 THEN 25 WHEN lasted <= 50000 THEN 50
+     WHEN lasted <= 100000 THEN 100 WHEN lasted <= 250000 THEN 250
+     WHEN lasted <= 500000 THEN 500 WHEN lasted <= 1000000 THEN 1000
+     WHEN lasted <= 2500000 THEN 2500 WHEN lasted <= 5000000 THEN 5000
+     WHEN lasted <= 10000000 THEN 10000 WHEN lasted <= 30000000 THEN 30000
+     WHEN lasted <= 60000000 THEN 60000 WHEN lasted <= 300000000 THEN 300000
+     WHEN lasted <= 900000000 THEN 900000 WHEN lasted <= 3600000000 THEN 3600000
+     WHEN lasted <= 21600000000 THEN 21600000 WHEN lasted <= 86400000000 THEN 86400000
+     ELSE 9000000000000 END
+
+-- :part waited
+CASE WHEN delay <= 5000 THEN 5 WHEN delay <= 10000 THEN 10
+     WHEN delay <= 25000 THEN 25 WHEN delay <= 50000 THEN 50
+     WHEN delay <= 100000 THEN 100 WHEN delay <= 250000 THEN 250
+     WHEN delay <= 500000 THEN 500 WHEN delay <= 1000000 THEN 1000
+     WHEN delay <= 2500000 THEN 2500 WHEN delay <= 5000000 THEN 5000
+     WHEN delay <= 10000000 THEN 10000 WHEN delay <= 30000000 THEN 30000
+     WHEN delay <= 60000000 THEN 60000 WHEN delay <= 300000000 THEN 300000
+     WHEN delay <= 900000000 THEN 900000 WHEN delay <= 3600000000 THEN 3600000
+     WHEN delay <= 21600000000 THEN 21600000 WHEN delay <= 86400000000 THEN 86400000
+     ELSE 9000000000000 END
+
+-- :part lasted
+-- From the first start, before all other attempts of this generation, to the end.
+ended.finished_at - CASE WHEN ended.claim_number = 1 THEN ended.started_at
+     ELSE coalesce((SELECT min(ended.started_at, min(attempt.started_at))
+                      FROM duly_attempts AS attempt
+                     WHERE attempt.run_id = ended.id AND attempt.generation = ended.generation),
+                   ended.started_at) END
+
 -- :name succeed
 -- Parameters: now, then one row per run; an empty result stands for NULL, which binds slowly.
 -- INSERT comes before WITH because the driver counts the rows only of statements that begin so.
@@ -45,32 +77,16 @@ SELECT run.id, run.task, run.queue, run.lane, ending.state, ending.cause, ending
 
 -- :name tally
 -- Count what was written just above, one row for each kind of end; found as in `leave`.
-INSERT INTO duly_tallies (at, span, task, queue, state, took, waited, runs, elapsed, delay)
-SELECT :now, 0, task, queue, state, took, waited, count(*), sum(elapsed), sum(delay)
-  FROM (SELECT task, queue, state, elapsed, delay,
-               CASE WHEN elapsed <= 5000 THEN 5 WHEN elapsed <= 10000 THEN 10
-                    WHEN elapsed <= 25000 THEN 25 WHEN elapsed <= 50000 THEN 50
-                    WHEN elapsed <= 100000 THEN 100 WHEN elapsed <= 250000 THEN 250
-                    WHEN elapsed <= 500000 THEN 500 WHEN elapsed <= 1000000 THEN 1000
-                    WHEN elapsed <= 2500000 THEN 2500 WHEN elapsed <= 5000000 THEN 5000
-                    WHEN elapsed <= 10000000 THEN 10000 WHEN elapsed <= 30000000 THEN 30000
-                    WHEN elapsed <= 60000000 THEN 60000 WHEN elapsed <= 300000000 THEN 300000
-                    WHEN elapsed <= 900000000 THEN 900000 WHEN elapsed <= 3600000000 THEN 3600000
-                    WHEN elapsed <= 21600000000 THEN 21600000 WHEN elapsed <= 86400000000 THEN 86400000
-                    ELSE 9000000000000 END AS took,
-               CASE WHEN delay <= 5000 THEN 5 WHEN delay <= 10000 THEN 10
-                    WHEN delay <= 25000 THEN 25 WHEN delay <= 50000 THEN 50
-                    WHEN delay <= 100000 THEN 100 WHEN delay <= 250000 THEN 250
-                    WHEN delay <= 500000 THEN 500 WHEN delay <= 1000000 THEN 1000
-                    WHEN delay <= 2500000 THEN 2500 WHEN delay <= 5000000 THEN 5000
-                    WHEN delay <= 10000000 THEN 10000 WHEN delay <= 30000000 THEN 30000
-                    WHEN delay <= 60000000 THEN 60000 WHEN delay <= 300000000 THEN 300000
-                    WHEN delay <= 900000000 THEN 900000 WHEN delay <= 3600000000 THEN 3600000
-                    WHEN delay <= 21600000000 THEN 21600000 WHEN delay <= 86400000000 THEN 86400000
-                    ELSE 9000000000000 END AS waited
+INSERT INTO duly_tallies
+       (at, span, task, queue, state, took, waited, runs, elapsed, delay, lasted)
+SELECT :now, 0, task, queue, state, took, waited, count(*), sum(elapsed), sum(delay), sum(lasted)
+  FROM (SELECT task, queue, state, elapsed, delay, lasted,
+               :part(took) AS took,
+               :part(waited) AS waited
           FROM (SELECT ended.task, ended.queue, ended.state,
                        ended.finished_at - ended.started_at AS elapsed,
-                       max(ended.started_at - ended.due_at, 0) AS delay
+                       max(ended.started_at - ended.due_at, 0) AS delay,
+                       :part(lasted) AS lasted
                   FROM duly_history AS ended INDEXED BY duly_history_ended
                  CROSS JOIN duly_runs AS run
                     ON run.id = ended.id AND run.claim_number = ended.claim_number
@@ -80,7 +96,8 @@ SELECT :now, 0, task, queue, state, took, waited, count(*), sum(elapsed), sum(de
                 UNION ALL
                 SELECT ended.task, ended.queue, ended.state,
                        ended.finished_at - ended.started_at,
-                       max(ended.started_at - ended.due_at, 0)
+                       max(ended.started_at - ended.due_at, 0),
+                       :part(lasted)
                   FROM duly_history AS ended INDEXED BY duly_history_died
                  CROSS JOIN duly_runs AS run
                     ON run.id = ended.id AND run.claim_number = ended.claim_number
@@ -88,6 +105,16 @@ SELECT :now, 0, task, queue, state, took, waited, count(*), sum(elapsed), sum(de
                  WHERE ended.finished_at = :now AND ended.state IN ('failed', 'interrupted')
                    AND ended.kept_until IS NULL))
  GROUP BY task, queue, state, took, waited
+
+-- :name tally_retry
+-- Count an attempt that is followed by another one because it failed, before the run is queued again.
+INSERT INTO duly_tallies
+       (at, span, task, queue, state, took, waited, runs, elapsed, delay, lasted)
+SELECT :now, 0, task, queue, 'retried', :part(took), :part(waited), 1, lasted, delay, lasted
+  FROM (SELECT task, queue, :elapsed AS lasted, max(:now - :elapsed - due_at, 0) AS delay
+          FROM duly_runs
+         WHERE id = :run_id AND claim_number = :claim_number AND state = 'running'
+           AND (:retries_used > retries_used OR :crashes > crashes))
 
 -- :name leave
 -- Guard: a history row of this instant with this claim_number is one that was written just above. It

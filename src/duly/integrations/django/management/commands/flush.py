@@ -12,6 +12,7 @@ EMPTIED = (
     "duly_accounts",
     "duly_acts",
     "duly_attempts",
+    "duly_bulk_acts",
     "duly_duties",
     "duly_events",
     "duly_firings",

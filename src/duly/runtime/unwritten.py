@@ -1,0 +1,71 @@
+"""Log lines that a worker has gathered and not written yet, in a file beside its marks.
+
+A worker writes lines to the store twice a second. One that is killed leaves its last lines here,
+and the process that recovers its runs on this machine writes them.
+"""
+
+import json
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from duly.store.ops import AddLogs
+
+Line = tuple[int, str, str]
+"""Wall time, level and message."""
+
+
+class Unwritten:
+    """The file of one worker. What goes wrong with it costs no line and no run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._is_made = False
+        self._is_empty = True
+
+    def add(self, run_id: str, claim_number: int, line: Line) -> None:
+        """Note a line that is to be written to the store."""
+        self._append(_packed(run_id, claim_number, line))
+
+    def keep(self, lines: Iterable[tuple[str, int, Line]]) -> None:
+        """Forget all but these: the others are in the store."""
+        if self._is_empty:
+            return
+        with suppress(OSError):
+            os.truncate(self.path, 0)
+            self._is_empty = True
+            text = b"".join(_packed(*line) for line in lines)
+            if text:
+                self._append(text)
+
+    def _append(self, text: bytes) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        made = 0 if self._is_made else os.O_CREAT | os.O_EXCL
+        with suppress(OSError):
+            descriptor = os.open(self.path, flags | made, 0o600)
+            self._is_made, self._is_empty = True, False
+            try:
+                os.write(descriptor, text)
+            finally:
+                os.close(descriptor)
+
+
+def unwritten_beside(marks: Path) -> Path:
+    """Return the place of the unwritten lines of the worker that has these marks."""
+    return marks.with_suffix(".lines")
+
+
+def read_unwritten(path: Path) -> list[AddLogs]:
+    """Return the lines of a worker that is dead, by run and claim; none if there is no file."""
+    found: dict[tuple[str, int], list[Line]] = {}
+    with suppress(OSError):
+        for text in path.read_bytes().split(b"\n"):
+            with suppress(ValueError):  # The last one may be cut off.
+                run_id, claim_number, at, level, message = json.loads(text)
+                found.setdefault((run_id, claim_number), []).append((at, level, message))
+    return [AddLogs(*claim, tuple(lines)) for claim, lines in found.items()]
+
+
+def _packed(run_id: str, claim_number: int, line: Line) -> bytes:
+    return json.dumps([run_id, claim_number, *line]).encode() + b"\n"
