@@ -94,8 +94,8 @@ def test_retries_are_counted_and_a_run_lasts_from_its_first_start(shop, client):
         if current().attempt < 3:
             raise ConnectionError("again")
 
-    flaky.enqueue()
-    shop.app.worker().drain()
+    with shop.app.worker():
+        flaky.enqueue().result(timeout=30)
 
     found = samples_of(client)
     labels = ("default", "shop.orders:flaky")

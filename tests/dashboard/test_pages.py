@@ -402,7 +402,8 @@ def test_a_run_takes_from_its_first_start_to_its_end(shop, client):
             raise ConnectionError("again")
 
     run = flaky.enqueue()
-    shop.app.worker().drain()
+    with shop.app.worker():
+        run.result(timeout=30)
 
     row = client.get("/runs?q=task:shop.orders:flaky").text.partition("data-row")[2]
     page = client.get(f"/runs/{run.id}").text
