@@ -8,7 +8,7 @@ from cryptography.fernet import Fernet
 
 from duly import BadOption, Duly, RunFailed, step
 from duly.core.display import display
-from duly.errors import PayloadError
+from duly.errors import AttemptTimedOut, PayloadError
 from duly.integrations.taskflow import TaskManager
 from tests.integrations.taskflow.conftest import adding, serving
 from tests.servers.processes import wait_until
@@ -143,6 +143,28 @@ def test_steps_and_errors_leave_no_trace_of_a_secret(manager_of, tmp_path):
     assert "duly_steps" in dump
     assert SECRET not in dump
     assert SECRET[::-1] not in dump
+
+
+def test_what_a_person_says_that_a_step_returned_is_encrypted_too(manager_of):
+    manager = manager_of(encrypt_args_key=KEY)
+
+    @manager.task(name="login", persist=True, requeue_on_interrupt=True)
+    def login() -> str:
+        return step("ask", strike, on_crash="hold")[::-1]
+
+    def strike() -> str:
+        raise AttemptTimedOut
+
+    with serving(manager):
+        run = manager.duly.runs.get(adding(manager).add_task(login))
+        with pytest.raises(RunFailed):
+            run.result(timeout=SOON)
+        manager.duly.runs.resolve(run.id, done=True, result=SECRET)
+        result = run.refresh().result(timeout=SOON)
+        (asked,) = run.steps()
+
+    assert result == SECRET[::-1]
+    assert SECRET not in asked.result
 
 
 @pytest.mark.stores("sqlite-wal")

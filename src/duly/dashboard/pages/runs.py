@@ -37,6 +37,7 @@ def runs(desk: Desk, request: Request) -> Shown | Elsewhere:
     is_answered = search.run_id is not None or bool(search.hints)
     found, following = ([], None) if is_answered else desk.find(search, PAGE_DEFAULT)
     queues = [queue.name for queue in desk.store.list_queues()]
+    is_any = not (search.which.states or search.hints)
     return Shown(
         "runs.html",
         {
@@ -46,7 +47,7 @@ def runs(desk: Desk, request: Request) -> Shown | Elsewhere:
             "following": following,
             "cursor": cursor,
             "states": [
-                ("all", searching.with_term(search.text, "state", None), not search.which.states),
+                ("all", searching.with_term(search.text, "state", None), is_any),
                 *(
                     (
                         state.value,
@@ -168,6 +169,8 @@ def _call(text: str) -> str:
 
 def _meant(desk: Desk, search: Search, queues: list[str]) -> list[tuple[str, str]]:
     """Return terms with names that there are, for those of a search that are not known at all."""
+    if search.which.task is None and search.which.queue is None:
+        return []
     tasks = {definition.name for definition in desk.tasks.definitions()}
     for worker in desk.store.list_workers():
         tasks.update(json.loads(worker.tasks))
