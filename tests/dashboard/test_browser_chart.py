@@ -3,6 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
+from duly import Retry, current
 from tests.dashboard.conftest import opened
 from tests.dashboard.visiting import Visit
 
@@ -25,6 +26,13 @@ def drag(page, begin, end):
 def test_a_chart_tells_values_and_can_be_zoomed_thinned_out_and_read_as_a_table(
     busy, address, browser
 ):
+    @busy.app.task(name="shop.orders:flaky", retries=Retry(2, base=0.01, jitter=False))
+    def flaky():
+        if current().attempt < 3:
+            raise ConnectionError("again")
+
+    with busy.app.worker():
+        flaky.enqueue().result(timeout=30)
     with Visit(browser, address) as visit:
         page = visit.go("/")
         canvas, tip = page.locator(".plot-area canvas"), page.locator(".plot-tip")
@@ -34,6 +42,7 @@ def test_a_chart_tells_values_and_can_be_zoomed_thinned_out_and_read_as_a_table(
         page.locator(".plot-area").focus()
         page.keyboard.press("ArrowLeft")
         expect(tip).to_contain_text("13 failed")
+        expect(tip).to_contain_text("2 attempts retried")
         page.get_by_text("As a table").first.click()
         newest = page.locator("[data-ends]").first
         assert newest.locator("td").nth(2).inner_text() == "13"

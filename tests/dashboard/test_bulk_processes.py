@@ -11,6 +11,7 @@ import httpx2
 import pytest
 
 from duly.limits import PAGE
+from tests.dashboard.visiting import Visit
 from tests.servers.processes import wait_until
 
 pytestmark = pytest.mark.timeout(180)
@@ -30,7 +31,8 @@ class Server:
             text=True,
         )
         assert self.process.stdout is not None
-        self._client = httpx2.Client(base_url=self.process.stdout.readline().strip(), timeout=60)
+        self.address = self.process.stdout.readline().strip()
+        self._client = httpx2.Client(base_url=self.address, timeout=60)
 
     def get(self, path: str, **parameters: str) -> httpx2.Response:
         """Ask for a page."""
@@ -122,6 +124,21 @@ def test_another_process_goes_on_after_a_kill_and_counts_each_run_once(server, s
     shop.app.worker().drain()
     generations = [run.generation for run in every_charge(shop)]
     assert generations == [2] * RUNS
+
+
+@pytest.mark.browser
+def test_a_page_of_another_process_shows_how_an_act_ends_after_a_kill(server, shop, browser):
+    doomed, other = server("operate.before_commit=kill@3"), server()
+    form = FORM | {"ticket": ticket_of(doomed.submit("/dead/confirm", **FORM))}
+    with suppress(httpx2.TransportError):
+        doomed.submit("/dead/act", **form)
+
+    with Visit(browser, other.address) as visit:
+        page = visit.go(f"/bulk/{form['ticket']}")
+        page.get_by_text("Finished.").wait_for()
+
+        assert f"{RUNS} done, 0 skipped" in page.get_by_role("main").inner_text()
+        assert visit.wrong == []
 
 
 def every_charge(shop):
