@@ -78,6 +78,8 @@ class Claimer:
             one_slot=one_slot,
             takes_suspects=takes_suspects,
             carries=carries,
+            # What is claimed counts as begun.
+            claims_ahead=max_tasks is None,
         )
         self._turn = 0
         self._turn_of_hold = 0

@@ -67,6 +67,7 @@ class Room:
         one_slot: bool,
         takes_suspects: bool,
         carries: bool,
+        claims_ahead: bool = True,
     ) -> None:
         self._hand = hand
         self._registry = registry
@@ -74,6 +75,7 @@ class Room:
         self._one_slot = one_slot
         self._takes_suspects = takes_suspects
         self._carries = carries
+        self._ahead = AHEAD_LANES if claims_ahead else frozenset()
         self._suspect = ""
         """The last run that is watched alone which this worker took."""
         self._most = CLAIM_BATCH
@@ -115,7 +117,7 @@ class Room:
             if lane not in lanes:
                 continue
             # A hold run starts at once or is not claimed: it gets free slots, nothing ahead.
-            room = min(self._hand.room(kind, ahead=lane in AHEAD_LANES), ceiling)
+            room = min(self._hand.room(kind, ahead=lane in self._ahead), ceiling)
             if lane in PROCESS_LANES:
                 room = min(room, processes)
                 processes -= room if lane in self._registry.lanes else 0
