@@ -315,4 +315,5 @@ def _want(
         "lanes": texts(lanes),
         "limits": numbers(limits),
         "bytes": str(TRANSACTION_BYTES),
+        "excluded": "{}",
     }

@@ -77,7 +77,8 @@ def visit(crowd: Crowd, pending: str) -> list[str]:
     admin = {"Authorization": f"Basic {encoded}"}
     place = f"/guarded/dashboard/runs/{pending}"
     form = {"Content-Type": "application/x-www-form-urlencoded"}
-    page = crowd.ask("GET", place, **admin)
+    question = f"/guarded/dashboard/ask?kind=run&verb=cancel&name={pending}"
+    page = crowd.ask("GET", question, **admin)
     token = _TOKEN.search(page.text)
     if page.status != http.client.OK or token is None:
         return [f"the page is {page.status}"]
