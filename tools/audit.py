@@ -17,6 +17,8 @@ class Verdict(NamedTuple):
     audited: int
     """How many packages it has data on."""
     vulnerabilities: list[str]
+    has_fix: bool
+    """Whether a newer version is without one of them."""
 
 
 def verdict_of(report: dict[str, Any]) -> Verdict:
@@ -28,14 +30,15 @@ def verdict_of(report: dict[str, Any]) -> Verdict:
         for each in looked_up
         for one in each["vulns"]
     ]
-    return Verdict(len(looked_up), found)
+    has_fix = any(one["fix_versions"] for each in looked_up for one in each["vulns"])
+    return Verdict(len(looked_up), found, has_fix)
 
 
 def ask(file: str) -> Verdict | None:
     """Run pip-audit on a file of requirements; None if it cannot reach its data."""
     command = [
         sys.executable, "-m", "pip_audit", "--no-deps", "--disable-pip", "--progress-spinner=off",
-        "--format=json", "-r", file,
+        "--format=json", "--cache-dir=.venv-audit/cache", "-r", file,
     ]  # fmt: skip
     try:
         done = subprocess.run(  # noqa: S603 - the command is our own
@@ -48,17 +51,20 @@ def ask(file: str) -> Verdict | None:
 
 
 def main(files: list[str]) -> int:
-    """Report on each file; return 1 if a package has a known vulnerability."""
+    """Report on each file; return 1 if a newer version of a package mends a known vulnerability."""
     status = 0
     for file in files:
         verdict = ask(file)
         if verdict is None:
             words = "could not be audited: pip-audit does not reach its data here"
         elif verdict.vulnerabilities:
-            status, words = 1, f"has known vulnerabilities: {'; '.join(verdict.vulnerabilities)}"
+            words = f"has known vulnerabilities: {'; '.join(verdict.vulnerabilities)}"
+            status = max(status, int(verdict.has_fix))
         else:
             words = f"has no known vulnerabilities among {verdict.audited} packages"
         sys.stdout.write(f"{file} {words}.\n")
+        if verdict is None:
+            break  # The others could not be looked up either, after as long a wait.
     return status
 
 

@@ -43,10 +43,15 @@ def _distrusted(part: str, folder: str) -> str | None:
     if not is_open_to_all(around):
         return None
     if not is_trusted_owner(found.st_uid):
+        # Folders such as /tmp have the sticky bit, and must stay open to all.
+        or_close = (
+            ""
+            if around.st_mode & stat.S_ISVTX
+            else f", or, if you trust that user, run `chmod o-w {folder}`"
+        )
         return (
             f"{part} belongs to user {found.st_uid}, who may have planted it: every user may "
-            f"create files in {folder}. Keep the database in a folder of its own, or, if you "
-            f"trust that user, run `chmod o-w {folder}`"
+            f"create files in {folder}. Keep the database in a folder of its own{or_close}"
         )
     if is_open_to_all(found) and not stat.S_ISDIR(found.st_mode):
         return (

@@ -49,9 +49,18 @@ def test_an_audit_names_what_is_vulnerable_and_fails(monkeypatch, capsys):
     verdict = audit.verdict_of(report)
     monkeypatch.setattr(audit, "ask", {"a.txt": verdict, "b.txt": None}.get)
 
-    assert verdict == (2, ["here 1: PYSEC-1, fixed in 2"])
+    assert verdict == (2, ["here 1: PYSEC-1, fixed in 2"], True)
     assert audit.main(["a.txt", "b.txt"]) == 1
     assert "a.txt has known vulnerabilities: here 1" in capsys.readouterr().out
+
+
+def test_what_no_version_mends_is_named_and_is_no_failure(monkeypatch, capsys):
+    flaw = {"id": "PYSEC-1", "fix_versions": []}
+    report = {"dependencies": [{"name": "here", "version": "1", "vulns": [flaw]}]}
+    monkeypatch.setattr(audit, "ask", lambda _: audit.verdict_of(report))
+
+    assert audit.main(["a.txt"]) == 0
+    assert "here 1: PYSEC-1, fixed in no version yet" in capsys.readouterr().out
 
 
 def test_an_audit_that_does_not_reach_its_data_is_no_failure(monkeypatch, capsys):

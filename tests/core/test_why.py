@@ -89,6 +89,13 @@ CASES = [
     (RUN, {"workers": [WORKER._replace(tasks="[]")]}, "not_registered", "they know no task"),
     (
         RUN,
+        {"workers": [WORKER._replace(queues='{"except": ["mail", "slow"]}')]},
+        "other_queue",
+        "they serve all except mail, slow:",
+    ),
+    (RUN, {"workers": [WORKER._replace(queues='{"except": ["slow"]}')]}, "slots", "a free slot"),
+    (
+        RUN,
         {"workers": [WORKER._replace(queues='["default"]')]},
         "other_queue",
         "serves queue 'mail'; they serve default: start one with -q mail",

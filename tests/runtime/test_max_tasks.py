@@ -2,6 +2,7 @@
 
 import pytest
 
+from duly.runtime.task_budget import TaskBudget
 from tests.runtime import shop as shop_module
 from tests.runtime.trees import Tree
 
@@ -59,3 +60,14 @@ def test_workers_that_drain_end_when_nothing_is_left(shop, notes, store_url, tmp
         assert tree.ended(40) == 0, tree.log.read_text()
 
     assert run.refresh().state == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("most", "processes", "shares"),
+    [(1, 1, [1]), (5, 1, [4]), (7, 3, [2, 2, 2]), (3, 3, [1, 1, 1])],
+)
+def test_a_task_is_kept_for_a_run_that_must_run_alone(most, processes, shares):
+    budget = TaskBudget(most)
+
+    assert [budget.share(missing) for missing in budget.missing(processes)] == shares
+    assert budget.is_spent is (sum(shares) == most)

@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from duly.app import Duly
-from duly.cli.arguments import parsed
 from duly.cli.documents import queue_document
 from duly.cli.loading import app_of
 from duly.cli.output import print_json, print_line, print_note
@@ -17,6 +16,7 @@ from duly.cli.tables import Column, print_table
 from duly.cli.values import duration
 from duly.clock import monotonic
 from duly.core.hints import similar
+from duly.core.served_queues import ServedQueues
 from duly.errors import WorkerTimeout
 from duly.limits import COUNT_CAP
 
@@ -177,7 +177,7 @@ def _unused(app: Duly, name: str) -> str:
     known = {queue.name for queue in app.queues.list()}
     known |= {definition.queue for definition in app.registry.definitions()}
     for worker in app.workers.list():
-        known |= set(parsed(worker.queues))
+        known.update(*ServedQueues.read(worker.queues))
     if name in known or app.runs.list(queue=name, limit=1):
         return ""
     meant = similar(name, known)

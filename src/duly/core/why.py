@@ -8,6 +8,7 @@ from duly.core.hints import similar
 from duly.core.instants import shown, span
 from duly.core.limiting import key_of
 from duly.core.record import AttemptRecord, Holder, RunRecord, StepRecord, WorkerRecord
+from duly.core.served_queues import ServedQueues
 from duly.core.states import CARRIED_LANES, FINAL, Lane, State
 
 _NAMED = 3
@@ -134,9 +135,9 @@ def _why_unclaimed(run: RunRecord, situation: Situation) -> Reason:
         handed = run.lane in {Lane.HANDED, Lane.HANDED_HOLD}
         what = "it was handed over, and waits for a worker there" if handed else "it is handed over"
         return Reason("carried", f"another engine carries its task: {what}")
-    serving = [worker for worker in knowing if run.queue in (_names(worker.queues) or [run.queue])]
+    serving = [w for w in knowing if ServedQueues.read(w.queues).includes(run.queue)]
     if not serving:
-        served = sorted({queue for worker in knowing for queue in _names(worker.queues)})
+        served = sorted({ServedQueues.read(worker.queues).shown() for worker in knowing})
         return Reason(
             "other_queue",
             f"no live worker that knows task {run.task!r} serves queue {run.queue!r}; they serve "

@@ -13,7 +13,7 @@ from duly.api.bulk_acts import AskedFor, BulkPage
 from duly.clock import MICROSECONDS, monotonic, new_id
 from duly.core.record import BulkAct
 from duly.dashboard.desk import Desk
-from duly.errors import OUTAGES, DulyError, StoreError
+from duly.errors import OUTAGES, DulyError, ReadTooSlow, StoreError
 from duly.limits import (
     BULK_LEASE_SECONDS,
     BULK_LOOK_SECONDS,
@@ -91,6 +91,9 @@ class BulkWork:
                 page = self._next_page(act)
             # A page that was not ours to do is looked at again: its answer may have been lost.
             bulk.advance(act, page)
+        except ReadTooSlow as error:
+            # It is no outage: the next try would take as long.
+            bulk.fail(act, str(error))
         except OUTAGES:
             raise
         except DulyError as error:

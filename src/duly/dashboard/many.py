@@ -79,7 +79,8 @@ class Many:
 
     def shown(self, desk: Desk, request: Request) -> Shown:
         """Show how far an act is."""
-        act = desk.store.get_bulk(str(request.path_params["act_id"]))
+        act_id = str(request.path_params["act_id"])
+        act = None if "\0" in act_id else desk.store.get_bulk(act_id)
         if act is None:
             raise NothingHere("There is no such act, or it ended long ago; see the audit.")
         chosen = self._read(act)

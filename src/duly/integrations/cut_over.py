@@ -21,6 +21,7 @@ from duly.store.protocol import Store
 from duly.task import Bound, Task
 
 Row = Mapping[str, Any]
+_UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
 _NAME = re.compile(r"(?<!:):([a-z]\w*)")
 
 
@@ -106,6 +107,8 @@ def move(
                         moved += take(tables, row)
                 except (Left, BadOption, QueueFull) as reason:
                     left[str(row[source.label or source.key])] = str(reason)
+                except _UNREADABLE:
+                    left[str(row[source.label or source.key])] = "its columns cannot be read"
             is_over = len(page) < CUT_OVER_BATCH
     known = set() if reported is None else reported
     log_cut_over(source.system, moved, {name: left[name] for name in left if name not in known})

@@ -383,11 +383,14 @@ class Claimer:
     def _take(self, claims: Claims) -> None:
         self.claims_made += len(claims)
         self.room.note(claims)
+        if not claims:
+            return
+        self._last_queue = claims[-1].queue
+        definitions = {task: self._registry.get(task) for task in {c.task for c in claims}}
+        taken = self._hand.take([(c, definitions[c.task]) for c in claims])
         if self._left is not None:
+            # After the claims are in hand: a worker that has spent its tasks holds them. Before a
+            # body begins: the keeper lets successors begin only the rest.
             self._left -= len(claims)
-            # Known to the keeper before a body begins, who lets successors begin only the rest.
             self._slots.claimed = self.claims_made
-        if claims:
-            self._last_queue = claims[-1].queue
-            definitions = {task: self._registry.get(task) for task in {c.task for c in claims}}
-            self._dispatch(self._hand.take([(c, definitions[c.task]) for c in claims]))
+        self._dispatch(taken)

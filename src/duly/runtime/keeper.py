@@ -221,7 +221,8 @@ class Keeper:
         with self._lock:
             del self._children[child.process.pid]
         had_registered, gave_up = child.slots.registered, child.slots.gave_up
-        self._budget.give_back(child.settings.max_tasks, child.slots.claimed)
+        claimed, share = child.slots.claimed, child.settings.max_tasks
+        self._budget.give_back(share, claimed)
         is_empty = not any(True for _ in child.slots.marks())
         child.slots.close()
         others = self._children.values()
@@ -236,7 +237,8 @@ class Keeper:
         is_ordered = gave_up or child.retired_at is not None or self._stopping_since is not None
         # A body can end its process with status 0, too.
         is_idle = status == 0 and is_empty
-        if self._drain and is_idle and not is_ordered and not child.one_slot:
+        is_spent = share is not None and claimed >= share
+        if self._drain and is_idle and not (is_ordered or is_spent or child.one_slot):
             self._processes -= 1  # It found nothing left to do, and needs no successor.
         reason = "stopped" if is_idle else f"its process ended with status {status}"
         self._burials.add(child.worker_id, reason, stopped=is_ordered or is_idle)
@@ -294,9 +296,6 @@ class Keeper:
     def _refill(self, now: float) -> None:
         working = [c for c in self._children.values() if c.retired_at is None]
         if now >= self._restart_at:
-            count = self._processes - sum(not c.one_slot for c in working)
-            for missing in self._budget.missing(count):
-                self._spawn(missing, one_slot=False)
             suspects = [child for child in working if child.one_slot]
             newest = max((child.started_at for child in suspects), default=0.0)
             if (
@@ -306,6 +305,9 @@ class Keeper:
                 and now - newest >= SUSPECT_PAUSE
             ):
                 self._spawn(one_slot=True)
+            count = self._processes - sum(not c.one_slot for c in working)
+            for missing in self._budget.missing(count):
+                self._spawn(missing, one_slot=False)
 
     @staticmethod
     def _has_stuck_body(child: _Child, now: float) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from duly.clock import monotonic
+from duly.core.batching import batches, bytes_of
 from duly.core.outcome import OUTCOME_NAMES, ErrorText, Lost, Outcome, Stopped
 from duly.core.record import HeldRun
 from duly.core.retry import NO_RETRIES, Retry
@@ -12,7 +13,7 @@ from duly.core.states import CARRIED_LANES, Lane
 from duly.core.verdict import Policy, Standing, Verdict, decide, describe
 from duly.errors import OUTAGES, StoreError
 from duly.events import Bus, WorkerEnded
-from duly.limits import LOG_LINES_PER_ATTEMPT, TICK_BATCH, WATCHERS
+from duly.limits import LOG_LINES_PER_ATTEMPT, TICK_BATCH, TRANSACTION_BYTES, WATCHERS
 from duly.runtime.slots import Mark, Slots, slots_path
 from duly.runtime.unwritten import read_unwritten, unwritten_beside
 from duly.store.duties import Turn
@@ -239,11 +240,16 @@ def _write_last_lines(store: Store, path: Path) -> None:
             for line in store.list_logs(op.run_id, LOG_LINES_PER_ATTEMPT)
             if line.claim_number == op.claim_number
         }
-        left = tuple(line for line in op.lines if line not in known)
-        if not left:
-            continue
+        # Lines that were about to be written may be in the file twice.
+        left = [line for line in dict.fromkeys(op.lines) if line not in known]
         try:
-            store.apply([op._replace(lines=left)])
+            for lines in batches(
+                left,
+                most=LOG_LINES_PER_ATTEMPT,
+                most_bytes=TRANSACTION_BYTES,
+                size_of=lambda line: bytes_of(line[2]),
+            ):
+                store.apply([op._replace(lines=tuple(lines))])
         except OUTAGES:
             raise
         except StoreError:

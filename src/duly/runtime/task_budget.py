@@ -22,10 +22,13 @@ class TaskBudget:
             yield missing
 
     def share(self, processes: int, *, one: bool = False) -> int | None:
-        """Take the share of the first of so many new processes, or one task; None is no bound."""
+        """Take the share of the first of so many new processes, or one task; None is no bound.
+
+        While there is more than a task for each process, one is kept for a run that must run alone.
+        """
         if self._left is None:
             return None
-        found = 1 if one else -(-self._left // processes)
+        found = 1 if one else -(-(self._left - (self._left > processes)) // processes)
         self._left -= found
         return found
 

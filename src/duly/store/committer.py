@@ -91,7 +91,7 @@ class Committer:
             if self._is_closed:
                 # Since the check above: the thread that would answer has ended.
                 self._wait_for_line()
-            elif self._thread_call.locked():
+            elif self._thread is None or self._thread_call.locked():
                 self._call_thread()
             # Otherwise the thread was called, and has not looked at the line since.
         except BaseException:
@@ -289,13 +289,17 @@ class Committer:
         _wake(self._thread_call)
 
     def _serve(self) -> None:
-        while not self._is_closed:
-            self._thread_call.acquire()
-            while any(request.done is not None for request in list(self._line)):
-                # Those whose commit failed have been told why.
-                with contextlib.suppress(Exception):
-                    self._join_line(_Request(()))
-        _wake(self._thread_call)
+        try:
+            while not self._is_closed:
+                self._thread_call.acquire()
+                while any(request.done is not None for request in list(self._line)):
+                    # Those whose commit failed have been told why.
+                    with contextlib.suppress(Exception):
+                        self._join_line(_Request(()))
+            _wake(self._thread_call)
+        except BaseException:
+            self._thread = None  # The next submission starts another one.
+            raise
 
 
 class _Request:

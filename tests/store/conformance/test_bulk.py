@@ -6,6 +6,7 @@ import pytest
 
 from duly.clock import new_id
 from duly.limits import BULK_RETENTION_SECONDS
+from duly.store.admin_ops import SetAside
 from duly.store.bulk_ops import AdvanceBulk, StartBulk, TakeBulk
 from duly.store.ops import Cancel, Redrive
 from tests.store.conformance.verbs import (
@@ -124,3 +125,14 @@ def test_an_act_is_forgotten_long_after_its_end(store, clock):
 @pytest.mark.parametrize("act_id", ["x", "", "01"])
 def test_an_unknown_act_is_none(store, act_id):
     assert store.get_bulk(act_id) is None
+
+
+def test_an_act_of_a_restored_backup_ends(store):
+    act_id = start(store)
+
+    store.apply([SetAside(store.now(), ACTOR, "restored", 10)])
+
+    act = store.get_bulk(act_id)
+    assert act.ended_at is not None
+    assert act.error == "restored from a backup"
+    assert store.apply([TakeBulk("two", 0)]) == [[]]

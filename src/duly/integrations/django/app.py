@@ -13,7 +13,15 @@ from duly.app import Duly
 from duly.errors import BadOption
 from duly.events import EngineFailed
 from duly.host import Host
-from duly.integrations.django.databases import Turn, borrowed_store, is_alone, is_testing, url_of
+from duly.integrations.django.databases import (
+    Turn,
+    borrowed_store,
+    is_alone,
+    is_in_memory,
+    is_in_test_case,
+    is_testing,
+    url_of,
+)
 from duly.integrations.django.section import DjangoSection
 from duly.store.migrator import check
 from duly.store.opening import open_store
@@ -125,7 +133,8 @@ class DjangoDuly(Duly):
         if self._borrowed is None or self._borrowed[0] != kind:
             store = borrowed_store(self.database)
             self._check(store)
-            if self.runs_tasks and not is_alone(self.database):
+            is_out_of_reach = is_in_memory(self.database) or is_in_test_case(self.database)
+            if self.runs_tasks and not is_out_of_reach:
                 store.wake = self._wake  # type: ignore[method-assign]
             self._borrowed = kind, store
         return self._borrowed[1]

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 from django.apps.registry import Apps
@@ -239,6 +239,8 @@ def _take_schedule(row: ScheduledTask, report: Report) -> None:
         known = _find(app, name)
         if known is not None and known.source == "code":
             raise _Left(f"code defines a schedule {name!r}; rename one of the two")
+        if known is not None and (name != row.name or known.task != known_to_duly(task)[1].name):
+            raise _Left(f"there is another schedule {name!r} here; rename one of the two")
         is_new = known is None
         if is_new:
             _add(row, name, app, task)
@@ -248,14 +250,21 @@ def _take_schedule(row: ScheduledTask, report: Report) -> None:
     if is_new and not row.enabled:
         app.schedules.pause(name, actor=ACTOR, reason="disabled in django-periodic-tasks")
         report.paused.append(name)
-    elif is_new and row.next_run_at is not None and row.next_run_at <= timezone.now():
-        # At a change of the clocks, croniter and duly may compute different instants.
-        if not app.schedules.backfill(
-            name, row.next_run_at, row.next_run_at + _SECOND, actor=ACTOR
-        ):
-            app.schedules.run_now(name, actor=ACTOR)
-        report.fired.append(name)
+    elif is_new and row.next_run_at is not None:
+        _fire_if_missed(app, name, row.next_run_at, report)
     _mark(row)
+
+
+def _fire_if_missed(app: Duly, name: str, due: datetime, report: Report) -> None:
+    due = timezone.make_aware(due) if timezone.is_naive(due) else due
+    last = app.schedules.firings(name, limit=1)
+    # A scheduler of duly that ran before the import may have fired it.
+    if due > timezone.now() or (last and last[0].instant >= due):
+        return
+    # At a change of the clocks, croniter and duly may compute different instants.
+    if not app.schedules.backfill(name, due, due + _SECOND, actor=ACTOR):
+        app.schedules.run_now(name, actor=ACTOR)
+    report.fired.append(name)
 
 
 def _add(row: ScheduledTask, name: str, app: Duly, task: Task) -> None:

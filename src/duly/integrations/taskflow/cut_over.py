@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from duly.app import Duly
+from duly.core.states import FINAL, State
 from duly.integrations.cut_over import Left, Row, Source, Tables, call_of, moment_in, move
 from duly.integrations.taskflow.accepting import with_reserved
 from duly.integrations.taskflow.definitions import Definer
@@ -15,6 +16,7 @@ TASK_ID_TAG = "taskflow_task_id"
 """On runs of moved tasks: the id that fastapi-taskflow had given."""
 
 _SYSTEM = "fastapi-taskflow"
+_CAME_TO_NOTHING = FINAL - {State.SUCCEEDED}
 _PENDING = Source(
     _SYSTEM,
     "task_pending_requeue",
@@ -45,6 +47,7 @@ class _Rows:
     """Makes runs of rows."""
 
     def __init__(self, duly: Duly, definer: Definer, queues: QueueLimits, once: OneTime) -> None:
+        self._duly = duly
         self._definer = definer
         self._queues = queues
         self._once = once
@@ -76,7 +79,10 @@ class _Rows:
             return False
         # What was scheduled under this key since then counts, as it would in fastapi-taskflow.
         if not self._once.is_waiting(run_key):
-            tables.accept(op)
+            answer = tables.accept(op)
+            holder = None if answer.new else self._duly.store.get_run(answer.run_id)
+            if holder is not None and holder.state in _CAME_TO_NOTHING:
+                raise Left(f"run {holder.id} has its idempotency key and did not succeed: retry it")
         return True
 
     def _call(self, row: Row, **options: Any) -> Enqueue:  # noqa: ANN401 - those of `using`

@@ -19,6 +19,7 @@ def set_aside(session: Session, op: SetAside) -> Aside:
         if end_queued(session, run_id, state=State.INTERRUPTED, cause=RESTORED, error=op.reason):
             record_act(session, op.actor, "set aside", run_id, op.reason)
     paused = session.execute(SQL["pause_schedules"], place).rowcount
+    session.execute(SQL["end_bulk_acts"])
     # Counted once, when all are done: it is a walk over all that waits.
     is_last = len(found) < op.limit
     newer = session.execute(SQL["newer"], place).fetchall()[0][0] if is_last else 0

@@ -23,6 +23,7 @@ def set_aside(cursor: sqlite3.Cursor, op: SetAside, now: int) -> Aside:
         )
         record_act(cursor, op.actor, "set aside", run_id, op.reason, now)
     paused = cursor.execute(SQL["pause_schedules"], place).rowcount
+    cursor.execute(SQL["end_bulk_acts"], {"now": now})
     # Counted once, when all are done: it is a walk over all that waits.
     is_last = len(found) < op.limit
     newer = cursor.execute(SQL["newer"], place).fetchone()[0] if is_last else 0

@@ -25,3 +25,8 @@ UPDATE duly_schedules
    SET state = 'paused', reason = 'restored from a backup', updated_at = duly_now()
  WHERE state = 'active' AND next_at <= duly_now()
    AND created_at <= duly_time(%(since)s::bigint)
+
+-- :name end_bulk_acts
+-- They would act on runs that were acted on since the backup was made.
+UPDATE duly_bulk_acts SET ended_at = duly_now(), error = 'restored from a backup'
+ WHERE ended_at IS NULL

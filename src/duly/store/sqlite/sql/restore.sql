@@ -22,6 +22,11 @@ UPDATE duly_schedules
    SET state = 'paused', reason = 'restored from a backup', updated_at = :now
  WHERE state = 'active' AND next_at <= :now AND created_at <= :since
 
+-- :name end_bulk_acts
+-- They would act on runs that were acted on since the backup was made.
+UPDATE duly_bulk_acts SET ended_at = :now, error = 'restored from a backup'
+ WHERE ended_at IS NULL
+
 -- :name has_identity
 SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'duly_store'
 

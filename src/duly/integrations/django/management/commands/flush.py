@@ -62,11 +62,18 @@ class Command(flush.Command):
         def with_ours(*args: Any, **options: Any) -> list[str]:  # noqa: ANN401 - Django's
             return [*names_of_django(*args, **options), *names]
 
-        introspection.django_table_names = with_ours
+        operations, flushed = connection.ops, []
+        flush_tables = operations.execute_sql_flush
+
+        def noted(statements: list[str]) -> None:
+            flush_tables(statements)
+            flushed.extend(statements)
+
+        introspection.django_table_names, operations.execute_sql_flush = with_ours, noted
         try:
             super().handle(**options)
         finally:
-            del introspection.django_table_names
-        if has_one_row:
+            del introspection.django_table_names, operations.execute_sql_flush
+        if has_one_row and flushed:
             with connection.cursor() as cursor:
                 cursor.execute(_RESET_ROW)
