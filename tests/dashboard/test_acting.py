@@ -1,5 +1,6 @@
 """What people do in the dashboard, by plain forms, and that it is done once and recorded."""
 
+import html
 import re
 import threading
 
@@ -165,6 +166,18 @@ def test_an_act_that_breaks_says_that_it_failed(busy, client, monkeypatch):
     text = wait_for_job(client, page, "Failed.")
     assert "RuntimeError: the disk is gone" in text
     assert "Finished." not in text
+
+
+def test_an_act_whose_runs_take_too_long_to_find_fails(busy, client, monkeypatch):
+    def too_slow(*_given):
+        raise ReadTooSlow
+
+    monkeypatch.setattr(type(busy.app.bulk), "advance", too_slow)
+    run = busy.app.dead.list()[0]
+
+    text = wait_for_job(client, client.submit("/dead/act", verb="retry", id=run.id), "Failed.")
+
+    assert str(ReadTooSlow()) in html.unescape(text)
 
 
 def test_an_act_waits_for_a_database_that_is_away(busy, client, monkeypatch):

@@ -227,7 +227,9 @@ def test_a_proxy_may_take_its_path_off_or_not(busy, stripped):
     assert client.get("/ops").status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/runs/nothing", "/schedules/none", "/bulk/x", "/nowhere"])
+@pytest.mark.parametrize(
+    "path", ["/runs/nothing", "/schedules/none", "/bulk/x", "/bulk/%00", "/nowhere"]
+)
 def test_what_is_not_there_is_said_in_words(client, path):
     page = client.get(path)
 

@@ -171,6 +171,18 @@ def test_an_instant_that_nobody_had_fired_is_fired_once(scheduler, source):
     assert (firing.instant, firing.run_id) == (missed, run.id)
 
 
+def test_an_instant_that_duly_has_fired_before_the_import_is_not_fired_again(scheduler):
+    scheduled_task(cron="0 2 * * *", timezone="Europe/Paris", name="nightly", args=[7])(bill)
+    missed = datetime(2026, 3, 2, 1, tzinfo=UTC)  # 02:00 in Paris.
+    left_behind.leave_schedule("nightly", BILL, args=[7], source="code", next_run_at=missed)
+    scheduler.schedules.sync()
+    scheduler.schedules.backfill("nightly", missed, missed + timedelta(seconds=1))
+
+    take_over()
+
+    assert len(scheduler.runs.list()) == 1
+
+
 def test_executions_that_would_still_be_dispatched_are_and_others_are_not(scheduler):
     schedule = left_behind.leave_schedule("yearly", BILL, args=[42])
     disabled = left_behind.leave_schedule("off", BILL, args=[42], enabled=False)
@@ -239,6 +251,17 @@ def test_a_name_that_code_defines_is_not_taken(scheduler):
 
     (schedule,) = scheduler.schedules.list()
     assert (schedule.source, schedule.task) == ("code", f"{BILL}@other")
+
+
+def test_of_two_schedules_whose_names_become_one_the_second_stays(scheduler):
+    left_behind.leave_schedule("by night", REMIND, args=[1])
+    left_behind.leave_schedule("by-night", BILL, args=[2])
+
+    with pytest.raises(CommandError):
+        take_over()
+
+    (schedule,) = scheduler.schedules.list()
+    assert (schedule.name, schedule.task) == ("by-night", f"{REMIND}@other")
 
 
 def test_imports_at_the_same_time_import_each_row_once(scheduler):

@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 
 from duly.integrations.taskflow.cut_over import TASK_ID_TAG
+from duly.task import Task
 from tests.integrations.taskflow.conftest import serving
 from tests.integrations.taskflow.left_behind import LeftBehind
 from tests.servers.processes import wait_until
@@ -149,6 +150,34 @@ def test_a_row_that_cannot_be_moved_stays_and_the_log_names_it(
     assert reason in warning
     assert "date(2026" not in caplog.text, "arguments may be secret"
     assert "1 rows of fastapi-taskflow were moved" in caplog.text
+
+
+@pytest.mark.parametrize("tags", ["{", "[" * 100_000], ids=["cut off", "nested"])
+def test_a_row_that_cannot_be_read_keeps_no_application_from_starting(manager, left, ran, tags):
+    left.scheduled("odd", "sync_inventory", datetime.now(UTC), [1])
+    left.execute("UPDATE task_scheduled_once SET tags_json = :tags", [{"tags": tags}])
+    left.pending("sync_inventory", [9])
+
+    with serving(manager):
+        wait_for(ran, 1)
+
+    assert left.rows() == ["odd"]
+    assert ran == [(9, "")]
+
+
+def test_one_whose_key_belongs_to_a_run_that_failed_stays(manager, left, ran):
+    with serving(manager):
+        task = manager.duly.registry.get("sync_inventory")
+        bound = Task(manager.duly, task).using(key="monthly", delay=3600)
+        run = bound.enqueue(1)
+        run.cancel()
+    left.scheduled("again", "sync_inventory", datetime.now(UTC), [1], key="monthly")
+
+    with serving(manager):
+        pass
+
+    assert left.rows() == ["again"]
+    assert ran == []
 
 
 def test_one_that_stayed_is_moved_once_its_task_is_there(manager_of, left, ran):
