@@ -114,7 +114,13 @@ CASES = [
     ),
     Case(
         "claim.take_carried",
-        {"worker_id": WORKER, "run_id": id_of(HANDED, 1), "claim_number": 0, "counted": False},
+        {
+            "worker_id": WORKER,
+            "run_id": id_of(HANDED, 1),
+            "claim_number": 0,
+            "counted": False,
+            "last": "0",
+        },
         1,
     ),
     Case("claim.queue_of_carried", RUN, 1),
@@ -124,7 +130,8 @@ CASES = [
     Case("claim.limited_lanes", {"after": "", "most": BATCH}),
     Case("claim.limited_queues", {}),
     Case("claim.running_in_queue", {"queue": "default"}, 4 * BATCH),
-    Case("claim.running_in_lanes", {"low": LIMITED_LANE, "high": LIMITED_LANE + "~"}),
+    Case("claim.running_in_limit", {"name": LIMITED_LANE}),
+    Case("claim.note_limit_floor", {"name": LIMITED_LANE, "oldest": "0", "margin": 0}, 1),
     Case("inspect.peek", {"carried": "{}"}, 4, READING),  # In as many lanes.
     Case("inspect.cancel_requests", {"worker_id": WORKER}, 1, READING),
     Case("enqueue.size", {"queue": "default", "limit": BATCH}),

@@ -365,10 +365,10 @@ def test_a_claim_costs_the_same_whatever_waits_or_is_finished(store, connection)
 
 def test_a_claim_under_a_limit_costs_the_same_however_much_waits(store, connection):
     lane = limited(LANE, TASK)
-    low, high = range_of(lane)
+    name, _ = range_of(lane)
     statements = {
         "limited_lanes": {"after": "", "most": 100},
-        "running_in_lanes": {"low": low, "high": high},
+        "running_in_limit": {"name": name},
         "take_limited": PLACE
         | {"lane": lane, "queue": None, "closed": "{}", "room": 5, "last": "0"},
     }

@@ -7,11 +7,25 @@ from typing import Any
 import psycopg
 import pytest
 
+from duly.core.limiting import Limits, limited
+from duly.core.record import Claim
+from duly.store.admin_ops import LimitQueue
 from duly.store.opening import open_store
+from duly.store.ops import ClaimRuns, Want
 from duly.store.postgres import floors
+from duly.store.postgres.limited import SQL as CLAIM
 from tests.servers.kinds import POSTGRES_KINDS
 from tests.servers.processes import wait_until
-from tests.store.conformance.verbs import LANE, TIMEOUT, WORKER
+from tests.store.conformance.verbs import (
+    ACTOR,
+    LANE,
+    TASK,
+    TIMEOUT,
+    WORKER,
+    enqueue_many,
+    register,
+    succeed,
+)
 from tests.store.postgres_plans import BATCH, LIMITED_LANE, Server, fill
 from tests.store.postgres_statements import CASES
 from tests.store.test_postgres_plans import too_dear
@@ -33,6 +47,7 @@ CLAIMS = {
     "claim.limited_queues",
     "inspect.peek",
 }
+COUNTS = {"claim.running_in_queue", "claim.running_in_limit"}
 OTHERS = {
     "carry.fresh",
     "carry.send_away",
@@ -84,6 +99,58 @@ def test_a_worker_that_asks_for_cancellations_does_not_walk_over_runs_that_have_
         assert dear(server, {"inspect.cancel_requests"}) == []
 
 
+def test_counts_under_a_limit_do_not_walk_over_runs_that_have_ended(server, url):
+    with held_snapshot(url):
+        for lane in (LANE, LIMITED_LANE):
+            server.connection.execute(
+                "INSERT INTO duly_runs (id, task, queue, lane, priority, created_at, due_at,"
+                " arguments, state, worker_id, claimed_at, claim_number)"
+                " SELECT gen_random_uuid(), 'gone', 'default', %s, 0, now(), now(), '', 'running',"
+                " %s, timestamptz '2019-01-01', 1 FROM generate_series(1, %s)",
+                [lane, WORKER, DEAD_WAITING],
+            )
+        server.connection.execute("DELETE FROM duly_runs WHERE task = 'gone'")
+        without_floors = blocks_of(server, COUNTS)
+        for name in (LIMITED_LANE, "queue default"):
+            oldest = server.connection.execute(
+                "SELECT duly_microseconds(min(claimed_at)) FROM duly_runs WHERE state = 'running'"
+            ).fetchone()[0]
+            place = {"name": name, "oldest": oldest, "margin": 0}
+            server.connection.execute(CLAIM["note_limit_floor"], place)
+
+        with_floors = blocks_of(server, COUNTS)
+
+        assert dear(server, COUNTS) == []
+        assert all(with_floors[name] < without_floors[name] / 4 for name in COUNTS)
+
+
+@pytest.mark.parametrize("kind", ["queue", "task"])
+def test_a_count_from_a_floor_sees_runs_that_have_been_running_for_long(
+    url, monkeypatch, postgres_kind, kind
+):
+    monkeypatch.setattr(floors, "SLOW_SECONDS", -1.0)
+    lane = LANE if kind == "queue" else limited(LANE, TASK)
+    limits = Limits({TASK: 2})
+    with closing(open_store(url)) as store, psycopg.connect(url, autocommit=True) as connection:
+        register(store)
+        if kind == "queue":
+            store.apply([LimitQueue("default", 2, ACTOR)])
+        enqueue_many(store, 4, lane=lane)
+        first = take(store, limits)
+        connection.execute("UPDATE duly_runs SET claimed_at = claimed_at - interval '1 hour'")
+        connection.execute("DELETE FROM duly_limit_floors")
+
+        while_full = [take(store, limits) for _ in range(3)]
+        noted = connection.execute("SELECT count(*) FROM duly_limit_floors").fetchone()
+        succeed(store, first[0])
+        after_one_ended = [take(store, limits) for _ in range(2)]
+
+        assert len(first) == 2
+        assert while_full == [[], [], []]
+        assert noted == (1,)
+        assert [len(claims) for claims in after_one_ended] == [1, 0]
+
+
 def test_statements_of_claims_read_as_little_with_thousands_of_queues(server):
     server.connection.execute(
         "INSERT INTO duly_runs (id, task, queue, lane, priority, created_at, due_at, arguments)"  # noqa: S608
@@ -110,6 +177,11 @@ def test_a_slow_search_for_runs_puts_floors_in_force_and_a_fast_look_ends_them(
 
 
 # -- verbs --
+
+
+def take(store: Any, limits: Limits) -> list[Claim]:
+    """Claim up to ten runs under these limits."""
+    return store.apply([ClaimRuns(WORKER, (Want(None, LANE, 10),), (TASK,), limits=limits)])[0]
 
 
 @contextmanager
@@ -152,6 +224,14 @@ def look(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def in_force(connection: psycopg.Connection[Any]) -> bool:
     """Return whether claims use floors."""
     return connection.execute("SELECT number FROM duly_look").fetchone() != (None,)
+
+
+def blocks_of(server: Server, names: set[str]) -> dict[str, int]:
+    """Return how many blocks each of these statements reads."""
+    with server.undone():
+        return {
+            case.name: server.blocks(case.sql, case.place) for case in CASES if case.name in names
+        }
 
 
 def dear(server: Server, names: set[str]) -> list[str]:

@@ -120,7 +120,7 @@ class Claimer:
         """Take one run that was handed over, if it still waits for this claim."""
 
         def take(session: Session, lost: bool) -> list[_Row]:  # noqa: FBT001 - as `run` calls it
-            place = op._asdict() | {"counted": False}
+            place = op._asdict() | {"counted": False, "last": "0"}
             found = session.execute(SQL["carried"], place).fetchall() if lost else []
             return (
                 found

@@ -205,8 +205,8 @@ class PostgresInspector:
         if is_limited(run.lane):
             ranges = ranges_of(run.lane, (run.task, *other_names))
         found: list[Holder] = []
-        for low, high in ranges:
-            place = {"queue": queue, "low": low, "high": high}
+        for limit, _ in ranges:
+            place = {"queue": queue, "limit": limit}
             found += [Holder(*row) for row in self._query(SQL["holders"], place)]
             queue = ""  # The runs of the queue are listed once.
         return found

@@ -2,18 +2,22 @@
 
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from duly.clock import MICROSECONDS
 from duly.core.limiting import FIRST, Limits, lanes_in_turn, slot_of, task_of
 from duly.core.record import Claim
 from duly.limits import CLAIM_BATCH, LIMITS_BATCH, RELAY_FULL_SECONDS
 from duly.store.ops import ClaimRuns
+from duly.store.postgres import floors
 from duly.store.postgres.columns import texts
 from duly.store.postgres.connection import Session
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "claim")
+
+_MARGIN_SECONDS = 15.0
+"""Floors stay this far behind the time of the count; no claim takes so long."""
 
 _Row = tuple[Any, ...]
 _arguments = itemgetter(Claim._fields.index("arguments"))
@@ -32,7 +36,9 @@ class LimitedClaim:
         self._session = session
         self._op = op
         self._limits = limits
-        self._place = {"worker_id": op.worker_id, "last": str(last)}
+        self._place = {"worker_id": op.worker_id}
+        self._last = last
+        """Runs are claimed after this time: the worker's last claim, and the floors of limits."""
         self._locked: set[str] = set()
         self._bytes_left = bytes_left
         """How many bytes of arguments it may still take. It takes one run in any case."""
@@ -101,41 +107,71 @@ class LimitedClaim:
     def _take(self, sql: str, where: Mapping[str, Any], room: int) -> int:
         if room <= 0 or (self.rows and self._bytes_left <= 0):
             return 0
-        bounds = {"room": room, "bytes": max(1, self._bytes_left)}
+        bounds = {"room": room, "bytes": max(1, self._bytes_left), "last": str(self._last)}
         found = self._session.execute(sql, {**self._place, **where, **bounds}).fetchall()
         self.rows += found
         self._bytes_left -= bytes_of_rows(found)
         return len(found)
 
     def _room_in_queue(self, queue: str, capacities: Mapping[str, int]) -> int:
-        place = {"queue": queue}
-        return capacities.get(queue, 0) - self._count(SQL["running_in_queue"], place)
+        count = self._count(SQL["running_in_queue"], {"queue": queue}, name=f"queue {queue}")
+        return capacities.get(queue, 0) - count.number
 
     def _room_in(self, lane: str) -> int:
         capacity = self._limits.capacities.get(task_of(lane))
         if capacity is None:
             return CLAIM_BATCH
-        ranges = self._limits.ranges(lane)
-        # Without the lock first, which nobody needs who finds it full.
-        if capacity <= self._running_in(ranges):
+        names = [low for low, _ in self._limits.ranges(lane)]
+        # First without the lock, which a claim needs only if there is room, or to write a floor.
+        counts = [self._count_task(name) for name in names]
+        if capacity <= sum(each.number for each in counts) and not any(
+            each.is_slow for each in counts
+        ):
             return 0
         # Under each name of the task: a process that has not heard of a new name locks the old one.
-        for low, _ in ranges:
-            self._lock(low)
-        return capacity - self._running_in(ranges)
+        for name in names:
+            self._lock(name)
+        return capacity - sum(self._count_task(name).number for name in names)
 
-    def _running_in(self, ranges: list[tuple[str, str]]) -> int:
-        sql = SQL["running_in_lanes"]
-        return sum(self._count(sql, {"low": low, "high": high}) for low, high in ranges)
+    def _count_task(self, name: str) -> "Counted":
+        return self._count(SQL["running_in_limit"], {"name": name}, name=name)
 
     def _lock(self, name: str) -> None:
         if name not in self._locked:
             self._session.execute(SQL["lock_limit"], {"name": name})
             self._locked.add(name)
 
-    def _count(self, sql: str, place: Mapping[str, str]) -> int:
-        ((count,),) = self._session.execute(sql, place).fetchall()
-        return int(count)
+    def _count(self, sql: str, place: Mapping[str, str], *, name: str) -> "Counted":
+        counted = count_running(self._session, sql, place)
+        self._last = max(self._last, counted.floor)
+        if counted.is_slow and name in self._locked:
+            note_floor(self._session, name, counted)
+        return counted
+
+
+class Counted(NamedTuple):
+    """How many runs of a limit are running."""
+
+    number: int
+    floor: int
+    """No running run of the limit was claimed before this; 0 if that is not known."""
+    oldest: int | None
+    is_slow: bool
+    """Whether the count walked over many dead entries, because no floor was in force."""
+
+
+def count_running(session: Session, sql: str, place: Mapping[str, str]) -> Counted:
+    """Count the running runs of a limit."""
+    ((number, floor, in_force, oldest, took),) = session.execute(sql, place).fetchall()
+    is_slow = not in_force and took > floors.SLOW_SECONDS * MICROSECONDS
+    return Counted(number, floor or 0, oldest, is_slow)
+
+
+def note_floor(session: Session, name: str, counted: Counted) -> None:
+    """Let the next counts of a limit, whose lock the caller holds, begin at its oldest run."""
+    margin = round(_MARGIN_SECONDS * MICROSECONDS)
+    place = {"name": name, "oldest": counted.oldest, "margin": margin}
+    session.execute(SQL["note_limit_floor"], place)
 
 
 def bytes_of_rows(rows: Iterable[_Row]) -> int:
@@ -151,10 +187,13 @@ def take_carried_from_queue(session: Session, place: Mapping[str, Any]) -> list[
     queue, limit = found
     session.begin()
     session.execute(SQL["lock_limit"], {"name": f"queue {queue}"})
-    ((running,),) = session.execute(SQL["running_in_queue"], {"queue": queue}).fetchall()
+    counted = count_running(session, SQL["running_in_queue"], {"queue": queue})
+    if counted.is_slow:
+        note_floor(session, f"queue {queue}", counted)
     rows: list[_Row] = []
-    if running < limit:
-        rows = session.execute(SQL["take_carried"], {**place, "counted": True}).fetchall()
+    if counted.number < limit:
+        taking = {**place, "counted": True, "last": str(counted.floor)}
+        rows = session.execute(SQL["take_carried"], taking).fetchall()
     else:
         after = RELAY_FULL_SECONDS * MICROSECONDS
         session.execute(SQL["put_off_handed"], {"run_id": place["run_id"], "after": after})

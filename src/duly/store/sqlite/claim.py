@@ -209,7 +209,7 @@ class LimitedClaim:
             return CLAIM_BATCH
         for low, high in self._limits.ranges(lane):
             place = {"low": low, "high": high}
-            capacity -= self._cursor.execute(SQL["running_in_lanes"], place).fetchone()[0]
+            capacity -= self._cursor.execute(SQL["running_in_limit"], place).fetchone()[0]
         return capacity
 
     def _take(self, lane: str, queue: str | None, closed: str, room: int) -> int:

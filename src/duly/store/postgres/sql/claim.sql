@@ -119,14 +119,75 @@ SELECT found.lane
 SELECT pg_catalog.pg_advisory_xact_lock(duly_key_lock(' limit', %(name)s))
 
 -- :name running_in_queue
-SELECT pg_catalog.count(*)
-  FROM duly_runs
- WHERE worker_id IS NOT NULL AND state = 'running' AND queue = %(queue)s
+-- How many runs of a queue are running, the floor of its limit, when the oldest of them was claimed, and how
+-- long the count took. While a floor is in force, the runs of each worker are read from there on.
+WITH floor AS MATERIALIZED (
+    SELECT claimed_at, in_force FROM duly_limit_floor('queue ' || %(queue)s::text)
+), counted AS MATERIALIZED (
+    SELECT pg_catalog.count(*) AS number, pg_catalog.min(running.claimed_at) AS oldest
+      FROM floor
+     CROSS JOIN LATERAL (
+           SELECT claimed_at
+             FROM duly_runs
+            WHERE floor.in_force IS NULL
+              AND worker_id IS NOT NULL AND state = 'running' AND queue = %(queue)s
+           UNION ALL
+           SELECT own.claimed_at
+             FROM duly_workers AS worker
+            CROSS JOIN LATERAL (
+                  SELECT claimed_at
+                    FROM duly_runs
+                   WHERE worker_id = worker.id AND claimed_at >= floor.in_force
+                     AND worker_id IS NOT NULL AND state = 'running' AND queue = %(queue)s
+                  OFFSET 0) AS own
+            WHERE floor.in_force IS NOT NULL
+           OFFSET 0) AS running
+)
+SELECT counted.number, duly_microseconds(floor.claimed_at), floor.in_force IS NOT NULL,
+       duly_microseconds(counted.oldest),
+       (extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.statement_timestamp())
+        * 1000000::numeric)::bigint
+  FROM counted CROSS JOIN floor
 
--- :name running_in_lanes
-SELECT pg_catalog.count(*)
-  FROM duly_runs
- WHERE state = 'running' AND lane >= '~' AND lane >= %(low)s AND lane < %(high)s
+-- :name running_in_limit
+-- The same of a task's limit, or of one key of it.
+WITH floor AS MATERIALIZED (
+    SELECT claimed_at, in_force FROM duly_limit_floor(%(name)s::text)
+), counted AS MATERIALIZED (
+    SELECT pg_catalog.count(*) AS number, pg_catalog.min(running.claimed_at) AS oldest
+      FROM floor
+     CROSS JOIN LATERAL (
+           SELECT claimed_at
+             FROM duly_runs
+            WHERE state = 'running' AND lane >= '~'
+              AND pg_catalog.split_part(lane, ' ', 1) = pg_catalog.split_part(%(name)s::text, ' ', 1)
+              AND pg_catalog.split_part(lane, ' ', 2) = pg_catalog.split_part(%(name)s::text, ' ', 2)
+              AND claimed_at >= coalesce(floor.in_force, '-infinity')
+           OFFSET 0) AS running
+)
+SELECT counted.number, duly_microseconds(floor.claimed_at), floor.in_force IS NOT NULL,
+       duly_microseconds(counted.oldest),
+       (extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.statement_timestamp())
+        * 1000000::numeric)::bigint
+  FROM counted CROSS JOIN floor
+
+-- :name note_limit_floor
+-- Guard: its caller holds the lock of the limit and has just counted, so no claim under that lock is in
+-- flight. A worker that does not know the limit claims without the lock; the margin is longer than a
+-- claim may take.
+WITH forgotten AS (
+    DELETE FROM duly_limit_floors
+     WHERE name = ANY (ARRAY(SELECT name FROM duly_limit_floors
+                              WHERE name <> %(name)s AND noted_at < duly_now() - interval '1 hour'
+                              LIMIT 100
+                                FOR UPDATE SKIP LOCKED))
+)
+INSERT INTO duly_limit_floors (name, claimed_at, noted_at)
+VALUES (%(name)s,
+        least(duly_time(%(oldest)s::bigint),
+              duly_now() - %(margin)s::float8 * interval '1 microsecond'),
+        duly_now())
+ON CONFLICT (name) DO UPDATE SET claimed_at = excluded.claimed_at, noted_at = excluded.noted_at
 
 -- :name take_from_queue
 -- Guard: as take; its caller holds the lock of the queue's limit and has counted.
@@ -225,7 +286,8 @@ WITH live AS MATERIALIZED (
 )
 UPDATE duly_runs AS run
    SET state = 'running', claim_number = claim_number + 1, worker_id = %(worker_id)s,
-       claimed_at = duly_now(), progress = NULL, progress_text = NULL
+       claimed_at = greatest(duly_now(), duly_time(%(last)s::bigint)),
+       progress = NULL, progress_text = NULL
  WHERE run.id = ANY (ARRAY(SELECT id FROM picked)) AND run.state <> 'running'
 RETURNING run.id::text, claim_number, task, queue, lane, priority, duly_microseconds(due_at),
           attempt, retries_used, crashes, generation, key IS NOT NULL, tags, arguments

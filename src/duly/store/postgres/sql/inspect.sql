@@ -535,7 +535,9 @@ SELECT 'queue', queue.running_limit, run.id::text, run.worker_id
 UNION ALL
 SELECT 'task', NULL, id::text, worker_id
   FROM duly_runs
- WHERE state = 'running' AND lane >= '~' AND lane >= %(low)s AND lane < %(high)s
+ WHERE state = 'running' AND lane >= '~'
+   AND pg_catalog.split_part(lane, ' ', 1) = pg_catalog.split_part(%(limit)s::text, ' ', 1)
+   AND pg_catalog.split_part(lane, ' ', 2) = pg_catalog.split_part(%(limit)s::text, ' ', 2)
 
 -- :name cancel_requests
 SELECT id::text FROM duly_runs WHERE worker_id = %(worker_id)s AND cancel_requested

@@ -61,7 +61,7 @@ WITH RECURSIVE head(lane) AS (
 )
 SELECT lane FROM head WHERE lane IS NOT NULL LIMIT :most
 
--- :name running_in_lanes
+-- :name running_in_limit
 SELECT count(*)
   FROM duly_runs INDEXED BY duly_runs_slots
  WHERE lane >= :low AND lane < :high AND state = 'running' AND lane >= '~'

@@ -1,0 +1,1 @@
+-- SQLite has no dead index entries, so counts need no floors.
