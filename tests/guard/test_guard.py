@@ -13,6 +13,7 @@ import pytest
 from duly import BadOption, PayloadError, StoreUnavailable, faultpoints
 from duly.errors import StoreFull, StoreRefused
 from duly.guard import Busy, ClaimLost, Guard, KeyConflict
+from duly.guard.ledgers import open_ledger
 from tests.servers.processes import wait_until
 
 
@@ -563,3 +564,31 @@ class TestOperating:
 
         with guard.once("invoice:42") as claim:
             assert not claim.first
+
+    def test_closing_a_guard_closes_the_ledger_that_another_thread_is_opening(
+        self, guard, monkeypatch
+    ):
+        opened, closed = threading.Event(), []
+        is_opening, may_open = threading.Event(), threading.Event()
+
+        def open_slowly(url, **options):
+            is_opening.set()
+            assert may_open.wait(10)
+            ledger = open_ledger(url, **options)
+            close = ledger.close
+            monkeypatch.setattr(ledger, "close", lambda: closed.append(close()))
+            opened.set()
+            return ledger
+
+        monkeypatch.setattr("duly.guard.guard.open_ledger", open_slowly)
+        looking = threading.Thread(target=guard.look, args=("invoice:42",))
+        looking.start()
+        assert is_opening.wait(10)
+        closing = threading.Thread(target=guard.close)
+        closing.start()
+        may_open.set()
+        closing.join(10)
+        looking.join(10)
+
+        assert opened.is_set()
+        assert len(closed) == 1

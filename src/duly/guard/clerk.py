@@ -139,6 +139,16 @@ class Clerk:
         self._is_closed = True
         self.inbox.put(None)
 
+    def wait_until_quiet(self) -> None:
+        """Wait until the errands given before `close` have ended, but only for a few seconds."""
+        until = monotonic() + _LINGER_SECONDS
+        while monotonic() < until:
+            with self._mutex:
+                # A thread that has just begun is not counted; its errand is still in the inbox.
+                if self._threads == 0 and self.inbox.qsize() <= 1:
+                    return
+            time.sleep(_LOOK_SECONDS)
+
     def _start(self) -> bool:
         try:
             threading.Thread(target=self._serve, name="duly-clerk", daemon=True).start()

@@ -156,10 +156,12 @@ class Guard:
         return self._clerk.do(lambda: act(self.ledger))
 
     def close(self) -> None:
-        """End the threads, and hang up; the next use begins anew."""
+        """Finish what is under way and close the ledger; the next use opens it again."""
         clerk, self._clerk = self._clerk, Clerk()
-        self._open.close()
+        # An errand that is still under way would open the ledger again, and nobody would close it.
         clerk.close()
+        clerk.wait_until_quiet()
+        self._open.close()
 
     @property
     def url(self) -> str:

@@ -5,14 +5,14 @@ import functools
 import inspect
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import closing
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 from celery import exceptions
 
 from duly.errors import DulyError
 
-returning: ContextVar[list[Any] | None] = ContextVar("duly_celery_returning", default=None)
+_returning: ContextVar[list[Any] | None] = ContextVar("duly_celery_returning", default=None)
 """Where the body that is about to begin puts its result, before its loop ends."""
 
 
@@ -25,6 +25,20 @@ class LoopIsRunning(DulyError, RuntimeError):
             f"still; run it apart, as by asyncio.to_thread(task.apply, …), or in a worker"
         )
         self.task = task
+
+
+def return_into(returned: list[Any], body: Callable[[], Any]) -> Any:  # noqa: ANN401 - as the body
+    """Run a coroutine task's body, which appends its result to `returned`.
+
+    The body runs in a context of its own. A time limit may strike at any instruction, and no reset
+    that it could skip must keep the next task from its own list.
+    """
+
+    def run() -> Any:  # noqa: ANN401 - as the body
+        _returning.set(returned)
+        return body()
+
+    return copy_context().run(run)
 
 
 def check_no_loop(task: str) -> None:
@@ -51,14 +65,14 @@ def on_a_loop(run: Any) -> Any:  # noqa: ANN401 - a function, or a static method
 
     @functools.wraps(function)
     def carry_out(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
-        returned = returning.get()
+        returned = _returning.get()
         if returned is None and is_loop_running():
             return function(*args, **kwargs)  # To another coroutine, as by `await super().run(…)`.
         check_no_loop(function.__qualname__)
         returned = [] if returned is None else returned
 
         async def keep() -> None:
-            returning.set(None)  # Of what this calls in turn nobody takes the result for its own.
+            _returning.set(None)  # Of what this calls in turn nobody takes the result for its own.
             try:
                 # Nothing strikes between the end of what is awaited and the end of this call.
                 returned.append(await function(*args, **kwargs))

@@ -35,7 +35,7 @@ from duly.integrations.celery.coroutines import (
     LoopIsRunning,
     check_no_loop,
     on_a_loop,
-    returning,
+    return_into,
 )
 from duly.integrations.celery.dead import (
     DeadLettered,
@@ -268,11 +268,13 @@ class IdempotentTask(celery.Task):
             lost = WorkerLostTooOften(self.name, claim.losses)
             self._give_up(execution, "crashed", lost, began=False)
             raise lost
-        token = executing.set(execution)
         body = partial(self.run, *execution.args, **execution.kwargs)
         returned: list[Any] = []
-        place = returning.set(None if self._coroutine is None else returned)
+        if self._coroutine is not None:
+            body = partial(return_into, returned, body)
+        before = executing.get()
         try:
+            executing.set(execution)
             return carry_out(claim, body, partial(self._end, execution), returned)
         except (Retry, Ignore, Reject):
             raise
@@ -281,8 +283,7 @@ class IdempotentTask(celery.Task):
                 self._give_up(execution, self._cause_of(error), error)
             raise
         finally:
-            returning.reset(place)
-            executing.reset(token)
+            executing.set(before)
 
     def _end(self, execution: Execution, result: object) -> None:
         """Say how a body ended that has returned."""
