@@ -43,6 +43,7 @@ from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresEndpoint, PostgresServer, database_of
 from tests.servers.redis import RedisEndpoint, RedisServer
 from tests.servers.summary import STORE_PROPERTY, WhatRan
+from tests.servers.unclosed import Unclosed
 
 SUMMARY_FILE = os.environ.get("SUMMARY", ".test-summary.json")
 TESTS = Path(__file__).parent
@@ -218,7 +219,8 @@ def private_redis() -> Iterator[RedisServer]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Report what ran on what, from the process that sees all reports."""
+    """Report what ran on what, from the process that sees all reports, and who left what open."""
+    config.pluginmanager.register(Unclosed())
     is_worker = hasattr(config, "workerinput")
     if not is_worker:
         config.pluginmanager.register(WhatRan(KINDS, config.rootpath / SUMMARY_FILE))

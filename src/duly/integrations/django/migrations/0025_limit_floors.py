@@ -10,6 +10,7 @@ from duly.integrations.django.migrating import forwards
 class Migration(migrations.Migration):
     """Leaves the tables where they are when it is undone: runs may lie in them."""
 
+    atomic = False  # Indexes are built concurrently.
     dependencies: ClassVar[list[Any]] = [("duly", "0024_bulk")]
     operations: ClassVar[list[Any]] = [
         migrations.RunPython(forwards(25), migrations.RunPython.noop),
