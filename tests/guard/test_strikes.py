@@ -26,6 +26,8 @@ LEASE = 60.0
 """So long that nothing here waits for its end."""
 AT_ONCE = 5.0
 TIMEOUT = 20.0
+HEARD = threading.Event()
+"""Set when the handler of `rings` has raised."""
 GUARD = tuple(
     f"duly/guard/{name}.py" for name in ("once", "claim", "clerk", "guard", "idempotent", "letters")
 )
@@ -184,8 +186,11 @@ def rings(act: Callable[[], object], seconds: float = 0) -> bool:
     """
 
     def ring(_number: int, _frame: object) -> None:
-        raise Struck
+        if not HEARD.is_set():
+            HEARD.set()
+            raise Struck
 
+    HEARD.clear()
     before = signal.signal(signal.SIGALRM, ring)
     try:
         try:
@@ -210,13 +215,14 @@ class TestUnderWay:
 
         def hold_up(kind: type, *, ring: bool = False) -> threading.Event:
             go_on = threading.Event()
-            bells = [signal.SIGALRM] if ring else []
 
             def slowly(ops: Any) -> Any:
                 if isinstance(ops[0], kind):
-                    if bells:
-                        os.kill(os.getpid(), bells.pop())
-                    go_on.wait(TIMEOUT)
+                    # A signal that arrives just before the main thread waits does not wake it.
+                    while ring and not HEARD.is_set():
+                        os.kill(os.getpid(), signal.SIGALRM)
+                        HEARD.wait(0.05)
+                    assert go_on.wait(TIMEOUT)
                 return apply(ops)
 
             monkeypatch.setattr(guard.ledger, "apply", slowly)
