@@ -17,6 +17,8 @@ class AttemptEnded(NamedTuple):
     verdict: Verdict
     elapsed: int
     error: str | None
+    traceback: str | None = None
+    """Of an exception of the body, without the secrets that it shows."""
 
 
 class ClaimWasLost(NamedTuple):

@@ -1,12 +1,16 @@
 """Events as lines that a newcomer understands."""
 
+import json
 import logging
 
 import pytest
 
 import duly
+from duly import Retry
 from duly.events import WorkerEnded
+from duly.observe.json_logs import JsonFormatter
 from duly.observe.logs import log_event
+from duly.observe.writing import LineFormatter
 
 pytestmark = pytest.mark.surface
 
@@ -58,3 +62,27 @@ def test_a_run_that_waits_says_so_and_warns_nobody(caplog, app):
     (record,) = [record for record in caplog.records if run.id in record.getMessage()]
     assert record.levelno == logging.INFO
     assert record.getMessage().endswith("waits in step event:paid")
+
+
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.parametrize("form", [LineFormatter, JsonFormatter])
+def test_the_log_has_the_traceback_of_a_run_that_failed_for_good(caplog, app, form):
+    @app.task(name="charge", retries=Retry(1, base=0))
+    def charge() -> None:
+        raise ConnectionError("the bank\ndoes not answer")
+
+    with caplog.at_level(logging.INFO, logger="duly"):
+        run = charge.enqueue()
+        app.worker().drain(timeout=20)
+
+    retried, failed = [
+        form().format(record) for record in caplog.records if run.id in record.getMessage()
+    ]
+    assert "in charge" not in retried
+    assert 'raise ConnectionError("the bank' in failed.replace("\\", "")
+    if form is LineFormatter:
+        first, *rest = failed.split("\n")
+        assert "ERROR" in first
+        assert all(line.startswith("    ") for line in rest)
+    else:
+        assert json.loads(failed)["traceback"].startswith("Traceback")

@@ -178,9 +178,17 @@ def _log_attempt(event: AttemptEnded) -> None:
             else f"waits in step {verdict.awaits}"
         )
     if logger.isEnabledFor(level):
-        logger.log(
-            level,
-            "run %s %s attempt %s %s after %.3f s: %s%s",
+        about = {
+            "run_id": claim.run_id,
+            "task": claim.task,
+            "queue": claim.queue,
+            "attempt": claim.attempt,
+            "outcome": event.outcome,
+            "state": str(verdict.state) if isinstance(verdict, Finish) else "queued",
+            "error": event.error,
+        }
+        text = "run %s %s attempt %s %s after %.3f s: %s%s"
+        values = (
             claim.run_id,
             claim.task,
             claim.attempt,
@@ -188,13 +196,12 @@ def _log_attempt(event: AttemptEnded) -> None:
             event.elapsed / 1e6,
             follows,
             f"; {clean(event.error)}" if event.error else "",
-            extra={
-                "run_id": claim.run_id,
-                "task": claim.task,
-                "queue": claim.queue,
-                "attempt": claim.attempt,
-                "outcome": event.outcome,
-                "state": str(verdict.state) if isinstance(verdict, Finish) else "queued",
-                "error": event.error,
-            },
         )
+        place = (__file__, _log_attempt.__code__.co_firstlineno)
+        record = logger.makeRecord(
+            logger.name, level, *place, text, values, None, _log_attempt.__name__, about
+        )
+        if level == logging.ERROR:
+            # The exception is only known as text here; formatters show this as its traceback.
+            record.exc_text = event.traceback
+        logger.handle(record)

@@ -27,6 +27,8 @@ class LineFormatter(logging.Formatter):
         lines = [clean(self.formatMessage(record))]
         if record.exc_info:
             lines.append(_indented(self.formatException(record.exc_info)))
+        elif record.exc_text:
+            lines.append(_indented(record.exc_text.rstrip("\n")))
         if record.stack_info:
             lines.append(_indented(record.stack_info))
         return "\n".join(lines)

@@ -67,8 +67,10 @@ def settle_op(item: Ended, *, cancelled: bool = False) -> Settle:
 
 def ended_event(claim: Claim, op: Settle) -> AttemptEnded:
     """Return what is told of an end that is recorded."""
-    error = None if op.error is None else str(op.error)
-    return AttemptEnded(claim, op.outcome, op.verdict, op.elapsed, error)
+    if op.error is None:
+        return AttemptEnded(claim, op.outcome, op.verdict, op.elapsed, None)
+    traceback = op.error.traceback or None
+    return AttemptEnded(claim, op.outcome, op.verdict, op.elapsed, str(op.error), traceback)
 
 
 def wake_parents_op(tags: Iterable[str | None]) -> WakeRuns | None:
