@@ -102,6 +102,42 @@ def test_a_read_only_server_ends_every_session_of_the_process(app):
     assert store._address.epoch.number == 1
 
 
+@on_postgres
+def test_a_write_that_is_refused_as_read_only_ends_every_session_of_the_process(app, store_url):
+    """Some servers refuse writes without reporting a setting: only the error tells of it."""
+
+    @app.task(name="leaf")
+    def leaf() -> int:
+        return 1
+
+    store = app.store
+    store.apply([Tick(1)])
+    store.pulse().beat(["nobody"])
+    sessions = [store._here().writers._lines["operate"]._session, store.pulse()._session]
+    leaf.enqueue()
+    with psycopg.connect(store_url, autocommit=True) as connection:
+        connection.execute(
+            "CREATE TABLE old AS"
+            " SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+        )
+        connection.execute(
+            "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            " IF pg_backend_pid() IN (SELECT pid FROM old) THEN"
+            " RAISE EXCEPTION 'no' USING errcode = '25006'; END IF; RETURN new; END $$"
+        )
+        connection.execute(
+            "CREATE TRIGGER fail BEFORE INSERT ON duly_runs FOR EACH ROW EXECUTE FUNCTION fail()"
+        )
+
+    run = leaf.enqueue()
+    store.apply([Tick(1)])
+    store.pulse().beat(["nobody"])
+
+    assert run.refresh().state == "queued"
+    assert [session.is_alive() for session in sessions] == [False, False]
+    assert store._address.epoch.number == 1
+
+
 class FailingStore:
     """A store of which only the beats arrive."""
 
