@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+import duly
 from duly import Discard, Duly, Task
 
 CANARY = "canary-7f3a91"
@@ -78,6 +79,7 @@ def echo(card: str) -> str:
 
 
 def fail(card: str) -> None:
+    duly.step("ask-the-bank", lambda: {"card": card, "answer": f"no {card}"})
     try:
         _ = {}[card]
     except KeyError as error:

@@ -197,7 +197,7 @@ def test_callers_with_the_same_key_do_not_see_each_other(guard, name):
     shop = Shop()
     client = serve(guard, shop)
     # A cookie alone names no caller, and still tells apart callers who share a token.
-    shared = "token" if name == "cookie" else None
+    shared = "Bearer shared" if name == "cookie" else None
 
     def post(who):
         return client.post(headers=[(name, who)], caller=shared)

@@ -68,6 +68,10 @@ KINDS = pytest.mark.parametrize("kind", ["asgi", "wsgi"])
         [],
         [("cookie", "theme=dark")],
         [("authorization", "")],
+        [("authorization", " ")],
+        [("authorization", "Bearer")],
+        [("authorization", "basic ")],
+        [("x-api-key", " ")],
         [("x-client-certificate", "ann")],
     ],
 )

@@ -7,7 +7,7 @@ from duly.app import Duly
 from duly.cli.session import Session
 from duly.core.display import display, display_call
 from duly.core.masking import Mask
-from duly.core.record import RunRecord
+from duly.core.record import RunRecord, StepRecord
 
 HIDDEN = "(arguments hidden: give --app)"
 HIDDEN_RESULT = "(result hidden: give --app, or --show-args)"
@@ -46,11 +46,20 @@ class ArgumentView:
 
     def result(self, run: RunRecord) -> str | None:
         """Return the stored result that may be shown, None if it is hidden."""
+        return self._result(run, run.result)
+
+    def step_document(self, run: RunRecord, step: StepRecord) -> dict[str, Any]:
+        """Return what JSON answers say of the result of a step of this run."""
+        found = self._result(run, step.result)
+        shown = None if step.result is None else found
+        return {"result": shown, "result_hidden": found is None}
+
+    def _result(self, run: RunRecord, stored: str | None) -> str | None:
         definition = self._registry.find(run.task)
         if definition is not None:
-            return definition.codec.redacted_result(run.result, run.arguments) or "null"
-        shown = _NAMES_ALONE.text(run.result or "null")
-        return shown if self._show or run.result is None else None
+            return definition.codec.redacted_result(stored, run.arguments) or "null"
+        shown = _NAMES_ALONE.text(stored or "null")
+        return shown if self._show or stored is None else None
 
     def result_text(self, run: RunRecord) -> str:
         """Return what the task returned, as JSON, or why it is not shown."""

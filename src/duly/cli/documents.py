@@ -40,6 +40,11 @@ def run_document(run: RunRecord, view: ArgumentView) -> dict[str, Any]:
     return document(run) | decoded | view.document(run)
 
 
+def step_document(run: RunRecord, step: StepRecord, view: ArgumentView) -> dict[str, Any]:
+    """Return a step of a run. Its result stays the stored text."""
+    return document(step) | view.step_document(run, step)
+
+
 def letter_document(letter: Letter, *, show_args: bool) -> dict[str, Any]:
     """Return a letter of another engine, without its arguments unless they are asked for."""
     arguments = parsed_call(Mask().text(letter.arguments)) if show_args else None

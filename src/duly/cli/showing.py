@@ -4,7 +4,7 @@ import click
 
 from duly.app import Duly
 from duly.cli.arguments import ArgumentView
-from duly.cli.documents import document, run_document
+from duly.cli.documents import document, run_document, step_document
 from duly.cli.listing import note_on, progress_of
 from duly.cli.output import print_block, print_json, print_line
 from duly.cli.session import Session
@@ -32,7 +32,7 @@ def print_run(app: Duly, session: Session, run_id: str, *, show_args: bool) -> N
             {
                 "run": run_document(run.record, view),
                 "attempts": [document(attempt) for attempt in attempts],
-                "steps": [document(step) for step in steps],
+                "steps": [step_document(run.record, step, view) for step in steps],
                 "logs": [document(line) for line in logs],
                 "acts": [document(act) for act in acts],
             }

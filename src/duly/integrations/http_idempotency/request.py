@@ -11,6 +11,8 @@ from duly.limits import HTTP_KEY_CHARACTERS
 KEY_HEADER = "idempotency-key"
 SECRET_HEADERS = ("authorization", "x-api-key")
 """Headers whose value only the caller and the application know."""
+_SCHEMES = frozenset({"basic", "bearer", "digest", "token"})
+"""Clients without credentials send the name of a scheme alone: it is equal for many callers."""
 
 # A string of RFC 9651: visible ASCII and blanks, with quotes and backslashes escaped.
 _QUOTED = re.compile(r'"((?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
@@ -77,7 +79,8 @@ def credentials(request: Request) -> str | None:
     A cookie alone proves nothing, since most cookies are equal for many callers. Beside a secret it
     still tells apart callers who share that secret.
     """
-    if not any(request.headers.get(name) for name in SECRET_HEADERS):
+    given = (request.headers.get(name, "").strip().lower() for name in SECRET_HEADERS)
+    if not any(value and value not in _SCHEMES for value in given):
         return None
     named = (*SECRET_HEADERS, "cookie")
     return _digest(request.headers.get(name, "").encode() for name in named)
