@@ -19,7 +19,7 @@ from duly.store.ops import AddLogs, SetProgress, Settle, Settled
 from duly.store.postgres.address import Address
 from duly.store.postgres.connection import Session, connect
 from duly.store.postgres.failures import is_fatal, translated
-from duly.store.postgres.lending import Sessions
+from duly.store.postgres.lending import Loan, Sessions
 from duly.store.postgres.lent import ENDED_BY_ITS_BODY, LentConnection
 from duly.store.postgres.line import end_session
 from duly.store.postgres.operate import say
@@ -124,25 +124,26 @@ class PostgresSection:
     def _start(self) -> bool:
         """Open the transaction, if there is a connection for it; say whether there was."""
         with shielded():
-            session = self._sessions.borrow_now()
-            if session is None:
+            loan = self._sessions.borrow_now()
+            if loan is None:
                 return False
-            self._open = self._begin(session)
+            self._open = self._begin(loan)
             self._timer = threading.Timer(self._seconds, self._expire)
             self._timer.daemon = True
             self._timer.start()
         return True
 
-    def _begin(self, session: Session) -> "_Open":
+    def _begin(self, loan: Loan) -> "_Open":
+        session = loan.session
         try:
             references = getrefcount(session.pgconn)
             # Begun here, lest a `connection.transaction()` of the body begin it and commit.
             number = session.begin_to_lend(self._seconds)
-            return _Open(session, LentConnection(session), number, references)
+            return _Open(loan, LentConnection(session), number, references)
         except BaseException as error:
             # A timeout may strike here too; what was borrowed goes back whatever happens.
             session.close()
-            self._sessions.give_back(session)
+            self._sessions.give_back(loan)
             if isinstance(error, psycopg.Error):
                 raise translated(error, self._address) from error
             raise
@@ -219,7 +220,7 @@ class PostgresSection:
         except psycopg.Error:
             session.close()
         finally:
-            self._sessions.give_back(session)
+            self._sessions.give_back(opened.loan)
 
     def _commit(
         self, session: Session, run_id: str, was_written: Callable[[Session], bool]
@@ -260,10 +261,9 @@ class PostgresSection:
 class _Open:
     """A transaction that is lent to a body."""
 
-    def __init__(
-        self, session: Session, lent: LentConnection, number: str, references: int
-    ) -> None:
-        self.session = session
+    def __init__(self, loan: Loan, lent: LentConnection, number: str, references: int) -> None:
+        self.loan = loan
+        self.session = loan.session
         self.lent = lent
         self._number = number
         self._references = references
