@@ -339,7 +339,6 @@ class Duly:
         """
         # Programs that only enqueue need not pay for importing the runtime.
         from duly.runtime.embedded import EmbeddedWorker  # noqa: PLC0415
-        from duly.store.opening import runtime_folder  # noqa: PLC0415
 
         chosen = worker_settings(
             self.settings.worker(),
@@ -357,7 +356,6 @@ class Duly:
             self.registry,
             chosen,
             self.bus,
-            runtime_folder(store),
             loop,
             before_start=self.schedules.sync,
         )

@@ -20,6 +20,7 @@ TIMEOUT = 20.0
 WEDGED = 1.0
 """Seconds after which a caller that should be answered at once is taken to be wedged."""
 NUMBERS = itertools.count()
+COMMITTER = ("duly/store/committer.py", "duly/store/turn.py")
 SCALE = float(os.environ.get("DULY_TEST_SCALE", "1"))
 
 
@@ -628,7 +629,7 @@ def test_a_caller_that_is_struck_at_any_instruction_leaves_nobody_waiting(place,
     """At every instruction, also where no release of Python raises such an exception today."""
     monkeypatch.setattr(committer_module, "_LOOK_SECONDS", 0.02)
     for number in itertools.count():
-        strike = Strike(number, "duly/store/committer.py", anywhere=True)
+        strike = Strike(number, *COMMITTER, anywhere=True)
         told = _struck_once(strike, place)
         if not strike.has_struck:
             break
@@ -677,7 +678,7 @@ def _struck_once(strike, place):
 def test_an_event_loop_that_is_struck_at_any_instruction_leaves_nobody_waiting(monkeypatch):
     monkeypatch.setattr(committer_module, "_LOOK_SECONDS", 0.02)
     for number in itertools.count():
-        strike = Strike(number, "duly/store/committer.py", anywhere=True)
+        strike = Strike(number, *COMMITTER, anywhere=True)
         writer = Writer()
         with closing(Committer(writer, name=f"struck-{number}")) as committer:
             strike.call(lambda committer=committer: Submission(committer, "mine"))

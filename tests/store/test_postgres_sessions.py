@@ -346,5 +346,5 @@ def test_a_bounded_read_has_no_more_time_for_having_waited_for_a_reader(store):
         store.get_run(UNKNOWN_RUN)
 
     timer.join()
-    for session in lent[1:]:
-        readers.give_back(session)
+    for loan in lent[1:]:
+        readers.give_back(loan)

@@ -9,13 +9,12 @@ import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from duly.clock import monotonic, new_id
 from duly.errors import BadOption, StoreError, WorkerTimeout
-from duly.events import Bus
+from duly.events import Bus, StoreFailed
 from duly.keepalive import Keepalive
 from duly.registry import Registry
 from duly.runtime.recovery import recover_worker
@@ -23,9 +22,12 @@ from duly.runtime.runners.lookout import Lookout
 from duly.runtime.slots import Slots, slots_path
 from duly.runtime.worker import Worker
 from duly.settings import WorkerSettings
+from duly.store.opening import runtime_folder
 from duly.store.protocol import Store
 
 _LOOK_SECONDS = 0.01
+_BODY_LOOK_SECONDS = 0.5
+"""How often a worker that was disowned looks whether its last body has ended."""
 
 
 class EmbeddedWorker:
@@ -37,7 +39,6 @@ class EmbeddedWorker:
         registry: Registry,
         settings: WorkerSettings,
         bus: Bus,
-        slots_folder: Path,
         loop: asyncio.AbstractEventLoop | None = None,
         *,
         before_start: Callable[[], None] = lambda: None,
@@ -47,7 +48,6 @@ class EmbeddedWorker:
         self._registry = registry
         self._settings = settings
         self._bus = bus
-        self._slots_folder = slots_folder
         self._loop = loop
         self._lock = threading.Lock()
         self._ending = threading.Lock()
@@ -92,7 +92,8 @@ class EmbeddedWorker:
     def _part(self, worker: Worker) -> None:
         """Say good-bye for a worker that holds nothing any more."""
         with self._lock:
-            if self._worker is not worker:
+            slots = self._slots
+            if self._worker is not worker or slots is None:
                 return
             self._worker = None
         worker.end_life()
@@ -102,7 +103,7 @@ class EmbeddedWorker:
                 self._store,
                 self._bus,
                 worker.worker_id,
-                self._slots_folder,
+                slots.path.parent,
                 stopped=True,
                 reason="stopped",
             )
@@ -177,7 +178,9 @@ class EmbeddedWorker:
 
     def _begin(self) -> None:
         worker_id = new_id()
-        slots = Slots(slots_path(self._slots_folder, worker_id), create=self._settings.marks)
+        # A program that cleans up temporary folders may have removed it.
+        folder = runtime_folder(self._store)
+        slots = Slots(slots_path(folder, worker_id), create=self._settings.marks)
         worker = Worker(
             self._store,
             self._registry,
@@ -191,7 +194,7 @@ class EmbeddedWorker:
         )
         try:
             worker.start()
-        except StoreError:
+        except (StoreError, OSError):
             worker.end_life()
             slots.remove()
             raise
@@ -226,8 +229,7 @@ class EmbeddedWorker:
         if worker is not None and not stopping and worker.threads.look(every=self._settings.beat):
             self._stop_apart(self._settings.grace)
         if worker is not None and worker.write_watch.gave_up and not worker.is_disowned:
-            worker.disown()
-            worker.stop()
+            _disown(worker)
         if worker is not None and worker.is_disowned and not stopping:
             worker, slots = self._reborn()
         if worker is None or slots is None or worker.is_disowned:
@@ -249,8 +251,7 @@ class EmbeddedWorker:
         worker = self._worker
         if worker is None or worker.worker_id != worker_id:
             return
-        worker.disown()
-        worker.stop()
+        _disown(worker)
         self._keepalive.hurry()
 
     def _on_loop_end(self) -> None:
@@ -271,10 +272,34 @@ class EmbeddedWorker:
         gone = self._worker
         try:
             self._begin()
-        except StoreError:
+        except (StoreError, OSError) as error:
+            self._bus.emit(StoreFailed("keepalive", str(error), self._settings.beat))
             return None, None  # The next tick tries again.
         if gone is not None:
             # As the store sees it, it holds nothing any more.
             gone.end_life()
             self._store.pulse().forget(gone.worker_id)
         return self._worker, self._slots
+
+
+def _disown(worker: Worker) -> None:
+    """End a worker whose runs belong to others; a body that goes on keeps its thread.
+
+    The keepalive cannot wait for bodies, so another thread ends the rest after the last of them.
+    """
+    worker.disown()
+    worker.stop()
+    if not worker.hand.is_empty():
+        threading.Thread(
+            target=_stop_after_last_body, args=(worker,), name="duly-stop", daemon=True
+        ).start()
+
+
+def _stop_after_last_body(worker: Worker) -> None:
+    while True:
+        # The worker never starts the runs that it has claimed and not started: others have them.
+        worker.hand.release(worker.hand.withdraw(lambda _held: True))
+        if worker.hand.is_empty():
+            break
+        threading.Event().wait(_BODY_LOOK_SECONDS)
+    worker.stop()

@@ -124,7 +124,7 @@ class Worker:
     # -- lifecycle --
 
     def start(self) -> None:
-        """Register, then begin to claim. Registering is the first proof of life."""
+        """Register, the first proof of life, and listen; start no thread unless both succeed."""
         self._life = self._store.live(self.worker_id)
         sent_at = monotonic()
         self._register()
@@ -136,13 +136,13 @@ class Worker:
             self._settler.carry(claimer.offer, claimer.accept, claimer.refuse)
             self._settler.rests = self._on_rest
         self.hand.changed = self._on_release
-        self._settler.start()
-        self._loop_runner.start()
-        self._thread_runner.start()
         self._hinted.hurry = partial(self._claims.hurry, self._hinted)
         self._hinted.peek = partial(self._upkeep.hurry, self._promoter)
         self._hinted.reread = partial(self._upkeep.hurry, self._hinted.reader, within=1.0)
         self._end_listening = self._store.listen(self._hint, self._hinted.hear)
+        self._settler.start()
+        self._loop_runner.start()
+        self._thread_runner.start()
         self._claims.start()
         self._upkeep.start()
         self._watch.start()

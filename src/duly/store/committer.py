@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 from duly.errors import DulyError, StoreBusy, StoreError, StoreUnavailable, WouldBlockItself
 from duly.limits import COMMIT_OPS, TRANSACTION_BYTES
 from duly.store.ops import Op
+from duly.store.turn import locked, wake
 
 
 class OpBlocked(StoreBusy):
@@ -67,7 +68,7 @@ class Committer:
         self._is_closing = False
         self._is_closed = False
         self._thread: threading.Thread | None = None
-        self._thread_call = _locked()
+        self._thread_call = locked()
         self._starting = threading.Lock()
 
     def apply(self, ops: Sequence[Op]) -> list[Any]:
@@ -112,7 +113,7 @@ class Committer:
         self._is_closed = True
         self._wait_for_line()
         if self._thread is not None:
-            _wake(self._thread_call)
+            wake(self._thread_call)
             self._thread.join()
 
     def _wait_for_line(self) -> None:
@@ -151,7 +152,7 @@ class Committer:
                 self._refuse()
             me.answers = self._write(list(me.ops)) if me.ops else []
             return
-        me.turn = _locked()
+        me.turn = locked()
         while not me.is_done:
             first = self._first()
             # Read after that: it may have answered the followers of a caller that has left.
@@ -184,7 +185,7 @@ class Committer:
         first = self._first()
         if first is not None:
             if first.turn is not None:
-                _wake(first.turn)
+                wake(first.turn)
         elif self._line:
             self._call_thread()
 
@@ -270,7 +271,7 @@ class Committer:
             # Removed before it is woken, so that a follower leaves without looking after others.
             self._line.pop(request, None)
             if request.turn is not None:
-                _wake(request.turn)
+                wake(request.turn)
         leader.batch = ()
 
     def _call_thread(self) -> None:
@@ -286,7 +287,7 @@ class Committer:
             finally:
                 if is_locked:
                     self._starting.release()
-        _wake(self._thread_call)
+        wake(self._thread_call)
 
     def _serve(self) -> None:
         try:
@@ -296,7 +297,7 @@ class Committer:
                     # Those whose commit failed have been told why.
                     with contextlib.suppress(Exception):
                         self._join_line(_Request(()))
-            _wake(self._thread_call)
+            wake(self._thread_call)
         except BaseException:
             self._thread = None  # The next submission starts another one.
             raise
@@ -344,22 +345,6 @@ _WITHIN_OWN_CALL = (
 )
 _CLOSED = "this store is closed; open the application's store anew"
 _INTERRUPTED = "the commit was interrupted; whether it was written is not known"
-
-
-def _locked() -> threading.Lock:
-    """Return a lock to wait for: `acquire` waits for the next `_wake`."""
-    lock = threading.Lock()
-    lock.acquire()
-    return lock
-
-
-def _wake(lock: threading.Lock) -> None:
-    if lock.locked():
-        try:  # noqa: SIM105 - called for each request of a commit, where `suppress` costs more
-            lock.release()
-        except RuntimeError:
-            # Another thread has woken it in between.
-            pass
 
 
 def _has_one_of(types: tuple[type, ...], request: _Request) -> bool:

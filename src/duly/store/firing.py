@@ -26,6 +26,8 @@ def fire_due(store: Store, limit: int = FIRE_BATCH) -> Fired:
     if not planned and not ahead:
         return Fired(0, 0)
     fired: Fired = store.apply([FireSchedules(tuple(planned), tuple(ahead))])[0]
-    is_full = len(on_time) == limit or late_limit in {len(late), len(ahead)}
+    # Those that this process cannot read stay ahead; if all are such, another look finds the same.
+    is_ahead = len(ahead) == late_limit and fired.rewound > 0
+    is_full = len(on_time) == limit or len(late) == late_limit or is_ahead
     is_left = len(planned) < len(on_time) + len(late) or any(each.is_behind for each in planned)
     return fired._replace(has_more=is_full or is_left)

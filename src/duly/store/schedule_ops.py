@@ -21,6 +21,8 @@ class Fired(NamedTuple):
     runs: int
     has_more: bool = False
     """Whether more schedules may be due."""
+    rewound: int = 0
+    """How many schedules continue from now after a clock that was ahead."""
 
     def __bool__(self) -> bool:
         """Say whether there is something new to claim."""

@@ -42,11 +42,10 @@ _LAST_INSTANT = 2**62 // 20
 
 def fire(on: Statements, op: FireSchedules) -> Fired:
     """Write the plans of schedules that nobody has changed since they were read."""
-    for name in op.ahead:
-        _rewind(on, name)
+    rewound = sum([_rewind(on, name) for name in op.ahead])
     locked = set(on.lock_free([planned.schedule.name for planned in op.planned]))
     current = [planned for planned in op.planned if planned.schedule in locked]
-    return Fired(len(current), _carry_out(on, current))
+    return Fired(len(current), _carry_out(on, current), rewound=rewound)
 
 
 def put(on: Statements, op: PutSchedule) -> Put | Behind:
@@ -228,24 +227,24 @@ def _is_due(schedule: ScheduleRecord, now: int) -> bool:
     return schedule.look_at is not None and schedule.look_at <= now
 
 
-def _rewind(on: Statements, name: str) -> None:
-    """Let a schedule continue from now that fired by a clock that was ahead.
+def _rewind(on: Statements, name: str) -> bool:
+    """Let a schedule continue from now that fired by a clock that was ahead; return if it does.
 
     Instants that it skipped meanwhile were not due; they are forgotten, and planned again when they
     are. Instants that have run keep their rows, and so do not run again.
     """
     found = on.lock_one(name)
     if found is None:
-        return
+        return False
     schedule, now = found.schedule, found.now
     try:
         trigger, rules = read_trigger(schedule.trigger), read_rules(schedule.rules)
     except BadSchedule:
         # Its firings stay ahead, so that a process that can read it finds it and rewinds it.
-        return
+        return False
     on.date_back(name)
     if schedule.state == "removed":
-        return
+        return True
     ran, is_paused = set(), schedule.state == "paused"
     for row in on.rows_within(name, now + 1, _LAST_INSTANT):
         if row.outcome != "skipped":
@@ -259,9 +258,10 @@ def _rewind(on: Statements, name: str) -> None:
             on.write_row(row._replace(last_instant=past[-1], row=len(past), fired_at=now))
     next_at, look_at = first(name, trigger, rules, now)
     if next_at is None or (isinstance(trigger, At) and next_at in ran):
-        return
+        return True
     state = "paused" if is_paused else "active"
     on.move([Move(name, next_at, look_at, schedule.waiting, state, schedule.reason, None)])
+    return True
 
 
 def _fire_rows(

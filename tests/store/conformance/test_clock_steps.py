@@ -8,6 +8,7 @@ from duly.clock import new_id
 from duly.core.cron import Cron
 from duly.core.record import Claim
 from duly.core.schedule import At
+from duly.store import firing
 from duly.store.firing import fire_due
 from tests.store.conformance.test_schedules import DAY, MINUTE, firings, put, schedule
 from tests.store.conformance.verbs import claim, enqueue_one, register, succeed
@@ -141,3 +142,23 @@ def test_a_schedule_that_cannot_be_read_does_not_keep_others_from_continuing(
     tables.execute(elsewhere.format("Mars/Base", "UTC"))
     fire_all(store)
     assert schedule(store, "unreadable").next_at == begin
+
+
+def test_schedules_that_cannot_be_read_are_not_looked_at_again_and_again(
+    store, worker, clock, tables, monkeypatch
+):
+    monkeypatch.setattr(firing, "LATE_BATCH", 2)
+    for number in range(3):
+        put(store, name=f"unreadable {number}", trigger=HOURLY)
+    step(clock, YEAR_SECONDS)
+    fire_all(store)
+    step(clock, -YEAR_SECONDS)
+    tables.execute("UPDATE duly_schedules SET trigger = replace(trigger, 'UTC', 'Mars/Base')")
+
+    looks = [fire_due(store).has_more for _ in range(3)]
+
+    assert looks[-1] is False
+    # A host that knows the zone looks until all of them continue.
+    tables.execute("UPDATE duly_schedules SET trigger = replace(trigger, 'Mars/Base', 'UTC')")
+    fire_all(store)
+    assert store.list_schedules_ahead(5, by=0) == []

@@ -56,7 +56,7 @@ SELECT pg_catalog.set_config(name, setting, true)
 _LIMIT = "SELECT pg_catalog.set_config('statement_timeout', %(limit)s, true)"
 _BEGIN_TO_LEND = SQL("""
 BEGIN; SET LOCAL idle_in_transaction_session_timeout = {silence}; {unlimited}
-SELECT pg_catalog.pg_current_xact_id()::text
+SELECT pg_catalog.pg_current_xact_id()::text, pg_catalog.current_setting('transaction_read_only')
 """)
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _NUMBER = "SELECT pg_catalog.pg_current_xact_id()::text"
@@ -226,8 +226,8 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         finally:
             self.prepare_threshold = kept
 
-    def begin_to_lend(self, seconds: float) -> str:
-        """Open a transaction for a body; return its number, which identifies it later.
+    def begin_to_lend(self, seconds: float) -> tuple[str, bool]:
+        """Open a transaction for a body; return its number, its identity, and if it can write.
 
         The server ends the transaction if the client sends nothing for longer than `seconds`,
         because this process may be frozen. A shorter timeout of the server's own would end a
@@ -239,8 +239,8 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         cursor = self.execute(_BEGIN_TO_LEND.format(silence=Literal(silence), unlimited=unlimited))
         while cursor.nextset():
             pass
-        ((number,),) = cursor.fetchall()
-        return str(number)
+        ((number, read_only),) = cursor.fetchall()
+        return str(number), read_only == "off"
 
     def prepare_to_settle(self) -> str:
         """Make the open transaction's commit durable and bounded in time; return its number.

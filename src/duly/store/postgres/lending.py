@@ -3,21 +3,44 @@
 By hand, since the driver's pool opens connections in threads of its own behind a back-off: while
 the server is away every reader waits for its whole timeout (5 s, where a refused connection is
 known within milliseconds) and is then told nothing but that time was up.
+
+An exception can be raised in the thread of a caller from outside, at any instruction: a time limit
+of another engine, Ctrl-C. Therefore no counter says how many connections are lent; after an
+exception it could stay wrong for ever. All borrowers are in one line, which knows their loans only
+by weak references, and the first `size` of them may have a connection. A loan that its borrower has
+lost no longer exists, and any other borrower removes it. Every change to the line is one operation
+of a dict, and every change may be repeated.
 """
 
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from weakref import ref
 
 from psycopg.pq import TransactionStatus
 
+from duly.clock import monotonic
 from duly.errors import StoreBusy, StoreError
 from duly.store.postgres.address import Address
 from duly.store.postgres.connection import Session, connect
+from duly.store.turn import locked, wake
 
 PREPARED_AFTER = 5
 KEPT = 4
 """How many stay open while nobody has borrowed them."""
+
+_LOOK_SECONDS = 0.5
+"""How often a waiting borrower checks whether a loan before it was lost."""
+
+
+class Loan:
+    """A place in the line of borrowers, and its connection."""
+
+    __slots__ = ("__weakref__", "session", "turn")
+    session: Session
+
+    def __init__(self) -> None:
+        self.turn: threading.Lock | None = None
 
 
 class Sessions:
@@ -30,59 +53,102 @@ class Sessions:
         self._settings = settings
         self._size = size
         self._seconds = seconds
-        self._room = threading.BoundedSemaphore(size)
-        self._mutex = threading.Lock()
+        self._line: dict[ref[Loan], None] = {}
+        """The loans in the order in which they were asked for."""
         self._idle: list[Session] = []
         self._is_closed = False
 
     @contextmanager
     def lent(self) -> Iterator[Session]:
         """Lend a connection for the length of a block."""
-        session = self.borrow()
+        loan = self.borrow()
         try:
-            yield session
+            yield loan.session
         finally:
-            self.give_back(session)
+            self.give_back(loan)
 
-    def borrow(self) -> Session:
+    def borrow(self) -> Loan:
         """Return a connection that is to be given back."""
-        if not self._room.acquire(timeout=self._seconds):
-            raise StoreBusy(
-                f"all {self._size} connections of this process to {self._address.shown_url} have "
-                f"been in use for {self._seconds:g} s; let transactions end sooner, or let fewer "
-                f"run at once"
-            )
-        return self._borrow()
+        loan = self._join_line()
+        if not self._is_among_first(loan):
+            self._wait(loan)
+        return self._connected(loan)
 
-    def borrow_now(self) -> Session | None:
+    def borrow_now(self) -> Loan | None:
         """Return a connection that is to be given back, or None if all of them are lent."""
-        return self._borrow() if self._room.acquire(blocking=False) else None
+        loan = self._join_line()
+        if self._is_among_first(loan):
+            return self._connected(loan)
+        self._leave_line(loan)
+        return None
 
-    def give_back(self, session: Session) -> None:
+    def give_back(self, loan: Loan) -> None:
         """Take a connection back; one that is not as it was lent is closed."""
+        session = loan.session
         is_fit = not session.closed and session.info.transaction_status == TransactionStatus.IDLE
-        with self._mutex:
-            is_kept = is_fit and not self._is_closed and len(self._idle) < KEPT
-            if is_kept:
-                self._idle.append(session)
-        if not is_kept:
+        if is_fit and len(self._idle) < KEPT:
+            self._idle.append(session)
+        else:
             session.close()
-        self._room.release()
+        self._leave_line(loan)
+        if self._is_closed:
+            self.close()
 
     def close(self) -> None:
         """Hang up all; those that are lent out follow when they come back."""
-        with self._mutex:
-            self._is_closed = True
-            idle, self._idle = self._idle, []
-        for session in idle:
+        self._is_closed = True
+        while (session := self._pop_idle()) is not None:
             session.close()
 
-    def _borrow(self) -> Session:
+    def _join_line(self) -> Loan:
+        loan = Loan()
+        self._line[ref(loan)] = None
+        return loan
+
+    def _leave_line(self, loan: Loan) -> None:
+        self._line.pop(ref(loan), None)
+        for other in list(self._line)[: self._size]:
+            waiting = other()
+            if waiting is not None and waiting.turn is not None:
+                wake(waiting.turn)
+
+    def _is_among_first(self, loan: Loan) -> bool:
+        """Return whether a loan is one of the first `size`; remove those that were lost."""
+        before = 0
+        for other in list(self._line):
+            found = other()
+            if found is loan:
+                return True
+            if found is None:
+                self._line.pop(other, None)
+                continue
+            before += 1
+            if before == self._size:
+                return False
+        return False
+
+    def _wait(self, loan: Loan) -> None:
+        until = monotonic() + self._seconds
+        loan.turn = locked()
+        while not self._is_among_first(loan):
+            left = until - monotonic()
+            if left <= 0:
+                self._leave_line(loan)
+                raise StoreBusy(
+                    f"all {self._size} connections of this process to {self._address.shown_url} "
+                    f"have been in use for {self._seconds:g} s; let transactions end sooner, or "
+                    f"let fewer run at once"
+                )
+            loan.turn.acquire(timeout=min(left, _LOOK_SECONDS))
+        loan.turn = None
+
+    def _connected(self, loan: Loan) -> Loan:
         try:
-            return self._take() or self._connect()
+            loan.session = self._take() or self._connect()
         except BaseException:
-            self._room.release()
+            self._leave_line(loan)
             raise
+        return loan
 
     def _connect(self) -> Session:
         # A script of several statements, which a body may well run, cannot be prepared.
@@ -90,13 +156,16 @@ class Sessions:
 
     def _take(self) -> Session | None:
         """Return the connection used last that is still alive, if there is one."""
-        while True:
-            with self._mutex:
-                if self._is_closed:
-                    raise StoreError("this store is closed; open the application's store anew")
-                if not self._idle:
-                    return None
-                session = self._idle.pop()
+        if self._is_closed:
+            raise StoreError("this store is closed; open the application's store anew")
+        while (session := self._pop_idle()) is not None:
             if session.is_alive():
                 return session
             session.close()
+        return None
+
+    def _pop_idle(self) -> Session | None:
+        try:
+            return self._idle.pop()
+        except IndexError:  # Another thread may have taken the last one.
+            return None

@@ -18,8 +18,8 @@ from duly.store.lent import IS_OVER
 from duly.store.ops import AddLogs, SetProgress, Settle, Settled
 from duly.store.postgres.address import Address
 from duly.store.postgres.connection import Session, connect
-from duly.store.postgres.failures import is_fatal, translated
-from duly.store.postgres.lending import Sessions
+from duly.store.postgres.failures import READ_ONLY, is_fatal, translated
+from duly.store.postgres.lending import Loan, Sessions
 from duly.store.postgres.lent import ENDED_BY_ITS_BODY, LentConnection
 from duly.store.postgres.line import end_session
 from duly.store.postgres.operate import say
@@ -47,6 +47,9 @@ class PostgresSection:
         self._sessions = sessions
         self._seconds = POSTGRES_SECTION_SECONDS if seconds is None else seconds
         self._open: _Open | None = None
+        self._could_write = False
+        """Whether the transaction could write when it was opened. A server that becomes read-only
+        lets open transactions write until it ends their connections."""
         self._timer: threading.Timer | None = None
         self._ending = threading.Lock()
         """Held by whoever ends it: the body's thread or the timer's."""
@@ -61,10 +64,7 @@ class PostgresSection:
     @property
     def is_lost(self) -> bool:
         """Whether the connection was lost while the transaction was open."""
-        if self._open is None:
-            return False
-        session = self._open.session
-        return session.closed or session.has_turned_read_only
+        return self._open is not None and self._open.session.closed
 
     def settle_and_commit(self, op: Settle, words: Sequence[AddLogs | SetProgress] = ()) -> Settled:
         """Write the completion, fenced, and commit all; a lost claim rolls all back."""
@@ -124,25 +124,26 @@ class PostgresSection:
     def _start(self) -> bool:
         """Open the transaction, if there is a connection for it; say whether there was."""
         with shielded():
-            session = self._sessions.borrow_now()
-            if session is None:
+            loan = self._sessions.borrow_now()
+            if loan is None:
                 return False
-            self._open = self._begin(session)
+            self._open = self._begin(loan)
             self._timer = threading.Timer(self._seconds, self._expire)
             self._timer.daemon = True
             self._timer.start()
         return True
 
-    def _begin(self, session: Session) -> "_Open":
+    def _begin(self, loan: Loan) -> "_Open":
+        session = loan.session
         try:
             references = getrefcount(session.pgconn)
             # Begun here, lest a `connection.transaction()` of the body begin it and commit.
-            number = session.begin_to_lend(self._seconds)
-            return _Open(session, LentConnection(session), number, references)
+            number, self._could_write = session.begin_to_lend(self._seconds)
+            return _Open(loan, LentConnection(session), number, references)
         except BaseException as error:
             # A timeout may strike here too; what was borrowed goes back whatever happens.
             session.close()
-            self._sessions.give_back(session)
+            self._sessions.give_back(loan)
             if isinstance(error, psycopg.Error):
                 raise translated(error, self._address) from error
             raise
@@ -219,7 +220,7 @@ class PostgresSection:
         except psycopg.Error:
             session.close()
         finally:
-            self._sessions.give_back(session)
+            self._sessions.give_back(opened.loan)
 
     def _commit(
         self, session: Session, run_id: str, was_written: Callable[[Session], bool]
@@ -254,16 +255,20 @@ class PostgresSection:
                 "a statement in this run's transaction failed and its error was caught; let it "
                 "out, or guard the statement with a savepoint (connection.transaction())"
             )
+        if error.sqlstate == READ_ONLY and self._could_write:
+            return StoreError(
+                "this run has made its transaction read-only, so its end cannot be recorded in it; "
+                "leave out SET TRANSACTION READ ONLY, or use another connection to read"
+            )
         return translated(error, self._address)
 
 
 class _Open:
     """A transaction that is lent to a body."""
 
-    def __init__(
-        self, session: Session, lent: LentConnection, number: str, references: int
-    ) -> None:
-        self.session = session
+    def __init__(self, loan: Loan, lent: LentConnection, number: str, references: int) -> None:
+        self.loan = loan
+        self.session = loan.session
         self.lent = lent
         self._number = number
         self._references = references

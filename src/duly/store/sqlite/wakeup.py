@@ -147,7 +147,20 @@ def _short(path: Path) -> str:
     """Return a path that fits a socket address, by way of an open folder where it must."""
     if len(os.fsencode(path)) <= _SOCKET_PATH_BYTES:
         return str(path)
-    folder = path.parent
-    if folder not in _folders:
-        _folders[folder] = os.open(folder, os.O_DIRECTORY | os.O_RDONLY | os.O_CLOEXEC)
-    return f"/proc/self/fd/{_folders[folder]}/{path.name}"
+    return f"/proc/self/fd/{_opened(path.parent)}/{path.name}"
+
+
+def _opened(folder: Path) -> int:
+    """Return the descriptor of a folder; it stays the same if the folder is removed and made anew.
+
+    The paths of sockets name it.
+    """
+    known = _folders.get(folder)
+    if known is None or not os.path.samestat(os.fstat(known), folder.stat()):
+        found = os.open(folder, os.O_DIRECTORY | os.O_RDONLY | os.O_CLOEXEC)
+        if known is None:
+            _folders[folder] = found
+        else:
+            os.dup2(found, known, inheritable=False)
+            os.close(found)
+    return _folders[folder]
