@@ -75,6 +75,7 @@ class RunSchedule(NamedTuple):
 
     name: str
     actor: str
+    reason: str = ""
 
 
 class BackfillSchedule(NamedTuple):
@@ -86,6 +87,7 @@ class BackfillSchedule(NamedTuple):
     name: str
     instants: tuple[int, ...]
     actor: str
+    reason: str = ""
 
 
 ScheduleOp = FireSchedules | PutSchedule | SetSchedule | RunSchedule | BackfillSchedule
