@@ -13,8 +13,8 @@ from duly.core.escape import clean
 from duly.core.held_steps import effect_key
 from duly.core.record import Claim, StepRecord
 from duly.core.states import plain_tags
-from duly.errors import BadOption, CancelRequested, NoCurrentRun, StepVanished, Suspend
-from duly.open_steps import OpenSteps
+from duly.errors import BadOption, CancelRequested, NoCurrentRun
+from duly.open_steps import OpenSteps, StepVanished, Suspend
 from duly.registry import Definition, Registry
 from duly.store.lent import BODY
 from duly.store.protocol import Store

@@ -5,7 +5,7 @@
     ├── BadOption                       also ValueError: an option that cannot be kept
     │   └── BadSchedule, AppNotFound
     ├── AppBroken, DuplicateTask, TaskNotRegistered
-    ├── KeyConflict, RunNotFound, RunNotFinal, RunNotInterrupted
+    ├── KeyConflict, RunNotFound, RunNotFinal, RunNotInterrupted, StepNotResolved
     ├── ScheduleNotFound, ScheduleEnded, ScheduleExists
     ├── LockBusy, LockLost
     ├── RunFailed, RunInterrupted, RunCancelled     raised by `run.result()`
@@ -221,6 +221,20 @@ class RunNotInterrupted(DulyError):
         self.state = state
 
 
+class StepNotResolved(DulyError):
+    """A run was to be retried that ended in a step which must not begin twice."""
+
+    def __init__(self, run_id: str, steps: tuple[str, ...]) -> None:
+        words = ("step " if len(steps) == 1 else "steps ") + ", ".join(map(repr, steps))
+        super().__init__(
+            f"run {run_id} ended in {words}, which must not begin twice: a retry would stop "
+            f"there again; find out whether it had its effect, then say so with "
+            f"`duly runs resolve {run_id} --done` or `--rerun`"
+        )
+        self.run_id = run_id
+        self.steps = steps
+
+
 class RunFailed(DulyError):
     """The run ended as failed; its message is the last attempt's error."""
 
@@ -283,23 +297,6 @@ class TransactionTooLong(DulyError):
 
 class TransactionEnded(DulyError):
     """A body's transaction has ended: with its run, or because the body ended it by itself."""
-
-
-class Suspend(BaseException):
-    """Leaves a body that waits for something; never to be caught."""
-
-    def __init__(self, step: str, after: float) -> None:
-        super().__init__(step)
-        self.step = step
-        self.after = after
-
-
-class StepVanished(BaseException):
-    """Leaves a body that has come to a step which an earlier attempt was lost in."""
-
-    def __init__(self, step: str) -> None:
-        super().__init__(step)
-        self.step = step
 
 
 class LifespanNotStarted(DulyError):

@@ -11,6 +11,23 @@ _LOOK_SECONDS = 1.0
 """A loop says nobody that it was closed: who waits for a step on it looks this often."""
 
 
+class Suspend(BaseException):
+    """Leaves a body that waits for something; never to be caught."""
+
+    def __init__(self, step: str, after: float) -> None:
+        super().__init__(step)
+        self.step = step
+        self.after = after
+
+
+class StepVanished(BaseException):
+    """Leaves a body that has come to a step which an earlier attempt was lost in."""
+
+    def __init__(self, step: str) -> None:
+        super().__init__(step)
+        self.step = step
+
+
 class OpenStep:
     """One of them, or a wait that is about to leave the body."""
 

@@ -22,6 +22,7 @@ from duly.errors import (
     RunNotFinal,
     RunNotFound,
     RunNotInterrupted,
+    StepNotResolved,
     WorkerTimeout,
 )
 from duly.host import Host
@@ -150,7 +151,8 @@ class Run(Generic[R]):
 
         Other `arguments` (args, kwargs) are checked against the task's signature. Its steps stay on
         record, and `effect_key` stays the same unless `fresh_effects` are asked for. Those that
-        began with `from_step` or after it are forgotten, and run again.
+        began with `from_step` or after it are forgotten, and run again. A run that ended in a step
+        which must not begin twice, and is not forgotten either, is refused: `resolve` it.
         """
         if from_step is not None and from_step not in {step.name for step in self.steps()}:
             raise BadOption(f"run {self.id} has no step {from_step!r} on record to begin from")
@@ -171,7 +173,8 @@ class Run(Generic[R]):
         """Say what became of the step that this run ended in the midst of, and let it go on.
 
         Either it is `done`, and came to that result, or it is to run again. Where several ran at
-        once when the run was interrupted, each is named and settled by itself.
+        once when the run was interrupted, each is named and resolved by itself, and the run goes on
+        when the last of them is.
         """
         op = self._redrive(actor, reason, None)
         begun = unresolved(self._host.store.list_steps(self.id))
@@ -190,7 +193,12 @@ class Run(Generic[R]):
         said = ResolveStep(
             self.id, step or names[0], op.actor, op.reason, is_done=done, result=text
         )
-        return self._redriven(self._host.store.apply([said, op])[1])
+        resolved, redriven = self._host.store.apply([said, op])
+        if not redriven.unresolved:
+            return self._redriven(redriven)
+        if not resolved:
+            raise BadOption(f"somebody else has resolved step {said.step!r} of run {self.id}")
+        return self.refresh()
 
     def _redrive(
         self,
@@ -219,6 +227,8 @@ class Run(Generic[R]):
             raise RunNotFound(self.id)
         if redriven.held_by is not None:
             raise RunNotFinal(redriven.held_by, redriven.state, retried=self.id)
+        if redriven.unresolved:
+            raise StepNotResolved(self.id, redriven.unresolved)
         if not redriven.done:
             raise RunNotFinal(self.id, redriven.state)
         return self.refresh()

@@ -28,10 +28,9 @@ from duly.errors import (
     BadOption,
     ClaimLost,
     DulyError,
-    StepVanished,
-    Suspend,
 )
 from duly.limits import DELAY_SECONDS
+from duly.open_steps import StepVanished, Suspend
 from duly.store.step_ops import BeginStep, EndStep, ForgetStep
 from duly.store.waiting import is_outage
 

@@ -22,6 +22,7 @@ ONE_DIALECT = {
     "prune.idle_locks": "PostgreSQL drops idle locks in one statement",
     "prune.keep_fence": "PostgreSQL drops idle locks in one statement",
     "locks.raise_fence": "on SQLite no prune can come between two statements of an acquire",
+    "operate.after_revival": "PostgreSQL releases it by the commit; SQLite would get slower",
     "recover.busy": "on SQLite no server works on a statement",
     # Several short statements on SQLite, one with data-modifying parts on PostgreSQL.
     **dict.fromkeys(
@@ -100,8 +101,7 @@ ONE_DIALECT = {
             "claim.take_from_queue",
             "operate.limit_wait",
             "operate.lock_limit",
-            "operate.before_keys",
-            "operate.undo_keys",
+            "steps.lock_ended",
             "prune.drop_duties",
             "prune.fold_accounts",
             "recover.watchers",

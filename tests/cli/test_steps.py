@@ -1,12 +1,14 @@
 """`duly runs show` with steps, and `duly runs resolve`."""
 
+import asyncio
 import json
 
 import pytest
 
 import duly
 from duly import Retry
-from duly.errors import AttemptTimedOut
+from duly.api.runs import Filter
+from duly.errors import AttemptTimedOut, StepNotResolved
 from tests.servers.processes import wait_until
 
 
@@ -52,6 +54,46 @@ def test_a_run_is_retried_from_one_of_its_steps(app, cli, interrupted):
     assert (unknown.exit_code, "has no step 'chrge'" in unknown.stderr) == (2, True)
     assert (said.exit_code, kept) == (0, ["prepare"])
     assert interrupted.refresh().result(timeout=1) == "charged"
+
+
+def test_a_retry_is_refused_until_the_step_is_resolved(app, cli, interrupted):
+    one = cli("runs", "retry", interrupted.id, "--fresh-effects")
+    dead = cli("dead", "retry", interrupted.id, "--yes")
+
+    assert one.exit_code == 1
+    for said in (one.stderr, dead.stderr):
+        assert "in step 'charge'" in said
+        assert f"duly runs resolve {interrupted.id} --done" in said
+    assert interrupted.refresh().record.generation == 1
+    with pytest.raises(StepNotResolved):
+        interrupted.retry()
+    bulk = app.dead.retry(which=Filter(task="charge-order"))
+    assert (bulk.done, bulk.skipped, len(bulk.refused)) == (0, 1, 1)
+
+
+def test_a_run_goes_on_when_the_last_of_its_steps_is_resolved(app, cli):
+    @app.task(name="pay-twice")
+    async def pay_twice() -> list[str]:
+        return await asyncio.gather(
+            *(duly.astep(name, strike, on_crash="hold") for name in ("card", "gift"))
+        )
+
+    async def strike() -> str:
+        await both.wait()
+        raise AttemptTimedOut
+
+    both = asyncio.Barrier(2)
+    run = pay_twice.enqueue()
+    app.worker().drain(timeout=20)
+    steps = [step.name for step in run.steps() if not step.done]
+
+    first = cli("runs", "resolve", run.id, "--done", "--step", "card")
+    between = run.refresh().state
+    second = cli("runs", "resolve", run.id, "--done", "--step", "gift")
+
+    assert sorted(steps) == ["card", "gift"]
+    assert (first.exit_code, "in step 'gift'" in first.stderr, between) == (0, True, "failed")
+    assert "queued again" in second.stdout
 
 
 def test_resolve_says_that_it_is_done(app, cli, interrupted):

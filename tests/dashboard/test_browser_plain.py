@@ -71,8 +71,7 @@ def test_without_scripts_runs_are_found_retried_edited_cancelled_and_discarded(b
     page.get_by_label("Arguments").fill('{"kwargs": {"order_id": 1, "cents": 7}}')
     plain.press("Retry with these")
     plain.go(f"/runs/{discarded.id}")
-    page.get_by_label("Why discard it").fill("a test order")
-    plain.press("Discard")
+    plain.confirm("Discard", "Discard the run", reason="a test order")
 
     plain.go("/dead").get_by_role("link", name="Open").first.click()
     page.locator(f"#r{ticked.id}").get_by_role("checkbox").check()
@@ -99,15 +98,22 @@ def test_without_scripts_queues_and_schedules_obey(busy, plain):
     plain.confirm("Pause queue mail", "Pause the queue", reason="the relay is down")
     assert "paused" in page.get_by_role("row").filter(has_text="mail").inner_text()
     plain.confirm("Resume queue mail", "Resume the queue")
+    page.get_by_label("How many runs of queue mail").fill("4")
+    plain.confirm("Set the limit of queue mail", "Limit it to 4 runs", reason="a slow relay")
+    assert page.get_by_label("How many runs of queue mail").input_value() == "4"
+    page.get_by_label("How many runs of queue mail").fill("")
+    plain.confirm("Set the limit of queue mail", "Lift the limit")
+    told = [(act.act, act.reason) for act in busy.app.store.list_acts("queue mail", 2)]
+    assert told == [("lift limit", ""), ("limit to 4", "a slow relay")]
     plain.go("/schedules").get_by_role("link", name="half-hourly-sync").click()
     plain.confirm("Pause", "Pause the schedule")
     plain.confirm("Resume", "Resume the schedule")
     page.get_by_text("Backfill", exact=True).click()
     page.get_by_label("From (UTC)").fill("2026-01-01T00:00")
     page.get_by_label("To (UTC)").fill("2026-01-01T01:30")
-    plain.press("Run what was missed")
+    plain.confirm("Run what was missed", "Run what was missed")
     assert len(plain.runs()) >= 3
-    plain.press("Run now")
+    plain.confirm("Run now", "Run it now")
     assert "/runs/" in page.url
 
     acts = [act.act for act in busy.app.store.list_acts(None, 20)]

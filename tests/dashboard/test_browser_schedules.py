@@ -94,12 +94,25 @@ def test_a_schedule_obeys_and_every_page_that_shows_it_follows(busy, address, br
         listed.get_by_text("active").wait_for()
         assert page.get_by_role("button", name="Pause").is_visible()
 
-        visit.press("Run now")
+        visit.confirm("Run now", "Run it now", reason="the bank asked for it")
         run = visit.page.url.rpartition("/")[2]
         assert busy.app.runs.get(run).state == "queued"
         visit.go("/schedules/half-hourly-sync")
         assert run in visit.runs()
-        for act in ("pause", "resume", "run"):
-            assert f"{act} schedule" in visit.section("What people did").inner_text()
+        visit.page.get_by_text("Backfill", exact=True).click()
+        visit.page.get_by_label("From (UTC)").fill("2026-01-01T00:00")
+        visit.page.get_by_label("To (UTC)").fill("2026-01-01T01:30")
+        before = len(busy.app.runs.list(limit=200))
+        visit.press("Run what was missed")
+        assert "from 2026-01-01 00:00 UTC to before" in visit.page.get_by_role("main").inner_text()
+        assert len(busy.app.runs.list(limit=200)) == before, "nothing is done before the answer"
+        visit.page.get_by_label("Why").fill("the night was lost")
+        visit.press("Run what was missed")
+        assert len(busy.app.runs.list(limit=200)) == before + 3
+        done = visit.section("What people did").inner_text()
+        for act in ("pause", "resume", "run", "backfill"):
+            assert f"{act} schedule" in done
+        assert "the bank asked for it" in done
+        assert "the night was lost" in done
         assert other.has_stayed
         assert visit.wrong == other.wrong == []

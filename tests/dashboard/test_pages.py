@@ -376,11 +376,34 @@ def test_counting_stops_in_time(busy, client, monkeypatch):
         "?kind=run&verb=cancel&name=x",
         "?kind=run&verb=retry&name=x%00",
         "?kind=schedule&verb=pause&name=nothing",
-        "?kind=queue&verb=limit&name=mail",
+        "?kind=schedule&verb=run&name=nothing",
+        "?kind=run&verb=discard&name=x",
     ],
 )
 def test_a_question_about_nothing_is_not_found(busy, client, query):
     assert client.get(f"/ask{query}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("?kind=queue&verb=limit&name=mail&limit=many", "a limit is a whole number"),
+        ("?kind=queue&verb=limit&name=mail&limit=0", "a limit is a whole number"),
+        ("?kind=schedule&verb=backfill&name=half-hourly-sync&from=x&to=y", "a date and a time"),
+        (
+            "?kind=schedule&verb=backfill&name=half-hourly-sync&to=y&from=0001-01-01T00:00%2B14:00",
+            "a date and a time",
+        ),
+        (
+            "?kind=schedule&verb=backfill&name=half-hourly-sync&from=2026-01-02&to=2026-01-01",
+            "from must lie before to",
+        ),
+    ],
+)
+def test_a_question_with_a_wrong_field_says_what_is_wrong(busy, client, query, words):
+    answer = client.get(f"/ask{query}")
+
+    assert (answer.status_code, words in answer.text) == (409, True)
 
 
 def test_a_question_names_what_follows_and_changes_nothing(busy, client):

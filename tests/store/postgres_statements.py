@@ -216,6 +216,8 @@ CASES = [
     Case("steps.forget", STEP, 1, UPKEEP),
     Case("steps.one", STEP, 1, UPKEEP),
     Case("steps.all", STEP, 2, UPKEEP),
+    Case("steps.begun", STEP, 2, UPKEEP),
+    Case("steps.lock_ended", ENDED, 1, UPKEEP),
     Case(
         "steps.lock_waits",
         {"ids": texts(ids_of(RUNNING)), "names": texts(["wait"] * BATCH)},

@@ -16,7 +16,10 @@ class Bulk(NamedTuple):
     done: int
     skipped: int
     refused: tuple[str, ...] = ()
-    """Why some of the skipped were not retried: another live run has their key. At most a page."""
+    """Why some of the skipped were not retried, at most a page of them.
+
+    Another live run has their key, or a person has to resolve a step of theirs first.
+    """
 
 
 Progress = Callable[[Bulk], None]

@@ -100,3 +100,9 @@ def fired(row: FiringRecord) -> FiredAt:
         moment(row.last_instant),
         row.run_state,
     )
+
+
+def module_of(task: str) -> str:
+    """Return the module that a task's name begins with."""
+    # Django's tasks are named by dotted paths.
+    return task.rpartition(":" if ":" in task else ".")[0]

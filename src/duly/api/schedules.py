@@ -7,7 +7,7 @@ from itertools import islice, takewhile
 from typing import Any, TypedDict, Unpack
 
 from duly.actor import acting
-from duly.api.schedule_views import FiredAt, Schedule, fired, shown
+from duly.api.schedule_views import FiredAt, Schedule, fired, module_of, shown
 from duly.core.cron import Cron, SecondsField
 from duly.core.instants import moment
 from duly.core.key import check_name
@@ -166,11 +166,11 @@ class Schedules:
             _check(op, put)
         # Other applications may share the store: only what our own modules had defined is removed.
         names = set(self._host.registry.names())
-        modules = {_module_of(name) for name in names}
+        modules = {module_of(name) for name in names}
         missing = [
             schedule
             for schedule in self._records(ScheduleFilter(source="code", limit=_LONGEST_LIST))
-            if not self.is_defined(schedule.name) and _module_of(schedule.task) in modules
+            if not self.is_defined(schedule.name) and module_of(schedule.task) in modules
         ]
         others = self._tasks_of_others(names) if missing else set()
         gone = [schedule.name for schedule in missing if schedule.task not in others]
@@ -204,15 +204,22 @@ class Schedules:
         """Let it fire no more; what became of its instants stays on record."""
         self._set(name, "removed", actor, reason)
 
-    def run_now(self, name: str, *, actor: str | None = None) -> Run[Any]:
+    def run_now(self, name: str, *, actor: str | None = None, reason: str = "") -> Run[Any]:
         """Fire once, beside all due instants and whatever its state."""
-        (run_id,) = self._host.store.apply([RunSchedule(_named(name), acting(actor))])
+        op = RunSchedule(_named(name), acting(actor), check_reason(reason))
+        (run_id,) = self._host.store.apply([op])
         if run_id is None:
             raise ScheduleNotFound(name)
         return Run(self._host, run_id)
 
     def backfill(
-        self, name: str, start: datetime, end: datetime, *, actor: str | None = None
+        self,
+        name: str,
+        start: datetime,
+        end: datetime,
+        *,
+        actor: str | None = None,
+        reason: str = "",
     ) -> list[Run[Any]]:
         """Run the instants from `start` to before `end` that have not run yet, skipped ones too."""
         schedule = self._record(name)
@@ -224,7 +231,7 @@ class Schedules:
                 f"there are more than {CATCH_UP} instants of {name!r} in that time; backfill it in "
                 f"shorter pieces"
             )
-        op = BackfillSchedule(name, wanted, acting(actor))
+        op = BackfillSchedule(name, wanted, acting(actor), check_reason(reason))
         (run_ids,) = self._apply([op])
         if run_ids is None:
             raise ScheduleNotFound(name)
@@ -391,8 +398,3 @@ def _check(op: PutSchedule, put: Put) -> None:
         known = "in code, " if put.source == "code" else "at run time by "
         asked = "in code, " if op.source == "code" else "at run time by "
         raise ScheduleExists(op.name, asked + op.place, known + put.place)
-
-
-def _module_of(task: str) -> str:
-    # Django's tasks are named by dotted paths.
-    return task.rpartition(":" if ":" in task else ".")[0]

@@ -216,9 +216,12 @@ def resolve_run(
 
 
 def _print_queued_again(app: Duly, session: Session, run: Run[Any]) -> None:
+    """Say that a run goes on, or that it does not yet: further steps may have to be resolved."""
     if session.as_json:
         view = ArgumentView(app, session, show=False)
         print_json({"run": run_document(run.record, view)})
+    elif run.is_final:
+        print_note(f"{run.why()}.")
     elif not session.quiet:
         print_line(f"Run {run.id} is queued again (generation {run.record.generation}).")
 

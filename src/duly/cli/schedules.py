@@ -190,11 +190,12 @@ _add_act(
 
 @command.command("run")
 @_name
+@_reason
 @shared_options
 @pass_session
-def run_schedule(session: Session, /, *, name: str) -> None:
+def run_schedule(session: Session, /, *, name: str, reason: str) -> None:
     """Fire a schedule now, whatever its state, beside its due instants."""
-    run = app_of(session).schedules.run_now(name)
+    run = app_of(session).schedules.run_now(name, reason=reason)
     if session.as_json:
         print_json({"run_id": run.id})
     else:
@@ -207,12 +208,15 @@ def run_schedule(session: Session, /, *, name: str) -> None:
     "--from", "start", type=utc_instant, required=True, help=f"The first instant: {_DATE}."
 )
 @click.option("--to", "end", type=utc_instant, required=True, help="Behind the last one.")
+@_reason
 @shared_options
 @pass_session
-def backfill_schedule(session: Session, /, *, name: str, start: datetime, end: datetime) -> None:
+def backfill_schedule(
+    session: Session, /, *, name: str, start: datetime, end: datetime, reason: str
+) -> None:
     """Run the due instants of a span of time that have not run yet, skipped ones too."""
     app = app_of(session)
-    runs = app.schedules.backfill(name, start, end)
+    runs = app.schedules.backfill(name, start, end, reason=reason)
     if session.as_json:
         print_json({"run_ids": [run.id for run in runs]})
     else:

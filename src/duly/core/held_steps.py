@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from duly.core.record import StepRecord
+from duly.core.states import State
 
 
 def unresolved(steps: Iterable[StepRecord]) -> dict[str, StepRecord]:
@@ -16,6 +17,14 @@ def unresolved(steps: Iterable[StepRecord]) -> dict[str, StepRecord]:
 def outermost(begun: dict[str, StepRecord]) -> list[str]:
     """Return the names of those that lie in none of the others."""
     return [name for name, step in begun.items() if step.awaited not in begun]
+
+
+def to_resolve(state: str, steps: Iterable[StepRecord]) -> tuple[str, ...]:
+    """Return the steps that a person has to resolve before a run that has ended can go on.
+
+    A run that succeeded did without them.
+    """
+    return () if state == State.SUCCEEDED else tuple(outermost(unresolved(steps)))
 
 
 def effect_key(run_id: str, steps: Iterable[StepRecord], name: str) -> str:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 from starlette.datastructures import FormData
@@ -10,6 +9,7 @@ from starlette.requests import Request
 
 from duly.dashboard.auth import Viewer
 from duly.dashboard.desk import Desk
+from duly.dashboard.given import instant_of, limit_of
 from duly.dashboard.many import Many, text_of
 from duly.dashboard.pages import Elsewhere, NothingHere, Shown
 from duly.dashboard.pages.runs import describe
@@ -96,7 +96,7 @@ class Acts:
             case "resume":
                 queues.resume(name, actor=who, reason=reason)
             case "limit":
-                queues.limit(name, _limit(form), actor=who, reason=reason)
+                queues.limit(name, limit_of(text_of(form, "limit")), actor=who, reason=reason)
             case _:
                 raise NothingHere("A queue can be paused, resumed and limited.")
         return Elsewhere("/queues")
@@ -111,10 +111,11 @@ class Acts:
             case "resume":
                 schedules.resume(name, actor=who, reason=reason)
             case "run":
-                return Elsewhere(f"/runs/{schedules.run_now(name, actor=who).id}")
+                run = schedules.run_now(name, actor=who, reason=reason)
+                return Elsewhere(f"/runs/{run.id}")
             case "backfill":
-                begin, end = _instant(form, "from"), _instant(form, "to")
-                schedules.backfill(name, begin, end, actor=who)
+                begin, end = (instant_of(each, text_of(form, each)) for each in ("from", "to"))
+                schedules.backfill(name, begin, end, actor=who, reason=reason)
             case _:
                 raise NothingHere(f"A schedule cannot be told to {verb}.")
         return Elsewhere(f"/schedules/{name}")
@@ -127,15 +128,6 @@ def name_of(viewer: Viewer) -> str:
 
 def _run_id(request: Request) -> str:
     return str(request.path_params["run_id"])
-
-
-def _limit(form: FormData) -> int | None:
-    given = text_of(form, "limit")
-    if not given:
-        return None
-    if not given.isdecimal() or len(given) > 6:  # noqa: PLR2004 - nobody has a million slots
-        raise BadOption("a limit is a whole number of at least 1, or nothing for none")
-    return int(given)
 
 
 def _what_happened(happened: str, result: str) -> tuple[bool, Any]:
@@ -163,11 +155,3 @@ def _call(text: str) -> tuple[list[Any], dict[str, Any]]:
         case {"kwargs": dict() as kwargs, **rest} if not rest:
             return [], kwargs
     raise BadOption('write {"args": […], "kwargs": {…}}, with one of the two or both')
-
-
-def _instant(form: FormData, name: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(text_of(form, name))
-    except ValueError:
-        raise BadOption(f"{name} must be a date and a time, such as 2030-01-31T08:00") from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -168,6 +168,8 @@ class _Dashboard:
             self._acts.many.work.look()
         except NothingHere as nothing:
             return self._message(request, "Not found", str(nothing), 404)
+        except BadOption as error:
+            return self._message(request, "That could not be done", str(error), 409)
         except StoreUnavailable as error:
             return self._unavailable(request, error)
         if isinstance(shown, Elsewhere):

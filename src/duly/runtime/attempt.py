@@ -35,11 +35,10 @@ from duly.errors import (
     RetryAfter,
     Snooze,
     StepNotKept,
-    StepVanished,
     StoreError,
-    Suspend,
 )
 from duly.limits import DELAY_SECONDS, ERROR_CHARACTERS, TRACEBACK_CHARACTERS
+from duly.open_steps import StepVanished, Suspend
 from duly.registry import Definition, main_module_name
 from duly.store.waiting import is_outage
 

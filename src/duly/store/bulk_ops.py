@@ -8,7 +8,7 @@ twice, even if a process dies or another one takes over too early.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from duly.errors import RunNotFinal
+from duly.errors import RunNotFinal, StepNotResolved
 from duly.limits import PAGE
 from duly.store.ops import Cancel, DiscardDead, Redrive, Redriven
 
@@ -68,10 +68,13 @@ def is_done(answer: Answer) -> bool:
 
 
 def refusals(acts: Sequence[ActOnRun], answers: Sequence[Answer]) -> Iterator[str]:
-    """Return why some runs were not retried: another live run has their key."""
+    """Return why some runs were not retried: for their key, or for a step."""
     for op, answer in zip(acts, answers, strict=True):
-        if isinstance(answer, Redriven) and answer.held_by is not None:
-            yield str(RunNotFinal(answer.held_by, str(answer.state), retried=op.run_id))
+        if isinstance(answer, Redriven):
+            if answer.held_by is not None:
+                yield str(RunNotFinal(answer.held_by, str(answer.state), retried=op.run_id))
+            elif answer.unresolved:
+                yield str(StepNotResolved(op.run_id, answer.unresolved))
 
 
 class Counted(NamedTuple):

@@ -282,6 +282,8 @@ class Redriven(NamedTuple):
     state: str | None
     held_by: str | None = None
     """The live run that has its key, if that is why it was refused; `state` is that run's."""
+    unresolved: tuple[str, ...] = ()
+    """The steps that a person has to resolve first, if that is why it was refused."""
 
 
 class DiscardDead(NamedTuple):

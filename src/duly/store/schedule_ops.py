@@ -77,6 +77,7 @@ class RunSchedule(NamedTuple):
 
     name: str
     actor: str
+    reason: str = ""
 
 
 class BackfillSchedule(NamedTuple):
@@ -88,6 +89,7 @@ class BackfillSchedule(NamedTuple):
     name: str
     instants: tuple[int, ...]
     actor: str
+    reason: str = ""
 
 
 ScheduleOp = FireSchedules | PutSchedule | SetSchedule | RunSchedule | BackfillSchedule

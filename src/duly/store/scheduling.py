@@ -116,7 +116,7 @@ def run_now(on: Statements, op: RunSchedule) -> str | None:
     found = on.lock_one(op.name)
     if found is None or found.schedule.state == "removed":
         return None
-    on.record_act(op.actor, "run schedule", f"schedule {op.name}", "")
+    on.record_act(op.actor, "run schedule", f"schedule {op.name}", op.reason)
     run_id = new_id()
     _fire_rows(on, found, [Firing(found.now, "run", f"by {op.actor}")], [run_id])
     return run_id
@@ -130,7 +130,7 @@ def backfill(on: Statements, op: BackfillSchedule) -> list[str] | Behind | None:
     known = _catch_up(on, found)
     if isinstance(known, Behind):
         return known
-    on.record_act(op.actor, "backfill schedule", f"schedule {op.name}", "")
+    on.record_act(op.actor, "backfill schedule", f"schedule {op.name}", op.reason)
     # What is still to come will fire by itself.
     until = found.now + 1 if known.next_at is None else known.next_at
     past = [instant for instant in op.instants if instant < until]

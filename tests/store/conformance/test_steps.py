@@ -6,7 +6,7 @@ import pytest
 
 from duly.core.states import State
 from duly.core.verdict import Finish, Requeue
-from duly.store.ops import Settle, Settled
+from duly.store.ops import Redrive, Redriven, Settle, Settled
 from duly.store.step_ops import (
     BeginStep,
     EndStep,
@@ -316,9 +316,62 @@ def test_a_redrive_from_an_inner_step_lets_nobody_begin_an_outer_one_that_vanish
     store.apply([EndStep(held.run_id, held.claim_number, "inner", None, "outer")])
     settle(store, settle_op(held, "vanished", Finish(State.INTERRUPTED, "step")))
 
-    redrive(store, held.run_id, from_step="inner")
+    refused = redrive(store, held.run_id, from_step="inner")
 
-    assert [(name, done) for name, _, done, _ in steps(store, held.run_id)] == [("outer", False)]
+    assert refused == Redriven(done=False, state="interrupted", unresolved=("outer",))
+    known = {(name, done) for name, _, done, _ in steps(store, held.run_id)}
+    assert known == {("outer", False), ("inner", True)}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "is_refused"),
+    [
+        (Finish(State.INTERRUPTED, "crashed"), True),
+        (Finish(State.FAILED, "timed_out"), True),
+        (Finish(State.CANCELLED, "requested"), True),
+        (Finish(State.SUCCEEDED, None), False),
+    ],
+)
+def test_a_run_that_ended_in_a_step_is_not_redriven_before_that_is_resolved(
+    store, held, verdict, is_refused
+):
+    nest(store, held, "outer", "inner", op=BeginStep)
+    outcome = "vanished" if is_refused else "returned"
+    settle(store, settle_op(held, outcome, verdict))
+    before = store.get_run(held.run_id), store.list_attempts(held.run_id)
+
+    answer = redrive(store, held.run_id)
+
+    assert answer.done is not is_refused
+    if is_refused:
+        assert (answer.state, answer.unresolved) == (verdict.state, ("outer",))
+        assert (store.get_run(held.run_id), store.list_attempts(held.run_id)) == before
+        assert list(store.list_acts(held.run_id, 10)) == []
+        store.apply([ResolveStep(held.run_id, "outer", "me", "", is_done=False)])
+        assert redrive(store, held.run_id).done
+    assert store.get_run(held.run_id).state == "queued"
+
+
+def test_a_refused_redrive_leaves_its_neighbours_in_one_transaction_alone(store, held):
+    other = enqueue_and_claim(store)
+    nest(store, held, "charge", op=BeginStep)
+    settle(store, settle_op(held, "vanished", Finish(State.INTERRUPTED, "crashed")))
+    succeed(store, other)
+
+    ids = held.run_id, other.run_id, held.run_id
+    answers = store.apply([Redrive(run_id, "me", fresh_effects=True) for run_id in ids])
+
+    assert [answer.done for answer in answers] == [False, True, False]
+    assert [store.get_run(run_id).state for run_id in ids[:2]] == ["interrupted", "queued"]
+    assert [name for name, *_ in steps(store, held.run_id)] == ["charge"], "no epoch is counted"
+
+
+def test_a_redrive_from_the_step_itself_begins_it_again(store, held):
+    nest(store, held, "charge", op=BeginStep)
+    settle(store, settle_op(held, "vanished", Finish(State.INTERRUPTED, "crashed")))
+
+    assert redrive(store, held.run_id, from_step="charge").done
+    assert steps(store, held.run_id) == []
 
 
 @pytest.mark.parametrize("is_done", [True, False])

@@ -1,17 +1,19 @@
 """Asking once more before somebody changes something, with room for a reason."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from urllib.parse import quote
 
 from starlette.requests import Request
 
+from duly.api.schedule_views import Schedule
 from duly.core.record import QueueRecord
-from duly.core.states import FINAL, State
+from duly.core.states import DEAD, FINAL, State
 from duly.dashboard.desk import Desk
+from duly.dashboard.given import instant_of, limit_of
 from duly.dashboard.pages import NothingHere, Shown
 from duly.dashboard.words import count
-from duly.errors import DulyError
+from duly.errors import BadOption, DulyError
 
 
 class Asked(NamedTuple):
@@ -23,6 +25,15 @@ class Asked(NamedTuple):
     sentences: tuple[str, ...]
     """What follows from it."""
     fields: tuple[tuple[str, str], ...] = ()
+    """What is sent with the answer."""
+    heading: str = ""
+    button: str = ""
+    """What the two say, if not just the verb and of what kind it is."""
+    needs_reason: bool = False
+
+
+Given = Mapping[str, str]
+"""What else was given with the question: a step, a limit, a span of time."""
 
 
 def ask(desk: Desk, request: Request) -> Shown:
@@ -30,9 +41,13 @@ def ask(desk: Desk, request: Request) -> Shown:
     given = request.query_params
     kind, verb, name = given.get("kind", ""), given.get("verb", ""), given.get("name", "")
     found = _ASKS.get((kind, verb))
-    if found is None or "\0" in name + given.get("from_step", ""):
+    if found is None or "\0" in "".join(given.values()):
         raise NothingHere("There is nothing of that kind to do.")
-    asked = found(desk, name, given.get("from_step") or None)
+    asked = found(desk, name, given)
+    asked = asked._replace(
+        heading=asked.heading or f"{verb.capitalize()} this {kind}",
+        button=asked.button or f"{verb.capitalize()} the {kind}",
+    )
     context = {
         "asked": asked,
         "kind": kind,
@@ -45,7 +60,7 @@ def ask(desk: Desk, request: Request) -> Shown:
     return Shown("ask.html", context)
 
 
-def _cancel(desk: Desk, name: str, _step: str | None) -> Asked:
+def _cancel(desk: Desk, name: str, _given: Given) -> Asked:
     run = desk.store.get_run(name)
     if run is None or run.state in FINAL:
         raise NothingHere(f"Run {name} does not wait or run any more: there is nothing to cancel.")
@@ -57,7 +72,8 @@ def _cancel(desk: Desk, name: str, _step: str | None) -> Asked:
     return Asked("runs", f"{run.task}, run {run.id}", (follows,))
 
 
-def _retry(desk: Desk, name: str, step: str | None) -> Asked:
+def _retry(desk: Desk, name: str, given: Given) -> Asked:
+    step = given.get("from_step") or None
     run = desk.store.get_run(name)
     if run is None or run.state not in FINAL:
         raise NothingHere(f"Run {name} has not ended: there is nothing to retry.")
@@ -75,7 +91,15 @@ def _retry(desk: Desk, name: str, step: str | None) -> Asked:
     return Asked("runs", f"{run.task}, run {run.id}", tuple(sentences), fields)
 
 
-def _pause_queue(desk: Desk, name: str, _step: str | None) -> Asked:
+def _discard(desk: Desk, name: str, _given: Given) -> Asked:
+    run = desk.store.get_run(name)
+    if run is None or run.state not in DEAD:
+        raise NothingHere(f"Run {name} is no dead letter: there is nothing to discard.")
+    words = "It ends as cancelled for good, and is no dead letter any more."
+    return Asked("runs", f"{run.task}, run {run.id}", (words,), needs_reason=True)
+
+
+def _pause_queue(desk: Desk, name: str, _given: Given) -> Asked:
     queue = _queue(desk, name)
     return Asked(
         "queues",
@@ -87,22 +111,60 @@ def _pause_queue(desk: Desk, name: str, _step: str | None) -> Asked:
     )
 
 
-def _resume_queue(desk: Desk, name: str, _step: str | None) -> Asked:
+def _resume_queue(desk: Desk, name: str, _given: Given) -> Asked:
     queue = _queue(desk, name)
     waiting = queue.ready + queue.waiting
     words = "Workers start its runs again at once."
     return Asked("queues", name, (words, f"{count(waiting)} are waiting in it."))
 
 
-def _pause_schedule(desk: Desk, name: str, _step: str | None) -> Asked:
+def _limit_queue(desk: Desk, name: str, given: Given) -> Asked:
+    queue, text = _queue(desk, name), given.get("limit", "").strip()
+    limit = limit_of(text)
+    if limit is None:
+        allowed, button = "Any number of its runs may be running at once.", "Lift the limit"
+    else:
+        runs = "run" if limit == 1 else "runs"
+        allowed = f"At most {limit:,} of its runs may be running at once, over all workers."
+        button = f"Limit it to {limit:,} {runs}"
+    before = "no limit" if queue.limit is None else f"a limit of {queue.limit:,}"
+    now = f"It has {before} now, and {count(queue.running)} of its runs are running."
+    heading = "Lift the limit of this queue" if limit is None else "Limit this queue"
+    return Asked("queues", name, (allowed, now), (("limit", text),), heading, button)
+
+
+def _pause_schedule(desk: Desk, name: str, _given: Given) -> Asked:
     _check_schedule(desk, name)
     words = "It does not fire until somebody resumes it. Runs that it has made continue."
     return Asked("schedules", name, (words,))
 
 
-def _resume_schedule(desk: Desk, name: str, _step: str | None) -> Asked:
+def _resume_schedule(desk: Desk, name: str, _given: Given) -> Asked:
     _check_schedule(desk, name)
     return Asked("schedules", name, ("It fires again from now on.",))
+
+
+def _run_schedule(desk: Desk, name: str, _given: Given) -> Asked:
+    found = _check_schedule(desk, name)
+    words = [f"A run of {found.task} is made at once, beside those that come due."]
+    if found.state == "paused":
+        words.append("The schedule stays paused.")
+    heading = "Run this schedule now"
+    return Asked("schedules", name, tuple(words), (), heading, "Run it now")
+
+
+def _backfill_schedule(desk: Desk, name: str, given: Given) -> Asked:
+    found = _check_schedule(desk, name)
+    texts = {each: given.get(each, "") for each in ("from", "to")}
+    begin, end = (instant_of(each, text) for each, text in texts.items())
+    if begin >= end:
+        raise BadOption("from must lie before to: there is nothing to backfill")
+    span = " to before ".join(f"{each:%Y-%m-%d %H:%M} UTC" for each in (begin, end))
+    words = f"Each of its instants from {span} that has not run yet gets a run of {found.task} now."
+    fields = tuple(texts.items())
+    return Asked(
+        "schedules", name, (words,), fields, "Backfill this schedule", "Run what was missed"
+    )
 
 
 def _queue(desk: Desk, name: str) -> QueueRecord:
@@ -112,18 +174,22 @@ def _queue(desk: Desk, name: str) -> QueueRecord:
     return QueueRecord(name, paused=False, ready=0, waiting=0, running=0)
 
 
-def _check_schedule(desk: Desk, name: str) -> None:
+def _check_schedule(desk: Desk, name: str) -> Schedule:
     try:
-        desk.schedules.get(name)
+        return desk.schedules.get(name)
     except DulyError as error:
         raise NothingHere(str(error)) from error
 
 
-_ASKS: dict[tuple[str, str], Callable[[Desk, str, str | None], Asked]] = {
+_ASKS: dict[tuple[str, str], Callable[[Desk, str, Given], Asked]] = {
     ("run", "cancel"): _cancel,
     ("run", "retry"): _retry,
+    ("run", "discard"): _discard,
+    ("queue", "limit"): _limit_queue,
     ("queue", "pause"): _pause_queue,
     ("queue", "resume"): _resume_queue,
+    ("schedule", "backfill"): _backfill_schedule,
     ("schedule", "pause"): _pause_schedule,
     ("schedule", "resume"): _resume_schedule,
+    ("schedule", "run"): _run_schedule,
 }

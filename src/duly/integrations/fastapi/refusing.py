@@ -18,6 +18,7 @@ from duly.errors import (
     RunNotFound,
     ScheduleEnded,
     ScheduleNotFound,
+    StepNotResolved,
     StoreUnavailable,
     TaskNotRegistered,
 )
@@ -26,6 +27,7 @@ _STATUS: dict[type[DulyError], int] = {
     RunNotFound: 404,
     ScheduleNotFound: 404,
     RunNotFinal: 409,
+    StepNotResolved: 409,
     ScheduleEnded: 409,
     TaskNotRegistered: 409,
     BadArguments: 422,

@@ -10,7 +10,14 @@ from duly.api.runs import Filter
 from duly.clock import MICROSECONDS
 from duly.core.instants import moment
 from duly.core.states import DEAD
-from duly.errors import BadOption, DulyError, RunNotFinal, RunNotFound, TaskNotRegistered
+from duly.errors import (
+    BadOption,
+    DulyError,
+    RunNotFinal,
+    RunNotFound,
+    StepNotResolved,
+    TaskNotRegistered,
+)
 from duly.integrations.taskflow.context import func_name as name_shown
 from duly.integrations.taskflow.manager import TaskManager
 from duly.integrations.taskflow.records import STATES, STATUSES, TaskStatus
@@ -164,6 +171,8 @@ class Desk:
             is_own = error.run_id == task_id
             why = "somebody else has just retried it" if is_own else str(error)
             raise NotPossible(why) from None
+        except StepNotResolved as error:
+            raise NotPossible(str(error)) from None
         return {"task_id": task_id, "task": self.get(task_id)}
 
     def retry_all(self, task_ids: Iterable[str], actor: object) -> dict[str, Any]:

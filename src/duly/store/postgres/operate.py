@@ -6,6 +6,8 @@ Each verb runs inside a transaction that the store opens and commits.
 from collections.abc import Mapping
 from typing import Any
 
+from duly.core.held_steps import to_resolve
+from duly.core.record import StepRecord
 from duly.core.states import State
 from duly.errors import StoreBusy
 from duly.store.admin_ops import BoundQueue, LimitQueue, RecordAct, bound_in_words, redrive_in_words
@@ -79,19 +81,26 @@ def redrive(session: Session, op: Redrive) -> Redriven:
         "arguments": op.arguments,
         "other_names": texts(op.other_names),
     }
-    session.execute(SQL["before_keys"])
+    session.execute(SQL["before_revival"])
     _hold_key_again(session, op, revival)
     held = session.execute(SQL["live_holder"], revival).fetchone()
     if held is not None:
         # Under another name of the task the key may have been free.
-        session.execute(SQL["undo_keys"])
+        session.execute(SQL["undo_revival"])
         return Redriven(done=False, state=held[1], held_by=held[0])
-    if not _count(session, SQL["revive"], revival):
+    revived = session.execute(SQL["revive"], revival).fetchall()
+    if not revived:
         return Redriven(done=False, state=_state(session, op.run_id))
+    ((ended_as,),) = revived
     if op.fresh_effects:
         session.execute(STEPS["next_epoch"], {"run_id": op.run_id})
     if op.from_step is not None:
         session.execute(STEPS["forget_from"], {"run_id": op.run_id, "from_step": op.from_step})
+    begun = session.execute(STEPS["begun"], {"run_id": op.run_id}).fetchall()
+    unresolved = to_resolve(ended_as, map(StepRecord._make, begun))
+    if unresolved:
+        session.execute(SQL["undo_revival"])
+        return Redriven(done=False, state=ended_as, unresolved=unresolved)
     record_act(session, op.actor, redrive_in_words(op), op.run_id, op.reason)
     return Redriven(done=True, state=State.QUEUED)
 

@@ -126,6 +126,7 @@ def awake(session: Session, waits: Sequence[tuple[str, str]]) -> set[str]:
 def resolve(session: Session, op: ResolveStep) -> list[str]:
     """Say of the step that a run was interrupted in what became of it."""
     place = {"run_id": op.run_id, "step": op.step, "result": op.result}
+    session.execute(SQL["lock_ended"], {"run_id": op.run_id})
     name = "resolve_done" if op.is_done else "resolve_again"
     names = [found for (found,) in session.execute(SQL[name], place).fetchall()]
     for step in names:

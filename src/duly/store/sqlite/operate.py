@@ -3,6 +3,8 @@
 import json
 import sqlite3
 
+from duly.core.held_steps import to_resolve
+from duly.core.record import StepRecord
 from duly.core.states import State
 from duly.store.admin_ops import BoundQueue, LimitQueue, RecordAct, bound_in_words, redrive_in_words
 from duly.store.ops import (
@@ -70,6 +72,7 @@ def redrive(cursor: sqlite3.Cursor, op: Redrive, now: int) -> Redriven:
     held = cursor.execute(SQL["live_holder"], place | names).fetchone()
     if held is not None:
         return Redriven(done=False, state=held[1], held_by=held[0])
+    cursor.execute(SQL["before_revival"])
     revived = cursor.execute(
         SQL["revive"],
         place
@@ -82,6 +85,7 @@ def redrive(cursor: sqlite3.Cursor, op: Redrive, now: int) -> Redriven:
         },
     )
     if revived.rowcount == 0:
+        cursor.execute(SQL["after_revival"])
         return Redriven(done=False, state=found[0])
     cursor.execute(SQL["keep_last_attempt"], place)
     cursor.execute(SQL["drop_revived"], place)
@@ -90,6 +94,13 @@ def redrive(cursor: sqlite3.Cursor, op: Redrive, now: int) -> Redriven:
         cursor.execute(STEPS["next_epoch"], place | {"now": now})
     if op.from_step is not None:
         cursor.execute(STEPS["forget_from"], place | {"from_step": op.from_step})
+    begun = map(StepRecord._make, cursor.execute(STEPS["begun"], place).fetchall())
+    unresolved = to_resolve(found[0], begun)
+    if unresolved:
+        cursor.execute(SQL["undo_revival"])
+        cursor.execute(SQL["after_revival"])
+        return Redriven(done=False, state=found[0], unresolved=unresolved)
+    cursor.execute(SQL["after_revival"])
     record_act(cursor, op.actor, redrive_in_words(op), op.run_id, op.reason, now)
     return Redriven(done=True, state=State.QUEUED)
 

@@ -50,12 +50,11 @@ SELECT pg_catalog.count(*) FROM gone
 SELECT pg_catalog.current_setting('lock_timeout'),
        pg_catalog.set_config('lock_timeout', %(limit)s, true)
 
--- :name before_keys
--- Only here: on SQLite a key has one row, whatever names its task has.
-SAVEPOINT duly_keys
+-- :name before_revival
+SAVEPOINT duly_revival
 
--- :name undo_keys
-ROLLBACK TO SAVEPOINT duly_keys
+-- :name undo_revival
+ROLLBACK TO SAVEPOINT duly_revival
 
 -- :name hold_key_again
 -- Guard: another run that took the key keeps it while the key is in force. The history row is locked,
@@ -103,13 +102,13 @@ SELECT id, state
 
 -- :name revive
 -- One statement for SQLite's revive, keep_last_attempt and drop_revived. The last attempt moves to
--- where the earlier ones are, since its history row goes.
+-- where the earlier ones are, since its history row goes. Answers with the state that the run was in.
 WITH old AS (
     DELETE FROM duly_history
      WHERE id = %(run_id)s
        AND state = ANY (%(states)s::text[])
        AND (%(generation)s::integer IS NULL OR generation = %(generation)s::integer)
-    RETURNING id, task, queue, lane, outcome, priority, generation, claim_number, attempt,
+    RETURNING id, task, queue, lane, state, outcome, priority, generation, claim_number, attempt,
               created_at, worker_id, started_at, finished_at, key, tags, arguments, error, traceback
 ), again AS (
     INSERT INTO duly_waiting
@@ -131,7 +130,7 @@ WITH old AS (
      WHERE outcome IS NOT NULL
         ON CONFLICT (run_id, claim_number) DO NOTHING
 )
-SELECT pg_catalog.count(*) FROM old
+SELECT state FROM old
 
 -- :name discard
 UPDATE duly_history

@@ -55,6 +55,19 @@ SELECT run_id::text, name, kind, done, awaited, duly_microseconds(wake_at), resu
        duly_microseconds(began_at), duly_microseconds(ended_at)
   FROM duly_steps WHERE run_id = %(run_id)s ORDER BY began_at, name
 
+-- :name begun
+-- Of a run that has ended or waits: nobody knows what became of these.
+SELECT run_id::text, name, kind, done, awaited, duly_microseconds(wake_at), result, claim_number,
+       duly_microseconds(began_at), duly_microseconds(ended_at)
+  FROM duly_steps
+ WHERE run_id = %(run_id)s AND kind = 'step' AND NOT done
+ ORDER BY began_at, name
+
+-- :name lock_ended
+-- Only here: on SQLite one transaction writes at a time. Of two that each resolve one of the last two
+-- steps, the second sees what the first did.
+SELECT 1 FROM duly_history WHERE id = %(run_id)s FOR UPDATE
+
 -- :name lock_waits
 -- A transaction that wakes runs takes the same locks alone: then one of the two sees the other.
 SELECT pg_catalog.pg_advisory_xact_lock_shared(wait)

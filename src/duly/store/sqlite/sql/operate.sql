@@ -42,6 +42,16 @@ UPDATE duly_keys
  WHERE run.id = :run_id AND run.key IS NOT NULL
    AND duly_keys.task = run.task AND duly_keys.key = run.key AND duly_keys.run_id = run.id
 
+-- :name before_revival
+SAVEPOINT duly_revival
+
+-- :name undo_revival
+ROLLBACK TO duly_revival
+
+-- :name after_revival
+-- Only here: each open savepoint is one more that SQLite looks at when it writes.
+RELEASE duly_revival
+
 -- :name keep_last_attempt
 -- The history row is about to go: its attempt moves to where the earlier ones are.
 INSERT INTO duly_attempts

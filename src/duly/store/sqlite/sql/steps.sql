@@ -47,6 +47,11 @@ SELECT run_id, name, kind, done, awaited, wake_at, result, claim_number, began_a
 SELECT run_id, name, kind, done, awaited, wake_at, result, claim_number, began_at, ended_at
   FROM duly_steps WHERE run_id = :run_id ORDER BY began_at, name
 
+-- :name begun
+-- Of a run that has ended or waits: nobody knows what became of these.
+SELECT run_id, name, kind, done, awaited, wake_at, result, claim_number, began_at, ended_at
+  FROM duly_steps WHERE run_id = :run_id AND kind = 'step' AND NOT done ORDER BY began_at, name
+
 -- :name is_awake
 SELECT EXISTS (SELECT 1 FROM duly_awake WHERE run_id = :run_id AND name = :name)
 
