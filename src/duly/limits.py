@@ -141,6 +141,8 @@ UNSERVED_SECONDS = 60.0
 """For how long a run may be ready while a worker that serves it runs nothing, in `duly health`."""
 WATCHERS = 8
 """How many workers read the beats of all others; with this many or fewer, all do."""
+LEFT_FILES_SECONDS = 7 * 86_400
+"""How long the files of a worker stay on its host if its runs were recovered on another one."""
 POLL_SECONDS = 1.0
 LOOK_SECONDS = 0.5
 RECHECK_SECONDS = 30.0

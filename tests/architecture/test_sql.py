@@ -88,6 +88,7 @@ ONE_DIALECT = {
             "enqueue.known",
             "enqueue.ready_one",
             "enqueue.ready_one_and_hint",
+            "journal.lock",
             "recover.lock_worker",
             "recover.still_orphaned",
             "schedules.live",

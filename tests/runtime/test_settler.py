@@ -348,6 +348,25 @@ def test_the_last_words_of_a_body_are_written_before_its_end(bench):
     assert bench.states(taken) == ["succeeded"]
 
 
+def test_an_end_that_is_refused_takes_no_lines_of_its_batch_with_it(bench):
+    taken = bench.started(2)
+    for held in taken:
+        bench.journal.log(held.claim, "info", "almost done")
+    refused = taken[0].claim.run_id
+
+    def refuse(op):
+        if type(op).__name__ == "Settle" and op.run_id == refused and op.outcome == "returned":
+            message = "cannot be stored"
+            raise ValueError(message)
+
+    bench.store.refuse = refuse
+    bench.settler.settle(ended(taken))
+
+    for held in taken:
+        lines = bench.app.runs.get(held.claim.run_id).logs()
+        assert [line.message for line in lines] == ["almost done"]
+
+
 class TestJournal:
     """What bodies say is neither lost in an outage nor overtaken by their end."""
 

@@ -6,9 +6,10 @@ import struct
 
 import pytest
 
-from duly.clock import boot_id, new_id
+from duly.clock import boot_id, monotonic, new_id
 from duly.events import Bus
 from duly.runtime.slots import Mark, Slots
+from duly.runtime.unwritten import unwritten_beside
 from duly.runtime.upkeep import Reconciler
 
 TIMES = (160.0, 4.0)
@@ -152,3 +153,54 @@ def test_a_file_that_is_gone_does_no_harm_to_its_worker(slots):
     slots.path.unlink()
 
     Reconciler(NoClaims(), Bus(), slots).tick()
+
+
+@pytest.fixture
+def left(tmp_path):
+    """The files of another worker, last touched long ago."""
+    other = Slots(tmp_path / "other.slots", create=4)
+    lines = unwritten_beside(other.path)
+    lines.write_text("")
+    os.utime(other.path, (0, 0))
+    yield other, lines
+    other.close()
+
+
+def test_files_of_a_worker_that_was_recovered_on_another_host_are_removed(slots, left):
+    marks, lines = left
+
+    Reconciler(NoClaims(), Bus(), slots).tick()
+
+    assert not lines.exists()
+    assert not marks.path.exists()
+    assert slots.path.exists()
+
+
+def test_files_of_a_worker_that_lives_stay_whatever_the_wall_clock_says(slots, left):
+    marks, lines = left
+    marks.deadline = monotonic() + 1000
+
+    Reconciler(NoClaims(), Bus(), slots).tick()
+
+    assert lines.exists()
+    assert marks.path.exists()
+
+
+def test_files_of_a_worker_that_ended_lately_wait_for_its_recovery(slots, left):
+    marks, lines = left
+    marks.touch()
+
+    Reconciler(NoClaims(), Bus(), slots).tick()
+
+    assert lines.exists()
+    assert marks.path.exists()
+
+
+def test_a_broken_file_does_not_keep_a_worker_from_its_work(slots):
+    broken = slots.path.with_name("broken.slots")
+    broken.write_bytes(b"")
+    os.utime(broken, (0, 0))
+
+    Reconciler(NoClaims(), Bus(), slots).tick()
+
+    assert slots.path.exists()

@@ -243,6 +243,8 @@ CASES = [
     Case("tick.take_turn", {"duty": "tick", "seconds": 5.0, "longest": "300s"}, 1, UPKEEP),
     Case("journal.progress", RUN | {"fraction": 0.5, "text": "half"}, 1, UPKEEP),
     Case("journal.holds", RUN, 1, UPKEEP),
+    Case("journal.lock", RUN, 1, UPKEEP),
+    Case("journal.known", RUN, 1, UPKEEP),
     # Runs and their marks.
     Case("carry.fresh", {"tasks": texts([TASK]), "limit": BATCH, "stale": 1}, 2 * BATCH, UPKEEP),
     Case(

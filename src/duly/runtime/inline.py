@@ -166,7 +166,9 @@ class InlineWorker:
     def _settle(self, item: Ended) -> None:
         claim = item.held.claim
         op = settle_op(counted(self._store, item))
-        *_, answer = self._store.apply([*self._journal.flush_run(claim.run_id), op])
+        words = self._journal.flush_run(claim.run_id)
+        *_, answer = self._store.apply([*words, op])
+        self._journal.written(words)
         if answer is Settled.CANCEL_REQUESTED:
             op = settle_op(item, cancelled=True)
             (answer,) = self._store.apply([op])

@@ -53,8 +53,10 @@ class Journal:
         """Held while lines are between here and the store, lest their run's end overtake them."""
         self._progress: dict[str, SetProgress] = {}
         self._lines: dict[str, tuple[Claim, list[tuple[int, str, str]]]] = {}
-        self._leaving: list[list[_Word]] = [[], []]
-        """What was handed over to be written with the ends of runs, lately and a tick before."""
+        self._leaving: dict[str, list[_Word]] = {}
+        """By run: what was handed over to be written with its end, and may not be written yet."""
+        self._has_written = False
+        """Whether lines were written since the file was last brought up to date."""
         self._counts: dict[str, int] = {}
         self._held_back: set[str] = set()
         """Runs whose words are written with their transactions."""
@@ -91,12 +93,21 @@ class Journal:
     def is_quiet(self) -> bool:
         """Say whether there is nothing to write; a cheap look for the settler's fast path."""
         is_writing = self._writing.locked()
-        return not (self._lines or self._progress or self._counts or is_writing)
+        waits = self._lines or self._progress or self._counts or self._leaving
+        return not (waits or is_writing)
 
     def flush_run(self, run_id: str) -> list[_Word]:
-        """Return what is left to write of an attempt that has ended."""
+        """Return what is left to write of an attempt that has ended.
+
+        Whoever writes it says so with `written`; until then it is returned again.
+        """
         with self._writing, self._lock:
             return self._hand_over(run_id)
+
+    def written(self, words: Iterable[_Word]) -> None:
+        """Forget words that were handed over: the store has them, or refused them for good."""
+        with self._lock:
+            self._has_left(words)
 
     def hold_back(self, run_id: str) -> None:
         """Keep the words of a run here from now on: its transaction is about to open.
@@ -121,6 +132,7 @@ class Journal:
 
     def take_back(self, claim: Claim, words: list[_Word]) -> None:
         """Keep what was not written after all."""
+        self.written(words)
         self._put_back(words, {claim.run_id: claim})
 
     def tick(self) -> float:
@@ -138,6 +150,7 @@ class Journal:
                     rest = [op for part in parts for op in part]
                     self._put_back(rest, {claim.run_id: claim for claim in claims})
                     raise
+                self._has_written = True
                 del parts[0]
         self._forget_written()
         return _FLUSH_SECONDS
@@ -145,18 +158,28 @@ class Journal:
     def _hand_over(self, run_id: str) -> list[_Word]:
         """Return the last words of a run, which are to be written with its end."""
         self._counts.pop(run_id, None)
-        words = self._pop(run_id)
-        self._leaving[0] += words
-        return words
+        words = [*self._leaving.pop(run_id, ()), *self._pop(run_id)]
+        if words:
+            self._leaving[run_id] = words
+        return list(words)
+
+    def _has_left(self, words: Iterable[_Word]) -> None:
+        for word in words:
+            leaving = self._leaving.get(word.run_id, [])
+            if word in leaving:
+                leaving.remove(word)
+                self._has_written = True
+            if not leaving:
+                self._leaving.pop(word.run_id, None)
 
     def _forget_written(self) -> None:
         """Keep in the file what is not in the store yet, and what may not be."""
+        if self._unwritten is None or not self._has_written:
+            return
         with self._lock:
-            recent, older = self._leaving
-            self._leaving = [[], recent]
-            if self._unwritten is None:
-                return
-            leaving = [op for op in (*older, *recent) if isinstance(op, AddLogs)]
+            self._has_written = False
+            words = [word for words in self._leaving.values() for word in words]
+            leaving = [word for word in words if isinstance(word, AddLogs)]
             kept = [(op.run_id, op.claim_number, line) for op in leaving for line in op.lines]
             for claim, lines in self._lines.values():
                 kept += [(claim.run_id, claim.claim_number, line) for line in lines]

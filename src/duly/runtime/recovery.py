@@ -225,8 +225,8 @@ def recover_worker(
     if run_ids is None:
         return []
     store.pulse().forget(worker_id)
-    marks.unlink(missing_ok=True)
     lines.unlink(missing_ok=True)
+    marks.unlink(missing_ok=True)
     bus.emit(WorkerEnded(worker_id, reason, tuple(run_ids)))
     found: list[str] = run_ids
     return found
@@ -235,16 +235,9 @@ def recover_worker(
 def _write_last_lines(store: Store, path: Path) -> None:
     """Write the log lines that a dead worker had not written; those of lost claims are refused."""
     for op in read_unwritten(path):
-        known = {
-            (line.at, line.level, line.message)
-            for line in store.list_logs(op.run_id, LOG_LINES_PER_ATTEMPT)
-            if line.claim_number == op.claim_number
-        }
-        # Lines that were about to be written may be in the file twice.
-        left = [line for line in dict.fromkeys(op.lines) if line not in known]
         try:
             for lines in batches(
-                left,
+                op.lines,
                 most=LOG_LINES_PER_ATTEMPT,
                 most_bytes=TRANSACTION_BYTES,
                 size_of=lambda line: bytes_of(line[2]),

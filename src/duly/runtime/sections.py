@@ -169,6 +169,7 @@ class Sections:
         except Exception as error:  # noqa: BLE001 - a deferred constraint, say: the body's failure
             self._journal.take_back(claim, words)
             return outcome_of(error, held.definition, held.claim.arguments)
+        self._journal.written(words)
         if answer is Settled.DONE:
             self._settler.wake_parents([claim.tags])
             self._bus.emit(ended_event(claim, op))

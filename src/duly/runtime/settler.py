@@ -226,6 +226,7 @@ class Settler:
             try:
                 while len(words) > 1:
                     self._store.apply(words[0])
+                    self._journal.written(words[0])
                     del words[0]
                 return self._write(ops, words[0] if words else ())
             except OUTAGES as error:
@@ -246,10 +247,22 @@ class Settler:
         except Exception:  # noqa: BLE001 - find the culprit, fail it alone
             if ride:
                 self._refuse()
+            self._write_words(words)
             return [self._apply_alone(op) for op in ops]
         if ride:
             self._accept(answers.pop())
+        self._journal.written(words)
         return answers[len(words) :]
+
+    def _write_words(self, words: Sequence[Any]) -> None:
+        """Write what bodies said apart from their ends, one of which is refused."""
+        try:
+            self._store.apply(words)
+        except OUTAGES:
+            raise
+        except Exception as error:  # noqa: BLE001 - no line is worth a run that stays running
+            self._bus.emit(EngineFailed("settle", repr(error)))
+        self._journal.written(words)
 
     def _apply_alone(self, op: Settle) -> Settled | None:
         """Record one end; None if that has to be tried again later, apart from the others."""

@@ -7,10 +7,13 @@ and the process that recovers its runs on this machine writes them.
 import json
 import os
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
-from duly.store.ops import AddLogs
+from duly.clock import MICROSECONDS, SystemClock, monotonic
+from duly.limits import LEFT_FILES_SECONDS
+from duly.runtime.slots import Slots
+from duly.store.ops import RestoreLogs
 
 Line = tuple[int, str, str]
 """Wall time, level and message."""
@@ -56,7 +59,22 @@ def unwritten_beside(marks: Path) -> Path:
     return marks.with_suffix(".lines")
 
 
-def read_unwritten(path: Path) -> list[AddLogs]:
+def remove_left_files(folder: Path) -> None:
+    """Remove marks and lines of workers that ended long ago and were recovered on another host."""
+    long_ago = SystemClock().now() / MICROSECONDS - LEFT_FILES_SECONDS
+    for marks in folder.glob("*.slots"):
+        with suppress(OSError, ValueError):
+            if marks.stat().st_mtime >= long_ago:
+                continue
+            with closing(Slots(marks)) as slots:
+                # The wall clock may have jumped, and each worker touches its own file in turn.
+                is_live = slots.is_of_this_boot() and slots.deadline >= monotonic()
+            if not is_live:
+                unwritten_beside(marks).unlink(missing_ok=True)
+                marks.unlink(missing_ok=True)
+
+
+def read_unwritten(path: Path) -> list[RestoreLogs]:
     """Return the lines of a worker that is dead, by run and claim; none if there is no file."""
     found: dict[tuple[str, int], list[Line]] = {}
     with suppress(OSError):
@@ -64,7 +82,7 @@ def read_unwritten(path: Path) -> list[AddLogs]:
             with suppress(ValueError):  # The last one may be cut off.
                 run_id, claim_number, at, level, message = json.loads(text)
                 found.setdefault((run_id, claim_number), []).append((at, level, message))
-    return [AddLogs(*claim, tuple(lines)) for claim, lines in found.items()]
+    return [RestoreLogs(*claim, tuple(lines)) for claim, lines in found.items()]
 
 
 def _packed(run_id: str, claim_number: int, line: Line) -> bytes:

@@ -16,6 +16,7 @@ from duly.runtime.runners.event_loop import EventLoopRunner
 from duly.runtime.runners.thread import ThreadRunner
 from duly.runtime.settler import Settler
 from duly.runtime.slots import Slots
+from duly.runtime.unwritten import remove_left_files
 from duly.settings import WorkerSettings
 from duly.store.carry_ops import Relane
 from duly.store.duties import Turn
@@ -317,6 +318,7 @@ class Reconciler:
     def tick(self) -> float:
         """Hand back what we never heard of."""
         self._slots.touch()
+        remove_left_files(self._slots.path.parent)
         run_ids = self._claimer.reconcile()
         if run_ids:
             self._bus.emit(ClaimsHandedBack(tuple(run_ids), "the worker never heard of them"))

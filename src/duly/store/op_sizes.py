@@ -5,7 +5,7 @@ from typing import Any
 
 from duly.core.batching import bytes_of
 from duly.core.verdict import Finish
-from duly.store.ops import AddLogs, Enqueue, Op, Settle
+from duly.store.ops import AddLogs, Enqueue, Op, RestoreLogs, Settle
 from duly.store.step_ops import EndStep
 
 
@@ -27,7 +27,7 @@ def _size_of_step(op: EndStep) -> int:
     return bytes_of(op.result)
 
 
-def _size_of_logs(op: AddLogs) -> int:
+def _size_of_logs(op: AddLogs | RestoreLogs) -> int:
     return sum(bytes_of(message) for _, _, message in op.lines)
 
 
@@ -39,4 +39,5 @@ _SIZES: dict[type, Callable[[Any], int]] = {
     Settle: _size_of_settle,
     EndStep: _size_of_step,
     AddLogs: _size_of_logs,
+    RestoreLogs: _size_of_logs,
 }

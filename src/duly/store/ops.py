@@ -244,6 +244,14 @@ class AddLogs(NamedTuple):
     lines: tuple[tuple[int, str, str], ...]
 
 
+class RestoreLogs(NamedTuple):
+    """As AddLogs, for a dead worker: only those of its lines that are not in the store yet."""
+
+    run_id: str
+    claim_number: int
+    lines: tuple[tuple[int, str, str], ...]
+
+
 # -- ops of the operator -------------------------------------------------------------------------
 
 
@@ -325,6 +333,7 @@ Op = Union[
     FoldTallies,
     SetProgress,
     AddLogs,
+    RestoreLogs,
     Cancel,
     Redrive,
     DiscardDead,

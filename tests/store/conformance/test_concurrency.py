@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from duly.clock import new_id
-from duly.store.ops import Cancel, Settled
+from duly.store.ops import AddLogs, Cancel, RestoreLogs, Settled
 from duly.store.protocol import RunFilter
 from tests.store.conformance.verbs import (
     ACTOR,
@@ -117,6 +117,26 @@ def test_batches_that_share_keys_in_another_order_do_not_block_each_other(
 
     assert sum(answer.new for batch in answers for answer in batch) == 30
     assert len(listed_ids(store)) == 30
+
+
+@BOTH_WAYS
+def test_lines_that_many_restore_at_once_are_written_once(store, open_another, handles):
+    register(store)
+    enqueue_many(store, 1)
+    (found,) = claim(store)
+    lines = tuple((number, "info", f"line {number}") for number in range(50))
+    store.apply([AddLogs(found.run_id, found.claim_number, lines[:10])])
+    op = RestoreLogs(found.run_id, found.claim_number, lines)
+    stores = handles_for(8, store, open_another, handles)
+
+    answers = at_once(*(lambda mine=mine: mine.apply([op]) for mine in stores))
+
+    assert answers == [[True]] * 8
+    assert [line.message for line in store.list_logs(found.run_id, 1000)] == [
+        f"line {number}" for number in range(50)
+    ]
+    succeed(store, found)
+    assert store.apply([op._replace(lines=((99, "info", "too late"),))]) == [False]
 
 
 @BOTH_WAYS

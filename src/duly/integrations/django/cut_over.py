@@ -8,7 +8,7 @@ and workers of django-periodic-tasks that still run leave such rows alone.
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
@@ -24,7 +24,7 @@ from duly.core.record import ScheduleRecord
 from duly.errors import BadOption, DulyError, KeyConflict, PayloadError, StoreError
 from duly.integrations.django.app import DjangoDuly, scheduler_app
 from duly.integrations.django.compat import TASK_CLASSES, InvalidTask, Task
-from duly.integrations.django.desk import meet_tasks
+from duly.integrations.django.desk import databases, meet_tasks
 from duly.integrations.django.executions import MOST_DISPATCHES
 from duly.integrations.django.scheduled import (
     known_to_duly,
@@ -134,7 +134,7 @@ def import_periodic_tasks(database: str = "default") -> Report:
         report.notes.append(f"there are no tables of django-periodic-tasks in {database!r}")
         return report
     meet_tasks()
-    with transaction.atomic(using=database):
+    with _in_transactions(database):
         # In the same transaction as the pauses, so that no disabled schedule fires in between.
         sync_code_schedules()
         _take_executions(database, report, has_count="dispatch_count" in columns)
@@ -188,7 +188,9 @@ def _take_executions(database: str, report: Report, *, has_count: bool) -> None:
     rows = rows.select_related("scheduled_task").filter(status=_PENDING)
     most = getattr(settings, "PERIODIC_TASKS_MAX_DISPATCH_ATTEMPTS", MOST_DISPATCHES)
     given_up = 0
+    looked_at = set()
     for row in rows if has_count else rows.defer("dispatch_count"):
+        looked_at.add(row.pk)
         schedule = row.scheduled_task
         is_worn = has_count and row.dispatch_count >= most
         if is_worn or not (schedule.enabled or schedule.source == _TAKEN):
@@ -201,6 +203,13 @@ def _take_executions(database: str, report: Report, *, has_count: bool) -> None:
         report.notes.append(
             f"{given_up} executions stay pending: their schedule is disabled, or they were "
             f"dispatched {most} times and nothing came of it"
+        )
+    pending = TaskExecution.objects.using(database).filter(status=_PENDING)
+    locked = len(set(pending.values_list("pk", flat=True)) - looked_at)
+    if locked:
+        report.notes.append(
+            f"{locked} executions are locked, probably by workers of django-periodic-tasks that "
+            f"run them: import again when those workers have ended"
         )
 
 
@@ -334,10 +343,23 @@ def _columns(database: str, table: str) -> set[str]:
 
 
 @contextmanager
+def _in_transactions(database: str) -> Iterator[None]:
+    """Open a transaction, or a savepoint, in a database and in all that have duly's tables.
+
+    The one that marks rows as taken is the last to commit: if the process is killed before, the
+    next import finds the schedules and the keys of the runs, and only marks the rows.
+    """
+    with ExitStack() as stack:
+        for alias in dict.fromkeys((database, *databases())):
+            stack.enter_context(transaction.atomic(using=alias))
+        yield
+
+
+@contextmanager
 def _reported(what: str, database: str, report: Report) -> Iterator[None]:
     """Undo the import of a row that fails, and report the reason."""
     try:
-        with transaction.atomic(using=database):
+        with _in_transactions(database):
             yield
     except StoreError:
         raise

@@ -19,6 +19,7 @@ from duly.store.ops import (
     Redrive,
     Redriven,
     ResetKey,
+    RestoreLogs,
     SetProgress,
 )
 from duly.store.postgres.columns import is_run_id, numbers, texts
@@ -182,6 +183,15 @@ def add_logs(session: Session, op: AddLogs) -> bool:
         lines = {"ats": numbers(ats), "levels": texts(levels), "messages": texts(messages)}
         session.execute(JOURNAL["log"], place | lines)
     return True
+
+
+def restore_logs(session: Session, op: RestoreLogs) -> bool:
+    """Write those of the lines that are missing, while the claim still holds."""
+    place = {"run_id": op.run_id, "claim_number": op.claim_number}
+    session.execute(JOURNAL["lock"], place)
+    known = set(session.execute(JOURNAL["known"], place).fetchall())
+    missing = tuple(line for line in dict.fromkeys(op.lines) if line not in known)
+    return add_logs(session, AddLogs(op.run_id, op.claim_number, missing))
 
 
 def say(session: Session, word: AddLogs | SetProgress) -> None:

@@ -15,6 +15,7 @@ from duly.store.ops import (
     Redrive,
     Redriven,
     ResetKey,
+    RestoreLogs,
     SetProgress,
 )
 from duly.store.sqlite.bulk import execute_rows
@@ -165,6 +166,14 @@ def add_logs(cursor: sqlite3.Cursor, op: AddLogs, now: int) -> bool:  # noqa: AR
     rows = [(op.run_id, op.claim_number, *line) for line in op.lines]
     execute_rows(cursor, JOURNAL, "log", rows)
     return True
+
+
+def restore_logs(cursor: sqlite3.Cursor, op: RestoreLogs, now: int) -> bool:
+    """Write those of the lines that are missing, while the claim still holds."""
+    place = {"run_id": op.run_id, "claim_number": op.claim_number}
+    known = set(cursor.execute(JOURNAL["known"], place))
+    missing = tuple(line for line in dict.fromkeys(op.lines) if line not in known)
+    return add_logs(cursor, AddLogs(op.run_id, op.claim_number, missing), now)
 
 
 def say(cursor: sqlite3.Cursor, word: AddLogs | SetProgress, now: int) -> None:

@@ -18,3 +18,14 @@ INSERT INTO duly_logs (run_id, claim_number, at, level, message)
 SELECT %(run_id)s, %(claim_number)s, duly_time(line.at), line.level, line.message
   FROM unnest(%(ats)s::bigint[], %(levels)s::text[], %(messages)s::text[])
        AS line(at, level, message)
+
+-- :name lock
+-- Two processes may restore the lines of one worker at once: the second then reads what the first
+-- has written.
+SELECT 1 FROM duly_runs
+ WHERE id = %(run_id)s AND claim_number = %(claim_number)s AND state = 'running'
+   FOR UPDATE
+
+-- :name known
+SELECT duly_microseconds(at), level, message FROM duly_logs
+ WHERE run_id = %(run_id)s AND claim_number = %(claim_number)s

@@ -13,3 +13,7 @@ SELECT 1 FROM duly_runs
 -- :name log
 INSERT INTO duly_logs (run_id, claim_number, at, level, message)
 VALUES :rows(5)
+
+-- :name known
+SELECT at, level, message FROM duly_logs
+ WHERE run_id = :run_id AND claim_number = :claim_number
