@@ -1,6 +1,6 @@
 """The ASGI application: which address shows which page, and which form does which act."""
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -31,6 +31,7 @@ from duly.dashboard.pages import Elsewhere, NothingHere, Shown, asking, audit, d
 from duly.dashboard.pages import runs as run_pages
 from duly.dashboard.pages import schedules as schedule_pages
 from duly.dashboard.protocols import Application
+from duly.dashboard.viewer_limit import RETRY_SOON, Reads, TooManyReads
 from duly.errors import (
     BadOption,
     DulyError,
@@ -82,12 +83,17 @@ class _Dashboard:
         self._auth = auth or TokenAuth(self._logged_token or "")
         self._acts = Acts(desk)
         self._streams = Streams()
+        self._reads = Reads()
         self._answers = Answers(
             title=title, writes=desk.writes, has_sessions=isinstance(self._auth, TokenAuth)
         )
         pages = Starlette(
             routes=self._routes(),
-            exception_handlers={HTTPException: self._not_found, Exception: self._broken},
+            exception_handlers={
+                HTTPException: self._not_found,
+                TooManyReads: self._too_many,
+                Exception: self._broken,
+            },
         )
         self.guarded = Guard(
             compressed_pages(pages),
@@ -126,7 +132,7 @@ class _Dashboard:
             Route("/tasks", page(fleet.tasks)),
             Route("/audit", page(audit.audit)),
             Route("/ask", page(asking.ask, live=False)),
-            *json_api.routes(self._desk),
+            *json_api.routes(self._desk, self._reads),
             Route("/metrics", self._metrics),
             Route("/login", self._login, methods=["GET", "POST"]),
             Route("/logout", self._logout, methods=["POST"]),
@@ -138,10 +144,9 @@ class _Dashboard:
     def _page(self, view: Page, *, live: bool = True) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             if live and "text/event-stream" in request.headers.get("accept", ""):
-                viewer = name_of(request.state.viewer)
                 render = partial(self._fragment, view, request)
-                return self._streams.answer(request, render, viewer=viewer)
-            return await run_in_threadpool(self._whole, view, request, live)
+                return self._streams.answer(request, render, viewer=request.state.counted_as)
+            return await self._reads.run(request, partial(self._whole, view, request, live))
 
         return endpoint
 
@@ -171,16 +176,26 @@ class _Dashboard:
                 return ""
             return self._answers.render(request, shown, "fragment.html", live=True)
 
-        return await run_in_threadpool(render)
+        return await self._reads.run(request, render)
 
-    def _export(self, request: Request) -> Response:
+    async def _export(self, request: Request) -> Response:
+        pages = json_api.exported(self._desk, request)
+        following = partial(next, pages, None)
         try:
-            which = dead.chosen(request, self._desk.store.now())
+            first = await self._reads.run(request, following)
         except NothingHere as nothing:
             return self._answers.message(request, "Not found", str(nothing), 404)
+        except StoreUnavailable as error:
+            return self._answers.unavailable(request, error)
+
+        async def texts() -> AsyncIterator[str]:
+            text = first
+            while text is not None:
+                yield text
+                text = await self._reads.run_patiently(request, following)
+
         headers = {"Content-Disposition": 'attachment; filename="dead-letters.jsonl"'}
-        lines = json_api.exported(self._desk, which)
-        return StreamingResponse(lines, headers=headers, media_type="application/jsonl")
+        return StreamingResponse(texts(), headers=headers, media_type="application/jsonl")
 
     # -- acts --
 
@@ -195,7 +210,8 @@ class _Dashboard:
                 )
                 return self._answers.message(request, "Not allowed", words_, 403)
             form = await request.form(max_files=0, max_fields=1_000)
-            return await run_in_threadpool(carry_out, request, form, name_of(viewer))
+            act_now = partial(carry_out, request, form, name_of(viewer))
+            return await self._reads.run(request, act_now)
 
         def carry_out(request: Request, form: Any, who: str) -> Response:  # noqa: ANN401
             try:
@@ -259,7 +275,7 @@ class _Dashboard:
         with within(PAGE_SECONDS):
             return self._desk.sessions.has_ended(session)
 
-    async def _metrics(self, _request: Request) -> Response:
+    async def _metrics(self, request: Request) -> Response:
         try:
             # Of an extra of its own, which those who do not ask need not have.
             from duly.observe.metrics import CONTENT_TYPE, exposition  # noqa: PLC0415
@@ -274,7 +290,10 @@ class _Dashboard:
                 return PlainTextResponse(f"{error}\n", 503)
             return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
-        return await run_in_threadpool(expose)
+        try:
+            return await self._reads.run(request, expose)
+        except TooManyReads as error:
+            return PlainTextResponse(f"{error}\n", 429, RETRY_SOON)
 
     # -- answers --
 
@@ -291,6 +310,12 @@ class _Dashboard:
         heading = "Not found" if status == 404 else "Not possible"  # noqa: PLR2004
         say = "There is no such page. The navigation leads to all there are."
         return self._answers.message(request, heading, say, status)
+
+    async def _too_many(self, request: Request, error: Exception) -> Response:
+        done = "" if request.method in {"GET", "HEAD"} else " Nothing was done."
+        answer = self._answers.message(request, "Too many requests", f"{error}{done}", 429)
+        answer.headers.update(RETRY_SOON)
+        return answer
 
     async def _broken(self, request: Request, _error: Exception) -> Response:
         say = "The dashboard met an error it does not know. The log of its process has it."

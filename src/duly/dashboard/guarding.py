@@ -16,7 +16,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from duly.clock import new_secret
 from duly.credentials import TooManyTries
-from duly.dashboard.auth import Auth, TokenAuth, Viewer, ask, client_of
+from duly.dashboard.auth import (
+    NO_NAME,
+    Auth,
+    TokenAuth,
+    Viewer,
+    ask,
+    client_of,
+    counted_as,
+)
 from duly.errors import StoreUnavailable
 from duly.host_names import LOOPBACK_HOSTS, check_hosts, host_name
 from duly.limits import HTTP_BODY_BYTES, HTTP_FORM_SECONDS, LOGIN_SECONDS
@@ -129,11 +137,12 @@ class Guard:
         if viewer is None:
             return self._ask_for_credentials(request)
         request.state.viewer = viewer
+        request.state.counted_as = counted_as(self._auth, viewer, request)
         return None
 
     async def _viewer(self, request: Request) -> Viewer | None:
         if self._is_local_only and _is_in_process(request):
-            return Viewer("anonymous")
+            return Viewer(NO_NAME)
         if isinstance(self._auth, TokenAuth):
             session = self._auth.session_of(request)
             if session is not None and not await run_in_threadpool(self._has_ended, session):
