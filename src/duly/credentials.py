@@ -56,7 +56,7 @@ class LoginLimit:
 
         A token has no name.
         """
-        client = _client(address)
+        client = client_key(address)
         self._refuse(client)
         is_name_tried = name is not None and self._by_name.are_too_many(_digest(name))
         if is_name_tried or self._in_all.are_too_many(b""):
@@ -70,12 +70,12 @@ class LoginLimit:
         Without it, all guesses that a client sends at once would be compared before one has failed.
         """
         async with self._slots:
-            self._refuse(_client(address))
+            self._refuse(client_key(address))
             yield
 
     def note_failure(self, address: str, name: str | None = None) -> None:
         """Count a wrong try."""
-        self._by_address.add(_client(address))
+        self._by_address.add(client_key(address))
         if name is not None:
             self._by_name.add(_digest(name))
         self._in_all.add(b"")
@@ -112,7 +112,7 @@ class _Failures:
             self._failed_at.popitem(last=False)
 
 
-def _client(address: str) -> bytes:
+def client_key(address: str) -> bytes:
     """Return a key that all addresses of one client have."""
     try:
         found = ipaddress.ip_address(address)

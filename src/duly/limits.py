@@ -183,6 +183,10 @@ PASSWORD_CHARACTERS = 5
 """How many of its characters must differ."""
 PAGE_SECONDS = 5.0
 """How long all that a page reads may take; a page that takes longer says so instead."""
+READS_OF_ONE = 4
+"""How many requests of one viewer read from the database at the same time."""
+READ_WAIT_SECONDS = 10.0
+"""How long further requests of that viewer wait before they are refused."""
 LIVE_STREAMS = 64
 """How many pages are kept up to date at once; further ones are as old as their last reload."""
 LIVE_STREAMS_OF_ONE = 16

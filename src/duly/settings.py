@@ -1,5 +1,6 @@
 """What can be set, and where it came from: keywords, then DULY_…, then [tool.duly] in pyproject."""
 
+import ipaddress
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -158,6 +159,20 @@ def parse_users(text: str | None) -> dict[str, str]:
     return pairs
 
 
+def parse_proxies(text: str | None) -> tuple[str, ...]:
+    """Read `127.0.0.1,10.0.0.0/8`: addresses of proxies, and networks that they are in."""
+    proxies = tuple(part.strip() for part in (text or "").split(",") if part.strip())
+    for proxy in proxies:
+        try:
+            ipaddress.ip_network(proxy)
+        except ValueError as error:
+            raise BadOption(
+                f"forwarded_allow_ips has addresses and networks of proxies, such as "
+                f"127.0.0.1,10.0.0.0/8: {error}"
+            ) from None
+    return proxies
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Everything that can be set from outside, checked as a whole."""
@@ -202,6 +217,8 @@ class Settings:
     """Lets who has it into the dashboard that `duly dashboard` serves."""
     dashboard_users: str | None = field(default=None, repr=False)
     """Asks for names and passwords of 12 characters or more there instead: ann:…,bob:…."""
+    dashboard_forwarded_allow_ips: str | None = None
+    """Proxies whose X-Forwarded-For and X-Forwarded-Proto it believes: 127.0.0.1,10.0.0.0/8."""
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     """Where each setting that is not at its default came from."""
 
@@ -215,6 +232,7 @@ class Settings:
             known = " or ".join(_FORMATS)
             raise BadOption(f"log_format must be {known}, not {self.log_format}")
         parse_users(self.dashboard_users)
+        parse_proxies(self.dashboard_forwarded_allow_ips)
         self.worker()
 
     def worker(self) -> WorkerSettings:

@@ -116,6 +116,7 @@ def test_an_unknown_name_is_an_error_with_the_nearest_known_one(folder, monkeypa
         ({"log_level": "LOUD"}, "one of DEBUG"),
         ({"log_format": "xml"}, "text or json"),
         ({"dashboard_users": "ann"}, "name:password"),
+        ({"dashboard_forwarded_allow_ips": "proxy"}, "addresses and networks of proxies"),
     ],
 )
 def test_what_cannot_work_is_refused_at_once(given, words):

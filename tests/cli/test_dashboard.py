@@ -18,7 +18,7 @@ LONG = "a-token-of-more-than-22-characters"
 def served(monkeypatch):
     """The pages that would have been served."""
     pages = []
-    monkeypatch.setattr(duly.dashboard.serving, "serve", lambda app, _: pages.append(app))
+    monkeypatch.setattr(duly.dashboard.serving, "serve", lambda app, _, **__: pages.append(app))
     for name in (TOKEN, USERS):
         monkeypatch.delenv(name, raising=False)
     return pages
@@ -89,6 +89,15 @@ def test_a_proxy_serves_it_below_a_path(cli, app, served, monkeypatch):
     client.auth = ("ann", "secret-of-one")
     assert 'href="/ops/duly/runs"' in client.get("/").text
     assert cli("dashboard", "--port", "0", "--root-path", "duly").exit_code == 2
+
+
+@pytest.mark.stores("sqlite")
+@pytest.mark.parametrize("proxies", ["proxy", "*", "127.0.0.1;10.0.0.1", "10.0.0.1/8"])
+def test_a_proxy_is_named_by_its_address(cli, app, served, proxies):
+    result = cli("dashboard", "--port", "0", "--forwarded-allow-ips", proxies)
+
+    assert (result.exit_code, served) == (2, [])
+    assert "127.0.0.1,10.0.0.0/8" in result.stderr.replace("\n", "")
 
 
 def test_a_deployment_is_marked(cli, app):

@@ -129,7 +129,7 @@ def test_a_body_in_tiny_pieces_takes_no_longer_than_it_is_long(shop):
 
 @ON_ONE
 def test_a_body_that_does_not_end_is_given_up(shop, monkeypatch):
-    monkeypatch.setattr("duly.dashboard.guarding.HTTP_FORM_SECONDS", 0.05)
+    monkeypatch.setattr("duly.dashboard.bodies.HTTP_FORM_SECONDS", 0.05)
 
     async def receive():
         await asyncio.sleep(0.01)

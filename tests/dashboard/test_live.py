@@ -170,7 +170,7 @@ def test_a_stream_whose_reader_takes_nothing_is_ended(monkeypatch):
     asyncio.run(read())
 
     assert sent == ["http.response.start", "http.response.body"]
-    assert streams.open.total() == 0
+    assert streams.limit.open.total() == 0
 
 
 def test_one_viewer_cannot_take_the_streams_of_all(monkeypatch):
@@ -201,7 +201,7 @@ def test_one_viewer_cannot_take_the_streams_of_all(monkeypatch):
 
     assert statuses == [429, 200]
     assert afterwards == 200
-    assert not streams.open
+    assert not streams.limit.open
 
 
 @pytest.mark.stores("sqlite")

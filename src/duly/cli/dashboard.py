@@ -12,10 +12,10 @@ from duly.cli.loading import app_of
 from duly.cli.output import print_json, print_line, print_note
 from duly.cli.session import Session, pass_session, shared_options
 from duly.clock import new_secret
-from duly.errors import DulyError
+from duly.errors import BadOption, DulyError
 from duly.host_names import LOOPBACK_HOSTS
 from duly.runtime.collecting import collect_less
-from duly.settings import load_settings, parse_users
+from duly.settings import load_settings, parse_proxies, parse_users
 
 TOKEN = "DULY_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
 USERS = "DULY_DASHBOARD_USERS"
@@ -64,6 +64,12 @@ def missing_extra() -> str | None:
     callback=lambda _context, _option, path: _root(path),
     help="The path below which a proxy serves it, such as /duly.",
 )
+@click.option(
+    "--forwarded-allow-ips",
+    metavar="ADDRESSES",
+    callback=lambda _context, _option, text: _proxies(text),
+    help="Believe X-Forwarded-For and X-Forwarded-Proto of these proxies: 127.0.0.1,10.0.0.0/8.",
+)
 @click.option("--hide-args", is_flag=True, help="Show no arguments and results.")
 @click.option("--create", is_flag=True, help="Make the database if there is none yet.")
 @shared_options
@@ -77,6 +83,7 @@ def command(
     write: bool,
     allow_host: tuple[str, ...],
     root_path: str,
+    forwarded_allow_ips: tuple[str, ...],
     hide_args: bool,
     create: bool,
 ) -> None:
@@ -122,7 +129,8 @@ def command(
             if not write and not session.quiet:
                 print_note("Read-only; --write lets people act.")
         collect_less()
-        serve(below(pages, root_path), socket)
+        proxies = forwarded_allow_ips or parse_proxies(settings.dashboard_forwarded_allow_ips)
+        serve(below(pages, root_path), socket, proxies=proxies)
 
 
 def _is_loopback(host: str) -> bool:
@@ -130,6 +138,13 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _proxies(text: str | None) -> tuple[str, ...]:
+    try:
+        return parse_proxies(text)
+    except BadOption as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def _root(path: str) -> str:

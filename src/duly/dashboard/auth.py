@@ -14,11 +14,13 @@ from starlette.requests import Request
 
 from duly.clock import new_secret, wall_seconds
 from duly.core.shapes import signature_of
-from duly.credentials import LoginLimit, check_password
+from duly.credentials import LoginLimit, check_password, client_key
 from duly.errors import BadOption
 from duly.limits import SESSION_SECONDS, TOKEN_BITS
 
 COOKIE = "duly_session"
+NO_NAME = "anonymous"
+"""The name of everybody whom a hook lets in without a name."""
 _FEWEST_SIGNS = 8
 
 
@@ -66,7 +68,17 @@ async def ask(auth: Auth, request: Request) -> Viewer | None:
         return answer if answer.name else None
     if isinstance(answer, str) and answer:
         return Viewer(answer)
-    return Viewer("anonymous") if answer is True else None
+    return Viewer(NO_NAME) if answer is True else None
+
+
+def counted_as(auth: Auth, viewer: Viewer, request: Request) -> str:
+    """Return whose requests are counted together: a name, or an address where many share one name.
+
+    All who have the token share its name, and all whom a hook lets in without one.
+    """
+    if isinstance(auth, TokenAuth) or viewer.name == NO_NAME:
+        return f"at {client_key(client_of(request)).hex()}"
+    return f"as {viewer.name}"
 
 
 _LOWER, _UPPER, _DIGITS = string.ascii_lowercase, string.ascii_uppercase, string.digits

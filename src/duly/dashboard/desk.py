@@ -126,14 +126,14 @@ class Desk:
             return runs, self.store.reach_of(which)
         return self._look_inside(search, size)
 
-    def every(self, search: Search) -> Iterator[RunRecord]:
-        """Find all runs, newest first, however many looks that takes."""
+    def pages(self, search: Search) -> Iterator[list[RunRecord]]:
+        """Find all runs, newest first, one page after the other."""
         following: str | None = search.which.before
         while True:
             which = search.which._replace(before=following)
             with within(PAGE_SECONDS):
                 page, following = self.find(search._replace(which=which), PAGE)
-            yield from page
+            yield page
             if following is None:
                 return
 

@@ -1,6 +1,5 @@
 """What every request has to pass before a page sees it, and what every answer carries."""
 
-import asyncio
 import hmac
 import ipaddress
 import re
@@ -16,10 +15,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from duly.clock import new_secret
 from duly.credentials import TooManyTries
-from duly.dashboard.auth import Auth, TokenAuth, Viewer, ask, client_of
+from duly.dashboard.auth import (
+    NO_NAME,
+    Auth,
+    TokenAuth,
+    Viewer,
+    ask,
+    client_of,
+    counted_as,
+)
+from duly.dashboard.bodies import RefusedBody, closes_connection, read_body
 from duly.errors import StoreUnavailable
 from duly.host_names import LOOPBACK_HOSTS, check_hosts, host_name
-from duly.limits import HTTP_BODY_BYTES, HTTP_FORM_SECONDS, LOGIN_SECONDS
+from duly.limits import LOGIN_SECONDS
 
 CSRF_COOKIE = "duly_csrf"
 CSRF_FIELD = "csrf"
@@ -82,12 +90,14 @@ class Guard:
         if scope["type"] != "http":
             await self._pages(scope, receive, send)
             return
-        if scope["method"] not in _SAFE:
-            receive = await _read(receive)
+        body = await read_body(Request(scope, receive))
+        unread = body if isinstance(body, RefusedBody) else None
+        receive = receive if isinstance(body, RefusedBody) else body
         request = Request(scope, receive)
-        answer = _with_headers(send, request)
+        closes = unread is not None and closes_connection(scope)
+        answer = _with_headers(send, request, closes=closes)
         try:
-            refused = await self._refuse(request)
+            refused = await self._refuse(request, unread)
         except TooManyTries:
             refused = self._closed(request, TOO_MANY_TRIES, 429)
             refused.headers.update(RETRY_AFTER)
@@ -99,7 +109,7 @@ class Guard:
             raise
         await (refused or self._pages)(scope, receive, answer)
 
-    async def _refuse(self, request: Request) -> Response | None:
+    async def _refuse(self, request: Request, unread: RefusedBody | None) -> Response | None:
         """Return the answer to a request that may not pass; None if it may."""
         host = host_name(request.headers.get("host", ""))
         if self._hosts is not None and host not in self._hosts:
@@ -108,17 +118,13 @@ class Guard:
                 "it with --allow-host, or hosts= where it is mounted.\n",
                 421,
             )
+        if unread is not None:
+            return self._closed(request, unread.words, unread.status)
         path = _path_in(request)
         if path.startswith("/static/"):
             return None if request.method in _SAFE else PlainTextResponse("GET only\n", 405)
         known = request.cookies.get(CSRF_COOKIE, "")
         request.state.csrf = known if _SECRET.fullmatch(known) else new_secret()
-        if request.receive is _too_long:
-            words = (
-                f"This is longer than the {HTTP_BODY_BYTES // 1024} KB that a form may have, or "
-                f"took longer than the {HTTP_FORM_SECONDS:.0f} s in which it must be sent."
-            )
-            return self._closed(request, words, 413)
         if self._is_local_only and not _is_local(request):
             return self._closed(request, _NOT_LOCAL, 403)
         if request.method not in _SAFE and (wrong := await _foreign(request)):
@@ -129,11 +135,12 @@ class Guard:
         if viewer is None:
             return self._ask_for_credentials(request)
         request.state.viewer = viewer
+        request.state.counted_as = counted_as(self._auth, viewer, request)
         return None
 
     async def _viewer(self, request: Request) -> Viewer | None:
         if self._is_local_only and _is_in_process(request):
-            return Viewer("anonymous")
+            return Viewer(NO_NAME)
         if isinstance(self._auth, TokenAuth):
             session = self._auth.session_of(request)
             if session is not None and not await run_in_threadpool(self._has_ended, session):
@@ -150,32 +157,6 @@ class Guard:
             headers = {"WWW-Authenticate": challenge}
             return PlainTextResponse("Sign in first.\n", 401, headers=headers)
         return self._closed(request, "You may not see this dashboard.", 403)
-
-
-async def _too_long() -> Message:
-    """Give nothing of a request that is too long to be read."""
-    return {"type": "http.request", "body": b"", "more_body": False}
-
-
-async def _read(receive: Receive) -> Receive:
-    """Read the whole of a request, which both we and a page look into."""
-    body = bytearray()  # It grows without being copied, however small the pieces are.
-    more = True
-    try:
-        async with asyncio.timeout(HTTP_FORM_SECONDS):
-            while more:
-                message = await receive()
-                body += message.get("body", b"")
-                more = message.get("more_body", False)
-                if len(body) > HTTP_BODY_BYTES:
-                    return _too_long
-    except TimeoutError:
-        return _too_long
-
-    async def again() -> Message:
-        return {"type": "http.request", "body": bytes(body), "more_body": False}
-
-    return again
 
 
 async def _foreign(request: Request) -> str | None:
@@ -201,7 +182,7 @@ async def _foreign(request: Request) -> str | None:
     return None
 
 
-def _with_headers(send: Send, request: Request) -> Send:
+def _with_headers(send: Send, request: Request, *, closes: bool) -> Send:
     """Return what adds the headers of every answer, errors too."""
 
     async def answer(message: Message) -> None:
@@ -210,6 +191,8 @@ def _with_headers(send: Send, request: Request) -> Send:
             for name, value in HEADERS.items():
                 headers[name] = value
             headers.setdefault("Cache-Control", "no-store")
+            if closes:
+                headers["Connection"] = "close"
             csrf = getattr(request.state, "csrf", None)
             if csrf is not None and request.cookies.get(CSRF_COOKIE) != csrf:
                 headers.append("Set-Cookie", cookie(request, CSRF_COOKIE, csrf))

@@ -2,21 +2,23 @@
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from duly.core.json_text import parsed
 from duly.core.key import check_storable
+from duly.core.record import RunRecord
 from duly.dashboard import documents, searching
 from duly.dashboard.desk import Desk
 from duly.dashboard.pages import NothingHere
-from duly.dashboard.pages.dead import WINDOWS
+from duly.dashboard.pages.dead import WINDOWS, chosen
 from duly.dashboard.searching import Search
+from duly.dashboard.viewer_limit import RETRY_SOON, Reads, TooManyReads
 from duly.errors import BadOption, DulyError, StoreUnavailable
 from duly.limits import PAGE, PAGE_DEFAULT, PAGE_SECONDS
 from duly.store.bounded import within
@@ -34,6 +36,7 @@ _REFUSALS = {
     404: "There is no such thing",
     421: "The dashboard does not answer to that host name",
     422: "A parameter is not understood",
+    429: "The viewer has too many requests open",
     503: "The database does not answer",
 }
 
@@ -48,7 +51,7 @@ class _Answer(NamedTuple):
     query: dict[str, Document]
 
 
-def routes(desk: Desk) -> list[Route]:
+def routes(desk: Desk, reads: Reads) -> list[Route]:
     """Return the addresses."""
     document = openapi()
 
@@ -57,11 +60,13 @@ def routes(desk: Desk) -> list[Route]:
 
     return [
         Route("/api/openapi.json", describe),
-        *(Route(answer.path, _endpoint(desk, answer)) for answer in _ANSWERS),
+        *(Route(answer.path, _endpoint(desk, answer, reads)) for answer in _ANSWERS),
     ]
 
 
-def _endpoint(desk: Desk, answer: _Answer) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(
+    desk: Desk, answer: _Answer, reads: Reads
+) -> Callable[[Request], Awaitable[Response]]:
     def respond(request: Request) -> Response:
         try:
             with within(PAGE_SECONDS):
@@ -74,13 +79,16 @@ def _endpoint(desk: Desk, answer: _Answer) -> Callable[[Request], Awaitable[Resp
             return _refusal(422, str(error))
 
     async def endpoint(request: Request) -> Response:
-        return await run_in_threadpool(respond, request)
+        try:
+            return await reads.run(request, partial(respond, request))
+        except TooManyReads as error:
+            return _refusal(429, str(error), RETRY_SOON)
 
     return endpoint
 
 
-def _refusal(status: int, words: str) -> Response:
-    return JSONResponse({"detail": words}, status)
+def _refusal(status: int, words: str, headers: Mapping[str, str] | None = None) -> Response:
+    return JSONResponse({"detail": words}, status, headers)
 
 
 # -- what is read --
@@ -114,13 +122,19 @@ def _run(desk: Desk, request: Request) -> Document:
     }
 
 
-def exported(desk: Desk, which: RunFilter) -> Iterator[str]:
-    """Give dead letters as JSON, one in a line, newest first."""
-    for run in desk.every(Search("", which)):
-        arguments = desk.stored_arguments(run.task, run.arguments)
-        found = documents.run_document(run)
-        found |= {"arguments": parsed(arguments), "traceback": run.traceback}
-        yield json.dumps(found, ensure_ascii=False) + "\n"
+def exported(desk: Desk, request: Request) -> Iterator[str]:
+    """Give the dead letters that a request chooses as JSON, one in a line, by pages."""
+    with within(PAGE_SECONDS):
+        which = chosen(request, desk.store.now())
+    for page in desk.pages(Search("", which)):
+        yield "".join(_exported(desk, run) for run in page)
+
+
+def _exported(desk: Desk, run: RunRecord) -> str:
+    arguments = desk.stored_arguments(run.task, run.arguments)
+    found = documents.run_document(run)
+    found |= {"arguments": parsed(arguments), "traceback": run.traceback}
+    return json.dumps(found, ensure_ascii=False) + "\n"
 
 
 def _groups(desk: Desk, request: Request) -> Document:

@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import re
-from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 
@@ -12,6 +11,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from duly.clock import monotonic
+from duly.dashboard.viewer_limit import TooManyReads, ViewerLimit
 from duly.errors import ReadTooSlow, StoreUnavailable
 from duly.limits import (
     LIVE_LONGEST_SECONDS,
@@ -34,17 +34,16 @@ class Streams:
     """The pages that are kept up to date."""
 
     def __init__(self) -> None:
-        self.open: Counter[str] = Counter()
-        """How many each viewer has open, by name."""
+        self.limit = ViewerLimit(LIVE_STREAMS_OF_ONE)
 
     def answer(
         self, request: Request, render: Callable[[], Awaitable[str]], *, viewer: str
     ) -> Response:
         """Return a stream of what the page shows, whenever that changes."""
         headers = {"Retry-After": "30"}
-        if self.open[viewer] >= LIVE_STREAMS_OF_ONE:
+        if not self.limit.has_room(viewer):
             return PlainTextResponse("You have too many pages open.\n", 429, headers=headers)
-        if self.open.total() >= LIVE_STREAMS:
+        if self.limit.open.total() >= LIVE_STREAMS:
             return PlainTextResponse("Too many pages are open.\n", 503, headers=headers)
         return _Stream(self, viewer, self._events(request, render))
 
@@ -67,6 +66,10 @@ class Streams:
                     words = "is slow" if slow else "does not answer"
                     yield f"event: trouble\ndata: The database {words}.\n\n"
                 seen = _TROUBLE
+                await asyncio.sleep(_pause(began))
+                continue
+            except TooManyReads:
+                # What is shown stays: other requests of the same viewer were first.
                 await asyncio.sleep(_pause(began))
                 continue
             digest = hashlib.sha256(_TIMES.sub(r"<time\1>", text).encode()).digest()
@@ -102,15 +105,10 @@ class _Stream(StreamingResponse):
             async with asyncio.timeout(LIVE_SEND_SECONDS):
                 await send(message)
 
-        self._streams.open[self._viewer] += 1
-        try:
+        with self._streams.limit.counted(self._viewer):
             async with aclosing(self._events):
                 with suppress(TimeoutError, ClientDisconnect):
                     await super().__call__(scope, receive, send_soon)
-        finally:
-            self._streams.open[self._viewer] -= 1
-            if not self._streams.open[self._viewer]:
-                del self._streams.open[self._viewer]
 
 
 def _pause(began: float) -> float:

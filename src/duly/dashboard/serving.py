@@ -1,6 +1,7 @@
 """Serves the dashboard on its own, with uvicorn."""
 
 import socket as sockets
+from collections.abc import Sequence
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -50,13 +51,19 @@ def below(pages: ASGIApp, root: str) -> ASGIApp:
     return serve_below
 
 
-def serve(pages: ASGIApp, socket: sockets.socket) -> None:
-    """Answer requests until a signal ends it."""
+def serve(pages: ASGIApp, socket: sockets.socket, *, proxies: Sequence[str] = ()) -> None:
+    """Answer requests until a signal ends it.
+
+    Only these proxies may tell the client's address and scheme. Without any, uvicorn would believe
+    every program on this machine.
+    """
     config = uvicorn.Config(
         pages,
         log_level="warning",
         access_log=False,
         server_header=False,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=list(proxies),
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
     uvicorn.Server(config).run(sockets=[socket])

@@ -211,3 +211,12 @@ def test_a_page_is_kept_up_to_date_and_its_stream_ends_with_the_connection(backe
         assert first.startswith("event: page")
         assert run.id in first
     wait_until(lambda: not view().exchanges, seconds=SOON, what="both streams have ended")
+
+
+def test_the_dashboard_does_not_close_the_connection_of_djangos_server(backend):
+    staff = known_as(OverWsgi, "ada", is_staff=True, permissions=VIEWERS)
+
+    answer = staff.get("/duly/runs", headers={"Transfer-Encoding": "chunked"})
+
+    assert answer.status_code == 411
+    assert "Connection" not in answer, "WSGI servers refuse this header"

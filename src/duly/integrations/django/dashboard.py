@@ -194,6 +194,8 @@ class _Exchange:
             answer = HttpResponse(b"".join(self._parts()), status=start["status"])
         del answer["Content-Type"]
         for name, value in start["headers"]:
+            if name == b"connection":
+                continue  # The connection is that of Django's server, which has read the request.
             text = value.decode("latin-1")
             if name == b"set-cookie":
                 answer.cookies.load(text)

@@ -1,0 +1,87 @@
+"""Bodies of requests: read whole before a page looks into them, or refused unread.
+
+An HTTP/1.1 server parses the rest of a body that was refused, before it reads the next request from
+that connection. For a body in one-byte chunks that takes half a minute of the server's only thread.
+So the answer closes the connection, and a body in chunks, which has no length, is not read at all.
+"""
+
+import asyncio
+import re
+from typing import NamedTuple
+
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope
+
+from duly.limits import HTTP_BODY_BYTES, HTTP_FORM_SECONDS
+
+_SAFE = frozenset({"GET", "HEAD"})
+_LENGTH = re.compile("[0-9]{1,9}")
+
+
+class RefusedBody(NamedTuple):
+    """Why a body is not read."""
+
+    status: int
+    words: str
+
+
+_NO_LENGTH = RefusedBody(
+    411,
+    "This request does not have the length of its body in Content-Length. If it came through a "
+    "proxy, have the proxy read requests whole before it passes them on.",
+)
+_TOO_LONG = RefusedBody(
+    413,
+    f"This is longer than the {HTTP_BODY_BYTES // 1024} KB that a form may have, or took longer "
+    f"than the {HTTP_FORM_SECONDS:.0f} s in which it must be sent.",
+)
+
+
+async def read_body(request: Request) -> Receive | RefusedBody:
+    """Return what gives the whole body, as often as it is asked; or why the body is not read.
+
+    Nothing looks into the body of a GET request, so it stays with the server.
+    """
+    if "transfer-encoding" in request.headers:
+        return _NO_LENGTH
+    length = request.headers.get("content-length") or "0"
+    if not _LENGTH.fullmatch(length) or int(length) > HTTP_BODY_BYTES:
+        return _TOO_LONG
+    if request.method in _SAFE:
+        return request.receive
+    body = await _read(request.receive)
+    if body is None:
+        return _TOO_LONG
+
+    async def again() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
+
+
+def closes_connection(scope: Scope) -> bool:
+    """Return whether the server of a request takes `Connection: close`.
+
+    HTTP/2 has no such header, and a WSGI application must not send it.
+    """
+    return scope.get("http_version", "").startswith("1") and "wsgi_environ" not in scope
+
+
+async def _read(receive: Receive) -> bytes | None:
+    """Return the body; None if it is too long or comes too slowly.
+
+    In HTTP/2 a body need not say how long it is.
+    """
+    body = bytearray()  # It grows without being copied, however small the pieces are.
+    more = True
+    try:
+        async with asyncio.timeout(HTTP_FORM_SECONDS):
+            while more:
+                message = await receive()
+                body += message.get("body", b"")
+                more = message.get("more_body", False)
+                if len(body) > HTTP_BODY_BYTES:
+                    return None
+    except TimeoutError:
+        return None
+    return bytes(body)

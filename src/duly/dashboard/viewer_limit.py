@@ -1,0 +1,118 @@
+"""Bounds what one viewer may have open at the same time, so that other viewers are served."""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from typing import TypeVar
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from duly.limits import READ_WAIT_SECONDS, READS_OF_ONE
+
+T = TypeVar("T")
+RETRY_SOON = {"Retry-After": "5"}
+
+
+class TooManyReads(Exception):
+    """A viewer sent more requests at the same time than are read for one viewer."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"You have too many requests open: {READS_OF_ONE} are read at the same time. "
+            f"Wait until they are answered, then try again."
+        )
+
+
+class ViewerLimit:
+    """Counts what each viewer has open, and lets a viewer wait while that is too much."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.open: Counter[str] = Counter()
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+
+    def has_room(self, viewer: str) -> bool:
+        """Return whether a viewer may open another one."""
+        return self.open[viewer] < self._most
+
+    @contextmanager
+    def counted(self, viewer: str) -> Iterator[None]:
+        """Count one as open during a block."""
+        self.open[viewer] += 1
+        try:
+            yield
+        finally:
+            self._close(viewer)
+
+    @asynccontextmanager
+    async def awaited(self, viewer: str, seconds: float | None) -> AsyncIterator[None]:
+        """Wait for room, then count one as open during a block.
+
+        Those who wait get room in the order in which they came. Raise TimeoutError after so many
+        seconds without room.
+        """
+        if self.has_room(viewer):
+            self.open[viewer] += 1
+        else:
+            await self._room(viewer, seconds)
+        try:
+            yield
+        finally:
+            self._close(viewer)
+
+    async def _room(self, viewer: str, seconds: float | None) -> None:
+        room = asyncio.get_running_loop().create_future()
+        waiting = self._waiting.setdefault(viewer, deque())
+        waiting.append(room)
+        try:
+            async with asyncio.timeout(seconds):
+                await room
+        except BaseException:
+            if room.done() and not room.cancelled():
+                self._close(viewer)  # It was given at the moment at which the waiting ended.
+            else:
+                with suppress(ValueError):
+                    waiting.remove(room)
+            raise
+
+    def _close(self, viewer: str) -> None:
+        waiting = self._waiting.get(viewer)
+        while waiting:
+            room = waiting.popleft()
+            if not room.done():
+                room.set_result(None)  # The count stays: the one who waited has the room now.
+                return
+        self.open[viewer] -= 1
+        if not self.open[viewer]:
+            del self.open[viewer]
+            self._waiting.pop(viewer, None)
+
+
+class Reads:
+    """Runs what requests read from the database on threads, a few of one viewer at a time.
+
+    The threads are few, and all viewers share them.
+    """
+
+    def __init__(self) -> None:
+        self._limit = ViewerLimit(READS_OF_ONE)
+
+    async def run(self, request: Request, read: Callable[[], T]) -> T:
+        """Return what a function reads; raise TooManyReads if the viewer waited too long."""
+        async with AsyncExitStack() as stack:
+            room = self._limit.awaited(request.state.counted_as, READ_WAIT_SECONDS)
+            try:
+                await stack.enter_async_context(room)
+            except TimeoutError:
+                raise TooManyReads from None
+            return await run_in_threadpool(read)
+
+    async def run_patiently(self, request: Request, read: Callable[[], T]) -> T:
+        """Return what a function reads, however long the viewer has to wait.
+
+        This is for an answer that has begun.
+        """
+        async with self._limit.awaited(request.state.counted_as, None):
+            return await run_in_threadpool(read)

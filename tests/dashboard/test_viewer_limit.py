@@ -1,0 +1,215 @@
+"""How many requests of one viewer read at the same time, and that others are answered meanwhile."""
+
+import asyncio
+import threading
+from contextlib import contextmanager
+
+import httpx2
+import pytest
+
+from duly.dashboard import BasicAuth, TokenAuth, dashboard, viewer_limit
+from duly.dashboard.desk import Desk
+from duly.dashboard.live import Streams
+from duly.dashboard.viewer_limit import TooManyReads, ViewerLimit
+from duly.limits import READS_OF_ONE
+
+ON_ONE = pytest.mark.stores("sqlite")
+ANN, BOB = ("ann", "secret-of-ann"), ("bob", "secret-of-bob")
+TOKEN = "Vq7-dX2mR9_pLk4TzB8nWc5YhJ3f"  # noqa: S105 - of these tests alone
+MORE_THAN_THREADS = 45
+"""Starlette has 40 threads for all requests."""
+SEARCH = "/runs?q=args.a:1"
+SOON = 20
+
+
+class Held:
+    """Searches and metrics, which wait until they are released."""
+
+    def __init__(self, monkeypatch):
+        self.begun = threading.Semaphore(0)
+        self.released = threading.Event()
+        found, exposition = Desk.find, "duly.observe.metrics.exposition"
+
+        def find(desk, search, size):
+            self._wait()
+            return found(desk, search, size)
+
+        def expose(_desk):
+            self._wait()
+            return b""
+
+        monkeypatch.setattr(Desk, "find", find)
+        monkeypatch.setattr(exposition, expose)
+
+    def _wait(self):
+        self.begun.release()
+        assert self.released.wait(60)
+
+    async def have_begun(self, number):
+        """Wait until so many are held."""
+        for _ in range(number):
+            assert await asyncio.to_thread(self.begun.acquire, timeout=SOON)
+
+
+@pytest.fixture
+def held(monkeypatch):
+    """Searches wait until they are released."""
+    held = Held(monkeypatch)
+    yield held
+    held.released.set()
+
+
+def client_at(pages, address="10.0.0.1", **options):
+    transport = httpx2.ASGITransport(app=pages, client=(address, 4000))
+    return httpx2.AsyncClient(transport=transport, base_url="http://localhost", **options)
+
+
+@contextmanager
+def released_at_the_end(held):
+    """Release what is held, also if the test fails: its event loop waits for all threads."""
+    try:
+        yield
+    finally:
+        held.released.set()
+
+
+@ON_ONE
+@pytest.mark.parametrize("path", [SEARCH, "/api/runs?q=args.a:1", "/dead/export", "/metrics"])
+def test_one_viewer_cannot_take_the_reads_of_all(shop, monkeypatch, held, path):
+    monkeypatch.setattr(viewer_limit, "READ_WAIT_SECONDS", 0.05, raising=False)
+    pages = dashboard(shop.app, auth=BasicAuth(dict([ANN, BOB])))
+
+    async def look():
+        async with client_at(pages, auth=ANN) as ann, client_at(pages, auth=BOB) as bob:
+            with released_at_the_end(held):
+                asked = [asyncio.create_task(ann.get(path)) for _ in range(MORE_THAN_THREADS)]
+                await held.have_begun(READS_OF_ONE)
+                async with asyncio.timeout(SOON):
+                    other = await bob.get("/queues")
+                    refused = await next(asyncio.as_completed(asked))
+            return other, refused, await asyncio.gather(*asked), await ann.get(path)
+
+    other, refused, answers, afterwards = asyncio.run(look())
+
+    assert other.status_code == 200
+    assert refused.status_code == 429
+    assert int(refused.headers["retry-after"]) > 0
+    assert "too many requests open" in refused.text
+    statuses = [answer.status_code for answer in answers]
+    assert statuses.count(200) == READS_OF_ONE
+    assert statuses.count(429) == MORE_THAN_THREADS - READS_OF_ONE
+    assert afterwards.status_code == 200
+
+
+@ON_ONE
+def test_an_act_that_is_refused_says_that_nothing_was_done(shop, monkeypatch, held):
+    monkeypatch.setattr(viewer_limit, "READ_WAIT_SECONDS", 0.05)
+    pages = dashboard(shop.app, auth=BasicAuth(dict([ANN])), write=True)
+
+    async def act():
+        async with client_at(pages, auth=ANN) as ann:
+            await ann.get("/audit")
+            form = {"csrf": ann.cookies["duly_csrf"]}
+            with released_at_the_end(held):
+                asked = [asyncio.create_task(ann.get(SEARCH)) for _ in range(READS_OF_ONE)]
+                await held.have_begun(READS_OF_ONE)
+                answer = await ann.post("/queues/mail/pause", data=form)
+            await asyncio.gather(*asked)
+            return answer
+
+    answer = asyncio.run(act())
+
+    assert answer.status_code == 429
+    assert "Nothing was done." in answer.text
+    assert not shop.app.store.list_acts("mail", 1)
+
+
+@ON_ONE
+@pytest.mark.parametrize(
+    ("auth", "credentials", "address", "is_counted_with"),
+    [
+        (BasicAuth(dict([ANN])), {"auth": ANN}, "10.0.0.2", True),
+        (TokenAuth(TOKEN), {"headers": {"Authorization": f"Bearer {TOKEN}"}}, "10.0.0.1", True),
+        (TokenAuth(TOKEN), {"headers": {"Authorization": f"Bearer {TOKEN}"}}, "10.0.0.2", False),
+        (lambda _request: True, {}, "10.0.0.1", True),
+        (lambda _request: True, {}, "10.0.0.2", False),
+    ],
+)
+def test_viewers_are_counted_by_name_and_where_they_share_one_by_address(
+    shop, monkeypatch, held, auth, credentials, address, is_counted_with
+):
+    monkeypatch.setattr(viewer_limit, "READ_WAIT_SECONDS", 0.05)
+    pages = dashboard(shop.app, auth=auth)
+
+    async def look():
+        first, second = client_at(pages, **credentials), client_at(pages, address, **credentials)
+        async with first, second:
+            with released_at_the_end(held):
+                asked = [asyncio.create_task(first.get(SEARCH)) for _ in range(READS_OF_ONE)]
+                await held.have_begun(READS_OF_ONE)
+                answer = await second.get("/queues")
+            await asyncio.gather(*asked)
+            return answer.status_code
+
+    assert asyncio.run(look()) == (429 if is_counted_with else 200)
+
+
+def test_those_who_wait_get_room_in_their_order():
+    limit, order = ViewerLimit(1), []
+
+    async def read(number, room):
+        async with limit.awaited("ann", None):
+            order.append(number)
+            await room.wait()
+
+    async def look():
+        room = asyncio.Event()
+        tasks = [asyncio.create_task(read(number, room)) for number in range(4)]
+        await asyncio.sleep(0)
+        assert order == [0]
+        tasks[1].cancel()  # A client that left takes no room.
+        room.set()
+        await asyncio.wait(tasks)
+
+    asyncio.run(look())
+
+    assert order == [0, 2, 3]
+    assert not limit.open
+
+
+def test_room_that_is_given_to_a_request_that_ends_is_passed_on():
+    limit = ViewerLimit(1)
+
+    async def look():
+        async with limit.awaited("ann", None):
+            waiting = [asyncio.create_task(limit._room("ann", None)) for _ in range(2)]
+            await asyncio.sleep(0)
+        waiting[0].cancel()  # At the moment at which it was given the room.
+        async with asyncio.timeout(SOON):
+            await waiting[1]
+        limit._close("ann")
+
+    asyncio.run(look())
+
+    assert not limit.open
+
+
+def test_a_page_whose_viewer_reads_too_much_stays_as_it_is(monkeypatch):
+    monkeypatch.setattr("duly.dashboard.live.LIVE_SECONDS", 0)
+    shown = ["one", TooManyReads(), "one", "two"]
+
+    class Page:
+        async def is_disconnected(self):
+            return not shown
+
+    async def render():
+        found = shown.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def collect():
+        answer = Streams().answer(Page(), render, viewer="ann")
+        return [event async for event in answer.body_iterator]
+
+    assert asyncio.run(collect()) == ["event: page\ndata: one\n\n", "event: page\ndata: two\n\n"]
