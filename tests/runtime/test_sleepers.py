@@ -23,9 +23,9 @@ def test_sleeping_runs_cost_no_thread_and_no_attempt(store_url: str):
 @pytest.mark.parametrize(
     ("slept", "told"),
     [
-        (Slept(18, 19, ASLEEP, AWAKE, 1, 1), "19 threads"),
-        (Slept(18, 18, {**ASLEEP, ("running", 1): 1}, AWAKE, 1, 1), "while all"),
-        (Slept(18, 18, ASLEEP, {("succeeded", 2): RUNS + FIRST}, 1, 1), "afterwards"),
+        (Slept(FIRST, 18, 19, ASLEEP, AWAKE, 1, 1), "19 threads"),
+        (Slept(FIRST, 18, 18, {**ASLEEP, ("running", 1): 1}, AWAKE, 1, 1), "while all"),
+        (Slept(FIRST, 18, 18, ASLEEP, {("succeeded", 2): RUNS + FIRST}, 1, 1), "afterwards"),
     ],
 )
 def test_what_sleeping_must_not_cost_is_told(slept: Slept, told: str):

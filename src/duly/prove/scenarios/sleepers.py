@@ -15,13 +15,16 @@ _FIRST_SHARE = 10
 """So many times fewer go first, to show how long the others need to fall asleep."""
 _OF_WRITES = frozenset({"duly-enqueue", "duly-sweep"})
 """PostgreSQL's: one for callers that enqueue many, one that sweeps up behind many writes."""
-_PATIENCE = 3
-"""So many times longer they get, on a machine that has other things to do as well."""
+_PATIENCE = (3, 9, 27)
+"""How many times longer than expected runs may take to fall asleep. If the machine becomes busy and
+the first runs wake before the last one sleeps, the next number is tried."""
 
 
 class Slept(NamedTuple):
     """What it cost that runs slept, and how they ended."""
 
+    ended_before: int
+    """How many other runs had ended before these fell asleep."""
     threads_before: int
     threads_meanwhile: int
     meanwhile: dict[tuple[str, int], int]
@@ -44,7 +47,7 @@ def sleepers(trial: Trial, scale: float) -> None:
         "threads_before_and_meanwhile": [slept.threads_before, slept.threads_meanwhile],
         "asleep_at_once": slept.meanwhile.get(("queued", 1), 0),
         "succeeded_at_their_first_attempt": slept.afterwards.get(("succeeded", 1), 0)
-        - first_of(wanted),
+        - slept.ended_before,
         "seconds_to_fall_asleep": round(slept.seconds_to_fall_asleep, 1),
         "seconds_until_the_last_had_ended": round(slept.seconds_to_end, 1),
     }
@@ -62,16 +65,28 @@ def let_sleep(wanted: int) -> Slept:
         wait_for(lambda: _is_over(first), _SECONDS, _LOOK_SECONDS)
         # What a worker starts when it first needs it is there by now.
         threads_before = _count_threads()
-        began_at = monotonic()
-        bed_seconds = 1.0 + _PATIENCE * wanted * each_seconds
-        _put_to_bed(wanted, bed_seconds)
-        asleep_at = monotonic()
-        # In this order: counting runs has a timer, which is a thread.
-        threads_meanwhile, meanwhile = _count_threads(), count_sleepers()
-        wait_for(lambda: _is_over(first + wanted), _SECONDS, _LOOK_SECONDS)
-        ended_at = monotonic()
+        ended_before = first
+        for patience in _PATIENCE[:-1]:
+            slept = _sleep_once(wanted, ended_before, 1.0 + patience * wanted * each_seconds)
+            if slept.meanwhile.get(("queued", 1), 0) == wanted:
+                return slept._replace(threads_before=threads_before)
+            ended_before += wanted
+        longest = 1.0 + _PATIENCE[-1] * wanted * each_seconds
+        slept = _sleep_once(wanted, ended_before, longest)
+        return slept._replace(threads_before=threads_before)
+
+
+def _sleep_once(wanted: int, ended_before: int, bed_seconds: float) -> Slept:
+    began_at = monotonic()
+    _put_to_bed(wanted, bed_seconds)
+    asleep_at = monotonic()
+    # In this order: counting runs has a timer, which is a thread.
+    threads_meanwhile, meanwhile = _count_threads(), count_sleepers()
+    wait_for(lambda: _is_over(ended_before + wanted), _SECONDS, _LOOK_SECONDS)
+    ended_at = monotonic()
     return Slept(
-        threads_before,
+        ended_before,
+        0,
         threads_meanwhile,
         meanwhile,
         count_sleepers(),
@@ -85,10 +100,10 @@ def broken_sleep(slept: Slept, wanted: int) -> list[str]:
     found = []
     if slept.threads_meanwhile > slept.threads_before:
         found.append(f"{slept.threads_meanwhile} threads, and {slept.threads_before} before")
-    first = first_of(wanted)
-    if slept.meanwhile != {("queued", 1): wanted, ("succeeded", 1): first}:
+    before = slept.ended_before
+    if slept.meanwhile != {("queued", 1): wanted, ("succeeded", 1): before}:
         found.append(f"while all should have slept: {slept.meanwhile}")
-    if slept.afterwards != {("succeeded", 1): first + wanted}:
+    if slept.afterwards != {("succeeded", 1): before + wanted}:
         found.append(f"afterwards: {slept.afterwards}")
     return found
 
