@@ -1,7 +1,6 @@
 """What a running task can know and say about its own run."""
 
 import json
-import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,13 +8,13 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from duly.core.escape import clean
 from duly.core.held_steps import effect_key
 from duly.core.record import Claim, StepRecord
 from duly.core.states import plain_tags
 from duly.errors import BadOption, CancelRequested, NoCurrentRun
 from duly.open_steps import OpenSteps, StepVanished, Suspend
 from duly.registry import Definition, Registry
+from duly.run_log import RunLogger
 from duly.store.lent import BODY
 from duly.store.protocol import Store
 from duly.store.step_ops import EndStep
@@ -129,7 +128,8 @@ class RunContext:
     def log(self) -> "RunLogger":
         """A logger whose lines are kept with the run."""
         if self._log is None:
-            self._log = RunLogger(self._claim, self._port)
+            with _making:
+                self._log = self._log or RunLogger(self._claim, self._port)
         return self._log
 
     @property
@@ -291,43 +291,6 @@ class RunContext:
         """End the attempt here if somebody asked to cancel it."""
         if self._port.is_cancelled(self._claim):
             raise CancelRequested
-
-
-class RunLogger:
-    """Keeps lines with the run and passes them to the logger `duly.run` too."""
-
-    def __init__(self, claim: Claim, port: Port) -> None:
-        self._claim = claim
-        self._port = port
-
-    def debug(self, message: str, *args: object) -> None:
-        """Log at level debug."""
-        self._write(logging.DEBUG, message, args)
-
-    def info(self, message: str, *args: object) -> None:
-        """Log at level info."""
-        self._write(logging.INFO, message, args)
-
-    def warning(self, message: str, *args: object) -> None:
-        """Log at level warning."""
-        self._write(logging.WARNING, message, args)
-
-    def error(self, message: str, *args: object) -> None:
-        """Log at level error."""
-        self._write(logging.ERROR, message, args)
-
-    def _write(self, level: int, message: str, args: tuple[object, ...]) -> None:
-        # As the standard logger: anything may be logged.
-        text = str(message) % args if args else str(message)
-        self._port.log(self._claim, logging.getLevelName(level).lower(), text)
-        claim = self._claim
-        about = {
-            "run_id": claim.run_id,
-            "task": claim.task,
-            "queue": claim.queue,
-            "attempt": claim.attempt,
-        }
-        logging.getLogger("duly.run").log(level, "%s: %s", claim.run_id, clean(text), extra=about)
 
 
 _making = threading.Lock()

@@ -10,6 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from duly import Retry, current
 from duly.core.bounds import BOUNDS
 from duly.observe.metrics import DulyCollector
+from duly.store.ops import FoldTallies
+from tests.store.conformance.opening import opened_tables
 
 NAMES = {
     "duly_runs",
@@ -104,6 +106,67 @@ def test_retries_are_counted_and_a_run_lasts_from_its_first_start(shop, client):
     assert found["duly_run_duration_seconds_sum", "shop.orders:flaky"] > 0.4
     assert found["duly_run_duration_seconds_bucket", "0.25", "shop.orders:flaky"] == 0
     assert found["duly_run_duration_seconds_count", "shop.orders:flaky"] == 1
+
+
+OLD_TALLY = """
+INSERT INTO duly_tallies (at, span, task, queue, state, took, waited, runs, elapsed, delay)
+VALUES ({at}, 0, 'shop.orders:charge', 'default', 'succeeded', 2500, 5, 4, 8000000, 0)
+"""
+OLD_FOLD = """
+INSERT INTO duly_tallies (at, span, task, queue, state, took, waited, runs, elapsed, delay)
+SELECT at / 60000000 * 60000000, 60, task, queue, state, took, waited, sum(runs), sum(elapsed),
+       sum(delay)
+  FROM duly_tallies
+ WHERE span = 0
+ GROUP BY at / 60000000, task, queue, state, took, waited
+    ON CONFLICT (span, at, task, queue, state, took, waited) WHERE span > 0 DO UPDATE
+   SET runs = duly_tallies.runs + excluded.runs,
+       elapsed = duly_tallies.elapsed + excluded.elapsed,
+       delay = duly_tallies.delay + excluded.delay
+"""
+NEW_TALLY = """
+INSERT INTO duly_tallies (at, span, task, queue, state, took, waited, runs, elapsed, delay, lasted)
+VALUES ({at}, 0, 'shop.orders:charge', 'default', 'succeeded', 2500, 5, 2, 2000000, 0, 5000000)
+"""
+
+
+def test_workers_that_write_no_whole_lengths_yet_break_no_metric_and_no_page(
+    shop, client, store_url
+):
+    """As those of the version before, until a rolling deploy has replaced the last of them."""
+    at = (shop.app.store.now() - 300_000_000) // 60_000_000 * 60_000_000
+    found = []
+
+    def look():
+        samples = samples_of(client)
+        length = "duly_run_duration_seconds"
+        names = (f"{length}_count", f"{length}_sum")
+        found.append(tuple(samples[name, "shop.orders:charge"] for name in names))
+        (shown,) = re.findall("Lasted, p95</dt><dd>(.+?)</dd>", client.get("/").text)
+        assert shown == "2.00 s"
+        assert client.get("/tasks").status_code == 200
+
+    with opened_tables(store_url) as tables:
+        tables.execute(OLD_TALLY.format(at=at))
+        look()
+        tables.execute(OLD_FOLD)
+        tables.execute("DELETE FROM duly_tallies WHERE span = 0")
+        look()
+        tables.execute(OLD_TALLY.format(at=at))
+        shop.app.store.apply([FoldTallies(100)])
+        look()
+        tables.execute(OLD_TALLY.format(at=at))
+        tables.execute(OLD_FOLD)
+        tables.execute("DELETE FROM duly_tallies WHERE span = 0")
+        look()
+        assert found == [(4, 8.0), (4, 8.0), (8, 16.0), (12, 24.0)]
+
+        tables.execute(NEW_TALLY.format(at=at))
+        both = samples_of(client)["duly_run_duration_seconds_sum", "shop.orders:charge"]
+        shop.app.store.apply([FoldTallies(100)])
+
+    assert both == 29.0
+    assert samples_of(client)["duly_run_duration_seconds_sum", "shop.orders:charge"] == both
 
 
 def test_metrics_join_those_of_the_application(busy):

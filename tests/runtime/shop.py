@@ -12,13 +12,14 @@ import signal
 import subprocess
 import threading
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from duly import Discard, Duly, Retry, RetryAfter, Snooze, current, faultpoints
+from duly import ClaimLost, Discard, Duly, Retry, RetryAfter, Snooze, current, faultpoints
 from tests.servers.processes import is_running
 
 app = Duly()
@@ -128,6 +129,37 @@ def process_checks(started: str) -> None:
     while True:
         current().check_cancelled()
         time.sleep(0.01)
+
+
+_after_end, _spoken = threading.Event(), threading.Event()
+
+
+@app.task(executor="process")
+def process_leaves_thread() -> int:
+    """Leave a thread behind that speaks and asks while the next body of this process runs."""
+    context = current()
+
+    def speak() -> None:
+        _after_end.wait(60)
+        context.log.info("from the body before")
+        context.progress(0.9, "from the body before")
+        with suppress(ClaimLost):
+            context.check_cancelled()
+            context.log.info("it was answered")
+        _spoken.set()
+
+    threading.Thread(target=speak, daemon=True).start()
+    return os.getpid()
+
+
+@app.task(executor="process")
+def process_lets_thread_speak() -> int:
+    """Wait until the thread of the body before has spoken."""
+    current().log.info("of this body")
+    _after_end.set()
+    if not _spoken.wait(60):
+        raise TimeoutError
+    return os.getpid()
 
 
 @app.task(executor="process")

@@ -198,6 +198,17 @@ def test_context_variables_are_not_shared_between_runs_of_a_subprocess(shop):
     assert seen == ["plain"] * 3
 
 
+@pytest.mark.stores("sqlite-wal")
+def test_a_thread_that_a_body_left_in_a_subprocess_says_nothing_for_the_next_body(shop):
+    with shop.app.worker(concurrency=1):
+        before = shop.process_leaves_thread.enqueue().result(timeout=60)
+        run = shop.process_lets_thread_speak.enqueue()
+        assert run.result(timeout=60) == before, "both ran in one subprocess"
+
+    assert [line.message for line in run.logs()] == ["of this body"]
+    assert run.refresh().record.progress is None
+
+
 def test_coroutines_run_on_the_applications_own_loop_if_it_is_given(app):
     @app.task(name="where")
     async def where() -> int:

@@ -7,6 +7,7 @@ import pytest
 
 from duly import Duly, StoreUnavailable
 from duly.clock import monotonic, new_id
+from duly.context import RunContext
 from duly.core.outcome import ErrorText, Raised, Returned, Snoozed
 from duly.errors import StoreFull, StoreReadOnly
 from duly.events import AttemptEnded, ClaimWasLost, StoreFailed
@@ -384,6 +385,87 @@ class TestJournal:
         run = bench.app.runs.get(held.claim.run_id)
         assert [line.message for line in run.logs()] == ["one", "two"]
         assert (run.record.progress, run.record.progress_text) == (0.5, "half")
+
+    def test_a_line_that_is_written_after_its_run_has_ended_keeps_no_other_run_waiting(self, bench):
+        (held,) = taken = bench.started()
+        bench.settler.settle(ended(taken))
+        bench.journal.log(held.claim, "info", "of a thread that the body left behind")
+        bench.journal.tick()
+        others = bench.started(2)
+        bench.store.applied.clear()
+
+        bench.settler.settle_here(ended(others))
+
+        assert bench.states(others) == ["succeeded"] * 2
+        assert bench.journal.is_quiet()
+        assert bench.app.runs.get(held.claim.run_id).logs() == []
+
+    def test_lines_written_after_the_end_count_toward_the_limit_of_their_attempt(
+        self, bench, monkeypatch
+    ):
+        monkeypatch.setattr("duly.run_log.LOG_LINES_PER_ATTEMPT", 3)
+        (held,) = bench.started()
+        log = RunContext(held.claim, bench.journal, None).log
+        for number in range(2):
+            log.info("line %s", number)
+        bench.journal.written(bench.journal.flush_run(held.claim.run_id))
+
+        for number in range(5):
+            log.info("late line %s", number)
+
+        (late,) = bench.journal.flush_run(held.claim.run_id)
+        ((_, level, message),) = late.lines
+        assert (level, message) == ("warning", "more than 3 lines: the rest is left out")
+
+    def test_a_run_whose_lines_are_being_written_is_not_quiet(self, bench):
+        (held,) = bench.started()
+        bench.journal.log(held.claim, "info", "first")
+        seen = []
+        bench.store.refuse = lambda _op: seen.append(bench.journal.is_quiet())
+
+        bench.journal.tick()
+
+        assert seen == [False]
+        assert bench.journal.is_quiet()
+
+    @pytest.mark.parametrize("is_late", [False, True])
+    def test_an_older_attempt_neither_takes_lines_of_the_newer_one_nor_adds_to_them(
+        self, bench, is_late
+    ):
+        (held,) = bench.started()
+        older = held.claim._replace(claim_number=held.claim.claim_number - 1)
+        said = [(older, 0.9, "of the older"), (held.claim, 0.1, "of the newer")]
+        for claim, fraction, text in reversed(said) if is_late else said:
+            bench.journal.log(claim, "info", text)
+            bench.journal.progress(claim, fraction, text)
+
+        bench.journal.tick()
+
+        run = bench.app.runs.get(held.claim.run_id)
+        assert [line.message for line in run.logs()] == ["of the newer"]
+        assert (run.record.progress, run.record.progress_text) == (0.1, "of the newer")
+
+    def test_what_an_outage_kept_back_of_an_older_attempt_is_not_told_of_the_newer(self, bench):
+        (held,) = bench.started()
+        older = held.claim._replace(claim_number=held.claim.claim_number - 1)
+        bench.journal.log(older, "info", "of the older")
+        bench.journal.progress(older, 0.9, "of the older")
+
+        def say_more(_op):
+            bench.store.refuse = lambda _op: None
+            bench.journal.log(held.claim, "info", "of the newer")
+            bench.journal.progress(held.claim, 0.1, "of the newer")
+            return StoreUnavailable("gone")
+
+        bench.store.refuse = say_more
+        with pytest.raises(StoreUnavailable):
+            bench.journal.tick()
+
+        bench.journal.tick()
+
+        run = bench.app.runs.get(held.claim.run_id)
+        assert [line.message for line in run.logs()] == ["of the newer"]
+        assert run.record.progress == 0.1
 
     def test_what_a_later_call_leaves_out_stays_as_it_was(self, bench):
         (held,) = bench.started()

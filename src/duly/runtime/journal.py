@@ -19,7 +19,7 @@ from duly.limits import (
 )
 from duly.registry import Registry
 from duly.runtime.attempt import storable
-from duly.runtime.unwritten import Unwritten, unwritten_beside
+from duly.runtime.unwritten import Line, Unwritten, unwritten_beside
 from duly.store.op_sizes import size_of
 from duly.store.ops import AddLogs, SetProgress
 from duly.store.protocol import Store
@@ -52,12 +52,12 @@ class Journal:
         self._writing = threading.Lock()
         """Held while lines are between here and the store, lest their run's end overtake them."""
         self._progress: dict[str, SetProgress] = {}
-        self._lines: dict[str, tuple[Claim, list[tuple[int, str, str]]]] = {}
+        self._lines: dict[str, tuple[int, list[Line]]] = {}
+        """By run: the newest claim number that logged, and its lines that are not written yet."""
         self._leaving: dict[str, list[_Word]] = {}
         """By run: what was handed over to be written with its end, and may not be written yet."""
         self._has_written = False
         """Whether lines were written since the file was last brought up to date."""
-        self._counts: dict[str, int] = {}
         self._held_back: set[str] = set()
         """Runs whose words are written with their transactions."""
 
@@ -78,23 +78,21 @@ class Journal:
             self._note(SetProgress(claim.run_id, claim.claim_number, fraction, text))
 
     def log(self, claim: Claim, level: str, message: str) -> None:
-        """Keep a log line of an attempt, up to a limit."""
+        """Keep a log line of an attempt, unless a newer attempt of that run has logged since."""
         with self._lock:
-            count = self._counts[claim.run_id] = self._counts.get(claim.run_id, 0) + 1
-            if count > LOG_LINES_PER_ATTEMPT:
-                return
-            if count == LOG_LINES_PER_ATTEMPT:
-                level, message = "warning", f"more than {count} lines: the rest is left out"
             line = self._clock.now(), level, storable(message)[:LOG_MESSAGE_CHARACTERS]
-            self._lines.setdefault(claim.run_id, (claim, []))[1].append(line)
+            lines = self._lines_of(claim.run_id, claim.claim_number)
+            if lines is None:
+                return
+            lines.append(line)
             if self._unwritten is not None:
                 self._unwritten.add(claim.run_id, claim.claim_number, line)
 
     def is_quiet(self) -> bool:
         """Say whether there is nothing to write; a cheap look for the settler's fast path."""
-        is_writing = self._writing.locked()
-        waits = self._lines or self._progress or self._counts or self._leaving
-        return not (waits or is_writing)
+        with self._lock:  # Words leave these only under this lock and, to be written, under both.
+            waits = self._lines or self._progress or self._leaving
+            return not (waits or self._writing.locked())
 
     def flush_run(self, run_id: str) -> list[_Word]:
         """Return what is left to write of an attempt that has ended.
@@ -130,16 +128,15 @@ class Journal:
             self._held_back.discard(run_id)
             return self._hand_over(run_id)
 
-    def take_back(self, claim: Claim, words: list[_Word]) -> None:
+    def take_back(self, words: list[_Word]) -> None:
         """Keep what was not written after all."""
         self.written(words)
-        self._put_back(words, {claim.run_id: claim})
+        self._put_back(words)
 
     def tick(self) -> float:
         """Write what has gathered."""
         with self._writing:
             with self._lock:
-                claims = [claim for claim, _ in self._lines.values()]
                 run_ids = {*self._lines, *self._progress} - self._held_back
                 ops = [op for run_id in run_ids for op in self._pop(run_id)]
             parts = list(in_batches(ops))
@@ -147,8 +144,7 @@ class Journal:
                 try:
                     self.store.apply(parts[0])
                 except OUTAGES:
-                    rest = [op for part in parts for op in part]
-                    self._put_back(rest, {claim.run_id: claim for claim in claims})
+                    self._put_back(op for part in parts for op in part)
                     raise
                 self._has_written = True
                 del parts[0]
@@ -157,7 +153,6 @@ class Journal:
 
     def _hand_over(self, run_id: str) -> list[_Word]:
         """Return the last words of a run, which are to be written with its end."""
-        self._counts.pop(run_id, None)
         words = [*self._leaving.pop(run_id, ()), *self._pop(run_id)]
         if words:
             self._leaving[run_id] = words
@@ -181,29 +176,43 @@ class Journal:
             words = [word for words in self._leaving.values() for word in words]
             leaving = [word for word in words if isinstance(word, AddLogs)]
             kept = [(op.run_id, op.claim_number, line) for op in leaving for line in op.lines]
-            for claim, lines in self._lines.values():
-                kept += [(claim.run_id, claim.claim_number, line) for line in lines]
+            for run_id, (claim_number, lines) in self._lines.items():
+                kept += [(run_id, claim_number, line) for line in lines]
             self._unwritten.keep(kept)
+
+    def _lines_of(self, run_id: str, claim_number: int) -> list[Line] | None:
+        """Return the lines of an attempt that wait; None if a newer attempt of its run has some.
+
+        The store would refuse all lines of a batch whose claim number is not the newest.
+        """
+        number, lines = self._lines.get(run_id, (claim_number, []))
+        if number > claim_number:
+            return None
+        if number < claim_number:
+            lines = []
+        self._lines[run_id] = claim_number, lines
+        return lines
 
     def _note(self, new: SetProgress, *, older: bool = False) -> None:
         """Keep the newest of each part; what a call leaves out stays as it was."""
         known = self._progress.get(new.run_id)
+        if known is not None and known.claim_number > new.claim_number:
+            return
         if known is not None and known.claim_number == new.claim_number:
             first, last = (new, known) if older else (known, new)
             fraction = first.fraction if last.fraction is None else last.fraction
             new = last._replace(fraction=fraction, text=last.text or first.text)
-        elif known is not None and older:
-            new = known
         self._progress[new.run_id] = new
 
-    def _put_back(self, ops: list[_Word], claims: dict[str, Claim]) -> None:
+    def _put_back(self, ops: Iterable[_Word]) -> None:
         with self._lock:
             for op in ops:
                 if isinstance(op, SetProgress):
                     self._note(op, older=True)
-                else:
-                    known = self._lines.setdefault(op.run_id, (claims[op.run_id], []))
-                    known[1][:0] = op.lines
+                    continue
+                lines = self._lines_of(op.run_id, op.claim_number)
+                if lines is not None:
+                    lines[:0] = op.lines
 
     def _pop(self, run_id: str) -> list[_Word]:
         found: list[_Word] = []
@@ -211,9 +220,9 @@ class Journal:
         if progress is not None:
             found.append(progress)
         if run_id in self._lines:
-            claim, lines = self._lines.pop(run_id)
+            claim_number, lines = self._lines.pop(run_id)
             found += [
-                AddLogs(run_id, claim.claim_number, tuple(batch))
+                AddLogs(run_id, claim_number, tuple(batch))
                 for batch in batches(
                     lines,
                     most=LOG_LINES_PER_ATTEMPT,

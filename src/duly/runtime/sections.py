@@ -164,10 +164,10 @@ class Sections:
             answer = section.settle_and_commit(op, words)
         except OUTAGES as error:
             # All of it was rolled back: the run may start again, at no cost.
-            self._journal.take_back(claim, words)
+            self._journal.take_back(words)
             return Outage(error_text(error))
         except Exception as error:  # noqa: BLE001 - a deferred constraint, say: the body's failure
-            self._journal.take_back(claim, words)
+            self._journal.take_back(words)
             return outcome_of(error, held.definition, held.claim.arguments)
         self._journal.written(words)
         if answer is Settled.DONE:

@@ -24,6 +24,7 @@ app.conf.update(
         "visibility_timeout": 3,
         "unacked_restore_interval": 1,
         "unacked_restore_throttle": 1,
+        "unacked_mutex_expire": 3,
     },
     worker_prefetch_multiplier=1,
     broker_connection_retry_on_startup=True,

@@ -25,7 +25,11 @@ from duly.runtime.dying import die_with_parent
 
 
 class PipePort:
-    """Passes what the body says to the worker."""
+    """Passes what the body says to the worker.
+
+    A thread that a body has left behind says nothing: the worker would take it for the next body's,
+    and an answer that the thread reads could be the request for that.
+    """
 
     store = None
     registry = None
@@ -35,20 +39,40 @@ class PipePort:
         self._requests = requests
         self._replies = replies
         self._lock = threading.Lock()
+        self._claim: Claim | None = None
+        """The claim of the body that is running."""
 
-    def progress(self, claim: Claim, fraction: float | None, text: str | None) -> None:  # noqa: ARG002
+    def begin(self, claim: Claim) -> None:
+        """Tell the worker that a body begins."""
+        with self._lock:
+            self._claim = claim
+            self._send({"started": True})
+
+    def end(self, outcome: dict[str, Any]) -> None:
+        """Tell the worker how the body has ended."""
+        with self._lock:
+            self._claim = None
+            self._send(outcome)
+
+    def progress(self, claim: Claim, fraction: float | None, text: str | None) -> None:
         """Pass progress on."""
-        self.send({"progress": [fraction, text]})
+        with self._lock:
+            if claim is self._claim:
+                self._send({"progress": [fraction, text]})
 
-    def log(self, claim: Claim, level: str, message: str) -> None:  # noqa: ARG002
+    def log(self, claim: Claim, level: str, message: str) -> None:
         """Pass a log line on."""
-        self.send({"log": [level, message]})
+        with self._lock:
+            if claim is self._claim:
+                self._send({"log": [level, message]})
 
     def is_cancelled(self, claim: Claim) -> bool:
         """Ask the worker."""
+        answer = None
         with self._lock:
-            self._replies.write('{"ask": "cancelled"}\n')
-            answer = json.loads(self._requests.readline())
+            if claim is self._claim:
+                self._send({"ask": "cancelled"})
+                answer = json.loads(self._requests.readline())
         if answer is None:
             raise ClaimLost(f"run {claim.run_id}", claim.claim_number)
         return bool(answer)
@@ -60,10 +84,8 @@ class PipePort:
                 return monotonic() + LEASE_SECONDS - LEASE_MARGIN_SECONDS
         return 0.0
 
-    def send(self, message: dict[str, Any]) -> None:
-        """Write one line."""
-        with self._lock:
-            self._replies.write(json.dumps(message) + "\n")
+    def _send(self, message: dict[str, Any]) -> None:
+        self._replies.write(json.dumps(message) + "\n")
 
 
 def main() -> None:
@@ -78,7 +100,7 @@ def main() -> None:
     collect_less()
     for line in requests:
         request = json.loads(line)
-        port.send(_describe(_run(definitions[request["task"]], request, port)))
+        port.end(_describe(_run(definitions[request["task"]], request, port)))
 
 
 def _keep_to_itself(*descriptors: int) -> None:
@@ -99,7 +121,7 @@ def _keep_to_itself(*descriptors: int) -> None:
 
 def _run(definition: Definition, request: dict[str, Any], port: PipePort) -> Outcome:
     claim = Claim._make(request["claim"])
-    port.send({"started": True})
+    port.begin(claim)
     return copy_context().run(
         _run_within, RunContext(claim, port, None), definition, claim.arguments
     )

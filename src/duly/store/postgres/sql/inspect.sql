@@ -397,8 +397,9 @@ SELECT at / %(step)s::bigint * %(step)s::bigint, state, pg_catalog.sum(runs)::bi
  ORDER BY at / %(step)s::bigint, state
 
 -- :name ends_by_task
+-- As in `fold`: no run lasted less than its last attempt took.
 SELECT task, queue, state, took, waited, pg_catalog.sum(runs)::bigint, pg_catalog.sum(elapsed)::bigint,
-       pg_catalog.sum(delay)::bigint, pg_catalog.sum(lasted)::bigint
+       pg_catalog.sum(delay)::bigint, pg_catalog.sum(greatest(lasted, elapsed))::bigint
   FROM duly_tallies
  WHERE span IN (0, 60, 3600, 86400) AND at >= %(since)s
    AND (state = 'retried') = %(retried)s::boolean

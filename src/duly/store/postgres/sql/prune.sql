@@ -227,7 +227,7 @@ DELETE FROM duly_duties WHERE done_at < pg_catalog.statement_timestamp() - inter
 
 -- :name fold
 -- Adds up tallies of one span, before an instant, in rows of a longer one; in one order, since others
--- may do it at the same time.
+-- may do it at the same time. Workers of versions that do not know `lasted` leave it out.
 WITH gone AS (
     DELETE FROM duly_tallies
      WHERE ctid = ANY (ARRAY(SELECT ctid FROM duly_tallies
@@ -241,7 +241,7 @@ WITH gone AS (
         (at, span, task, queue, state, took, waited, runs, elapsed, delay, lasted)
     SELECT at / %(width)s::bigint * %(width)s::bigint, %(longer)s, task, queue, state, took, waited,
            pg_catalog.sum(runs), pg_catalog.sum(elapsed), pg_catalog.sum(delay),
-           pg_catalog.sum(lasted)
+           pg_catalog.sum(greatest(lasted, elapsed))
       FROM gone
      GROUP BY at / %(width)s::bigint, task, queue, state, took, waited
      ORDER BY at / %(width)s::bigint, task, queue, state, took, waited
@@ -249,7 +249,7 @@ WITH gone AS (
        SET runs = duly_tallies.runs + excluded.runs,
            elapsed = duly_tallies.elapsed + excluded.elapsed,
            delay = duly_tallies.delay + excluded.delay,
-           lasted = duly_tallies.lasted + excluded.lasted
+           lasted = greatest(duly_tallies.lasted, duly_tallies.elapsed) + excluded.lasted
 )
 SELECT pg_catalog.count(*) FROM gone
 

@@ -356,7 +356,9 @@ SELECT at / :step * :step, state, sum(runs), sum(elapsed), sum(delay)
  ORDER BY at / :step, state
 
 -- :name ends_by_task
-SELECT task, queue, state, took, waited, sum(runs), sum(elapsed), sum(delay), sum(lasted)
+-- As in `fold`: no run lasted less than its last attempt took.
+SELECT task, queue, state, took, waited, sum(runs), sum(elapsed), sum(delay),
+       sum(max(lasted, elapsed))
   FROM duly_tallies
  WHERE span IN (0, 60, 3600, 86400) AND at >= :since AND (state = 'retried') = :retried
  GROUP BY task, queue, state, took, waited

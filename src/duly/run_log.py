@@ -1,0 +1,60 @@
+"""The logger of one attempt of a run."""
+
+import logging
+from itertools import count
+from typing import Protocol
+
+from duly.core.escape import clean
+from duly.core.record import Claim
+from duly.limits import LOG_LINES_PER_ATTEMPT
+
+
+class Keeper(Protocol):
+    """What keeps the lines."""
+
+    def log(self, claim: Claim, level: str, message: str) -> None: ...
+
+
+class RunLogger:
+    """Keeps lines with the run, up to a limit, and passes all to the logger `duly.run` too.
+
+    The limit holds for the attempt, with what its threads log after its body has ended.
+    """
+
+    def __init__(self, claim: Claim, keeper: Keeper) -> None:
+        self._claim = claim
+        self._keeper = keeper
+        self._numbers = count(1)
+
+    def debug(self, message: str, *args: object) -> None:
+        """Log at level debug."""
+        self._write(logging.DEBUG, message, args)
+
+    def info(self, message: str, *args: object) -> None:
+        """Log at level info."""
+        self._write(logging.INFO, message, args)
+
+    def warning(self, message: str, *args: object) -> None:
+        """Log at level warning."""
+        self._write(logging.WARNING, message, args)
+
+    def error(self, message: str, *args: object) -> None:
+        """Log at level error."""
+        self._write(logging.ERROR, message, args)
+
+    def _write(self, level: int, message: str, args: tuple[object, ...]) -> None:
+        # As the standard logger: anything may be logged.
+        text = str(message) % args if args else str(message)
+        claim, number = self._claim, next(self._numbers)
+        if number < LOG_LINES_PER_ATTEMPT:
+            self._keeper.log(claim, logging.getLevelName(level).lower(), text)
+        elif number == LOG_LINES_PER_ATTEMPT:
+            left_out = f"more than {number} lines: the rest is left out"
+            self._keeper.log(claim, "warning", left_out)
+        about = {
+            "run_id": claim.run_id,
+            "task": claim.task,
+            "queue": claim.queue,
+            "attempt": claim.attempt,
+        }
+        logging.getLogger("duly.run").log(level, "%s: %s", claim.run_id, clean(text), extra=about)
