@@ -34,6 +34,8 @@ class Sizes:
     fleet_enqueues: int = 500
     fleet_rest_seconds: float = 10.0
     fleet_idle_seconds: float = 30.0
+    beating_fleets: tuple[tuple[int, int], ...] = ((50, 20), (1_000, 1))
+    """How many supervisors, and how many workers each has; an embedded worker is its own."""
 
 
 FULL = Sizes()
@@ -61,4 +63,5 @@ QUICK = Sizes(
     fleet_enqueues=10,
     fleet_rest_seconds=0.5,
     fleet_idle_seconds=0.5,
+    beating_fleets=((8, 2), (16, 1)),
 )

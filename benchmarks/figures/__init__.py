@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from benchmarks.databases import Database
 from benchmarks.figures import (
+    beats,
     burst,
     callers,
     claim_cost,
@@ -34,6 +35,7 @@ ON_A_DATABASE: dict[str, Callable[[Database, Sizes], list[Figure]]] = {
     "memory": memory.measure,
     "schedules": schedules.measure,
     "wakeups": wakeups.measure,
+    "beats": beats.measure,
 }
 WITHOUT_A_DATABASE: dict[str, Callable[[Sizes], list[Figure]]] = {"import": imports.measure}
 NAMES = (*ON_A_DATABASE, *WITHOUT_A_DATABASE)

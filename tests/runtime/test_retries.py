@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from duly import Discard, Duly, Retry, RetryAfter, RunFailed, Snooze, current
+from duly import Discard, Duly, Retry, RetryAfter, RunFailed, Snooze, current, sleep
+from duly.store.ops import Tick
 from tests.runtime import shop
 from tests.servers.processes import wait_until
 
@@ -337,15 +338,27 @@ def test_a_run_that_expired_before_it_started_is_cancelled(app):
     assert run.attempts() == []
 
 
-def test_a_run_that_started_in_time_may_go_on_past_its_expiry(app):
-    @app.task(name="slow")
+@pytest.mark.parametrize("then", ["ends", "fails once", "snoozes", "sleeps"])
+def test_a_run_that_started_in_time_may_go_on_past_its_expiry(app, tables, then):
+    begun, may_end = threading.Event(), threading.Event()
+
+    @app.task(name="slow", retries=quickly(1))
     def slow() -> str:
-        time.sleep(0.3)
+        begun.set()
+        assert may_end.wait(20)
+        if then == "fails once" and current().attempt == 1:
+            raise LookupError(then)
+        if then == "snoozes" and current().fence == 1:
+            raise Snooze(0.05)
+        if then == "sleeps":
+            sleep("nap", 0.05)
         return "done"
 
-    run = slow.using(expires=0.25).enqueue()
+    run = slow.using(expires=3600).enqueue()
     with app.worker():
-        try:
-            assert run.result(timeout=20) == "done"
-        except Exception:  # noqa: BLE001 - a machine this slow did not start it in time
-            assert run.cause == "expired"
+        assert begun.wait(20)
+        tables.execute("UPDATE duly_runs SET expires_at = created_at")
+        app.store.apply([Tick(100)])
+        may_end.set()
+
+        assert run.result(timeout=20) == "done"

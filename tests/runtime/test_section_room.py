@@ -1,12 +1,16 @@
 """More bodies want a transaction than one process has connections for."""
 
 import threading
+import time
 
 import pytest
 
-from duly import current
+from duly import Duly, current
+from duly.store.postgres import lending, section
 from duly.store.postgres import store as postgres_store
 from tests.servers.processes import wait_until
+
+AN_HOUR = 3600.0
 
 # SQLite has one writer: bodies take turns there, by other means.
 pytestmark = pytest.mark.stores("postgres")
@@ -17,7 +21,46 @@ def _two_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres_store, "SECTIONS", 2)
 
 
-def test_bodies_wait_for_a_connection_as_long_as_it_takes(app):
+class PassingTime:
+    """Passes quickly for bodies that wait for a connection, by a clock, a pause or a lock."""
+
+    def __init__(self) -> None:
+        self.waited = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.waited
+
+    def sleep(self, _seconds: float) -> None:
+        self.waited += AN_HOUR / 100
+        time.sleep(0.001)
+
+
+class Room(threading.BoundedSemaphore):
+    """Ends at once a wait that has a limit."""
+
+    def __init__(self, size: int, passing: PassingTime) -> None:
+        super().__init__(size)
+        self._passing = passing
+
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:  # noqa: FBT001, FBT002 - as its base
+        if timeout is not None:
+            self._passing.waited += timeout
+        return super().acquire(blocking and timeout is None)
+
+
+@pytest.fixture
+def passing_time(app: Duly, monkeypatch: pytest.MonkeyPatch) -> PassingTime:
+    """Replaces the clocks of what gives connections to bodies."""
+    passing = PassingTime()
+    monkeypatch.setattr(section, "time", passing)
+    for module in (section, lending):
+        monkeypatch.setattr(module, "monotonic", passing.monotonic, raising=False)
+    sections = app.store._here().sections
+    monkeypatch.setattr(sections, "_room", Room(sections._size, passing))
+    return passing
+
+
+def test_bodies_wait_for_a_connection_as_long_as_it_takes(app, passing_time):
     has_two, go_on = threading.Barrier(3), threading.Event()
 
     @app.task(name="pay", transaction=True)
@@ -32,14 +75,13 @@ def test_bodies_wait_for_a_connection_as_long_as_it_takes(app):
     with app.worker(concurrency=5):
         has_two.wait(30)
         wait_until(
-            lambda: all(run.refresh().state == "running" for run in runs),
-            seconds=30,
-            what="all bodies to have begun",
+            lambda: passing_time.waited > AN_HOUR, seconds=30, what="bodies to wait for an hour"
         )
         go_on.set()
         results = [run.result(timeout=30) for run in runs]
 
     assert results == list(range(5))
+    assert [len(run.attempts()) for run in runs] == [1] * 5
 
 
 def test_a_body_that_waits_for_a_connection_ends_by_its_timeout(app):

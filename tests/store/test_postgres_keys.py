@@ -40,6 +40,17 @@ BEGIN
 END $$;
 CREATE TRIGGER gate BEFORE INSERT ON duly_keys FOR EACH ROW EXECUTE FUNCTION wait_at_the_gate();
 """
+_SECOND_GATE = 17
+"""The number of an advisory lock."""
+_STOP_AFTER_THE_INSERT = f"""
+CREATE FUNCTION wait_at_the_second_gate() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared({_SECOND_GATE});
+    RETURN NULL;
+END $$;
+CREATE TRIGGER second_gate AFTER INSERT ON duly_keys
+   FOR EACH STATEMENT EXECUTE FUNCTION wait_at_the_second_gate();
+"""
 _IS_AT_THE_GATE = """
 SELECT count(*) > 0 FROM pg_stat_activity
  WHERE datname = current_database() AND wait_event = 'PgSleep'
@@ -139,6 +150,41 @@ def test_a_key_that_a_retry_takes_back_in_between_is_answered_with_its_run(
     answer = waiting.answer()
     assert (answer.run_id, answer.new) == (first.run_id, False)
     assert store.get_run(late.run_id) is None
+
+
+@pytest.mark.parametrize(
+    "enqueue", [in_a_callers_transaction, on_a_connection_that_commits_by_itself]
+)
+@pytest.mark.parametrize("is_expired", [False, True])
+def test_a_run_has_its_key_if_the_key_is_reset_inside_its_enqueue(
+    url, store, watcher, enqueue: Callable[[str, Enqueue], Accepted], is_expired
+):
+    """The reset comes after the insert has met the key of another run."""
+    late = order(key="k")
+    if is_expired:
+        enqueue_one(store, key="k")
+        watcher.execute("UPDATE duly_keys SET expires_at = duly_now() - interval '1 hour'")
+    watcher.execute(_GATE.format(run_id=late.run_id))
+    watcher.execute(_STOP_AFTER_THE_INSERT)
+
+    waiting = InBackground(lambda: enqueue(url, late))
+    wait_until(
+        lambda: watcher.execute(_IS_AT_THE_GATE).fetchone() == (True,),
+        seconds=TIMEOUT,
+        what="the insert of the key to be under way",
+    )
+    if not is_expired:
+        enqueue_one(store, key="k")
+    watcher.execute(f"SELECT pg_advisory_lock({_SECOND_GATE})")
+    watcher.execute("DELETE FROM gate")
+    wait_for_a_lock(url, what="the insert to have met the key of the other run")
+    assert store.apply([ResetKey(TASK, "k", "tester")]) == [True]
+    watcher.execute(f"SELECT pg_advisory_unlock({_SECOND_GATE})")
+
+    answer = waiting.answer()
+    assert (answer.run_id, answer.new) == (late.run_id, True)
+    again = store.apply([order(key="k")])[0]
+    assert (again.run_id, again.new) == (late.run_id, False)
 
 
 def test_a_retry_takes_a_key_whose_run_ends_in_between(store, watcher):

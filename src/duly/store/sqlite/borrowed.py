@@ -1,6 +1,12 @@
-"""A store on an SQLite connection that somebody else opened, such as one to a file in memory."""
+"""A store on an SQLite connection that somebody else opened, such as one to a file in memory.
 
+A transaction that has read cannot write once another connection has committed. So in an open
+transaction nothing is read before the write lock is taken.
+"""
+
+import sqlite3
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +15,9 @@ from duly.core.record import WorkerRecord
 from duly.store.borrowed import Alone, Lender
 from duly.store.ops import Accepted, Enqueue, Op
 from duly.store.protocol import Dialogue
+from duly.store.schema import Schema
 from duly.store.sqlite.connection import driver_errors
+from duly.store.sqlite.enqueue import SQL
 from duly.store.sqlite.inspect import SqliteInspector
 from duly.store.sqlite.store import SqliteStore
 from duly.store.sqlite.verbs import grouped
@@ -35,9 +43,18 @@ class BorrowedSqliteStore(Alone, SqliteStore):
         answers: list[Any] = [None] * len(written)
         with driver_errors(self.path), self._lender.writing() as connection:
             cursor = connection.cursor()
+            cursor.execute(SQL["begin_to_write"])
             for kind in order:
                 self._write_kind(cursor, kind, written, places[kind], answers)
         return answers
+
+    def read_schema(self) -> Schema:
+        """Return the version of the tables; 0 if there are none."""
+        with self._lender.reading() as connection, suppress(sqlite3.OperationalError):
+            # Without that table, or if the caller has read before, the schema is still readable.
+            if connection.in_transaction:
+                connection.execute(SQL["begin_to_write"])
+        return super().read_schema()
 
     def enqueue_elsewhere(self, op: Enqueue, *, hint: bool) -> Dialogue[Accepted]:
         """Accept a run on a connection; to a file in memory there is none but the one lent."""
