@@ -10,6 +10,7 @@ import click
 from duly.api.schedule_views import FiredAt, Schedule
 from duly.api.schedules import Schedules
 from duly.cli.arguments import ArgumentView
+from duly.cli.list_group import ListGroup
 from duly.cli.loading import app_of
 from duly.cli.output import print_json, print_line, print_note
 from duly.cli.session import Session, pass_session, shared_options
@@ -41,7 +42,7 @@ _name = click.argument("name")
 _DATE = "2030-01-31, or 2030-01-31T08:00, in UTC if it says no zone"
 
 
-@click.group("schedules")
+@click.group("schedules", cls=ListGroup)
 @shared_options
 def command() -> None:
     """List schedules, see when they fire and what became of it, pause and run them."""
