@@ -12,9 +12,11 @@ from tests.docs.pages import DOCS, blocks
 
 PAGE = DOCS / "how-to" / "testing.md"
 
-SHOP, TESTS, REPAIRED = (block.text for block in blocks(PAGE) if block.kind == "python")
+SHOP, TESTS, REPAIRED, GAP = (block.text for block in blocks(PAGE) if block.kind == "python")
 
 
+WITH_STOCK = "from test_shop import full_stock\n"
+ON_POSTGRES = 'import pytest\npytestmark = pytest.mark.duly(store="postgres")\n'
 NOT_OURS = ("cacheprovider", "randomly", "schemathesis", "hypothesispytest", "xdist", "anyio")
 """Plugins that happen to be installed here, and take longer to load than these tests to run."""
 
@@ -55,13 +57,15 @@ def test_a_planted_crash_bug_is_found_by_a_short_test_and_its_repair_passes(
     test = (project / "test_shop.py").read_text()
     broken = run_pytest(project, DULY_TEST_POSTGRES=url)
     (project / "shop.py").write_text(REPAIRED)
+    (project / "test_gap_on_sqlite.py").write_text(WITH_STOCK + GAP)
+    (project / "test_gap_on_postgres.py").write_text(WITH_STOCK + ON_POSTGRES + GAP)
     whole = run_pytest(project, DULY_TEST_POSTGRES=url)
 
     short = test[test.index("def test_a_worker_that_dies") :]
     assert len(short.splitlines()) < 20
     assert "2 failed, 1 passed" in broken.stdout, broken.stdout
     assert "assert 8 == 9" in broken.stdout
-    assert "3 passed" in whole.stdout, whole.stdout
+    assert "5 passed" in whole.stdout, whole.stdout
     assert not (project / "duly.db").exists()
 
 
