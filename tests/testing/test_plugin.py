@@ -108,7 +108,10 @@ def test_what_the_marker_cannot_mean_is_an_error(tmp_path, marker, words):
         f"import pytest\n@pytest.mark.duly({marker})\ndef test_it(duly_app): pass\n"
     )
 
-    assert words in run_pytest(tmp_path, DULY_TEST_POSTGRES="").stdout
+    found = run_pytest(tmp_path, DULY_TEST_POSTGRES="")
+
+    assert words in found.stdout
+    assert "def duly_worker" not in found.stdout  # The sentence says it all.
 
 
 REAL = "sqlite:///real.db"
@@ -127,7 +130,7 @@ def bill(order_id: int) -> None: ...
 """
 
 
-def test_an_application_that_is_not_named_is_a_usage_error_and_enqueues_nothing(tmp_path):
+def test_without_a_named_application_tests_are_errors_and_enqueue_nothing(tmp_path):
     (tmp_path / "shop.py").write_text(TWO_APPS)
     (tmp_path / "test_it.py").write_text(
         "import shop\n"
@@ -139,6 +142,7 @@ def test_an_application_that_is_not_named_is_a_usage_error_and_enqueues_nothing(
 
     assert "2 errors" in found.stdout, found.stdout
     assert "duly_app names no application" in found.stdout
+    assert "def duly_worker" not in found.stdout
     assert not (tmp_path / "real.db").exists()
 
 
