@@ -17,6 +17,7 @@ from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.showing import show_args
 from duly.cli.tables import Column, print_fields, print_heading, print_table
 from duly.cli.values import utc_instant
+from duly.core.amounts import amount
 from duly.core.instants import iso, microseconds_of, relative
 
 _COLUMNS = (
@@ -220,7 +221,7 @@ def backfill_schedule(session: Session, /, *, name: str, start: datetime, end: d
         for run in runs:
             print_line(run.id)
         if not session.quiet:
-            print_note(f"{len(runs)} instants run now.")
+            print_note(f"{amount(len(runs), 'run')} enqueued.")
 
 
 def _print_upcoming(upcoming: Any) -> None:  # noqa: ANN401 - a sequence of datetimes
