@@ -10,10 +10,10 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from duly import Duly
 
-duly = Duly()  # DULY_URL, else sqlite:///duly.db
+app = Duly()  # DULY_URL, else sqlite:///duly.db
 
 DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+psycopg"}
-address = make_url(duly.url)
+address = make_url(app.url)
 address = address.set(drivername=DRIVERS[address.get_backend_name()])
 engine = create_async_engine(address)
 open_session = async_sessionmaker(engine, expire_on_commit=False)
@@ -50,7 +50,7 @@ class Tally(Base):
 
 async def create_tables() -> None:
     """A real shop has migrations. Of several processes that start, one creates; the others look."""
-    async with duly.lock("create-tables"), engine.begin() as connection:
+    async with app.lock("create-tables"), engine.begin() as connection:
         await connection.run_sync(Base.metadata.create_all)
 
 

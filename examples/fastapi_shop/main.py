@@ -1,6 +1,6 @@
 """Four processes that take orders and work them off.
 
-uvicorn examples.fastapi_shop.main:app --workers 4
+uvicorn examples.fastapi_shop.main:api --workers 4
 curl -X POST -H 'Content-Type: application/json' -d '{"item": "tea", "cents": 450}' \
     http://127.0.0.1:8000/orders
 curl http://127.0.0.1:8000/orders/1
@@ -13,7 +13,7 @@ from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel, PositiveInt
 
 from duly.integrations.fastapi import DulyTasks, duly_lifespan
-from examples.fastapi_shop.database import Order, Session, create_tables, duly, engine
+from examples.fastapi_shop.database import Order, Session, app, create_tables, engine
 from examples.fastapi_shop.tasks import charge
 
 
@@ -25,7 +25,7 @@ async def lifespan(_: FastAPI) -> AsyncIterator[None]:
     await engine.dispose()
 
 
-app = FastAPI(lifespan=duly_lifespan(duly, inner=lifespan, grace=10))
+api = FastAPI(lifespan=duly_lifespan(app, inner=lifespan, grace=10))
 
 
 class NewOrder(BaseModel):
@@ -33,7 +33,7 @@ class NewOrder(BaseModel):
     cents: PositiveInt
 
 
-@app.post("/orders", status_code=201)
+@api.post("/orders", status_code=201)
 async def place_order(new: NewOrder, session: Session, tasks: DulyTasks) -> dict[str, int | str]:
     """The order and its charge are committed together: neither is ever there without the other."""
     async with session.begin():
@@ -45,7 +45,7 @@ async def place_order(new: NewOrder, session: Session, tasks: DulyTasks) -> dict
     return {"order": order.id, "charge": run.id}
 
 
-@app.get("/orders/{order_id}")
+@api.get("/orders/{order_id}")
 async def read_order(order_id: int, session: Session) -> dict[str, int | str | bool]:
     order = await session.get(Order, order_id)
     if order is None:

@@ -7,10 +7,10 @@ from sqlalchemy import func, select
 from duly import current
 from duly.integrations.sqlalchemy import run_session
 from examples.fastapi_shop import outside
-from examples.fastapi_shop.database import Charge, Order, Tally, duly
+from examples.fastapi_shop.database import Charge, Order, Tally, app
 
 
-@duly.task(transaction=True, retries=3)
+@app.task(transaction=True, retries=3)
 def charge(order_id: int) -> None:
     """Exactly once: the rows, what is enqueued, and the end of this run are one transaction."""
     with run_session() as session:
@@ -21,19 +21,19 @@ def charge(order_id: int) -> None:
     book_courier.enqueue(order_id)
 
 
-@duly.task(retries=5)
+@app.task(retries=5)
 async def send_receipt(order_id: int) -> None:
     """At least once: if this process dies in here, another one sends it again, same key."""
     await outside.send_mail(order_id, current().effect_key())
 
 
-@duly.task(on_crash="hold")
+@app.task(on_crash="hold")
 async def book_courier(order_id: int) -> None:
     """At most once: if this process dies in here, the run ends as interrupted, for a person."""
     await outside.call_courier(order_id)
 
 
-@duly.cron(
+@app.cron(
     os.environ.get("SHOP_TALLY", "* * * * *"),
     seconds_field="first",
     name="tally",

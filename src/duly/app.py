@@ -9,6 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, overload
 
+import duly
 from duly.actor import acting
 from duly.api.bulk_acts import BulkActs
 from duly.api.dead import Dead
@@ -83,6 +84,16 @@ class Duly:
         """Asked before a call of a task is accepted; whoever objects raises."""
         self._opening = threading.Lock()
         self._holders: Holders | None = None
+
+    if not TYPE_CHECKING:  # Type checkers would accept every attribute.
+
+        def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - it only raises
+            if name in duly.__all__ and not hasattr(type(self), name):
+                raise AttributeError(
+                    f"{type(self).__name__!r} object has no attribute {name!r}: "
+                    f"this is an application; `import duly` gives duly.{name}"
+                )
+            return super().__getattribute__(name)  # Raises the usual error, or that of a property.
 
     # -- tasks --
 

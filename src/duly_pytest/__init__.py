@@ -6,7 +6,7 @@ Apart from duly's own package, which is so loaded only for tests that ask for it
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -44,9 +44,9 @@ def duly_worker(request: pytest.FixtureRequest, tmp_path: Path) -> "Iterator[Har
     kind = options.pop("store", "sqlite")
     named = options.pop("app", None) or request.config.getini("duly_app")
     if options or kind not in _KINDS:
-        raise pytest.UsageError('@pytest.mark.duly takes app= and store="sqlite" or "postgres"')
+        _refuse('@pytest.mark.duly takes app= and store="sqlite" or "postgres"')
     if kind == "postgres" and not os.environ.get(POSTGRES):
-        raise pytest.UsageError(
+        _refuse(
             f"{POSTGRES} names no server: set it to the address of a PostgreSQL on which databases "
             f"may be created, such as postgresql://postgres@localhost/postgres"
         )
@@ -65,6 +65,11 @@ def duly_app(duly_worker: "Harness") -> "Duly":
     return duly_worker.app
 
 
+def _refuse(text: str) -> NoReturn:
+    """End the test with this sentence, which needs no traceback of the plugin's code."""
+    pytest.fail(text, pytrace=False)
+
+
 def _application(reference: str) -> "Duly":
     from duly.runtime.loading import load  # noqa: PLC0415 - only for who asks
     from duly.settings import load_settings  # noqa: PLC0415 - as above
@@ -73,7 +78,7 @@ def _application(reference: str) -> "Duly":
     if not named:
         # An application made here would have none of the project's tasks, whose own would enqueue
         # into the project's database.
-        raise pytest.UsageError(
+        _refuse(
             "duly_app names no application: write duly_app = module:attribute into pytest.ini, "
             'app = "module:attribute" into [tool.duly], or @pytest.mark.duly(app=…) at the test'
         )

@@ -187,3 +187,27 @@ def test_a_task_looks_like_its_function(app):
     assert documented.__doc__ == "Say something."
     assert documented.__wrapped__(3) == 3
     assert functools.partial(documented, 3)() == 3
+
+
+@pytest.mark.parametrize("name", ["current", "step", "Retry"])
+def test_a_name_of_the_module_that_is_asked_of_the_application_gets_a_hint(name):
+    app = Duly("sqlite:///:memory:")
+
+    assert not hasattr(app, name)
+    with pytest.raises(AttributeError, match=rf"`import duly` gives duly\.{name}$"):
+        getattr(app, name)
+
+
+def test_an_attribute_that_nothing_has_gets_the_usual_error():
+    with pytest.raises(AttributeError, match=r"^'Duly' object has no attribute 'curent'$"):
+        _ = Duly("sqlite:///:memory:").curent
+
+
+def test_a_property_that_fails_says_why():
+    class Broken(Duly):
+        @property
+        def store(self):
+            raise AttributeError("the driver has no attribute 'connect'")
+
+    with pytest.raises(AttributeError, match="the driver has no attribute"):
+        _ = Broken("sqlite:///:memory:").store

@@ -102,6 +102,52 @@ def test_the_demo_fails_if_something_was_lost_or_doubled(folder, cli, monkeypatc
     assert ("this is a bug in duly" in shown.stdout) is (status == 1)
 
 
+def come_to(result, monkeypatch):
+    monkeypatch.setattr(duly.cli.demo, "run_demo", lambda *_, **__: result)
+
+
+SQLITE = {"kind": "sqlite", "version": "3", "journal": "wal"}
+
+
+@pytest.mark.stores("sqlite")
+def test_an_sqlite_address_is_said_to_be_not_used(folder, cli, monkeypatch):
+    row = Row("hold", 1, 1, 0, 0, 0, 0, 0, 0)
+    come_to(OrderResult((row,), 0, 0, 0, 0, 0, (), 1.0, SQLITE, 1), monkeypatch)
+    monkeypatch.delenv("DULY_URL", raising=False)
+
+    by_default = cli("demo")
+    by_option = cli("demo", "--url", "sqlite:///mine.db")
+    monkeypatch.setenv("DULY_URL", "sqlite:///mine.db")
+    by_environment = cli("demo")
+
+    said = "sqlite:///mine.db is not used"
+    assert "not used" not in by_default.stderr
+    assert said in by_option.stderr
+    assert said in by_environment.stderr
+    assert "sqlite:///duly.db if nothing says" not in cli("demo", "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("late", "words"),
+    [
+        (0, "recorded nothing: their bodies were ended before they could report."),
+        (1, "recorded nothing: 1 late result was refused, and the other bodies were ended first."),
+        (2, "recorded nothing: 2 late results were refused, and"),
+    ],
+)
+def test_table_and_text_agree_about_zombies(folder, cli, monkeypatch, late, words):
+    row = Row("hold", 1, 0, 1, 1, 0, 0, 0, 0)
+    come_to(OrderResult((row,), 1, 1, 3, 4, late, ("an-id",), 1.0, SQLITE, 1), monkeypatch)
+
+    shown = cli("demo").stdout
+
+    assert "zombies that recorded nothing" in shown
+    assert words in " ".join(shown.split())
+    # The store is gone by now, so that nobody can look at the run.
+    assert "an-id" not in shown
+    assert "duly dead" not in shown
+
+
 # -- schedules --
 
 

@@ -72,7 +72,7 @@ def test_prune_deletes_what_ended_long_enough_ago_if_somebody_says_yes(app, cli,
         "prune",
         "history older than 0 s, dead letters older than 0 s",
     )
-    assert pruned.stdout == "3 finished runs were deleted.\n"
+    assert pruned.stdout == "Deleted 3 finished runs.\n"
     assert app.runs.list() == []
     assert error(cli("db", "prune", "--json"))["kind"] == "UsageError"
 
@@ -99,7 +99,7 @@ def test_what_may_have_run_since_a_backup_is_parked_and_not_run_again(app, cli, 
     result = put_aside(cli, app, made_at)
     drain()
 
-    assert result.stdout.startswith("1 runs are interrupted, 0 schedules paused.\n")
+    assert result.stdout.startswith("1 run interrupted, 0 schedules paused.\n")
     assert "1 runs were made after that and are left alone" in result.stdout
     assert (due.refresh().state, due.cause) == ("interrupted", "restored")
     assert (later.refresh().state, new.refresh().state) == ("queued", "succeeded")
@@ -120,7 +120,7 @@ def test_a_schedule_that_came_due_since_is_paused_and_its_instants_are_not_fired
     result = put_aside(cli, app, made_at)
     app.worker().drain(timeout=20)
 
-    assert "1 schedules paused" in result.stdout
+    assert "1 schedule paused" in result.stdout
     assert app.runs.list() == []
     assert answer(cli("schedules", "list", "--json"))["schedules"][0]["state"] == "paused"
 
@@ -162,7 +162,7 @@ def test_what_was_running_or_waiting_for_something_at_the_backup_is_parked_too(
 
     result = put_aside(cli, app, made_at)
 
-    assert result.stdout.startswith("2 runs are interrupted")
+    assert result.stdout.startswith("2 runs interrupted")
     assert app.runs.get(held.run_id).cause == "restored"
     assert (waits.refresh().state, sleeps.refresh().state) == ("interrupted", "queued")
     assert answer(cli("audit", "--json"))["ok"]

@@ -138,7 +138,7 @@ def test_a_backfill_runs_what_did_not_run(app, cli, digest):
     unread = cli("schedules", "backfill", "digest", "--from", "monday", "--to", "2025-03-08")
 
     assert len(first) == 5
-    assert (again.stdout, again.stderr) == ("", "0 instants run now.\n")
+    assert (again.stdout, again.stderr) == ("", "0 runs enqueued.\n")
     assert (unread.exit_code, "no ISO 8601 time" in unread.stderr) == (2, True)
 
 

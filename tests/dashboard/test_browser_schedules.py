@@ -45,6 +45,44 @@ def test_next_fires_are_those_of_the_engine_when_clocks_change(shop, serve, brow
         assert visit.wrong == []
 
 
+def test_a_schedule_that_is_overdue_and_unknown_to_workers_says_so(shop, serve, browser):
+    shop.app.schedules.add("overdue", shop.nothing, every=900)
+    shop.app.schedules.add("tomorrow", shop.nothing, every=86_400)
+    shop.app.worker().drain()  # Its worker knew the tasks, and has ended.
+    with Visit(browser, serve(opened(shop.app))) as visit:
+        page = visit.go("/schedules")
+        page.clock.install(time=shop.app.schedules.get("overdue").next_at + timedelta(seconds=90))
+        visit.go("/schedules")
+        late, early = (
+            page.get_by_role("row").filter(has_text=name) for name in ("overdue", "tomorrow")
+        )
+
+        assert late.locator("time").inner_text() == "due since 1 min"
+        assert early.locator("time").inner_text() == "in 23 h"
+        assert "No live worker knows its task." in late.inner_text()
+        assert "s-warn" in late.locator(".badge").get_attribute("class")
+        assert late.locator(".badge").inner_text().split() == ["!", "active"]
+        visit.go("/schedules/overdue")
+        assert "No live worker knows its task." in page.inner_text("main")
+        assert visit.wrong == []
+
+
+@pytest.mark.parametrize(("width", "rows"), [(1440, [9]), (1280, [5, 4]), (1000, [5, 4])])
+def test_the_figures_of_the_overview_fill_their_rows(shop, serve, browser, width, rows):
+    shop.app.worker().drain()
+    with Visit(browser, serve(opened(shop.app))) as visit:
+        visit.page.set_viewport_size({"width": width, "height": 900})
+        page = visit.go("/")
+        boxes = page.locator(".stats div").evaluate_all(
+            "tiles => tiles.map(tile => tile.getBoundingClientRect()).map(at => [at.top, at.right])"
+        )
+
+        tops = sorted({top for top, _ in boxes})
+        assert [sum(top == each for top, _ in boxes) for each in tops] == rows
+        assert len({round(max(r for top, r in boxes if top == each)) for each in tops}) == 1
+        assert visit.wrong == []
+
+
 def test_a_schedule_whose_runs_fail_shows_that(shop, serve, browser):
     shop.app.schedules.add("failing", shop.charge, every=900, args=(1,))
     shop.app.schedules.add("working", shop.nothing, every=900)

@@ -12,9 +12,11 @@ from tests.docs.pages import DOCS, blocks
 
 PAGE = DOCS / "how-to" / "testing.md"
 
-SHOP, TESTS, REPAIRED = (block.text for block in blocks(PAGE) if block.kind == "python")
+SHOP, TESTS, REPAIRED, GAP = (block.text for block in blocks(PAGE) if block.kind == "python")
 
 
+WITH_STOCK = "from test_shop import full_stock\n"
+ON_POSTGRES = 'import pytest\npytestmark = pytest.mark.duly(store="postgres")\n'
 NOT_OURS = ("cacheprovider", "randomly", "schemathesis", "hypothesispytest", "xdist", "anyio")
 """Plugins that happen to be installed here, and take longer to load than these tests to run."""
 
@@ -55,13 +57,15 @@ def test_a_planted_crash_bug_is_found_by_a_short_test_and_its_repair_passes(
     test = (project / "test_shop.py").read_text()
     broken = run_pytest(project, DULY_TEST_POSTGRES=url)
     (project / "shop.py").write_text(REPAIRED)
+    (project / "test_gap_on_sqlite.py").write_text(WITH_STOCK + GAP)
+    (project / "test_gap_on_postgres.py").write_text(WITH_STOCK + ON_POSTGRES + GAP)
     whole = run_pytest(project, DULY_TEST_POSTGRES=url)
 
     short = test[test.index("def test_a_worker_that_dies") :]
     assert len(short.splitlines()) < 20
     assert "2 failed, 1 passed" in broken.stdout, broken.stdout
     assert "assert 8 == 9" in broken.stdout
-    assert "3 passed" in whole.stdout, whole.stdout
+    assert "5 passed" in whole.stdout, whole.stdout
     assert not (project / "duly.db").exists()
 
 
@@ -104,7 +108,10 @@ def test_what_the_marker_cannot_mean_is_an_error(tmp_path, marker, words):
         f"import pytest\n@pytest.mark.duly({marker})\ndef test_it(duly_app): pass\n"
     )
 
-    assert words in run_pytest(tmp_path, DULY_TEST_POSTGRES="").stdout
+    found = run_pytest(tmp_path, DULY_TEST_POSTGRES="")
+
+    assert words in found.stdout
+    assert "def duly_worker" not in found.stdout  # The sentence says it all.
 
 
 REAL = "sqlite:///real.db"
@@ -123,7 +130,7 @@ def bill(order_id: int) -> None: ...
 """
 
 
-def test_an_application_that_is_not_named_is_a_usage_error_and_enqueues_nothing(tmp_path):
+def test_without_a_named_application_tests_are_errors_and_enqueue_nothing(tmp_path):
     (tmp_path / "shop.py").write_text(TWO_APPS)
     (tmp_path / "test_it.py").write_text(
         "import shop\n"
@@ -135,6 +142,7 @@ def test_an_application_that_is_not_named_is_a_usage_error_and_enqueues_nothing(
 
     assert "2 errors" in found.stdout, found.stdout
     assert "duly_app names no application" in found.stdout
+    assert "def duly_worker" not in found.stdout
     assert not (tmp_path / "real.db").exists()
 
 

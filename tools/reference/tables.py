@@ -145,7 +145,8 @@ _VERBS = {
     "claim": "a worker takes runs",
     "settle": "the end of an attempt is recorded",
     "recover": "what a dead worker held is taken from it",
-    "operate": "an operator acts: retries, cancels, pauses",
+    "operate": "an operator acts (retries, cancels, pauses), or anything else is written: the "
+    "record of a step, an event, a schedule, a lock, a key, upkeep",
     "beat": "a worker shows that it lives",
     "attempt": "the body of a task",
     "transaction": "the end of a body's own transaction",

@@ -19,7 +19,7 @@ from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.tables import print_fields
 from duly.cli.values import duration
 from duly.clock import MICROSECONDS
-from duly.core.amounts import FOREVER, kept_microseconds
+from duly.core.amounts import FOREVER, amount, kept_microseconds
 from duly.core.instants import iso, span
 from duly.limits import TICK_BATCH
 from duly.settings import store_url
@@ -187,7 +187,7 @@ def prune(
     if session.as_json:
         print_json({"pruned": total})
     elif not session.quiet:
-        print_line(f"{total:,} finished runs were deleted.")
+        print_line(f"Deleted {amount(total, 'finished run')}.")
 
 
 @command.command("backup")

@@ -15,6 +15,7 @@ from duly.cli.documents import document, letter_document, run_document
 from duly.cli.failures import FAILURE
 from duly.cli.filters import LIMIT, Filters, dead_filters, group_filters, page_options
 from duly.cli.letters import note_unsent, print_letter, print_letters
+from duly.cli.list_group import ListGroup
 from duly.cli.listing import print_cursor, print_run_table
 from duly.cli.output import print_json, print_line, print_note
 from duly.cli.progress import bar, is_watched
@@ -41,7 +42,7 @@ _GROUP_COLUMNS = (
 )
 
 
-@click.group("dead")
+@click.group("dead", cls=ListGroup)
 @shared_options
 def command() -> None:
     """Go through dead letters: runs that failed or were interrupted and wait for a person.

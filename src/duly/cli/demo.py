@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import click
 from rich.console import Console
@@ -26,10 +27,10 @@ from duly.prove.demo import (
 from duly.prove.places import Folder, own_tables
 from duly.prove.schedule_demo import Result as ScheduleResult
 from duly.prove.schedule_demo import run_schedule_demo
-from duly.settings import store_url
+from duly.settings import load_settings
 
 _SAY_SECONDS = 2.0
-_INTERRUPTED_SHOWN = 2
+_URL = "A PostgreSQL database (DULY_URL); without one SQLite in a temporary folder is used."
 
 
 @click.command("demo")
@@ -43,7 +44,7 @@ _INTERRUPTED_SHOWN = 2
     help="About how long the work takes.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Repeats what chance chose.")
-@shared_options
+@partial(shared_options, url=_URL)
 @pass_session
 def command(
     session: Session, /, *, schedules: bool, orders: int, seconds: float, seed: int
@@ -51,12 +52,17 @@ def command(
     """See duly at work while its workers are killed with -9 and frozen.
 
     Uses SQLite in a temporary folder, or a schema of its own in the PostgreSQL database that --url
-    or DULY_URL names; nothing is left behind. Exit status 1 if an order was lost or doubled, or
-    with --schedules if an instant was missed or ran twice.
+    or DULY_URL names; nothing is left behind. An SQLite file that they name is not used.
+
+    Exit status 1 if an order was lost or doubled, or with --schedules if an instant was missed or
+    ran twice.
     """
     console = Console(stderr=session.as_json, highlight=False, emoji=False)
     quiet = session.quiet or session.as_json
-    with Folder() as folder, own_tables(store_url(session.url), folder.path) as url:
+    settings = load_settings().over("option", url=session.url)
+    if "url" in settings.origins and settings.url.startswith("sqlite:"):
+        print_note(f"{settings.url} is not used: the demo has SQLite in a temporary folder.")
+    with Folder() as folder, own_tables(settings.url, folder.path) as url:
         result: Result | ScheduleResult
         if schedules:
             if not quiet:
@@ -166,7 +172,7 @@ def _show(console: Console, result: Result) -> None:
     strikes = {
         "kill -9": result.kills,
         "freezes past the lease": result.freezes,
-        "zombies refused": result.zombies,
+        "zombies that recorded nothing": result.zombies,
     }
     console.print(tabulate("orders", (*result.rows, total(result.rows)), lines, strikes))
     for line in _explanations(result):
@@ -175,20 +181,19 @@ def _show(console: Console, result: Result) -> None:
 
 def _explanations(result: Result) -> Iterator[str]:
     if result.zombies:
+        late = result.late_results_refused
+        results = "1 late result was" if late == 1 else f"{late} late results were"
+        ended = "their bodies were ended before they could report"
+        how = f"{results} refused, and the other bodies were ended first" if late else ended
         yield (
-            f"Zombies: {result.zombies} workers stood still past their lease, others took over "
-            f"their {result.taken_over} runs, and they recorded nothing: "
-            f"{result.late_results_refused} late results were turned away, the other bodies were "
-            f"ended before they woke."
+            f"Zombies: {result.zombies} workers stood still past their lease. Others took over "
+            f"their {result.taken_over} runs, and the zombies recorded nothing: {how}."
         )
     if result.interrupted:
         effects = total(result.rows).interrupted_with_effect
-        shown = ", ".join(result.interrupted[:_INTERRUPTED_SHOWN])
-        more = len(result.interrupted) - _INTERRUPTED_SHOWN
         yield (
             f'Interrupted: on_crash="hold" and killed mid-body, {effects} of them after their '
-            f"effect; not run again before a person says so (duly dead): "
-            f"{shown}{f' and {more} more' if more > 0 else ''}"
+            f"effect; not run again before a person says so."
         )
     yield told(result.database, result.seconds, result.seed)
     if not result.holds:

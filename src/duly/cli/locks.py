@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from duly.cli.list_group import ListGroup
 from duly.cli.loading import app_of
 from duly.cli.output import print_json, print_line, print_note
 from duly.cli.session import Session, pass_session, shared_options
@@ -22,7 +23,7 @@ _COLUMNS = (
 )
 
 
-@click.group("locks")
+@click.group("locks", cls=ListGroup)
 @shared_options
 def command() -> None:
     """List the locks that are held."""

@@ -12,6 +12,7 @@ from duly.cli.output import print_json, print_line, print_note
 from duly.cli.places import masked, missing_file, package_of
 from duly.cli.progress import bar
 from duly.cli.session import Session, pass_session, shared_options
+from duly.core.amounts import amount
 from duly.core.audit import Flaw
 from duly.errors import StoreRefused
 from duly.limits import PAGE
@@ -46,7 +47,7 @@ def command(session: Session, /, *, source: str, target: str, yes: bool) -> None
                 print_line(f"{url}: {flaw.subject} {flaw.text} ({flaw.check}).")
         if not session.quiet:
             runs = sum(counts[f"duly_{name}"] for name in ("runs", "waiting", "history"))
-            print_line(f"{runs:,} runs were copied to {masked(target)}.")
+            print_line(f"Copied {amount(runs, 'run')} to {masked(target)}.")
             print_line(
                 "Now name that in the application (DULY_URL) and start its workers; the file "
                 "accepts nothing any more."

@@ -8,6 +8,7 @@ import click
 
 from duly.app import Duly
 from duly.cli.documents import queue_document
+from duly.cli.list_group import ListGroup
 from duly.cli.loading import app_of
 from duly.cli.output import print_json, print_line, print_note
 from duly.cli.progress import bar
@@ -35,7 +36,7 @@ _COLUMNS = (
 _reason = click.option("--reason", default="", help="Kept with the act.")
 
 
-@click.group("queues")
+@click.group("queues", cls=ListGroup)
 @shared_options
 def command() -> None:
     """List queues, pause, resume, limit and drain them."""

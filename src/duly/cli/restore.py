@@ -10,6 +10,7 @@ from duly.cli.loading import app_of
 from duly.cli.output import print_json, print_line
 from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.values import instant_since, since
+from duly.core.amounts import amount
 
 BEFORE_EVERYTHING = datetime.fromtimestamp(0, UTC)
 
@@ -51,7 +52,8 @@ def command(
     elif nothing_ran:
         print_line(f"Workers may start on {app.store.shown_url}.")
     elif not session.quiet:
-        print_line(f"{aside.runs:,} runs are interrupted, {aside.schedules:,} schedules paused.")
+        paused = amount(aside.schedules, "schedule")
+        print_line(f"{amount(aside.runs, 'run')} interrupted, {paused} paused.")
         if aside.runs:
             print_line("Look at each: duly dead list, then duly dead retry or discard.")
         if aside.schedules:

@@ -11,6 +11,7 @@ from duly.cli.arguments import ArgumentView
 from duly.cli.documents import run_document
 from duly.cli.failures import FAILURE
 from duly.cli.filters import Filters, page_options, run_filters
+from duly.cli.list_group import ListGroup
 from duly.cli.listing import print_runs
 from duly.cli.loading import app_of
 from duly.cli.output import print_json, print_line, print_note
@@ -25,7 +26,7 @@ from duly.limits import PAGE
 from duly.run import Run
 
 
-@click.group("runs")
+@click.group("runs", cls=ListGroup)
 @shared_options
 def command() -> None:
     """List and follow runs, look at them, wait for, cancel and retry them."""

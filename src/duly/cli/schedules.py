@@ -10,12 +10,14 @@ import click
 from duly.api.schedule_views import FiredAt, Schedule
 from duly.api.schedules import Schedules
 from duly.cli.arguments import ArgumentView
+from duly.cli.list_group import ListGroup
 from duly.cli.loading import app_of
 from duly.cli.output import print_json, print_line, print_note
 from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.showing import show_args
 from duly.cli.tables import Column, print_fields, print_heading, print_table
 from duly.cli.values import utc_instant
+from duly.core.amounts import amount
 from duly.core.instants import iso, microseconds_of, relative
 
 _COLUMNS = (
@@ -41,7 +43,7 @@ _name = click.argument("name")
 _DATE = "2030-01-31, or 2030-01-31T08:00, in UTC if it says no zone"
 
 
-@click.group("schedules")
+@click.group("schedules", cls=ListGroup)
 @shared_options
 def command() -> None:
     """List schedules, see when they fire and what became of it, pause and run them."""
@@ -223,7 +225,7 @@ def backfill_schedule(
         for run in runs:
             print_line(run.id)
         if not session.quiet:
-            print_note(f"{len(runs)} instants run now.")
+            print_note(f"{amount(len(runs), 'run')} enqueued.")
 
 
 def _print_upcoming(upcoming: Any) -> None:  # noqa: ANN401 - a sequence of datetimes

@@ -30,17 +30,20 @@ class Session:
 pass_session = click.make_pass_decorator(Session, ensure=True)
 
 
-def shared_options(function: F) -> F:
-    """Add the options that every command takes."""
+_STORE = "The store (DULY_URL); sqlite:///duly.db if nothing says."
+
+
+def shared_options(function: F, *, url: str = _STORE) -> F:
+    """Add the options that every command takes; `url` is the help of `--url`."""
     quiet = _flag("Print only what was asked for.", "-q", "--quiet", "quiet")
-    return worker_options(quiet(function))
+    return worker_options(quiet(function), url=url)
 
 
-def worker_options(function: F) -> F:
+def worker_options(function: F, *, url: str = _STORE) -> F:
     """Add the shared options but `-q`, which names queues in `duly worker`."""
     options = (
         _option("The application, as module:attribute (DULY_APP).", "--app", "app"),
-        _option("The store (DULY_URL); sqlite:///duly.db if nothing says.", "--url", "url"),
+        _option(url, "--url", "url"),
         _flag("Answer in JSON, and word errors in JSON.", "--json", "as_json"),
         _flag("Say more about what went wrong.", "-v", "--verbose", "verbose"),
     )

@@ -4,6 +4,7 @@ import click
 
 from duly.cli.arguments import parsed
 from duly.cli.documents import worker_document
+from duly.cli.list_group import ListGroup
 from duly.cli.loading import app_of
 from duly.cli.output import print_json, print_line, print_note
 from duly.cli.session import Session, pass_session, shared_options
@@ -26,7 +27,7 @@ _COLUMNS = (
 )
 
 
-@click.group("workers")
+@click.group("workers", cls=ListGroup)
 @shared_options
 def command() -> None:
     """List workers."""

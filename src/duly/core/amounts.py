@@ -13,6 +13,11 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)", re.ASCII)
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
+def amount(number: int, noun: str) -> str:
+    """Return `1 run`, or `2,000 runs`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def check_count(what: str, value: object) -> None:
     """Refuse what is no whole number, or no thing at all."""
     if type(value) is not int or value < 1:

@@ -207,8 +207,9 @@ def _of_waiting(seen: Seen) -> Reasons:
 def _of_queues(queues: Sequence[QueueRecord]) -> Reasons:
     for queue in queues:
         if queue.paused:
-            waits = count(queue.ready + queue.waiting)
-            yield "warn", f"queue {queue.name} is paused, {waits} runs wait in it", "queues"
+            waits = queue.ready + queue.waiting
+            runs = "1 run waits" if waits == 1 else f"{count(waits)} runs wait"
+            yield "warn", f"queue {queue.name} is paused, {runs} in it", "queues"
 
 
 def _of_transactions(oldest: OpenTransaction | None) -> Reasons:

@@ -34,11 +34,15 @@ _NAMED = 5
 """How many runs a line names at the most."""
 
 
-def log_event(event: Event) -> None:
-    """Write one line for one event."""
+def log_event(event: Event, *, failures: int = logging.ERROR) -> None:
+    """Write one line for one event.
+
+    `failures` is the level of runs that failed for good; it is lower where another logger logs them
+    as errors, with their tracebacks.
+    """
     match event:
         case AttemptEnded():
-            _log_attempt(event)
+            _log_attempt(event, failures)
         case ClaimWasLost(run_id, claim_number):
             about = {"run_id": run_id, "outcome": "dropped"}
             text = "run %s: claim %s was lost, its result is dropped"
@@ -163,10 +167,10 @@ def _left(run_ids: Sequence[str]) -> str:
     return f"; it had not finished {runs}, now queued again or ended as the task says: {named}"
 
 
-def _log_attempt(event: AttemptEnded) -> None:
+def _log_attempt(event: AttemptEnded, failures: int) -> None:
     claim, verdict = event.claim, event.verdict
     if isinstance(verdict, Finish):
-        level = logging.DEBUG if verdict.state == State.SUCCEEDED else logging.ERROR
+        level = logging.DEBUG if verdict.state == State.SUCCEEDED else failures
         if verdict.state == State.CANCELLED:
             level = logging.INFO
         follows = f"{verdict.state} ({verdict.cause})" if verdict.cause else str(verdict.state)

@@ -11,7 +11,7 @@ from asgiref.sync import async_to_sync
 from django.db import transaction
 from django.utils import timezone
 
-from duly import KeyConflict
+from duly import BadArguments, KeyConflict
 from duly.errors import RunFailed
 from duly.integrations.django.backend import DulyBackend
 from tests.integrations.django import tasks
@@ -122,6 +122,9 @@ def test_a_failure_is_logged_with_its_traceback(backend, caplog, task):
     assert "Traceback (most recent call last)" in shown
     assert "return number / by" in shown
     assert "ZeroDivisionError: division by zero" in shown
+    # Django's own logger has logged it, so duly's does not do so again.
+    errors = [line for line in caplog.records if line.levelno >= logging.ERROR]
+    assert errors == [line]
     # An exception may show arguments; of a task with secret ones the stored text is logged.
     is_stored = line.exc_info[0] is RunFailed
     assert is_stored == (task is tasks.divide_secretly)
@@ -200,6 +203,13 @@ def test_a_key_makes_one_run_of_two_calls(backend):
     assert first.id == second.id != other.id
     with pytest.raises(KeyConflict):
         tasks.keyed.using(key="number-1").enqueue(3)
+
+
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.parametrize(("args", "named"), [((), {}), ((1, 2, 3, 4), {}), ((1,), {"nosuch": 2})])
+def test_a_call_that_does_not_fit_is_refused_before_its_key_is_made(backend, args, named):
+    with pytest.raises(BadArguments):
+        tasks.keyed.enqueue(*args, **named)
 
 
 def test_a_task_waits_until_run_after(backend):

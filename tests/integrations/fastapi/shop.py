@@ -29,10 +29,10 @@ outside.send_mail, outside.call_courier = send_mail, call_courier
 
 from examples.fastapi_shop import main  # noqa: E402 - it is to find what is outside replaced
 
-app = main.app
+app = main.api
 if "SHOP_LEASE" in os.environ:
     # What a killed process held goes on sooner; nothing else of the example is changed.
     lease = float(os.environ["SHOP_LEASE"])
     app.router.lifespan_context = duly_lifespan(
-        main.duly, inner=main.lifespan, grace=10, lease=lease, beat=lease / 3
+        main.app, inner=main.lifespan, grace=10, lease=lease, beat=lease / 3
     )

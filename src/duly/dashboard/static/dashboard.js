@@ -16,9 +16,11 @@
     if (Math.abs(away) < 1) return "now";
     return away > 0 ? `in ${coarse(away)}` : `${coarse(-away)} ago`;
   };
-  const tellTimes = () => all("time[data-ago], time[data-since]").forEach((time) => {
+  const tellTimes = () => all("time[data-ago], time[data-due], time[data-since]").forEach((time) => {
     const away = Math.round((Date.parse(time.dateTime) - Date.now()) / 1000);
-    const words = "since" in time.dataset ? coarse(Math.max(0, -away)) : ago(away);
+    const isLate = "due" in time.dataset && away < 0;
+    const words = isLate ? `due since ${coarse(-away)}`
+      : "since" in time.dataset ? coarse(Math.max(0, -away)) : ago(away);
     if (time.textContent !== words) time.textContent = words;
   });
 

@@ -1,5 +1,6 @@
 """The backend of `django.tasks` that keeps its runs in a database of Django's own."""
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -14,6 +15,7 @@ from django.db import close_old_connections, connections
 from django.utils import timezone
 
 from duly.app import Duly
+from duly.core.codec import Codec
 from duly.core.states import State
 from duly.core.verdict import Finish
 from duly.defining import define
@@ -43,6 +45,7 @@ from duly.integrations.django.options import CALLING, DEFINING, DulyTask, option
 from duly.integrations.django.raised import told_of
 from duly.integrations.django.results import new_result, result_of
 from duly.integrations.django.section import with_completion
+from duly.observe.logs import log_event
 from duly.run import Run
 from duly.task import Task as EngineTask
 
@@ -112,7 +115,7 @@ class DulyBackend(BaseTaskBackend):
             priority=task.priority,
             at=_aware(task.run_after),
             connection=self._connection(),
-            **self._options_of_call(task, args, kwargs),
+            **self._options_of_call(task, definition.codec, tuple(args), kwargs),
         )
         run = bound.enqueue(*args, **kwargs)
         result = new_result(task, run.id, args, kwargs, self.alias) if run.new else self._seen(run)
@@ -123,10 +126,15 @@ class DulyBackend(BaseTaskBackend):
         return connections[self.app.database] if isinstance(self.app, DjangoDuly) else None
 
     @staticmethod
-    def _options_of_call(task: Task, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _options_of_call(
+        task: Task, codec: Codec, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> dict[str, Any]:
         found = options_of(task, CALLING | {"unique", "expires"})
         key = found.get("key")
-        return found | {"key": key(*args, **kwargs)} if callable(key) else found
+        if not callable(key):
+            return found
+        codec.encode(args, kwargs)  # Refuses a call that does not fit the task's function.
+        return found | {"key": key(*args, **kwargs)}
 
     # -- results --
 
@@ -163,6 +171,8 @@ class DulyBackend(BaseTaskBackend):
         if self.app not in _telling:
             _telling.add(self.app)
             self.app.bus.subscribe(self._ended)
+            # Django's own receiver of the signal logs failures as errors, with their tracebacks.
+            self.app.bus.replace(log_event, partial(log_event, failures=logging.INFO))
 
     def _ended(self, event: Event) -> None:
         if not isinstance(event, AttemptEnded):

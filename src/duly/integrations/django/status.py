@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from duly.app import Duly
+from duly.core.amounts import amount
 from duly.integrations.django.desk import apps_of_project, meet_tasks
 from duly.limits import PAGE
 
@@ -17,16 +18,17 @@ def lines() -> Iterator[str]:
 
 def _facts(app: Duly) -> Iterator[tuple[str, str]]:
     live = [worker for worker in app.workers.list() if worker.state == "live"]
-    yield "workers", f"{len(live)} live, with {sum(worker.running for worker in live)} runs"
+    running = amount(sum(worker.running for worker in live), "run")
+    yield "workers", f"{len(live)} live, with {running}"
     for queue in app.queues.list():
         counts = f"{queue.ready} ready, {queue.waiting} waiting, {queue.running} running"
         yield "queue", f"{queue.name}: {counts}{' (paused)' if queue.paused else ''}"
     dead = app.dead.list(limit=PAGE)
-    more = "" if dead.cursor is None else " or more"
-    yield "dead", f"{len(dead)}{more} letters"
+    more = "" if dead.cursor is None else ", or more"
+    yield "dead", f"{amount(len(dead), 'letter')}{more}"
     for schedule in app.schedules.list():
         if app.registry.find(schedule.task) is not None:
             when = (
                 "never" if schedule.next_at is None else f"{schedule.next_at:%Y-%m-%d %H:%M:%S %Z}"
             )
-            yield "schedule", f"{schedule.name}: {schedule.state}, next {when}"
+            yield "schedule", f"{schedule.name}: {schedule.state}, next {when} ({schedule.when})"

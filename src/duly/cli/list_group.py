@@ -1,0 +1,23 @@
+"""Groups of commands about one kind of thing: `duly runs` alone is `duly runs list`."""
+
+from typing import Any
+
+import click
+
+_DEFAULT = "list"
+
+
+class ListGroup(click.Group):
+    """A group that lists if no command of it is named."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - click's
+        options.setdefault("subcommand_metavar", "[COMMAND] [ARGS]...")
+        options.setdefault("epilog", f"Without a command: {_DEFAULT}.")
+        super().__init__(*args, **options)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # Options may come before the name of a command, so a name anywhere is a command.
+        named = {*self.commands, *ctx.help_option_names}.intersection(args)
+        if not named and (not args or args[0].startswith("-")):
+            args = [_DEFAULT, *args]
+        return super().parse_args(ctx, args)
