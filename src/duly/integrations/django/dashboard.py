@@ -244,7 +244,8 @@ class _Exchange:
                 more = part.get("more_body", False)
                 yield part.get("body", b"")
         finally:
-            self._loop.do(self._end())
+            # Nothing waits for it: the loop's thread may have stopped with the interpreter.
+            self._loop.begin(self._end())
 
     async def _parts_on_a_loop(self) -> AsyncIterator[bytes]:
         try:
