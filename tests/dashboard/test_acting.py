@@ -339,7 +339,7 @@ def test_a_queue_is_limited_and_shows_how_much_of_that_is_in_use(busy, client):
 def test_nobody_is_told_to_repeat_an_act_that_may_have_been_done(
     busy, client, monkeypatch, error, said, unsaid
 ):
-    def run_now(name, *, actor):
+    def run_now(name, *, actor, reason):
         raise error
 
     monkeypatch.setattr(busy.app.schedules, "run_now", run_now)

@@ -102,6 +102,7 @@ class _Dashboard:
             hosts=hosts,
             has_ended=self._has_ended,
             closed=self.closed,
+            wait_for_acts=self._acts.many.work.wait,
         )
 
     def _routes(self) -> list[Route]:

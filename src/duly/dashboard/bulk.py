@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from weakref import WeakSet
 
 from duly.api.bulk_acts import AskedFor, BulkPage
 from duly.clock import MICROSECONDS, monotonic, new_id
@@ -35,6 +36,7 @@ class BulkWork:
         self._next_page = next_page
         self._lock = threading.Lock()
         self._look_at = 0.0
+        self._threads: WeakSet[threading.Thread] = WeakSet()
 
     def start(self, asked: AskedFor) -> str:
         """Begin an act and return its id; the same that is under way is not begun twice."""
@@ -63,7 +65,16 @@ class BulkWork:
         work = threading.Thread(
             target=self._carry_out, args=(act_id, owner), name="duly-bulk", daemon=True
         )
-        work.start()
+        with self._lock:
+            work.start()
+            self._threads.add(work)
+
+    def wait(self) -> None:
+        """Wait until this process works on no act."""
+        with self._lock:
+            threads = tuple(self._threads)
+        for thread in threads:
+            thread.join()
 
     def _carry_out(self, act_id: str, owner: str) -> None:
         """Do page after page, for as long as the act is ours.

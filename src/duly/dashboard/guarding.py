@@ -74,6 +74,7 @@ class Guard:
         hosts: Collection[str] | None,
         has_ended: Callable[[str], bool],
         closed: Callable[[Request, str, int], Response],
+        wait_for_acts: Callable[[], None],
     ) -> None:
         self._pages = pages
         self._auth = auth
@@ -82,6 +83,8 @@ class Guard:
         self._hosts = LOOPBACK_HOSTS if hosts is None and is_local_only else check_hosts(hosts)
         self._has_ended = has_ended
         self._closed = closed
+        self.wait_for_acts = wait_for_acts
+        """Waits until this process works on no act on many runs."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":

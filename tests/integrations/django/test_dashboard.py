@@ -2,16 +2,21 @@
 
 import asyncio
 import re
+import threading
 from importlib import reload
+from types import SimpleNamespace
 
 import pytest
 from asgiref.sync import sync_to_async
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import connections
+from django.db.backends.base.base import NO_DB_ALIAS
+from django.db.backends.signals import connection_created
 from django.test import AsyncClient, Client, override_settings
 from django.urls import clear_url_caches
 
+from duly.dashboard.bulk import BulkWork
 from duly.integrations.django.dashboard import OPERATORS, VIEWERS
 from tests.integrations.django import tasks
 from tests.integrations.django.test_admin import UNMIGRATED
@@ -106,6 +111,11 @@ def known_as(kind, name, *, permissions=(), **rights):
     client = kind()
     client.force_login(user)
     return client
+
+
+def begin_to_drop_a_test_database():
+    """Tell all what Django tells when it connects to no database to make or drop one."""
+    connection_created.send(sender=None, connection=SimpleNamespace(alias=NO_DB_ALIAS))
 
 
 def without_times(page: str) -> str:
@@ -220,3 +230,39 @@ def test_the_dashboard_does_not_close_the_connection_of_djangos_server(backend):
 
     assert answer.status_code == 411
     assert "Connection" not in answer, "WSGI servers refuse this header"
+
+
+def test_live_pages_end_before_a_test_database_is_dropped_and_pages_work_again(backend):
+    run = tasks.add.enqueue(41)
+    client = known_as(OverWsgi, "ada", is_staff=True, permissions=VIEWERS)
+    parts = iter(client.get("/duly/runs", headers=STREAM))
+    next(parts)
+
+    begin_to_drop_a_test_database()
+
+    assert (view().exchanges, view().app.is_open) == (set(), False)
+    assert b"".join(parts) == b""
+    assert run.id in client.get("/duly/runs").content.decode()
+    assert run.id in client.first_part("/duly/runs").decode()
+
+
+def test_acts_on_many_runs_are_over_before_a_test_database_is_dropped(backend, monkeypatch):
+    run = backend.app.runs.get(tasks.add.enqueue(41).id)
+    client = known_as(OverWsgi, "ada", is_staff=True, permissions=OPERATORS)
+    client.get("/duly/runs")
+    may_act, advance = threading.Event(), BulkWork._advance
+
+    def late(*act):
+        assert may_act.wait(SOON)
+        return advance(*act)
+
+    monkeypatch.setattr(BulkWork, "_advance", late)
+    form = {"csrf": client.cookies["duly_csrf"].value, "verb": "cancel", "id": run.id}
+    assert client.post("/duly/dead/act", form).status_code == 303
+    states = []
+    monkeypatch.setattr(view().app, "close", lambda: states.append(run.refresh().state))
+
+    may_act.set()
+    begin_to_drop_a_test_database()
+
+    assert states == ["cancelled"]

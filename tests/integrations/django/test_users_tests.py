@@ -14,10 +14,33 @@ from duly.store.opening import open_store
 ROOT = Path(__file__).parents[3]
 CASES = "tests.integrations.django.users.cases"
 SETTINGS = "tests.integrations.django.users.settings"
+SOON = 240.0
+LEAVES_A_PAGE_OPEN = """
+import django
+from django.conf import settings
+
+django.setup()
+settings.ALLOWED_HOSTS = ["testserver"]
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.test import Client
+
+call_command("migrate", run_syncdb=True, verbosity=0)
+client = Client()
+client.force_login(User.objects.create_superuser("ann"))
+live = client.get("/duly/runs", headers={"accept": "text/event-stream"})
+parts = iter(live.streaming_content)
+print(next(parts).decode().splitlines()[0])
+"""
 
 
 def run_tests(url: str, *command: str, test_name: Path | None = None) -> str:
     """Run the tests of the project in a process of their own; return what they print."""
+    return run_python(url, "-m", *command, test_name=test_name)
+
+
+def run_python(url: str, *arguments: str, test_name: Path | None = None) -> str:
+    """Run Python with the settings of the project; return what it prints."""
     environment = {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
@@ -25,14 +48,14 @@ def run_tests(url: str, *command: str, test_name: Path | None = None) -> str:
         "USERS_URL": url,
     } | ({} if test_name is None else {"USERS_TEST_NAME": str(test_name)})
     done = subprocess.run(
-        [sys.executable, "-m", *command],
+        [sys.executable, *arguments],
         cwd=ROOT,
         env=environment,
         check=False,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=240,
+        timeout=SOON,
     )
     assert done.returncode == 0, done.stdout
     return done.stdout
@@ -83,3 +106,7 @@ def test_they_pass_with_pytest_django(store_url, tmp_path, option):
     run_tests(store_url, "pytest", cases, *plain, option, test_name=file)
 
     assert_untouched(store_url)
+
+
+def test_a_process_ends_though_a_live_page_of_the_dashboard_is_open(store_url):
+    assert "event: page" in run_python(store_url, "-c", LEAVES_A_PAGE_OPEN)

@@ -14,6 +14,8 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.asgi import ASGIRequest
 from django.db import connections
+from django.db.backends.base.base import NO_DB_ALIAS
+from django.db.backends.signals import connection_created
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import NoReverseMatch, URLPattern, re_path, reverse
@@ -78,6 +80,7 @@ class _Pages:
         self.exchanges: set[_Exchange] = set()
         """What is under way."""
         self._mutex = threading.Lock()
+        connection_created.connect(self._close_for_test_databases)
 
     def __call__(self, request: HttpRequest, path: str) -> HttpResponseBase:
         request.get_host()  # Django refuses names that it does not answer to.
@@ -97,9 +100,21 @@ class _Pages:
     def _found(self) -> Any:  # noqa: ANN401 - an ASGI application
         with self._mutex:
             if self._pages is None:
-                self.app = _app(self._backend)
-                self._pages = self._make(self.app)
+                app = _app(self._backend)
+                self._pages = self._make(app)
+                self.app = app
             return self._pages
+
+    def _close_for_test_databases(self, connection: Any, **_signal: Any) -> None:  # noqa: ANN401 - Django's
+        """Close connections as `close_own_connections` does.
+
+        What would open them again ends first: live pages, and acts on many runs.
+        """
+        if connection.alias == NO_DB_ALIAS and isinstance(self.app, DjangoDuly):
+            for exchange in tuple(self.exchanges):
+                exchange.end()
+            self._pages.wait_for_acts()
+            self.app.close()
 
 
 async def _who_asks(request: Any) -> "Viewer | None":  # noqa: ANN401 - Starlette's
@@ -234,6 +249,16 @@ class _Exchange:
         await self._is_over.wait()
         return {"type": "http.disconnect"}
 
+    def end(self) -> None:
+        """End the answer as if its client had left, and wait until no thread works on it."""
+        # A process that was forked has the answers of its parent, which are not its own to end.
+        if self._loop is LOOP.get():
+            self._loop.do(self._leave())
+
+    async def _leave(self) -> None:
+        self._is_over.set()
+        await asyncio.wait({self._task})
+
     async def _end(self) -> None:
         self._is_over.set()
         self._task.cancel()
@@ -246,7 +271,8 @@ class _Exchange:
                 more = part.get("more_body", False)
                 yield part.get("body", b"")
         finally:
-            self._loop.do(self._end())
+            # Nothing waits for it: the loop's thread may have stopped with the interpreter.
+            self._loop.begin(self._end())
 
     async def _parts_on_a_loop(self) -> AsyncIterator[bytes]:
         try:

@@ -3,11 +3,11 @@
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import StringIO
 from unittest import mock, skipIf, skipUnless
 
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, User
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import connection
@@ -20,6 +20,7 @@ from duly.integrations.django.testing import drain
 from tests.integrations.django.api import task_backends
 from tests.integrations.django.users import tasks
 
+LEFT_OPEN: list[Iterator[bytes]] = []
 SOON = 30.0
 is_in_memory = connection.vendor == "sqlite" and "USERS_TEST_NAME" not in os.environ
 FIRED = {"once", "once on the loop", "in transaction"}
@@ -151,6 +152,26 @@ class Committed(ScheduledTasks, TransactionTestCase):
 
         result.refresh()
         assert result.return_value == "by a process"
+
+    @skipIf(is_in_memory, "the dashboard cannot reach it")
+    def test_the_dashboard_shows_the_test_database(self):
+        result = tasks.add.enqueue("shown")
+        self.client.force_login(User.objects.create_superuser("ann"))
+
+        page = self.client.get("/duly/runs")
+
+        assert result.id in page.content.decode()
+
+    @skipIf(is_in_memory, "the dashboard cannot reach it")
+    def test_a_live_page_of_the_dashboard_may_be_left_open(self):
+        result = tasks.add.enqueue("shown")
+        self.client.force_login(User.objects.create_superuser("ann"))
+
+        live = self.client.get("/duly/runs", headers={"accept": "text/event-stream"})
+        parts = iter(live.streaming_content)
+        LEFT_OPEN.append(parts)
+
+        assert result.id in next(parts).decode()
 
     @skipUnless(is_in_memory, "a worker could reach others")
     def test_the_worker_command_is_refused_in_memory(self):

@@ -15,8 +15,13 @@ INSTALLED_APPS = [
     *backport(),
     "django.contrib.auth",
     "django.contrib.contenttypes",
+    "django.contrib.sessions",
     "duly.integrations.django",
     "tests.integrations.django.users",
+]
+MIDDLEWARE = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
 ]
 PERIODIC_TASKS_AUTOSTART = True
 ROOT_URLCONF = "tests.integrations.django.users.urls"

@@ -1,11 +1,13 @@
-"""The one page of the project."""
+"""The pages of the project: one of its own, and the dashboard."""
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
+
+from duly.integrations.django.dashboard import dashboard_urls
 
 
 def _hello(_request: HttpRequest) -> HttpResponse:
     return HttpResponse("hello")
 
 
-urlpatterns = [path("", _hello)]
+urlpatterns = [path("duly/", dashboard_urls()), path("", _hello)]
