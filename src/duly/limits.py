@@ -183,8 +183,9 @@ PASSWORD_CHARACTERS = 5
 """How many of its characters must differ."""
 PAGE_SECONDS = 5.0
 """How long all that a page reads may take; a page that takes longer says so instead."""
-READS_OF_ONE = 4
-"""How many requests of one viewer read from the database at the same time."""
+READS_OF_ONE = 2
+"""How many requests of one viewer read from the database at the same time: half of the connections
+that a process reads with on PostgreSQL."""
 READ_WAIT_SECONDS = 10.0
 """How long further requests of that viewer wait before they are refused."""
 LIVE_STREAMS = 64

@@ -162,7 +162,10 @@ ONE_DIALECT = {
         [f"floors.{each}" for each in ("bound", "lock", "look", "newest")],
         "SQLite keeps no dead index entries for the transactions of others",
     ),
-    "claim.note_limit_floor": "SQLite keeps no dead index entries for the transactions of others",
+    **dict.fromkeys(
+        ["claim.note_limit_floor", "prune.drop_limit_floors"],
+        "SQLite keeps no dead index entries for the transactions of others",
+    ),
     "inspect.now": "SQLite's wall time is the host's, not the database's",
     "inspect.schema": "SQLite reads its schema before it has any statement file",
 }

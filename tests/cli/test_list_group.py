@@ -1,7 +1,9 @@
 """`duly runs` and its like: without a command they list."""
 
 import pytest
+from click.shell_completion import ShellComplete
 
+from duly.cli import commands
 from tests.cli.conftest import answer
 
 GROUPS = ("runs", "dead", "schedules", "queues", "workers", "locks")
@@ -25,3 +27,11 @@ def test_a_group_still_has_its_help_and_refuses_an_unknown_command(app, cli, gro
     assert f"{group} [OPTIONS] [COMMAND] [ARGS]" in shown
     assert "Without a command: list." in shown
     assert "No such command 'lits'" in cli(group, "lits").stderr
+
+
+def test_a_shell_completes_the_commands_of_a_group():
+    complete = ShellComplete(commands, {}, "duly", "_DULY_COMPLETE")
+
+    names = [item.value for item in complete.get_completions(["runs"], "sh")]
+
+    assert names == ["show"]

@@ -1,5 +1,6 @@
 """Bodies that are refused: the connection is closed, and the server does not parse the rest."""
 
+import asyncio
 import socket
 from urllib.parse import urlsplit
 from wsgiref.util import setup_testing_defaults
@@ -104,3 +105,41 @@ def test_a_body_of_http_2_need_not_say_how_long_it_is(shop):
     pages = dashboard(shop.app, auth=lambda _: "ann", write=True)
 
     assert post_in_pieces(pages, receive) == 403, "it was read, and has no token"
+
+
+def test_a_form_that_was_cut_off_is_not_carried_out(shop):
+    pages = dashboard(shop.app, auth=TokenAuth(TOKEN), write=True)
+    messages = [
+        {"type": "http.request", "body": b"limit=1", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    headers = [
+        (b"host", b"localhost"),
+        (b"content-length", b"9"),
+        (b"content-type", b"application/x-www-form-urlencoded"),
+        (b"cookie", b"duly_csrf=" + b"a" * 64),
+        (b"x-duly-csrf", b"a" * 64),
+        (b"authorization", f"Bearer {TOKEN}".encode()),
+    ]
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "path": "/queues/mail/pause",
+        "root_path": "",
+        "query_string": b"",
+        "headers": headers,
+        "client": ("10.0.0.1", 4000),
+    }
+    sent = []
+
+    async def receive():
+        return messages.pop(0)
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(pages(scope, receive, send))
+
+    assert sent[0]["status"] == 400
+    assert not any(queue.paused for queue in shop.app.queues.list())

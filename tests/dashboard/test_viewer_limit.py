@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import httpx2
 import pytest
 
+from duly.api.sessions import Sessions
 from duly.dashboard import BasicAuth, TokenAuth, dashboard, viewer_limit
 from duly.dashboard.desk import Desk
 from duly.dashboard.live import Streams
@@ -99,6 +100,41 @@ def test_one_viewer_cannot_take_the_reads_of_all(shop, monkeypatch, held, path):
     assert statuses.count(200) == READS_OF_ONE
     assert statuses.count(429) == MORE_THAN_THREADS - READS_OF_ONE
     assert afterwards.status_code == 200
+
+
+@ON_ONE
+def test_looks_at_the_session_of_one_viewer_do_not_take_the_threads_of_all(shop, monkeypatch):
+    monkeypatch.setattr(viewer_limit, "READ_WAIT_SECONDS", 0.05)
+    pages = dashboard(shop.app, auth=TokenAuth(TOKEN))
+    begun, released, look = threading.Semaphore(0), threading.Event(), Sessions.has_ended
+
+    def has_ended(sessions, session):
+        begun.release()
+        assert released.wait(60)
+        return look(sessions, session)
+
+    async def visit():
+        other = {"headers": {"Authorization": f"Bearer {TOKEN}"}}
+        first, second = client_at(pages), client_at(pages, "10.0.0.2", **other)
+        async with first, second:
+            await first.get("/login")
+            form = {"csrf": first.cookies["duly_csrf"], "token": TOKEN}
+            await first.post("/login", data=form)
+            monkeypatch.setattr(Sessions, "has_ended", has_ended)
+            try:
+                looks = [first.get("/queues") for _ in range(MORE_THAN_THREADS)]
+                asked = [asyncio.create_task(each) for each in looks]
+                assert await asyncio.to_thread(begun.acquire, timeout=SOON)
+                async with asyncio.timeout(SOON):
+                    answer = await second.get("/queues")
+            finally:
+                released.set()
+            return answer.status_code, [one.status_code for one in await asyncio.gather(*asked)]
+
+    others, own = asyncio.run(visit())
+
+    assert others == 200
+    assert set(own) == {200, 429}
 
 
 @ON_ONE

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from duly import Duly, current
+from duly import current
 from duly.store.postgres import lending, section
 from duly.store.postgres import store as postgres_store
 from tests.servers.processes import wait_until
@@ -22,7 +22,7 @@ def _two_connections(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class PassingTime:
-    """Passes quickly for bodies that wait for a connection, by a clock, a pause or a lock."""
+    """Passes quickly for bodies that wait for a connection, by a clock or a pause."""
 
     def __init__(self) -> None:
         self.waited = 0.0
@@ -35,28 +35,13 @@ class PassingTime:
         time.sleep(0.001)
 
 
-class Room(threading.BoundedSemaphore):
-    """Ends at once a wait that has a limit."""
-
-    def __init__(self, size: int, passing: PassingTime) -> None:
-        super().__init__(size)
-        self._passing = passing
-
-    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:  # noqa: FBT001, FBT002 - as its base
-        if timeout is not None:
-            self._passing.waited += timeout
-        return super().acquire(blocking and timeout is None)
-
-
 @pytest.fixture
-def passing_time(app: Duly, monkeypatch: pytest.MonkeyPatch) -> PassingTime:
+def passing_time(monkeypatch: pytest.MonkeyPatch) -> PassingTime:
     """Replaces the clocks of what gives connections to bodies."""
     passing = PassingTime()
     monkeypatch.setattr(section, "time", passing)
     for module in (section, lending):
         monkeypatch.setattr(module, "monotonic", passing.monotonic, raising=False)
-    sections = app.store._here().sections
-    monkeypatch.setattr(sections, "_room", Room(sections._size, passing))
     return passing
 
 

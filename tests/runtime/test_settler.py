@@ -19,7 +19,7 @@ from duly.runtime.journal import Journal
 from duly.runtime.report import Ended
 from duly.runtime.settler import Settler
 from duly.runtime.slots import Slots
-from duly.store.ops import Cancel, ClaimRuns, Recover, RegisterWorker, Settle, Want
+from duly.store.ops import AddLogs, Cancel, ClaimRuns, Recover, RegisterWorker, Settle, Want
 from duly.store.refusal import ValueRefused
 from duly.task import Task
 from tests.runtime.claims import definition
@@ -38,6 +38,8 @@ class Faulty:
         self.errors: list[Exception] = []
         self.refuse = lambda _op: None
         self.applied: list[int] = []
+        self.commits_words_apart = False
+        """As on PostgreSQL, where they are written before the ends of the same call."""
 
     def apply(self, ops):
         if self.errors:
@@ -45,6 +47,8 @@ class Faulty:
         for op in ops:
             error = self.refuse(op)
             if error is not None:
+                if self.commits_words_apart:
+                    self._store.apply([each for each in ops if isinstance(each, AddLogs)])
                 raise error
         self.applied.append(len(ops))
         return self._store.apply(ops)
@@ -349,7 +353,11 @@ def test_the_last_words_of_a_body_are_written_before_its_end(bench):
     assert bench.states(taken) == ["succeeded"]
 
 
-def test_an_end_that_is_refused_takes_no_lines_of_its_batch_with_it(bench):
+@pytest.mark.parametrize("commits_words_apart", [False, True])
+def test_an_end_that_is_refused_neither_takes_nor_doubles_lines_of_its_batch(
+    bench, commits_words_apart
+):
+    bench.store.commits_words_apart = commits_words_apart
     taken = bench.started(2)
     for held in taken:
         bench.journal.log(held.claim, "info", "almost done")
@@ -357,8 +365,8 @@ def test_an_end_that_is_refused_takes_no_lines_of_its_batch_with_it(bench):
 
     def refuse(op):
         if type(op).__name__ == "Settle" and op.run_id == refused and op.outcome == "returned":
-            message = "cannot be stored"
-            raise ValueError(message)
+            return ValueError("cannot be stored")
+        return None
 
     bench.store.refuse = refuse
     bench.settler.settle(ended(taken))

@@ -3,6 +3,7 @@
 import math
 import os
 import struct
+from types import SimpleNamespace
 
 import pytest
 
@@ -134,6 +135,16 @@ def test_a_second_file_of_one_worker_is_refused(slots):
         Slots(slots.path, create=4)
 
 
+class ListsWorkers:
+    """A store that lists the workers that it is given."""
+
+    def __init__(self, *workers: SimpleNamespace) -> None:
+        self._workers = workers
+
+    def list_workers(self) -> list[SimpleNamespace]:
+        return list(self._workers)
+
+
 class NoClaims:
     """A claimer that was never told of a run."""
 
@@ -144,7 +155,7 @@ class NoClaims:
 def test_a_file_in_use_does_not_look_old_to_a_program_that_cleans_up(slots):
     os.utime(slots.path, (0, 0))
 
-    Reconciler(NoClaims(), Bus(), slots).tick()
+    Reconciler(ListsWorkers(), NoClaims(), Bus(), slots).tick()
 
     assert slots.path.stat().st_mtime > 0
 
@@ -152,7 +163,7 @@ def test_a_file_in_use_does_not_look_old_to_a_program_that_cleans_up(slots):
 def test_a_file_that_is_gone_does_no_harm_to_its_worker(slots):
     slots.path.unlink()
 
-    Reconciler(NoClaims(), Bus(), slots).tick()
+    Reconciler(ListsWorkers(), NoClaims(), Bus(), slots).tick()
 
 
 @pytest.fixture
@@ -162,6 +173,7 @@ def left(tmp_path):
     lines = unwritten_beside(other.path)
     lines.write_text("")
     os.utime(other.path, (0, 0))
+    os.utime(lines, (0, 0))
     yield other, lines
     other.close()
 
@@ -169,7 +181,7 @@ def left(tmp_path):
 def test_files_of_a_worker_that_was_recovered_on_another_host_are_removed(slots, left):
     marks, lines = left
 
-    Reconciler(NoClaims(), Bus(), slots).tick()
+    Reconciler(ListsWorkers(), NoClaims(), Bus(), slots).tick()
 
     assert not lines.exists()
     assert not marks.path.exists()
@@ -180,17 +192,37 @@ def test_files_of_a_worker_that_lives_stay_whatever_the_wall_clock_says(slots, l
     marks, lines = left
     marks.deadline = monotonic() + 1000
 
-    Reconciler(NoClaims(), Bus(), slots).tick()
+    Reconciler(ListsWorkers(), NoClaims(), Bus(), slots).tick()
 
     assert lines.exists()
     assert marks.path.exists()
+
+
+def test_files_of_a_worker_whose_runs_nobody_has_recovered_stay_however_old(slots, left):
+    marks, lines = left
+    store = ListsWorkers(SimpleNamespace(id="other", state="live"))
+
+    Reconciler(store, NoClaims(), Bus(), slots).tick()
+
+    assert lines.exists()
+    assert marks.path.exists()
+
+
+def test_lines_without_marks_are_removed(slots, left):
+    marks, lines = left
+    marks.path.unlink()
+    os.utime(lines, (0, 0))
+
+    Reconciler(ListsWorkers(), NoClaims(), Bus(), slots).tick()
+
+    assert not lines.exists()
 
 
 def test_files_of_a_worker_that_ended_lately_wait_for_its_recovery(slots, left):
     marks, lines = left
     marks.touch()
 
-    Reconciler(NoClaims(), Bus(), slots).tick()
+    Reconciler(ListsWorkers(), NoClaims(), Bus(), slots).tick()
 
     assert lines.exists()
     assert marks.path.exists()
@@ -201,6 +233,6 @@ def test_a_broken_file_does_not_keep_a_worker_from_its_work(slots):
     broken.write_bytes(b"")
     os.utime(broken, (0, 0))
 
-    Reconciler(NoClaims(), Bus(), slots).tick()
+    Reconciler(ListsWorkers(), NoClaims(), Bus(), slots).tick()
 
     assert slots.path.exists()

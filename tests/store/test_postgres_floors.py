@@ -151,6 +151,26 @@ def test_a_count_from_a_floor_sees_runs_that_have_been_running_for_long(
         assert [len(claims) for claims in after_one_ended] == [1, 0]
 
 
+def test_a_floor_of_a_clock_that_was_ahead_is_written_anew_and_moves_no_claim(url, postgres_kind):
+    lane, limits = limited(LANE, TASK), Limits({TASK: 2})
+    with closing(open_store(url)) as store, psycopg.connect(url, autocommit=True) as connection:
+        register(store)
+        enqueue_many(store, 1, lane=lane)
+        connection.execute(
+            "INSERT INTO duly_limit_floors VALUES (%s, now() + interval '1 day',"
+            " now() + interval '1 day')",
+            [lane.rpartition(" ")[0] + " "],
+        )
+
+        claims = take(store, limits)
+
+        floor = "SELECT count(*) FROM duly_limit_floors WHERE noted_at <= now()"
+        late = "SELECT count(*) FROM duly_runs WHERE claimed_at > now()"
+        assert len(claims) == 1
+        assert connection.execute(floor).fetchone() == (1,)
+        assert connection.execute(late).fetchone() == (0,)
+
+
 def test_statements_of_claims_read_as_little_with_thousands_of_queues(server):
     server.connection.execute(
         "INSERT INTO duly_runs (id, task, queue, lane, priority, created_at, due_at, arguments)"  # noqa: S608

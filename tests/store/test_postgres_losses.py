@@ -168,6 +168,12 @@ def hang_up(*sides: socket.socket) -> None:
             side.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.fixture(autouse=True)
+def _patience_with_old_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a backend may need longer than usual to end."""
+    monkeypatch.setattr("duly.store.postgres.line.OLD_SESSION_SECONDS", 30.0)
+
+
 @pytest.fixture
 def proxy(postgres_server: PostgresEndpoint) -> Iterator[CuttingProxy]:
     """A proxy in front of the server."""

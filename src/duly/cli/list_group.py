@@ -18,6 +18,8 @@ class ListGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         # Options may come before the name of a command, so a name anywhere is a command.
         named = {*self.commands, *ctx.help_option_names}.intersection(args)
-        if not named and (not args or args[0].startswith("-")):
+        lists = not named and (not args or args[0].startswith("-"))
+        # A shell that completes a command is shown all commands of the group.
+        if lists and not ctx.resilient_parsing:
             args = [_DEFAULT, *args]
         return super().parse_args(ctx, args)

@@ -274,9 +274,12 @@ class _Dashboard:
         answer.headers.append("Set-Cookie", cookie(request, COOKIE, "", seconds=0))
         return answer
 
-    def _has_ended(self, session: str) -> bool:
-        with within(PAGE_SECONDS):
-            return self._desk.sessions.has_ended(session)
+    async def _has_ended(self, request: Request, session: str) -> bool:
+        def look() -> bool:
+            with within(PAGE_SECONDS):
+                return self._desk.sessions.has_ended(session)
+
+        return await self._reads.run(request, look)
 
     async def _metrics(self, request: Request) -> Response:
         try:

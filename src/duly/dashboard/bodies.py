@@ -30,6 +30,7 @@ _NO_LENGTH = RefusedBody(
     "This request does not have the length of its body in Content-Length. If it came through a "
     "proxy, have the proxy read requests whole before it passes them on.",
 )
+_CUT_OFF = RefusedBody(400, "The connection ended before this request was complete.")
 _TOO_LONG = RefusedBody(
     413,
     f"This is longer than the {HTTP_BODY_BYTES // 1024} KB that a form may have, or took longer "
@@ -50,8 +51,8 @@ async def read_body(request: Request) -> Receive | RefusedBody:
     if request.method in _SAFE:
         return request.receive
     body = await _read(request.receive)
-    if body is None:
-        return _TOO_LONG
+    if isinstance(body, RefusedBody):
+        return body
 
     async def again() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}
@@ -67,8 +68,10 @@ def closes_connection(scope: Scope) -> bool:
     return scope.get("http_version", "").startswith("1") and "wsgi_environ" not in scope
 
 
-async def _read(receive: Receive) -> bytes | None:
-    """Return the body; None if it is too long or comes too slowly.
+async def _read(receive: Receive) -> bytes | RefusedBody:
+    """Return the body, or why it is refused: it is too long, comes too slowly or was cut off.
+
+    A form that was cut off could name another task or a smaller number than its sender meant.
 
     In HTTP/2 a body need not say how long it is.
     """
@@ -78,10 +81,12 @@ async def _read(receive: Receive) -> bytes | None:
         async with asyncio.timeout(HTTP_FORM_SECONDS):
             while more:
                 message = await receive()
+                if message["type"] == "http.disconnect":
+                    return _CUT_OFF
                 body += message.get("body", b"")
                 more = message.get("more_body", False)
                 if len(body) > HTTP_BODY_BYTES:
-                    return None
+                    return _TOO_LONG
     except TimeoutError:
-        return None
+        return _TOO_LONG
     return bytes(body)

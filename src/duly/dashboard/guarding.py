@@ -3,9 +3,8 @@
 import hmac
 import ipaddress
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
@@ -25,6 +24,7 @@ from duly.dashboard.auth import (
     counted_as,
 )
 from duly.dashboard.bodies import RefusedBody, closes_connection, read_body
+from duly.dashboard.viewer_limit import RETRY_SOON, TooManyReads
 from duly.errors import StoreUnavailable
 from duly.host_names import LOOPBACK_HOSTS, check_hosts, host_name
 from duly.limits import LOGIN_SECONDS
@@ -72,7 +72,7 @@ class Guard:
         auth: Auth,
         is_local_only: bool,
         hosts: Collection[str] | None,
-        has_ended: Callable[[str], bool],
+        has_ended: Callable[[Request, str], Awaitable[bool]],
         closed: Callable[[Request, str, int], Response],
         wait_for_acts: Callable[[], None],
     ) -> None:
@@ -104,10 +104,13 @@ class Guard:
         except TooManyTries:
             refused = self._closed(request, TOO_MANY_TRIES, 429)
             refused.headers.update(RETRY_AFTER)
+        except TooManyReads as error:
+            refused = self._closed(request, str(error), 429)
+            refused.headers.update(RETRY_SOON)
         except StoreUnavailable:
             refused = self._closed(request, _NO_DATABASE, 503)
         except Exception:
-            # Of whoever says who asks. They hear of it from the server, who asks learns nothing.
+            # The server logs the error of the auth hook; the client learns nothing of it.
             await self._closed(request, _BROKEN, 500)(scope, receive, answer)
             raise
         await (refused or self._pages)(scope, receive, answer)
@@ -137,8 +140,7 @@ class Guard:
         viewer = await self._viewer(request)
         if viewer is None:
             return self._ask_for_credentials(request)
-        request.state.viewer = viewer
-        request.state.counted_as = counted_as(self._auth, viewer, request)
+        self._know(request, viewer)
         return None
 
     async def _viewer(self, request: Request) -> Viewer | None:
@@ -146,9 +148,16 @@ class Guard:
             return Viewer(NO_NAME)
         if isinstance(self._auth, TokenAuth):
             session = self._auth.session_of(request)
-            if session is not None and not await run_in_threadpool(self._has_ended, session):
-                return self._auth.viewer
+            if session is not None:
+                # Its signature is right, so the search for its end counts as a read of that viewer.
+                self._know(request, self._auth.viewer)
+                if not await self._has_ended(request, session):
+                    return self._auth.viewer
         return await ask(self._auth, request)
+
+    def _know(self, request: Request, viewer: Viewer) -> None:
+        request.state.viewer = viewer
+        request.state.counted_as = counted_as(self._auth, viewer, request)
 
     def _ask_for_credentials(self, request: Request) -> Response:
         if isinstance(self._auth, TokenAuth) and "authorization" not in request.headers:

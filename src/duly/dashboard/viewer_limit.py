@@ -5,6 +5,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -97,12 +98,15 @@ class Reads:
     """
 
     def __init__(self) -> None:
-        self._limit = ViewerLimit(READS_OF_ONE)
+        self._limits: WeakKeyDictionary[asyncio.AbstractEventLoop, ViewerLimit] = (
+            WeakKeyDictionary()
+        )
+        """One for each event loop that serves pages: a loop cannot wake waiters of another."""
 
     async def run(self, request: Request, read: Callable[[], T]) -> T:
         """Return what a function reads; raise TooManyReads if the viewer waited too long."""
         async with AsyncExitStack() as stack:
-            room = self._limit.awaited(request.state.counted_as, READ_WAIT_SECONDS)
+            room = self._limit().awaited(request.state.counted_as, READ_WAIT_SECONDS)
             try:
                 await stack.enter_async_context(room)
             except TimeoutError:
@@ -114,5 +118,13 @@ class Reads:
 
         This is for an answer that has begun.
         """
-        async with self._limit.awaited(request.state.counted_as, None):
+        async with self._limit().awaited(request.state.counted_as, None):
             return await run_in_threadpool(read)
+
+    def _limit(self) -> ViewerLimit:
+        loop = asyncio.get_running_loop()
+        limit = self._limits.get(loop)
+        if limit is None:
+            # Only the thread of this loop gets here.
+            limit = self._limits[loop] = ViewerLimit(READS_OF_ONE)
+        return limit

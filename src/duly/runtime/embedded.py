@@ -288,8 +288,10 @@ def _disown(worker: Worker) -> None:
     The keepalive cannot wait for bodies, so another thread ends the rest after the last of them.
     """
     worker.disown()
+    # Its last body may end while it stops, after the look that would have ended the settler.
+    has_bodies = not worker.hand.is_empty()
     worker.stop()
-    if not worker.hand.is_empty():
+    if has_bodies:
         threading.Thread(
             target=_stop_after_last_body, args=(worker,), name="duly-stop", daemon=True
         ).start()

@@ -130,8 +130,9 @@ class Journal:
 
     def take_back(self, words: list[_Word]) -> None:
         """Keep what was not written after all."""
-        self.written(words)
-        self._put_back(words)
+        with self._lock:
+            self._has_left(words)
+            self._keep_again(words)
 
     def tick(self) -> float:
         """Write what has gathered."""
@@ -206,13 +207,16 @@ class Journal:
 
     def _put_back(self, ops: Iterable[_Word]) -> None:
         with self._lock:
-            for op in ops:
-                if isinstance(op, SetProgress):
-                    self._note(op, older=True)
-                    continue
-                lines = self._lines_of(op.run_id, op.claim_number)
-                if lines is not None:
-                    lines[:0] = op.lines
+            self._keep_again(ops)
+
+    def _keep_again(self, ops: Iterable[_Word]) -> None:
+        for op in ops:
+            if isinstance(op, SetProgress):
+                self._note(op, older=True)
+                continue
+            lines = self._lines_of(op.run_id, op.claim_number)
+            if lines is not None:
+                lines[:0] = op.lines
 
     def _pop(self, run_id: str) -> list[_Word]:
         found: list[_Word] = []

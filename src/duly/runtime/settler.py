@@ -28,7 +28,7 @@ from duly.runtime.settle_ops import (
     wake_parents_op,
 )
 from duly.runtime.slots import Slots
-from duly.store.ops import ClaimRuns, Settle, Settled
+from duly.store.ops import AddLogs, ClaimRuns, RestoreLogs, Settle, Settled
 from duly.store.protocol import Store
 from duly.store.refusal import REFUSALS
 
@@ -225,8 +225,7 @@ class Settler:
                 continue
             try:
                 while len(words) > 1:
-                    self._store.apply(words[0])
-                    self._journal.written(words[0])
+                    self._write_words(words[0])
                     del words[0]
                 return self._write(ops, words[0] if words else ())
             except OUTAGES as error:
@@ -255,9 +254,10 @@ class Settler:
         return answers[len(words) :]
 
     def _write_words(self, words: Sequence[Any]) -> None:
-        """Write what bodies said apart from their ends, one of which is refused."""
+        """Write what bodies said apart from their ends, but no line that the store has already."""
+        again = [RestoreLogs(*word) if isinstance(word, AddLogs) else word for word in words]
         try:
-            self._store.apply(words)
+            self._store.apply(again)
         except OUTAGES:
             raise
         except Exception as error:  # noqa: BLE001 - no line is worth a run that stays running

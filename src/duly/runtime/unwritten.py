@@ -6,11 +6,12 @@ and the process that recovers its runs on this machine writes them.
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from pathlib import Path
 
 from duly.clock import MICROSECONDS, SystemClock, monotonic
+from duly.core.record import WorkerRecord
 from duly.limits import LEFT_FILES_SECONDS
 from duly.runtime.slots import Slots
 from duly.store.ops import RestoreLogs
@@ -59,19 +60,42 @@ def unwritten_beside(marks: Path) -> Path:
     return marks.with_suffix(".lines")
 
 
-def remove_left_files(folder: Path) -> None:
-    """Remove marks and lines of workers that ended long ago and were recovered on another host."""
+def remove_left_files(folder: Path, list_workers: Callable[[], list[WorkerRecord]]) -> None:
+    """Remove the files of workers that ended long ago and whose runs were recovered.
+
+    While the store lists a worker as live, its runs have not been recovered, and that needs them.
+    """
+    left = [path for path in folder.glob("*.slots") if _is_old(path) and not _is_alive(path)]
+    lines = folder.glob("*.lines")
+    left += [path for path in lines if not path.with_suffix(".slots").exists() and _is_old(path)]
+    if not left:
+        return
+    live = {worker.id for worker in list_workers() if worker.state == "live"}
+    for path in left:
+        if path.stem not in live:
+            with suppress(OSError):
+                unwritten_beside(path).unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
+
+
+def _is_old(path: Path) -> bool:
     long_ago = SystemClock().now() / MICROSECONDS - LEFT_FILES_SECONDS
-    for marks in folder.glob("*.slots"):
-        with suppress(OSError, ValueError):
-            if marks.stat().st_mtime >= long_ago:
-                continue
-            with closing(Slots(marks)) as slots:
-                # The wall clock may have jumped, and each worker touches its own file in turn.
-                is_live = slots.is_of_this_boot() and slots.deadline >= monotonic()
-            if not is_live:
-                unwritten_beside(marks).unlink(missing_ok=True)
-                marks.unlink(missing_ok=True)
+    try:
+        return path.stat().st_mtime < long_ago
+    except OSError:
+        return False
+
+
+def _is_alive(marks: Path) -> bool:
+    """Return whether a worker's marks tell that it lives, or tell nothing.
+
+    The wall clock may have jumped, and each worker touches its own file in turn.
+    """
+    try:
+        with closing(Slots(marks)) as slots:
+            return slots.is_of_this_boot() and slots.deadline >= monotonic()
+    except (OSError, ValueError):
+        return True
 
 
 def read_unwritten(path: Path) -> list[RestoreLogs]:

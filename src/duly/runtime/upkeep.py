@@ -310,7 +310,8 @@ class Reconciler:
 
     name = "reconcile"
 
-    def __init__(self, claimer: Claimer, bus: Bus, slots: Slots) -> None:
+    def __init__(self, store: Store, claimer: Claimer, bus: Bus, slots: Slots) -> None:
+        self._store = store
         self._claimer = claimer
         self._bus = bus
         self._slots = slots
@@ -318,7 +319,7 @@ class Reconciler:
     def tick(self) -> float:
         """Hand back what we never heard of."""
         self._slots.touch()
-        remove_left_files(self._slots.path.parent)
+        remove_left_files(self._slots.path.parent, self._store.list_workers)
         run_ids = self._claimer.reconcile()
         if run_ids:
             self._bus.emit(ClaimsHandedBack(tuple(run_ids), "the worker never heard of them"))

@@ -319,7 +319,7 @@ class Worker:
             self._scheduler,
             self._journal,
             recoverer,
-            upkeep.Reconciler(self._claimer, self._bus, self._slots),
+            upkeep.Reconciler(self._store, self._claimer, self._bus, self._slots),
             upkeep.Registrar(self._registry, self._tell_of_tasks),
             upkeep.Pruner(self._store, self._settings),
             self._hinted.reader,

@@ -46,7 +46,9 @@ def test_it_shows_tasks_and_whoever_may_act_acts_by_name(manager):
         client.auth = ADMIN
         overview = client.get("/tasks/dashboard")
         shown = client.get(f"/tasks/dashboard/runs/{task_id}")
-        form = {"csrf": TOKEN_FIELD.search(shown.text)[1]}
+        asking = {"kind": "run", "verb": "retry", "name": task_id}
+        question = client.get("/tasks/dashboard/ask", params=asking)
+        form = {"csrf": TOKEN_FIELD.search(question.text)[1]}
         manager.duly.queues.pause("default")
         answer = client.post(
             f"/tasks/dashboard/runs/{task_id}/retry",

@@ -11,7 +11,7 @@ from duly.limits import HTTP_KEY_CHARACTERS
 KEY_HEADER = "idempotency-key"
 SECRET_HEADERS = ("authorization", "x-api-key")
 """Headers whose value only the caller and the application know."""
-_SCHEMES = frozenset({"basic", "bearer", "digest", "token"})
+_SCHEMES = frozenset({"basic", "bearer", "digest", "negotiate", "token"})
 """Clients without credentials send the name of a scheme alone: it is equal for many callers."""
 
 # A string of RFC 9651: visible ASCII and blanks, with quotes and backslashes escaped.

@@ -109,8 +109,9 @@ class Sessions:
         self._line.pop(ref(loan), None)
         for other in list(self._line)[: self._size]:
             waiting = other()
-            if waiting is not None and waiting.turn is not None:
-                wake(waiting.turn)
+            turn = None if waiting is None else waiting.turn
+            if turn is not None:
+                wake(turn)
 
     def _is_among_first(self, loan: Loan) -> bool:
         """Return whether a loan is one of the first `size`; remove those that were lost."""

@@ -17,7 +17,8 @@ from duly.store.statements import load
 SQL = load("duly.store.postgres", "claim")
 
 _MARGIN_SECONDS = 15.0
-"""Floors stay this far behind the time of the count; no claim takes so long."""
+"""Floors stay this far behind the time of the count, for workers that do not know the limit yet.
+A claim of theirs whose commit takes longer is not counted for up to 5 s."""
 
 _Row = tuple[Any, ...]
 _arguments = itemgetter(Claim._fields.index("arguments"))
@@ -125,7 +126,7 @@ class LimitedClaim:
         # First without the lock, which a claim needs only if there is room, or to write a floor.
         counts = [self._count_task(name) for name in names]
         if capacity <= sum(each.number for each in counts) and not any(
-            each.is_slow for each in counts
+            each.needs_floor for each in counts
         ):
             return 0
         # Under each name of the task: a process that has not heard of a new name locks the old one.
@@ -144,7 +145,7 @@ class LimitedClaim:
     def _count(self, sql: str, place: Mapping[str, str], *, name: str) -> "Counted":
         counted = count_running(self._session, sql, place)
         self._last = max(self._last, counted.floor)
-        if counted.is_slow and name in self._locked:
+        if counted.needs_floor and name in self._locked:
             note_floor(self._session, name, counted)
         return counted
 
@@ -156,15 +157,17 @@ class Counted(NamedTuple):
     floor: int
     """No running run of the limit was claimed before this; 0 if that is not known."""
     oldest: int | None
-    is_slow: bool
-    """Whether the count walked over many dead entries, because no floor was in force."""
+    needs_floor: bool
+    """Whether the count took long without a floor, or its floor is of a clock that was ahead."""
 
 
 def count_running(session: Session, sql: str, place: Mapping[str, str]) -> Counted:
     """Count the running runs of a limit."""
-    ((number, floor, in_force, oldest, took),) = session.execute(sql, place).fetchall()
+    (found,) = session.execute(sql, place).fetchall()
+    number, floor, in_force, is_ahead, oldest, took = found
     is_slow = not in_force and took > floors.SLOW_SECONDS * MICROSECONDS
-    return Counted(number, floor or 0, oldest, is_slow)
+    # A floor of a clock that was ahead is written anew, and no claim has to be later than it.
+    return Counted(number, 0 if is_ahead else floor or 0, oldest, is_slow or is_ahead)
 
 
 def note_floor(session: Session, name: str, counted: Counted) -> None:
@@ -188,7 +191,7 @@ def take_carried_from_queue(session: Session, place: Mapping[str, Any]) -> list[
     session.begin()
     session.execute(SQL["lock_limit"], {"name": f"queue {queue}"})
     counted = count_running(session, SQL["running_in_queue"], {"queue": queue})
-    if counted.is_slow:
+    if counted.needs_floor:
         note_floor(session, f"queue {queue}", counted)
     rows: list[_Row] = []
     if counted.number < limit:

@@ -167,6 +167,7 @@ def prune(session: Session, op: Prune) -> Pruned:
         others = [session.execute(PRUNE[name], place) for name in _DROPS]
         session.execute(PRUNE["drop_workers"], place)
         session.execute(PRUNE["drop_duties"], place)
+        session.execute(PRUNE["drop_limit_floors"], place)
     ((pruned, most, is_cut),) = runs.fetchall()
     most = max(brief, most, *(cursor.rowcount for cursor in others))
     return Pruned(pruned, place["limit"] if is_cut else most, after)

@@ -18,12 +18,13 @@ CREATE TABLE duly_limit_floors (
 );
 
 CREATE FUNCTION duly_limit_floor(of_name text)
-    RETURNS TABLE (claimed_at timestamptz, in_force timestamptz)
+    RETURNS TABLE (claimed_at timestamptz, in_force timestamptz, is_ahead boolean)
     LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT floor.claimed_at,
            CASE WHEN floor.noted_at <= duly_now() AND floor.noted_at > duly_now() - interval '5 seconds'
-                THEN floor.claimed_at END
+                THEN floor.claimed_at END,
+           floor.noted_at > duly_now() IS TRUE
       FROM (SELECT 1) AS one
       LEFT JOIN duly_limit_floors AS floor ON floor.name = of_name;
 END;

@@ -120,9 +120,10 @@ SELECT pg_catalog.pg_advisory_xact_lock(duly_key_lock(' limit', %(name)s))
 
 -- :name running_in_queue
 -- How many runs of a queue are running, the floor of its limit, when the oldest of them was claimed, and how
--- long the count took. While a floor is in force, the runs of each worker are read from there on.
+-- long the count took. While a floor is in force, the runs of each worker are read from there on, also of
+-- those that have ended: their runs count until they are recovered.
 WITH floor AS MATERIALIZED (
-    SELECT claimed_at, in_force FROM duly_limit_floor('queue ' || %(queue)s::text)
+    SELECT claimed_at, in_force, is_ahead FROM duly_limit_floor('queue ' || %(queue)s::text)
 ), counted AS MATERIALIZED (
     SELECT pg_catalog.count(*) AS number, pg_catalog.min(running.claimed_at) AS oldest
       FROM floor
@@ -143,7 +144,7 @@ WITH floor AS MATERIALIZED (
             WHERE floor.in_force IS NOT NULL
            OFFSET 0) AS running
 )
-SELECT counted.number, duly_microseconds(floor.claimed_at), floor.in_force IS NOT NULL,
+SELECT counted.number, duly_microseconds(floor.claimed_at), floor.in_force IS NOT NULL, floor.is_ahead,
        duly_microseconds(counted.oldest),
        (extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.statement_timestamp())
         * 1000000::numeric)::bigint
@@ -152,7 +153,7 @@ SELECT counted.number, duly_microseconds(floor.claimed_at), floor.in_force IS NO
 -- :name running_in_limit
 -- The same of a task's limit, or of one key of it.
 WITH floor AS MATERIALIZED (
-    SELECT claimed_at, in_force FROM duly_limit_floor(%(name)s::text)
+    SELECT claimed_at, in_force, is_ahead FROM duly_limit_floor(%(name)s::text)
 ), counted AS MATERIALIZED (
     SELECT pg_catalog.count(*) AS number, pg_catalog.min(running.claimed_at) AS oldest
       FROM floor
@@ -165,7 +166,7 @@ WITH floor AS MATERIALIZED (
               AND claimed_at >= coalesce(floor.in_force, '-infinity')
            OFFSET 0) AS running
 )
-SELECT counted.number, duly_microseconds(floor.claimed_at), floor.in_force IS NOT NULL,
+SELECT counted.number, duly_microseconds(floor.claimed_at), floor.in_force IS NOT NULL, floor.is_ahead,
        duly_microseconds(counted.oldest),
        (extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.statement_timestamp())
         * 1000000::numeric)::bigint
@@ -173,15 +174,8 @@ SELECT counted.number, duly_microseconds(floor.claimed_at), floor.in_force IS NO
 
 -- :name note_limit_floor
 -- Guard: its caller holds the lock of the limit and has just counted, so no claim under that lock is in
--- flight. A worker that does not know the limit claims without the lock; the margin is longer than a
--- claim may take.
-WITH forgotten AS (
-    DELETE FROM duly_limit_floors
-     WHERE name = ANY (ARRAY(SELECT name FROM duly_limit_floors
-                              WHERE name <> %(name)s AND noted_at < duly_now() - interval '1 hour'
-                              LIMIT 100
-                                FOR UPDATE SKIP LOCKED))
-)
+-- flight. A worker that does not know the limit claims without the lock, so the floor stays some seconds
+-- behind. A prune removes floors that are not in use; here it could wait for another limit.
 INSERT INTO duly_limit_floors (name, claimed_at, noted_at)
 VALUES (%(name)s,
         least(duly_time(%(oldest)s::bigint),

@@ -225,6 +225,14 @@ DELETE FROM duly_workers
 -- Only here: duties whose names carry settings that no worker has any more.
 DELETE FROM duly_duties WHERE done_at < pg_catalog.statement_timestamp() - interval '30 days'
 
+-- :name drop_limit_floors
+-- Only here: SQLite has no floors.
+DELETE FROM duly_limit_floors
+ WHERE name = ANY (ARRAY(SELECT name FROM duly_limit_floors
+                          WHERE noted_at < duly_now() - interval '1 hour'
+                          LIMIT %(limit)s
+                            FOR UPDATE SKIP LOCKED))
+
 -- :name fold
 -- Adds up tallies of one span, before an instant, in rows of a longer one; in one order, since others
 -- may do it at the same time. Workers of versions that do not know `lasted` leave it out.

@@ -22,6 +22,7 @@ EMPTIED = (
     "duly_history",
     "duly_keys",
     "duly_letters",
+    "duly_limit_floors",
     "duly_locks",
     "duly_logs",
     "duly_looks",
