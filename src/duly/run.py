@@ -152,7 +152,7 @@ class Run(Generic[R]):
         Other `arguments` (args, kwargs) are checked against the task's signature. Its steps stay on
         record, and `effect_key` stays the same unless `fresh_effects` are asked for. Those that
         began with `from_step` or after it are forgotten, and run again. A run that ended in a step
-        which must not begin twice, and is not forgotten either, is refused: `resolve` it.
+        with `on_crash="hold"` is refused until you `resolve` that step, or `from_step` forgets it.
         """
         if from_step is not None and from_step not in {step.name for step in self.steps()}:
             raise BadOption(f"run {self.id} has no step {from_step!r} on record to begin from")

@@ -89,8 +89,9 @@ class Journal:
                 self._unwritten.add(claim.run_id, claim.claim_number, line)
 
     def is_quiet(self) -> bool:
-        """Say whether there is nothing to write; a cheap look for the settler's fast path."""
-        with self._lock:  # Words leave these only under this lock and, to be written, under both.
+        """Return whether there is nothing to write; a cheap look for the settler's fast path."""
+        # Words that `tick` has taken out to write them are in none of these; it holds `_writing`.
+        with self._lock:
             waits = self._lines or self._progress or self._leaving
             return not (waits or self._writing.locked())
 

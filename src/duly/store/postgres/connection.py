@@ -227,7 +227,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
             self.prepare_threshold = kept
 
     def begin_to_lend(self, seconds: float) -> tuple[str, bool]:
-        """Open a transaction for a body; return its number, its identity, and if it can write.
+        """Open a transaction for a body; return its number, and whether it can write.
 
         The server ends the transaction if the client sends nothing for longer than `seconds`,
         because this process may be frozen. A shorter timeout of the server's own would end a

@@ -151,9 +151,9 @@ def _short(path: Path) -> str:
 
 
 def _opened(folder: Path) -> int:
-    """Return the descriptor of a folder; it stays the same if the folder is removed and made anew.
+    """Return the descriptor of a folder.
 
-    The paths of sockets name it.
+    Its number is part of the paths of sockets. A folder that was removed and made again keeps it.
     """
     known = _folders.get(folder)
     if known is None or not os.path.samestat(os.fstat(known), folder.stat()):
