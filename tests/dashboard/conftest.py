@@ -146,6 +146,10 @@ class Serving:
         server.should_exit = True
         server.force_exit = True
         thread.join(10)
+        # A thread that still renders a page would open the application again that its test closes.
+        for other in threading.enumerate():
+            if other.name == "AnyIO worker thread" and other.loop.is_closed():
+                other.join(10)
 
     def close(self) -> None:
         """End all."""

@@ -30,8 +30,8 @@ def test_a_crash_at_any_statement_of_a_body_leaves_one_set_of_rows(store_url: st
     assert any(each.fate.statement == "COMMIT" for each in struck)
     for side in SIDES:
         said = [each.fate.statement or "" for each in struck if each.order.side == side]
-        # Now and then the thread says something for another one, and one number falls on that.
-        assert sum("duly_prove_errand" in statement for statement in said) >= 2
+        # Now and then the thread commits for other threads too, and a number or two falls on that.
+        assert any("duly_prove_errand" in statement for statement in said)
         assert [each.order.number for each in struck if each.order.side == side] == [
             *range(1, len(said) + 1)
         ]
