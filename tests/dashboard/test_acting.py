@@ -83,6 +83,11 @@ def ticket_of(page):
     return re.search(r'name="ticket" value="([^"]+)"', page.text)[1]
 
 
+def without_ages(page: str) -> str:
+    """Return a page without how long ago something was, which changes while a test runs."""
+    return re.sub(r"data-ago>[^<]*<", "data-ago><", page)
+
+
 def test_all_runs_that_a_filter_finds_are_retried_once(busy, client):
     busy.broken = False
     chosen = {"verb": "retry", "scope": "matching", "q": "task:shop.orders:charge error:bank"}
@@ -96,7 +101,7 @@ def test_all_runs_that_a_filter_finds_are_retried_once(busy, client):
     assert "Retry 12 runs?" in asked.text
     assert "failed or interrupted" in asked.text
     assert "<b>12</b> done, <b>0</b> skipped" in done
-    assert again == done, "a form that is sent twice is one act"
+    assert without_ages(again) == without_ages(done), "a form that is sent twice is one act"
     runs = busy.app.runs.list(task="shop.orders:charge", state="succeeded")
     assert {run.record.generation for run in runs} == {2}
     assert len(runs) == 12
