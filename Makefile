@@ -82,9 +82,10 @@ QUICK := not long and not timing
 
 # A deadline that holds on an idle machine may pass on a busy one. Tests that failed run once more,
 # one after the other, and must pass then. Any other end of pytest does not tell which tests failed.
+# The third argument names tests for the first run alone: pytest does not find `file::test` again.
 TOGETHER := -n $(PROCESSES) --dist worksteal
 ALONE := -p no:randomly --last-failed --last-failed-no-failures none
-tests = $(1) $(TOGETHER) $(2) || { test $$? -eq 1 \
+tests = $(1) $(TOGETHER) $(2) $(3) || { test $$? -eq 1 \
 	&& echo "Tests that failed are run again, one after the other." \
 	&& SUMMARY=.test-summary-again.json $(1) $(ALONE) $(2); }
 
@@ -131,7 +132,7 @@ FLOOR_PYTEST := SUMMARY=.test-summary-floors.json $(SETTINGS) $(FLOORS)/bin/pyth
 	-o cache_dir=.pytest_cache_floors -W ignore::DeprecationWarning -W ignore::PendingDeprecationWarning
 
 test-floors: $(FLOORS)/stamp
-	$(call tests,$(FLOOR_PYTEST),-m "$(QUICK) and not (surface and on_postgres)" $(FLOOR_TESTS))
+	$(call tests,$(FLOOR_PYTEST),-m "$(QUICK) and not (surface and on_postgres)",$(FLOOR_TESTS))
 
 AUDITED := requirements/dev.txt requirements/django6.txt requirements/docs.txt
 audit: .venv-audit/stamp
