@@ -42,7 +42,7 @@ def test_a_claim_touches_the_same_beside_many_runs_that_it_should_not_notice(
 
 
 @pytest.mark.timing
-def test_importing_duly_costs_at_most_twice_what_it_cannot_do_without() -> None:
+def test_importing_duly_costs_at_most_two_and_a_half_times_what_it_needs() -> None:
     import_once(DULY, *NEEDED)
 
     ours, needed = [], []
@@ -50,10 +50,10 @@ def test_importing_duly_costs_at_most_twice_what_it_cannot_do_without() -> None:
     for tries in range(20):
         needed.append(import_once(*NEEDED)[0])
         ours.append(import_once(DULY)[0])
-        if tries > 5 and min(ours) <= 2 * min(needed):
+        if tries > 5 and min(ours) <= 2.5 * min(needed):
             break
 
-    assert min(ours) <= 2 * min(needed)
+    assert min(ours) <= 2.5 * min(needed)
 
 
 def test_importing_duly_loads_no_optional_package() -> None:
