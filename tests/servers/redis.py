@@ -149,8 +149,10 @@ class RedisServer(RedisEndpoint):
 
     def _answers(self, pid: int) -> bool:
         try:
-            # Somebody else's server on this port would answer too.
-            return self.call("INFO", "server")["process_id"] == pid
+            # Somebody else's server on this port would answer too. A server that still reads its
+            # file answers INFO, and refuses all other commands.
+            answer = self.call("INFO")
+            return answer["process_id"] == pid and not answer["loading"]
         except (redis.AuthenticationError, redis.ResponseError):
             return True  # It asks for a password.
         except redis.ConnectionError:
