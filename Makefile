@@ -80,34 +80,27 @@ SETTINGS := TMPDIR=$(MEMORY) PYTHONDONTWRITEBYTECODE=
 PYTEST = $(SETTINGS) $(BIN)/python -m pytest
 QUICK := not long and not timing
 
-# A deadline that holds on an idle machine may pass on a busy one. Tests that failed run once more,
-# one after the other, and must pass then. Any other end of pytest does not tell which tests failed.
-# The third argument names tests for the first run alone: pytest does not find `file::test` again.
 TOGETHER := -n $(PROCESSES) --dist worksteal
-ALONE := -p no:randomly --last-failed --last-failed-no-failures none
-tests = $(1) $(TOGETHER) $(2) $(3) || { test $$? -eq 1 \
-	&& echo "Tests that failed are run again, one after the other." \
-	&& SUMMARY=.test-summary-again.json $(1) $(ALONE) $(2); }
 
 # Django 5.2 is in every environment. Tests of Django that start processes are slow: they run on
 # Django 5.2 with SQLite and on Django 6 with PostgreSQL, and all others on both with both.
 DJANGO6_PYTEST := SUMMARY=.test-summary-django6.json PYTHONPATH=src $(SETTINGS) \
 	.venv-django6/bin/python -m pytest -o cache_dir=.pytest_cache_django6 tests/integrations/django
-tests_on_django6 = $(if $(DJANGO6_PYTHON),$(call tests,$(DJANGO6_PYTEST),-m "$(QUICK) and $(1)"), \
+tests_on_django6 = $(if $(DJANGO6_PYTHON),$(DJANGO6_PYTEST) $(TOGETHER) -m "$(QUICK) and $(1)", \
 	@echo "No Python of 3.12 or newer was found: tests of Django ran on Django 5.2 alone.")
 except_on_django6 = $(if $(DJANGO6_PYTHON),and not (django and process and not first_django))
 
 test: setup lint $(VENV)/compiled.stamp
-	$(call tests,$(PYTEST),-m "$(QUICK) and not (surface and on_postgres)" $(PYTEST_ARGS))
+	$(PYTEST) $(TOGETHER) -m "$(QUICK) and not (surface and on_postgres)" $(PYTEST_ARGS)
 	$(call tests_on_django6,not on_postgres and not process)
 
 STORE ?= postgres
 test-surfaces: setup $(VENV)/compiled.stamp
 ifeq ($(STORE),postgres)
-	$(call tests,$(PYTEST),-m "$(QUICK) and surface and on_postgres $(except_on_django6)" $(PYTEST_ARGS))
+	$(PYTEST) $(TOGETHER) -m "$(QUICK) and surface and on_postgres $(except_on_django6)" $(PYTEST_ARGS)
 	$(call tests_on_django6,on_postgres)
 else
-	$(call tests,$(PYTEST),-m "$(QUICK) and surface and not on_postgres" $(PYTEST_ARGS))
+	$(PYTEST) $(TOGETHER) -m "$(QUICK) and surface and not on_postgres" $(PYTEST_ARGS)
 	$(call tests_on_django6,not on_postgres and not process)
 endif
 
@@ -115,8 +108,8 @@ test-timing: setup
 	$(PYTEST) -m "timing and not long" $(PYTEST_ARGS)
 
 test-engine: setup $(VENV)/compiled.stamp
-	$(call tests,$(PYTEST),-m "$(QUICK) and not (surface and on_postgres)" $(PYTEST_ARGS) \
-	tests/store/conformance tests/runtime)
+	$(PYTEST) $(TOGETHER) -m "$(QUICK) and not (surface and on_postgres)" $(PYTEST_ARGS) \
+	tests/store/conformance tests/runtime
 
 # Some tests of every surface. Old versions meet newer ones of what they need, and warn of it.
 FLOORS := $(VENV)-floors
@@ -132,7 +125,7 @@ FLOOR_PYTEST := SUMMARY=.test-summary-floors.json $(SETTINGS) $(FLOORS)/bin/pyth
 	-o cache_dir=.pytest_cache_floors -W ignore::DeprecationWarning -W ignore::PendingDeprecationWarning
 
 test-floors: $(FLOORS)/stamp
-	$(call tests,$(FLOOR_PYTEST),-m "$(QUICK) and not (surface and on_postgres)",$(FLOOR_TESTS))
+	$(FLOOR_PYTEST) $(TOGETHER) -m "$(QUICK) and not (surface and on_postgres)" $(FLOOR_TESTS)
 
 AUDITED := requirements/dev.txt requirements/django6.txt requirements/docs.txt
 audit: .venv-audit/stamp
