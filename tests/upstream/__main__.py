@@ -56,7 +56,7 @@ def _report(package: Package, found: Comparison) -> None:
         ("did not pass and has no reason", found.unexplained),
         ("passes and is not on the list; --accept adds it", found.new),
         (
-            "passes by now, or by its timing; remove its reason, and --accept adds it",
+            "passes although it has a reason; remove the reason, and --accept adds it",
             found.outdated,
         ),
         ("is a reason's pattern that no failed test fits", found.unused),

@@ -9,7 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 PASSED = "passed"
-KINDS = ("private name: ", "different on purpose: ", "not tested here: ")
+BY_TIMING = "depends on timing: "
+KINDS = ("private name: ", "different on purpose: ", "not tested here: ", BY_TIMING)
 
 
 class BadList(Exception):
@@ -22,6 +23,11 @@ class Reason:
 
     sentence: str
     patterns: tuple[str, ...]
+
+    @property
+    def allows_passes(self) -> bool:
+        """Return whether its tests pass in one run and fail in another."""
+        return self.sentence.startswith(BY_TIMING)
 
     def explains(self, test: str) -> bool:
         """Return whether one of its patterns fits a test."""
@@ -41,9 +47,9 @@ class Comparison:
     new: tuple[str, ...]
     """Tests that passed, are not on the list, and have no reason."""
     outdated: tuple[str, ...]
-    """Tests that passed and are not on the list, although they have a reason."""
+    """Tests that passed and are not on the list, although a reason says that they cannot pass."""
     unused: tuple[str, ...]
-    """Patterns that fit no test that failed."""
+    """Patterns that fit no test that failed. A test that depends on timing may fail or pass."""
 
     @property
     def is_good(self) -> bool:
@@ -55,6 +61,7 @@ def compare(
     outcomes: Mapping[str, str], passes: Collection[str], reasons: Sequence[Reason]
 ) -> Comparison:
     """Compare the outcomes of tests with the lists of a package."""
+    strict = [reason for reason in reasons if not reason.allows_passes]
 
     def is_explained(test: str) -> bool:
         return any(reason.explains(test) for reason in reasons)
@@ -62,14 +69,14 @@ def compare(
     passed = {test for test, outcome in outcomes.items() if outcome == PASSED}
     others = sorted(outcomes.keys() - passed)
     unlisted = sorted(passed - set(passes))
-    patterns = [pattern for reason in reasons for pattern in reason.patterns]
+    patterns = [pattern for reason in strict for pattern in reason.patterns]
     return Comparison(
         tests=len(outcomes),
         passed=len(passed),
         lost=tuple(sorted(set(passes) - passed)),
         unexplained=tuple(t for t in others if t not in passes and not is_explained(t)),
         new=tuple(test for test in unlisted if not is_explained(test)),
-        outdated=tuple(test for test in unlisted if is_explained(test)),
+        outdated=tuple(t for t in unlisted if any(reason.explains(t) for reason in strict)),
         unused=tuple(p for p in patterns if not any(_fits(p, test) for test in others)),
     )
 

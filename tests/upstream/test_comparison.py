@@ -51,12 +51,21 @@ def test_a_new_pass_is_named_and_is_no_failure():
 
 
 def test_a_pass_that_has_a_reason_is_not_added_to_the_list():
-    """It may pass by its timing alone, on an idle machine."""
     found = compare({"tests/test_executor.py::run": "passed"}, [], [PRIVATE])
 
     assert found.new == ()
     assert found.outdated == ("tests/test_executor.py::run",)
     assert found.is_good
+
+
+@pytest.mark.parametrize("outcome", ["passed", "failed"])
+def test_a_test_that_depends_on_timing_may_pass_or_fail(outcome):
+    reason = Reason("depends on timing: the worker is faster.", ("a.py::one",))
+
+    found = compare({"a.py::one": outcome}, [], [reason])
+
+    assert found.is_good
+    assert found.new == found.outdated == found.unused == ()
 
 
 def test_only_a_star_stands_for_other_text():
