@@ -2,8 +2,9 @@
 
 import asyncio
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
@@ -26,6 +27,15 @@ def served(duly, **options) -> FastAPI:
     api = FastAPI(lifespan=duly_lifespan(duly, **options))
     api.include_router(health_router())
     return api
+
+
+def open_files() -> list[str]:
+    """Return the paths of the files that this process has open."""
+    files = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            files.append(str(descriptor.readlink()))
+    return files
 
 
 def is_ready(client: TestClient) -> bool:
@@ -113,6 +123,28 @@ def test_a_store_that_hangs_is_asked_by_few(duly, monkeypatch):
         wait_until(lambda: is_ready(client), seconds=SOON, what="it is ready again")
     assert set(answers) == {503}
     assert 1 <= len(asked) < len(answers)
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_a_probe_that_outlasts_its_application_does_not_open_the_store_again(duly, monkeypatch):
+    asking: list[threading.Thread] = []
+    goes_on = threading.Event()
+
+    def hang() -> None:
+        asking.append(threading.current_thread())
+        goes_on.wait(SOON)
+
+    monkeypatch.setattr(health, "_PATIENCE_SECONDS", 0.01)
+    with TestClient(served(duly, worker=False)) as client:
+        monkeypatch.setattr(duly.store, "read_schema", hang)
+        assert not is_ready(client)
+        wait_until(lambda: asking, seconds=SOON, what="the probe asks")
+    path = str(duly.store.path)
+    duly.close()
+    goes_on.set()
+    asking[0].join(SOON)
+
+    assert not [file for file in open_files() if file.startswith(path)]
 
 
 @pytest.mark.stores("sqlite-wal")

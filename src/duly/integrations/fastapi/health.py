@@ -71,8 +71,10 @@ class _Found(NamedTuple):
 async def _look(served: Serving, room: threading.Semaphore) -> _Found:
     def ask() -> float:
         try:
-            served.app.store.read_schema()
-            left = served.app.store.peek().next_fire_in
+            # Taken once: the application may be closed before the answer, and would open it again.
+            store = served.app.store
+            store.read_schema()
+            left = store.peek().next_fire_in
         finally:
             room.release()
         return 0.0 if left is None else max(0.0, -left / MICROSECONDS)
