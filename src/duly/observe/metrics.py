@@ -1,7 +1,7 @@
 """Metrics for Prometheus, read from the store when they are asked for.
 
 Whatever the number of workers, each asked process tells the same: one is enough. The names and
-what they count are in docs/how-to/dashboard.md.
+what they count are in docs/how-to/monitoring.md.
 """
 
 from collections import Counter
