@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from duly.core.audit import CHECKS
+from duly.core.audit import AUDIT_CHECKS
 from duly.store.sqlite.moving import TABLES
 
 ROOT = Path(__file__).parents[2]
@@ -226,7 +226,7 @@ def test_both_dialects_have_the_same_files():
 def test_every_statement_is_used(dialect):
     source = "\n".join(path.read_text() for path in (STORES / dialect).rglob("*.py"))
     source += (STORES / "rooms.py").read_text()  # It leads a dialogue for both.
-    source += "".join(f'"{check}"' for check in CHECKS)  # The audit goes through them all.
+    source += "".join(f'"{check}"' for check in AUDIT_CHECKS)  # The audit goes through them all.
 
     unused = [name for name in statements(dialect) if f'"{name.partition(".")[2]}"' not in source]
 

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from duly.guard import Guard
-from duly.guard.letters import Draft, Letters
+from duly.guard.dead_letters import DeadLetterDraft, GuardDeadLetters
 from tests.cli.conftest import answer, error
 from tests.integrations.celery.workers import CeleryWorker
 from tests.servers.processes import wait_until
@@ -54,7 +54,7 @@ def bank(folder, url, monkeypatch):
 @pytest.fixture
 def write(app):
     """Writes a letter, and returns its id."""
-    letters = Letters(lambda: app.store)
+    letters = GuardDeadLetters(lambda: app.store)
 
     def write_one(**fields):
         known = {
@@ -71,13 +71,13 @@ def write(app):
             "application": "bank",
             "fingerprint": "f1",
         }
-        return letters.put(Draft(**known | fields))
+        return letters.put(DeadLetterDraft(**known | fields))
 
     return write_one
 
 
 def letter_states(app, ids):
-    letters = Letters(lambda: app.store)
+    letters = GuardDeadLetters(lambda: app.store)
     return [letters.get(letter_id).state for letter_id in ids]
 
 
@@ -193,7 +193,9 @@ def test_groups_of_an_application_of_celery_are_letters(cli, dead, write, bank):
 
 def test_letters_in_a_redis_are_found_by_its_address(cli, redis_url, folder):
     with closing(Guard(redis_url, namespace="eu")) as guard:
-        letter = guard.letters.put(Draft("celery", "bank.pay", "[[7],{}]", "permanent", "no"))
+        letter = guard.letters.put(
+            DeadLetterDraft("celery", "bank.pay", "[[7],{}]", "permanent", "no")
+        )
 
         listed = cli("--url", redis_url, "dead", "list", "--json")
         grouped = cli("--url", redis_url, "dead", "groups", "-q")

@@ -12,7 +12,7 @@ from rich.console import Console
 import duly.cli.progress
 from duly import Duly, current, step
 from duly.clock import monotonic
-from duly.core.limiting import limited
+from duly.core.concurrency_limits import limited_lane
 from duly.errors import StoreRefused
 from duly.store.lock_ops import AcquireLock, Locked
 from duly.store.opening import open_store, sqlite_path
@@ -101,7 +101,7 @@ def test_everything_arrives_and_goes_on(folder, cli, source, url):
     app = Duly(url)
     app.task(name="work", limit=2)(lambda number: number)
     again = app.registry.get("work")
-    assert again.lane == limited("thread", "work")
+    assert again.lane == limited_lane("thread", "work")
     with closing(open_store(url)) as store:
         (locked,) = store.apply([AcquireLock("ledger", "other", "bob", 60_000_000)])
         assert isinstance(locked, Locked)

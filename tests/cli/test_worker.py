@@ -13,7 +13,7 @@ import pytest
 
 import duly.runtime
 from duly import Duly
-from duly.observe.writing import FORMAT, LEVEL
+from duly.observe.log_setup import FORMAT, LEVEL
 
 DULY = str(Path(sys.executable).with_name("duly"))
 ROOT = Path(__file__).parents[2]

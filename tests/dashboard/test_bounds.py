@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from duly.clock import monotonic
-from duly.core.record import AttemptRecord, EndsOf
+from duly.core.record import AttemptRecord, FinishedRunsByTask
 from duly.dashboard import dashboard, searching
 from duly.dashboard.desk import Desk
 from duly.dashboard.waterfall import waterfall
@@ -142,7 +142,9 @@ def test_a_body_that_does_not_end_is_given_up(shop, monkeypatch):
 def test_metrics_of_many_tasks_take_time_in_proportion(shop, monkeypatch):
     def seconds_for(tasks):
         rows = [
-            EndsOf(f"task{task}", f"queue{task}", "succeeded", 5, 5, runs=1, elapsed=1, delay=1)
+            FinishedRunsByTask(
+                f"task{task}", f"queue{task}", "succeeded", 5, 5, runs=1, elapsed=1, delay=1
+            )
             for task in range(tasks)
         ]
         monkeypatch.setattr(shop.app.store, "count_ends_of_tasks", lambda _since: rows)

@@ -3,13 +3,13 @@
 import pytest
 
 from duly.core.record import (
-    EndsAt,
+    FinishedRunsByTime,
     OpenTransaction,
     QueueRecord,
     ScheduleRecord,
     WorkerRecord,
 )
-from duly.core.stranded import Stranded
+from duly.core.stranded_runs import StrandedRuns
 from duly.dashboard.figures import BEYOND, Seen, figures, judge, quantile
 
 SECOND = 1_000_000
@@ -21,11 +21,16 @@ SCHEDULE = ScheduleRecord(
     *("{}", "{}", "active", None, NOW + SECOND, None, 0, None, 0, 0),
 )
 DUMP = OpenTransaction(42, "ada", "pg_dump", "10.0.0.7", 60.0, slows_claims=False)
-WELL = Seen(NOW, [WORKER], [QUEUE], [EndsAt(NOW, "succeeded", 100, 0, 0)], None, [SCHEDULE])
+WELL = Seen(
+    NOW, [WORKER], [QUEUE], [FinishedRunsByTime(NOW, "succeeded", 100, 0, 0)], None, [SCHEDULE]
+)
 
 
 def ends(good, bad):
-    return [EndsAt(NOW, "succeeded", good, 0, 0), EndsAt(NOW, "failed", bad, 0, 0)]
+    return [
+        FinishedRunsByTime(NOW, "succeeded", good, 0, 0),
+        FinishedRunsByTime(NOW, "failed", bad, 0, 0),
+    ]
 
 
 def test_all_is_well_where_nothing_is_wrong():
@@ -57,7 +62,7 @@ def test_all_is_well_where_nothing_is_wrong():
         ({"dead": 520}, "warn", "520 dead letters wait for a person"),
         ({"dead": 1_001}, "warn", "1,000+ dead letters wait for a person"),
         (
-            {"stranded": [Stranded("shop:gone", "mail", 3, is_registered=False)]},
+            {"stranded": [StrandedRuns("shop:gone", "mail", 3, is_registered=False)]},
             "bad",
             "3 runs of shop:gone wait in queue 'mail', and no live worker registers it",
         ),
@@ -136,7 +141,9 @@ def test_a_run_that_was_interrupted_needs_a_person_whatever_its_age():
 
 
 def test_of_many_tasks_that_no_worker_knows_a_few_are_named():
-    lost = [Stranded(f"shop:gone{number}", "mail", 1, is_registered=False) for number in range(9)]
+    lost = [
+        StrandedRuns(f"shop:gone{number}", "mail", 1, is_registered=False) for number in range(9)
+    ]
 
     *named, rest = judge(WELL._replace(stranded=lost)).reasons
 
@@ -147,7 +154,7 @@ def test_of_many_tasks_that_no_worker_knows_a_few_are_named():
 
 
 def test_runs_that_wait_while_no_worker_is_live_are_told_once():
-    lost = [Stranded("shop:gone", "mail", 1, is_registered=False)]
+    lost = [StrandedRuns("shop:gone", "mail", 1, is_registered=False)]
     health = judge(WELL._replace(workers=[], queues=[QUEUE._replace(waiting=1)], stranded=lost))
 
     assert [words for _, words, _ in health.reasons] == ["no worker is live, and runs wait"]

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from duly import Retry, current
-from duly.core.bounds import BOUNDS
+from duly.core.histogram_bounds import BOUNDS
 from duly.observe.metrics import DulyCollector
 from duly.store.ops import FoldTallies
 from tests.store.conformance.opening import opened_tables

@@ -28,7 +28,7 @@ CELERY = (
     *(f"integrations/celery/{name}.py" for name in ("task", "dead", "coroutines")),
 )
 RQ = (*GUARD, "integrations/rq/idempotent.py")
-LOOP = ("duly/apart.py",)
+LOOP = ("duly/async_threads.py",)
 DRAMATIQ = (*GUARD, "integrations/dramatiq.py")
 BEFORE_IT_BEGINS = 4
 """How often Celery's limit may strike before there is anything to keep a letter of."""

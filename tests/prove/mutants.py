@@ -46,7 +46,7 @@ def leaves_the_dead_live() -> None:
 
 def reruns_held_runs() -> None:
     """A hold task that vanished mid-body is queued again."""
-    verdict.HOLD_LANES = frozenset()
+    verdict.HOLD_SLOT_KINDS = frozenset()
 
 
 def clears_marks_too_soon() -> None:

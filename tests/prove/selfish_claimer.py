@@ -1,6 +1,6 @@
 """A claimer that counts what it runs itself, and not what others run under the same limit."""
 
-from duly.core.limiting import task_of
+from duly.core.concurrency_limits import task_of
 from duly.prove.claiming import main
 from duly.store.sqlite.claim import LimitedClaim
 

@@ -11,7 +11,7 @@ import pytest
 from duly import Duly
 from duly.clock import monotonic, new_id
 from duly.core.record import Claim
-from duly.events import Bus
+from duly.events import EventBus
 from duly.runtime import hand as hand_module
 from duly.runtime.hand import Hand
 from duly.runtime.recovery import Recoverer
@@ -90,7 +90,7 @@ def test_a_worker_that_wakes_up_is_not_recovered_while_its_beats_count(app, tmp_
     store = Between(app.store, wake_up, {worker_id: 1})
     recoverer = Recoverer(
         store,
-        Bus(),
+        EventBus(),
         tmp_path,
         own_ids=frozenset,
         beats_since=lambda: 0.0,

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from duly import faultpoints
-from duly.events import Bus
+from duly.events import EventBus
 from duly.observe.logs import log_event
 from duly.runtime import keeper
 from duly.settings import WorkerSettings
@@ -30,7 +30,7 @@ def main() -> int:
     logging.basicConfig(level="INFO")
     processes, drain = options.pop("processes"), options.pop("drain")
     options["queues"] = tuple(map(tuple, options.get("queues", ())))
-    bus = Bus()
+    bus = EventBus()
     bus.subscribe(log_event)
     settings = WorkerSettings(**options)
     return keeper.run(app, url, settings, processes=processes, drain=drain, bus=bus)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import pytest
 
 import duly
-from duly import Duly, Retry, children, current
+from duly import Duly, Retry, current
+from duly.steps import children
 from duly.store.ops import Prune
 from tests.servers.processes import wait_until
 

@@ -9,7 +9,7 @@ import pytest
 
 from duly import Duly, faultpoints
 from duly.errors import StoreError
-from duly.events import Bus, WorkerStalled
+from duly.events import EventBus, WorkerStalled
 from duly.limits import STALLED_SECONDS
 from duly.runtime import engine_threads
 from duly.runtime.engine_threads import EngineThreads
@@ -56,7 +56,7 @@ class Judged:
         self.store = Waiting()
         self.beats_since: float | None = time.now
         self.told: list[object] = []
-        bus = Bus()
+        bus = EventBus()
         bus.subscribe(self.told.append)
         self.threads = EngineThreads(
             self.store, bus, "w", lambda: self.beats_since, STALLED_SECONDS, [self.thread], []

@@ -10,7 +10,7 @@ import pytest
 
 from duly import Duly
 from duly.errors import StoreError, StoreReadOnly
-from duly.events import Bus, WorkerGaveUp
+from duly.events import EventBus, WorkerGaveUp
 from duly.runtime.write_watch import WriteWatch
 from duly.store.ops import Tick
 from duly.store.postgres import line
@@ -151,7 +151,7 @@ class FailingStore:
 
 def test_a_worker_gives_up_when_only_its_beats_arrive_for_a_lease(passing):
     time = passing(line)
-    bus, events = Bus(), []
+    bus, events = EventBus(), []
     bus.subscribe(events.append)
     store, beats = FailingStore(), [time.now]
     watch = WriteWatch(store, bus, "w", lambda: beats[0], LEASE)
@@ -183,7 +183,7 @@ def test_a_worker_gives_up_when_only_its_beats_arrive_for_a_lease(passing):
 def test_a_worker_that_writes_nothing_after_a_failed_write_does_not_give_up(passing):
     time = passing(line)
     store = FailingStore()
-    watch = WriteWatch(store, Bus(), "w", lambda: 0.0, LEASE)
+    watch = WriteWatch(store, EventBus(), "w", lambda: 0.0, LEASE)
 
     for _ in range(3):  # Such as calls of an application that enqueues once in a minute.
         store.record.failed("the server restarts")

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from duly import BadOption, StoreUnavailable, keepalive
-from duly.keepalive import Keepalive
+from duly import BadOption, StoreUnavailable, heartbeat
+from duly.heartbeat import HeartbeatThread
 from duly.settings import WorkerSettings
 
 LEASE, BEAT, MARGIN = 15.0, 5.0, 2.0
@@ -49,9 +49,9 @@ def member() -> Member:
 
 
 @pytest.fixture
-def beating(pulse: Pulse, member: Member) -> Keepalive:
+def beating(pulse: Pulse, member: Member) -> HeartbeatThread:
     """A keepalive for one worker, driven by hand."""
-    return Keepalive(
+    return HeartbeatThread(
         pulse,
         lambda: {"w": member.deadlines.append},
         member.disowned.append,
@@ -62,7 +62,7 @@ def beating(pulse: Pulse, member: Member) -> Keepalive:
 
 
 def test_a_deadline_counts_from_when_the_beat_was_sent(beating, pulse, member, passing):
-    time = passing(keepalive)
+    time = passing(heartbeat)
     sent_at = time.now
     pulse.on_beat = lambda: time.advance(3.0)  # The answer takes its time.
 
@@ -73,7 +73,7 @@ def test_a_deadline_counts_from_when_the_beat_was_sent(beating, pulse, member, p
 
 
 def test_every_acknowledged_beat_moves_the_deadline(beating, member, passing):
-    time = passing(keepalive)
+    time = passing(heartbeat)
 
     for _ in range(3):
         beating.tick()
@@ -84,7 +84,7 @@ def test_every_acknowledged_beat_moves_the_deadline(beating, member, passing):
 
 @pytest.mark.parametrize("error", [StoreUnavailable("gone"), OSError("no space")])
 def test_a_beat_that_failed_leaves_the_old_deadline(beating, pulse, member, passing, error):
-    time = passing(keepalive)
+    time = passing(heartbeat)
     beating.tick()
     pulse.error = error
     time.advance(BEAT)
@@ -98,7 +98,7 @@ def test_a_beat_that_failed_leaves_the_old_deadline(beating, pulse, member, pass
 
 
 def test_after_a_failure_the_row_of_successes_begins_anew(beating, pulse, passing):
-    time = passing(keepalive)
+    time = passing(heartbeat)
     beating.tick()
     assert beating.beats_succeeded_since == 1000.0
     pulse.error = StoreUnavailable("gone")
@@ -125,7 +125,7 @@ def test_a_worker_the_store_calls_dead_is_told_and_gets_no_deadline(beating, pul
 
 
 def test_it_attends_after_every_try_even_if_the_store_does_not_answer(beating, pulse, passing):
-    time = passing(keepalive)
+    time = passing(heartbeat)
     attended = []
     beating.attending = lambda at, since: attended.append((at, since))
     pulse.on_beat = lambda: time.advance(0.5)
@@ -139,8 +139,8 @@ def test_it_attends_after_every_try_even_if_the_store_does_not_answer(beating, p
 
 
 def test_without_members_nothing_is_asked_of_the_store(pulse, passing):
-    passing(keepalive)
-    idle = Keepalive(pulse, dict, lambda _: None, lease=LEASE, beat=BEAT, margin=MARGIN)
+    passing(heartbeat)
+    idle = HeartbeatThread(pulse, dict, lambda _: None, lease=LEASE, beat=BEAT, margin=MARGIN)
 
     assert idle.tick() == BEAT
     assert pulse.beats == []
@@ -149,13 +149,13 @@ def test_without_members_nothing_is_asked_of_the_store(pulse, passing):
 @pytest.mark.parametrize(("lease", "beat"), [(15.0, 5.1), (15.0, 15.0), (3.0, 1.01)])
 def test_a_beat_longer_than_a_third_of_the_lease_is_refused(pulse, lease, beat):
     with pytest.raises(BadOption, match="at least three beats"):
-        Keepalive(pulse, dict, lambda _: None, lease=lease, beat=beat, margin=0.1)
+        HeartbeatThread(pulse, dict, lambda _: None, lease=lease, beat=beat, margin=0.1)
     with pytest.raises(BadOption, match="at least three beats"):
         WorkerSettings(lease=lease, beat=beat)
 
 
 def test_a_beat_of_exactly_a_third_is_accepted(pulse):
-    Keepalive(pulse, dict, lambda _: None, lease=15.0, beat=5.0, margin=2.0)
+    HeartbeatThread(pulse, dict, lambda _: None, lease=15.0, beat=5.0, margin=2.0)
     WorkerSettings(lease=15.0, beat=5.0)
 
 
@@ -167,7 +167,7 @@ def test_a_beat_of_no_time_is_refused(beat):
 
 def test_hurrying_beats_at_once(pulse, member):
     begun, again = threading.Event(), threading.Event()
-    beating = Keepalive(
+    beating = HeartbeatThread(
         pulse,
         lambda: {"w": member.deadlines.append},
         member.disowned.append,
@@ -184,7 +184,7 @@ def test_hurrying_beats_at_once(pulse, member):
     try:
         assert begun.wait(20)
 
-        beating.hurry()
+        beating.beat_now()
 
         assert again.wait(20)
     finally:
@@ -193,7 +193,7 @@ def test_hurrying_beats_at_once(pulse, member):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_an_error_that_nobody_foresaw_does_not_end_it(pulse, monkeypatch):
-    monkeypatch.setattr(keepalive, "_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(heartbeat, "_RETRY_SECONDS", 0.01)
     published = threading.Event()
     told = []
     monkeypatch.setattr(threading, "excepthook", told.append)
@@ -203,7 +203,7 @@ def test_an_error_that_nobody_foresaw_does_not_end_it(pulse, monkeypatch):
             raise ValueError("its memory is gone")
         published.set()
 
-    beating = Keepalive(
+    beating = HeartbeatThread(
         pulse, lambda: {"w": publish}, pytest.fail, lease=LEASE, beat=BEAT, margin=MARGIN
     )
     beating.start()

@@ -11,10 +11,10 @@ import pytest
 
 import duly
 from duly import Duly, Retry, Run, current
-from duly.children import TaskCall
 from duly.errors import ClaimLost, NoCurrentRun
 from duly.runtime.embedded import EmbeddedWorker
 from duly.runtime.inline import InlineWorker
+from duly.steps.children import TaskCall
 from duly.store.step_ops import BeginStep
 from tests.runtime.waiting import take_over, wait_until_empty
 from tests.servers.processes import wait_until

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.events import Bus
+from duly.events import EventBus
 from duly.limits import WATCHERS
 from duly.runtime import recovery
 from duly.runtime.recovery import LeaseWatch, Recoverer
@@ -156,7 +156,7 @@ class Fleet:
         self._watchers = {
             name: Recoverer(
                 patient,
-                Bus(),
+                EventBus(),
                 folder,
                 own_ids=lambda name=name: frozenset({name}),
                 beats_since=lambda: 0.0,

@@ -9,8 +9,8 @@ import duly
 from duly import Retry
 from duly.events import WorkerEnded
 from duly.observe.json_logs import JsonFormatter
+from duly.observe.log_setup import LineFormatter
 from duly.observe.logs import log_event
-from duly.observe.writing import LineFormatter
 
 pytestmark = pytest.mark.surface
 

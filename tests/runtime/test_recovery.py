@@ -7,7 +7,7 @@ import pytest
 
 from duly import Duly
 from duly.clock import monotonic, new_id
-from duly.events import Bus, ClaimsHandedBack
+from duly.events import ClaimsHandedBack, EventBus
 from duly.runtime import recovery, upkeep
 from duly.runtime.recovery import Recoverer, recover_worker
 from duly.runtime.slots import Slots, slots_path
@@ -267,7 +267,7 @@ class TestRecoverer:
         """Return a watcher with a lease of its own, whose beats succeed."""
         return Recoverer(
             app.store,
-            Bus(),
+            EventBus(),
             folder,
             own_ids=lambda: frozenset({"me"}),
             beats_since=lambda: 0.0,

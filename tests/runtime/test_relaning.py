@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from duly import Duly
-from duly.carrier import Pace
+from duly.carrier import ResendPolicy
 from duly.runtime import upkeep
 from duly.runtime.upkeep import Promoter
 from duly.store.carry_ops import Relane
@@ -21,7 +21,7 @@ WAIT = 20
 class Fleet:
     """Another engine, as far as we see it."""
 
-    pace = Pace()
+    pace = ResendPolicy()
 
     def __init__(self):
         self.sent = []

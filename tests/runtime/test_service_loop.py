@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from duly import StoreError, StoreUnavailable
-from duly.events import Bus, StoreFailed, StoreRecovered
+from duly.events import EventBus, StoreFailed, StoreRecovered
 from duly.runtime import service
 from duly.runtime.service import ServiceLoop
 
@@ -31,7 +31,7 @@ class Driven:
 
     def __init__(self, time, *services: Counting) -> None:
         self.time = time
-        self.bus = Bus()
+        self.bus = EventBus()
         self.events: list[object] = []
         self.bus.subscribe(self.events.append)
         self.loop = ServiceLoop("driven", list(services), self.bus)
@@ -157,7 +157,7 @@ def test_a_hurry_does_not_shorten_the_back_off_of_a_loop_that_runs(monkeypatch):
             return 0.01
 
     failing.error = StoreUnavailable("gone")
-    loop = ServiceLoop("real", [failing, Sound("sound")], Bus())
+    loop = ServiceLoop("real", [failing, Sound("sound")], EventBus())
     loop.start()
     try:
         assert other.wait(20)
@@ -181,7 +181,7 @@ def test_a_loop_runs_on_its_thread_until_it_is_stopped():
             return 3600.0
 
     slow = Slow()
-    loop = ServiceLoop("real", [slow], Bus())
+    loop = ServiceLoop("real", [slow], EventBus())
     loop.start()
     try:
         assert ticked.wait(20)

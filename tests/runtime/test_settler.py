@@ -10,7 +10,7 @@ from duly.clock import monotonic, new_id
 from duly.context import RunContext
 from duly.core.outcome import ErrorText, Raised, Returned, Snoozed
 from duly.errors import StoreFull, StoreReadOnly
-from duly.events import AttemptEnded, ClaimWasLost, StoreFailed
+from duly.events import AttemptEnded, ResultDropped, StoreFailed
 from duly.limits import RESULT_BYTES
 from duly.runtime import settle_ops
 from duly.runtime import settler as settler_module
@@ -193,8 +193,8 @@ def test_a_worker_that_was_declared_dead_meanwhile_records_nothing(bench, monkey
 
     assert bench.states(taken) == ["running"] * 2
     assert bench.hand.is_empty()
-    told = [event for event in bench.events if isinstance(event, ClaimWasLost)]
-    assert told == [ClaimWasLost(held.claim.run_id, 1) for held in taken]
+    told = [event for event in bench.events if isinstance(event, ResultDropped)]
+    assert told == [ResultDropped(held.claim.run_id, 1) for held in taken]
 
 
 def test_while_the_lease_is_over_nothing_is_written_until_it_is_renewed(bench, monkeypatch):
@@ -225,8 +225,8 @@ def test_a_claim_that_was_lost_is_dropped_alone_and_told(bench):
 
     assert bench.states([kept]) == ["succeeded"]
     assert bench.states([lost]) == ["running"]
-    assert [e for e in bench.events if isinstance(e, ClaimWasLost)] == [
-        ClaimWasLost(fence.run_id, fence.claim_number)
+    assert [e for e in bench.events if isinstance(e, ResultDropped)] == [
+        ResultDropped(fence.run_id, fence.claim_number)
     ]
 
 

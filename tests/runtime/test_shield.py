@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from duly.shield import cover, expose, shielded
+from duly.interrupts import allow_interrupts, defer_interrupts, disallow_interrupts
 from tests.servers.processes import wait_until
 from tests.striking import Struck
 
@@ -30,11 +30,11 @@ class Body(threading.Thread):
         self.start()
 
     def run(self):
-        self.shield = expose()
+        self.shield = allow_interrupts()
         self.exposed.set()
         try:
             self.may_enter.wait(TIMEOUT)
-            with shielded():
+            with defer_interrupts():
                 self.was_entered = True
                 self._inside()
             for _ in range(100):
@@ -42,10 +42,10 @@ class Body(threading.Thread):
         except Struck:
             self.was_struck = True
         finally:
-            cover()
+            disallow_interrupts()
 
     def strike(self):
-        return self.shield.strike(lambda: _throw(self.ident, Struck))
+        return self.shield.interrupt(lambda: _throw(self.ident, Struck))
 
 
 def test_an_exception_thrown_while_a_thread_waits_for_its_shield_does_not_strike_inside_it():
@@ -57,7 +57,7 @@ def test_an_exception_thrown_while_a_thread_waits_for_its_shield_does_not_strike
         time.sleep(0.05)  # Long enough to reach the shield; if not, the test shows nothing.
         _throw(body.ident, Struck)
 
-    body.shield.strike(throw_when_it_waits)
+    body.shield.interrupt(throw_when_it_waits)
     body.join(TIMEOUT)
 
     assert (body.was_struck, body.was_entered) == (True, False)
@@ -69,7 +69,7 @@ def test_nothing_is_thrown_into_a_thread_that_shields_itself(depth):
 
     def nested():
         for _ in range(depth - 1):
-            with shielded():
+            with defer_interrupts():
                 pass
         inside.set()
         go_on.wait(TIMEOUT)
@@ -90,12 +90,12 @@ def test_a_thread_that_was_struck_as_it_took_its_shield_can_be_struck_again():
 
     class Stubborn(Body):
         def run(self):
-            self.shield = expose()
+            self.shield = allow_interrupts()
             self.exposed.set()
             for _ in range(2):
                 try:
                     self.may_enter.wait(TIMEOUT)
-                    with shielded():
+                    with defer_interrupts():
                         pass
                     while True:
                         time.sleep(0)
@@ -110,7 +110,7 @@ def test_a_thread_that_was_struck_as_it_took_its_shield_can_be_struck_again():
         time.sleep(0.05)
         _throw(body.ident, Struck)
 
-    body.shield.strike(throw_when_it_waits)
+    body.shield.interrupt(throw_when_it_waits)
     wait_until(lambda: struck == [True], seconds=TIMEOUT, what="the first strike")
     wait_until(body.strike, seconds=TIMEOUT, what="the shield to be free")
     body.join(TIMEOUT)

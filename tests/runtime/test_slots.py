@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from duly.clock import boot_id, monotonic, new_id
-from duly.events import Bus
+from duly.events import EventBus
 from duly.runtime.slots import Mark, Slots
 from duly.runtime.unwritten import unwritten_beside
 from duly.runtime.upkeep import Reconciler
@@ -155,7 +155,7 @@ class NoClaims:
 def test_a_file_in_use_does_not_look_old_to_a_program_that_cleans_up(slots):
     os.utime(slots.path, (0, 0))
 
-    Reconciler(ListsWorkers(), NoClaims(), Bus(), slots).tick()
+    Reconciler(ListsWorkers(), NoClaims(), EventBus(), slots).tick()
 
     assert slots.path.stat().st_mtime > 0
 
@@ -163,7 +163,7 @@ def test_a_file_in_use_does_not_look_old_to_a_program_that_cleans_up(slots):
 def test_a_file_that_is_gone_does_no_harm_to_its_worker(slots):
     slots.path.unlink()
 
-    Reconciler(ListsWorkers(), NoClaims(), Bus(), slots).tick()
+    Reconciler(ListsWorkers(), NoClaims(), EventBus(), slots).tick()
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ def left(tmp_path):
 def test_files_of_a_worker_that_was_recovered_on_another_host_are_removed(slots, left):
     marks, lines = left
 
-    Reconciler(ListsWorkers(), NoClaims(), Bus(), slots).tick()
+    Reconciler(ListsWorkers(), NoClaims(), EventBus(), slots).tick()
 
     assert not lines.exists()
     assert not marks.path.exists()
@@ -192,7 +192,7 @@ def test_files_of_a_worker_that_lives_stay_whatever_the_wall_clock_says(slots, l
     marks, lines = left
     marks.deadline = monotonic() + 1000
 
-    Reconciler(ListsWorkers(), NoClaims(), Bus(), slots).tick()
+    Reconciler(ListsWorkers(), NoClaims(), EventBus(), slots).tick()
 
     assert lines.exists()
     assert marks.path.exists()
@@ -202,7 +202,7 @@ def test_files_of_a_worker_whose_runs_nobody_has_recovered_stay_however_old(slot
     marks, lines = left
     store = ListsWorkers(SimpleNamespace(id="other", state="live"))
 
-    Reconciler(store, NoClaims(), Bus(), slots).tick()
+    Reconciler(store, NoClaims(), EventBus(), slots).tick()
 
     assert lines.exists()
     assert marks.path.exists()
@@ -213,7 +213,7 @@ def test_lines_without_marks_are_removed(slots, left):
     marks.path.unlink()
     os.utime(lines, (0, 0))
 
-    Reconciler(ListsWorkers(), NoClaims(), Bus(), slots).tick()
+    Reconciler(ListsWorkers(), NoClaims(), EventBus(), slots).tick()
 
     assert not lines.exists()
 
@@ -222,7 +222,7 @@ def test_files_of_a_worker_that_ended_lately_wait_for_its_recovery(slots, left):
     marks, lines = left
     marks.touch()
 
-    Reconciler(ListsWorkers(), NoClaims(), Bus(), slots).tick()
+    Reconciler(ListsWorkers(), NoClaims(), EventBus(), slots).tick()
 
     assert lines.exists()
     assert marks.path.exists()
@@ -233,6 +233,6 @@ def test_a_broken_file_does_not_keep_a_worker_from_its_work(slots):
     broken.write_bytes(b"")
     os.utime(broken, (0, 0))
 
-    Reconciler(ListsWorkers(), NoClaims(), Bus(), slots).tick()
+    Reconciler(ListsWorkers(), NoClaims(), EventBus(), slots).tick()
 
     assert slots.path.exists()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from duly import Duly, Retry, RunInterrupted, current
-from duly.events import Overdue
+from duly.events import RunOverdue
 from tests.runtime import shop as shop_module
 from tests.servers.processes import is_running, wait_until
 from tests.striking import Strike
@@ -180,7 +180,7 @@ def test_a_thread_that_cannot_be_interrupted_keeps_its_run_until_it_returns(app)
     run = deaf.enqueue()
     with app.worker(concurrency=2):
         wait_until(
-            lambda: any(isinstance(event, Overdue) for event in events),
+            lambda: any(isinstance(event, RunOverdue) for event in events),
             seconds=20,
             what="it is told overdue",
         )
@@ -189,7 +189,7 @@ def test_a_thread_that_cannot_be_interrupted_keeps_its_run_until_it_returns(app)
         go_on.set()
         assert run.result(timeout=20) in {1, 2}
 
-    assert [event.run_id for event in events if isinstance(event, Overdue)] == [run.id]
+    assert [event.run_id for event in events if isinstance(event, RunOverdue)] == [run.id]
 
 
 def test_a_body_without_a_timeout_may_take_its_time(app):

@@ -15,7 +15,7 @@ from duly import (
     faultpoints,
 )
 from duly.errors import WouldBlockItself
-from duly.events import ClaimWasLost
+from duly.events import ResultDropped
 from tests.runtime.ledger import rows, write
 from tests.runtime.waiting import take_over, wait_until_empty
 
@@ -132,7 +132,7 @@ def test_a_claim_that_was_lost_meanwhile_rolls_all_back(app, tables):
 
     assert rows(tables) == []
     assert (run.refresh().state, run.record.attempt) == ("queued", 2)
-    assert [e for e in events if isinstance(e, ClaimWasLost)] == [ClaimWasLost(run.id, 1)]
+    assert [e for e in events if isinstance(e, ResultDropped)] == [ResultDropped(run.id, 1)]
 
 
 def test_the_next_holder_writes_once(app, tables, store_url):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from duly.core.record import HeldRun
+from duly.core.record import ClaimedRun
 from duly.core.states import DEAD, FINAL, State
 from duly.core.verdict import Finish, Requeue
 from duly.store.ops import (
@@ -247,9 +247,9 @@ class ModelStore:
     def _running(self) -> list[Run]:
         return [run for run in self.runs.values() if run.state == "running"]
 
-    def _settle_held(self, runs: list[Run], judge: Callable[[HeldRun], Any]) -> list[str]:
+    def _settle_held(self, runs: list[Run], judge: Callable[[ClaimedRun], Any]) -> list[str]:
         for run in runs:
-            held = HeldRun(
+            held = ClaimedRun(
                 run.id,
                 run.claim_number,
                 run.task,
@@ -400,7 +400,7 @@ def _in_line(run: Run) -> tuple[int, int, str]:
     return run.place_in_line()
 
 
-def _handed_back(run: HeldRun) -> tuple[str, Finish | Requeue, None]:
+def _handed_back(run: ClaimedRun) -> tuple[str, Finish | Requeue, None]:
     if run.cancel_requested:
         return "handed_back", Finish(State.CANCELLED, "requested"), None
     again = Requeue(0.0, run.attempt, run.retries_used, run.crashes, run.lane, recorded=False)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from duly.core.limiting import limited
+from duly.core.concurrency_limits import limited_lane
 from duly.store.postgres.prepared import Prepared
 from duly.store.postgres.session_settings import HOT
 from tests.store.conformance.verbs import LANE, OTHER_TASK, OTHER_WORKER, TASK, WORKER
@@ -16,7 +16,7 @@ BATCH = 20
 """How many rows each statement handles."""
 FEW = 2 * BATCH
 """How many there are of each kind that statements look for among the many."""
-LIMITED_LANE = limited(LANE, TASK)
+LIMITED_LANE = limited_lane(LANE, TASK)
 LONG_AGO = "timestamptz '2020-01-01'"
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from duly.clock import new_id
-from duly.core.limiting import limited
+from duly.core.concurrency_limits import limited_lane
 from duly.store.hints import (
     MOST_CHARACTERS,
     MOST_PLACES,
@@ -83,7 +83,7 @@ def test_a_field_that_is_not_known_is_ignored() -> None:
 
 
 def test_hints_name_the_places_of_runs_that_are_due() -> None:
-    slot = MAIL._replace(lane=limited("thread", "send", "key"))
+    slot = MAIL._replace(lane=limited_lane("thread", "send", "key"))
 
     hints = hints_of([enqueue(), enqueue(), enqueue(slot)])
 

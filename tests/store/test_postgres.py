@@ -12,8 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from duly.callers import converse
-from duly.core.limiting import limited, range_of
+from duly.connections import execute_dialogue
+from duly.core.concurrency_limits import limited_lane, range_of
 from duly.errors import StoreFull, StoreUnavailable, WouldBlockItself
 from duly.store.opening import open_store
 from duly.store.ops import Enqueue, RecoverOrphans, Settled
@@ -135,7 +135,7 @@ def test_orphans_that_somebody_else_recovers_are_left_to_him(store, connection):
 
 def enqueue_in(connection: psycopg.Connection[Any], store: Any, op: Enqueue) -> tuple[Any, ...]:
     """Enqueue on a connection of the caller's."""
-    return converse(connection, partial(store.enqueue_elsewhere, op), store.wake)
+    return execute_dialogue(connection, partial(store.enqueue_elsewhere, op), store.wake)
 
 
 def test_an_open_transaction_with_a_key_holds_up_nothing_else(store, connection):
@@ -212,7 +212,7 @@ def test_a_key_that_is_held_for_too_long_is_named(store, url, connection, monkey
 
 def test_what_the_callers_own_transaction_holds_is_told_soon_with_the_way_out(store, connection):
     enqueue_in(connection, store, order(key="invoice-7"))
-    converse(connection, partial(store.send_elsewhere, SendEvent("paid", "1")), store.wake)
+    execute_dialogue(connection, partial(store.send_elsewhere, SendEvent("paid", "1")), store.wake)
     for act in (order(key="invoice-7"), SendEvent("paid", "1")):
         began = time.monotonic()
         with pytest.raises(WouldBlockItself, match=r"using\(connection=…\)"):
@@ -364,7 +364,7 @@ def test_a_claim_costs_the_same_whatever_waits_or_is_finished(store, connection)
 
 
 def test_a_claim_under_a_limit_costs_the_same_however_much_waits(store, connection):
-    lane = limited(LANE, TASK)
+    lane = limited_lane(LANE, TASK)
     name, _ = range_of(lane)
     statements = {
         "limited_lanes": {"after": "", "most": 100},

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from duly import faultpoints
-from duly.callers import converse
+from duly.connections import execute_dialogue
 from duly.errors import StoreBusy
 from duly.store.lock_ops import AcquireLock
 from duly.store.opening import open_store
@@ -87,7 +87,7 @@ def test_a_retry_whose_key_is_being_taken_soon_gives_way_to_others(
 
     with closing(open_store(store_url)) as patient, psycopg.connect(store_url) as caller:
         wanted = order(key=key("k", active_only=True))
-        converse(caller, partial(patient.enqueue_elsewhere, wanted), patient.wake)
+        execute_dialogue(caller, partial(patient.enqueue_elsewhere, wanted), patient.wake)
         retrying = InBackground(lambda: redrive(patient, failed.run_id))
         with pytest.raises(StoreBusy):
             retrying.answer()

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from duly.core.limiting import Limits, limited
+from duly.core.concurrency_limits import ClaimLimits, limited_lane
 from duly.core.record import Claim
 from duly.store.admin_ops import LimitQueue
 from duly.store.opening import open_store
@@ -129,8 +129,8 @@ def test_a_count_from_a_floor_sees_runs_that_have_been_running_for_long(
     url, monkeypatch, postgres_kind, kind
 ):
     monkeypatch.setattr(floors, "SLOW_SECONDS", -1.0)
-    lane = LANE if kind == "queue" else limited(LANE, TASK)
-    limits = Limits({TASK: 2})
+    lane = LANE if kind == "queue" else limited_lane(LANE, TASK)
+    limits = ClaimLimits({TASK: 2})
     with closing(open_store(url)) as store, psycopg.connect(url, autocommit=True) as connection:
         register(store)
         if kind == "queue":
@@ -152,7 +152,7 @@ def test_a_count_from_a_floor_sees_runs_that_have_been_running_for_long(
 
 
 def test_a_floor_of_a_clock_that_was_ahead_is_written_anew_and_moves_no_claim(url, postgres_kind):
-    lane, limits = limited(LANE, TASK), Limits({TASK: 2})
+    lane, limits = limited_lane(LANE, TASK), ClaimLimits({TASK: 2})
     with closing(open_store(url)) as store, psycopg.connect(url, autocommit=True) as connection:
         register(store)
         enqueue_many(store, 1, lane=lane)
@@ -199,7 +199,7 @@ def test_a_slow_search_for_runs_puts_floors_in_force_and_a_fast_look_ends_them(
 # -- verbs --
 
 
-def take(store: Any, limits: Limits) -> list[Claim]:
+def take(store: Any, limits: ClaimLimits) -> list[Claim]:
     """Claim up to ten runs under these limits."""
     return store.apply([ClaimRuns(WORKER, (Want(None, LANE, 10),), (TASK,), limits=limits)])[0]
 

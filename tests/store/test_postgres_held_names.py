@@ -8,7 +8,7 @@ from functools import partial
 from queue import Queue
 from typing import Any
 
-from duly.callers import converse
+from duly.connections import execute_dialogue
 from duly.store.opening import open_store
 from duly.store.postgres import held_names
 from duly.store.postgres.held_names import HeldNames
@@ -56,7 +56,7 @@ def test_callers_who_want_a_held_name_do_not_hold_up_those_who_want_another(
 
     monkeypatch.setattr(writers, "_write_names", noted)
     with closing(open_store(url)) as another:
-        converse(connection, partial(another.enqueue_elsewhere, order(key="held")))
+        execute_dialogue(connection, partial(another.enqueue_elsewhere, order(key="held")))
     with ThreadPoolExecutor(40) as callers:
         waiting = [callers.submit(store.apply, [order(key="held")]) for _ in range(40)]
         wait_until(lambda: "held" in tries, seconds=TIMEOUT, what="a try")
@@ -70,7 +70,7 @@ def test_callers_who_want_a_held_name_do_not_hold_up_those_who_want_another(
 def test_callers_who_must_not_wait_share_one_thread_that_does(store, url, connection):
     answers: Queue[Any] = Queue()
     with closing(open_store(url)) as another:
-        converse(connection, partial(another.enqueue_elsewhere, order(key="held")))
+        execute_dialogue(connection, partial(another.enqueue_elsewhere, order(key="held")))
     for _ in range(30):
         store.submit([order(key="held")], answers.put)
     wait_until(

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from duly.callers import converse
+from duly.connections import execute_dialogue
 from duly.store.opening import open_store
 from duly.store.ops import Cancel
 from duly.store.postgres.steps import SQL
@@ -34,7 +34,9 @@ def wait_for_event(store: Any, name: str) -> Any:
 
 def send(connection: psycopg.Connection[Any], store: Any, name: str) -> None:
     """Send an event in a transaction of the caller's, which stays open."""
-    assert converse(connection, partial(store.send_elsewhere, SendEvent(name, "7")), store.wake)
+    assert execute_dialogue(
+        connection, partial(store.send_elsewhere, SendEvent(name, "7")), store.wake
+    )
 
 
 def test_an_open_transaction_that_sent_an_event_delays_no_suspension(store, connection):

@@ -12,7 +12,7 @@ import click
 
 from duly.cli.failures import INTERRUPTED, report, report_usage, status_of
 from duly.cli.session import shared_options
-from duly.core.hints import nearest
+from duly.core.suggestions import nearest
 from duly.errors import DulyError
 from duly.version import VERSION
 

@@ -6,13 +6,13 @@ from typing import Any, Protocol
 from duly.app import Duly
 from duly.cli.session import Session
 from duly.core.display import display, display_call
-from duly.core.masking import Mask
 from duly.core.record import RunRecord, StepRecord
+from duly.core.redaction import Redaction
 
 HIDDEN = "(arguments hidden: give --app)"
 HIDDEN_RESULT = "(result hidden: give --app, or --show-args)"
 HIDDEN_FROM_APP = "(arguments hidden: this application does not know the task)"
-_NAMES_ALONE = Mask()
+_NAMES_ALONE = Redaction()
 """Hides what is named like a secret: all that can be told without the task."""
 
 

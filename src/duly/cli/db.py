@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import click
 
-from duly.actor import acting
-from duly.api.pruning import prune as prune_now
+from duly.actor import resolve_actor
+from duly.api.prune import prune as prune_now
 from duly.cli.confirming import confirm_by_name, yes_option
 from duly.cli.failures import FAILURE
 from duly.cli.loading import app_of, celery_guard, load_app
@@ -20,7 +20,7 @@ from duly.cli.tables import print_fields
 from duly.cli.values import duration
 from duly.clock import MICROSECONDS
 from duly.core.amounts import FOREVER, amount, kept_microseconds
-from duly.core.instants import iso, span
+from duly.core.instants import duration_text, iso
 from duly.limits import TICK_BATCH
 from duly.settings import store_url
 from duly.store import migrator
@@ -183,7 +183,7 @@ def prune(
         limit=TICK_BATCH,
     )
     said = f"history older than {_shown(ended)}, dead letters older than {_shown(died)}"
-    total = prune_now(app.store, op, act=RecordAct(acting(None), "prune", said, reason))
+    total = prune_now(app.store, op, act=RecordAct(resolve_actor(None), "prune", said, reason))
     if session.as_json:
         print_json({"pruned": total})
     elif not session.quiet:
@@ -218,7 +218,7 @@ def _kept(given: timedelta | None, usual: float) -> float:
 
 
 def _shown(seconds: float) -> str:
-    return "for ever" if seconds == FOREVER else span(round(seconds) * MICROSECONDS)
+    return "for ever" if seconds == FOREVER else duration_text(round(seconds) * MICROSECONDS)
 
 
 def judge(schema: Schema, needed: int) -> Finding:

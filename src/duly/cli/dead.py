@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from duly.api.bulk import Bulk
+from duly.api.bulk_writes import BulkResult
 from duly.cli.arguments import ArgumentView
 from duly.cli.chosen import Chosen
 from duly.cli.confirming import confirm
@@ -24,9 +24,9 @@ from duly.cli.showing import print_run, show_args
 from duly.cli.tables import Column, print_table
 from duly.core.amounts import check_rate
 from duly.core.instants import relative
-from duly.core.record import DeadGroup, RunRecord
+from duly.core.record import DeadLetterGroup, RunRecord
 from duly.errors import LetterNotFound
-from duly.guard.letters import Ended, Progress
+from duly.guard.dead_letters import DeadLetterResult, Progress
 from duly.limits import PAGE
 from duly.store.guard_ops import Letter
 
@@ -200,9 +200,9 @@ def retry_dead(
     chosen = Chosen(session, ids, Filters(**filters), everything=everything, replay=True)
     refused: list[str] = []
 
-    def act(progress: Progress) -> Ended:
+    def act(progress: Progress) -> DeadLetterResult:
         app, run_ids, which = chosen.app, chosen.run_ids, chosen.which
-        runs, show = Bulk(0, 0), _of_runs(progress)
+        runs, show = BulkResult(0, 0), _of_runs(progress)
         if app is not None:
             runs = app.dead.retry(run_ids, which=which, rate=rate, reason=reason, progress=show)
             refused.extend(runs.refused)
@@ -242,9 +242,9 @@ def discard_dead(
         raise click.UsageError(message)
     chosen = Chosen(session, ids, Filters(**filters), everything=everything, replay=False)
 
-    def act(progress: Progress) -> Ended:
+    def act(progress: Progress) -> DeadLetterResult:
         app, run_ids, which = chosen.app, chosen.run_ids, chosen.which
-        runs, show = Bulk(0, 0), _of_runs(progress)
+        runs, show = BulkResult(0, 0), _of_runs(progress)
         if app is not None:
             runs = app.dead.discard(run_ids, which=which, reason=reason, progress=show)
         behind = _behind(runs, progress)
@@ -256,7 +256,7 @@ def discard_dead(
 def _bulk(
     session: Session,
     chosen: Chosen,
-    act: Callable[[Progress], Ended],
+    act: Callable[[Progress], DeadLetterResult],
     *,
     done: str,
     verb: str,
@@ -303,20 +303,22 @@ def _print_dry_run(session: Session, chosen: Chosen, done: str) -> None:
         print_note(chosen.none())
 
 
-def _of_runs(progress: Progress) -> Callable[[Bulk], None]:
+def _of_runs(progress: Progress) -> Callable[[BulkResult], None]:
     return lambda runs: progress(runs.done + runs.skipped)
 
 
-def _behind(runs: Bulk, progress: Progress) -> Progress:
+def _behind(runs: BulkResult, progress: Progress) -> Progress:
     return lambda letters: progress(runs.done + runs.skipped + letters)
 
 
-def _sum(runs: Bulk, letters: Ended) -> Ended:
-    return Ended(runs.done + letters.done, runs.skipped + letters.skipped, letters.unsent)
+def _sum(runs: BulkResult, letters: DeadLetterResult) -> DeadLetterResult:
+    return DeadLetterResult(
+        runs.done + letters.done, runs.skipped + letters.skipped, letters.unsent
+    )
 
 
-def _groups(desk: Desk, given: Filters, limit: int) -> list[DeadGroup]:
-    found: list[DeadGroup] = []
+def _groups(desk: Desk, given: Filters, limit: int) -> list[DeadLetterGroup]:
+    found: list[DeadLetterGroup] = []
     if desk.app is not None and given.engine is None:
         which = given.resolve(desk.clock)
         found += desk.app.dead.groups(

@@ -2,7 +2,7 @@
 
 import click
 
-from duly.actor import acting
+from duly.actor import resolve_actor
 from duly.cli.loading import app_of
 from duly.cli.output import print_json, print_line
 from duly.cli.session import Session, pass_session, shared_options
@@ -16,7 +16,7 @@ from duly.store.admin_ops import RecordAct
 @pass_session
 def command(session: Session, /, *, version: str) -> None:
     """Mark that VERSION is deployed now."""
-    op = RecordAct(acting(None), "deploy", "deployment", check_reason(version))
+    op = RecordAct(resolve_actor(None), "deploy", "deployment", check_reason(version))
     app_of(session, creates=True).store.apply([op])
     if session.as_json:
         print_json({"version": version})

@@ -9,10 +9,10 @@ from duly.cli.loading import app_of, open_guard, redis_guard
 from duly.cli.session import Session
 from duly.cli.values import Clock
 from duly.clock import SystemClock
-from duly.core.hints import similar
 from duly.core.key import check_run_id
+from duly.core.suggestions import similar
 from duly.errors import LetterNotFound, RunNotFound
-from duly.guard.letters import Letters
+from duly.guard.dead_letters import GuardDeadLetters
 from duly.limits import PAGE
 from duly.store.guard_ops import Letter
 from duly.store.protocol import LetterFilter
@@ -23,7 +23,7 @@ class Desk(NamedTuple):
 
     app: Duly | None
     """Whose runs; None for a Celery application or a Redis, which have none."""
-    letters: Letters
+    letters: GuardDeadLetters
     place: str
     """Where that is, as it may be shown."""
 
@@ -67,6 +67,6 @@ def desk_of(session: Session) -> Desk:
     guard = redis_guard(session)
     if guard is not None:
         ledger = guard.ledger
-        return Desk(None, Letters(lambda: ledger), ledger.shown_url)
+        return Desk(None, GuardDeadLetters(lambda: ledger), ledger.shown_url)
     app = app_of(session)
-    return Desk(app, Letters(lambda: app.store), app.store.shown_url)
+    return Desk(app, GuardDeadLetters(lambda: app.store), app.store.shown_url)

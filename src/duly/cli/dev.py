@@ -17,8 +17,8 @@ from duly.cli.dashboard import TOKEN, Place, missing_extra
 from duly.cli.output import print_line, print_note
 from duly.cli.session import Session, pass_session, shared_options
 from duly.clock import new_secret
+from duly.observe.log_setup import FORMAT, set_up_logging
 from duly.observe.logs import log_start
-from duly.observe.writing import FORMAT, set_up_logging
 from duly.runtime.loading import parse_reference
 from duly.settings import load_settings
 

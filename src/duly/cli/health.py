@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import click
 
-from duly.api.doctor import unfit
+from duly.api.doctor import health_problems
 from duly.cli.failures import FAILURE
 from duly.cli.loading import app_of
 from duly.cli.output import print_json, print_line
@@ -34,7 +34,9 @@ def command(
     Ends with status 0 if so, 1 if not, and 75 if the database is away.
     """
     store = app_of(session).store
-    problems = unfit(store, max_age=max_age, max_depth=max_depth, needs_worker=not no_worker)
+    problems = health_problems(
+        store, max_age=max_age, max_depth=max_depth, needs_worker=not no_worker
+    )
     if session.as_json:
         print_json({"ok": not problems, "store": store.shown_url, "problems": problems})
     elif not session.quiet:

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from duly.cli.output import print_block, print_note
 from duly.cli.tables import Column, print_fields, print_heading, print_table
 from duly.core.display import display, display_call
-from duly.core.instants import relative, shown
-from duly.core.masking import Mask
+from duly.core.instants import relative, shown_instant
+from duly.core.redaction import Redaction
 from duly.errors import BadOption
-from duly.guard.letters import Ended, Letters, Progress
+from duly.guard.dead_letters import DeadLetterResult, GuardDeadLetters, Progress
 from duly.store.guard_ops import Letter
 from duly.store.protocol import LetterFilter
 
@@ -40,7 +40,7 @@ class ChosenLetters:
     """The letters that an act is about: by id, or the open ones that a filter selects."""
 
     def __init__(
-        self, letters: Letters, named: Sequence[Letter], which: LetterFilter | None
+        self, letters: GuardDeadLetters, named: Sequence[Letter], which: LetterFilter | None
     ) -> None:
         self._letters = letters
         self._named = named
@@ -62,22 +62,22 @@ class ChosenLetters:
             for letter in self
         )
 
-    def replay(self, *, rate: float | None, reason: str, progress: Progress) -> Ended:
+    def replay(self, *, rate: float | None, reason: str, progress: Progress) -> DeadLetterResult:
         """Send them again, at most `rate` per second; those of other applications are left."""
         if self._named:
             ids = [letter.id for letter in self._named]
             return self._letters.replay(ids, rate=rate, reason=reason, progress=progress)
         if self._which is None:
-            return Ended(0, 0)
+            return DeadLetterResult(0, 0)
         return self._letters.replay(which=self._which, rate=rate, reason=reason, progress=progress)
 
-    def discard(self, *, reason: str, progress: Progress) -> Ended:
+    def discard(self, *, reason: str, progress: Progress) -> DeadLetterResult:
         """Say that nothing needs to be done about them."""
         if self._named:
             ids = [letter.id for letter in self._named]
             return self._letters.discard(ids, reason=reason, progress=progress)
         if self._which is None:
-            return Ended(0, 0)
+            return DeadLetterResult(0, 0)
         return self._letters.discard(which=self._which, reason=reason, progress=progress)
 
     def note_left(self) -> None:
@@ -96,7 +96,7 @@ class ChosenLetters:
             yield from self._letters.select(self._which)
 
 
-def note_unsent(ended: Ended) -> None:
+def note_unsent(ended: DeadLetterResult) -> None:
     """Say which ones could not be sent, and why."""
     for each in ended.unsent:
         if not each.elsewhere:
@@ -114,7 +114,7 @@ def print_letters(letters: Sequence[Letter], now: int, *, show_args: bool) -> No
             letter.error.partition("\n")[0],
             str(letter.attempts),
             relative(letter.created_at, now),
-            display(Mask().text(letter.arguments)),
+            display(Redaction().text(letter.arguments)),
         )
         for letter in letters
     ]
@@ -126,8 +126,8 @@ def print_letters(letters: Sequence[Letter], now: int, *, show_args: bool) -> No
 
 def print_letter(letter: Letter, now: int, *, show_args: bool) -> None:
     """Write all of a letter."""
-    ended = shown(letter.ended_at, now)
-    call = display_call(letter.task, Mask().text(letter.arguments)) if show_args else HIDDEN
+    ended = shown_instant(letter.ended_at, now)
+    call = display_call(letter.task, Redaction().text(letter.arguments)) if show_args else HIDDEN
     print_fields(
         [
             ("letter", letter.id),
@@ -142,7 +142,7 @@ def print_letter(letter: Letter, now: int, *, show_args: bool) -> None:
             ("call", call),
             ("attempts", str(letter.attempts)),
             ("fingerprint", letter.fingerprint),
-            ("made", shown(letter.created_at, now)),
+            ("made", shown_instant(letter.created_at, now)),
             (letter.state, f"{ended} by {letter.actor}" if ended else ""),
             ("reason", letter.reason or ""),
         ]

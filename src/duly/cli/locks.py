@@ -10,7 +10,7 @@ from duly.cli.loading import app_of
 from duly.cli.output import print_json, print_line, print_note
 from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.tables import Column, print_table
-from duly.core.instants import span
+from duly.core.instants import duration_text
 from duly.core.record import LockRecord
 from duly.limits import PAGE
 from duly.store.protocol import Inspector
@@ -59,7 +59,7 @@ def _held(store: Inspector) -> Iterator[LockRecord]:
 
 
 def _row(lock: LockRecord) -> tuple[str, ...]:
-    return lock.name, lock.holder, str(lock.fence), span(lock.left)
+    return lock.name, lock.holder, str(lock.fence), duration_text(lock.left)
 
 
 def _document(lock: LockRecord) -> dict[str, Any]:

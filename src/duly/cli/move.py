@@ -13,7 +13,7 @@ from duly.cli.places import masked, missing_file, package_of
 from duly.cli.progress import bar
 from duly.cli.session import Session, pass_session, shared_options
 from duly.core.amounts import amount
-from duly.core.audit import Flaw
+from duly.core.audit import AuditFinding
 from duly.errors import StoreRefused
 from duly.limits import PAGE
 from duly.store.opening import open_store
@@ -83,6 +83,6 @@ def _move(source: str, target: str, session: Session) -> dict[str, int]:
     return counts
 
 
-def _audit(url: str, session: Session) -> list[Flaw]:
+def _audit(url: str, session: Session) -> list[AuditFinding]:
     with closing(open_store(url)) as store, bar(session, f"Auditing {store.shown_url}"):
         return list(store.audit(PAGE))

@@ -16,8 +16,8 @@ from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.tables import Column, print_table
 from duly.cli.values import duration
 from duly.clock import monotonic
-from duly.core.hints import similar
 from duly.core.served_queues import ServedQueues
+from duly.core.suggestions import similar
 from duly.errors import WorkerTimeout
 from duly.limits import COUNT_CAP
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from duly.api.restoring import set_aside
+from duly.api.restore import end_restored_runs
 from duly.cli.confirming import confirm, yes_option
 from duly.cli.loading import app_of
 from duly.cli.output import print_json, print_line
@@ -46,7 +46,7 @@ def command(
     if not yes and not nothing_ran:
         when, where = made_at.strftime("%F %T %Z"), app.store.shown_url
         confirm(session, f"End as interrupted what was live in {where} at {when}?")
-    aside = set_aside(app, made_at)
+    aside = end_restored_runs(app, made_at)
     if session.as_json:
         print_json(aside._asdict())
     elif nothing_ran:

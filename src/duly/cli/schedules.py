@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from duly.api.schedule_views import FiredAt, Schedule
+from duly.api.schedule_views import FiringView, ScheduleView
 from duly.api.schedules import Schedules
 from duly.cli.arguments import ArgumentView
 from duly.cli.list_group import ListGroup
@@ -235,7 +235,7 @@ def _print_upcoming(upcoming: Any) -> None:  # noqa: ANN401 - a sequence of date
         print_line(utc if at.tzinfo is UTC else f"{utc}   {local}")
 
 
-def _row(schedule: Schedule, now: int) -> tuple[str, ...]:
+def _row(schedule: ScheduleView, now: int) -> tuple[str, ...]:
     return (
         schedule.name,
         schedule.state if schedule.is_registered else f"{schedule.state}, task unknown",
@@ -246,7 +246,7 @@ def _row(schedule: Schedule, now: int) -> tuple[str, ...]:
     )
 
 
-def _firing_row(firing: FiredAt) -> tuple[str, ...]:
+def _firing_row(firing: FiringView) -> tuple[str, ...]:
     instant = f"{firing.instant:%Y-%m-%d %H:%M:%S} UTC"
     if firing.instants > 1:
         instant += f" and {firing.instants - 1} more"
@@ -255,12 +255,12 @@ def _firing_row(firing: FiredAt) -> tuple[str, ...]:
     return instant, firing.outcome, state, firing.reason or "", firing.run_id or ""
 
 
-def _document(schedule: Schedule, view: ArgumentView) -> dict[str, Any]:
+def _document(schedule: ScheduleView, view: ArgumentView) -> dict[str, Any]:
     found = {field.name: getattr(schedule, field.name) for field in fields(schedule)}
     return found | {"next_at": iso(_micros(schedule.next_at))} | view.document(schedule)
 
 
-def _firing_document(firing: FiredAt) -> dict[str, Any]:
+def _firing_document(firing: FiringView) -> dict[str, Any]:
     found = {field.name: getattr(firing, field.name) for field in fields(firing)}
     instants = ("instant", "last_instant", "fired_at")
     return found | {name: iso(_micros(found[name])) for name in instants}

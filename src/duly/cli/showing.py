@@ -9,8 +9,8 @@ from duly.cli.listing import note_on, progress_of
 from duly.cli.output import print_block, print_json, print_line
 from duly.cli.session import Session
 from duly.cli.tables import print_fields, print_heading
-from duly.core.instants import iso, shown
-from duly.core.record import Act, AttemptRecord, LogLine, RunRecord, StepRecord
+from duly.core.instants import iso, shown_instant
+from duly.core.record import AttemptRecord, AuditEntry, LogLine, RunRecord, StepRecord
 from duly.core.states import State
 from duly.limits import LOG_LINES_PER_ATTEMPT, PAGE
 
@@ -64,11 +64,11 @@ def _fields(run: RunRecord, view: ArgumentView, now: int) -> list[tuple[str, str
         ("attempt", _tries(run)),
         ("claim", str(run.claim_number)),
         ("worker", run.worker_id or ""),
-        ("made", shown(run.created_at, now)),
-        ("due", shown(run.due_at, now)),
-        ("expires", shown(run.expires_at, now)),
-        ("claimed", shown(run.claimed_at, now)),
-        ("finished", shown(run.finished_at, now)),
+        ("made", shown_instant(run.created_at, now)),
+        ("due", shown_instant(run.due_at, now)),
+        ("expires", shown_instant(run.expires_at, now)),
+        ("claimed", shown_instant(run.claimed_at, now)),
+        ("finished", shown_instant(run.finished_at, now)),
         ("fingerprint", run.fingerprint or ""),
     ]
 
@@ -114,7 +114,7 @@ def _print_logs(logs: list[LogLine]) -> None:
         print_line(f"  {iso(line.at)} {line.level:7} {line.message}")
 
 
-def _print_acts(acts: list[Act]) -> None:
+def _print_acts(acts: list[AuditEntry]) -> None:
     if acts:
         print_heading("acts")
     for act in acts:

@@ -21,13 +21,13 @@ from duly.errors import (
     RunInterrupted,
     WorkerTimeout,
 )
-from duly.run import Looks, Run
+from duly.run import ResultPoll, Run
 
 
 def wait_for(run: Run[Any], session: Session, timeout: float | None) -> DulyError | None:
     """Wait until the run has ended or the time is over; return what is wrong, None if nothing."""
     is_silent = session.as_json or session.quiet
-    looks = Looks(run, timeout, _say_nothing if is_silent else _say_unclaimed)
+    looks = ResultPoll(run, timeout, _say_nothing if is_silent else _say_unclaimed)
     console = None if is_silent else stderr_console()
     try:
         with ExitStack() as stack:

@@ -8,9 +8,9 @@ import click
 
 from duly.cli.output import print_note
 from duly.cli.session import Session, pass_session, worker_options
-from duly.events import Bus
+from duly.events import EventBus
+from duly.observe.log_setup import FORMAT, set_up_logging
 from duly.observe.logs import log_event, log_notice, log_start
-from duly.observe.writing import FORMAT, set_up_logging
 from duly.runtime.loading import parse_reference
 from duly.settings import load_settings
 from duly.store.opening import open_store
@@ -77,7 +77,7 @@ def command(
         print_note(f"duly worker: {app} on {store.shown_url}")
     for notice in store.notices:
         log_notice(notice)
-    bus = Bus()
+    bus = EventBus()
     bus.subscribe(log_event)
     chosen = replace(settings.worker(), max_tasks=max_tasks)
     count = settings.processes

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from weakref import WeakSet
 
-from duly.api.bulk_acts import AskedFor, BulkPage
+from duly.api.bulk_actions import BulkActionRequest, BulkPage
 from duly.clock import MICROSECONDS, monotonic, new_id
-from duly.core.record import BulkAct
+from duly.core.record import BulkAction
 from duly.dashboard.desk import Desk
 from duly.errors import OUTAGES, DulyError, ReadTooSlow, StoreError
 from duly.limits import (
@@ -24,7 +24,7 @@ from duly.limits import (
 )
 from duly.store.bounded import within
 
-NextPage = Callable[[BulkAct], BulkPage]
+NextPage = Callable[[BulkAction], BulkPage]
 """Finds the runs that an act has to look at next."""
 
 
@@ -38,7 +38,7 @@ class BulkWork:
         self._look_at = 0.0
         self._threads: WeakSet[threading.Thread] = WeakSet()
 
-    def start(self, asked: AskedFor) -> str:
+    def start(self, asked: BulkActionRequest) -> str:
         """Begin an act and return its id; the same that is under way is not begun twice."""
         owner = new_id()
         act_id = self._desk.operator.bulk.start(asked, owner=owner)
@@ -116,7 +116,7 @@ class BulkWork:
         return True
 
 
-def refusals_of(act: BulkAct) -> list[str]:
+def refusals_of(act: BulkAction) -> list[str]:
     """Return why some runs were not retried."""
     found: list[str] = json.loads(act.refused)
     return found

@@ -6,13 +6,13 @@ What OpenAPI says of it is made from the same records.
 import types
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
+from duly.core.concurrency_limits import shown_lane
 from duly.core.instants import iso
 from duly.core.json_text import parsed
-from duly.core.limiting import shown_lane
 from duly.core.record import (
-    Act,
     AttemptRecord,
-    DeadGroup,
+    AuditEntry,
+    DeadLetterGroup,
     LogLine,
     QueueRecord,
     RunRecord,
@@ -68,8 +68,8 @@ RUN = Kind(RunRecord, frozenset({"tags", "arguments", "result", "traceback"}))
 ATTEMPT = Kind(AttemptRecord, frozenset({"run_id"}))
 STEP = Kind(StepRecord, frozenset({"run_id", "result", "awaited"}))
 LOG = Kind(LogLine, frozenset({"run_id"}))
-ACT = Kind(Act)
-GROUP = Kind(DeadGroup)
+ACT = Kind(AuditEntry)
+GROUP = Kind(DeadLetterGroup)
 SCHEDULE = Kind(ScheduleRecord, frozenset({"arguments"}), {"trigger": _ANY, "rules": _ANY})
 QUEUE = Kind(QueueRecord)
 WORKER = Kind(WorkerRecord, read={"queues": _TEXTS, "tasks": _TEXTS})

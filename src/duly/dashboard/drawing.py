@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from duly.clock import MICROSECONDS
 from duly.core.instants import moment
-from duly.core.record import Act, EndsAt
+from duly.core.record import AuditEntry, FinishedRunsByTime
 from duly.core.states import DEAD
 from duly.dashboard.words import exact, length
 
@@ -55,7 +55,7 @@ class Mark(NamedTuple):
     x: float
     label: str
     title: str
-    act: Act
+    act: AuditEntry
 
     @property
     def is_late(self) -> bool:
@@ -81,9 +81,9 @@ class Chart(NamedTuple):
 
 
 def chart(
-    ends: Sequence[EndsAt],
-    retries: Sequence[EndsAt],
-    deploys: Iterable[Act],
+    ends: Sequence[FinishedRunsByTime],
+    retries: Sequence[FinishedRunsByTime],
+    deploys: Iterable[AuditEntry],
     *,
     window: str,
     now: int,
@@ -92,7 +92,7 @@ def chart(
     whole, step = WINDOWS[window]
     first = (now - whole) // step * step + step
     starts = range(first, now + 1, step)
-    by_start: dict[int, list[EndsAt]] = {start: [] for start in starts}
+    by_start: dict[int, list[FinishedRunsByTime]] = {start: [] for start in starts}
     for row in ends:
         by_start.setdefault(row.at // step * step, []).append(row)
     retried = _by_start(retries, step)
@@ -145,7 +145,7 @@ def chart(
     return Chart(bars, marks, ticks, top, most, runs, failed, tries, summary, step)
 
 
-def _mark(act: Act, first: int, whole: int) -> Mark:
+def _mark(act: AuditEntry, first: int, whole: int) -> Mark:
     return Mark(
         round((act.at - first) / whole * WIDTH, 1),
         act.reason[:24],
@@ -154,7 +154,7 @@ def _mark(act: Act, first: int, whole: int) -> Mark:
     )
 
 
-def _by_start(rows: Iterable[EndsAt], step: int) -> dict[int, int]:
+def _by_start(rows: Iterable[FinishedRunsByTime], step: int) -> dict[int, int]:
     found: dict[int, int] = {}
     for row in rows:
         start = row.at // step * step
@@ -162,7 +162,7 @@ def _by_start(rows: Iterable[EndsAt], step: int) -> dict[int, int]:
     return found
 
 
-def _mean_wait(rows: Sequence[EndsAt]) -> float | None:
+def _mean_wait(rows: Sequence[FinishedRunsByTime]) -> float | None:
     runs = sum(row.runs for row in rows)
     return sum(row.delay for row in rows) / runs if runs else None
 

@@ -5,17 +5,17 @@ from typing import NamedTuple
 from urllib.parse import urlencode
 
 from duly.clock import MICROSECONDS
-from duly.core.bounds import BEYOND, BOUNDS
+from duly.core.histogram_bounds import BEYOND, BOUNDS
 from duly.core.record import (
-    EndsAt,
-    EndsOf,
+    FinishedRunsByTask,
+    FinishedRunsByTime,
     OpenTransaction,
     QueueRecord,
     ScheduleRecord,
     WorkerRecord,
 )
 from duly.core.states import DEAD
-from duly.core.stranded import Stranded
+from duly.core.stranded_runs import StrandedRuns
 from duly.dashboard.searching import term
 from duly.dashboard.words import coarse, count, count_dead, percent
 
@@ -62,7 +62,7 @@ class Figures(NamedTuple):
         return self.lasted / self.runs if self.runs else None
 
 
-def figures(ends: Iterable[EndsOf]) -> Figures:
+def figures(ends: Iterable[FinishedRunsByTask]) -> Figures:
     """Add up."""
     runs = failed = lasted = 0
     took: dict[int, int] = {}
@@ -110,7 +110,7 @@ class Seen(NamedTuple):
     now: int
     workers: Sequence[WorkerRecord]
     queues: Sequence[QueueRecord]
-    ends: Sequence[EndsAt]
+    ends: Sequence[FinishedRunsByTime]
     """Of the last hour."""
     oldest_due_at: int | None
     schedules: Sequence[ScheduleRecord]
@@ -119,7 +119,7 @@ class Seen(NamedTuple):
     dead: int = 0
     """Dead letters, whatever their age."""
     interrupted: int = 0
-    stranded: Sequence[Stranded] = ()
+    stranded: Sequence[StrandedRuns] = ()
     """What no live worker can run."""
 
 
@@ -186,7 +186,7 @@ def _in_state(workers: Sequence[WorkerRecord], state: str) -> int:
     return sum(worker.state == state for worker in workers)
 
 
-def _of_failures(ends: Sequence[EndsAt]) -> Reasons:
+def _of_failures(ends: Sequence[FinishedRunsByTime]) -> Reasons:
     runs = sum(row.runs for row in ends)
     failed = sum(row.runs for row in ends if row.state in DEAD)
     if runs and failed / runs >= _MANY_FAILURES:

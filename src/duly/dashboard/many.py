@@ -6,9 +6,9 @@ from typing import NamedTuple
 from starlette.datastructures import FormData
 from starlette.requests import Request
 
-from duly.api.bulk_acts import AskedFor, BulkPage
+from duly.api.bulk_actions import BulkActionRequest, BulkPage
 from duly.clock import MICROSECONDS, new_id
-from duly.core.record import BulkAct
+from duly.core.record import BulkAction
 from duly.core.states import DEAD, FINAL, State
 from duly.dashboard import searching
 from duly.dashboard.bulk import BulkWork, refusals_of
@@ -74,7 +74,9 @@ class Many:
             raise BadOption("discarding needs a reason; it is kept with every run")
         ticket = text_of(form, "ticket") or new_id()
         total = self._count(chosen)[0]
-        asked = AskedFor(ticket, chosen.verb, chosen.selection, total, chosen.noun, who, reason)
+        asked = BulkActionRequest(
+            ticket, chosen.verb, chosen.selection, total, chosen.noun, who, reason
+        )
         return Elsewhere(f"/bulk/{self.work.start(asked)}")
 
     def shown(self, desk: Desk, request: Request) -> Shown:
@@ -91,7 +93,7 @@ class Many:
         here = "dead" if chosen.noun == "dead letter" else "runs"
         return Shown("bulk.html", context | {"title_": title, "is_silent": is_silent, "here": here})
 
-    def _next_page(self, act: BulkAct) -> BulkPage:
+    def _next_page(self, act: BulkAction) -> BulkPage:
         """Return the runs that an act has to look at next."""
         chosen = self._read(act)
         if chosen.ids:
@@ -108,7 +110,7 @@ class Many:
         reached = following or (page[-1].id if page else act.reached)
         return BulkPage(tuple(page), reached, is_last=following is None)
 
-    def _read(self, act: BulkAct) -> Chosen:
+    def _read(self, act: BulkAction) -> Chosen:
         """Return which runs an act is about, as they were asked for then."""
         match json.loads(act.selection):
             case {"filter": text}:

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from duly.clock import MICROSECONDS
-from duly.core.hints import nearest
 from duly.core.key import check_storable
 from duly.core.record import RunRecord
 from duly.core.states import State, stored_tags
+from duly.core.suggestions import nearest
 from duly.errors import BadOption, DulyError
 from duly.limits import FILTER_CHARACTERS, FILTER_TERMS, PAGE_DEFAULT, SCAN_RUNS
 from duly.store.protocol import RunFilter

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from duly.core.record import Act, AttemptRecord, RunRecord
+from duly.core.record import AttemptRecord, AuditEntry, RunRecord
 from duly.core.states import FINAL
 from duly.dashboard.waterfall import attempt_labels
 
@@ -20,7 +20,7 @@ class Moment(NamedTuple):
 
 
 def timeline(
-    run: RunRecord, attempts: Sequence[AttemptRecord], acts: Sequence[Act]
+    run: RunRecord, attempts: Sequence[AttemptRecord], acts: Sequence[AuditEntry]
 ) -> list[Moment]:
     """Return the states of a run, oldest first."""
     found = [Moment("queued", run.created_at, "made"), *_of_attempts(run, attempts)]

@@ -20,7 +20,7 @@ from redis.retry import Retry
 
 from duly.clock import MICROSECONDS
 from duly.core.addresses import is_secret_parameter, shown_address
-from duly.core.record import DeadGroup
+from duly.core.record import DeadLetterGroup
 from duly.core.secret_names import REDACTED
 from duly.errors import (
     StoreError,
@@ -29,7 +29,7 @@ from duly.errors import (
     StoreRefused,
     StoreUnavailable,
 )
-from duly.limits import FORGET_BATCH, PAGE, REDIS_ROOM_SECONDS, REDIS_SECONDS
+from duly.limits import FORGET_BATCH, PAGE, REDIS_GRACE_SECONDS, REDIS_SECONDS
 from duly.store.guard_ops import (
     AcquireKey,
     EndLetter,
@@ -49,7 +49,7 @@ _NAMES = "duly:{guard}"
 _FENCE = f"{_NAMES}:fence"
 _LETTERS = f"{_NAMES}:letters"
 _LETTER_ENDS = f"{_NAMES}:letter-ends"
-_ROOM = round(REDIS_ROOM_SECONDS * MICROSECONDS)
+_ROOM = round(REDIS_GRACE_SECONDS * MICROSECONDS)
 _LETTER_TEXTS = (
     "engine", "task", "arguments", "key", "cause", "error", "traceback", "attempts", "queue",
     "options", "namespace", "application", "fingerprint",
@@ -111,7 +111,7 @@ class RedisLedger:
             _number(ended_at), _number(kept_until), *what,
         )  # fmt: skip
 
-    def list_letters(self, which: LetterFilter) -> list[Letter]:
+    def list_dead_letters(self, which: LetterFilter) -> list[Letter]:
         """Return the letters that fit, newest first, as they are while page after page is read."""
         found: list[Letter] = []
         with self._failures():
@@ -121,15 +121,15 @@ class RedisLedger:
                     break
         return found[: which.limit]
 
-    def list_letter_groups(self, which: LetterFilter) -> list[DeadGroup]:
+    def list_dead_letter_groups(self, which: LetterFilter) -> list[DeadLetterGroup]:
         """Return letters grouped by engine, task and fingerprint, the largest first."""
-        groups: dict[tuple[str, ...], DeadGroup] = {}
+        groups: dict[tuple[str, ...], DeadLetterGroup] = {}
         with self._failures():
             for ids in self._letter_ids(which):
                 for letter in self._letters(ids):
                     if _fits(letter, which):
                         place = (letter.engine, letter.task, letter.fingerprint)
-                        groups[place] = _counted(groups.get(place), letter)
+                        groups[place] = _add_to_group(groups.get(place), letter)
         largest = sorted(groups.values(), key=lambda group: (-group.count, group.task))
         return largest[: which.limit]
 
@@ -218,10 +218,10 @@ class RedisLedger:
         for secret in self._secrets:
             for form in filter(None, (secret, quote(secret, safe=""))):
                 words = words.replace(form, REDACTED)
-        return translated(error, place, words)
+        return translate_error(error, place, words)
 
 
-def translated(error: RedisError, place: str, words: str) -> StoreError:
+def translate_error(error: RedisError, place: str, words: str) -> StoreError:
     """Return duly's error for one of the driver's.
 
     The driver takes a code that it knows off the words; a server before version 7 puts the code of
@@ -341,11 +341,11 @@ def _letter(row: dict[str, str]) -> Letter:
     return Letter(**fields)
 
 
-def _counted(group: DeadGroup | None, letter: Letter) -> DeadGroup:
+def _add_to_group(group: DeadLetterGroup | None, letter: Letter) -> DeadLetterGroup:
     """Return a group with one letter more; letters come newest first."""
     at = letter.created_at
     if group is None:
-        return DeadGroup(
+        return DeadLetterGroup(
             letter.task, letter.fingerprint, 1, letter.error, at, at, letter.id, letter.engine
         )
     return group._replace(

@@ -17,19 +17,18 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from duly.actor import acting
-from duly.apart import apart
-from duly.api.pruning import prune
+from duly.actor import resolve_actor
+from duly.api.prune import prune
 from duly.app import Duly
+from duly.async_threads import run_in_thread
 from duly.clock import MICROSECONDS, new_id
 from duly.core.instants import moment
 from duly.core.record import RunRecord
 from duly.core.states import FINAL, State
-from duly.defining import define
 from duly.errors import BadOption, LockBusy, ScheduleExists
 from duly.integrations.async_cut_over import move_once_tasks
 from duly.limits import PAGE, TICK_BATCH
-from duly.locks.ownership import Ownership, take
+from duly.locks.ownership import Ownership, acquire_ownership
 from duly.observe.logs import log_duplicate
 from duly.registry import is_local
 from duly.store.admin_ops import RecordAct
@@ -37,6 +36,7 @@ from duly.store.lock_ops import Locked
 from duly.store.ops import Prune
 from duly.store.protocol import RunFilter, ScheduleFilter
 from duly.task import Task
+from duly.task_options import define
 
 if TYPE_CHECKING:
     from duly.runtime.embedded import EmbeddedWorker
@@ -91,7 +91,7 @@ class DistributedDBLock:
 
     async def acquire(self, task_name: str) -> bool:
         """Take the lock; say whether nobody else has it."""
-        taken = await apart(lambda: self._take(task_name), undo=_give_back)
+        taken = await run_in_thread(lambda: self._take(task_name), undo=_give_back)
         if isinstance(taken, Ownership):
             self._held[task_name] = taken
         return isinstance(taken, Ownership)
@@ -99,11 +99,11 @@ class DistributedDBLock:
     async def release(self, task_name: str) -> None:
         """Let go of the lock, if it is ours."""
         if task_name in self._held:
-            await apart(self._held.pop(task_name).release)
+            await run_in_thread(self._held.pop(task_name).release)
 
     async def renew(self, task_name: str) -> bool:
         """Give the lock its whole time again; say whether it is still ours."""
-        return task_name in self._held and await apart(self._held[task_name].renew)
+        return task_name in self._held and await run_in_thread(self._held[task_name].renew)
 
     async def cleanup_expired_locks(self) -> bool:
         """Do nothing: a lock whose time is over is free, and its fence must be remembered."""
@@ -120,7 +120,7 @@ class DistributedDBLock:
             await self.release(task_name)
 
     def _take(self, task_name: str) -> Ownership | Locked:
-        return take(self._duly.store, task_name, new_id(), ttl=self.lock_time)
+        return acquire_ownership(self._duly.store, task_name, new_id(), ttl=self.lock_time)
 
 
 class AsyncScheduler:
@@ -256,7 +256,7 @@ class AsyncScheduler:
         self.running = True
         loop = asyncio.get_running_loop()
         self._worker = self.duly.worker(loop=loop)
-        await apart(self._worker.start, undo=lambda started: started.stop(grace=0.0))
+        await run_in_thread(self._worker.start, undo=lambda started: started.stop(grace=0.0))
         await self._cut_over()
 
     async def stop(self) -> None:
@@ -265,7 +265,7 @@ class AsyncScheduler:
             return
         self.running = False
         # Not on a thread of the loop's own: tasks may keep those busy for as long as they run.
-        await apart(self._worker.stop)
+        await run_in_thread(self._worker.stop)
 
     async def list_task_logs(
         self,
@@ -280,7 +280,7 @@ class AsyncScheduler:
     async def cleanup_old_logs(self, keep_days: int = 30) -> bool:
         """Forget what ended longer ago; say whether there was something. duly does so by itself."""
         op = Prune(keep_days * _DAY * MICROSECONDS, TICK_BATCH)
-        act = RecordAct(acting(None), "prune", f"history older than {keep_days} days")
+        act = RecordAct(resolve_actor(None), "prune", f"history older than {keep_days} days")
         return bool(await asyncio.to_thread(prune, self.duly.store, op, act=act))
 
     async def _cut_over(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from duly.app import Duly
 from duly.errors import BadOption, StoreError
-from duly.events import UnknownTaskBrought
+from duly.events import UnknownTaskDelivered
 from duly.runtime.embedded import EmbeddedWorker
 from duly.store.owning import PerProcess
 
@@ -60,7 +60,7 @@ class Carrying:
         """Run one attempt to its end; say whether there was one to run."""
         if self.app.registry.find(task) is None:
             # Another process may know it: it is handed over again.
-            self.app.bus.emit(UnknownTaskBrought(run_id, task))
+            self.app.bus.emit(UnknownTaskDelivered(run_id, task))
             return False
         return self._running.get().worker.carry(run_id, claim_number)
 

@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from duly.app import Duly
-from duly.callers import converse, enqueueing
+from duly.connections import enqueue_dialogue, execute_dialogue
 from duly.errors import BadOption, PayloadError, QueueFull
 from duly.limits import CUT_OVER_BATCH
 from duly.observe.logs import log_cut_over
 from duly.store.ops import Accepted, Enqueue
 from duly.store.protocol import Store
-from duly.task import Bound, Task
+from duly.task import BoundTask, Task
 
 Row = Mapping[str, Any]
 _UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
@@ -48,7 +48,7 @@ class Tables:
 
     def accept(self, op: Enqueue) -> Accepted:
         """Accept a run as a part of the transaction, or return the one that has its key."""
-        answer = converse(self._connection, *enqueueing(self._store, op, wake=False))
+        answer = execute_dialogue(self._connection, *enqueue_dialogue(self._store, op, wake=False))
         self.accepted.append(op)
         return answer
 
@@ -131,7 +131,7 @@ def _transaction(store: Store) -> Iterator[Tables]:
 
 
 def call_of(
-    task: Task[..., Any], bound: Bound[..., Any], args: str | None, kwargs: str | None
+    task: Task[..., Any], bound: BoundTask[..., Any], args: str | None, kwargs: str | None
 ) -> Enqueue:
     """Return a call whose arguments were stored as JSON; Left if they do not fit its task."""
     try:

@@ -8,7 +8,7 @@ from typing import Any
 from duly.errors import Busy, ClaimLost, DulyError
 from duly.guard import Guard
 from duly.guard.guard import check_ttl
-from duly.guard.idempotent import Idempotent, carry_out
+from duly.guard.idempotency import KeyedFunction, run_body
 from duly.integrations.extras import missing
 from duly.limits import CRASH_LIMIT
 
@@ -101,7 +101,7 @@ class IdempotentMiddleware(Middleware):
         function, options = actor.fn, actor.options
         ttl = check_ttl(options.get("idempotent_ttl", self.guard.ttl))
         crash_limit = options.get("crash_limit", CRASH_LIMIT)
-        call = Idempotent(
+        call = KeyedFunction(
             self.guard,
             function,
             key=options.get("idempotent_key"),
@@ -133,7 +133,7 @@ class IdempotentMiddleware(Middleware):
                             # one dies, nobody would.
                             raise _put_off(broker, message, self.guard.lease) from lost
 
-                    return carry_out(claim, partial(function, *args, **kwargs), end)
+                    return run_body(claim, partial(function, *args, **kwargs), end)
             except Busy as busy:
                 if busy is not once.refusal:
                     raise

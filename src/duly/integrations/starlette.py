@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.requests import HTTPConnection
 
-from duly.apart import apart
 from duly.app import Duly
+from duly.async_threads import run_in_thread
 from duly.errors import BadOption, LifespanNotStarted
 from duly.settings import worker_settings
 
@@ -100,11 +100,11 @@ async def serve(app: Duly, settings: dict[str, Any] | None) -> AsyncIterator[Ser
     # run on this very loop: neither may stand in its way. Nor may either wait for a thread of the
     # loop's own, which bodies may keep busy.
     if settings is None:
-        await apart(lambda: app.store)
+        await run_in_thread(lambda: app.store)
         yield Serving(app, None)
         return
     loop = asyncio.get_running_loop()
-    worker = await apart(
+    worker = await run_in_thread(
         lambda: app.worker(loop=loop, **settings).start(),
         undo=lambda started: started.stop(grace=0.0),
     )
@@ -115,7 +115,7 @@ async def serve(app: Duly, settings: dict[str, Any] | None) -> AsyncIterator[Ser
         grace = 0.0  # The server is made to exit at once, and takes the loop with it.
         raise
     finally:
-        await apart(lambda: worker.stop(grace=grace))
+        await run_in_thread(lambda: worker.stop(grace=grace))
 
 
 def serving(connection: HTTPConnection) -> tuple[Serving, ...]:

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from duly.app import Duly
 from duly.clock import new_id
-from duly.core.limiting import Limits, limited
-from duly.core.record import HeldRun
-from duly.core.states import Lane, State
+from duly.core.concurrency_limits import ClaimLimits, limited_lane
+from duly.core.record import ClaimedRun
+from duly.core.states import SlotKind, State
 from duly.core.verdict import Finish, Requeue
 from duly.prove.starting import Started, Starter
 from duly.prove.trees import pause_for
@@ -26,7 +26,7 @@ OTHER_TASK = "duly.prove:unlimited"
 CAPACITY = 5
 """Of the task."""
 QUEUE_LIMIT = 8
-LANE = limited(Lane.THREAD, TASK)
+LANE = limited_lane(SlotKind.THREAD, TASK)
 
 _CLAIMS = 3
 _HOLD_SECONDS = 0.05
@@ -46,7 +46,7 @@ def start_claimer(starter: Starter, url: str, seed: int, program: str) -> Claime
     return Claimer(starter.start(program, arguments, {"DULY_URL": url}), worker_id)
 
 
-def give_back(run: HeldRun) -> tuple[str, Requeue, None]:
+def give_back(run: ClaimedRun) -> tuple[str, Requeue, None]:
     """Judge what a killed claimer held: its place is free, and the run is ready again."""
     again = Requeue(0.0, run.attempt, run.retries_used, run.crashes, run.lane, recorded=False)
     return "handed_back", again, None
@@ -60,9 +60,9 @@ def main() -> None:
     store = Duly().store
     tasks = (TASK, OTHER_TASK)
     store.apply([RegisterWorker(worker_id, "prove", os.getpid(), 60.0, "[]", json.dumps(tasks))])
-    wants = (Want(None, Lane.THREAD, _CLAIMS),)
+    wants = (Want(None, SlotKind.THREAD, _CLAIMS),)
     while True:
-        limits = Limits({TASK: CAPACITY}, "", draw.random() < 0.5)  # noqa: PLR2004 - a coin
+        limits = ClaimLimits({TASK: CAPACITY}, "", draw.random() < 0.5)  # noqa: PLR2004 - a coin
         (claims,) = store.apply([ClaimRuns(worker_id, wants, tasks, "", limits)])
         pause_for(draw.random() * _HOLD_SECONDS)
         done = Finish(State.SUCCEEDED)

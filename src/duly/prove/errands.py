@@ -9,7 +9,7 @@ from duly.app import Duly
 from duly.clock import MICROSECONDS
 from duly.context import current
 from duly.run import Run
-from duly.steps import gather, sleep, step, wait_for
+from duly.steps.functions import gather, sleep, step, wait_for
 from duly.store.statements import Statements, load
 from duly.task import Task
 

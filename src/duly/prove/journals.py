@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from duly.clock import SystemClock, monotonic
 from duly.context import RunContext
-from duly.events import ClaimWasLost, Event, WorkerEnded, WorkerStarted
+from duly.events import Event, ResultDropped, WorkerEnded, WorkerStarted
 from duly.prove.history import Effect, Request, Sign
 
 FOLDER_VARIABLE = "DULY_PROVE_FOLDER"
@@ -60,7 +60,7 @@ class Journal:
 
     def event(self, event: Event) -> None:
         """Note those events of a keeper or worker that tell how processes and claims ended."""
-        if isinstance(event, WorkerEnded | WorkerStarted | ClaimWasLost):
+        if isinstance(event, WorkerEnded | WorkerStarted | ResultDropped):
             self._append(EVENTS, [type(event).__name__, os.getpid(), self._clock.now(), *event])
 
     def request(self, request: Request) -> None:

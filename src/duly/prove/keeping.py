@@ -6,7 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
-from duly.events import Bus
+from duly.events import EventBus
 from duly.prove.journals import Journal
 from duly.prove.reserve import Reserve
 from duly.prove.striking import arm
@@ -25,7 +25,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     reserve = Reserve(options["reserve"], Path(options["folder"]))
     journal = Journal.of_this_process()
-    bus = Bus()
+    bus = EventBus()
     bus.subscribe(journal.event, successes=False)
     point = os.environ.pop(KEEPER_POINT_VARIABLE, None)
     if point is not None:

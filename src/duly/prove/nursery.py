@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import IO, NamedTuple, Self, cast
 
 from duly import faultpoints
-from duly.faultpoints import Crossing
+from duly.faultpoints import StatementHook
 from duly.limits import TICK_BATCH
 from duly.prove import errands
 from duly.runtime.dying import die_with_parent
@@ -145,7 +145,7 @@ def main() -> None:
         sys.stdout.flush()
 
 
-def _fork(order: Order, watch: Callable[[Crossing], None]) -> Fate:
+def _fork(order: Order, watch: Callable[[StatementHook], None]) -> Fate:
     reader, writer = os.pipe()
     nursery = os.getpid()
     pid = os.fork()
@@ -164,7 +164,7 @@ def _fork(order: Order, watch: Callable[[Crossing], None]) -> Fate:
     return Fate(pid, os.waitstatus_to_exitcode(status), statement, said)
 
 
-def _go(order: Order, watch: Callable[[Crossing], None], last_word: int) -> None:
+def _go(order: Order, watch: Callable[[StatementHook], None], last_word: int) -> None:
     doom = Doom(order, last_word)
     watch(doom.crossing)
     app = errands.app
@@ -192,12 +192,12 @@ def _work(doom: Doom, queues: str | None = None) -> None:
     worker.drain(_DRAIN_SECONDS)
 
 
-def _watcher(url: str) -> Callable[[Crossing], None]:
+def _watcher(url: str) -> Callable[[StatementHook], None]:
     """Import all that a doomed process needs, and return what has it told of statements."""
     store = "duly.store.sqlite" if url.startswith("sqlite:") else "duly.store.postgres"
     for module in ("duly.runtime.embedded", f"{store}.store"):
         import_module(module)
-    watch: Callable[[Crossing], None] = import_module(f"{store}.boundaries").watch
+    watch: Callable[[StatementHook], None] = import_module(f"{store}.boundaries").watch
     return watch
 
 

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, NamedTuple, Self
 
 from duly.clock import monotonic
-from duly.events import Bus
+from duly.events import EventBus
 from duly.prove import errands
 from duly.prove.errands import app, event_of, is_sent, is_suspended, judge
 from duly.prove.nursery import SIDES, Fate, Nursery, Order
@@ -164,7 +164,7 @@ def bury_the_dead() -> None:
     """Recover the workers that were killed, instead of waiting for the end of their leases."""
     for worker in app.store.list_workers():
         if not worker.has_ended and worker.pid != os.getpid():
-            recover_worker(app.store, Bus(), worker.id, runtime_folder(app.store))
+            recover_worker(app.store, EventBus(), worker.id, runtime_folder(app.store))
 
 
 def count_statements(strikes: Iterable[Struck]) -> dict[str, int]:

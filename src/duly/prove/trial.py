@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from duly.api.runs import Filter
 from duly.clock import monotonic
-from duly.core.schedule import first, instants, read_rules, read_trigger
+from duly.core.schedule import first_instant, instants, read_rules, read_trigger
 from duly.prove import workload
 from duly.prove.database import Database
 from duly.prove.feeding import RATE, Feeder, Mix, everything, waiting
@@ -129,7 +129,7 @@ class Trial:
         """
         (found,) = self.app.store.list_schedules(ScheduleFilter(schedule, removed=True))
         trigger, rules = read_trigger(found.trigger), read_rules(found.rules)
-        begin, _ = first(schedule, trigger, rules, found.created_at)
+        begin, _ = first_instant(schedule, trigger, rules, found.created_at)
         due = () if begin is None else instants(trigger, rules, begin - 1)
         self.due += [Due(schedule, found.version, instant) for instant in due]
 
@@ -232,7 +232,7 @@ class Trial:
 
     def writes_refused(self) -> int:
         """Return how many late results the fence turned away, as the workers noted."""
-        return sum(name == "ClaimWasLost" for name, *_ in self.journal.read_events())
+        return sum(name == "ResultDropped" for name, *_ in self.journal.read_events())
 
     def _feeder(self, mix: Mix, *, backlog: int) -> Feeder:
         random = Random(self.random.random())  # noqa: S311 - as above

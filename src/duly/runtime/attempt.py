@@ -10,8 +10,7 @@ from itertools import dropwhile
 from typing import Any
 
 from duly import faultpoints
-from duly.context import CONNECTION, current_claim, left_by
-from duly.core.masking import Hide
+from duly.context import CONNECTION, current_claim, leaving_error
 from duly.core.outcome import (
     Cancelled,
     ErrorText,
@@ -26,6 +25,7 @@ from duly.core.outcome import (
     Vanished,
 )
 from duly.core.record import Claim
+from duly.core.redaction import TextRedactor
 from duly.errors import (
     AttemptTimedOut,
     BadOption,
@@ -77,7 +77,7 @@ def _call_body(definition: Definition, arguments: str) -> Outcome:
         faultpoints.hit("attempt.before_body")
         value = definition.function(*args, **kwargs)
         faultpoints.hit("attempt.after_body")
-    except faultpoints.Died:
+    except faultpoints.SimulatedCrash:
         raise
     except BaseException as error:  # noqa: BLE001 - every way a body can end is an outcome
         return outcome_of(error, definition, arguments)
@@ -114,7 +114,7 @@ async def await_untraced(
             async with limit:
                 value = await definition.function(*args, **kwargs)
         faultpoints.hit("attempt.after_body")
-    except faultpoints.Died:
+    except faultpoints.SimulatedCrash:
         raise
     except TimeoutError as error:
         expired = limit is not None and limit.expired()
@@ -147,7 +147,7 @@ def _undecodable(error: BaseException, definition: Definition, arguments: str) -
 
 def returned(value: Any, definition: Definition, arguments: str) -> Outcome:  # noqa: ANN401 - the user's value
     """Encode what the body returned; a value that cannot be stored fails the run."""
-    left = left_by()
+    left = leaving_error()
     if left is not None:
         return went_on(left)
     if value is None:
@@ -189,11 +189,11 @@ def outcome_of(error: BaseException, definition: Definition, arguments: str) -> 
         return Raised(error_text(broken, hide), retryable=True)
 
 
-def _hide(definition: Definition, arguments: str) -> Hide:
+def _hide(definition: Definition, arguments: str) -> TextRedactor:
     return lambda text: definition.codec.redacted_text(text, arguments)
 
 
-def _outcome_of(error: BaseException, definition: Definition, hide: Hide) -> Outcome:
+def _outcome_of(error: BaseException, definition: Definition, hide: TextRedactor) -> Outcome:
     match error:
         case Snooze(seconds=seconds) if not _is_pause(seconds):
             return _refused("Snooze", seconds)
@@ -260,7 +260,7 @@ def _refused(kind: str, seconds: object) -> Raised:
     return Raised(error_text(wrong), retryable=False)
 
 
-def _raised(error: BaseException, definition: Definition, hide: Hide) -> Raised:
+def _raised(error: BaseException, definition: Definition, hide: TextRedactor) -> Raised:
     named = isinstance(error, definition.retry_on) if definition.retry_on else False
     given_up = isinstance(error, definition.give_up_on)
     # SystemExit or KeyboardInterrupt out of a body is a failure like any other: a task must not
@@ -269,7 +269,7 @@ def _raised(error: BaseException, definition: Definition, hide: Hide) -> Raised:
     return Raised(error_text(error, hide), retryable=retryable, named=named)
 
 
-def error_text(error: BaseException, hide: Hide = str) -> ErrorText:
+def error_text(error: BaseException, hide: TextRedactor = str) -> ErrorText:
     """Keep an exception as text, bounded, with a fingerprint that groups one bug's failures.
 
     Secrets are hidden before the text is cut: a part of one would not be found.

@@ -5,10 +5,10 @@ import threading
 from collections.abc import Callable, Iterator
 
 from duly.clock import monotonic
-from duly.core.limiting import Limits, Round, is_limited, slot_of
+from duly.core.concurrency_limits import ClaimLimits, LimitScan, is_limited, slot_of
 from duly.core.record import Claim, Claims
 from duly.core.served_queues import ServedQueues
-from duly.core.states import OWN_LANES, Lane
+from duly.core.states import OWN_SLOT_KINDS, SlotKind
 from duly.registry import Registry
 from duly.runtime.hand import Hand, Held
 from duly.runtime.slots import Slots
@@ -87,7 +87,7 @@ class Claimer:
         self._last_queue = ""
         self._limit: str | None = None
         """The last limit that a claim met; None where it met none."""
-        self._round: Round | None = None
+        self._round: LimitScan | None = None
         """What is left of the looks at limits that have begun, where one did not see all."""
         self._limits_first = False
         self._look_at_limits_at = -math.inf
@@ -130,7 +130,7 @@ class Claimer:
                 self._reconcile()
             queues = (queue for queue in self.queues if queue.name == place.queue)
             queue = next(queues, QueueLimit(place.queue))
-            ask = self._ask(queue, frozenset({Lane(slot_of(place.lane))}))
+            ask = self._ask(queue, frozenset({SlotKind(slot_of(place.lane))}))
             claims, more = Claims(), False
             if ask.wants:
                 limits = None
@@ -245,7 +245,7 @@ class Claimer:
         self.left_some = True
         if self._in_doubt:
             self._reconcile()
-        limits: Limits | None = None
+        limits: ClaimLimits | None = None
         looks: list[Claims] = []
         more = left_some = False
         for queue in self._in_turn():
@@ -265,7 +265,7 @@ class Claimer:
         self.left_some = left_some or more or self._limit is not None
         return more
 
-    def _note_limits(self, looks: list[Claims], limits: Limits | None) -> None:
+    def _note_limits(self, looks: list[Claims], limits: ClaimLimits | None) -> None:
         """Go on behind the limits that were seen, until all have been."""
         begun, self._round = self._round, None
         if not looks:
@@ -274,7 +274,7 @@ class Claimer:
         seen = max(looks, key=lambda look: (look.has_more_limits, look.limit is not None))
         self._limit = seen.limit
         if limits is not None and seen.limit is not None and seen.has_more_limits:
-            self._round = (begun or Round(limits.after)).rest(limits.after, seen.limit)
+            self._round = (begun or LimitScan(limits.after)).remaining(limits.after, seen.limit)
 
     def _reconcile(self) -> list[str]:
         # No claim is between the store and the hand while this lock is held.
@@ -294,10 +294,10 @@ class Claimer:
 
     def _lanes_in_turn(
         self, queue: QueueLimit | None, *, everywhere: bool
-    ) -> Iterator[frozenset[Lane]]:
+    ) -> Iterator[frozenset[SlotKind]]:
         if self._left is None and (queue is None or queue.limit is None):
             put_off = self._put_off()
-            yield OWN_LANES - {put_off}
+            yield OWN_SLOT_KINDS - {put_off}
             if everywhere or put_off in self._registry.lanes:
                 yield frozenset({put_off})
         else:
@@ -305,7 +305,7 @@ class Claimer:
             self._turn_of_lane = turn = (self._turn_of_lane + 1) % len(ONE_BY_ONE)
             yield from ONE_BY_ONE[turn:] + ONE_BY_ONE[:turn]
 
-    def _put_off(self) -> Lane:
+    def _put_off(self) -> SlotKind:
         """Return the lane that must not be asked together with the others this time.
 
         Threads and processes share slots, and hold runs are not claimed ahead: of these two lanes
@@ -319,7 +319,7 @@ class Claimer:
             return asked
         return put_off
 
-    def _ask(self, queue: QueueLimit | None, lanes: frozenset[Lane]) -> Ask:
+    def _ask(self, queue: QueueLimit | None, lanes: frozenset[SlotKind]) -> Ask:
         ask = self.room.ask(queue, lanes)
         if self._left is None:
             return ask
@@ -329,11 +329,11 @@ class Claimer:
 
     def _ask_at_once(self) -> Ask:
         put_off = self._put_off()
-        wants, leaves_some = self.room.ask(None, OWN_LANES - {put_off})
+        wants, leaves_some = self.room.ask(None, OWN_SLOT_KINDS - {put_off})
         return Ask(wants, leaves_some or put_off in self._registry.lanes)
 
     def _op(
-        self, wants: tuple[Want, ...], limits: Limits | None, announcement: str | None = None
+        self, wants: tuple[Want, ...], limits: ClaimLimits | None, announcement: str | None = None
     ) -> ClaimRuns:
         # A run of a task that another engine carries is to be handed over, whatever its lane.
         names = self._registry.own_names()
@@ -341,7 +341,7 @@ class Claimer:
             self._worker_id, wants, names, self._last_queue, limits, announcement, self._excluded
         )
 
-    def _limits(self) -> Limits | None:
+    def _limits(self) -> ClaimLimits | None:
         """Look at what is limited where something is; and else now and then, whether it is."""
         capacities = self._registry.capacities
         now = monotonic()
@@ -351,10 +351,10 @@ class Claimer:
         # In turn, since whoever is asked last gets nothing where there is always more of the other.
         self._limits_first = not self._limits_first
         names = self._registry.names_of
-        return Limits(capacities, self._limit or "", self._limits_first, names)
+        return ClaimLimits(capacities, self._limit or "", self._limits_first, names)
 
     def _claim(
-        self, wants: tuple[Want, ...], limits: Limits | None, announcement: str | None = None
+        self, wants: tuple[Want, ...], limits: ClaimLimits | None, announcement: str | None = None
     ) -> Claims:
         # Should this fail, whether it was committed is not known: reconcile before the next one.
         self._in_doubt = True

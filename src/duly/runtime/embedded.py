@@ -14,8 +14,8 @@ from typing import Self
 
 from duly.clock import monotonic, new_id
 from duly.errors import BadOption, StoreError, WorkerTimeout
-from duly.events import Bus, StoreFailed
-from duly.keepalive import Keepalive
+from duly.events import EventBus, StoreFailed
+from duly.heartbeat import HeartbeatThread
 from duly.registry import Registry
 from duly.runtime.recovery import recover_worker
 from duly.runtime.runners.lookout import Lookout
@@ -38,7 +38,7 @@ class EmbeddedWorker:
         store: Store,
         registry: Registry,
         settings: WorkerSettings,
-        bus: Bus,
+        bus: EventBus,
         loop: asyncio.AbstractEventLoop | None = None,
         *,
         before_start: Callable[[], None] = lambda: None,
@@ -180,7 +180,7 @@ class EmbeddedWorker:
         worker_id = new_id()
         # A program that cleans up temporary folders may have removed it.
         folder = runtime_folder(self._store)
-        slots = Slots(slots_path(folder, worker_id), create=self._settings.marks)
+        slots = Slots(slots_path(folder, worker_id), create=self._settings.start_mark_count)
         worker = Worker(
             self._store,
             self._registry,
@@ -204,8 +204,8 @@ class EmbeddedWorker:
     def _new_lookout(self) -> Lookout | None:
         return None if self._loop is None else Lookout(self._loop, self._on_loop_end)
 
-    def _new_keepalive(self) -> Keepalive:
-        return Keepalive(
+    def _new_keepalive(self) -> HeartbeatThread:
+        return HeartbeatThread(
             self._store.pulse(),
             self._members,
             self._disowned,
@@ -252,7 +252,7 @@ class EmbeddedWorker:
         if worker is None or worker.worker_id != worker_id:
             return
         _disown(worker)
-        self._keepalive.hurry()
+        self._keepalive.beat_now()
 
     def _on_loop_end(self) -> None:
         """End what has outlived its loop: it could begin nothing more there."""

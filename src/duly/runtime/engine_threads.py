@@ -5,7 +5,7 @@ from typing import Protocol
 
 from duly.clock import monotonic
 from duly.errors import StoreError
-from duly.events import Bus, WorkerStalled
+from duly.events import EventBus, WorkerStalled
 from duly.store.protocol import Store
 
 _WAITING_SHARE = 0.1
@@ -35,7 +35,7 @@ class EngineThreads:
     def __init__(
         self,
         store: Store,
-        bus: Bus,
+        bus: EventBus,
         worker_id: str,
         beats_since: Callable[[], float | None],
         stalled_after: float,

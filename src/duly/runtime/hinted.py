@@ -20,7 +20,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from duly.clock import monotonic
-from duly.core.limiting import slot_of
+from duly.core.concurrency_limits import slot_of
 from duly.errors import StoreError
 from duly.registry import Registry
 from duly.runtime.claimer import Claimer

@@ -11,13 +11,13 @@ from typing import Any
 
 from duly import faultpoints
 from duly.clock import monotonic, new_id
-from duly.context import RunContext, end_body, enter
-from duly.core.limiting import Limits, Round
+from duly.context import RunContext, end_body, set_current
+from duly.core.concurrency_limits import ClaimLimits, LimitScan
 from duly.core.outcome import Outcome, Returned
 from duly.core.record import Claim, Claims
 from duly.core.served_queues import ServedQueues
-from duly.core.states import OWN_LANES
-from duly.events import Bus, ClaimWasLost
+from duly.core.states import OWN_SLOT_KINDS
+from duly.events import EventBus, ResultDropped
 from duly.limits import LEASE_SECONDS, TICK_BATCH
 from duly.registry import Definition, Registry
 from duly.runtime.attempt import await_body, call_body, turned_away
@@ -48,7 +48,7 @@ class InlineWorker:
         self,
         store: Store,
         registry: Registry,
-        bus: Bus,
+        bus: EventBus,
         *,
         awaiting: Await = _by_a_loop_of_its_own,
     ) -> None:
@@ -87,14 +87,14 @@ class InlineWorker:
 
     @contextmanager
     def _registered(self) -> Iterator[None]:
-        lanes = self._registry.lanes_seen_to(only_carried=False)
+        lanes = self._registry.lanes_by_task(only_carried=False)
         retentions = self._registry.retentions()
         self._store.apply(
             [registration(self.worker_id, LEASE_SECONDS, ServedQueues(), lanes, retentions)]
         )
         try:
             yield
-        except faultpoints.Died:
+        except faultpoints.SimulatedCrash:
             raise  # Without a good-bye.
         except BaseException:
             self._part()
@@ -111,20 +111,20 @@ class InlineWorker:
 
     def _claim(self, names: tuple[str, ...]) -> Claims:
         self._store.apply([Tick(TICK_BATCH)])
-        left: Round | None = Round(self._after)
+        left: LimitScan | None = LimitScan(self._after)
         while left is not None:
             claims = self._claim_behind(self._after, names)
             if claims or claims.limit is None or not claims.has_more_limits:
                 return claims
-            left = left.rest(self._after, claims.limit)
+            left = left.remaining(self._after, claims.limit)
             self._after = claims.limit
         return Claims()
 
     def _claim_behind(self, after: str, names: tuple[str, ...]) -> Claims:
         claims = Claims()
         # One at a time: what a run enqueues may be more urgent than what was there before.
-        for lane in sorted(OWN_LANES):
-            limits = Limits(self._registry.capacities, after, names=self._registry.names_of)
+        for lane in sorted(OWN_SLOT_KINDS):
+            limits = ClaimLimits(self._registry.capacities, after, names=self._registry.names_of)
             ask = ClaimRuns(self.worker_id, (Want(None, lane, 1),), names, limits=limits)
             (claims,) = self._store.apply([ask])
             if claims:
@@ -157,7 +157,7 @@ class InlineWorker:
 
     def _outcome(self, definition: Definition, claim: Claim) -> Outcome:
         context = RunContext(claim, self._journal, None)
-        enter(context)
+        set_current(context)
         if definition.executor == "loop":
             return self._await(_await_all)(context, definition, claim.arguments)
         outcome = call_body(definition, claim.arguments)
@@ -173,7 +173,7 @@ class InlineWorker:
             op = settle_op(item, cancelled=True)
             (answer,) = self._store.apply([op])
         if answer is Settled.CLAIM_LOST:
-            self._bus.emit(ClaimWasLost(claim.run_id, claim.claim_number))
+            self._bus.emit(ResultDropped(claim.run_id, claim.claim_number))
             return
         self.wake_parents([claim.tags])
         self._bus.emit(ended_event(claim, op))

@@ -6,8 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from duly.clock import SystemClock, monotonic
-from duly.context import Transactions
-from duly.core.batching import batches, bytes_of
+from duly.context import TransactionPort
+from duly.core.batches import batches, bytes_of
 from duly.core.record import Claim
 from duly.errors import OUTAGES, AttemptTimedOut, ClaimLost
 from duly.limits import (
@@ -44,7 +44,7 @@ class Journal:
         self.is_cancelled = is_cancelled
         self.registry = registry
         self._unwritten = None if marks is None else Unwritten(unwritten_beside(marks))
-        self.sections: Transactions | None = None
+        self.sections: TransactionPort | None = None
         self.lease_until: Callable[[], float] = lambda: 0.0
         """Returns when (monotonic) the worker's lease expires unless it is renewed."""
         self._clock = SystemClock()

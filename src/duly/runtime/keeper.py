@@ -15,8 +15,8 @@ from pathlib import Path
 
 from duly.clock import monotonic, new_id
 from duly.errors import StoreError, StoreRefused
-from duly.events import Bus, EngineFailed
-from duly.keepalive import Keepalive
+from duly.events import EngineFailed, EventBus
+from duly.heartbeat import HeartbeatThread
 from duly.limits import SUSPECT_CHILDREN
 from duly.runtime.child import CANNOT_LOAD
 from duly.runtime.collecting import collect_less
@@ -52,7 +52,7 @@ def run(
     *,
     processes: int = 1,
     drain: bool = False,
-    bus: Bus | None = None,
+    bus: EventBus | None = None,
     start: Start = start_child,
 ) -> int:
     """Keep `processes` worker processes running until a signal; return an exit status.
@@ -66,7 +66,7 @@ def run(
         url = found.url
     store = open_store(url)
     keeper = Keeper(
-        store, app, url, settings, bus or Bus(), processes=processes, drain=drain, start=start
+        store, app, url, settings, bus or EventBus(), processes=processes, drain=drain, start=start
     )
     return keeper.run()
 
@@ -92,7 +92,7 @@ class Keeper:
         app: str,
         url: str,
         settings: WorkerSettings,
-        bus: Bus,
+        bus: EventBus,
         *,
         processes: int,
         drain: bool,
@@ -117,7 +117,7 @@ class Keeper:
         self._failed_starts = 0
         self._restart_at = 0.0
         self._status = 0
-        self._keepalive = Keepalive(
+        self._keepalive = HeartbeatThread(
             store.pulse(),
             self._members,
             self._disowned,
@@ -125,7 +125,7 @@ class Keeper:
             beat=settings.beat,
             margin=settings.margin,
         )
-        self._keepalive.attending = self._attend
+        self._keepalive.on_attempt = self._attend
         self._burials = Burials(store, self._bus, self._folder)
         self._suspects = Suspects(store, self._may_have_suspects)
         self._services = ServiceLoop("duly-keeper", [self._burials, self._suspects], self._bus)
@@ -141,7 +141,7 @@ class Keeper:
         looked_at = monotonic()
         try:
             while self._children or self._stopping_since is None:
-                if signals.wait(self._settings.look):
+                if signals.wait(self._settings.deadline_check_interval):
                     self._on_stop_signal()
                 now = monotonic()
                 if now - looked_at > self._settings.lease - self._settings.margin:
@@ -163,7 +163,7 @@ class Keeper:
             settings = replace(settings, one_slot=True, concurrency=1, async_limit=1)
         # Somebody may have removed the folder.
         path = slots_path(runtime_folder(self._store), worker_id)
-        slots = Slots(path, create=settings.marks)
+        slots = Slots(path, create=settings.start_mark_count)
         slots.attended_at = monotonic()
         settings = replace(settings, max_tasks=self._budget.share(missing, one=one_slot))
         try:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from duly.errors import StoreError
-from duly.events import Bus
+from duly.events import EventBus
 from duly.runtime.recovery import recover_worker
 from duly.store.protocol import Store
 
@@ -18,7 +18,7 @@ class Burials:
 
     name = "recover children"
 
-    def __init__(self, store: Store, bus: Bus, folder: Path) -> None:
+    def __init__(self, store: Store, bus: EventBus, folder: Path) -> None:
         self._store = store
         self._bus = bus
         self._folder = folder

@@ -29,11 +29,11 @@ async def await_last_steps(
 
     They are broken off by what ends bodies: a timeout, or a cancel, also one of before.
     """
-    steps.give_up_on_closed_loops()
+    steps.forget_closed_loops()
     broken_by: Outcome | None = None
     if is_ended or type(outcome) is TimedOut:
         broken_by = Cancelled("requested")
-        steps.break_off()
+        steps.cancel_all()
     else:
         _tell(steps, context)
     while (ended := steps.next_end()) is not None:
@@ -48,7 +48,7 @@ async def await_last_steps(
             if done:
                 continue
             broken_by = timed_out(definition)
-        steps.break_off()
+        steps.cancel_all()
     if type(outcome) is Returned and broken_by is not None:
         return broken_by
     return _seen_at_the_end(context, outcome)
@@ -63,8 +63,8 @@ def wait_for_last_steps(context: RunContext, outcome: Outcome, definition: Defin
     """
     steps = end_body(context)
     if steps is not None:
-        steps.give_up_here()
-        steps.give_up_on_closed_loops()
+        steps.forget_this_thread()
+        steps.forget_closed_loops()
         outcome = _wait_for(steps, context, outcome, definition)
     if type(outcome) is Returned:
         warn_of_unused_steps(context)
@@ -83,12 +83,12 @@ def _wait_for(
 ) -> Outcome:
     until = context.deadline
     if outcome == Cancelled("requested") or type(outcome) is TimedOut:
-        steps.break_off()
+        steps.cancel_all()
         until = None
     else:
         _tell(steps, context)
     if not steps.wait(partial(_seconds_until, until)):
-        is_any_broken = steps.break_off()
+        is_any_broken = steps.cancel_all()
         steps.wait()
         if is_any_broken and type(outcome) is Returned:
             return timed_out(definition)
@@ -114,6 +114,6 @@ def _seconds_until(until: float | None) -> float | None:
 
 def _seen_at_the_end(context: RunContext, outcome: Outcome) -> Outcome:
     """Say how a body ended in which a step that was left behind was to leave it."""
-    if type(outcome) is Returned and context.left_by is not None:
-        return went_on(context.left_by)
+    if type(outcome) is Returned and context.leaving_error is not None:
+        return went_on(context.leaving_error)
     return outcome

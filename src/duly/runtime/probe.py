@@ -11,11 +11,11 @@ import subprocess
 import sys
 
 from duly.errors import AppBroken, BadOption, DulyError
-from duly.observe.writing import tell_failure
+from duly.observe.log_setup import write_failure
 from duly.runtime import probe_process
 from duly.runtime.dying import die_with_parent
 from duly.runtime.loading import explained, load
-from duly.settings import Settings, settled
+from duly.settings import Settings, check_settings
 
 _USAGE = 2
 _LOOK_SECONDS = 0.1
@@ -47,10 +47,10 @@ def find_settings(app: str) -> Settings | int:
         os.close(reader)
     if line is None:
         error = AppBroken(_silence(app, status))
-        tell_failure(error, explained(error))
+        write_failure(error, explained(error))
         return 1
     answer = json.loads(line)
-    return answer if isinstance(answer, int) else settled(answer)
+    return answer if isinstance(answer, int) else check_settings(answer)
 
 
 def main() -> None:
@@ -62,7 +62,7 @@ def main() -> None:
         found = load(app)
         answer = {**found.settings.as_given(), "url": (found.url, "application")}
     except DulyError as error:
-        tell_failure(error, explained(error))
+        write_failure(error, explained(error))
         answer = _USAGE if isinstance(error, BadOption) else 1
     try:
         with os.fdopen(int(descriptor), "w") as writer:

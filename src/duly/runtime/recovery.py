@@ -5,14 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from duly.clock import monotonic
-from duly.core.batching import batches, bytes_of
+from duly.core.batches import batches, bytes_of
 from duly.core.outcome import OUTCOME_NAMES, ErrorText, Lost, Outcome, Stopped
-from duly.core.record import HeldRun
+from duly.core.record import ClaimedRun
 from duly.core.retry import NO_RETRIES, Retry
-from duly.core.states import CARRIED_LANES, Lane
-from duly.core.verdict import Policy, Standing, Verdict, decide, describe
+from duly.core.states import CARRIED_SLOT_KINDS, SlotKind
+from duly.core.verdict import AttemptState, Verdict, VerdictPolicy, decide, describe
 from duly.errors import OUTAGES, StoreError
-from duly.events import Bus, WorkerEnded
+from duly.events import EventBus, WorkerEnded
 from duly.limits import LOG_LINES_PER_ATTEMPT, TICK_BATCH, TRANSACTION_BYTES, WATCHERS
 from duly.runtime.slots import Mark, Slots, slots_path
 from duly.runtime.unwritten import read_unwritten, unwritten_beside
@@ -124,7 +124,7 @@ class Recoverer:
     def __init__(
         self,
         store: Store,
-        bus: Bus,
+        bus: EventBus,
         slots_folder: Path,
         *,
         own_ids: Callable[[], frozenset[str]],
@@ -201,7 +201,7 @@ class Recoverer:
 
 def recover_worker(
     store: Store,
-    bus: Bus,
+    bus: EventBus,
     worker_id: str,
     slots_folder: Path,
     *,
@@ -249,17 +249,17 @@ def _write_last_lines(store: Store, path: Path) -> None:
             continue  # No line is worth a run that nobody recovers.
 
 
-def judge_unknown(run: HeldRun) -> tuple[str, Verdict, ErrorText | None]:
+def judge_unknown(run: ClaimedRun) -> tuple[str, Verdict, ErrorText | None]:
     """Judge a run nobody knows more about: it may have started, and may have been alone."""
     # Nobody can watch alone what another engine runs, so there every loss counts.
-    charged = run.lane == Lane.SUSPECT or run.lane in CARRIED_LANES
+    charged = run.lane == SlotKind.SUSPECT or run.lane in CARRIED_SLOT_KINDS
     return _verdict(run, Lost(started=True, charged=charged), NO_RETRIES)
 
 
 def judge_alone(begun: frozenset[str]) -> Judge:
     """Judge what is left of a worker that ran one run at a time; the bodies of these had begun."""
 
-    def judge(run: HeldRun) -> tuple[str, Verdict, ErrorText | None]:
+    def judge(run: ClaimedRun) -> tuple[str, Verdict, ErrorText | None]:
         has_begun = run.run_id in begun
         return _verdict(run, Lost(started=has_begun, charged=has_begun), NO_RETRIES)
 
@@ -280,7 +280,7 @@ def _judge_by_marks(path: Path, *, stopped: bool) -> Judge:
     is_alone = len(marks) == 1
     now = monotonic()
 
-    def judge(run: HeldRun) -> tuple[str, Verdict, ErrorText | None]:
+    def judge(run: ClaimedRun) -> tuple[str, Verdict, ErrorText | None]:
         mark = marks.get((run.run_id, run.claim_number))
         if mark is None:
             return _verdict(run, Lost(started=False, charged=False), NO_RETRIES)
@@ -291,15 +291,19 @@ def _judge_by_marks(path: Path, *, stopped: bool) -> Judge:
             return _verdict(run, Stopped(), NO_RETRIES)
         # Only a death that can be pinned on one run counts against it. A body that had ended may
         # have caused it, too: by a thread that it left behind, or by what it left to be recorded.
-        charged = is_alone or run.lane == Lane.SUSPECT
+        charged = is_alone or run.lane == SlotKind.SUSPECT
         return _verdict(run, Lost(started=True, charged=charged), NO_RETRIES)
 
     return judge
 
 
-def _verdict(run: HeldRun, outcome: Outcome, retry: Retry) -> tuple[str, Verdict, ErrorText | None]:
-    standing = Standing(run.attempt, run.retries_used, run.crashes, run.lane, run.cancel_requested)
-    verdict = decide(standing, outcome, Policy(retry), jitter=0.5)
+def _verdict(
+    run: ClaimedRun, outcome: Outcome, retry: Retry
+) -> tuple[str, Verdict, ErrorText | None]:
+    standing = AttemptState(
+        run.attempt, run.retries_used, run.crashes, run.lane, run.cancel_requested
+    )
+    verdict = decide(standing, outcome, VerdictPolicy(retry), jitter=0.5)
     name = "timed_out" if isinstance(outcome, Lost) and outcome.overdue else None
     return name or OUTCOME_NAMES[type(outcome)], verdict, describe(outcome)
 

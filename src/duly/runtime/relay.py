@@ -1,8 +1,8 @@
 """Hands runs to the engines that carry them, after their commit and again when they are stale."""
 
-from duly.carrier import Carrier, Message, NotSent, Pace
+from duly.carrier import Carrier, CarrierMessage, CarrierSendFailed, ResendPolicy
 from duly.clock import MICROSECONDS
-from duly.events import Bus, EngineFailed, RunsUndelivered
+from duly.events import EngineFailed, EventBus, RunsUndelivered
 from duly.limits import RELAY_BATCH, RELAY_LONGEST_SECONDS
 from duly.registry import Registry
 from duly.store.carry_ops import HandAgain, HandOver
@@ -21,7 +21,7 @@ class Relay:
 
     name = "relay"
 
-    def __init__(self, store: Store, registry: Registry, bus: Bus) -> None:
+    def __init__(self, store: Store, registry: Registry, bus: EventBus) -> None:
         self._store = store
         self._registry = registry
         self._bus = bus
@@ -29,15 +29,17 @@ class Relay:
     def tick(self) -> float:
         """Hand over one batch; the promoter says when there is something."""
         carriers = self._registry.carriers()
-        paced: dict[Pace, list[str]] = {}
+        paced: dict[ResendPolicy, list[str]] = {}
         for task, carrier in carriers.items():
             paced.setdefault(carrier.pace, []).append(task)
         answers = self._store.apply([_hand_over(pace, tasks) for pace, tasks in paced.items()])
-        messages: list[Message] = [message for answer in answers for message in answer.messages]
+        messages: list[CarrierMessage] = [
+            message for answer in answers for message in answer.messages
+        ]
         undelivered = tuple(run_id for answer in answers for run_id in answer.undelivered)
         if undelivered:
             self._bus.emit(RunsUndelivered(undelivered))
-        parts: dict[int, tuple[Carrier, list[Message]]] = {}
+        parts: dict[int, tuple[Carrier, list[CarrierMessage]]] = {}
         for message in messages:
             carrier = carriers[message.task]
             parts.setdefault(id(carrier), (carrier, []))[1].append(message)
@@ -48,10 +50,10 @@ class Relay:
         )
         return 0.0 if is_full else _WHEN_CALLED
 
-    def _send(self, carrier: Carrier, messages: list[Message]) -> None:
+    def _send(self, carrier: Carrier, messages: list[CarrierMessage]) -> None:
         try:
             carrier.send(messages)
-        except NotSent as error:
+        except CarrierSendFailed as error:
             self._send_again(error.run_ids, str(error))
         except Exception as error:  # noqa: BLE001 - whatever the client of a broker raises
             # Some may have arrived; sent again, those claim nothing.
@@ -63,7 +65,7 @@ class Relay:
         self._store.apply([HandAgain(run_ids, _FAILED_SECONDS * MICROSECONDS)])
 
 
-def _hand_over(pace: Pace, tasks: list[str]) -> HandOver:
+def _hand_over(pace: ResendPolicy, tasks: list[str]) -> HandOver:
     return HandOver(
         tuple(tasks),
         stale=round(pace.stale_seconds * MICROSECONDS),

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from duly.core.outcome import Outage, Outcome, Raised, Returned, Stopped
 from duly.core.record import Claim
 from duly.errors import OUTAGES, BadOption, StoreUnavailable, WouldBlockItself
-from duly.events import Bus, ClaimWasLost
+from duly.events import EventBus, ResultDropped
 from duly.runtime.attempt import error_text, outcome_of
 from duly.runtime.hand import Held
 from duly.runtime.journal import Journal
@@ -60,7 +60,7 @@ class Sections:
         hand: Holding,
         settler: Waking,
         journal: Journal,
-        bus: Bus,
+        bus: EventBus,
         may_write: Callable[[], bool],
     ) -> None:
         self._store = store
@@ -174,7 +174,7 @@ class Sections:
             self._settler.wake_parents([claim.tags])
             self._bus.emit(ended_event(claim, op))
         else:
-            self._bus.emit(ClaimWasLost(claim.run_id, claim.claim_number))
+            self._bus.emit(ResultDropped(claim.run_id, claim.claim_number))
         return None
 
     def _connection(self, held: Held) -> Any:  # noqa: ANN401 - as above

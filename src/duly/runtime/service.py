@@ -5,7 +5,7 @@ from typing import Protocol
 
 from duly.clock import jitter, monotonic
 from duly.errors import StoreError
-from duly.events import Bus, EngineFailed, StoreFailed, StoreRecovered
+from duly.events import EngineFailed, EventBus, StoreFailed, StoreRecovered
 
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
@@ -26,7 +26,7 @@ class Service(Protocol):
 class ServiceLoop:
     """Runs services on one thread, each when its pause is over or someone hurries it."""
 
-    def __init__(self, name: str, services: list[Service], bus: Bus) -> None:
+    def __init__(self, name: str, services: list[Service], bus: EventBus) -> None:
         self._services = services
         self._bus = bus
         self._due = {id(service): 0.0 for service in services}

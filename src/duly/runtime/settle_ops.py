@@ -6,13 +6,13 @@ from itertools import takewhile
 from typing import Any
 
 from duly.clock import jitter
-from duly.core.batching import MOST_BYTES_PER_CHARACTER, batches, bytes_of
-from duly.core.limiting import slot_of
+from duly.core.batches import MOST_BYTES_PER_CHARACTER, batches, bytes_of
+from duly.core.concurrency_limits import slot_of
 from duly.core.outcome import OUTCOME_NAMES, Outage, Raised, Returned
-from duly.core.record import Claim, from_fields
+from duly.core.record import Claim, fast_constructor
 from duly.core.retry import Retry
-from duly.core.states import HOLD_LANES, PARENT_TAG, State
-from duly.core.verdict import Finish, Standing, decide, describe
+from duly.core.states import HOLD_SLOT_KINDS, PARENT_TAG, State
+from duly.core.verdict import AttemptState, Finish, decide, describe
 from duly.events import AttemptEnded
 from duly.limits import FREE_OUTAGES, TRANSACTION_BYTES
 from duly.runtime.report import Ended
@@ -30,7 +30,7 @@ def counted(store: Store, item: Ended) -> Ended:
     """
     outcome = item.outcome
     # A hold task is interrupted by every outage: its effect may have happened.
-    if type(outcome) is not Outage or slot_of(item.held.claim.lane) in HOLD_LANES:
+    if type(outcome) is not Outage or slot_of(item.held.claim.lane) in HOLD_SLOT_KINDS:
         return item
     ends = [attempt.outcome for attempt in store.list_attempts(item.held.claim.run_id)]
     outages = len(list(takewhile(OUTCOME_NAMES[Outage].__eq__, reversed(ends))))
@@ -52,7 +52,7 @@ def settle_op(item: Ended, *, cancelled: bool = False) -> Settle:
             (claim.run_id, claim.claim_number, "returned", verdict, elapsed, None, claim.keyed)
         )
     cancelled = cancelled or held.cancel == "requested"
-    standing = Standing(claim.attempt, claim.retries_used, claim.crashes, claim.lane, cancelled)
+    standing = AttemptState(claim.attempt, claim.retries_used, claim.crashes, claim.lane, cancelled)
     verdict = decide(standing, outcome, held.definition.policy, jitter=jitter())
     return Settle(
         claim.run_id,
@@ -112,5 +112,5 @@ def _size_of(item: Ended) -> int:
     return size + sum(map(bytes_of, describe(outcome) or ()))
 
 
-_settle = from_fields(Settle)
+_settle = fast_constructor(Settle)
 _DONE = Finish(State.SUCCEEDED)

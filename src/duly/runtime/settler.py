@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from duly.clock import jitter, monotonic
-from duly.core.limiting import is_limited
+from duly.core.concurrency_limits import is_limited
 from duly.core.outcome import Outage
 from duly.core.record import Claim, Claims
 from duly.core.states import PARENT_TAG, State
 from duly.core.verdict import Finish
 from duly.errors import OUTAGES
-from duly.events import Bus, ClaimWasLost, EngineFailed, StoreFailed
+from duly.events import EngineFailed, EventBus, ResultDropped, StoreFailed
 from duly.runtime.attempt import error_text
 from duly.runtime.hand import Hand, Held
 from duly.runtime.journal import Journal, in_batches
@@ -46,7 +46,7 @@ class Settler:
         hand: Hand,
         slots: Slots,
         journal: Journal,
-        bus: Bus,
+        bus: EventBus,
         gone: Callable[[], bool],
     ) -> None:
         self._store = store
@@ -176,7 +176,7 @@ class Settler:
             if answers is None:
                 # Whoever called this worker dead settles what it held.
                 for op in ops:
-                    self._bus.emit(ClaimWasLost(op.run_id, op.claim_number))
+                    self._bus.emit(ResultDropped(op.run_id, op.claim_number))
                 self._hand.release([item.held for item in batch])
                 return
             batch = self._conclude(batch, ops, answers)
@@ -293,7 +293,7 @@ class Settler:
 
     def _conclude(self, batch: list[Ended], ops: list[Settle], answers: list[Any]) -> list[Ended]:
         """Let go of what is recorded or lost; return what has to be decided again."""
-        tells_successes = self._bus.tells_successes
+        tells_successes = self._bus.wants_successes
         # Looked up once: members of an Enum are slow to reach.
         recorded, refused = Settled.DONE, Settled.CANCEL_REQUESTED
         done: list[Held] = []
@@ -341,7 +341,7 @@ class Settler:
 
     def _tell(self, claim: Claim, op: Settle, answer: Settled) -> None:
         if answer is Settled.CLAIM_LOST:
-            self._bus.emit(ClaimWasLost(claim.run_id, claim.claim_number))
+            self._bus.emit(ResultDropped(claim.run_id, claim.claim_number))
             return
         if not isinstance(op.verdict, Finish):
             self.requeued(op.verdict.after)

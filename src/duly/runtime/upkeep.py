@@ -6,8 +6,8 @@ from duly.clock import MICROSECONDS, jitter, monotonic
 from duly.core.amounts import kept_microseconds
 from duly.core.outcome import HandedBack
 from duly.errors import AttemptTimedOut
-from duly.events import Bus, ClaimsHandedBack, Overdue
-from duly.limits import FOLD_ROWS, POLL_SECONDS, RECHECK_SECONDS, TICK_BATCH
+from duly.events import ClaimsHandedBack, EventBus, RunOverdue
+from duly.limits import COUNT_FOLD_ROWS, POLL_SECONDS, RECHECK_SECONDS, TICK_BATCH
 from duly.registry import Registry
 from duly.runtime.claimer import Claimer
 from duly.runtime.hand import LOOP, Hand, Held
@@ -231,7 +231,7 @@ class Warden:
         loop_runner: EventLoopRunner,
         thread_runner: ThreadRunner,
         settler: Settler,
-        bus: Bus,
+        bus: EventBus,
     ) -> None:
         self._hand = hand
         self._loop_runner = loop_runner
@@ -259,7 +259,7 @@ class Warden:
         self._thread_runner.interrupt(held, AttemptTimedOut)
         if held.claim.run_id not in self._told_overdue:
             self._told_overdue.add(held.claim.run_id)
-            self._bus.emit(Overdue(held.claim.run_id, held.claim.task))
+            self._bus.emit(RunOverdue(held.claim.run_id, held.claim.task))
 
     def _hand_back_stale(self, now: float) -> None:
         """Give others what has waited here behind long bodies."""
@@ -310,7 +310,7 @@ class Reconciler:
 
     name = "reconcile"
 
-    def __init__(self, store: Store, claimer: Claimer, bus: Bus, slots: Slots) -> None:
+    def __init__(self, store: Store, claimer: Claimer, bus: EventBus, slots: Slots) -> None:
         self._store = store
         self._claimer = claimer
         self._bus = bus
@@ -370,7 +370,7 @@ class Pruner:
         """Delete one bounded piece, and add up one of what counts the rest."""
         began, limit = monotonic(), self._op.limit
         turn = Turn(self._duty, _SHORTER * _PRUNE_PAUSE if self._is_done else _GOING_ON)
-        fold = FoldTallies(FOLD_ROWS, turn._replace(duty="fold"))
+        fold = FoldTallies(COUNT_FOLD_ROWS, turn._replace(duty="fold"))
         pruned, folded = self._store.apply([self._op._replace(turn=turn), fold])
         if pruned is not None:
             # A run may have thousands of log lines and steps, and other writes wait meanwhile.
@@ -378,6 +378,6 @@ class Pruner:
             limit_next = max(1, limit // 2) if is_slow else min(2 * limit, TICK_BATCH)
             self._op = self._op._replace(after=pruned.after, limit=limit_next)
         self._is_done = (pruned is None or pruned.most < limit) and (
-            folded is None or folded < FOLD_ROWS
+            folded is None or folded < COUNT_FOLD_ROWS
         )
         return _PRUNE_PAUSE if self._is_done else 0.1

@@ -3,25 +3,25 @@
 from collections import Counter
 from typing import NamedTuple
 
-from duly.core.limiting import slot_of
+from duly.core.concurrency_limits import slot_of
 from duly.core.record import Claims
-from duly.core.states import OWN_LANES, Lane
+from duly.core.states import OWN_SLOT_KINDS, SlotKind
 from duly.limits import CLAIM_BATCH
 from duly.registry import Registry
 from duly.runtime.hand import LOOP, THREAD, Hand
 from duly.store.ops import Want
 
-SHARING = (Lane.THREAD_HOLD, Lane.PROCESS_HOLD)
+SHARING = (SlotKind.THREAD_HOLD, SlotKind.PROCESS_HOLD)
 KINDS = (
-    (Lane.LOOP_HOLD, LOOP),
+    (SlotKind.LOOP_HOLD, LOOP),
     *((lane, THREAD) for lane in SHARING),
-    (Lane.LOOP, LOOP),
-    (Lane.THREAD, THREAD),
-    (Lane.PROCESS, THREAD),
+    (SlotKind.LOOP, LOOP),
+    (SlotKind.THREAD, THREAD),
+    (SlotKind.PROCESS, THREAD),
 )
-PROCESS_LANES = frozenset({Lane.PROCESS_HOLD, Lane.PROCESS})
-AHEAD_LANES = frozenset({Lane.LOOP, Lane.THREAD})
-ONE_BY_ONE = tuple(frozenset({lane}) for lane in Lane if lane in OWN_LANES)
+PROCESS_LANES = frozenset({SlotKind.PROCESS_HOLD, SlotKind.PROCESS})
+AHEAD_LANES = frozenset({SlotKind.LOOP, SlotKind.THREAD})
+ONE_BY_ONE = tuple(frozenset({lane}) for lane in SlotKind if lane in OWN_SLOT_KINDS)
 
 
 class QueueLimit(NamedTuple):
@@ -86,12 +86,12 @@ class Room:
         # A claim locks, or reads, as many runs as it asks for, although it may take fewer.
         self._most = len(claims) if claims.is_cut else min(2 * self._most, CLAIM_BATCH)
         if self._takes_suspects:
-            suspects = (claim.run_id for claim in claims if claim.lane == Lane.SUSPECT)
+            suspects = (claim.run_id for claim in claims if claim.lane == SlotKind.SUSPECT)
             self._suspect = next(suspects, self._suspect)
 
     def can_start(self, slot: str, queue: QueueLimit | None) -> bool:
         """Return whether a run that needs such a slot would start at once."""
-        kind = dict(KINDS).get(Lane(slot))
+        kind = dict(KINDS).get(SlotKind(slot))
         if kind is None or self._one_slot or self._carries or not self._hand.accepting:
             return False
         room = self._hand.room(kind, ahead=False)
@@ -99,7 +99,7 @@ class Room:
             room = min(room, queue.limit - self._hand.count_in_queue(queue.name))
         return (min(room, self._for_processes()) if slot in PROCESS_LANES else room) > 0
 
-    def ask(self, queue: QueueLimit | None, lanes: frozenset[Lane]) -> Ask:
+    def ask(self, queue: QueueLimit | None, lanes: frozenset[SlotKind]) -> Ask:
         """Return what to ask for of some lanes of a queue, or of all queues."""
         if self._carries:
             return Ask((), leaves_some=False)
@@ -108,8 +108,8 @@ class Room:
         if queue is not None and queue.limit is not None:
             ceiling = min(ceiling, queue.limit - self._hand.count_in_queue(queue.name))
         if self._one_slot:
-            alone = Lane.SUSPECT in lanes and self._hand.is_empty()
-            return Ask((Want(name, Lane.SUSPECT, 1),) if alone else (), not alone)
+            alone = SlotKind.SUSPECT in lanes and self._hand.is_empty()
+            return Ask((Want(name, SlotKind.SUSPECT, 1),) if alone else (), not alone)
         wants = []
         leaves_some = False
         processes = self._for_processes()
@@ -125,9 +125,9 @@ class Room:
                 wants.append(Want(name, lane, room))
             else:
                 leaves_some = True
-        if Lane.SUSPECT in lanes and self._takes_suspects:
+        if SlotKind.SUSPECT in lanes and self._takes_suspects:
             if ceiling > 0 and self._hand.get(self._suspect) is None:
-                wants.append(Want(name, Lane.SUSPECT, 1))
+                wants.append(Want(name, SlotKind.SUSPECT, 1))
             else:
                 leaves_some = True
         return Ask(tuple(wants), leaves_some)

@@ -17,7 +17,7 @@ from typing import Any
 from duly import faultpoints
 from duly.clock import monotonic
 from duly.errors import OUTAGES, AppNotFound, DulyError
-from duly.observe.writing import set_up_inherited_logging, tell_failure
+from duly.observe.log_setup import set_up_inherited_logging, write_failure
 from duly.runtime.child import (
     CANNOT_START,
     ENVIRONMENT,
@@ -80,10 +80,10 @@ def _exit_if_refused() -> Iterator[None]:
     try:
         yield
     except OUTAGES as error:
-        tell_failure(error, f"cannot start now: {error}")
+        write_failure(error, f"cannot start now: {error}")
         sys.exit(TRY_AGAIN)
     except DulyError as error:
-        tell_failure(error, explained(error))
+        write_failure(error, explained(error))
         sys.exit(NOT_FOUND if isinstance(error, AppNotFound) else CANNOT_START)
 
 
@@ -119,7 +119,7 @@ class _Watch:
     def run(self) -> None:
         """Watch until the worker may end."""
         while True:
-            asked = self._signals.wait(self._settings.look)
+            asked = self._signals.wait(self._settings.deadline_check_interval)
             self.fence()
             if self._worker.write_watch.gave_up:
                 # As at the end of the grace: the keeper settles what still runs.
@@ -129,7 +129,7 @@ class _Watch:
             is_spent = self._worker.has_spent_its_tasks()
             if asked or is_spent or self._is_idle_long_enough():
                 break
-            if self._worker.threads.look(every=self._settings.look):
+            if self._worker.threads.look(every=self._settings.deadline_check_interval):
                 break
             if self._worker.threads.has_lost_one():
                 # What it held is lost with this process, and another one takes its place.

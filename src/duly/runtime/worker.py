@@ -14,7 +14,7 @@ from duly.clock import monotonic
 from duly.core.outcome import HandedBack
 from duly.core.record import Claim
 from duly.errors import ClaimLost, StoreError
-from duly.events import Bus, ClaimsHandedBack, WorkerStarted
+from duly.events import ClaimsHandedBack, EventBus, WorkerStarted
 from duly.limits import CLAIM_BATCH, TICK_BATCH
 from duly.registry import Registry
 from duly.runtime import upkeep
@@ -58,7 +58,7 @@ class Worker:
         registry: Registry,
         settings: WorkerSettings,
         slots: Slots,
-        bus: Bus,
+        bus: EventBus,
         *,
         worker_id: str,
         takes_suspects: bool,
@@ -102,7 +102,7 @@ class Worker:
             worker_id=worker_id,
             queues=tuple(QueueLimit(*queue) for queue in settings.queues),
             takes_suspects=takes_suspects,
-            **settings.claiming,
+            **settings.claim_bounds,
         )
         self._claims_ride = store.has_one_writer and not (settings.queues or settings.max_tasks)
         self._hinted = HintedLooks(store, registry, self._claimer, worker_id, self._look_for_runs)
@@ -237,7 +237,7 @@ class Worker:
     def _has_work(self, peek: Peek) -> bool:
         if not (peek.ready or peek.suspect):
             return False
-        served = self._settings.served
+        served = self._settings.served_queues
         # What waits in queues that this worker does not serve is not its work.
         return served.is_every or any(
             queue.ready for queue in self._store.list_queues() if served.includes(queue.name)
@@ -327,10 +327,15 @@ class Worker:
 
     def _register(self) -> None:
         # Runs of other tasks are parked if only workers that carry are left.
-        lanes = self._registry.lanes_seen_to(only_carried=self._settings.carries)
+        lanes = self._registry.lanes_by_task(only_carried=self._settings.carries)
         settings, kept = self._settings, self._registry.retentions()
         op = registration(
-            self.worker_id, settings.lease, settings.served, lanes, kept, version=settings.version
+            self.worker_id,
+            settings.lease,
+            settings.served_queues,
+            lanes,
+            kept,
+            version=settings.version,
         )
         self._store.apply([op])
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from duly.events import Bus, WorkerGaveUp
+from duly.events import EventBus, WorkerGaveUp
 from duly.store.protocol import Store
 
 _LOOK_SECONDS = 0.5
@@ -20,7 +20,7 @@ class WriteWatch:
     def __init__(
         self,
         store: Store,
-        bus: Bus,
+        bus: EventBus,
         worker_id: str,
         beats_since: Callable[[], float | None],
         lease: float,

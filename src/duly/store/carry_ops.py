@@ -2,14 +2,14 @@
 
 from typing import NamedTuple
 
-from duly.carrier import Message
+from duly.carrier import CarrierMessage
 from duly.store.duties import Turn
 
 
 class HandedOver(NamedTuple):
     """What came of it."""
 
-    messages: list[Message]
+    messages: list[CarrierMessage]
     """To be sent now."""
     undelivered: list[str]
     """Runs that were handed over as often as they may be, and have ended as dead letters."""

@@ -1,8 +1,8 @@
 """Fire the schedules that are due: read, plan, write. Every worker does; no leader is elected."""
 
 from duly.clock import MICROSECONDS
-from duly.core.planning import plan_found
 from duly.core.schedule import ON_TIME
+from duly.core.schedule_plans import plan_due
 from duly.limits import FIRE_BATCH, FOREVER_SECONDS, LATE_BATCH
 from duly.store.protocol import Store
 from duly.store.schedule_ops import Fired, FireSchedules
@@ -22,7 +22,7 @@ def fire_due(store: Store, limit: int = FIRE_BATCH) -> Fired:
     late_limit = min(limit, LATE_BATCH)
     late = store.list_due_schedules(late_limit, at_least=ON_TIME, less_than=_FOREVER)
     ahead = store.list_schedules_ahead(late_limit, by=_CLOCK_STEP)
-    planned = plan_found(on_time) + plan_found(late)
+    planned = plan_due(on_time) + plan_due(late)
     if not planned and not ahead:
         return Fired(0, 0)
     fired: Fired = store.apply([FireSchedules(tuple(planned), tuple(ahead))])[0]

@@ -13,9 +13,9 @@ from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 from duly.clock import new_id
-from duly.core.limiting import slot_of
+from duly.core.concurrency_limits import slot_of
 from duly.core.served_queues import ServedQueues
-from duly.core.states import OWN_LANES
+from duly.core.states import OWN_SLOT_KINDS
 from duly.store.ops import Enqueue
 
 VERSION = 1
@@ -139,7 +139,9 @@ def hints_of(ops: Sequence[Enqueue]) -> ReadyHints:
         counts[place] = counts.get(place, 0) + 1
         ids[place] = op.run_id
     # And one that another engine carries is handed over.
-    if len(counts) > MOST_PLACES or any(slot_of(lane) not in OWN_LANES for _, lane, _ in counts):
+    if len(counts) > MOST_PLACES or any(
+        slot_of(lane) not in OWN_SLOT_KINDS for _, lane, _ in counts
+    ):
         return ()
     return [Hint(_id_from(ids[place]), Place(*place), runs) for place, runs in counts.items()]
 
@@ -194,7 +196,7 @@ def _fields(hint: Hint) -> dict[str, Any]:
 
 def _hint(fields: Mapping[str, Any]) -> Hint:
     place = Place(*(str(fields[name]) for name in Place._fields))
-    if slot_of(place.lane) not in OWN_LANES:
+    if slot_of(place.lane) not in OWN_SLOT_KINDS:
         raise ValueError(place.lane)
     return Hint(str(fields["id"]), place, int(fields["runs"]), _texts(fields, "busy"))
 

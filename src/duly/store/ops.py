@@ -9,9 +9,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Union
 
 from duly.clock import MICROSECONDS
-from duly.core.limiting import Limits
+from duly.core.concurrency_limits import ClaimLimits
 from duly.core.outcome import ErrorText
-from duly.core.record import HeldRun
+from duly.core.record import ClaimedRun
 from duly.core.verdict import Verdict
 from duly.limits import ACT_RETENTION_SECONDS, SESSION_SECONDS
 from duly.store.duties import Turn
@@ -90,7 +90,7 @@ class ClaimRuns(NamedTuple):
     tasks: tuple[str, ...]
     after_queue: str = ""
     """Queues are asked in turn, beginning behind this one, so that none starves."""
-    limits: Limits | None = None  # Without them, what is limited is not looked at.
+    limits: ClaimLimits | None = None  # Without them, what is limited is not looked at.
     announcement: str | None = None
     """What to notify listeners of if it takes a run; PostgreSQL only, and not if it costs more."""
     excluded: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ class Settled(Enum):
     """It would have been queued again, but a cancel came in: decide again."""
 
 
-Judge = Callable[[HeldRun], tuple[str, Verdict, ErrorText | None]]
+Judge = Callable[[ClaimedRun], tuple[str, Verdict, ErrorText | None]]
 """Says, inside recovery's transaction, what becomes of a dead worker's run."""
 
 

@@ -4,17 +4,18 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from duly.clock import MICROSECONDS
-from duly.core.audit import Count, Flaw
-from duly.core.finding import Finding
+from duly.core.audit import AuditFinding, RunTotals
+from duly.core.diagnosis import Diagnosis
 from duly.core.record import (
-    Act,
     AttemptRecord,
-    BulkAct,
-    DeadGroup,
-    EndsAt,
-    EndsOf,
+    AuditEntry,
+    BulkAction,
+    DeadLetterGroup,
+    FinishedRunsByTask,
+    FinishedRunsByTime,
+    FinishedRunsSummary,
     FiringRecord,
-    Holder,
+    LimitHolder,
     LockRecord,
     LogLine,
     OpenTransaction,
@@ -23,7 +24,6 @@ from duly.core.record import (
     RunRecord,
     ScheduleRecord,
     StepRecord,
-    Summary,
     UnregisteredRuns,
     WorkerRecord,
 )
@@ -38,7 +38,7 @@ from duly.store.step_ops import EndStep, SendEvent
 if TYPE_CHECKING:  # Programs that only enqueue need not pay for what the guard is made of.
     from pathlib import Path
 
-    from duly.core.planning import Found
+    from duly.core.schedule_plans import DueSchedule
     from duly.store.guard_ops import GuardedKey, GuardOp, Letter
 
 
@@ -167,8 +167,8 @@ class Inspector(Protocol):
 
     def list_acts(
         self, subject: str | None, limit: int, before: int | None = None
-    ) -> list[Act]: ...
-    def get_bulk(self, act_id: str) -> BulkAct | None: ...
+    ) -> list[AuditEntry]: ...
+    def get_bulk(self, act_id: str) -> BulkAction | None: ...
     def has_silent_bulk(self, lease: int) -> bool:
         """Return whether the process of an act on many runs has been silent for so long."""
         ...
@@ -177,19 +177,19 @@ class Inspector(Protocol):
         """Return whether an act on exactly this subject was recorded."""
         ...
 
-    def count_ends(self, since: int, step: int) -> list[EndsAt]:
+    def count_ends(self, since: int, step: int) -> list[FinishedRunsByTime]:
         """Return how many runs ended since then, in pieces of `step` microseconds."""
         ...
 
-    def count_ends_of_tasks(self, since: int) -> list[EndsOf]:
+    def count_ends_of_tasks(self, since: int) -> list[FinishedRunsByTask]:
         """Return how many runs ended since then, by task, queue and how they did."""
         ...
 
-    def count_retries(self, since: int, step: int) -> list[EndsAt]:
+    def count_retries(self, since: int, step: int) -> list[FinishedRunsByTime]:
         """Return how many attempts failed and were followed by another one, by time."""
         ...
 
-    def count_retries_of_tasks(self, since: int) -> list[EndsOf]:
+    def count_retries_of_tasks(self, since: int) -> list[FinishedRunsByTask]:
         """Return how many attempts failed and were followed by another one, by task and queue."""
         ...
 
@@ -201,7 +201,7 @@ class Inspector(Protocol):
     def list_workers(self) -> list[WorkerRecord]: ...
     def list_queues(self) -> list[QueueRecord]: ...
     def is_paused(self, queue: str) -> bool: ...
-    def list_holders(self, run: RunRecord, other_names: tuple[str, ...] = ()) -> list[Holder]:
+    def list_holders(self, run: RunRecord, other_names: tuple[str, ...] = ()) -> list[LimitHolder]:
         """Return the runs that hold the limits of a run, under all names of its task."""
         ...
 
@@ -209,15 +209,15 @@ class Inspector(Protocol):
         """Return the runs that are parked because no live worker registers their tasks."""
         ...
 
-    def audit(self, limit: int) -> Iterator[Flaw]:
+    def audit(self, limit: int) -> Iterator[AuditFinding]:
         """Find what must never be, up to so many of each kind; holds on a live database."""
         ...
 
-    def count_runs(self) -> Count:
+    def count_runs(self) -> RunTotals:
         """Count all runs, by where they are; reads all of them."""
         ...
 
-    def check_integrity(self) -> list[Finding]:
+    def check_integrity(self) -> list[Diagnosis]:
         """Have the engine check its own files, as far as it can."""
         ...
 
@@ -225,7 +225,7 @@ class Inspector(Protocol):
         """Write a copy of the database as it stands to a file that is not there yet."""
         ...
 
-    def diagnose(self) -> list[Finding]:
+    def diagnose(self) -> list[Diagnosis]:
         """Say how the engine is and how it is set up."""
         ...
 
@@ -237,8 +237,8 @@ class Inspector(Protocol):
         """Count interrupted runs among so many dead letters, the newest."""
         ...
 
-    def list_dead_groups(self, which: RunFilter) -> list[DeadGroup]: ...
-    def summarise(self) -> list[Summary]:
+    def list_dead_groups(self, which: RunFilter) -> list[DeadLetterGroup]: ...
+    def summarise(self) -> list[FinishedRunsSummary]:
         """Return what became of the newest finished runs, by queue and state."""
         ...
 
@@ -248,7 +248,9 @@ class Inspector(Protocol):
         """Return active schedules, the one that is due first, or has been for longest, first."""
         ...
 
-    def list_due_schedules(self, limit: int, *, at_least: int, less_than: int) -> "list[Found]":
+    def list_due_schedules(
+        self, limit: int, *, at_least: int, less_than: int
+    ) -> "list[DueSchedule]":
         """Return schedules whose time to be looked at is over by that many microseconds."""
         ...
 
@@ -270,7 +272,7 @@ class Inspector(Protocol):
 
     def get_key(self, key: str) -> "GuardedKey | None": ...
     def list_letters(self, which: LetterFilter) -> "list[Letter]": ...
-    def list_letter_groups(self, which: LetterFilter) -> list[DeadGroup]: ...
+    def list_letter_groups(self, which: LetterFilter) -> list[DeadLetterGroup]: ...
     def peek(self, carried: Sequence[str] = ()) -> Peek:
         """Look whether there is something to do, for one who hands over these tasks."""
         ...
@@ -290,7 +292,7 @@ class Ledger(Protocol):
 
     def get_key(self, key: str) -> "GuardedKey | None": ...
     def list_letters(self, which: LetterFilter) -> "list[Letter]": ...
-    def list_letter_groups(self, which: LetterFilter) -> list[DeadGroup]: ...
+    def list_letter_groups(self, which: LetterFilter) -> list[DeadLetterGroup]: ...
     def close(self) -> None: ...
 
 

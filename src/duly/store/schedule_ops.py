@@ -3,13 +3,13 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # Programs that only enqueue need no cron expressions.
-    from duly.core.planning import Planned
+    from duly.core.schedule_plans import PlannedSchedule
 
 
 class FireSchedules(NamedTuple):
     """Write the plans of schedules that nobody has changed since they were read. Answer: Fired."""
 
-    planned: "tuple[Planned, ...]"
+    planned: "tuple[PlannedSchedule, ...]"
     ahead: tuple[str, ...] = ()
     """Schedules that fired by a clock that was ahead: their cursors go back first."""
 

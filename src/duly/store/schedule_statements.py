@@ -2,8 +2,8 @@
 
 from typing import NamedTuple, Protocol
 
-from duly.core.planning import Found
 from duly.core.record import FiringRecord, ScheduleRecord
+from duly.core.schedule_plans import DueSchedule
 from duly.store.ops import Enqueue
 
 
@@ -39,7 +39,7 @@ class Statements(Protocol):
         """Lock schedules, except those that other transactions have locked."""
         ...
 
-    def lock_one(self, name: str) -> Found | None: ...
+    def lock_one(self, name: str) -> DueSchedule | None: ...
     def lock_name(self, name: str) -> int:
         """Keep others from adding a schedule of that name; return the time."""
         ...

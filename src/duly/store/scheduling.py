@@ -9,19 +9,19 @@ from bisect import bisect_right
 
 from duly.clock import new_id
 from duly.core.json_text import to_text
-from duly.core.planning import Found, Planned, plan_one
 from duly.core.record import ScheduleRecord
 from duly.core.schedule import (
-    At,
-    Firing,
+    DateTrigger,
+    PlannedFiring,
     anchored,
-    cut,
-    first,
+    first_instant,
     is_same_trigger,
     read_rules,
     read_trigger,
     row_of,
+    split_row,
 )
+from duly.core.schedule_plans import DueSchedule, PlannedSchedule, plan_schedule
 from duly.errors import BadSchedule
 from duly.store.ops import Enqueue
 from duly.store.schedule_ops import (
@@ -118,7 +118,7 @@ def run_now(on: Statements, op: RunSchedule) -> str | None:
         return None
     on.record_act(op.actor, "run schedule", f"schedule {op.name}", op.reason)
     run_id = new_id()
-    _fire_rows(on, found, [Firing(found.now, "run", f"by {op.actor}")], [run_id])
+    _fire_rows(on, found, [PlannedFiring(found.now, "run", f"by {op.actor}")], [run_id])
     return run_id
 
 
@@ -136,7 +136,7 @@ def backfill(on: Statements, op: BackfillSchedule) -> list[str] | Behind | None:
     past = [instant for instant in op.instants if instant < until]
     if past:
         _cut_rows(on, known, past)
-    firings = [Firing(instant, "caught_up", f"by {op.actor}") for instant in past]
+    firings = [PlannedFiring(instant, "caught_up", f"by {op.actor}") for instant in past]
     return _fire_rows(on, found, firings, [new_id() for _ in firings], makes_up=True)
 
 
@@ -150,7 +150,7 @@ def _cut_rows(on: Statements, schedule: ScheduleRecord, out: list[int]) -> None:
         counted = row_of(trigger, row.instant, row.last_instant, count=row.row)
         inside = on.rows_within(schedule.name, row.instant, row.last_instant)
         # One that was made up for under another trigger has a row of its own already.
-        pieces = cut(counted, {*out, *(other.instant for other in inside if other.row == 1)})
+        pieces = split_row(counted, {*out, *(other.instant for other in inside if other.row == 1)})
         if counted and [len(piece) for piece in pieces] != [len(counted)]:
             on.drop_row(schedule.name, row.instant)
             for piece in pieces:
@@ -160,7 +160,7 @@ def _cut_rows(on: Statements, schedule: ScheduleRecord, out: list[int]) -> None:
 _ACTS = {"paused": "pause schedule", "active": "resume schedule", "removed": "remove schedule"}
 
 
-def _carry_out(on: Statements, planned: list[Planned]) -> int:
+def _carry_out(on: Statements, planned: list[PlannedSchedule]) -> int:
     """Write plans of schedules that are locked; return how many runs that made."""
     rows: list[FiringRow] = []
     runs: dict[tuple[str, int], Enqueue] = {}
@@ -187,7 +187,7 @@ def _carry_out(on: Statements, planned: list[Planned]) -> int:
     return len(ops)
 
 
-def _move(planned: Planned, last: dict[str, str], new: set[tuple[str, int]]) -> Move:
+def _move(planned: PlannedSchedule, last: dict[str, str], new: set[tuple[str, int]]) -> Move:
     schedule, made, _ = planned
     queued = sum(f.outcome == "waiting" and (schedule.name, f.instant) in new for f in made.firings)
     waiting = max(0, schedule.waiting + queued - made.release)
@@ -210,14 +210,14 @@ def _move(planned: Planned, last: dict[str, str], new: set[tuple[str, int]]) -> 
     )
 
 
-def _catch_up(on: Statements, found: Found) -> ScheduleRecord | Behind:
+def _catch_up(on: Statements, found: DueSchedule) -> ScheduleRecord | Behind:
     """Account for what is due by now, as the schedule stands; return it as it is then.
 
     As far as one look goes, so that nobody else waits for long.
     """
     if not _is_due(found.schedule, found.now):
         return found.schedule
-    _carry_out(on, [Planned(found.schedule, plan_one(found))])
+    _carry_out(on, [PlannedSchedule(found.schedule, plan_schedule(found))])
     again = on.lock_one(found.schedule.name)
     assert again is not None  # noqa: S101 - it is locked
     return Behind() if _is_due(again.schedule, found.now) else again.schedule
@@ -256,8 +256,8 @@ def _rewind(on: Statements, name: str) -> bool:
         on.drop_row(name, row.instant)
         if past:
             on.write_row(row._replace(last_instant=past[-1], row=len(past), fired_at=now))
-    next_at, look_at = first(name, trigger, rules, now)
-    if next_at is None or (isinstance(trigger, At) and next_at in ran):
+    next_at, look_at = first_instant(name, trigger, rules, now)
+    if next_at is None or (isinstance(trigger, DateTrigger) and next_at in ran):
         return True
     state = "paused" if is_paused else "active"
     on.move([Move(name, next_at, look_at, schedule.waiting, state, schedule.reason, None)])
@@ -266,8 +266,8 @@ def _rewind(on: Statements, name: str) -> bool:
 
 def _fire_rows(
     on: Statements,
-    found: Found,
-    firings: list[Firing],
+    found: DueSchedule,
+    firings: list[PlannedFiring],
     run_ids: list[str],
     *,
     makes_up: bool = False,
@@ -281,7 +281,7 @@ def _fire_rows(
     return fired
 
 
-def _row(schedule: ScheduleRecord, firing: Firing, run_id: str | None) -> FiringRow:
+def _row(schedule: ScheduleRecord, firing: PlannedFiring, run_id: str | None) -> FiringRow:
     last = firing.last_instant or firing.instant
     return FiringRow(
         schedule.name,
@@ -314,7 +314,7 @@ def _enqueue(schedule: ScheduleRecord, run_id: str) -> Enqueue:
 def _wanted(op: PutSchedule, now: int, known: ScheduleRecord | None) -> ScheduleRecord:
     """Return the schedule as asked for, beginning now; a pause outlives what is changed."""
     trigger = anchored(op.trigger, now)
-    next_at, look_at = first(op.name, read_trigger(trigger), read_rules(op.rules), now)
+    next_at, look_at = first_instant(op.name, read_trigger(trigger), read_rules(op.rules), now)
     waiting = known.waiting if known is not None else 0
     has_ended = look_at is None and not waiting
     is_paused = known is not None and known.state == "paused" and not has_ended

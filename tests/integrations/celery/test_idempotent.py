@@ -11,7 +11,7 @@ from celery.states import FAILURE, RETRY, SUCCESS
 
 from duly.errors import BadOption, DulyError, StoreUnavailable
 from duly.guard import Guard
-from duly.guard.letters import Draft, LetterNotSent, Letters
+from duly.guard.dead_letters import DeadLetterDraft, GuardDeadLetters, LetterNotSent
 from duly.integrations.celery import AlreadyQueued, Celery, dead
 from duly.integrations.celery.dead import keep_timed_out, write
 from duly.store.protocol import LetterFilter
@@ -182,14 +182,14 @@ def timed_out(shop):
 def test_the_letter_of_a_time_limit_waits_for_a_ledger_that_comes_back(
     shop, timed_out, monkeypatch
 ):
-    put, failures = Letters.put, [StoreUnavailable("away"), StoreUnavailable("away")]
+    put, failures = GuardDeadLetters.put, [StoreUnavailable("away"), StoreUnavailable("away")]
 
     def put_later(self, draft, letter_id):
         put(self, draft, letter_id)  # Its answer is lost, too.
         if failures:
             raise failures.pop()
 
-    monkeypatch.setattr(Letters, "put", put_later)
+    monkeypatch.setattr(GuardDeadLetters, "put", put_later)
     timed_out(shop.tasks.endless)
 
     (letter,) = shop.guard.letters.list()
@@ -199,7 +199,7 @@ def test_the_letter_of_a_time_limit_waits_for_a_ledger_that_comes_back(
 def test_the_letter_of_a_time_limit_that_cannot_be_written_is_logged_whole(
     shop, timed_out, monkeypatch, caplog
 ):
-    monkeypatch.setattr(dead, "LETTER_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(dead, "DEAD_LETTER_WRITE_SECONDS", 0.0)
     monkeypatch.setattr(shop.tasks.endless, "guard", Guard("redis://127.0.0.1:1/0"))
 
     timed_out(shop.tasks.endless)
@@ -207,7 +207,7 @@ def test_the_letter_of_a_time_limit_that_cannot_be_written_is_logged_whole(
     (line,) = caplog.records
     assert (line.name, line.levelname) == ("duly", "CRITICAL")
     _, _, said = line.message.partition("guard.letters.put(")
-    draft = eval(said.removesuffix(")"), {"Draft": Draft})  # noqa: S307 - as a person would
+    draft = eval(said.removesuffix(")"), {"Draft": DeadLetterDraft})  # noqa: S307 - as a person would
     letter = shop.guard.letters.get(shop.guard.letters.put(draft))
     assert (letter.task, letter.arguments) == (shop.tasks.endless.name, '[[],{"order_id":1}]')
 

@@ -7,7 +7,7 @@ import rq
 from rq.registry import FailedJobRegistry
 
 from duly import RunFailed
-from duly.carrier import Message
+from duly.carrier import CarrierMessage
 from duly.errors import AppNotFound, TaskNotRegistered
 from duly.integrations.rq import RQCarrier, carry
 from duly.store.carry_ops import HandAgain
@@ -190,7 +190,7 @@ def test_only_tasks_that_the_application_carries_run(tasks):
 def test_a_worker_that_is_told_no_application_runs_nothing_and_says_why(tasks, start_worker, queue):
     start_worker(app=None)
 
-    tasks.carrier.send([Message("run", 0, tasks.pay.name, "default", 0)])
+    tasks.carrier.send([CarrierMessage("run", 0, tasks.pay.name, "default", 0)])
 
     registry = FailedJobRegistry(queue=queue)
     wait_until(lambda: registry.get_job_count() == 1, seconds=WAIT, what="it fails")
@@ -204,7 +204,7 @@ def test_a_message_that_cannot_be_run_fails_in_rq_where_it_is_seen(
 ):
     start_worker()
 
-    tasks.carrier.send([Message("run", 0, "no_such_task", "default", 0)])
+    tasks.carrier.send([CarrierMessage("run", 0, "no_such_task", "default", 0)])
 
     registry = FailedJobRegistry(queue=queue)
     wait_until(lambda: registry.get_job_count() == 1, seconds=WAIT, what="it fails")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from duly.carrier import Message
-from duly.core.states import Lane
+from duly.carrier import CarrierMessage
+from duly.core.states import SlotKind
 from duly.core.verdict import Requeue
 from duly.store.admin_ops import LimitQueue
 from duly.store.carry_ops import HandAgain
@@ -32,13 +32,13 @@ MINE = (TASK,)
 def run_id(store):
     """A run that waits to be handed over, and a worker that knows its task."""
     register(store)
-    return enqueue_one(store, lane=Lane.CARRIED)
+    return enqueue_one(store, lane=SlotKind.CARRIED)
 
 
 def test_a_run_is_handed_over_once_and_claimed_by_its_id(store, run_id):
     assert store.peek(MINE).carried
     (message,) = hand_over(store)
-    assert message == Message(run_id, 0, TASK, "default", 0)
+    assert message == CarrierMessage(run_id, 0, TASK, "default", 0)
     assert hand_over(store) == []
     assert not store.peek(MINE).carried
 
@@ -51,7 +51,7 @@ def test_a_run_is_handed_over_once_and_claimed_by_its_id(store, run_id):
 
 
 def test_a_queues_limit_counts_what_another_engine_runs(store, run_id, clock):
-    runs = [run_id, *(enqueue_one(store, lane=Lane.CARRIED) for _ in range(4))]
+    runs = [run_id, *(enqueue_one(store, lane=SlotKind.CARRIED) for _ in range(4))]
     messages = hand_over(store)
     assert {message.run_id for message in messages} == set(runs)
     store.apply([LimitQueue("default", 2, ACTOR)])
@@ -68,7 +68,7 @@ def test_a_queues_limit_counts_what_another_engine_runs(store, run_id, clock):
 
 def test_no_more_of_a_limited_queue_is_handed_over_than_may_run(store, run_id):
     for _ in range(4):
-        enqueue_one(store, lane=Lane.CARRIED)
+        enqueue_one(store, lane=SlotKind.CARRIED)
     store.apply([LimitQueue("default", 2, ACTOR)])
 
     first, *_ = hand_over(store)
@@ -79,7 +79,7 @@ def test_no_more_of_a_limited_queue_is_handed_over_than_may_run(store, run_id):
 
 
 def test_our_own_workers_do_not_take_it(store, run_id):
-    wants = tuple(Want(None, lane, 10) for lane in Lane)[:7]
+    wants = tuple(Want(None, lane, 10) for lane in SlotKind)[:7]
     for _ in range(2):
         assert store.apply([ClaimRuns(WORKER, wants, (TASK,))]) == [[]]
         assert not store.peek().ready
@@ -160,7 +160,7 @@ def test_one_whose_sending_failed_is_handed_over_soon(store, run_id, clock):
 
 def test_of_many_only_so_many_are_handed_over_at_once(store):
     register(store)
-    ids = {enqueue_one(store, lane=Lane.CARRIED) for _ in range(5)}
+    ids = {enqueue_one(store, lane=SlotKind.CARRIED) for _ in range(5)}
 
     batches = [hand_over(store, limit=2) for _ in range(4)]
 
@@ -184,7 +184,7 @@ def test_one_who_does_not_know_a_task_neither_sends_it_nor_puts_it_off_for_other
 
 
 def test_a_mark_that_nobody_asks_for_is_pruned_when_its_run_is_gone(store, run_id, clock, tables):
-    kept = enqueue_one(store, lane=Lane.CARRIED)
+    kept = enqueue_one(store, lane=SlotKind.CARRIED)
     hand_over(store)
     store.apply([Cancel(run_id, "ann")])
     clock.advance(60 + 1)
@@ -200,7 +200,7 @@ def test_a_mark_that_nobody_asks_for_is_pruned_when_its_run_is_gone(store, run_i
 def test_a_run_that_is_queued_again_is_handed_over_for_its_next_claim(store, run_id):
     (first,) = hand_over(store)
     claim = take(store, first)
-    verdict = Requeue(0.0, 2, 1, 0, Lane.CARRIED)
+    verdict = Requeue(0.0, 2, 1, 0, SlotKind.CARRIED)
     store.apply([Settle(run_id, claim.claim_number, "raised", verdict, 0)])
     store.apply([Tick(10)])
 
@@ -264,7 +264,7 @@ def test_one_that_nobody_ever_claims_does_not_stop_the_others(store, run_id, clo
 
 def test_one_that_has_expired_is_not_handed_over(store, clock):
     register(store)
-    enqueue_one(store, lane=Lane.CARRIED, expires=SECOND)
+    enqueue_one(store, lane=SlotKind.CARRIED, expires=SECOND)
     (message,) = hand_over(store)
     clock.advance(1)
 

@@ -7,7 +7,7 @@ import pytest
 from duly.clock import new_id
 from duly.core.cron import Cron
 from duly.core.record import Claim
-from duly.core.schedule import At
+from duly.core.schedule import DateTrigger
 from duly.store import firing
 from duly.store.firing import fire_due
 from tests.store.conformance.test_schedules import DAY, MINUTE, firings, put, schedule
@@ -84,7 +84,7 @@ def test_instants_before_the_clock_went_ahead_stay_accounted_for(store, worker, 
 
 
 def test_an_instant_that_ran_by_the_wrong_clock_does_not_run_again(store, worker, clock):
-    put(store, "once", At(clock.now() + int(DAY)))
+    put(store, "once", DateTrigger(clock.now() + int(DAY)))
     step(clock, 2 * 86_400)
     assert fire_all(store) == 1
     step(clock, -2 * 86_400)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from duly.core.record import DeadGroup
+from duly.core.record import DeadLetterGroup
 from duly.errors import BadOption, LetterNotFound, PayloadError
-from duly.guard.letters import Draft, LetterNotSent, Letters
-from duly.limits import LETTER_LEASE_SECONDS, REPLAY_FAILURES
+from duly.guard.dead_letters import DeadLetterDraft, GuardDeadLetters, LetterNotSent
+from duly.limits import DEAD_LETTER_LEASE_SECONDS, DEAD_LETTER_RETRY_FAILURES
 from duly.store.guard_ops import EndLetter, Letter, PutLetter
 from duly.store.protocol import LetterFilter
 from tests.store.conformance.verbs import SECOND
@@ -79,8 +79,8 @@ class TestKeeping:
 
         whole = ("shop.charge", "f1", 2, "ValueError: no", first_at, last_at, "2", "celery")
         assert groups == [
-            DeadGroup(*whole),
-            DeadGroup("shop.charge", "f1", 1, "ValueError: no", last_at, last_at, "5", "rq"),
+            DeadLetterGroup(*whole),
+            DeadLetterGroup("shop.charge", "f1", 1, "ValueError: no", last_at, last_at, "5", "rq"),
         ]
         assert store.list_letter_groups(LetterFilter(task="shop.charge", limit=1))[0].count == 3
         assert store.list_letter_groups(LetterFilter(since=last_at, engine="celery"))[0].count == 2
@@ -136,13 +136,15 @@ def letters(store, engine):
 
 
 def opened(store, engine, namespace=""):
-    letters = Letters(lambda: store, namespace)
+    letters = GuardDeadLetters(lambda: store, namespace)
     letters.send_with("celery", engine.send, application="shop")
     return letters
 
 
 def write(letters, **changes):
-    draft = Draft("celery", "shop.charge", "[[42],{}]", "permanent", "no", application="shop")
+    draft = DeadLetterDraft(
+        "celery", "shop.charge", "[[42],{}]", "permanent", "no", application="shop"
+    )
     return letters.put(draft._replace(**changes))
 
 
@@ -214,13 +216,13 @@ class TestReplaying:
                 raise Died
             return store
 
-        other = Letters(ledger, "")
+        other = GuardDeadLetters(ledger, "")
         other.send_with("celery", killed, application="shop")
         with pytest.raises(Died):
             other.replay(letter)
 
         assert letters.replay(letter) == (0, 1, ()), "it may still be at it"
-        clock.advance(LETTER_LEASE_SECONDS)
+        clock.advance(DEAD_LETTER_LEASE_SECONDS)
 
         assert letters.replay(letter) == (1, 0, ())
         assert engine.sent == [letter]
@@ -247,13 +249,13 @@ class TestReplaying:
         assert engine.sent == written[1:]
 
     def test_an_engine_that_takes_nothing_is_not_asked_for_ever(self, letters, engine):
-        written = [write(letters) for _ in range(REPLAY_FAILURES + 2)]
+        written = [write(letters) for _ in range(DEAD_LETTER_RETRY_FAILURES + 2)]
         engine.refuses = dict.fromkeys(written, ConnectionError("away"))
 
         with pytest.raises(LetterNotSent) as caught:
             letters.replay(which=LetterFilter())
 
-        assert len(caught.value.ended.unsent) == REPLAY_FAILURES
+        assert len(caught.value.ended.unsent) == DEAD_LETTER_RETRY_FAILURES
         assert len(letters.list()) == len(written)
 
     def test_each_is_sent_by_the_application_that_it_came_from(self, letters, engine):
@@ -287,7 +289,7 @@ class TestReplaying:
         with pytest.raises(LetterNotFound):
             theirs.discard(letter)
         assert ours.get(letter).namespace == "eu"
-        assert [each.id for each in Letters(lambda: store).list()] == [letter]
+        assert [each.id for each in GuardDeadLetters(lambda: store).list()] == [letter]
 
     def test_a_discard_says_who_and_why(self, letters, engine):
         letter = write(letters)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.core.states import Lane
+from duly.core.states import SlotKind
 from duly.store.admin_ops import Aside, SetAside
 from duly.store.ops import HandBackUnknown, Prune, RecoverOrphans, Settled
 from duly.store.postgres import wakeup as postgres
@@ -73,7 +73,7 @@ def test_recovery_tells_the_judge_what_it_needs(store, worker):
     assert held.cancel_requested
 
 
-@pytest.mark.parametrize("lane", [Lane.THREAD, Lane.THREAD_HOLD])
+@pytest.mark.parametrize("lane", [SlotKind.THREAD, SlotKind.THREAD_HOLD])
 def test_an_attempt_that_was_lost_began_when_it_was_claimed(store, worker, clock, lane):
     """Not when it was recovered: whoever looks for what it did has to know since when."""
     run_id = enqueue_and_claim(store, lane=lane).run_id
@@ -111,7 +111,7 @@ def test_a_run_whose_body_had_not_started_is_handed_back(store, worker):
 
 
 def test_a_hold_run_of_a_dead_worker_is_interrupted(store, worker):
-    found = enqueue_and_claim(store, lane=Lane.THREAD_HOLD)
+    found = enqueue_and_claim(store, lane=SlotKind.THREAD_HOLD)
 
     recover(store)
 

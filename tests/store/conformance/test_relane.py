@@ -3,7 +3,7 @@
 import pytest
 
 from duly.clock import new_id
-from duly.core.states import Lane
+from duly.core.states import SlotKind
 from duly.store.carry_ops import Relane
 from tests.store.conformance.verbs import (
     OTHER_TASK,
@@ -28,8 +28,8 @@ from tests.store.conformance.verbs import (
     tick,
 )
 
-OURS = {TASK: Lane.THREAD}
-CARRIED = {TASK: Lane.CARRIED}
+OURS = {TASK: SlotKind.THREAD}
+CARRIED = {TASK: SlotKind.CARRIED}
 
 
 def relane(store, limit=100):
@@ -48,8 +48,8 @@ def test_what_waits_for_another_engine_comes_back_when_its_task_has_no_carrier_a
 
     assert relane(store) == 4
 
-    assert [lane_of(store, run_id) for run_id in (handed, fresh)] == [Lane.THREAD] * 2
-    assert [lane_of(store, i) for i in (handed_hold, fresh_hold)] == [Lane.THREAD_HOLD] * 2
+    assert [lane_of(store, run_id) for run_id in (handed, fresh)] == [SlotKind.THREAD] * 2
+    assert [lane_of(store, i) for i in (handed_hold, fresh_hold)] == [SlotKind.THREAD_HOLD] * 2
     assert len(messages) == 2
     assert [take(store, message) for message in messages] == [None, None], "they came too late"
     assert hand_over(store) == []
@@ -57,7 +57,9 @@ def test_what_waits_for_another_engine_comes_back_when_its_task_has_no_carrier_a
     assert relane(store) == 0
 
 
-@pytest.mark.parametrize("lane", [Lane.THREAD, Lane.LOOP, Lane.PROCESS, Lane.SUSPECT])
+@pytest.mark.parametrize(
+    "lane", [SlotKind.THREAD, SlotKind.LOOP, SlotKind.PROCESS, SlotKind.SUSPECT]
+)
 def test_what_waits_for_us_is_handed_over_when_its_task_has_gained_a_carrier(store, lane):
     run_id = enqueue_one(store, lane=lane)
     register(store, lanes=CARRIED)
@@ -71,32 +73,32 @@ def test_what_waits_for_us_is_handed_over_when_its_task_has_gained_a_carrier(sto
 
 
 def test_what_was_to_be_held_after_a_crash_stays_so_and_what_is_to_be_now_becomes_so(store):
-    was = enqueue_one(store, lane=Lane.PROCESS_HOLD)
-    will_be = enqueue_one(store, lane=Lane.SUSPECT, task=OTHER_TASK)
-    register(store, lanes={TASK: Lane.CARRIED, OTHER_TASK: Lane.CARRIED_HOLD})
+    was = enqueue_one(store, lane=SlotKind.PROCESS_HOLD)
+    will_be = enqueue_one(store, lane=SlotKind.SUSPECT, task=OTHER_TASK)
+    register(store, lanes={TASK: SlotKind.CARRIED, OTHER_TASK: SlotKind.CARRIED_HOLD})
 
     relane(store)
 
-    assert lane_of(store, was) == lane_of(store, will_be) == Lane.CARRIED_HOLD
+    assert lane_of(store, was) == lane_of(store, will_be) == SlotKind.CARRIED_HOLD
 
 
 def test_while_live_workers_do_not_agree_both_sides_run_what_is_in_their_lanes(store):
     register(store, lanes=OURS)
     register(store, OTHER_WORKER, lanes=CARRIED)
-    ours, carried = enqueue_one(store), enqueue_one(store, lane=Lane.CARRIED)
+    ours, carried = enqueue_one(store), enqueue_one(store, lane=SlotKind.CARRIED)
 
     assert relane(store) == 0
-    assert (lane_of(store, ours), lane_of(store, carried)) == (Lane.THREAD, Lane.CARRIED)
+    assert (lane_of(store, ours), lane_of(store, carried)) == (SlotKind.THREAD, SlotKind.CARRIED)
 
     recover(store, OTHER_WORKER, stopped=True)
     assert relane(store) == 1
     assert sorted(claimed_ids(store)) == sorted([ours, carried])
 
 
-@pytest.mark.parametrize("lane", [Lane.THREAD, Lane.CARRIED])
+@pytest.mark.parametrize("lane", [SlotKind.THREAD, SlotKind.CARRIED])
 def test_what_no_live_worker_sees_to_stays_where_it_is(store, lane):
     run_id = enqueue_one(store, lane=lane)
-    register(store, lanes=OURS if lane == Lane.CARRIED else CARRIED)
+    register(store, lanes=OURS if lane == SlotKind.CARRIED else CARRIED)
     recover(store)
     register(store, OTHER_WORKER)
 
@@ -134,7 +136,7 @@ def test_a_running_run_is_left_alone_and_follows_when_it_is_queued_again(store, 
 
 
 def test_one_that_comes_and_goes_is_claimed_once_whichever_message_comes(store):
-    run_id = enqueue_one(store, lane=Lane.CARRIED)
+    run_id = enqueue_one(store, lane=SlotKind.CARRIED)
     (first,) = hand_over(store)
     register(store, lanes=OURS)
     relane(store)
@@ -149,7 +151,7 @@ def test_one_that_comes_and_goes_is_claimed_once_whichever_message_comes(store):
 
 
 def test_a_message_of_before_a_claim_of_ours_takes_nothing(store):
-    enqueue_one(store, lane=Lane.CARRIED)
+    enqueue_one(store, lane=SlotKind.CARRIED)
     (message,) = hand_over(store)
     register(store, lanes=OURS)
     relane(store)
@@ -166,15 +168,15 @@ def test_a_message_of_before_a_claim_of_ours_takes_nothing(store):
 @pytest.mark.parametrize("lanes", [OURS, CARRIED], ids=["back", "away"])
 def test_of_many_only_so_many_are_moved_at_once(store, lanes):
     register(store, lanes=lanes)
-    enqueue_many(store, 5, lane=Lane.CARRIED if lanes is OURS else Lane.THREAD)
+    enqueue_many(store, 5, lane=SlotKind.CARRIED if lanes is OURS else SlotKind.THREAD)
 
     assert [relane(store, limit=2) for _ in range(4)] == [2, 2, 1, 0]
 
 
 def test_a_backlog_that_its_engine_does_not_work_off_is_not_in_the_way(store):
-    register(store, lanes={TASK: Lane.THREAD, OTHER_TASK: Lane.CARRIED})
-    enqueue_many(store, 5, lane=Lane.CARRIED, task=OTHER_TASK, priority=9)
-    run_id = enqueue_one(store, lane=Lane.CARRIED)
+    register(store, lanes={TASK: SlotKind.THREAD, OTHER_TASK: SlotKind.CARRIED})
+    enqueue_many(store, 5, lane=SlotKind.CARRIED, task=OTHER_TASK, priority=9)
+    run_id = enqueue_one(store, lane=SlotKind.CARRIED)
     hand_over(store, TASK, OTHER_TASK)
 
     assert relane(store, limit=2) == 1
@@ -186,7 +188,7 @@ def test_whoever_looks_is_told_whether_runs_are_with_an_engine_that_it_knows_not
     assert not store.peek().strayed
     enqueue_one(store)
     assert not store.peek().strayed
-    enqueue_one(store, lane=Lane.CARRIED)
+    enqueue_one(store, lane=SlotKind.CARRIED)
 
     for _ in range(2):
         assert store.peek().strayed
@@ -196,8 +198,8 @@ def test_whoever_looks_is_told_whether_runs_are_with_an_engine_that_it_knows_not
 
 
 def test_one_of_a_paused_queue_or_cancelled_meanwhile_comes_to_no_harm(store):
-    paused = enqueue_one(store, lane=Lane.CARRIED, queue="mail")
-    cancelled = enqueue_one(store, lane=Lane.CARRIED)
+    paused = enqueue_one(store, lane=SlotKind.CARRIED, queue="mail")
+    cancelled = enqueue_one(store, lane=SlotKind.CARRIED)
     hand_over(store)
     pause(store, "mail")
     cancel(store, cancelled)
@@ -216,7 +218,7 @@ def test_one_of_a_paused_queue_or_cancelled_meanwhile_comes_to_no_harm(store):
 
 def test_claims_messages_and_moves_at_once_let_each_run_run_once(store, open_another):
     register(store, lanes=OURS)
-    enqueue_many(store, 200, lane=Lane.CARRIED)
+    enqueue_many(store, 200, lane=SlotKind.CARRIED)
     stores = [store, *(open_another() for _ in range(3))]
 
     def carry(mine):

@@ -13,8 +13,8 @@ from duly.core.cron import Cron
 from duly.core.record import FiringRecord, ScheduleRecord
 from duly.core.schedule import (
     UNANCHORED,
-    At,
-    Every,
+    DateTrigger,
+    IntervalTrigger,
     Rules,
     Trigger,
     read_trigger,
@@ -55,7 +55,7 @@ pytestmark = pytest.mark.pgbouncer
 
 MINUTE = 60 * SECOND
 DAY = DAY_SECONDS * SECOND
-MINUTELY = Every(MINUTE, UNANCHORED)
+MINUTELY = IntervalTrigger(MINUTE, UNANCHORED)
 
 
 def put(store: Any, name: str = "tidy", trigger: Trigger = MINUTELY, **options: Any) -> Put:
@@ -163,7 +163,7 @@ def test_a_due_instant_makes_one_run_and_one_row(store, worker, clock):
 
 
 def test_one_that_happens_once_ends_then(store, clock):
-    put(store, trigger=At(clock.now() + 5 * MINUTE))
+    put(store, trigger=DateTrigger(clock.now() + 5 * MINUTE))
     clock.advance(300)
 
     assert fire(store) == Fired(1, 1)
@@ -175,7 +175,7 @@ def test_one_that_happens_once_ends_then(store, clock):
 
 def test_many_schedules_fire_in_pieces_the_most_overdue_first(store, clock):
     for n in range(7):
-        put(store, f"s{n}", At(clock.now() + n * SECOND))
+        put(store, f"s{n}", DateTrigger(clock.now() + n * SECOND))
     clock.advance(59)
 
     assert [fire(store, 3).runs for _ in range(4)] == [3, 3, 1, 0]
@@ -184,7 +184,7 @@ def test_many_schedules_fire_in_pieces_the_most_overdue_first(store, clock):
 
 def test_schedules_are_listed_by_when_they_are_due_and_by_state(store, clock):
     for name, minutes in (("a", 9), ("b", 3), ("c", 6), ("d", 1)):
-        put(store, name, At(clock.now() + minutes * MINUTE))
+        put(store, name, DateTrigger(clock.now() + minutes * MINUTE))
     set_state(store, "paused", "d")
 
     assert [each.name for each in store.list_next_schedules(2)] == ["b", "c"]
@@ -211,7 +211,7 @@ def test_eight_who_look_at_once_fire_every_instant_once(store, clock, open_anoth
 
 
 def test_what_was_missed_is_in_the_ledger_and_the_latest_is_caught_up(store, clock):
-    put(store, trigger=Every(10 * MINUTE, UNANCHORED))
+    put(store, trigger=IntervalTrigger(10 * MINUTE, UNANCHORED))
     begin = clock.now()
     clock.advance(39 * 60)
 
@@ -384,7 +384,7 @@ def test_one_that_kept_failing_does_not_fire_because_it_is_changed(store, worker
 
 def test_what_changes_nothing_is_no_act(store, clock):
     put(store)
-    put(store, "past", At(clock.now()), overlap="allow")
+    put(store, "past", DateTrigger(clock.now()), overlap="allow")
     fire(store)
 
     assert set_state(store, "active") == "active"
@@ -440,7 +440,7 @@ def test_a_new_time_begins_now_and_what_the_old_one_missed_is_accounted_for(stor
     begin = clock.now()
     clock.advance(150)
 
-    assert put(store, trigger=Every(10 * MINUTE, UNANCHORED)).what == "changed"
+    assert put(store, trigger=IntervalTrigger(10 * MINUTE, UNANCHORED)).what == "changed"
 
     assert ledger(store, begin) == [(1, "skipped", "missed"), (2, "run", None)]
     found = schedule(store)
@@ -505,10 +505,10 @@ def test_who_may_change_what(store, clock):
 
 
 def test_one_that_has_ended_can_be_asked_for_again(store, clock):
-    put(store, trigger=At(clock.now()), overlap="allow")
+    put(store, trigger=DateTrigger(clock.now()), overlap="allow")
     fire(store)
 
-    later = At(clock.now() + MINUTE)
+    later = DateTrigger(clock.now() + MINUTE)
     assert put(store, trigger=later, overlap="allow", on_duplicate="error").what == "changed"
     clock.advance(60)
 
@@ -550,7 +550,7 @@ def test_eight_who_add_the_same_schedule_at_once_add_one(store, open_another):
 
     assert answers == ["created"] + ["unchanged"] * 7
     trigger = read_trigger(schedule(store).trigger)
-    assert isinstance(trigger, Every)
+    assert isinstance(trigger, IntervalTrigger)
     assert schedule(store).next_at == trigger.anchor + MINUTE
 
 
@@ -693,7 +693,7 @@ def test_a_schedule_that_cannot_be_planned_keeps_no_other_from_firing(store, clo
 
 def test_who_waits_for_a_firing_sees_the_run_that_it_made(store, clock, open_another):
     """On PostgreSQL a statement that waits for a lock would see everything else as it was."""
-    put(store, trigger=Every(SECOND, UNANCHORED))
+    put(store, trigger=IntervalTrigger(SECOND, UNANCHORED))
     clock.advance(1)
     other = open_another()
     is_firing, goes_on = threading.Event(), threading.Event()
@@ -769,9 +769,9 @@ def test_runs_expire_as_the_task_says(store, worker, clock):
 
 
 def test_one_that_has_ended_is_no_reason_to_keep_it(store, clock):
-    put(store, trigger=At(clock.now()), overlap="allow")
+    put(store, trigger=DateTrigger(clock.now()), overlap="allow")
     fire(store)
 
-    later = At(clock.now() + MINUTE)
+    later = DateTrigger(clock.now() + MINUTE)
     assert put(store, trigger=later, overlap="allow", on_duplicate="keep").what == "changed"
     assert schedule(store).state == "active"

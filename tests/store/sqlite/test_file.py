@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from duly.core.states import Lane
+from duly.core.states import SlotKind
 from duly.errors import (
     StoreError,
     StoreFull,
@@ -489,7 +489,7 @@ def test_a_store_that_cannot_be_written_any_more_says_so(store):
         enqueue_one(store)
 
 
-@pytest.mark.parametrize("lane", [Lane.THREAD, Lane.CARRIED])
+@pytest.mark.parametrize("lane", [SlotKind.THREAD, SlotKind.CARRIED])
 def test_a_look_at_what_is_ready_costs_the_same_however_much_there_is(tmp_path, lane):
     with open_at(tmp_path / "duly.db") as store:
         enqueue_many(store, 5, lane=lane)

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from starlette.requests import Request
 
-from duly.api.schedule_views import Schedule
+from duly.api.schedule_views import ScheduleView
 from duly.core.record import QueueRecord
 from duly.core.states import DEAD, FINAL, State
 from duly.dashboard.desk import Desk
@@ -174,7 +174,7 @@ def _queue(desk: Desk, name: str) -> QueueRecord:
     return QueueRecord(name, paused=False, ready=0, waiting=0, running=0)
 
 
-def _check_schedule(desk: Desk, name: str) -> Schedule:
+def _check_schedule(desk: Desk, name: str) -> ScheduleView:
     try:
         return desk.schedules.get(name)
     except DulyError as error:

@@ -2,7 +2,7 @@
 
 from starlette.requests import Request
 
-from duly.core.record import DeadGroup
+from duly.core.record import DeadLetterGroup
 from duly.dashboard import searching
 from duly.dashboard.desk import Desk
 from duly.dashboard.pages import Elsewhere, NothingHere, Shown
@@ -56,7 +56,7 @@ def group(desk: Desk, request: Request) -> Shown:
     )
 
 
-def group_of(desk: Desk, which: RunFilter) -> DeadGroup | None:
+def group_of(desk: Desk, which: RunFilter) -> DeadLetterGroup | None:
     """Return a group with its number; None if nothing is left of it."""
     groups = desk.store.list_dead_groups(RunFilter(task=which.task, since=which.since, limit=PAGE))
     return next((one for one in groups if one.fingerprint == which.fingerprint), None)

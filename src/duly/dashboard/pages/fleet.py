@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from starlette.requests import Request
 
-from duly.core.record import EndsOf, QueueRecord, RunRecord
+from duly.core.record import FinishedRunsByTask, QueueRecord, RunRecord
 from duly.core.served_queues import ServedQueues
 from duly.dashboard.desk import Desk
 from duly.dashboard.figures import Figures, figures
@@ -29,7 +29,7 @@ def queues(desk: Desk, _request: Request) -> Shown:
     """List queues, with how long runs waited in them."""
     store = desk.store
     now = store.now()
-    ends: dict[str, list[EndsOf]] = {}
+    ends: dict[str, list[FinishedRunsByTask]] = {}
     for row in store.count_ends_of_tasks(now - _DAY):
         ends.setdefault(row.queue, []).append(row)
     oldest = {run.queue: run.due_at for run in store.list_oldest_ready()}
@@ -77,7 +77,7 @@ def tasks(desk: Desk, request: Request) -> Shown:
     order = request.query_params.get("order", "busiest")
     order = order if order in _ORDERS else "busiest"
     now = desk.store.now()
-    ends: dict[str, list[EndsOf]] = {}
+    ends: dict[str, list[FinishedRunsByTask]] = {}
     for row in desk.store.count_ends_of_tasks(now - _DAY):
         ends.setdefault(row.task, []).append(row)
     retried: Counter[str] = Counter()

@@ -2,8 +2,8 @@
 
 from starlette.requests import Request
 
-from duly.core.record import EndsOf, ReadyRun, RunRecord
-from duly.core.stranded import stranded
+from duly.core.record import FinishedRunsByTask, ReadyRun, RunRecord
+from duly.core.stranded_runs import find_stranded_runs
 from duly.dashboard.desk import Desk
 from duly.dashboard.drawing import WINDOWS, chart
 from duly.dashboard.figures import Seen, figures, judge
@@ -57,7 +57,7 @@ def overview(desk: Desk, request: Request) -> Shown:
                     store.find_oldest_transaction(),
                     dead,
                     store.count_interrupted() if dead else 0,
-                    stranded(store.list_unregistered(), workers, oldest),
+                    find_stranded_runs(store.list_unregistered(), workers, oldest),
                 )
             ),
             "failing": sorted(
@@ -77,8 +77,8 @@ def overview(desk: Desk, request: Request) -> Shown:
     )
 
 
-def _rows(desk: Desk, since: int) -> dict[str, list[EndsOf]]:
-    rows: dict[str, list[EndsOf]] = {}
+def _rows(desk: Desk, since: int) -> dict[str, list[FinishedRunsByTask]]:
+    rows: dict[str, list[FinishedRunsByTask]] = {}
     for row in desk.store.count_ends_of_tasks(since):
         rows.setdefault(row.task, []).append(row)
     return rows

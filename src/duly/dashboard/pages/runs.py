@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 from starlette.requests import Request
 
-from duly.core.held_steps import effect_key, outermost, unresolved
-from duly.core.hints import similar
+from duly.core.concurrency_limits import shown_lane
 from duly.core.json_text import parsed
-from duly.core.limiting import shown_lane
 from duly.core.record import LogLine, RunRecord, StepRecord
 from duly.core.states import DEAD, FINAL, PARENT_TAG, State, plain_tags, stored_tags
+from duly.core.suggestions import similar
+from duly.core.unresolved_steps import effect_key, outermost_steps, unresolved_steps
 from duly.dashboard import searching
 from duly.dashboard.desk import Desk
 from duly.dashboard.pages import Elsewhere, NothingHere, Shown
@@ -132,7 +132,7 @@ def _held(run: RunRecord, steps: list[StepRecord], logs: list[LogLine]) -> list[
     """Return the steps that a person has to resolve before the run can go on."""
     if run.state not in FINAL or run.state == State.SUCCEEDED:
         return []
-    begun, lines = unresolved(steps), _by_claim(logs)
+    begun, lines = unresolved_steps(steps), _by_claim(logs)
     return [
         Held(
             name,
@@ -140,7 +140,7 @@ def _held(run: RunRecord, steps: list[StepRecord], logs: list[LogLine]) -> list[
             effect_key(run.id, steps, name),
             lines.get(begun[name].claim_number, [])[-_LAST_LINES:],
         )
-        for name in outermost(begun)
+        for name in outermost_steps(begun)
     ]
 
 

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from starlette.requests import Request
 
-from duly.api.schedule_views import Schedule
+from duly.api.schedule_views import ScheduleView
 from duly.core.instants import microseconds_of, moment
 from duly.core.record import FiringRecord, ScheduleRecord
 from duly.core.schedule import instants, read_rules, read_trigger
@@ -80,7 +80,7 @@ def _outcome(row: FiringRecord) -> tuple[str, str]:
     return row.run_state, f"{outcome}: {row.run_state}"
 
 
-def _next(desk: Desk, schedule: Schedule) -> Sequence[datetime]:
+def _next(desk: Desk, schedule: ScheduleView) -> Sequence[datetime]:
     try:
         return desk.schedules.next(schedule.name, _FIRES)
     except BadSchedule:  # Of a time zone that this machine does not know.
@@ -108,7 +108,7 @@ class Day(NamedTuple):
     """What the clocks do on that day, if they change."""
 
 
-def _week(desk: Desk, schedule: Schedule, now: int) -> list[Day]:
+def _week(desk: Desk, schedule: ScheduleView, now: int) -> list[Day]:
     (record,) = desk.store.list_schedules(ScheduleFilter(schedule.name, removed=True))
     try:
         return week(_due(record), ZoneInfo(schedule.tz), now)

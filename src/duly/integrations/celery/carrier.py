@@ -9,7 +9,7 @@ import celery
 from celery import signals
 
 from duly.app import Duly
-from duly.carrier import Message, check_pace
+from duly.carrier import CarrierMessage, check_resend_policy
 from duly.errors import OUTAGES, BadOption
 from duly.integrations.carrying import Carrying
 from duly.limits import DELAY_SECONDS, RELAY_STALE_SECONDS
@@ -44,7 +44,7 @@ class CeleryCarrier:
         `stale` seconds, then after twice that and so on, `most` times in all. `settings` are those
         of a worker: lease, beat, grace.
         """
-        self.pace = check_pace(stale, most)
+        self.pace = check_resend_policy(stale, most)
         taken = _names.setdefault(celery_app, set())
         if name in taken:
             raise BadOption(
@@ -82,7 +82,7 @@ class CeleryCarrier:
         signals.worker_process_shutdown.connect(self._on_end, weak=False)
         signals.worker_shutdown.connect(self._on_end, weak=False)
 
-    def send(self, messages: Sequence[Message]) -> None:
+    def send(self, messages: Sequence[CarrierMessage]) -> None:
         """Send messages over Celery's broker."""
         # How long a body may take is the task's to say. No limit at all is none that Celery knows:
         # it would take the application's own.

@@ -12,10 +12,10 @@ from duly.clock import monotonic, new_id
 from duly.core.payload import CallCodec
 from duly.errors import OUTAGES, BadArguments, DulyError, PayloadError, StoreError
 from duly.guard.claim import GuardClaim
-from duly.guard.letters import Draft
+from duly.guard.dead_letters import DeadLetterDraft
 from duly.integrations.celery.app import ENGINE, name_of
-from duly.limits import LETTER_PATIENCE_SECONDS
-from duly.observe.logs import log_lost_letter
+from duly.limits import DEAD_LETTER_WRITE_SECONDS
+from duly.observe.logs import log_lost_dead_letter
 from duly.runtime.attempt import error_text, fingerprint
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def keep_timed_out(
     guard, letter_id = task.used_guard, new_id()
     key = task.key_for(args, kwargs)
     draft = _draft(task, args, kwargs, cause="timeout", error=error, key=key, attempts=1)
-    until = monotonic() + LETTER_PATIENCE_SECONDS
+    until = monotonic() + DEAD_LETTER_WRITE_SECONDS
     while True:
         try:
             found = guard.look(key)
@@ -136,7 +136,7 @@ def keep_timed_out(
             has_secrets = shown.arguments != draft.arguments
             # The key is a hash of the arguments, by which a guess of a secret could be checked.
             shown = shown._replace(key=None) if has_secrets else draft
-            log_lost_letter(task.name, repr(shown), failure, has_secrets=has_secrets)
+            log_lost_dead_letter(task.name, repr(shown), failure, has_secrets=has_secrets)
         return
 
 
@@ -149,7 +149,7 @@ def _draft(
     error: BaseException | None,
     key: str | None,
     attempts: int,
-) -> Draft:
+) -> DeadLetterDraft:
     route = task.request.delivery_info or {}
     arguments = _arguments(task.codec, args, kwargs)
     hide = partial(task.codec.redacted_text, arguments=arguments)
@@ -157,7 +157,7 @@ def _draft(
     options = {
         name: route[name] for name in ("exchange", "routing_key", "priority") if route.get(name)
     }
-    return Draft(
+    return DeadLetterDraft(
         engine=ENGINE,
         task=task.name,
         arguments=arguments,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from duly.actor import acting
+from duly.actor import resolve_actor
 from duly.clock import MICROSECONDS
 from duly.errors import BadOption, DulyError
 from duly.guard import Guard
@@ -50,7 +50,7 @@ class Reservation:
         self._op = AcquireKey(
             key=stored_key(guard.namespace, f"queued:{key}"),
             owner=task_id,
-            holder=acting(None),
+            holder=resolve_actor(None),
             fingerprint=None,
             lease=round(expiry * MICROSECONDS),
             ttl=round(expiry * MICROSECONDS),
@@ -69,10 +69,10 @@ class Reservation:
         found = self._ask()
         if found.is_ours:
             op = FailKey(self._op.key, self._op.owner, found.fence, self._op.ttl)
-            self._guard.ask(lambda ledger: ledger.apply([op]))
+            self._guard.call_ledger(lambda ledger: ledger.apply([op]))
 
     def _ask(self) -> Guarded:
         answer: Any
-        (answer,) = self._guard.ask(lambda ledger: ledger.apply([self._op]))
+        (answer,) = self._guard.call_ledger(lambda ledger: ledger.apply([self._op]))
         found: Guarded = answer
         return found

@@ -21,13 +21,13 @@ from celery.states import REJECTED
 from celery.utils import uuid
 
 from duly.clock import MICROSECONDS
+from duly.core.class_codecs import signature_of
 from duly.core.payload import CallCodec, fingerprint_of
-from duly.core.shapes import signature_of
 from duly.errors import OUTAGES, BadOption, Busy, ClaimLost, DulyError
 from duly.guard import Guard, GuardClaim
 from duly.guard.claim import check_is_result
 from duly.guard.guard import check_ttl
-from duly.guard.idempotent import carry_out
+from duly.guard.idempotency import run_body
 from duly.guard.keys import key_of
 from duly.integrations.celery.app import guard_of, send_letters_of
 from duly.integrations.celery.bootstep import LedgerStep
@@ -275,7 +275,7 @@ class IdempotentTask(celery.Task):
         before = executing.get()
         try:
             executing.set(execution)
-            return carry_out(claim, body, partial(self._end, execution), returned)
+            return run_body(claim, body, partial(self._end, execution), returned)
         except (Retry, Ignore, Reject):
             raise
         except Exception as error:

@@ -10,9 +10,9 @@ from django.db.backends.base.base import NO_DB_ALIAS
 
 from duly.api.schedules import Schedules
 from duly.app import Duly
+from duly.app_protocol import AppProtocol
 from duly.errors import BadOption
 from duly.events import EngineFailed
-from duly.host import Host
 from duly.integrations.django.databases import (
     Turn,
     borrowed_store,
@@ -158,7 +158,7 @@ class DjangoDuly(Duly):
             migrate=f"`python manage.py migrate --database {self.database}`",
         )
 
-    def _lock_host(self) -> Host:
+    def _lock_host(self) -> AppProtocol:
         return _LockHost(self)
 
     def _is_in_transaction(self) -> bool:

@@ -18,7 +18,6 @@ from duly.app import Duly
 from duly.core.codec import Codec
 from duly.core.states import State
 from duly.core.verdict import Finish
-from duly.defining import define
 from duly.errors import BadOption, RunNotFound
 from duly.events import AttemptEnded, EngineFailed, Event
 from duly.integrations.django.app import DjangoDuly, app_for
@@ -48,6 +47,7 @@ from duly.integrations.django.section import with_completion
 from duly.observe.logs import log_event
 from duly.run import Run
 from duly.task import Task as EngineTask
+from duly.task_options import define
 
 _OPTIONS = frozenset({"database", "url"})
 _receivers = ThreadPoolExecutor(1, thread_name_prefix="duly-signals")

@@ -11,7 +11,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 
 from duly.context import current
-from duly.core.shapes import signature_of
+from duly.core.class_codecs import signature_of
 from duly.integrations.django.compat import Task, TaskContext, TaskResult, normalize_json
 from duly.integrations.django.raised import Raised
 from duly.registry import Definition

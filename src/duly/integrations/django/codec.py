@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from duly.core.class_codecs import NO_CLASSES
 from duly.core.json_text import to_text
 from duly.core.payload import CallCodec
-from duly.core.shapes import NO_CLASSES
 from duly.core.values import Encoder
 from duly.limits import PAYLOAD_BYTES
 

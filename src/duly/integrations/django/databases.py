@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
 
-from duly.limits import POSTGRES_SECTION_SECONDS, SQLITE_SECTION_SECONDS
+from duly.limits import POSTGRES_TRANSACTION_SECONDS, SQLITE_TRANSACTION_SECONDS
 from duly.store.opening import sqlite_path
 from duly.store.protocol import Store
 
@@ -125,7 +125,7 @@ def is_testing() -> bool:
 def section_seconds(alias: str) -> float:
     """Return how long the transaction of a body may be open: on SQLite everybody waits for it."""
     is_sqlite = connections[alias].vendor == "sqlite"
-    return SQLITE_SECTION_SECONDS if is_sqlite else POSTGRES_SECTION_SECONDS
+    return SQLITE_TRANSACTION_SECONDS if is_sqlite else POSTGRES_TRANSACTION_SECONDS
 
 
 class Turn:

@@ -18,7 +18,7 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 
 from duly.app import Duly
-from duly.carrier import Message, NotSent, Pace
+from duly.carrier import CarrierMessage, CarrierSendFailed, ResendPolicy
 from duly.core.record import RunRecord
 from duly.core.states import State
 from duly.errors import BadOption, RunNotFound
@@ -113,12 +113,12 @@ class DjangoCarrier:
         self._tasks: dict[str, Task] = {}
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> ResendPolicy:
         """How often an execution is handed over that nobody begins."""
         most = getattr(settings, "PERIODIC_TASKS_MAX_DISPATCH_ATTEMPTS", MOST_DISPATCHES)
         stale = getattr(settings, "PERIODIC_TASKS_REDISPATCH_AFTER", RELAY_STALE_SECONDS)
         # Once would mean never again, though the one message may have been lost.
-        return Pace(stale, None if most is None else max(most, 2))
+        return ResendPolicy(stale, None if most is None else max(most, 2))
 
     def attach(self, _app: Duly) -> None:
         """Do nothing: which application that is, the settings of the project say."""
@@ -127,7 +127,7 @@ class DjangoCarrier:
         """Remember which task a name stands for."""
         self._tasks[name_of(task)] = task
 
-    def send(self, messages: Sequence[Message]) -> None:
+    def send(self, messages: Sequence[CarrierMessage]) -> None:
         """Enqueue the tasks on their own backends, each with the name of its execution."""
         failed: dict[str, Exception] = {}
         try:
@@ -139,9 +139,9 @@ class DjangoCarrier:
         finally:
             tidy()
         if failed:
-            raise NotSent(failed)
+            raise CarrierSendFailed(failed)
 
-    def _enqueue(self, message: Message) -> None:
+    def _enqueue(self, message: CarrierMessage) -> None:
         task = self._tasks[message.task].using(queue_name=message.queue, priority=message.priority)
         task.enqueue(**{EXECUTION: f"{message.run_id}:{message.claim_number}"})
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from duly.core.retry import Retry
-from duly.defining import define
 from duly.errors import BadOption
 from duly.integrations.django.compat import TASK_CLASSES, Task
+from duly.task_options import define
 
 F = TypeVar("F", bound=Callable[..., Any])
 

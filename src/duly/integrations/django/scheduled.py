@@ -11,9 +11,8 @@ from asgiref.sync import sync_to_async
 from duly.api.schedules import ScheduleOptions
 from duly.app import Duly
 from duly.context import current
+from duly.core.class_codecs import signature_of
 from duly.core.cron import Cron
-from duly.core.shapes import signature_of
-from duly.defining import define
 from duly.errors import BadOption
 from duly.integrations.django.app import scheduler_app
 from duly.integrations.django.backend import DulyBackend
@@ -32,6 +31,7 @@ from duly.integrations.django.options import DEFINING, options_of
 from duly.integrations.django.section import with_completion
 from duly.registry import Definition
 from duly.task import Task as EngineTask
+from duly.task_options import define
 
 T = TypeVar("T", bound=Task)
 

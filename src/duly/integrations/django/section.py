@@ -16,7 +16,7 @@ from duly.context import current
 from duly.errors import StoreUnavailable, TransactionEnded, TransactionTooLong
 from duly.integrations.django.bodies import ON_CALLERS_CONNECTION, tidy
 from duly.integrations.django.databases import Turn, borrowed_store, give_up, section_seconds
-from duly.shield import shielded
+from duly.interrupts import defer_interrupts
 from duly.store.ops import AddLogs, Op, SetProgress, Settle, Settled
 from duly.store.step_ops import EndStep
 from duly.store.waiting import wait_out
@@ -79,17 +79,17 @@ class DjangoSection:
 
     def commit(self) -> None:
         """End the transaction with what was written on its connection, as a part of no run."""
-        with shielded():
+        with defer_interrupts():
             self._commit()
 
     def rollback(self) -> None:
         """Undo what is not committed."""
-        with shielded():
+        with defer_interrupts():
             self._end(is_kept=False)
 
     def _start(self) -> None:
         try:
-            with shielded():
+            with defer_interrupts():
                 self._open()
         except (InterfaceError, OperationalError) as error:
             if connections[self._database].vendor != "postgresql":
@@ -141,7 +141,7 @@ class DjangoSection:
         is_done: Callable[[Any], bool],
         words: Sequence[Op] = (),
     ) -> Any:  # noqa: ANN401 - as above
-        with shielded():
+        with defer_interrupts():
             try:
                 faultpoints.hit("transaction.before_settle")
                 answer = self._write(op, words)

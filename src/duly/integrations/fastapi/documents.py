@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from duly.api.schedule_views import FiredAt, Schedule
+from duly.api.schedule_views import FiringView, ScheduleView
 from duly.core.instants import moment
 from duly.core.json_text import parsed
 from duly.core.record import AttemptRecord, LogLine, RunRecord, StepRecord
@@ -174,13 +174,13 @@ def detail_of(run: Run[Any], registry: Registry, *, show_arguments: bool) -> Run
     )
 
 
-def schedule_of(schedule: Schedule) -> ScheduleSummary:
+def schedule_of(schedule: ScheduleView) -> ScheduleSummary:
     """Return a schedule for a list."""
     return ScheduleSummary(**_schedule_fields(schedule))
 
 
 def schedule_detail_of(
-    schedule: Schedule, upcoming: Sequence[datetime], firings: Sequence[FiredAt]
+    schedule: ScheduleView, upcoming: Sequence[datetime], firings: Sequence[FiringView]
 ) -> ScheduleDetail:
     """Return a schedule with what came and what comes."""
     past = [
@@ -195,7 +195,7 @@ def _fields(run: RunRecord) -> dict[str, Any]:
     return found | _instants(found) | {"tags": stored_tags(run.tags)}
 
 
-def _schedule_fields(schedule: Schedule) -> dict[str, Any]:
+def _schedule_fields(schedule: ScheduleView) -> dict[str, Any]:
     return {name: getattr(schedule, name) for name in ScheduleSummary.model_fields}
 
 

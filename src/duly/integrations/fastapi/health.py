@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
-from duly.apart import apart
+from duly.async_threads import run_in_thread
 from duly.clock import MICROSECONDS
 from duly.errors import DulyError
 from duly.integrations.starlette import Serving, serving
@@ -83,7 +83,7 @@ async def _look(served: Serving, room: threading.Semaphore) -> _Found:
         return _Found("the store has not answered those who asked before")
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
-            lag = await apart(ask)  # The loop's own threads may be busy with other things.
+            lag = await run_in_thread(ask)  # The loop's own threads may be busy with other things.
     except TimeoutError:
         return _Found(f"the store did not answer within {_PATIENCE_SECONDS:g} s")
     except DulyError as error:

@@ -8,7 +8,7 @@ from starlette.requests import HTTPConnection
 from duly.errors import BadOption
 from duly.integrations.starlette import Serving, serving
 from duly.run import Run
-from duly.task import Bound, Task
+from duly.task import BoundTask, Task
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,7 +36,7 @@ class Tasks:
         """Accept a run of a task without blocking the event loop."""
         return await self._bound(func).aenqueue(*args, **kwargs)
 
-    def _bound(self, func: Task[P, R]) -> Bound[P, R]:
+    def _bound(self, func: Task[P, R]) -> BoundTask[P, R]:
         if not isinstance(func, Task):
             raise BadOption(
                 f"{func!r} is no task, and only tasks outlive this process: decorate it with "

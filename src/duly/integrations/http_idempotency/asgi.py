@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any, Unpack
 
-from duly.apart import apart
+from duly.async_threads import run_in_thread
 from duly.errors import Busy, ClaimLost, KeyConflict, StoreError
 from duly.guard import Guard
 from duly.integrations.http_idempotency.policy import Entry, Options, Policy, Ticket
@@ -75,7 +75,7 @@ class IdempotencyMiddleware:
                 name: told for name, told in extensions.items() if name not in _PAST_US
             }
         try:
-            refusal = await apart(lambda: self._policy.refuse(entry))
+            refusal = await run_in_thread(lambda: self._policy.refuse(entry))
             if refusal is None:
                 await self.app(scope, exchange.receive, exchange.send)
         finally:
@@ -140,7 +140,7 @@ class _Exchange:
         """Let go of the key, if the application ended without a whole response."""
         if not self._is_settled:
             self._is_settled = True
-            await apart(lambda: self._policy.let_go(self._entry))
+            await run_in_thread(lambda: self._policy.let_go(self._entry))
 
     def check(self) -> None:
         """Raise what makes a response that has begun one that must not be taken for whole."""
@@ -151,7 +151,7 @@ class _Exchange:
         # Said before it is done: were we cancelled meanwhile, it is done all the same.
         self._is_settled = True
         try:
-            await apart(lambda: self._policy.settle(self._entry, self._recording))
+            await run_in_thread(lambda: self._policy.settle(self._entry, self._recording))
         except (ClaimLost, StoreError) as error:
             self._error = error
             self.check()

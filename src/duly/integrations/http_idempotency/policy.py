@@ -7,8 +7,8 @@ from typing import NamedTuple, TypedDict
 
 from duly.errors import BadOption, ClaimLost, PayloadError, StoreError
 from duly.guard import Guard, GuardClaim
+from duly.guard.entry import KeyEntry
 from duly.guard.guard import check_ttl
-from duly.guard.once import Once
 from duly.integrations.http_idempotency.quota import Quota
 from duly.integrations.http_idempotency.recording import Recording
 from duly.integrations.http_idempotency.replies import Problems, Replies, Reply
@@ -139,7 +139,7 @@ class Policy:
             return self.problems.caller_unknown()
         return Ticket(scoped_key(key, scope), scope)
 
-    def enter(self, ticket: Ticket, request: Request, body: bytes) -> Once:
+    def enter(self, ticket: Ticket, request: Request, body: bytes) -> KeyEntry:
         """Return what gives the key, or raises Busy, KeyConflict or a StoreError."""
         return self._guard.enter(
             ticket.key, ttl=self._ttl, fingerprint=fingerprint(request, body), results=_REPLIES

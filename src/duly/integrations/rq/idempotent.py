@@ -16,9 +16,9 @@ from rq.timeouts import JobTimeoutException
 
 from duly.errors import BadOption, Busy, ClaimLost
 from duly.guard import Guard, GuardClaim
+from duly.guard.entry import KeyEntry
 from duly.guard.guard import check_ttl
-from duly.guard.idempotent import Idempotent, IdempotentFunction, acarry_out, carry_out
-from duly.guard.once import Once
+from duly.guard.idempotency import IdempotentFunction, KeyedFunction, arun_body, run_body
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -52,7 +52,7 @@ def idempotent(
     kept = guard.ttl if ttl is _NOTHING else check_ttl(ttl)
 
     def decorate(function: Callable[P, R]) -> IdempotentFunction[P, R]:
-        call = Idempotent(guard, function, key=key, name=name, ttl=kept, wait=wait)
+        call = KeyedFunction(guard, function, key=key, name=name, ttl=kept, wait=wait)
         run = _async(call) if inspect.iscoroutinefunction(function) else _sync(call)
         run.key_for = lambda *args, **kwargs: call.key_for(args, kwargs)
         run.reset = lambda *args, **kwargs: guard.reset(call.key_for(args, kwargs))
@@ -61,7 +61,7 @@ def idempotent(
     return decorate
 
 
-def _sync(call: Idempotent) -> Any:  # noqa: ANN401 - as the function was
+def _sync(call: KeyedFunction) -> Any:  # noqa: ANN401 - as the function was
     @functools.wraps(call.function)
     def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
         body = partial(call.function, *args, **kwargs)
@@ -70,7 +70,7 @@ def _sync(call: Idempotent) -> Any:  # noqa: ANN401 - as the function was
     return run
 
 
-def _async(call: Idempotent) -> Any:  # noqa: ANN401 - as the function was
+def _async(call: KeyedFunction) -> Any:  # noqa: ANN401 - as the function was
     async def run_plainly(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
         async with call.once(args, kwargs) as claim:
             if not claim.first:
@@ -80,7 +80,7 @@ def _async(call: Idempotent) -> Any:  # noqa: ANN401 - as the function was
                 await (claim.afail() if _asks_again(result) else claim.adone(result))
 
             body = partial(call.function, *args, **kwargs)
-            return await acarry_out(claim, body, end, partial(_say, claim))
+            return await arun_body(claim, body, end, partial(_say, claim))
 
     @functools.wraps(call.function)
     def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
@@ -101,9 +101,9 @@ def _async(call: Idempotent) -> Any:  # noqa: ANN401 - as the function was
 
 
 def _run(
-    call: Idempotent,
+    call: KeyedFunction,
     job: Job | None,
-    once: Once,
+    once: KeyEntry,
     body: Callable[[], Any],
     returned: list[Any],
 ) -> Any:  # noqa: ANN401 - as the function
@@ -129,7 +129,7 @@ def _inside(
     claim: GuardClaim, body: Callable[[], Any], end: Callable[[object], None], returned: list[Any]
 ) -> Any:  # noqa: ANN401 - as the function
     _is_inside.set(True)
-    return carry_out(claim, body, end, returned)
+    return run_body(claim, body, end, returned)
 
 
 def _end(claim: GuardClaim, lost: list[ClaimLost], result: object) -> None:

@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from duly.actor import acting
+from duly.actor import resolve_actor
 from duly.app import Duly
 from duly.clock import monotonic
 from duly.core.states import FINAL, State
@@ -14,7 +14,7 @@ from duly.errors import KeyConflict, LifespanNotStarted, RunNotFound, StoreUnava
 from duly.limits import ADDING_LEASE_SECONDS
 from duly.run import Run
 from duly.store.ops import Enqueue, ResetKey
-from duly.task import Bound, Call, Task, accept
+from duly.task import BoundTask, Call, Task, accept
 
 if TYPE_CHECKING:
     from duly.runtime.embedded import EmbeddedWorker
@@ -79,7 +79,7 @@ def _is_on_a_loop() -> bool:
 
 def accepted(
     duly: Duly,
-    bound: Bound[..., Any],
+    bound: BoundTask[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     *,
@@ -93,7 +93,7 @@ def accepted(
         if run.new or op.key is None or not _has_come_to_nothing(run):
             return run
         # Of those who do this at once one has the key forgotten, and the others find what it made.
-        duly.store.apply([ResetKey(op.task, op.key.text, acting(None), run.id)])
+        duly.store.apply([ResetKey(op.task, op.key.text, resolve_actor(None), run.id)])
 
 
 def _accepted(duly: Duly, op: Enqueue) -> Run[Any]:

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from duly.core.retry import NO_RETRIES, Retry
-from duly.defining import define
 from duly.errors import BadOption
 from duly.integrations.taskflow.admission import admission
 from duly.integrations.taskflow.encryption import EncryptedCodec
 from duly.limits import DELAY_SECONDS
 from duly.registry import task_name
 from duly.task import Task
+from duly.task_options import define
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet

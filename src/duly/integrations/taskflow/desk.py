@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from duly.api.pruning import prune
+from duly.api.prune import prune
 from duly.api.runs import Filter
 from duly.clock import MICROSECONDS
 from duly.core.instants import moment

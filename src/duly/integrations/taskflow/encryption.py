@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from duly.core.codec import Codec
 from duly.core.json_text import parsed
-from duly.core.masking import Mask, hiding
 from duly.core.payload import REDACTED
+from duly.core.redaction import Redaction, text_redactor
 from duly.errors import BadOption, PayloadError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class EncryptedCodec:
             call = json.loads(self._opened("stored arguments", arguments))
         except (PayloadError, ValueError, RecursionError):
             return text
-        return hiding(Mask().secrets(call, hidden=True))(text)
+        return text_redactor(Redaction().secrets(call, hidden=True))(text)
 
     def encode_result(self, value: object) -> str | None:
         """Return the token of a result."""

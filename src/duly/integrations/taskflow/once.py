@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from duly.actor import acting
+from duly.actor import resolve_actor
 from duly.app import Duly
 from duly.core.instants import moment
 from duly.core.key import check_key
@@ -85,7 +85,7 @@ class OneTime:
         for run in before:
             if key is not None and run.key == key:
                 # Otherwise the key would lead to the very run that is to be replaced.
-                self._duly.store.apply([ResetKey(task.name, key, acting(None), run.id)])
+                self._duly.store.apply([ResetKey(task.name, key, resolve_actor(None), run.id)])
         bound = task.using(
             at=_zoned(run_at), key=key, tags=wish.tags, priority=wish.priority, queue=wish.queue
         )
@@ -122,7 +122,7 @@ class OneTime:
             which = which._replace(before=page[-1].id)
 
     def _cancel(self, runs: list[RunRecord], reason: str) -> bool:
-        ops = [Cancel(run.id, acting(None), reason) for run in runs]
+        ops = [Cancel(run.id, resolve_actor(None), reason) for run in runs]
         answers = self._duly.store.apply(ops) if ops else []
         return any(answer in {"cancelled", "requested"} for answer in answers)
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from duly.api.schedules import trigger_of
 from duly.app import Duly
 from duly.clock import MICROSECONDS
-from duly.core.schedule import Every, Trigger, trigger_text
+from duly.core.schedule import IntervalTrigger, Trigger, trigger_text
 from duly.errors import BadOption
 from duly.store.ops import Key
 from duly.task import Call, Task, accept
@@ -54,7 +54,7 @@ class Periodic:
         self.names.add(task.name)
         if run_on_startup and is_new:
             seconds = _CRON_SECONDS
-            if isinstance(trigger, Every):
+            if isinstance(trigger, IntervalTrigger):
                 seconds = trigger.interval / MICROSECONDS
             self._on_startup.append(_OnStartup(task, seconds))
 

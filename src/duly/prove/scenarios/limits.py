@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from duly.clock import monotonic, new_id
-from duly.core.states import Lane
+from duly.core.states import SlotKind
 from duly.prove.claiming import (
     CAPACITY,
     LANE,
@@ -126,4 +126,4 @@ def _order(number: int) -> Enqueue:
     """Of three runs two are under the limit of their task; all are under that of their queue."""
     if number % 3:
         return Enqueue(new_id(), TASK, QUEUE, LANE, 0, "[[],{}]")
-    return Enqueue(new_id(), OTHER_TASK, QUEUE, Lane.THREAD, 0, "[[],{}]")
+    return Enqueue(new_id(), OTHER_TASK, QUEUE, SlotKind.THREAD, 0, "[[],{}]")

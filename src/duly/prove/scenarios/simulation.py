@@ -10,7 +10,15 @@ from itertools import takewhile
 
 from duly import faultpoints
 from duly.core.cron import Cron
-from duly.core.schedule import SECOND, Every, Rules, Trigger, instants, rules_text, trigger_text
+from duly.core.schedule import (
+    SECOND,
+    IntervalTrigger,
+    Rules,
+    Trigger,
+    instants,
+    rules_text,
+    trigger_text,
+)
 from duly.prove.history import Due
 from duly.prove.strikes import Strike
 from duly.prove.trial import Trial
@@ -79,7 +87,7 @@ class World:
             for place, expression in enumerate(EXPRESSIONS)
             for zone in ZONES
         }
-        self.triggers["interval"] = Every(7 * 60 * SECOND, _BEGIN)
+        self.triggers["interval"] = IntervalTrigger(7 * 60 * SECOND, _BEGIN)
         trial.database.simulate_time()
         self._stores = [self._open() for _ in range(SCHEDULERS)]
         # At the true time, so that every first instant is the same for everybody.

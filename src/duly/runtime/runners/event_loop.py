@@ -10,9 +10,9 @@ from contextvars import Context, copy_context
 from typing import Any, NamedTuple
 
 from duly.clock import monotonic
-from duly.context import Port, RunContext, current, end_body, enter
+from duly.context import RunContext, WorkerPort, current, end_body, set_current
 from duly.core.outcome import Cancelled, Outcome, Returned, Stopped
-from duly.core.record import from_fields
+from duly.core.record import fast_constructor
 from duly.open_steps import OpenSteps
 from duly.runtime.attempt import await_body, await_untraced, outcome_of
 from duly.runtime.dying import end_if_forked, fork_count
@@ -28,7 +28,7 @@ _FLUSH_SECONDS = 0.01
 
 _LOOP_ENDED = Stopped("the event loop that it ran on was ended")
 
-_ended = from_fields(Ended)
+_ended = fast_constructor(Ended)
 _Body = Coroutine[Any, Any, None]
 _Waiting = tuple[str, _Body, Context, Any]
 
@@ -47,7 +47,7 @@ class EventLoopRunner:
         self,
         hand: Hand,
         report: Report,
-        port: Port,
+        port: WorkerPort,
         *,
         limit: int,
         lookout: Lookout | None = None,
@@ -124,7 +124,7 @@ class EventLoopRunner:
                 # Said first: no thread of it may begin a step that nobody waits for here.
                 steps = end_body(going.context.run(current))
                 if steps is not None:
-                    steps.give_up_on_closed_loops()
+                    steps.forget_closed_loops()
                 held = self._hand.get(run_id)
                 if held is not None and steps is not None and not steps.is_empty():
                     self._give_up_behind(run_id, steps)
@@ -139,7 +139,7 @@ class EventLoopRunner:
 
     def _give_up_behind(self, run_id: str, steps: OpenSteps) -> None:
         def wait() -> None:
-            steps.break_off()
+            steps.cancel_all()
             steps.wait()
             self._given_up_behind.discard(run_id)
             self._give_up()
@@ -240,7 +240,7 @@ class EventLoopRunner:
         timeout = definition.timeout
         deadline = None if timeout is None else started_at + timeout
         context = RunContext(claim, self._port, deadline)
-        enter(context)
+        set_current(context)
         outcome: Outcome
         if held.cancel is None:
             try:

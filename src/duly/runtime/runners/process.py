@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from duly.clock import monotonic, new_id
-from duly.context import Port
+from duly.context import WorkerPort
 from duly.core.outcome import (
     Cancelled,
     ErrorText,
@@ -42,7 +42,7 @@ _PIECE_BYTES = 1 << 16
 class ProcessPool:
     """Subprocesses waiting for bodies."""
 
-    def __init__(self, port: Port) -> None:
+    def __init__(self, port: WorkerPort) -> None:
         self._port = port
         self._lock = threading.Lock()
         self._idle: dict[str, list[_Subprocess]] = {}
@@ -122,7 +122,7 @@ class _Subprocess:
         self._unread = b""
         self.is_usable = True
 
-    def run(self, held: Held, port: Port) -> Outcome | None:
+    def run(self, held: Held, port: WorkerPort) -> Outcome | None:
         """Run one body; None if the subprocess is gone and the body never began."""
         request = {
             "task": held.definition.name,
@@ -154,7 +154,7 @@ class _Subprocess:
             return timed_out(held.definition)
         return None
 
-    def _serve(self, message: dict[str, Any], held: Held, port: Port) -> None:
+    def _serve(self, message: dict[str, Any], held: Held, port: WorkerPort) -> None:
         match message:
             case {"progress": [fraction, text]}:
                 port.progress(held.claim, fraction, text)

@@ -13,7 +13,7 @@ from contextvars import copy_context
 from typing import Any, TextIO
 
 from duly.clock import monotonic
-from duly.context import RunContext, Transactions, enter
+from duly.context import RunContext, TransactionPort, set_current
 from duly.core.outcome import Cancelled, Outage, Outcome, Raised, Returned, Snoozed, TimedOut
 from duly.core.record import Claim
 from duly.errors import ClaimLost
@@ -33,7 +33,7 @@ class PipePort:
 
     store = None
     registry = None
-    sections: Transactions | None = None
+    sections: TransactionPort | None = None
 
     def __init__(self, requests: TextIO, replies: TextIO) -> None:
         self._requests = requests
@@ -128,7 +128,7 @@ def _run(definition: Definition, request: dict[str, Any], port: PipePort) -> Out
 
 
 def _run_within(context: RunContext, definition: Definition, arguments: str) -> Outcome:
-    enter(context)
+    set_current(context)
     if inspect.iscoroutinefunction(definition.function):
         return asyncio.run(await_body(definition, arguments))
     return call_body(definition, arguments)

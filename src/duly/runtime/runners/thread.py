@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 from contextvars import copy_context
 
 from duly.clock import monotonic
-from duly.context import Port, RunContext, enter
+from duly.context import RunContext, WorkerPort, set_current
 from duly.core.outcome import Outcome
 from duly.errors import AttemptTimedOut, CancelRequested
+from duly.interrupts import allow_interrupts, disallow_interrupts, raise_pending_interrupt
 from duly.runtime.attempt import call_body, check_arguments, outcome_of
 from duly.runtime.dying import end_if_forked, fork_count
 from duly.runtime.hand import Hand, Held
 from duly.runtime.last_steps import wait_for_last_steps
 from duly.runtime.report import Ended, Report, seen_from_outside
-from duly.shield import cover, expose, let_strike
 
 _AGAIN_SECONDS = 5.0
 RunInProcess = Callable[[Held], Outcome]
@@ -31,7 +31,7 @@ class ThreadRunner:
         self,
         hand: Hand,
         report: Report,
-        port: Port,
+        port: WorkerPort,
         *,
         limit: int,
         run_in_process: RunInProcess,
@@ -128,7 +128,7 @@ class ThreadRunner:
 
 
 def _call_within(context: RunContext, held: Held) -> Outcome:
-    enter(context)
+    set_current(context)
     return call_body(held.definition, held.claim.arguments)
 
 
@@ -137,7 +137,7 @@ class _Body:
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
-        self._shield = expose()
+        self._shield = allow_interrupts()
         self._running = True
         self._struck_at = -_AGAIN_SECONDS
 
@@ -154,19 +154,19 @@ class _Body:
                 self._shield.thrown = error
                 _strike(self._thread, error)
 
-        self._shield.strike(throw)
+        self._shield.interrupt(throw)
 
     def end(self) -> None:
         """Let nothing strike any more; what is on its way is taken back."""
         with self._shield.lock:
             self._running = False
-            if self._shield.was_struck:
+            if self._shield.was_interrupted:
                 # Nothing in its place would be quicker, but until 3.13 the interpreter would then
                 # look for it for ever: every call in the process costs more, and tracing hangs.
                 with contextlib.suppress(_TakenBack):
                     _strike(self._thread, _TakenBack)
-                    let_strike()
-        cover()
+                    raise_pending_interrupt()
+        disallow_interrupts()
 
 
 class _TakenBack(BaseException):

@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 
-from duly.faultpoints import Crossing
+from duly.faultpoints import StatementHook
 from duly.store.postgres import connection, pulse
 from duly.store.postgres.connection import Session
 from duly.store.postgres.prepared import Prepared
@@ -20,7 +20,7 @@ _SQL = 1
 """Where the statement stands among the arguments."""
 
 
-def watch(crossing: Crossing) -> None:
+def watch(crossing: StatementHook) -> None:
     """Have `crossing` entered before and left after every statement, until this process ends."""
 
     def watched(function: Callable[..., Any], named: str | None = None) -> Callable[..., Any]:

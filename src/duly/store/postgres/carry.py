@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from duly.carrier import Message
+from duly.carrier import CarrierMessage
 from duly.core.states import agreed_lanes
-from duly.core.verdict import undelivered
+from duly.core.verdict import undelivered_verdict
 from duly.store.carry_ops import HandAgain, HandedOver, HandOver, Relane
 from duly.store.postgres.columns import texts
 from duly.store.postgres.connection import Session
@@ -22,7 +22,7 @@ def hand_over(session: Session, op: HandOver) -> HandedOver:
     worn = [row[0] for row in stale if op.most is not None and row[-1] >= op.most]
     if len(rows) < op.limit:
         rows += session.execute(SQL["fresh"], place | {"limit": op.limit - len(rows)}).fetchall()
-    return HandedOver([Message._make(row) for row in rows], _give_up(session, worn))
+    return HandedOver([CarrierMessage._make(row) for row in rows], _give_up(session, worn))
 
 
 def _give_up(session: Session, run_ids: list[str]) -> list[str]:
@@ -31,7 +31,7 @@ def _give_up(session: Session, run_ids: list[str]) -> list[str]:
     # Locked, so that none can have been claimed, and queued anew, since it was found.
     found = session.execute(SQL["worn"], {"run_ids": texts(run_ids)}).fetchall()
     for run_id, times in found:
-        verdict, error = undelivered(times)
+        verdict, error = undelivered_verdict(times)
         end_queued(session, run_id, state=verdict.state, cause=str(verdict.cause), error=str(error))
     return [run_id for run_id, _ in found]
 

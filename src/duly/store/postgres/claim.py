@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 
-from duly.core.record import Claim, Claims, from_fields
+from duly.core.record import Claim, Claims, fast_constructor
 from duly.limits import TRANSACTION_BYTES
 from duly.store.carry_ops import ClaimCarried
 from duly.store.ops import ClaimRuns, Want
@@ -24,7 +24,7 @@ _ANNOUNCED = "(SELECT pg_catalog.pg_notify(duly_channel(), %(announcement)s)) AS
 
 _Row = tuple[Any, ...]
 
-_claim = from_fields(Claim)
+_claim = fast_constructor(Claim)
 _LANE = Claim._fields.index("lane")
 
 
@@ -108,7 +108,7 @@ class Claimer:
 
         Return the last limit that was looked at, and whether there may be more.
         """
-        if op.limits is None or op.limits.first != first:
+        if op.limits is None or op.limits.is_first != first:
             return None
         last, bytes_left = self._claimed_at[op.worker_id], _bytes_left(rows)
         limited = LimitedClaim(session, op, op.limits, last, bytes_left=bytes_left)

@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol
 
-from duly.core.finding import Finding, good, judged
+from duly.core.diagnosis import Diagnosis, diagnosis_of, healthy
 from duly.core.record import OpenTransaction
 from duly.store.statements import load
 
@@ -17,20 +17,20 @@ class Query(Protocol):
     def __call__(self, sql: str, parameters: dict[str, Any], /) -> list[tuple[Any, ...]]: ...
 
 
-def diagnose(query: Query, *, is_pooled: bool) -> list[Finding]:
+def diagnose(query: Query, *, is_pooled: bool) -> list[Diagnosis]:
     """Return what was found, good and bad."""
     (row,) = query(SQL["facts"], {})
     version, fsync, pages, durable, autovacuum, standby, room, used = row
     return [
-        good("engine", f"PostgreSQL {version}"),
-        judged(
+        healthy("engine", f"PostgreSQL {version}"),
+        diagnosis_of(
             "durability",
             f"fsync {fsync}, full_page_writes {pages}, synchronous_commit {durable}",
             bad="off" in {fsync, pages, durable},
             level="error",
             remedy=_durability_remedy(fsync, pages),
         ),
-        judged(
+        diagnosis_of(
             "pooler",
             "a pooler that shares connections: workers are not woken, and look every second"
             if is_pooled
@@ -39,14 +39,14 @@ def diagnose(query: Query, *, is_pooled: bool) -> list[Finding]:
             remedy="name the server itself in DULY_URL of the workers, and they are woken at once; "
             "programs that only enqueue may go on through the pooler",
         ),
-        judged(
+        diagnosis_of(
             "primary",
             "a standby, which takes no writes" if standby else "a primary",
             bad=standby,
             level="error",
             remedy="name the primary's address, or several hosts: duly then picks the primary",
         ),
-        judged(
+        diagnosis_of(
             "autovacuum",
             f"autovacuum {autovacuum}",
             bad=autovacuum == "off",
@@ -54,7 +54,7 @@ def diagnose(query: Query, *, is_pooled: bool) -> list[Finding]:
         ),
         _creators(query),
         _oldest_transaction(query),
-        judged(
+        diagnosis_of(
             "connections",
             f"{used} of {room} are in use",
             bad=used > room * _FULL,
@@ -69,9 +69,9 @@ def find_oldest_transaction(query: Query) -> OpenTransaction | None:
     return OpenTransaction._make(found[0]) if found else None
 
 
-def _creators(query: Query) -> Finding:
+def _creators(query: Query) -> Diagnosis:
     names = [str(name) for (name,) in query(SQL["creators"], {})]
-    return judged(
+    return diagnosis_of(
         "schema",
         f"others may create functions beside duly's tables: {', '.join(names)}"
         if names
@@ -82,11 +82,11 @@ def _creators(query: Query) -> Finding:
     )
 
 
-def _oldest_transaction(query: Query) -> Finding:
+def _oldest_transaction(query: Query) -> Diagnosis:
     oldest = find_oldest_transaction(query)
     if oldest is None:
-        return good("open transactions", "there are none")
-    return judged(
+        return healthy("open transactions", "there are none")
+    return diagnosis_of(
         "open transactions",
         f"the oldest has been open for {oldest.seconds:.0f} s, in {oldest.session()}",
         bad=oldest.is_too_long(),
@@ -108,17 +108,19 @@ def _durability_remedy(fsync: str, pages: str) -> str:
     )
 
 
-def check_integrity(query: Query) -> list[Finding]:
+def check_integrity(query: Query) -> list[Diagnosis]:
     """Look for broken indexes, by amcheck where it is installed."""
     broken = [str(row[0]) for row in query(SQL["broken_indexes"], {})]
     if broken:
         remedy = "REINDEX INDEX it; an index is not valid after a failed REINDEX CONCURRENTLY"
-        return [Finding("integrity", "error", f"index {name} is broken", remedy) for name in broken]
+        return [
+            Diagnosis("integrity", "error", f"index {name} is broken", remedy) for name in broken
+        ]
     found = query(SQL["schema_of_amcheck"], {})
     if not found:
         remedy = "CREATE EXTENSION amcheck lets this command read the indexes themselves"
         text = "every index is valid, as far as the catalog says"
-        return [Finding("integrity", "warning", text, remedy)]
+        return [Diagnosis("integrity", "warning", text, remedy)]
     ((schema,),) = found
     ((count,),) = query(SQL["check_indexes"].replace("{schema}", schema), {})
-    return [good("integrity", f"amcheck read {count} indexes and found every row in them")]
+    return [healthy("integrity", f"amcheck read {count} indexes and found every row in them")]

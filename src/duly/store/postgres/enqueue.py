@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 
 from duly.clock import monotonic
-from duly.core.record import from_fields
+from duly.core.record import fast_constructor
 from duly.errors import StoreRefused
 from duly.store.hints import ReadyHints, encode, hints_of
 from duly.store.ops import Accepted, Enqueue, EnqueueAgain
@@ -21,7 +21,7 @@ from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "enqueue")
 
-_accepted = from_fields(Accepted)
+_accepted = fast_constructor(Accepted)
 _Place = tuple[str, str]
 """Task and key."""
 _Holder = tuple[str, str]

@@ -5,7 +5,13 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from duly.clock import MICROSECONDS
-from duly.core.limiting import FIRST, Limits, lanes_in_turn, slot_of, task_of
+from duly.core.concurrency_limits import (
+    LIMITED_PREFIX,
+    ClaimLimits,
+    rotated_lanes,
+    slot_of,
+    task_of,
+)
 from duly.core.record import Claim
 from duly.limits import CLAIM_BATCH, LIMITS_BATCH, RELAY_FULL_SECONDS
 from duly.store.ops import ClaimRuns
@@ -32,7 +38,7 @@ class LimitedClaim:
     """
 
     def __init__(
-        self, session: Session, op: ClaimRuns, limits: Limits, last: int, *, bytes_left: int
+        self, session: Session, op: ClaimRuns, limits: ClaimLimits, last: int, *, bytes_left: int
     ) -> None:
         self._session = session
         self._op = op
@@ -52,10 +58,10 @@ class LimitedClaim:
         shut = self._op.excluded
         ready = self._session.execute(SQL["limited_queues"]).fetchall()
         found = [row for row in ready if row[0] not in shut]
-        lanes, self.has_more = lanes_in_turn(self._lanes, self._limits.after)
+        lanes, self.has_more = rotated_lanes(self._lanes, self._limits.after)
         if not found and not lanes:
             return None
-        met = lanes[-1] if lanes else FIRST
+        met = lanes[-1] if lanes else LIMITED_PREFIX
         self._session.begin()
         known = self._session.execute(SQL["queues"]).fetchall()
         capacities = {

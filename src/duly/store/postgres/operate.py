@@ -6,9 +6,9 @@ Each verb runs inside a transaction that the store opens and commits.
 from collections.abc import Mapping
 from typing import Any
 
-from duly.core.held_steps import to_resolve
 from duly.core.record import StepRecord
 from duly.core.states import State
+from duly.core.unresolved_steps import steps_to_resolve
 from duly.errors import StoreBusy
 from duly.store.admin_ops import BoundQueue, LimitQueue, RecordAct, bound_in_words, redrive_in_words
 from duly.store.ops import (
@@ -98,7 +98,7 @@ def redrive(session: Session, op: Redrive) -> Redriven:
     if op.from_step is not None:
         session.execute(STEPS["forget_from"], {"run_id": op.run_id, "from_step": op.from_step})
     begun = session.execute(STEPS["begun"], {"run_id": op.run_id}).fetchall()
-    unresolved = to_resolve(ended_as, map(StepRecord._make, begun))
+    unresolved = steps_to_resolve(ended_as, map(StepRecord._make, begun))
     if unresolved:
         session.execute(SQL["undo_revival"])
         return Redriven(done=False, state=ended_as, unresolved=unresolved)

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from duly.core.planning import Found
 from duly.core.record import FiringRecord, ScheduleRecord
-from duly.core.schedule import Standing
+from duly.core.schedule import PreviousRuns
+from duly.core.schedule_plans import DueSchedule
 from duly.store import scheduling
 from duly.store.ops import Enqueue
 from duly.store.postgres.columns import numbers, optional_numbers, optional_texts, texts
@@ -32,7 +32,7 @@ class PostgresSchedules:
         rows = self._session.execute(SQL["lock_free"], {"names": texts(names)}).fetchall()
         return [ScheduleRecord._make(row) for row in rows]
 
-    def lock_one(self, name: str) -> Found | None:
+    def lock_one(self, name: str) -> DueSchedule | None:
         """Lock a schedule."""
         found = self._found(self._session.execute(SQL["one"], {"name": name}).fetchall())
         return found[0] if found else None
@@ -123,7 +123,7 @@ class PostgresSchedules:
         """Write down what an operator did."""
         record_act(self._session, actor, act, subject, reason)
 
-    def _found(self, rows: list[tuple[Any, ...]]) -> list[Found]:
+    def _found(self, rows: list[tuple[Any, ...]]) -> list[DueSchedule]:
         schedules = [ScheduleRecord._make(row[:-2]) for row in rows]
         last = [schedule.last_run_id for schedule in schedules if schedule.last_run_id]
         live: set[str] = set()
@@ -134,8 +134,8 @@ class PostgresSchedules:
         for schedule, (*_, pause_after, now) in zip(schedules, rows, strict=True):
             failures = 0 if pause_after is None else self._failures(schedule, pause_after)
             has_failed = pause_after is not None and failures >= pause_after
-            standing = Standing(schedule.last_run_id in live, has_failed)
-            found.append(Found(schedule, standing, now))
+            standing = PreviousRuns(schedule.last_run_id in live, has_failed)
+            found.append(DueSchedule(schedule, standing, now))
         return found
 
     def _failures(self, schedule: ScheduleRecord, limit: int) -> int:

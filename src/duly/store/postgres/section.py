@@ -12,8 +12,8 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 
 from duly import faultpoints
 from duly.errors import StoreError, StoreUnavailable, TransactionEnded, TransactionTooLong
-from duly.limits import POSTGRES_SECTION_SECONDS
-from duly.shield import shielded
+from duly.interrupts import defer_interrupts
+from duly.limits import POSTGRES_TRANSACTION_SECONDS
 from duly.store.lent import IS_OVER
 from duly.store.ops import AddLogs, SetProgress, Settle, Settled
 from duly.store.postgres.address import Address
@@ -45,7 +45,7 @@ class PostgresSection:
     def __init__(self, address: Address, sessions: Sessions, seconds: float | None = None) -> None:
         self._address = address
         self._sessions = sessions
-        self._seconds = POSTGRES_SECTION_SECONDS if seconds is None else seconds
+        self._seconds = POSTGRES_TRANSACTION_SECONDS if seconds is None else seconds
         self._open: _Open | None = None
         self._could_write = False
         """Whether the transaction could write when it was opened. A server that becomes read-only
@@ -106,7 +106,7 @@ class PostgresSection:
 
     def rollback(self) -> None:
         """Undo what is not committed and give the connection back."""
-        with shielded():
+        with defer_interrupts():
             self._take_back()
             with self._ending:
                 self._close()
@@ -123,7 +123,7 @@ class PostgresSection:
 
     def _start(self) -> bool:
         """Open the transaction, if there is a connection for it; say whether there was."""
-        with shielded():
+        with defer_interrupts():
             loan = self._sessions.borrow_now()
             if loan is None:
                 return False
@@ -164,7 +164,7 @@ class PostgresSection:
         run_id: str,
         was_written: Callable[[Session], bool],
     ) -> T:
-        with shielded():
+        with defer_interrupts():
             self._take_back()
             with self._ending:
                 try:

@@ -15,7 +15,7 @@ import psycopg
 from duly.clock import Clock
 from duly.core.served_queues import ServedQueues
 from duly.errors import OUTAGES, ReadTooSlow, StoreError, StoreRefused
-from duly.shield import shielded
+from duly.interrupts import defer_interrupts
 from duly.store.bounded import seconds_left
 from duly.store.committer import Done
 from duly.store.hints import Hint, Hinted, Peer, Woken, hints_of
@@ -65,7 +65,7 @@ class PostgresStore(PostgresInspector):
         self._process: _Process | None = None
         self._mutex = threading.Lock()
         _stores.add(self)
-        with shielded(), self._here().readers.lent() as session:
+        with defer_interrupts(), self._here().readers.lent() as session:
             self.is_pooled = session.pooled
         if self.is_pooled:
             self.notices.append(
@@ -86,7 +86,7 @@ class PostgresStore(PostgresInspector):
             return repeat(partial(self._write, repeated(ops)), error)
 
     def _write(self, ops: Sequence[Op]) -> list[Any]:
-        with shielded():
+        with defer_interrupts():
             return self._here().writers.apply(ops)
 
     def submit(self, ops: Sequence[Op], done: Done) -> None:
@@ -140,7 +140,7 @@ class PostgresStore(PostgresInspector):
         while True:
             left = None
             try:
-                with shielded(), readers.lent() as session:
+                with defer_interrupts(), readers.lent() as session:
                     # Asked here, since one may have waited for a reader.
                     left = seconds_left()
                     if left is not None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from duly.clock import MICROSECONDS
-from duly.core.record import HeldRun
+from duly.core.record import ClaimedRun
 from duly.core.states import PARENT_TAG, State
 from duly.core.verdict import Finish, Requeue
 from duly.limits import KEPT_LOOK_SECONDS, PARENT_LOOK_SECONDS, TICK_BATCH, TRANSACTION_BYTES
@@ -86,7 +86,7 @@ def hand_back_unknown(session: Session, op: HandBackUnknown) -> list[str]:
     return _settle_held(session, [row for row in rows if row[0] not in op.held], hand_back)
 
 
-def hand_back(run: HeldRun) -> tuple[str, Finish | Requeue, None]:
+def hand_back(run: ClaimedRun) -> tuple[str, Finish | Requeue, None]:
     """Judge a claim that no body ever used."""
     if run.cancel_requested:
         return "handed_back", Finish(State.CANCELLED, "requested"), None
@@ -95,7 +95,7 @@ def hand_back(run: HeldRun) -> tuple[str, Finish | Requeue, None]:
 
 
 def _settle_held(session: Session, rows: Sequence[tuple[Any, ...]], judge: Judge) -> list[str]:
-    held = [HeldRun._make(row) for row in rows]
+    held = [ClaimedRun._make(row) for row in rows]
     ops = []
     for run in held:
         outcome, verdict, error = judge(run)

@@ -9,11 +9,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from duly.faultpoints import Crossing
+from duly.faultpoints import StatementHook
 from duly.store.sqlite.lent import LentConnection, LentCursor
 
 
-def watch(crossing: Crossing) -> None:
+def watch(crossing: StatementHook) -> None:
     """Have `crossing` entered before and left after every statement, until this process ends."""
     plain = sqlite3.connect
 
@@ -27,7 +27,7 @@ def watch(crossing: Crossing) -> None:
 
 @dataclass(slots=True)
 class _Watching:
-    crossing: Crossing
+    crossing: StatementHook
 
 
 _watching = _Watching(lambda _sql: nullcontext())

@@ -4,9 +4,9 @@ import json
 import sqlite3
 from typing import Any
 
-from duly.carrier import Message
+from duly.carrier import CarrierMessage
 from duly.core.states import agreed_lanes
-from duly.core.verdict import undelivered
+from duly.core.verdict import undelivered_verdict
 from duly.store.carry_ops import HandAgain, HandedOver, HandOver, Relane
 from duly.store.sqlite.operate import end_queued
 from duly.store.statements import load
@@ -27,7 +27,7 @@ def hand_over(cursor: sqlite3.Cursor, op: HandOver, now: int) -> HandedOver:
             room = max(min(room, limit - out), 0)
         where = place | {"queue": queue, "lane": lane, "limit": room}
         for row in cursor.execute(SQL["fresh"], where).fetchall():
-            message = Message._make(row)
+            message = CarrierMessage._make(row)
             cursor.execute(SQL["hand"], {"run_id": message.run_id})
             cursor.execute(SQL["note"], place | {"run_id": message.run_id, "task": message.task})
             messages.append(message)
@@ -90,12 +90,12 @@ def _stale(cursor: sqlite3.Cursor, op: HandOver, now: int) -> HandedOver:
             is_last = times + 1 == op.most
             after = op.longest if is_last else min(op.stale * 2 ** min(times, 30), op.longest)
             cursor.execute(SQL["note_again"], {"run_id": run_id, "now": now, "after": after})
-            found.messages.append(Message(run_id, claim_number, task, queue, priority))
+            found.messages.append(CarrierMessage(run_id, claim_number, task, queue, priority))
     return found
 
 
 def _give_up(cursor: sqlite3.Cursor, run_id: str, times: int, now: int) -> None:
-    verdict, error = undelivered(times)
+    verdict, error = undelivered_verdict(times)
     end_queued(
         cursor, run_id, state=verdict.state, cause=str(verdict.cause), error=str(error), now=now
     )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from duly.core.finding import Finding, good, judged
+from duly.core.diagnosis import Diagnosis, diagnosis_of, healthy
 from duly.errors import StoreRefused
 from duly.file_owners import is_open_to_all
 from duly.store.sqlite.connection import check_owners, file_system_of, wal_can_lose_commits
@@ -20,14 +20,14 @@ _PRIVATE = 0o077
 Query = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
 
 
-def diagnose(query: Query, path: Path) -> list[Finding]:
+def diagnose(query: Query, path: Path) -> list[Diagnosis]:
     """Return what was found, good and bad."""
     ((version, journal, synchronous, others),) = query(SQL["facts"], {})
     can_lose = journal == "wal" and bool(others) and wal_can_lose_commits()
     shared = "with tables of the application" if others else "of duly alone"
     mode, folder = path.stat().st_mode & 0o777, path.parent.stat()
     return [
-        judged(
+        diagnosis_of(
             "engine",
             f"SQLite {version}, journal mode {journal}, a file {shared}",
             bad=can_lose,
@@ -35,21 +35,21 @@ def diagnose(query: Query, path: Path) -> list[Finding]:
             remedy="this build can lose commits in WAL mode when another program writes the file "
             "too: use SQLite 3.51.3 or newer, or PRAGMA journal_mode = DELETE",
         ),
-        judged(
+        diagnosis_of(
             "durability",
             "every commit reaches the disk (synchronous = FULL)",
             bad=synchronous < _FULL,
             level="error",
             remedy="something changed PRAGMA synchronous on duly's connection: leave it at FULL",
         ),
-        good("file system", file_system_of(path.parent) or "unknown"),
-        judged(
+        healthy("file system", file_system_of(path.parent) or "unknown"),
+        diagnosis_of(
             "file mode",
             f"{path} has mode {mode:o}",
             bad=bool(mode & _PRIVATE),
             remedy=f"others on this machine can read arguments and results: chmod 600 {path}",
         ),
-        judged(
+        diagnosis_of(
             "folder",
             f"{path.parent} has mode {folder.st_mode & 0o777:o}",
             bad=is_open_to_all(folder),
@@ -59,13 +59,13 @@ def diagnose(query: Query, path: Path) -> list[Finding]:
     ]
 
 
-def check_integrity(query: Query) -> list[Finding]:
+def check_integrity(query: Query) -> list[Diagnosis]:
     """Have SQLite read all of the file."""
     problems = [str(row[0]) for row in query("PRAGMA integrity_check", {})]
     if problems == ["ok"]:
-        return [good("integrity", "every page, row and index entry of the file is sound")]
+        return [healthy("integrity", "every page, row and index entry of the file is sound")]
     remedy = "stop all workers, copy the file away, and restore a backup: see `duly restore`"
-    return [Finding("integrity", "error", problem, remedy) for problem in problems]
+    return [Diagnosis("integrity", "error", problem, remedy) for problem in problems]
 
 
 def back_up(query: Query, file: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from duly.core.record import from_fields
+from duly.core.record import fast_constructor
 from duly.errors import StoreBusy, StoreRefused
 from duly.store.ops import Accepted, Enqueue, EnqueueAgain, Key, Op
 from duly.store.protocol import Dialogue, Statement
@@ -16,7 +16,7 @@ from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "enqueue")
 
-_accepted = from_fields(Accepted)
+_accepted = fast_constructor(Accepted)
 
 
 def enqueue(cursor: sqlite3.Cursor, ops: Sequence[Enqueue], now: int) -> list[Accepted]:

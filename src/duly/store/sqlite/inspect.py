@@ -7,18 +7,18 @@ from functools import cached_property
 from typing import Any
 
 from duly.clock import MICROSECONDS, Clock, boot_id
-from duly.core.audit import CHECKS, Count, Flaw
-from duly.core.limiting import is_limited, ranges_of
-from duly.core.planning import Found
+from duly.core.audit import AUDIT_CHECKS, AuditFinding, RunTotals
+from duly.core.concurrency_limits import is_limited, ranges_of
 from duly.core.record import (
-    Act,
     AttemptRecord,
-    BulkAct,
-    DeadGroup,
-    EndsAt,
-    EndsOf,
+    AuditEntry,
+    BulkAction,
+    DeadLetterGroup,
+    FinishedRunsByTask,
+    FinishedRunsByTime,
+    FinishedRunsSummary,
     FiringRecord,
-    Holder,
+    LimitHolder,
     LockRecord,
     LogLine,
     QueueRecord,
@@ -26,11 +26,11 @@ from duly.core.record import (
     RunRecord,
     ScheduleRecord,
     StepRecord,
-    Summary,
     UnregisteredRuns,
     WorkerRecord,
 )
-from duly.core.schedule import Standing
+from duly.core.schedule import PreviousRuns
+from duly.core.schedule_plans import DueSchedule
 from duly.core.states import DEAD, FINAL, State
 from duly.limits import COUNT_CAP, DEAD_COUNT_CAP, FEW_TAGGED, GROUPS, JUMPS, SUMMARY_RUNS
 from duly.store.guard_ops import GuardedKey, Letter
@@ -105,16 +105,18 @@ class SqliteInspector:
         rows = self._query(SQL["logs"], {"run_id": run_id, "limit": limit})
         return [LogLine(*row) for row in rows]
 
-    def list_acts(self, subject: str | None, limit: int, before: int | None = None) -> list[Act]:
+    def list_acts(
+        self, subject: str | None, limit: int, before: int | None = None
+    ) -> list[AuditEntry]:
         """Return operators' acts, newest first."""
         place = {"subject": subject, "limit": limit, "before": before}
         rows = self._query(SQL["acts"], place)
-        return [Act(*row) for row in rows]
+        return [AuditEntry(*row) for row in rows]
 
-    def get_bulk(self, act_id: str) -> BulkAct | None:
+    def get_bulk(self, act_id: str) -> BulkAction | None:
         """Return an act on many runs."""
         rows = self._query(BULK["one"], {"id": act_id})
-        return BulkAct._make(rows[0]) if rows else None
+        return BulkAction._make(rows[0]) if rows else None
 
     def has_silent_bulk(self, lease: int) -> bool:
         """Return whether the process of an act on many runs has been silent for so long."""
@@ -156,7 +158,7 @@ class SqliteInspector:
         """Say whether a queue is paused."""
         return bool(self._query(SQL["paused"], {"queue": queue}))
 
-    def audit(self, limit: int) -> Iterator[Flaw]:
+    def audit(self, limit: int) -> Iterator[AuditFinding]:
         """Find what must never be, up to so many of each kind."""
         now = self.now()
         place = {
@@ -164,23 +166,23 @@ class SqliteInspector:
             "now": now,
             "a_while_ago": now - 60 * MICROSECONDS,
         }
-        for check, text in CHECKS.items():
+        for check, text in AUDIT_CHECKS.items():
             for (subject,) in self._query(AUDIT[check], place):
-                yield Flaw(check, subject, text)
+                yield AuditFinding(check, subject, text)
 
-    def count_runs(self) -> Count:
+    def count_runs(self) -> RunTotals:
         """Count all runs, by where they are; reads all of them."""
-        return Count(*self._query(AUDIT["count"], {})[0])
+        return RunTotals(*self._query(AUDIT["count"], {})[0])
 
-    def list_holders(self, run: RunRecord, other_names: tuple[str, ...] = ()) -> list[Holder]:
+    def list_holders(self, run: RunRecord, other_names: tuple[str, ...] = ()) -> list[LimitHolder]:
         """Return who is running under the limits that a run counts against: a few of each."""
         ranges, queue = [("", "")], run.queue
         if is_limited(run.lane):
             ranges = ranges_of(run.lane, (run.task, *other_names))
-        found: list[Holder] = []
+        found: list[LimitHolder] = []
         for low, high in ranges:
             place = {"queue": queue, "low": low, "high": high}
-            found += [Holder(*row) for row in self._query(SQL["holders"], place)]
+            found += [LimitHolder(*row) for row in self._query(SQL["holders"], place)]
             queue = ""  # The runs of the queue are listed once.
         return found
 
@@ -197,33 +199,36 @@ class SqliteInspector:
         """Count interrupted runs among so many dead letters, the newest."""
         return int(self._query(SQL["interrupted_count"], {"cap": DEAD_COUNT_CAP + 1})[0][0])
 
-    def list_dead_groups(self, which: RunFilter) -> list[DeadGroup]:
+    def list_dead_groups(self, which: RunFilter) -> list[DeadLetterGroup]:
         """Return dead letters grouped by task and fingerprint, the largest first."""
-        return [DeadGroup(*row) for row in self._query(SQL["dead_groups"], _filter(which))]
+        return [DeadLetterGroup(*row) for row in self._query(SQL["dead_groups"], _filter(which))]
 
-    def summarise(self) -> list[Summary]:
+    def summarise(self) -> list[FinishedRunsSummary]:
         """Return what became of the newest finished runs, by queue and state."""
-        return [Summary(*row) for row in self._query(SQL["summary"], {"limit": SUMMARY_RUNS})]
+        return [
+            FinishedRunsSummary(*row)
+            for row in self._query(SQL["summary"], {"limit": SUMMARY_RUNS})
+        ]
 
-    def count_ends(self, since: int, step: int) -> list[EndsAt]:
+    def count_ends(self, since: int, step: int) -> list[FinishedRunsByTime]:
         """Return how many runs ended since then, in pieces of `step` microseconds."""
         place = {"since": since, "step": step, "retried": False}
-        return [EndsAt._make(row) for row in self._query(SQL["ends_by_time"], place)]
+        return [FinishedRunsByTime._make(row) for row in self._query(SQL["ends_by_time"], place)]
 
-    def count_retries(self, since: int, step: int) -> list[EndsAt]:
+    def count_retries(self, since: int, step: int) -> list[FinishedRunsByTime]:
         """Return how many attempts were followed by another one, likewise."""
         place = {"since": since, "step": step, "retried": True}
-        return [EndsAt._make(row) for row in self._query(SQL["ends_by_time"], place)]
+        return [FinishedRunsByTime._make(row) for row in self._query(SQL["ends_by_time"], place)]
 
-    def count_ends_of_tasks(self, since: int) -> list[EndsOf]:
+    def count_ends_of_tasks(self, since: int) -> list[FinishedRunsByTask]:
         """Return how many runs ended since then, by task, queue and how they did."""
         rows = self._query(SQL["ends_by_task"], {"since": since, "retried": False})
-        return [EndsOf._make(row) for row in rows]
+        return [FinishedRunsByTask._make(row) for row in rows]
 
-    def count_retries_of_tasks(self, since: int) -> list[EndsOf]:
+    def count_retries_of_tasks(self, since: int) -> list[FinishedRunsByTask]:
         """Return how many attempts were followed by another one, by task and queue."""
         rows = self._query(SQL["ends_by_task"], {"since": since, "retried": True})
-        return [EndsOf._make(row) for row in rows]
+        return [FinishedRunsByTask._make(row) for row in rows]
 
     def list_oldest_ready(self) -> list[ReadyRun]:
         """Return the run of each queue that is not paused that has been due for longest."""
@@ -261,7 +266,7 @@ class SqliteInspector:
         rows = self._query(SCHEDULES["next_schedules"], {"limit": limit})
         return [ScheduleRecord._make(row) for row in rows]
 
-    def list_due_schedules(self, limit: int, *, at_least: int, less_than: int) -> list[Found]:
+    def list_due_schedules(self, limit: int, *, at_least: int, less_than: int) -> list[DueSchedule]:
         """Return schedules whose time to be looked at is over by that many microseconds."""
         now = self.now()
         place = {"now": now, "limit": limit, "at_least": at_least, "less_than": less_than}
@@ -269,7 +274,7 @@ class SqliteInspector:
         for *fields, is_busy, pause_after in self._query(SCHEDULES["due"], place):
             schedule = ScheduleRecord._make(fields)
             has_failed = self._has_failed(schedule.name, pause_after)
-            found.append(Found(schedule, Standing(bool(is_busy), has_failed), now))
+            found.append(DueSchedule(schedule, PreviousRuns(bool(is_busy), has_failed), now))
         return found
 
     def list_schedules_ahead(self, limit: int, *, by: int) -> list[str]:
@@ -310,10 +315,10 @@ class SqliteInspector:
         """Return dead letters of other engines, newest first."""
         return [Letter._make(row) for row in self._query(GUARD["letters"], which._asdict())]
 
-    def list_letter_groups(self, which: LetterFilter) -> list[DeadGroup]:
+    def list_letter_groups(self, which: LetterFilter) -> list[DeadLetterGroup]:
         """Return letters grouped by engine, task and fingerprint, the largest first."""
         rows = self._query(GUARD["letter_groups"], which._asdict())
-        return [DeadGroup._make(row) for row in rows]
+        return [DeadLetterGroup._make(row) for row in rows]
 
     def now(self) -> int:
         """Return the wall time of the store."""

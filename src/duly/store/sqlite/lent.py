@@ -14,7 +14,7 @@ from typing import Any
 from weakref import ref
 
 from duly.errors import BadOption, TransactionEnded, TransactionTooLong
-from duly.shield import thrown_here
+from duly.interrupts import last_interrupt
 from duly.store.lent import ENDS_WITH_ITS_RUN, IS_OVER
 
 _PATIENCE = 0.002
@@ -117,7 +117,7 @@ class LentConnection(sqlite3.Connection):
             return BadOption(ENDS_WITH_ITS_RUN)
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_AUTH:
             # A timeout struck inside the guard: the driver takes any exception for a refusal.
-            thrown = thrown_here()
+            thrown = last_interrupt()
             return error if thrown is None else thrown()
         return error
 

@@ -3,9 +3,9 @@
 import json
 import sqlite3
 
-from duly.core.held_steps import to_resolve
 from duly.core.record import StepRecord
 from duly.core.states import State
+from duly.core.unresolved_steps import steps_to_resolve
 from duly.store.admin_ops import BoundQueue, LimitQueue, RecordAct, bound_in_words, redrive_in_words
 from duly.store.ops import (
     AddLogs,
@@ -96,7 +96,7 @@ def redrive(cursor: sqlite3.Cursor, op: Redrive, now: int) -> Redriven:
     if op.from_step is not None:
         cursor.execute(STEPS["forget_from"], place | {"from_step": op.from_step})
     begun = map(StepRecord._make, cursor.execute(STEPS["begun"], place).fetchall())
-    unresolved = to_resolve(found[0], begun)
+    unresolved = steps_to_resolve(found[0], begun)
     if unresolved:
         cursor.execute(SQL["undo_revival"])
         cursor.execute(SQL["after_revival"])

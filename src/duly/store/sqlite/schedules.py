@@ -4,9 +4,9 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from duly.core.planning import Found
 from duly.core.record import FiringRecord, ScheduleRecord
-from duly.core.schedule import Standing
+from duly.core.schedule import PreviousRuns
+from duly.core.schedule_plans import DueSchedule
 from duly.store import scheduling
 from duly.store.ops import Enqueue
 from duly.store.schedule_statements import FiringRow, Move
@@ -34,7 +34,7 @@ class SqliteSchedules:
         )
         return [ScheduleRecord._make(row) for row in found if row is not None]
 
-    def lock_one(self, name: str) -> Found | None:
+    def lock_one(self, name: str) -> DueSchedule | None:
         """Return a schedule."""
         row = self._cursor.execute(SQL["one"], {"name": name}).fetchone()
         return None if row is None else self._found(row)
@@ -96,13 +96,13 @@ class SqliteSchedules:
         """Write down what an operator did."""
         record_act(self._cursor, actor, act, subject, reason, self._now)
 
-    def _found(self, row: tuple[Any, ...]) -> Found:
+    def _found(self, row: tuple[Any, ...]) -> DueSchedule:
         *fields, is_busy, pause_after = row
         schedule = ScheduleRecord._make(fields)
         has_failed = (
             pause_after is not None and self._failures(schedule, pause_after) >= pause_after
         )
-        return Found(schedule, Standing(bool(is_busy), has_failed), self._now)
+        return DueSchedule(schedule, PreviousRuns(bool(is_busy), has_failed), self._now)
 
     def _failures(self, schedule: ScheduleRecord, limit: int) -> int:
         place = {"schedule": schedule.name, "limit": limit}

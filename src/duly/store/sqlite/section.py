@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from duly import faultpoints
 from duly.errors import StoreError, TransactionTooLong
-from duly.limits import SQLITE_SECTION_SECONDS
-from duly.shield import shielded
+from duly.interrupts import defer_interrupts
+from duly.limits import SQLITE_TRANSACTION_SECONDS
 from duly.store.ops import AddLogs, SetProgress, Settle, Settled
 from duly.store.sqlite.connection import connect, driver_errors
 from duly.store.sqlite.lent import LentConnection
@@ -33,7 +33,7 @@ class SqliteSection:
 
     def __init__(self, store: "SqliteStore", seconds: float | None) -> None:
         self._store = store
-        self._seconds = SQLITE_SECTION_SECONDS if seconds is None else seconds
+        self._seconds = SQLITE_TRANSACTION_SECONDS if seconds is None else seconds
         self._connection: LentConnection | None = None
         self._timer: threading.Timer | None = None
         self._is_locked = False
@@ -46,7 +46,7 @@ class SqliteSection:
         if self.too_long is not None:
             raise self.too_long
         if self._connection is None:
-            with shielded():
+            with defer_interrupts():
                 self._open()
         assert self._connection is not None  # noqa: S101 - for the type checker
         return self._connection
@@ -81,7 +81,7 @@ class SqliteSection:
 
     def rollback(self) -> None:
         """Undo what is not committed and let other writers go on."""
-        with shielded():
+        with defer_interrupts():
             connection = self._connection
             if connection is not None:
                 connection.take_back()
@@ -112,7 +112,7 @@ class SqliteSection:
     def _commit_with(
         self, write: Callable[[sqlite3.Cursor, int], T], is_done: Callable[[T], bool]
     ) -> T:
-        with shielded():
+        with defer_interrupts():
             connection = self.connection
             connection.take_back()
             try:

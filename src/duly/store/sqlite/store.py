@@ -10,10 +10,10 @@ from typing import Any
 
 from duly import faultpoints
 from duly.clock import Clock, SystemClock
-from duly.core.finding import Finding
+from duly.core.diagnosis import Diagnosis
 from duly.core.record import WorkerRecord
 from duly.errors import OUTAGES, StoreError
-from duly.shield import shielded
+from duly.interrupts import defer_interrupts
 from duly.store.bounded import seconds_left
 from duly.store.committer import Done
 from duly.store.hints import Hinted, UnnamedHints, Woken
@@ -111,7 +111,7 @@ class SqliteStore(UnnamedHints, SqliteInspector):
         here = self._here()
         here.lock.refuse_owner()
         try:
-            with shielded():
+            with defer_interrupts():
                 return here.committer.apply(ops)
         except OUTAGES as error:
             if not is_repeatable(ops):
@@ -119,7 +119,7 @@ class SqliteStore(UnnamedHints, SqliteInspector):
             return repeat(partial(self._apply_again, repeated(ops)), error)
 
     def _apply_again(self, ops: Sequence[Op]) -> list[Any]:
-        with shielded():
+        with defer_interrupts():
             return self._here().committer.apply(ops)
 
     def can_write_now(self) -> bool:
@@ -275,11 +275,11 @@ class SqliteStore(UnnamedHints, SqliteInspector):
         """Return when a worker beat last, as its file has it."""
         return self._pulse.seen_at(worker.id) or worker.seen_at
 
-    def diagnose(self) -> list[Finding]:
+    def diagnose(self) -> list[Diagnosis]:
         """Say how the engine is and how it is set up."""
         return diagnose(self._query, self.path)
 
-    def check_integrity(self) -> list[Finding]:
+    def check_integrity(self) -> list[Diagnosis]:
         """Have SQLite check the file."""
         return check_integrity(self._query)
 

@@ -4,7 +4,7 @@ import json
 import sqlite3
 
 from duly.clock import MICROSECONDS
-from duly.core.record import HeldRun
+from duly.core.record import ClaimedRun
 from duly.core.states import PARENT_TAG, State
 from duly.core.verdict import Finish, Requeue
 from duly.limits import (
@@ -68,7 +68,7 @@ def hand_back_unknown(cursor: sqlite3.Cursor, op: HandBackUnknown, now: int) -> 
     return _settle_held(cursor, unknown, hand_back, now)
 
 
-def hand_back(run: HeldRun) -> tuple[str, Finish | Requeue, None]:
+def hand_back(run: ClaimedRun) -> tuple[str, Finish | Requeue, None]:
     """Judge a claim that no body ever used."""
     if run.cancel_requested:
         return "handed_back", Finish(State.CANCELLED, "requested"), None
@@ -79,7 +79,7 @@ def hand_back(run: HeldRun) -> tuple[str, Finish | Requeue, None]:
 def _settle_held(
     cursor: sqlite3.Cursor, rows: list[tuple[object, ...]], judge: Judge, now: int
 ) -> list[str]:
-    held = [HeldRun._make(row) for row in rows]
+    held = [ClaimedRun._make(row) for row in rows]
     ops = []
     for run in held:
         outcome, verdict, error = judge(run)
