@@ -46,7 +46,7 @@ help:
 	@echo "make test    lint, then the suite: stores on each database found here, surfaces on SQLite"
 	@echo "make test-surfaces STORE=postgres  the command line, dashboard, integrations on PostgreSQL"
 	@echo "make test-timing  the tests that measure time, one after the other"
-	@echo "make test-engine  the conformance suite and the runtime's tests alone"
+	@echo "make test-engine  the conformance suite and the worker's tests alone"
 	@echo "make test-floors  the surfaces on the oldest versions that pyproject.toml allows"
 	@echo "make audit   look up known vulnerabilities of what is pinned, and of those oldest versions"
 	@echo "make upstream  the tests of the systems that people come from, against duly"
@@ -109,7 +109,7 @@ test-timing: setup
 
 test-engine: setup $(VENV)/compiled.stamp
 	$(PYTEST) $(TOGETHER) -m "$(QUICK) and not (surface and on_postgres)" $(PYTEST_ARGS) \
-	tests/store/conformance tests/runtime
+	tests/store/conformance tests/worker
 
 # Some tests of every surface. Old versions meet newer ones of what they need, and warn of it.
 FLOORS := $(VENV)-floors

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Self
 
-from duly.runtime import tether_process
+from duly.worker import watchdog_program
 
 ROOT = Path(__file__).parent.parent
 START_SECONDS = 60.0
@@ -117,7 +117,9 @@ def _byte_code_folder() -> "tempfile.TemporaryDirectory[str]":
 
 
 def _is_tether(pid: int) -> bool:
-    return Path(tether_process.__file__).name.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return (
+        Path(watchdog_program.__file__).name.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    )
 
 
 def children_of(pid: int) -> list[int]:

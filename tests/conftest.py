@@ -27,7 +27,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from duly import faultpoints
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 from tests.servers.browser import close_open
 from tests.servers.kinds import (
     BEHIND_PGBOUNCER,

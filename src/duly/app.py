@@ -30,7 +30,7 @@ from duly.registry import Registry, Tracing, is_local
 from duly.run import Run
 from duly.settings import AppOptions, load_settings, worker_settings
 from duly.store.ops import ResetKey
-from duly.store.owning import PerProcess
+from duly.store.per_process import PerProcess
 from duly.store.protocol import Store
 from duly.store.step_ops import SendEvent
 from duly.task import (
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from duly.api.schedules import ScheduledTaskOptions, Schedules
     from duly.carrier import Carrier
     from duly.locks import HeldLock, Lock, LockHolders
-    from duly.runtime.embedded import EmbeddedWorker
+    from duly.worker.embedded_worker import EmbeddedWorker
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -227,7 +227,7 @@ class Duly:
         return self._store.get()
 
     def _open_store(self) -> Store:
-        from duly.store.opening import open_store  # noqa: PLC0415 - spares importers
+        from duly.store.store_factory import open_store  # noqa: PLC0415 - spares importers
 
         return open_store(self._url, clock=self._clock)
 
@@ -293,7 +293,7 @@ class Duly:
         if connection is None:
             connection = joined_connection(store)
         if connection is not None:
-            return execute_dialogue(connection, partial(store.send_elsewhere, op), store.wake)
+            return execute_dialogue(connection, partial(store.send_on_connection, op), store.wake)
         (is_news,) = store.apply([op])
         return bool(is_news)
 
@@ -307,7 +307,9 @@ class Duly:
             return await asyncio.to_thread(self.send_event, name, payload)
         op = SendEvent(check_name("event", name), encode_value(payload))
         store = self.store
-        return await aexecute_dialogue(connection, partial(store.send_elsewhere, op), store.wake)
+        return await aexecute_dialogue(
+            connection, partial(store.send_on_connection, op), store.wake
+        )
 
     def lock(
         self,
@@ -349,7 +351,7 @@ class Duly:
         What is not given here is as the application's settings say.
         """
         # Programs that only enqueue need not pay for importing the runtime.
-        from duly.runtime.embedded import EmbeddedWorker  # noqa: PLC0415
+        from duly.worker.embedded_worker import EmbeddedWorker  # noqa: PLC0415
 
         chosen = worker_settings(
             self.settings.worker(),

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from duly.errors import DulyError
-from duly.store.lent import BODY
+from duly.store.task_connection import BODY
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from duly.commit_hooks import (
 from duly.context import RunConnection, current
 from duly.errors import BadOption
 from duly.store.ops import Accepted, Enqueue
-from duly.store.protocol import A, Dialogue, Row, Statement, Store
+from duly.store.protocol import A, Dialogue, ExternalStatement, Row, Store
 
 Connection = Any
 """What the libraries have: a connection or a session, and what comes of them."""
@@ -35,7 +35,7 @@ class _ConnectionAdapter(NamedTuple):
     kind: str
     """The class, as a path below the module."""
     dialect: Callable[[Any], str]
-    execute: Callable[[Any, Statement], Any]
+    execute: Callable[[Any, ExternalStatement], Any]
     is_async: bool = False
     hooks: CommitHooks | None = None
 
@@ -44,7 +44,7 @@ def enqueue_dialogue(
     store: Store, op: Enqueue, *, wake: bool
 ) -> tuple[Callable[..., Dialogue[Accepted]], Hook | None]:
     """Return the dialogue that accepts a run, and what tells workers of it after the commit."""
-    return partial(store.enqueue_elsewhere, op), partial(store.wake, op) if wake else None
+    return partial(store.enqueue_on_connection, op), partial(store.wake, op) if wake else None
 
 
 def execute_dialogue(
@@ -61,7 +61,7 @@ def execute_dialogue(
         raise BadOption(
             f"{_named(connection)} is asynchronous: await aenqueue(…) or asend_event(…) instead"
         )
-    execute: Callable[[Any, Statement], Row] = adapter.execute
+    execute: Callable[[Any, ExternalStatement], Row] = adapter.execute
     hooks = _hooks_of(adapter, connection) if wake is not None else None
     dialogue = write(hint=wake is not None and hooks is None)
     try:
@@ -86,7 +86,7 @@ async def aexecute_dialogue(
             f"{_named(connection)} blocks the event loop: call enqueue(…) or send_event(…), in a "
             f"thread if need be"
         )
-    execute: Callable[[Any, Statement], Awaitable[Row]] = adapter.execute
+    execute: Callable[[Any, ExternalStatement], Awaitable[Row]] = adapter.execute
     hooks = _hooks_of(adapter, connection) if wake is not None else None
     dialogue = write(hint=wake is not None and hooks is None)
     try:
@@ -117,7 +117,7 @@ def _hooks_of(adapter: _ConnectionAdapter, connection: Connection) -> CommitHook
     return hooks if hooks is not None and hooks.are_available(connection) else None
 
 
-def _check(adapter: _ConnectionAdapter, connection: object, statement: Statement) -> None:
+def _check(adapter: _ConnectionAdapter, connection: object, statement: ExternalStatement) -> None:
     dialect = adapter.dialect(connection)
     if dialect != statement.dialect:
         raise BadOption(
@@ -134,20 +134,20 @@ def _named(connection: object) -> str:
 # -- the drivers --
 
 
-def _on_sqlite3(connection: Connection, statement: Statement) -> Row:
+def _on_sqlite3(connection: Connection, statement: ExternalStatement) -> Row:
     cursor = connection.cursor()
     cursor.row_factory = None  # The caller may have set one that makes other things than tuples.
     row: Row = cursor.execute(statement.sql, statement.parameters).fetchone()
     return row
 
 
-def _on_psycopg(connection: Connection, statement: Statement) -> Row:
+def _on_psycopg(connection: Connection, statement: ExternalStatement) -> Row:
     with _cursor_of(connection, "Cursor") as cursor:
         row: Row = cursor.execute(statement.sql, statement.parameters).fetchone()
         return row
 
 
-async def _on_async_psycopg(connection: Connection, statement: Statement) -> Row:
+async def _on_async_psycopg(connection: Connection, statement: ExternalStatement) -> Row:
     async with _cursor_of(connection, "AsyncCursor") as cursor:
         await cursor.execute(statement.sql, statement.parameters)
         row: Row = await cursor.fetchone()
@@ -160,13 +160,13 @@ def _cursor_of(connection: Connection, kind: str) -> Connection:
     return getattr(psycopg, kind)(connection, row_factory=psycopg.rows.tuple_row)
 
 
-async def _on_asyncpg(connection: Connection, statement: Statement) -> Row:
+async def _on_asyncpg(connection: Connection, statement: ExternalStatement) -> Row:
     sql, parameters = _numbered(statement)
     row: Row = await connection.fetchrow(sql, *parameters)
     return row
 
 
-def _numbered(statement: Statement) -> tuple[str, tuple[Any, ...]]:
+def _numbered(statement: ExternalStatement) -> tuple[str, tuple[Any, ...]]:
     """Return the statement with $1, $2, … and its parameters in that order."""
     names: list[str] = []
 
@@ -182,23 +182,23 @@ def _numbered(statement: Statement) -> tuple[str, tuple[Any, ...]]:
 # -- SQLAlchemy --
 
 
-def _on_sqlalchemy(connection: Connection, statement: Statement) -> Row:
+def _on_sqlalchemy(connection: Connection, statement: ExternalStatement) -> Row:
     return _first(connection.exec_driver_sql(*_for_driver(connection, statement)))
 
 
-def _on_sqlalchemy_session(session: Connection, statement: Statement) -> Row:
+def _on_sqlalchemy_session(session: Connection, statement: ExternalStatement) -> Row:
     return _on_sqlalchemy(session.connection(), statement)
 
 
-async def _on_async_sqlalchemy(connection: Connection, statement: Statement) -> Row:
+async def _on_async_sqlalchemy(connection: Connection, statement: ExternalStatement) -> Row:
     return _first(await connection.exec_driver_sql(*_for_driver(connection, statement)))
 
 
-async def _on_async_sqlalchemy_session(session: Connection, statement: Statement) -> Row:
+async def _on_async_sqlalchemy_session(session: Connection, statement: ExternalStatement) -> Row:
     return await _on_async_sqlalchemy(await session.connection(), statement)
 
 
-def _for_driver(connection: Connection, statement: Statement) -> tuple[str, Any]:
+def _for_driver(connection: Connection, statement: ExternalStatement) -> tuple[str, Any]:
     if connection.dialect.driver == "asyncpg":
         return _numbered(statement)
     return statement.sql, statement.parameters
@@ -212,7 +212,7 @@ def _first(result: Connection) -> Row:
 # -- Django --
 
 
-def _on_django(connection: Connection, statement: Statement) -> Row:
+def _on_django(connection: Connection, statement: ExternalStatement) -> Row:
     with connection.cursor() as cursor:
         cursor.execute(statement.sql, statement.parameters)
         row: Row = cursor.fetchone() if cursor.description else None

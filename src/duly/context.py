@@ -15,10 +15,10 @@ from duly.errors import BadOption, CancelRequested, NoCurrentRun
 from duly.open_steps import OpenSteps, StepVanished, Suspend
 from duly.registry import Definition, Registry
 from duly.run_log import RunLogger
-from duly.store.lent import BODY
+from duly.store.outage_wait import WAIT_UNTIL
 from duly.store.protocol import Store
 from duly.store.step_ops import EndStep
-from duly.store.waiting import WAIT_UNTIL
+from duly.store.task_connection import BODY
 
 Connection = Any
 """The driver's own connection."""

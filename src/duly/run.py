@@ -29,7 +29,7 @@ from duly.errors import (
 from duly.limits import REASON_CHARACTERS, UNCLAIMED_SECONDS
 from duly.observe.logs import log_unclaimed
 from duly.registry import Definition
-from duly.store.ops import Cancel, Redrive, Redriven
+from duly.store.ops import Cancel, RetriedRun, RetryRun
 from duly.store.step_ops import ResolveStep
 
 R = TypeVar("R")
@@ -205,14 +205,14 @@ class Run(Generic[R]):
         actor: str | None,
         reason: str,
         arguments: tuple[tuple[Any, ...], dict[str, Any]] | None,
-    ) -> Redrive:
+    ) -> RetryRun:
         who, why = resolve_actor(actor), check_reason(reason)
         record = self.refresh().record
         definition = self._app.registry.find(record.task)
         text = None
         if arguments is not None:
             text = self._app.registry.get(record.task).codec.encode(*arguments)
-        return Redrive(
+        return RetryRun(
             self.id,
             who,
             why,
@@ -222,7 +222,7 @@ class Run(Generic[R]):
             other_names=self._app.registry.other_names(record.task),
         )
 
-    def _check_retried(self, redriven: Redriven) -> Self:
+    def _check_retried(self, redriven: RetriedRun) -> Self:
         if redriven.state is None:
             raise RunNotFound(self.id)
         if redriven.held_by is not None:

@@ -22,7 +22,7 @@ from duly.limits import DELAY_SECONDS, ENQUEUE_BATCH, KEY_TTL_SECONDS, PRIORITY,
 from duly.registry import Definition, Tracing
 from duly.run import Run
 from duly.store.ops import Accepted, Enqueue, Key
-from duly.store.waiting import repeat, repeated, submitted
+from duly.store.outage_wait import as_repeatable, retry_after_error, submit_async
 
 _YIELD_SECONDS = 0.0002
 
@@ -234,8 +234,8 @@ def accept(host: AppProtocol, calls: Sequence[Call[R]]) -> list[Run[R]]:
     if connection is not None:
         return [_accept_on_connection(connection, host, call) for call in calls]
     ops = [call.op for call in calls]
-    if not store.rooms.fit(ops):
-        store.check_room(ops)
+    if not store.queue_capacity.fit(ops):
+        store.check_queue_capacity(ops)
     return _all_accepted(host, calls, store.apply(ops))
 
 
@@ -281,8 +281,8 @@ class _SubmittedBatch(Generic[R]):
         self._calls = calls
         self._answers: Future[list[Any]] = Future()
         ops = [call.op for call in calls]
-        if not host.store.rooms.fit(ops):
-            host.store.check_room(ops)
+        if not host.store.queue_capacity.fit(ops):
+            host.store.check_queue_capacity(ops)
         host.store.submit(ops, self._done)
         # The other thread would have to wait for this one to be switched off before it can send
         # anything, with nothing for the server to do meanwhile.
@@ -301,8 +301,8 @@ class _SubmittedBatch(Generic[R]):
         try:
             return self._answers.result()
         except OUTAGES as error:
-            ops = repeated([call.op for call in self._calls])
-            return repeat(lambda: self._app.store.apply(ops), error)
+            ops = as_repeatable([call.op for call in self._calls])
+            return retry_after_error(lambda: self._app.store.apply(ops), error)
 
     def _done(self, answers: list[Any] | BaseException) -> None:
         if isinstance(answers, BaseException):
@@ -330,9 +330,9 @@ async def aaccept(host: AppProtocol, call: Call[R]) -> Run[R]:
     connection = joined_connection(store)
     if connection is not None:
         return _accept_on_connection(connection, host, call)
-    if not store.rooms.fit(ops := [call.op]):
-        await run_in_thread(partial(store.check_room, ops))
-    (answer,) = await submitted(store, ops)
+    if not store.queue_capacity.fit(ops := [call.op]):
+        await run_in_thread(partial(store.check_queue_capacity, ops))
+    (answer,) = await submit_async(store, ops)
     return _accepted(host, call, answer)
 
 

@@ -12,8 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from duly import BadOption, Duly
-from duly.store.hints import Place, Taken, decode
-from duly.store.postgres.wakeup import _Notifier
+from duly.store.hints import ClaimNotice, HintPlace, decode
+from duly.store.postgres.wakeup import _HintNotifier
 from tests.app.test_connections import async_url, django_connection, engine_of
 
 pytestmark = pytest.mark.stores("postgres")
@@ -47,7 +47,7 @@ class Listener:
         ((self._channel,),) = self._connection.execute("SELECT duly_channel()").fetchall()
         self._connection.execute(f'LISTEN "{self._channel}"')
         self.process = self._hints.sender
-        self.places: list[set[Place]] = []
+        self.places: list[set[HintPlace]] = []
 
     def heard(self) -> list[str]:
         """Return who sent the hints so far.
@@ -55,7 +55,7 @@ class Listener:
         A NOTIFY of our own shows that none is still under way.
         """
         self._hints._notifier.close()  # It sends what it was asked to send before it ends.
-        self._hints._notifier = _Notifier(self._address, self.process)
+        self._hints._notifier = _HintNotifier(self._address, self.process)
         self._connection.execute("SELECT pg_notify(%s, 'end')", [self._channel])
         hints = []
         for notify in self._connection.notifies(timeout=SECONDS):
@@ -63,7 +63,7 @@ class Listener:
                 return hints
             message = decode(notify.payload)
             assert message is not None, notify.payload
-            assert not isinstance(message.said, Taken)
+            assert not isinstance(message.said, ClaimNotice)
             self.places.append({hint.place for hint in message.said})
             hints.append(message.sender)
         raise AssertionError(f"the listener heard only {hints}")
@@ -267,7 +267,7 @@ def test_a_hint_of_a_callers_commit_names_queue_lane_and_task(task, listener, st
         task.using(connection=connection, queue="mail").enqueue(1)
 
     assert len(listener.heard()) == 1
-    assert listener.places == [{Place("mail", "thread", "told")}]
+    assert listener.places == [{HintPlace("mail", "thread", "told")}]
 
 
 @pytest.mark.parametrize("block", [*BLOCKS, psycopg.connect])

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from duly import BadOption, Duly, KeyConflict, wait_for
 from duly.errors import StoreRefused
 from tests.integrations.django.project import using
-from tests.runtime.waiting import never_poll, wait_until_it_only_listens
+from tests.worker.waits import never_poll, wait_until_it_only_listens
 
 SECONDS = 20
 

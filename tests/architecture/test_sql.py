@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from duly.core.audit import AUDIT_CHECKS
-from duly.store.sqlite.moving import TABLES
+from duly.store.sqlite.transfer import TABLES
 
 ROOT = Path(__file__).parents[2]
 STORES = ROOT / "src" / "duly" / "store"
@@ -155,7 +155,7 @@ ONE_DIALECT = {
     "recover.condemn": "SQLite's workers beat in files, not in rows",
     "prune.now": "SQLite's wall time is the host's, not the database's",
     **dict.fromkeys(
-        [f"restore.{each}" for each in ("has_identity", "has_work", "inode", "settle_in")],
+        [f"restore.{each}" for each in ("has_identity", "has_work", "inode", "adopt_file")],
         "a database of PostgreSQL is no file that can be copied",
     ),
     **dict.fromkeys(

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from duly.cli.db import judge
-from duly.store.opening import open_store, sqlite_path
 from duly.store.schema import Schema
+from duly.store.store_factory import open_store, sqlite_path
 from tests.cli.conftest import answer, error
 
 pytestmark = pytest.mark.untouched

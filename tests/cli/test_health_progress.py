@@ -11,12 +11,12 @@ from duly.clock import new_id
 from duly.core.served_queues import ServedQueues
 from duly.core.states import SlotKind
 from duly.limits import TICK_BATCH, UNSERVED_SECONDS
-from duly.runtime.registration import registration
 from duly.store.admin_ops import LimitQueue
-from duly.store.opening import open_store
 from duly.store.ops import ClaimRuns, Tick, Want
 from duly.store.protocol import Store
-from tests.store.conformance.opening import opened_tables
+from duly.store.store_factory import open_store
+from duly.worker.registration import registration
+from tests.store.conformance.stores import opened_tables
 
 LONG = UNSERVED_SECONDS + 30
 
@@ -47,7 +47,7 @@ class Idle:
         self._tasks = tuple(lanes)
         self._life = store.live(self.id)
         store.apply([registration(self.id, 3600.0, ServedQueues(tuple(queues)), lanes, {})])
-        store.pulse().beat([self.id])
+        store.heartbeats().beat([self.id])
 
     def claim(self) -> int:
         """Claim what is ready; return how many runs that are."""

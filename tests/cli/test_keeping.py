@@ -9,10 +9,10 @@ import pytest
 from duly import Duly
 from duly.core.instants import iso
 from duly.errors import StoreRefused
-from duly.store.opening import sqlite_path
+from duly.store.store_factory import sqlite_path
 from tests.cli.conftest import answer, error
 from tests.servers.kinds import POSTGRES_KINDS
-from tests.store.conformance.opening import opened_tables
+from tests.store.conformance.stores import opened_tables
 from tests.store.conformance.verbs import claim, register
 
 

@@ -8,7 +8,7 @@ import pytest
 from duly.cli.failures import status_of
 from duly.cli.loading import load_app
 from duly.errors import AppBroken, AppNotFound
-from duly.runtime.loading import parse_reference
+from duly.worker.app_loader import parse_reference
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_the_traceback_is_printed_only_when_asked_for(cli, folder):
 
 @pytest.mark.process
 def test_what_an_application_writes_as_its_objects_go_is_written(folder):
-    (folder / "last_words.py").write_text(
+    (folder / "final_updates.py").write_text(
         "import os\n"
         "from duly import Duly\n"
         "class Sender:\n"
@@ -124,7 +124,7 @@ def test_what_an_application_writes_as_its_objects_go_is_written(folder):
     )
 
     done = subprocess.run(
-        [sys.executable, "-m", "duly", "config", "--app", "last_words:app"],
+        [sys.executable, "-m", "duly", "config", "--app", "final_updates:app"],
         check=True,
         timeout=30,
         capture_output=True,

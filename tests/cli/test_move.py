@@ -15,11 +15,11 @@ from duly.clock import monotonic
 from duly.core.concurrency_limits import limited_lane
 from duly.errors import StoreRefused
 from duly.store.lock_ops import AcquireLock, Locked
-from duly.store.opening import open_store, sqlite_path
 from duly.store.ops import Enqueue
+from duly.store.store_factory import open_store, sqlite_path
 from tests.cli.conftest import answer
 from tests.integrations.proving import SCALE, keep
-from tests.store.conformance.opening import opened_tables
+from tests.store.conformance.stores import opened_tables
 from tests.store.conformance.verbs import (
     another_try,
     claim,
@@ -72,7 +72,7 @@ def everything(url: str) -> dict[str, list[str]]:
             "attempts": [str(each) for run in runs for each in store.list_attempts(run.id)],
             "steps": [str(each) for run in runs for each in store.list_steps(run.id)],
             "logs": [str(each) for run in runs for each in store.list_logs(run.id, 100)],
-            "acts": [str(each) for each in store.list_acts(None, 100)],
+            "acts": [str(each) for each in store.list_audit_entries(None, 100)],
             "queues": [str(each) for each in store.list_queues()],
             "schedules": [str(each) for each in store.list_schedules(_schedules())],
         }

@@ -17,7 +17,7 @@ from duly.core.instants import microseconds_of
 from duly.core.schedule import Rules, instants
 from duly.dashboard.pages.schedules import week
 from duly.dashboard.serving import below
-from duly.store.admin_ops import RecordAct
+from duly.store.admin_ops import RecordAuditEntry
 from duly.store.ops import Recover, RegisterWorker
 from tests.dashboard.conftest import client_of
 
@@ -33,7 +33,7 @@ def test_pages_without_anything_on_them_say_what_to_do_next(client):
 
 
 def test_pages_show_a_days_work(busy, client):
-    busy.app.store.apply([RecordAct("ann", "deploy", "deployment", "v1.4")])
+    busy.app.store.apply([RecordAuditEntry("ann", "deploy", "deployment", "v1.4")])
     expected = {
         "/": ("v1.4", "is paused: the bank is down", "shop.orders:charge"),
         "/?window=1h": ("the last 1h",),

@@ -9,8 +9,8 @@ from duly.credentials import LoginLimit, TooManyTries
 from duly.dashboard import BasicAuth, TokenAuth, dashboard
 from duly.errors import BadOption, StoreUnavailable
 from duly.limits import LOGIN_CLIENTS, LOGIN_DELAY_SECONDS, LOGIN_FAILURES, LOGIN_SECONDS
-from duly.runtime.upkeep import Pruner
 from duly.settings import WorkerSettings
+from duly.worker.services.maintenance import Pruner
 from tests.dashboard.conftest import Client
 
 TOKEN = "Vq7-dX2mR9_pLk4TzB8nWc5YhJ3f"  # noqa: S105 - of these tests alone
@@ -227,7 +227,7 @@ def test_while_sign_outs_cannot_be_read_no_session_is_let_in(shop, monkeypatch):
     def away(_subject):
         raise StoreUnavailable("the database is away")
 
-    monkeypatch.setattr(shop.app.store, "has_act", away)
+    monkeypatch.setattr(shop.app.store, "has_audit_entry", away)
 
     answer = client.get("/runs")
     assert answer.status_code == 503

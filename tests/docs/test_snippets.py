@@ -10,7 +10,7 @@ from tests.servers.warm import warm
 
 IMPORTS = (
     "duly.app",
-    "duly.runtime.embedded",
+    "duly.worker.embedded_worker",
     "duly.steps.functions",
     "duly.store.sqlite.store",
     "fastapi",

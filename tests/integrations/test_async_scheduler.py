@@ -25,7 +25,7 @@ from duly.integrations.async_scheduler import (
     LastRunStatus,
     TaskType,
 )
-from duly.store.firing import fire_due
+from duly.store.due_schedules import fire_due
 from tests.servers.processes import wait_until
 
 ROOT = Path(__file__).parents[2]

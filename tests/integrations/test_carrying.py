@@ -14,8 +14,8 @@ from duly import BadOption, Duly
 from duly.integrations.carrying import Carrying
 from duly.integrations.celery import CeleryCarrier
 from duly.integrations.rq import RQCarrier
-from duly.runtime.relay import Relay
-from duly.store.carry_ops import HandedOver
+from duly.store.carrier_ops import HandedOver
+from duly.worker.services.relay import Relay
 from tests.store.conformance.verbs import at_once
 
 pytestmark = pytest.mark.stores("sqlite")

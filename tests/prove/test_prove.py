@@ -15,7 +15,7 @@ from duly.prove.trial import Trial
 
 SCALE = 1 / 20
 SCALES = {"boundaries": 1 / 100, "restarts": 1 / 40, "simulation": 1 / 100}
-"""Of the sweep over all statements, tests/runtime/test_every_boundary.py does a twentieth. Restarts
+"""Of the sweep over all statements, tests/worker/test_every_statement.py does a twentieth. Restarts
 make up a twentieth over both kinds of store. A week is simulated on each instead of five."""
 
 RATE = 20.0

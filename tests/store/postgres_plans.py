@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from duly.core.concurrency_limits import limited_lane
-from duly.store.postgres.prepared import Prepared
+from duly.store.postgres.prepared_statements import PreparedStatements
 from duly.store.postgres.session_settings import HOT
 from tests.store.conformance.verbs import LANE, OTHER_TASK, OTHER_WORKER, TASK, WORKER
 
@@ -207,7 +207,7 @@ class Server:
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.connection = connection
-        self._prepared = Prepared(connection)
+        self._prepared = PreparedStatements(connection)
         self._settings: Mapping[str, str] = {}
 
     def use(self, settings: Mapping[str, str]) -> None:

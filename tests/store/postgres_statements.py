@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from duly.limits import TRANSACTION_BYTES
-from duly.store.postgres.borrowed import BY_INDEX
-from duly.store.postgres.columns import flags, numbers, texts
+from duly.store.postgres.arrays import flags, numbers, texts
+from duly.store.postgres.external import BY_INDEX
 from duly.store.postgres.session_settings import HOT, UPKEEP
 from duly.store.postgres.store import READING
 from duly.store.statements import load
@@ -225,7 +225,7 @@ CASES = [
     ),
     *(
         Case(
-            "steps.is_awake",
+            "steps.is_wait_satisfied",
             {"ids": texts(ids_of(RUNNING)), "names": texts([name] * BATCH)},
             settings=UPKEEP,
         )

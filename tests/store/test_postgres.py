@@ -15,7 +15,6 @@ import pytest
 from duly.connections import execute_dialogue
 from duly.core.concurrency_limits import limited_lane, range_of
 from duly.errors import StoreFull, StoreUnavailable, WouldBlockItself
-from duly.store.opening import open_store
 from duly.store.ops import Enqueue, RecoverOrphans, Settled
 from duly.store.postgres import held_names
 from duly.store.postgres.claim import SQL as CLAIM
@@ -23,8 +22,9 @@ from duly.store.postgres.enqueue import SQL as ENQUEUE
 from duly.store.postgres.session_settings import HOT
 from duly.store.postgres.settle import SQL as SETTLE
 from duly.store.postgres.settle import _endings
-from duly.store.postgres.wakeup import Hints
+from duly.store.postgres.wakeup import PostgresHints
 from duly.store.step_ops import SendEvent
+from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import (
     LANE,
     OTHER_WORKER,
@@ -271,7 +271,7 @@ def test_a_callers_commit_is_durable_and_wakes_workers(store, connection):
 def test_a_hint_that_is_refused_costs_no_run(store, monkeypatch):
     enqueue_one(store)
     hints = store._here().writers.hints
-    monkeypatch.setattr(hints, "may_ride", lambda: True)
+    monkeypatch.setattr(hints, "may_piggyback", lambda: True)
     texts = ENQUEUE._texts | {"ready_one_and_hint": "SELECT no_such_function()"}
     monkeypatch.setattr(ENQUEUE, "_texts", texts)
 
@@ -283,28 +283,28 @@ def test_a_hint_that_is_refused_costs_no_run(store, monkeypatch):
 
 
 def test_a_lone_enqueue_carries_its_hint_where_all_commits_are_slow(store):
-    hints = Hints(store._address)
+    hints = PostgresHints(store._address)
 
-    hints.rode(0.05)
-    assert not hints.may_ride()
-    hints.went_alone(0.04)
-    assert hints.may_ride()
+    hints.note_piggybacked(0.05)
+    assert not hints.may_piggyback()
+    hints.note_plain_insert(0.04)
+    assert hints.may_piggyback()
     for _ in range(50):
-        hints.rode(0.1)
-    assert hints.may_ride()
+        hints.note_piggybacked(0.1)
+    assert hints.may_piggyback()
 
 
 def test_lone_enqueues_that_wait_for_other_commits_carry_no_hint_for_a_while(store):
-    hints = Hints(store._address)
-    hints.went_alone(0.002)
-    hints.rode(0.02)
-    assert hints.may_ride()
+    hints = PostgresHints(store._address)
+    hints.note_plain_insert(0.002)
+    hints.note_piggybacked(0.02)
+    assert hints.may_piggyback()
 
-    hints.rode(0.02)
-    hints.rode(0.02)
-    hints.went_alone(0.002)
+    hints.note_piggybacked(0.02)
+    hints.note_piggybacked(0.02)
+    hints.note_plain_insert(0.002)
 
-    assert not hints.may_ride()
+    assert not hints.may_piggyback()
 
 
 def test_a_statement_that_failed_while_it_was_prepared_does_not_spoil_the_next(store):

@@ -10,10 +10,10 @@ import pytest
 from duly.core.concurrency_limits import ClaimLimits, limited_lane
 from duly.core.record import Claim
 from duly.store.admin_ops import LimitQueue
-from duly.store.opening import open_store
 from duly.store.ops import ClaimRuns, Want
 from duly.store.postgres import floors
-from duly.store.postgres.limited import SQL as CLAIM
+from duly.store.postgres.limited_claims import SQL as CLAIM
+from duly.store.store_factory import open_store
 from tests.servers.kinds import POSTGRES_KINDS
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import (

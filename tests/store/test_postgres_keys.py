@@ -10,8 +10,8 @@ import pytest
 
 from duly import faultpoints
 from duly.connections import execute_dialogue
-from duly.store.opening import open_store
 from duly.store.ops import Accepted, Enqueue, Key, ResetKey, Settled
+from duly.store.store_factory import open_store
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import (
     OTHER_TASK,
@@ -80,7 +80,7 @@ def in_a_callers_transaction(url: str, op: Enqueue, *, autocommit: bool = False)
         closing(open_store(url)) as store,
         psycopg.connect(url, autocommit=autocommit) as connection,
     ):
-        return execute_dialogue(connection, partial(store.enqueue_elsewhere, op), store.wake)
+        return execute_dialogue(connection, partial(store.enqueue_on_connection, op), store.wake)
 
 
 def on_a_connection_that_commits_by_itself(url: str, op: Enqueue) -> Accepted:

@@ -17,8 +17,8 @@ import psycopg
 import pytest
 
 from duly.errors import StoreUnavailable
-from duly.store.opening import open_store
 from duly.store.ops import AddLogs, Settled
+from duly.store.store_factory import open_store
 from tests.servers.postgres import PostgresEndpoint
 from tests.store.conformance.verbs import (
     another_try,
@@ -171,7 +171,7 @@ def hang_up(*sides: socket.socket) -> None:
 @pytest.fixture(autouse=True)
 def _patience_with_old_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a backend may need longer than usual to end."""
-    monkeypatch.setattr("duly.store.postgres.line.OLD_SESSION_SECONDS", 30.0)
+    monkeypatch.setattr("duly.store.postgres.reconnecting_connection.OLD_SESSION_SECONDS", 30.0)
 
 
 @pytest.fixture
@@ -240,7 +240,7 @@ def test_a_run_that_ended_before_its_enqueue_knew_is_not_accepted_again(
     store, reader, proxy, monkeypatch
 ):
     # Both times the same statement, so that it is prepared when its answer is cut.
-    monkeypatch.setattr(store._here().writers.hints, "may_ride", lambda: False)
+    monkeypatch.setattr(store._here().writers.hints, "may_piggyback", lambda: False)
     enqueue_and_claim(store)
 
     def work_it_off():

@@ -7,7 +7,7 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 from tests.servers.kinds import POSTGRES_KINDS
 from tests.store.postgres_plans import BATCH, PAGES, Server, fill, forge
 from tests.store.postgres_statements import CASES, IN_BORROWED_SESSIONS, IN_CALLERS_SESSIONS, Case

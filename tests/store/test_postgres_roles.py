@@ -9,7 +9,7 @@ import pytest
 
 from duly import Duly
 from duly.errors import StoreRefused
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 from tests.docs.pages import DOCS, blocks
 
 CREATE, GRANT = [

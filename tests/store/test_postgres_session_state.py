@@ -5,8 +5,8 @@ import uuid
 import psycopg
 import pytest
 
-from duly.store.opening import open_store
 from duly.store.ops import Settled
+from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import enqueue_and_claim, register, success
 
 pytestmark = [pytest.mark.stores("postgres"), pytest.mark.pgbouncer]

@@ -11,18 +11,18 @@ import pytest
 
 from duly import faultpoints
 from duly.errors import AttemptTimedOut, ReadTooSlow, StoreUnavailable
-from duly.store.bounded import within
-from duly.store.opening import open_store
 from duly.store.ops import AddLogs, HandBackUnknown, Settled
 from duly.store.postgres import connection as connection_module
-from duly.store.postgres import pulse, sweep
+from duly.store.postgres import heartbeats, vacuum
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import SQL as CLAIM
 from duly.store.postgres.connection import connect
-from duly.store.postgres.lending import Sessions
-from duly.store.postgres.section import PostgresSection
+from duly.store.postgres.pool import ConnectionPool
 from duly.store.postgres.session_settings import FROZEN, HOT
 from duly.store.postgres.store import READERS
+from duly.store.postgres.task_transaction import PostgresTaskTransaction
+from duly.store.read_deadline import limit_read_time
+from duly.store.store_factory import open_store
 from tests.servers.postgres import PostgresServer
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import (
@@ -75,7 +75,7 @@ def terminate_all(connection: psycopg.Connection[Any]) -> None:
 
 def test_opening_connects_once_and_the_first_read_not_again(url, monkeypatch):
     open_store(url).close()  # Which sets up an empty one.
-    session = connection_module.Session
+    session = connection_module.PostgresSession
     made = []
 
     def counted(*args: Any, **options: Any) -> Any:
@@ -133,7 +133,7 @@ def test_the_store_outlives_its_server(private_postgres: PostgresServer):
         with pytest.raises(StoreUnavailable):
             enqueue_one(store)
         with pytest.raises(StoreUnavailable):
-            store.pulse().beat([WORKER])
+            store.heartbeats().beat([WORKER])
         with pytest.raises(StoreUnavailable, match="refused"):
             store.list_queues()
         woken.clear()
@@ -142,21 +142,21 @@ def test_the_store_outlives_its_server(private_postgres: PostgresServer):
         after = enqueue_one(store)
         assert claimed_ids(store) == [before, after]
         assert woken.wait(TIMEOUT)
-        assert store.pulse().beat([WORKER]) == {WORKER}
+        assert store.heartbeats().beat([WORKER]) == {WORKER}
         end()
 
 
 def test_a_beat_fails_rather_than_hangs(url, connection, monkeypatch):
-    monkeypatch.setattr(pulse, "ANSWER_SECONDS", 1)
+    monkeypatch.setattr(heartbeats, "ANSWER_SECONDS", 1)
     with closing(open_store(url)) as store:
         connection.execute("SELECT 1 FROM duly_workers FOR UPDATE")
 
         with pytest.raises(StoreUnavailable):
-            store.pulse().beat([WORKER])
+            store.heartbeats().beat([WORKER])
 
         connection.rollback()
-        assert store.pulse().beat([WORKER, OTHER_WORKER]) == {WORKER}
-        seen = store.pulse().read()
+        assert store.heartbeats().beat([WORKER, OTHER_WORKER]) == {WORKER}
+        seen = store.heartbeats().read()
         assert list(seen) == [WORKER]
         assert seen[WORKER].beats == 1
         assert 0 <= seen[WORKER].age < 60
@@ -235,7 +235,7 @@ def test_a_process_that_is_frozen_in_its_body_keeps_its_locks_no_longer_than_its
     other.execute("INSERT INTO account VALUES (1)")
     section = store.section(0.2)
     # The timer of a process that is stopped strikes nobody.
-    monkeypatch.setattr(PostgresSection, "_expire", lambda _: None)
+    monkeypatch.setattr(PostgresTaskTransaction, "_expire", lambda _: None)
     section.connection.execute("UPDATE account SET id = 2")
 
     other.execute("SET lock_timeout = '20s'")
@@ -246,14 +246,14 @@ def test_a_process_that_is_frozen_in_its_body_keeps_its_locks_no_longer_than_its
 
 
 def test_a_timeout_while_a_section_opens_gives_its_connection_back(store, monkeypatch):
-    few = Sessions(store._address, {}, size=1, seconds=0.05)
-    section = PostgresSection(store._address, few)
+    few = ConnectionPool(store._address, {}, size=1, seconds=0.05)
+    section = PostgresTaskTransaction(store._address, few)
     with monkeypatch.context() as patch:
-        patch.setattr(connection_module.Session, "execute", _time_out)
+        patch.setattr(connection_module.PostgresSession, "execute", _time_out)
         with pytest.raises(AttemptTimedOut):
             _ = section.connection
 
-    with few.lent() as session:
+    with few.connection() as session:
         assert session.execute("SELECT 1").fetchone() == (1,)
     few.close()
 
@@ -263,17 +263,17 @@ def _time_out(*_: object) -> None:
 
 
 def test_who_waits_too_long_for_a_connection_is_told_why(store):
-    few = Sessions(store._address, {}, size=1, seconds=0.05)
-    with few.lent(), pytest.raises(StoreUnavailable, match="in use"):
-        few.borrow()
+    few = ConnectionPool(store._address, {}, size=1, seconds=0.05)
+    with few.connection(), pytest.raises(StoreUnavailable, match="in use"):
+        few.acquire()
 
-    with few.lent() as session:
+    with few.connection() as session:
         assert session.execute("SELECT 1").fetchone() == (1,)
     few.close()
 
 
 def test_dead_rows_are_cleared_away_by_the_tick(store, connection, monkeypatch):
-    monkeypatch.setattr(sweep, "DEAD_ROWS", 10)
+    monkeypatch.setattr(vacuum, "DEAD_ROWS", 10)
     enqueue_many(store, 50)
     store.apply([success(found) for found in claim(store)])
     vacuums = "SELECT pg_stat_get_vacuum_count('duly_runs'::regclass)"
@@ -342,7 +342,7 @@ def test_a_bounded_read_has_no_more_time_for_having_waited_for_a_reader(store):
     timer = threading.Timer(0.3, readers.give_back, [lent[0]])
     timer.start()
 
-    with within(0.1), pytest.raises(ReadTooSlow):
+    with limit_read_time(0.1), pytest.raises(ReadTooSlow):
         store.get_run(UNKNOWN_RUN)
 
     timer.join()

@@ -17,8 +17,8 @@ from duly.core.states import State
 from duly.guard import Guard, GuardClaim, make_key
 from duly.guard.dead_letters import DeadLetterResult
 from duly.integrations.taskflow import ManagedBackgroundTasks, TaskManager
-from duly.runtime.embedded import EmbeddedWorker
-from duly.store.guard_ops import GuardedKey, Letter
+from duly.store.guard_ops import DeadLetterRecord, GuardedKey
+from duly.worker.embedded_worker import EmbeddedWorker
 
 app = Duly()
 
@@ -219,7 +219,7 @@ async def guarded() -> None:
 assert_type(guard.look("key"), GuardedKey | None)
 assert_type(guard.reset("key"), bool)
 assert_type(make_key("task", (1,), {}, takes_a_function), str)
-assert_type(guard.letters.list(engine="celery"), Sequence[Letter])
+assert_type(guard.letters.list(engine="celery"), Sequence[DeadLetterRecord])
 assert_type(guard.letters.replay(["id"]), DeadLetterResult)
 assert_type(guard.letters.discard("id", actor="ann"), DeadLetterResult)
 guard.once(7)  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ HANDLES = (
     Handle("app.workers", "duly.api.queues", "Workers"),
     Handle("app.schedules", "duly.api.schedules", "Schedules"),
     Handle("@app.cron(…)", "duly.api.schedules", "ScheduleOptions"),
-    Handle("app.worker()", "duly.runtime.embedded", "EmbeddedWorker"),
+    Handle("app.worker()", "duly.worker.embedded_worker", "EmbeddedWorker"),
     Handle("app.lock()", "duly.locks.lock", "Lock"),
     Handle("app.lock().acquire()", "duly.locks.held_lock", "HeldLock"),
     Handle("duly.current()", "duly.context", "RunContext"),

@@ -12,7 +12,7 @@ from duly.core.key import check_run_id
 from duly.core.record import BulkAction, RunRecord
 from duly.limits import ERROR_CHARACTERS
 from duly.run import check_reason
-from duly.store.bulk_ops import ActOnRun, AdvanceBulk, StartBulk, TakeBulk
+from duly.store.bulk_ops import AdvanceBulk, RunAction, StartBulk, TakeBulk
 from duly.store.ops import Cancel, DiscardDead
 
 
@@ -92,7 +92,7 @@ class BulkActions:
             AdvanceBulk(act.id, act.owner, act.reached, act.reached, is_over=True, error=words)
         )
 
-    def _op_of(self, act: BulkAction) -> Callable[[RunRecord], ActOnRun]:
+    def _op_of(self, act: BulkAction) -> Callable[[RunRecord], RunAction]:
         match act.verb:
             case "retry":
                 return lambda run: self._runs.redrive_of(run, act.actor, act.reason)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from duly.clock import monotonic
 from duly.limits import PAGE
-from duly.store.bulk_ops import ActOnRun, Answer, is_done, refusals
+from duly.store.bulk_ops import Answer, RunAction, is_done, refusals
 from duly.store.protocol import Store
 
 
@@ -27,7 +27,7 @@ Progress = Callable[[BulkResult], None]
 
 def apply_each(
     store: Store,
-    ops: Iterable[ActOnRun],
+    ops: Iterable[RunAction],
     *,
     rate: float | None = None,
     progress: Progress | None = None,
@@ -49,9 +49,9 @@ def apply_each(
     return total
 
 
-def _batches(ops: Iterable[ActOnRun], rate: float | None) -> Iterator[list[ActOnRun]]:
+def _batches(ops: Iterable[RunAction], rate: float | None) -> Iterator[list[RunAction]]:
     size = PAGE if rate is None else max(1, min(PAGE, int(rate / 10)))
-    batch: list[ActOnRun] = []
+    batch: list[RunAction] = []
     for op in ops:
         batch.append(op)
         if len(batch) == size:

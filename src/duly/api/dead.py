@@ -14,7 +14,7 @@ from duly.core.states import DEAD
 from duly.errors import BadOption
 from duly.limits import PAGE, PAGE_DEFAULT
 from duly.run import Run, check_reason
-from duly.store.ops import DiscardDead, Redrive
+from duly.store.ops import DiscardDead, RetryRun
 from duly.task import Task
 
 _DEAD = tuple(sorted(DEAD))
@@ -71,7 +71,7 @@ class DeadRuns:
         """
         who, why = resolve_actor(actor), check_reason(reason)
 
-        def op(run: RunRecord) -> Redrive:
+        def op(run: RunRecord) -> RetryRun:
             return self._runs.redrive_of(run, who, why)._replace(states=_DEAD)
 
         return self._each(run_ids, which, op, rate=rate, progress=progress)
@@ -104,7 +104,7 @@ class DeadRuns:
         self,
         run_ids: str | Sequence[str] | None,
         which: Filter | None,
-        op: Callable[[RunRecord], Redrive | DiscardDead],
+        op: Callable[[RunRecord], RetryRun | DiscardDead],
         *,
         rate: float | None,
         progress: Progress | None,

@@ -10,7 +10,7 @@ from duly.core.record import QueueRecord, WorkerRecord
 from duly.errors import BadOption
 from duly.limits import QUEUE_SIZE, TICK_BATCH
 from duly.run import check_reason
-from duly.store.admin_ops import BoundQueue, LimitQueue
+from duly.store.admin_ops import LimitQueue, SetQueueCapacity
 from duly.store.ops import PauseQueue, Tick
 
 
@@ -47,15 +47,15 @@ class Queues:
         """
         how = (resolve_actor(actor), check_reason(reason))
         queue = check_name("queue", name)
-        ops: list[LimitQueue | BoundQueue] = []
+        ops: list[LimitQueue | SetQueueCapacity] = []
         if limit is not ...:
             ops.append(LimitQueue(queue, _count("a limit", limit), *how))
         if max_size is not ...:
-            ops.append(BoundQueue(queue, _count("max_size", max_size), *how))
+            ops.append(SetQueueCapacity(queue, _count("max_size", max_size), *how))
         if not ops:
             raise BadOption("say what to limit: how many run at once, or max_size=…")
         self._app.store.apply(ops)
-        self._app.store.rooms.forget()
+        self._app.store.queue_capacity.forget()
 
     def _set(self, name: str, *, paused: bool, actor: str | None, reason: str) -> None:
         who = resolve_actor(actor)

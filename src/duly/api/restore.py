@@ -11,12 +11,14 @@ from duly.core.states import State
 from duly.core.verdict import Finish, Verdict
 from duly.errors import BadOption, StoreRefused
 from duly.limits import TICK_BATCH
-from duly.store.admin_ops import Aside, SetAside
+from duly.store.admin_ops import InterruptRestored, InterruptRestoredResult
 from duly.store.ops import Recover, RecoverOrphans
 from duly.task import instant
 
 
-def end_restored_runs(host: AppProtocol, since: datetime, *, actor: str | None = None) -> Aside:
+def end_restored_runs(
+    host: AppProtocol, since: datetime, *, actor: str | None = None
+) -> InterruptRestoredResult:
     """End as interrupted what was live in a backup that was made then, and pause its schedules.
 
     Each such run is a dead letter: look what it did, then redrive or discard it.
@@ -41,8 +43,8 @@ def end_restored_runs(host: AppProtocol, since: datetime, *, actor: str | None =
         runs += len(found)
     schedules = 0
     while True:
-        (aside,) = store.apply([SetAside(made_at, who, reason, TICK_BATCH)])
+        (aside,) = store.apply([InterruptRestored(made_at, who, reason, TICK_BATCH)])
         runs += aside.runs
         schedules += aside.schedules
         if aside.runs < TICK_BATCH:
-            return Aside(runs, schedules, aside.newer)
+            return InterruptRestoredResult(runs, schedules, aside.newer)

@@ -12,7 +12,7 @@ from duly.core.states import State
 from duly.errors import BadOption, RunNotFound
 from duly.limits import PAGE, PAGE_DEFAULT
 from duly.run import Run
-from duly.store.ops import Redrive
+from duly.store.ops import RetryRun
 from duly.store.protocol import RunFilter
 from duly.task import Task, instant
 
@@ -136,10 +136,10 @@ class Runs:
         run = Run[Any](self._app, run_id)
         return run.resolve(done=done, result=result, step=step, actor=actor, reason=reason)
 
-    def redrive_of(self, run: RunRecord, actor: str, reason: str) -> Redrive:
+    def redrive_of(self, run: RunRecord, actor: str, reason: str) -> RetryRun:
         """Return what queues a final run again if it is still as it was read."""
         definition = self._app.registry.find(run.task)
-        return Redrive(
+        return RetryRun(
             run.id,
             actor,
             reason,

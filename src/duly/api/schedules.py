@@ -37,11 +37,11 @@ from duly.store.ops import Op
 from duly.store.protocol import ScheduleFilter
 from duly.store.schedule_ops import (
     BackfillSchedule,
-    Behind,
-    Put,
     PutSchedule,
+    PutScheduleResult,
     RunSchedule,
-    SetSchedule,
+    ScheduleBehind,
+    SetScheduleState,
 )
 from duly.task import Task, instant, microseconds
 
@@ -176,7 +176,9 @@ class Schedules:
         gone = [schedule.name for schedule in missing if schedule.task not in others]
         if gone:
             who = resolve_actor(None)
-            self._apply([SetSchedule(name, "removed", who, "gone from the code") for name in gone])
+            self._apply(
+                [SetScheduleState(name, "removed", who, "gone from the code") for name in gone]
+            )
 
     def _tasks_of_others(self, own: set[str]) -> set[str]:
         """Return the tasks that only workers of other applications have registered.
@@ -238,7 +240,7 @@ class Schedules:
         return [Run(self._app, run_id) for run_id in run_ids]
 
     def _set(self, name: str, state: str, actor: str | None, reason: str) -> None:
-        op = SetSchedule(_named(name), state, resolve_actor(actor), check_reason(reason))
+        op = SetScheduleState(_named(name), state, resolve_actor(actor), check_reason(reason))
         (before,) = self._apply([op])
         if before is None:
             raise ScheduleNotFound(name)
@@ -248,7 +250,9 @@ class Schedules:
     def _apply(self, ops: Sequence[Op]) -> "list[Any]":
         """Write ops, again and again those about schedules that have much to catch up with."""
         answers = self._app.store.apply(ops) if ops else []
-        while behind := [place for place, each in enumerate(answers) if isinstance(each, Behind)]:
+        while behind := [
+            place for place, each in enumerate(answers) if isinstance(each, ScheduleBehind)
+        ]:
             again = self._app.store.apply([ops[place] for place in behind])
             for place, answer in zip(behind, again, strict=True):
                 answers[place] = answer
@@ -397,7 +401,7 @@ def _named(name: str) -> str:
     return check_name("schedule", name)
 
 
-def _check(op: PutSchedule, put: Put) -> None:
+def _check(op: PutSchedule, put: PutScheduleResult) -> None:
     if put.what == "refused":
         known = "in code, " if put.source == "code" else "at run time by "
         asked = "in code, " if op.source == "code" else "at run time by "

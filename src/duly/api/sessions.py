@@ -7,7 +7,7 @@ it and the audit shows it. Acts are kept for longer than a session lasts.
 from duly.actor import resolve_actor
 from duly.app_protocol import AppProtocol
 from duly.core.key import check_name
-from duly.store.admin_ops import RecordAct
+from duly.store.admin_ops import RecordAuditEntry
 
 
 class Sessions:
@@ -19,11 +19,11 @@ class Sessions:
     def end(self, session: str, *, actor: str) -> None:
         """Have every process refuse a session from now on."""
         subject = _subject(session)
-        self._app.store.apply([RecordAct(resolve_actor(actor), "sign out", subject)])
+        self._app.store.apply([RecordAuditEntry(resolve_actor(actor), "sign out", subject)])
 
     def has_ended(self, session: str) -> bool:
         """Return whether a session was signed out."""
-        return self._app.store.has_act(_subject(session))
+        return self._app.store.has_audit_entry(_subject(session))
 
 
 def _subject(session: str) -> str:

@@ -9,8 +9,8 @@ from duly.cli.letters import ChosenLetters
 from duly.cli.session import Session
 from duly.core.states import DEAD
 from duly.errors import LetterNotFound, RunNotFound
-from duly.store.guard_ops import Letter
-from duly.store.protocol import LetterFilter
+from duly.store.guard_ops import DeadLetterRecord
+from duly.store.protocol import DeadLetterFilter
 
 
 class Chosen:
@@ -46,8 +46,8 @@ class Chosen:
         self.app = desk.app if filters.engine is None else None
         self.run_ids: list[str] | None = None
         self.which: Filter | None = None
-        named: list[Letter] = []
-        which_letters: LetterFilter | None = None
+        named: list[DeadLetterRecord] = []
+        which_letters: DeadLetterFilter | None = None
         if ids:
             self.run_ids, named = self._told_apart()
         else:
@@ -76,7 +76,7 @@ class Chosen:
         """Say that there are none, and which task may have been meant."""
         return self._desk.nothing(self._filters.task)
 
-    def _told_apart(self) -> tuple[list[str], list[Letter]]:
+    def _told_apart(self) -> tuple[list[str], list[DeadLetterRecord]]:
         """Return the runs and the letters among the ids; refuse an unknown one."""
         app = self.app
         runs = {} if app is None else app.store.get_states(self._ids)

@@ -14,8 +14,8 @@ from duly.cli.session import Session, pass_session, shared_options
 from duly.clock import new_secret
 from duly.errors import BadOption, DulyError
 from duly.host_names import LOOPBACK_HOSTS
-from duly.runtime.collecting import collect_less
 from duly.settings import load_settings, parse_proxies, parse_users
+from duly.worker.garbage_collection import collect_less
 
 TOKEN = "DULY_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
 USERS = "DULY_DASHBOARD_USERS"

@@ -24,11 +24,11 @@ from duly.core.instants import duration_text, iso
 from duly.limits import TICK_BATCH
 from duly.settings import store_url
 from duly.store import migrator
-from duly.store.admin_ops import RecordAct
+from duly.store.admin_ops import RecordAuditEntry
 from duly.store.migrator import OLDEST_CODE
-from duly.store.opening import open_store
 from duly.store.ops import Prune
-from duly.store.schema import Migration, Schema
+from duly.store.schema import Schema, SchemaMigration
+from duly.store.store_factory import open_store
 
 _EMPTY = Schema(0, 0)
 
@@ -183,7 +183,9 @@ def prune(
         limit=TICK_BATCH,
     )
     said = f"history older than {_shown(ended)}, dead letters older than {_shown(died)}"
-    total = prune_now(app.store, op, act=RecordAct(resolve_actor(None), "prune", said, reason))
+    total = prune_now(
+        app.store, op, act=RecordAuditEntry(resolve_actor(None), "prune", said, reason)
+    )
     if session.as_json:
         print_json({"pruned": total})
     elif not session.quiet:
@@ -235,7 +237,7 @@ def judge(schema: Schema, needed: int) -> Finding:
     return Finding("ok", "")
 
 
-def _script(step: Migration) -> str:
+def _script(step: SchemaMigration) -> str:
     """Return a migration with the row that says it has run."""
     row = f"({step.version}, {OLDEST_CODE}, '{step.name}')"
     return f"-- {step.name}\n{step.sql.strip()}\nINSERT INTO duly_schema VALUES {row};"

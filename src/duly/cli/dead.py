@@ -28,7 +28,7 @@ from duly.core.record import DeadLetterGroup, RunRecord
 from duly.errors import LetterNotFound
 from duly.guard.dead_letters import DeadLetterResult, Progress
 from duly.limits import PAGE
-from duly.store.guard_ops import Letter
+from duly.store.guard_ops import DeadLetterRecord
 
 _GROUP_COLUMNS = (
     Column("COUNT", whole=True, right=True),
@@ -334,7 +334,7 @@ class _Page(NamedTuple):
     """The newest of both kinds; their ids grow with time, so one cursor continues both."""
 
     runs: list[RunRecord]
-    letters: list[Letter]
+    letters: list[DeadLetterRecord]
     cursor: str | None = None
 
     @property
@@ -350,7 +350,7 @@ def _page(desk: Desk, given: Filters, limit: int, cursor: str | None) -> _Page:
     if desk.app is not None and given.engine is None:
         found = desk.app.dead.list(**which._asdict(), limit=limit, cursor=cursor)
         runs = [run.record for run in found]
-    letters: list[Letter] = []
+    letters: list[DeadLetterRecord] = []
     which_letters = given.letters(desk.clock)
     if which_letters is not None:
         letters = list(desk.letters.page(which_letters._replace(before=before, limit=limit)))

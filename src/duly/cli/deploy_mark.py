@@ -7,7 +7,7 @@ from duly.cli.loading import app_of
 from duly.cli.output import print_json, print_line
 from duly.cli.session import Session, pass_session, shared_options
 from duly.run import check_reason
-from duly.store.admin_ops import RecordAct
+from duly.store.admin_ops import RecordAuditEntry
 
 
 @click.command("deploy-mark")
@@ -16,7 +16,7 @@ from duly.store.admin_ops import RecordAct
 @pass_session
 def command(session: Session, /, *, version: str) -> None:
     """Mark that VERSION is deployed now."""
-    op = RecordAct(resolve_actor(None), "deploy", "deployment", check_reason(version))
+    op = RecordAuditEntry(resolve_actor(None), "deploy", "deployment", check_reason(version))
     app_of(session, creates=True).store.apply([op])
     if session.as_json:
         print_json({"version": version})

@@ -14,8 +14,8 @@ from duly.core.suggestions import similar
 from duly.errors import LetterNotFound, RunNotFound
 from duly.guard.dead_letters import GuardDeadLetters
 from duly.limits import PAGE
-from duly.store.guard_ops import Letter
-from duly.store.protocol import LetterFilter
+from duly.store.guard_ops import DeadLetterRecord
+from duly.store.protocol import DeadLetterFilter
 
 
 class Desk(NamedTuple):
@@ -32,7 +32,7 @@ class Desk(NamedTuple):
         """The store's, or else this host's."""
         return SystemClock() if self.app is None else self.app.store
 
-    def find(self, letter_id: str) -> Letter | None:
+    def find(self, letter_id: str) -> DeadLetterRecord | None:
         """Return a letter, open or not."""
         try:
             return self.letters.get(check_run_id(letter_id))
@@ -50,7 +50,7 @@ class Desk(NamedTuple):
     def nothing(self, task: str | None) -> str:
         """Say that nothing matches, and which task may have been meant."""
         groups = [] if self.app is None else self.app.dead.groups(limit=PAGE)
-        letters = self.letters.groups(LetterFilter(limit=PAGE))
+        letters = self.letters.groups(DeadLetterFilter(limit=PAGE))
         return self._no_match(task, {group.task for group in (*groups, *letters)})
 
     def _no_match(self, task: str | None, known: Iterable[str]) -> str:

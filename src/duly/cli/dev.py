@@ -19,8 +19,8 @@ from duly.cli.session import Session, pass_session, shared_options
 from duly.clock import new_secret
 from duly.observe.log_setup import FORMAT, set_up_logging
 from duly.observe.logs import log_start
-from duly.runtime.loading import parse_reference
 from duly.settings import load_settings
+from duly.worker.app_loader import parse_reference
 
 _LOOK_SECONDS = 0.3
 _GRACE_SECONDS = 5.0
@@ -29,7 +29,7 @@ _BY_SIGNAL = 128
 _HOST = "127.0.0.1"
 _USUAL_PORT = 8_008
 _PROGRAM = """\
-from duly.runtime.dying import die_with_parent
+from duly.worker.process_lifetime import die_with_parent
 die_with_parent({})
 from duly.__main__ import main
 main()"""

@@ -14,7 +14,7 @@ from duly.cli.session import Session, pass_session, shared_options
 from duly.cli.tables import print_fields
 from duly.core.diagnosis import Diagnosis, diagnosis_of
 from duly.store import migrator
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 
 
 @click.command("doctor")

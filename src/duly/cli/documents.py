@@ -17,7 +17,7 @@ from duly.core.record import (
 )
 from duly.core.redaction import Redaction
 from duly.limits import COUNT_CAP
-from duly.store.guard_ops import Letter
+from duly.store.guard_ops import DeadLetterRecord
 
 Record = (
     StepRecord
@@ -28,7 +28,7 @@ Record = (
     | WorkerRecord
     | QueueRecord
     | DeadLetterGroup
-    | Letter
+    | DeadLetterRecord
 )
 
 
@@ -45,7 +45,7 @@ def step_document(run: RunRecord, step: StepRecord, view: ArgumentView) -> dict[
     return document(step) | view.step_document(run, step)
 
 
-def letter_document(letter: Letter, *, show_args: bool) -> dict[str, Any]:
+def letter_document(letter: DeadLetterRecord, *, show_args: bool) -> dict[str, Any]:
     """Return a letter of another engine, without its arguments unless they are asked for."""
     arguments = parsed_call(Redaction().text(letter.arguments)) if show_args else None
     shown = {"arguments": arguments, "arguments_hidden": not show_args}

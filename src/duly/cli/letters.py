@@ -9,8 +9,8 @@ from duly.core.instants import relative, shown_instant
 from duly.core.redaction import Redaction
 from duly.errors import BadOption
 from duly.guard.dead_letters import DeadLetterResult, GuardDeadLetters, Progress
-from duly.store.guard_ops import Letter
-from duly.store.protocol import LetterFilter
+from duly.store.guard_ops import DeadLetterRecord
+from duly.store.protocol import DeadLetterFilter
 
 HIDDEN = "(arguments hidden: give --show-args)"
 
@@ -40,7 +40,10 @@ class ChosenLetters:
     """The letters that an act is about: by id, or the open ones that a filter selects."""
 
     def __init__(
-        self, letters: GuardDeadLetters, named: Sequence[Letter], which: LetterFilter | None
+        self,
+        letters: GuardDeadLetters,
+        named: Sequence[DeadLetterRecord],
+        which: DeadLetterFilter | None,
     ) -> None:
         self._letters = letters
         self._named = named
@@ -90,7 +93,7 @@ class ChosenLetters:
             which = f"{count:,} dead letter{'s' * (count > 1)}"
             print_note(f"Left: {EngineNeeded(engine, which, f'--engine {engine}')}.")
 
-    def __iter__(self) -> Iterator[Letter]:
+    def __iter__(self) -> Iterator[DeadLetterRecord]:
         yield from self._named
         if self._which is not None:
             yield from self._letters.select(self._which)
@@ -103,7 +106,7 @@ def note_unsent(ended: DeadLetterResult) -> None:
             print_note(f"Left: letter {each.letter_id}: {each.problem}")
 
 
-def print_letters(letters: Sequence[Letter], now: int, *, show_args: bool) -> None:
+def print_letters(letters: Sequence[DeadLetterRecord], now: int, *, show_args: bool) -> None:
     """Write letters as a table."""
     rows = [
         (
@@ -124,7 +127,7 @@ def print_letters(letters: Sequence[Letter], now: int, *, show_args: bool) -> No
         print_table(_COLUMNS, [row[:-1] for row in rows])
 
 
-def print_letter(letter: Letter, now: int, *, show_args: bool) -> None:
+def print_letter(letter: DeadLetterRecord, now: int, *, show_args: bool) -> None:
     """Write all of a letter."""
     ended = shown_instant(letter.ended_at, now)
     call = display_call(letter.task, Redaction().text(letter.arguments)) if show_args else HIDDEN

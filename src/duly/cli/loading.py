@@ -12,9 +12,9 @@ from duly.cli.session import Session
 from duly.errors import StoreRefused
 from duly.guard import Guard
 from duly.guard.ledgers import is_redis
-from duly.runtime.loading import is_celery, load, locate
 from duly.settings import store_url
-from duly.store.opening import STORES, open_store
+from duly.store.store_factory import STORES, open_store
+from duly.worker.app_loader import is_celery, load, locate
 
 
 def app_of(session: Session, *, creates: bool = False) -> Duly:

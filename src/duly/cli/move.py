@@ -16,7 +16,7 @@ from duly.core.amounts import amount
 from duly.core.audit import AuditFinding
 from duly.errors import StoreRefused
 from duly.limits import PAGE
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 
 
 @click.command("move")
@@ -66,13 +66,13 @@ def _check(source: str, target: str) -> None:
 
 def _move(source: str, target: str, session: Session) -> dict[str, int]:
     # Each knows its own driver, and PostgreSQL's is an extra.
-    reading: Any = import_module("duly.store.sqlite.moving").reading
+    reading: Any = import_module("duly.store.sqlite.transfer").reading
     with (
         closing(open_store(source)) as old,
         closing(open_store(target)) as new,
         reading(old) as everything,
     ):
-        write: Any = import_module("duly.store.postgres.moving").write
+        write: Any = import_module("duly.store.postgres.transfer").write
         with bar(session, "Copying", total=everything.row_count()) as show:
             counts: dict[str, int] = write(new.url, everything, show)
         # Everything has arrived there. What the file accepted from now on would be lost.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from duly.core.addresses import shown_address, shown_scheme
 from duly.errors import StoreRefused
-from duly.store.opening import sqlite_path
+from duly.store.store_factory import sqlite_path
 
 _PACKAGES = {
     "sqlite": "duly.store.sqlite",

@@ -26,7 +26,7 @@ def print_run(app: Duly, session: Session, run_id: str, *, show_args: bool) -> N
     attempts = run.attempts()
     steps = run.steps()
     logs = run.logs(limit=LOG_LINES_PER_ATTEMPT)
-    acts = app.store.list_acts(run.id, PAGE)[::-1]
+    acts = app.store.list_audit_entries(run.id, PAGE)[::-1]
     if session.as_json:
         print_json(
             {

@@ -11,9 +11,9 @@ from duly.cli.session import Session, pass_session, worker_options
 from duly.events import EventBus
 from duly.observe.log_setup import FORMAT, set_up_logging
 from duly.observe.logs import log_event, log_notice, log_start
-from duly.runtime.loading import parse_reference
 from duly.settings import load_settings
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
+from duly.worker.app_loader import parse_reference
 
 
 @click.command("worker")
@@ -60,8 +60,8 @@ def command(
         os.environ[FORMAT] = "json"
     load_settings(**options)
     # Help and usage errors need none of it.
-    from duly.runtime.keeper import Keeper  # noqa: PLC0415
-    from duly.runtime.probe import find_settings  # noqa: PLC0415
+    from duly.worker.app_probe import find_settings  # noqa: PLC0415
+    from duly.worker.supervisor import Supervisor  # noqa: PLC0415
 
     found = find_settings(app)
     if isinstance(found, int):
@@ -81,5 +81,5 @@ def command(
     bus.subscribe(log_event)
     chosen = replace(settings.worker(), max_tasks=max_tasks)
     count = settings.processes
-    keeper = Keeper(store, app, settings.url, chosen, bus, processes=count, drain=drain)
+    keeper = Supervisor(store, app, settings.url, chosen, bus, processes=count, drain=drain)
     raise click.exceptions.Exit(keeper.run())

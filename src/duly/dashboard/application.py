@@ -42,7 +42,7 @@ from duly.errors import (
 )
 from duly.limits import PAGE_SECONDS, SESSION_SECONDS
 from duly.observe.logs import log_dashboard_link
-from duly.store.bounded import within
+from duly.store.read_deadline import limit_read_time
 
 _STILL_SIGNED_IN = "You are still signed in: go back, and sign out again."
 _IN_DOUBT = "Whether it was done is not known: look before you repeat it."
@@ -153,7 +153,7 @@ class _Dashboard:
 
     def _whole(self, view: Page, request: Request, live: bool) -> Response:  # noqa: FBT001
         try:
-            with within(PAGE_SECONDS):
+            with limit_read_time(PAGE_SECONDS):
                 shown = dead.with_count(view(self._desk, request), self._desk.store)
             self._acts.many.work.look()
         except NothingHere as nothing:
@@ -170,7 +170,7 @@ class _Dashboard:
     async def _fragment(self, view: Page, request: Request) -> str:
         def render() -> str:
             try:
-                with within(PAGE_SECONDS):
+                with limit_read_time(PAGE_SECONDS):
                     shown = dead.with_count(view(self._desk, request), self._desk.store)
                 self._acts.many.work.look()
             except NothingHere as error:
@@ -218,7 +218,7 @@ class _Dashboard:
 
         def carry_out(request: Request, form: Any, who: str) -> Response:  # noqa: ANN401
             try:
-                with within(PAGE_SECONDS):
+                with limit_read_time(PAGE_SECONDS):
                     done = dead.with_count(act(request, form, who), self._desk.store)
             except (NothingHere, RunNotFound, ScheduleNotFound) as nothing:
                 return self._answers.message(request, "Not found", str(nothing), 404)
@@ -276,7 +276,7 @@ class _Dashboard:
 
     async def _has_ended(self, request: Request, session: str) -> bool:
         def look() -> bool:
-            with within(PAGE_SECONDS):
+            with limit_read_time(PAGE_SECONDS):
                 return self._desk.sessions.has_ended(session)
 
         return await self._reads.run(request, look)
@@ -290,7 +290,7 @@ class _Dashboard:
 
         def expose() -> Response:
             try:
-                with within(PAGE_SECONDS):
+                with limit_read_time(PAGE_SECONDS):
                     text = exposition(self._desk)
             except StoreUnavailable as error:
                 return PlainTextResponse(f"{error}\n", 503)

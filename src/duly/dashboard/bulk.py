@@ -22,7 +22,7 @@ from duly.limits import (
     BULK_TRIES,
     PAGE_SECONDS,
 )
-from duly.store.bounded import within
+from duly.store.read_deadline import limit_read_time
 
 NextPage = Callable[[BulkAction], BulkPage]
 """Finds the runs that an act has to look at next."""
@@ -54,7 +54,7 @@ class BulkWork:
             if not self._desk.writes or monotonic() < self._look_at:
                 return
             self._look_at = monotonic() + BULK_LOOK_SECONDS
-        with suppress(StoreError), within(PAGE_SECONDS):
+        with suppress(StoreError), limit_read_time(PAGE_SECONDS):
             if not self._desk.store.has_silent_bulk(round(BULK_LEASE_SECONDS * MICROSECONDS)):
                 return
             owner = new_id()
@@ -98,7 +98,7 @@ class BulkWork:
             return False
         bulk = self._desk.operator.bulk
         try:
-            with within(PAGE_SECONDS):
+            with limit_read_time(PAGE_SECONDS):
                 page = self._next_page(act)
             # A page that was not ours to do is looked at again: its answer may have been lost.
             bulk.advance(act, page)

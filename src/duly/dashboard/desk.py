@@ -23,8 +23,8 @@ from duly.limits import (
     PAGE_SECONDS,
     SEARCH_SECONDS,
 )
-from duly.store.bounded import seconds_left, within
 from duly.store.protocol import Inspector, RunFilter
+from duly.store.read_deadline import limit_read_time, seconds_left
 
 UNKNOWN = (
     "Hidden: this process does not know the task, and so not which of its arguments are secret."
@@ -131,7 +131,7 @@ class Desk:
         following: str | None = search.which.before
         while True:
             which = search.which._replace(before=following)
-            with within(PAGE_SECONDS):
+            with limit_read_time(PAGE_SECONDS):
                 page, following = self.find(search._replace(which=which), PAGE)
             yield page
             if following is None:

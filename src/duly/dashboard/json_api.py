@@ -21,8 +21,8 @@ from duly.dashboard.searching import Search
 from duly.dashboard.viewer_limit import RETRY_SOON, Reads, TooManyReads
 from duly.errors import BadOption, DulyError, StoreUnavailable
 from duly.limits import PAGE, PAGE_DEFAULT, PAGE_SECONDS
-from duly.store.bounded import within
 from duly.store.protocol import RunFilter, ScheduleFilter
+from duly.store.read_deadline import limit_read_time
 from duly.version import VERSION
 
 Document = dict[str, Any]
@@ -69,7 +69,7 @@ def _endpoint(
 ) -> Callable[[Request], Awaitable[Response]]:
     def respond(request: Request) -> Response:
         try:
-            with within(PAGE_SECONDS):
+            with limit_read_time(PAGE_SECONDS):
                 return JSONResponse(answer.read(desk, request))
         except NothingHere as nothing:
             return _refusal(404, str(nothing))
@@ -118,13 +118,13 @@ def _run(desk: Desk, request: Request) -> Document:
         "attempts": [documents.ATTEMPT.document(each) for each in store.list_attempts(run.id)],
         "steps": [documents.STEP.document(each) for each in store.list_steps(run.id) if each.name],
         "logs": [documents.LOG.document(each) for each in store.list_logs(run.id, _LOG_LINES)],
-        "acts": [documents.ACT.document(each) for each in store.list_acts(run.id, PAGE)],
+        "acts": [documents.ACT.document(each) for each in store.list_audit_entries(run.id, PAGE)],
     }
 
 
 def exported(desk: Desk, request: Request) -> Iterator[str]:
     """Give the dead letters that a request chooses as JSON, one in a line, by pages."""
-    with within(PAGE_SECONDS):
+    with limit_read_time(PAGE_SECONDS):
         which = chosen(request, desk.store.now())
     for page in desk.pages(Search("", which)):
         yield "".join(_exported(desk, run) for run in page)

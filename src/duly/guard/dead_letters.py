@@ -22,10 +22,17 @@ from duly.limits import (
     REASON_CHARACTERS,
     TRACEBACK_CHARACTERS,
 )
-from duly.store.guard_ops import AcquireKey, EndLetter, FailKey, Guarded, Letter, PutLetter
-from duly.store.protocol import LetterFilter
+from duly.store.guard_ops import (
+    AcquireKey,
+    DeadLetterRecord,
+    EndDeadLetter,
+    FailKey,
+    Guarded,
+    PutDeadLetter,
+)
+from duly.store.protocol import DeadLetterFilter
 
-SendDeadLetter = Callable[[Letter], object]
+SendDeadLetter = Callable[[DeadLetterRecord], object]
 """Gives a letter's message to its engine again, so that it really runs. Two of one application are
 equal."""
 
@@ -57,7 +64,7 @@ Progress = Callable[[int], None]
 class SenderUnknown(BadOption):
     """A letter's application is not at hand, or there are two of its name."""
 
-    def __init__(self, letter: Letter, known: int) -> None:
+    def __init__(self, letter: DeadLetterRecord, known: int) -> None:
         whose = f"application {letter.application!r} of {letter.engine}"
         what = f"{whose} is not known here; replay it where that is imported, under that name"
         if known:
@@ -123,7 +130,7 @@ class GuardDeadLetters:
             error=draft.error[:ERROR_CHARACTERS],
             traceback=draft.traceback and draft.traceback[-TRACEBACK_CHARACTERS:],
         )
-        op = PutLetter(
+        op = PutDeadLetter(
             id=letter_id or new_id(),
             ttl=ttl,
             namespace=self._namespace or "",
@@ -132,9 +139,9 @@ class GuardDeadLetters:
         self._ledger().apply([op])
         return op.id
 
-    def get(self, letter_id: str) -> Letter:
+    def get(self, letter_id: str) -> DeadLetterRecord:
         """Return a letter, open or not."""
-        found = self.page(LetterFilter(id=letter_id, state=None, limit=1))
+        found = self.page(DeadLetterFilter(id=letter_id, state=None, limit=1))
         if not found:
             raise LetterNotFound(letter_id)
         return found[0]
@@ -148,17 +155,19 @@ class GuardDeadLetters:
         cause: str | None = None,
         limit: int = PAGE_DEFAULT,
         cursor: str | None = None,
-    ) -> Sequence[Letter]:
+    ) -> Sequence[DeadLetterRecord]:
         """Return letters, newest first; the id of the last is the cursor of the next page."""
         if not 1 <= limit <= PAGE:
             raise BadOption(f"limit must be from 1 to {PAGE}, not {limit!r}")
-        return self.page(LetterFilter(None, state, engine, task, cause, before=cursor, limit=limit))
+        return self.page(
+            DeadLetterFilter(None, state, engine, task, cause, before=cursor, limit=limit)
+        )
 
-    def page(self, which: LetterFilter) -> Sequence[Letter]:
+    def page(self, which: DeadLetterFilter) -> Sequence[DeadLetterRecord]:
         """Return the letters that a filter selects, newest first."""
         return self._ledger().list_dead_letters(which._replace(namespace=self._namespace))
 
-    def select(self, which: LetterFilter) -> Iterator[Letter]:
+    def select(self, which: DeadLetterFilter) -> Iterator[DeadLetterRecord]:
         """Return all open letters that a filter selects, newest first, each once.
 
         Those that are sent meanwhile may die again: as new letters, which are not among these.
@@ -168,14 +177,14 @@ class GuardDeadLetters:
             yield from found
             page = page._replace(before=found[-1].id)
 
-    def groups(self, which: LetterFilter) -> Sequence[DeadLetterGroup]:
+    def groups(self, which: DeadLetterFilter) -> Sequence[DeadLetterGroup]:
         """Return open letters by engine, task and error, the largest group first."""
         place = which._replace(state="open", namespace=self._namespace)
         return self._ledger().list_dead_letter_groups(place)
 
     # -- acting --
 
-    def can_send(self, letter: Letter) -> bool:
+    def can_send(self, letter: DeadLetterRecord) -> bool:
         """Say whether the application of a letter is known here."""
         return (letter.engine, letter.application) in self._senders
 
@@ -187,7 +196,7 @@ class GuardDeadLetters:
         self,
         letter_ids: str | Sequence[str] | None = None,
         *,
-        which: LetterFilter | None = None,
+        which: DeadLetterFilter | None = None,
         actor: str | None = None,
         reason: str = "",
         rate: float | None = None,
@@ -233,7 +242,7 @@ class GuardDeadLetters:
         self,
         letter_ids: str | Sequence[str] | None = None,
         *,
-        which: LetterFilter | None = None,
+        which: DeadLetterFilter | None = None,
         actor: str | None = None,
         reason: str = "",
         progress: Progress | None = None,
@@ -249,7 +258,7 @@ class GuardDeadLetters:
                 progress(done + skipped)
         return DeadLetterResult(done, skipped)
 
-    def _replay(self, letter: Letter, who: str, why: str) -> bool:
+    def _replay(self, letter: DeadLetterRecord, who: str, why: str) -> bool:
         if letter.state != "open":
             return False
         send = self._sender_for(letter)
@@ -259,12 +268,12 @@ class GuardDeadLetters:
             send(letter)
             return self._end(letter, "replayed", who, why)
 
-    def _end(self, letter: Letter, state: str, who: str, why: str) -> bool:
-        (was_open,) = self._ledger().apply([EndLetter(letter.id, state, who, why)])
+    def _end(self, letter: DeadLetterRecord, state: str, who: str, why: str) -> bool:
+        (was_open,) = self._ledger().apply([EndDeadLetter(letter.id, state, who, why)])
         return bool(was_open)
 
     @contextmanager
-    def _claimed(self, letter: Letter, who: str) -> Iterator[bool]:
+    def _claimed(self, letter: DeadLetterRecord, who: str) -> Iterator[bool]:
         """Keep others from a letter; give whether it is ours and still open.
 
         That is a key of the ledger, with a lease: who dies gives the letter back by that. The keys
@@ -278,14 +287,14 @@ class GuardDeadLetters:
             return
         try:
             # As others left it, who may have had it since it was read.
-            yield bool(self.page(LetterFilter(id=letter.id, state="open", limit=1)))
+            yield bool(self.page(DeadLetterFilter(id=letter.id, state="open", limit=1)))
         finally:
             with suppress(StoreError):
                 self._ledger().apply([FailKey(take.key, take.owner, found.fence, _LEASE)])
 
     def _selected(
-        self, letter_ids: str | Sequence[str] | None, which: LetterFilter | None
-    ) -> Iterator[Letter]:
+        self, letter_ids: str | Sequence[str] | None, which: DeadLetterFilter | None
+    ) -> Iterator[DeadLetterRecord]:
         if (letter_ids is None) == (which is None):
             raise BadOption("name letters either by id or by filter")
         if letter_ids is not None:
@@ -295,7 +304,7 @@ class GuardDeadLetters:
         elif which is not None:
             yield from self.select(which)
 
-    def _sender_for(self, letter: Letter) -> SendDeadLetter:
+    def _sender_for(self, letter: DeadLetterRecord) -> SendDeadLetter:
         senders = self._senders.get((letter.engine, letter.application), set())
         if len(senders) != 1:
             raise SenderUnknown(letter, len(senders))
@@ -303,7 +312,7 @@ class GuardDeadLetters:
         return send
 
 
-def _unsent(letter: Letter, error: Exception) -> UnsentDeadLetter:
+def _unsent(letter: DeadLetterRecord, error: Exception) -> UnsentDeadLetter:
     words = str(error).partition("\n")[0][:ERROR_CHARACTERS]
     # Our own errors say all by themselves.
     problem = words if isinstance(error, DulyError) else f"{type(error).__name__}: {words}"

@@ -19,7 +19,7 @@ from duly.guard.threads import HelperThreads
 from duly.limits import DELAY_SECONDS, GUARD_LEASE_SECONDS, GUARD_TTL_SECONDS, LOCK_SECONDS
 from duly.settings import store_url
 from duly.store.guard_ops import AcquireKey, ForgetKey, Guarded, GuardedKey
-from duly.store.owning import PerProcess
+from duly.store.per_process import PerProcess
 from duly.store.protocol import Ledger
 
 P = ParamSpec("P")

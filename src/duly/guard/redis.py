@@ -32,18 +32,18 @@ from duly.errors import (
 from duly.limits import FORGET_BATCH, PAGE, REDIS_GRACE_SECONDS, REDIS_SECONDS
 from duly.store.guard_ops import (
     AcquireKey,
-    EndLetter,
+    DeadLetterRecord,
+    EndDeadLetter,
     FailKey,
     FinishKey,
     ForgetKey,
     Guarded,
     GuardedKey,
     GuardOp,
-    Letter,
-    PutLetter,
+    PutDeadLetter,
     RenewKey,
 )
-from duly.store.protocol import LetterFilter
+from duly.store.protocol import DeadLetterFilter
 
 _NAMES = "duly:{guard}"
 _FENCE = f"{_NAMES}:fence"
@@ -80,9 +80,15 @@ class RedisLedger:
         self._scripts = {
             name: self._client.register_script(begin + _script(name))
             for name in (
-                "acquire", "renew", "finish", "forget", "look", "put_letter", "end_letter",
+                "acquire",
+                "renew",
+                "finish",
+                "forget",
+                "look",
+                "put_dead_letter",
+                "end_dead_letter",
             )
-        }  # fmt: skip
+        }
         try:
             self._look_for_risks(on_eviction)
         except BaseException:
@@ -111,9 +117,9 @@ class RedisLedger:
             _number(ended_at), _number(kept_until), *what,
         )  # fmt: skip
 
-    def list_dead_letters(self, which: LetterFilter) -> list[Letter]:
+    def list_dead_letters(self, which: DeadLetterFilter) -> list[DeadLetterRecord]:
         """Return the letters that fit, newest first, as they are while page after page is read."""
-        found: list[Letter] = []
+        found: list[DeadLetterRecord] = []
         with self._failures():
             for ids in self._letter_ids(which):
                 found += [letter for letter in self._letters(ids) if _fits(letter, which)]
@@ -121,7 +127,7 @@ class RedisLedger:
                     break
         return found[: which.limit]
 
-    def list_dead_letter_groups(self, which: LetterFilter) -> list[DeadLetterGroup]:
+    def list_dead_letter_groups(self, which: DeadLetterFilter) -> list[DeadLetterGroup]:
         """Return letters grouped by engine, task and fingerprint, the largest first."""
         groups: dict[tuple[str, ...], DeadLetterGroup] = {}
         with self._failures():
@@ -156,7 +162,7 @@ class RedisLedger:
 
     # -- reading letters --
 
-    def _letter_ids(self, which: LetterFilter) -> Iterator[list[str]]:
+    def _letter_ids(self, which: DeadLetterFilter) -> Iterator[list[str]]:
         if which.id is not None:
             yield [which.id] if which.before is None or which.id < which.before else []
             return
@@ -168,7 +174,7 @@ class RedisLedger:
             yield ids
             highest = f"({ids[-1]}"
 
-    def _letters(self, ids: list[str]) -> list[Letter]:
+    def _letters(self, ids: list[str]) -> list[DeadLetterRecord]:
         pipeline = self._client.pipeline(transaction=False)
         for letter_id in ids:
             pipeline.hgetall(_name("letter", letter_id))
@@ -298,12 +304,12 @@ def _call(op: GuardOp) -> Call:
             return "finish", [_name("key", key)], [owner, fence, "failed", _or(ttl), int(began)]
         case ForgetKey(key):
             return "forget", [_name("key", key)], []
-        case PutLetter(letter_id):
+        case PutDeadLetter(letter_id):
             keys = [_name("letter", letter_id), _LETTERS, _LETTER_ENDS]
             what = _pairs({name: getattr(op, name) for name in _LETTER_TEXTS})
-            return "put_letter", keys, [letter_id, _or(op.ttl), FORGET_BATCH, *what]
-        case EndLetter(letter_id, state, actor, reason):
-            return "end_letter", [_name("letter", letter_id)], [state, actor, reason]
+            return "put_dead_letter", keys, [letter_id, _or(op.ttl), FORGET_BATCH, *what]
+        case EndDeadLetter(letter_id, state, actor, reason):
+            return "end_dead_letter", [_name("letter", letter_id)], [state, actor, reason]
         case _:
             assert_never(op)
 
@@ -332,16 +338,16 @@ def _pairs(values: dict[str, str | int | None]) -> list[str | int]:
     return [part for pair in kept.items() for part in pair]
 
 
-def _letter(row: dict[str, str]) -> Letter:
-    fields: dict[str, Any] = {name: row.get(name) for name in Letter._fields}
+def _letter(row: dict[str, str]) -> DeadLetterRecord:
+    fields: dict[str, Any] = {name: row.get(name) for name in DeadLetterRecord._fields}
     for name in ("attempts", "created_at", "ended_at"):
         fields[name] = _number(fields[name])
     for name in ("namespace", "application", "fingerprint"):
         fields[name] = fields[name] or ""
-    return Letter(**fields)
+    return DeadLetterRecord(**fields)
 
 
-def _add_to_group(group: DeadLetterGroup | None, letter: Letter) -> DeadLetterGroup:
+def _add_to_group(group: DeadLetterGroup | None, letter: DeadLetterRecord) -> DeadLetterGroup:
     """Return a group with one letter more; letters come newest first."""
     at = letter.created_at
     if group is None:
@@ -353,7 +359,7 @@ def _add_to_group(group: DeadLetterGroup | None, letter: Letter) -> DeadLetterGr
     )
 
 
-def _fits(letter: Letter, which: LetterFilter) -> bool:
+def _fits(letter: DeadLetterRecord, which: DeadLetterFilter) -> bool:
     wanted = (
         which.state, which.engine, which.task, which.cause, which.namespace, which.fingerprint
     )  # fmt: skip

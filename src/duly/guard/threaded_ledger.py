@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from duly.core.record import DeadLetterGroup
-from duly.store.guard_ops import GuardOp, Letter
-from duly.store.protocol import Ledger, LetterFilter
+from duly.store.guard_ops import DeadLetterRecord, GuardOp
+from duly.store.protocol import DeadLetterFilter, Ledger
 
 T = TypeVar("T")
 
@@ -14,8 +14,8 @@ class DeadLetterLedger(Protocol):
     """What letters need of a ledger."""
 
     def apply(self, ops: Sequence[GuardOp]) -> list[Any]: ...
-    def list_dead_letters(self, which: LetterFilter) -> list[Letter]: ...
-    def list_dead_letter_groups(self, which: LetterFilter) -> list[DeadLetterGroup]: ...
+    def list_dead_letters(self, which: DeadLetterFilter) -> list[DeadLetterRecord]: ...
+    def list_dead_letter_groups(self, which: DeadLetterFilter) -> list[DeadLetterGroup]: ...
 
 
 class LedgerCall(Protocol):
@@ -34,10 +34,10 @@ class ThreadedLedger:
         """Write the ops, each whole or not at all, and return their answers, in order."""
         return self._call(lambda ledger: ledger.apply(ops))
 
-    def list_dead_letters(self, which: LetterFilter) -> list[Letter]:
+    def list_dead_letters(self, which: DeadLetterFilter) -> list[DeadLetterRecord]:
         """Return the letters that fit, newest first."""
-        return self._call(lambda ledger: ledger.list_letters(which))
+        return self._call(lambda ledger: ledger.list_dead_letters(which))
 
-    def list_dead_letter_groups(self, which: LetterFilter) -> list[DeadLetterGroup]:
+    def list_dead_letter_groups(self, which: DeadLetterFilter) -> list[DeadLetterGroup]:
         """Return the letters that fit, by what they have in common."""
-        return self._call(lambda ledger: ledger.list_letter_groups(which))
+        return self._call(lambda ledger: ledger.list_dead_letter_groups(which))

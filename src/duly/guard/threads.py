@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
 from duly.clock import monotonic
-from duly.store.lent import BODY
+from duly.store.task_connection import BODY
 
 T = TypeVar("T")
 

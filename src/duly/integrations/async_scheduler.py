@@ -31,7 +31,7 @@ from duly.limits import PAGE, TICK_BATCH
 from duly.locks.ownership import Ownership, acquire_ownership
 from duly.observe.logs import log_duplicate
 from duly.registry import is_local
-from duly.store.admin_ops import RecordAct
+from duly.store.admin_ops import RecordAuditEntry
 from duly.store.lock_ops import Locked
 from duly.store.ops import Prune
 from duly.store.protocol import RunFilter, ScheduleFilter
@@ -39,7 +39,7 @@ from duly.task import Task
 from duly.task_options import define
 
 if TYPE_CHECKING:
-    from duly.runtime.embedded import EmbeddedWorker
+    from duly.worker.embedded_worker import EmbeddedWorker
 
 _DAY = 86_400
 _TAG = "schedule"
@@ -280,7 +280,7 @@ class AsyncScheduler:
     async def cleanup_old_logs(self, keep_days: int = 30) -> bool:
         """Forget what ended longer ago; say whether there was something. duly does so by itself."""
         op = Prune(keep_days * _DAY * MICROSECONDS, TICK_BATCH)
-        act = RecordAct(resolve_actor(None), "prune", f"history older than {keep_days} days")
+        act = RecordAuditEntry(resolve_actor(None), "prune", f"history older than {keep_days} days")
         return bool(await asyncio.to_thread(prune, self.duly.store, op, act=act))
 
     async def _cut_over(self) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 from duly.app import Duly
 from duly.errors import BadOption, StoreError
 from duly.events import UnknownTaskDelivered
-from duly.runtime.embedded import EmbeddedWorker
-from duly.store.owning import PerProcess
+from duly.store.per_process import PerProcess
+from duly.worker.embedded_worker import EmbeddedWorker
 
 _START_PAUSE_SECONDS = 2.0
 

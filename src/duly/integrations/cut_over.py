@@ -118,7 +118,7 @@ def move(
 
 @contextmanager
 def _transaction(store: Store) -> Iterator[Tables]:
-    section = store.section()
+    section = store.task_transaction()
     try:
         tables = Tables(store, section.connection)
         yield tables

@@ -16,7 +16,7 @@ from duly.errors import BadOption, LifespanNotStarted
 from duly.settings import worker_settings
 
 if TYPE_CHECKING:
-    from duly.runtime.embedded import EmbeddedWorker
+    from duly.worker.embedded_worker import EmbeddedWorker
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any] | None]]
 """What `FastAPI(lifespan=…)` and `Starlette(lifespan=…)` take."""

@@ -17,8 +17,8 @@ from duly.core.states import SlotKind, State
 from duly.core.verdict import Finish, Requeue
 from duly.prove.starting import Started, Starter
 from duly.prove.trees import pause_for
-from duly.runtime.dying import die_with_parent
 from duly.store.ops import ClaimRuns, RegisterWorker, Settle, Want
+from duly.worker.process_lifetime import die_with_parent
 
 QUEUE = "duly-prove-limits"
 TASK = "duly.prove:limited"

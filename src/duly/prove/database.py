@@ -130,7 +130,7 @@ class Database:
 
     @contextmanager
     def _section(self) -> Iterator[Any]:
-        section = self._store.section()
+        section = self._store.task_transaction()
         try:
             yield section.connection
         finally:

@@ -14,7 +14,7 @@ from duly.prove.stopping import StoppingDuly
 from duly.prove.trees import TREE_VARIABLE
 from duly.prove.workload import app as workload
 from duly.prove.workload import journal
-from duly.runtime.dying import die_with_parent
+from duly.worker.process_lifetime import die_with_parent
 
 
 def main() -> int:

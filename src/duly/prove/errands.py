@@ -160,7 +160,7 @@ def judge(errand: Errand, run: Run[Any]) -> list[str]:
 
 
 def _read(statement: str, /, **parameters: str) -> list[tuple[Any, ...]]:
-    section = app.store.section()
+    section = app.store.task_transaction()
     try:
         rows: list[tuple[Any, ...]] = section.connection.execute(
             statements()[statement], parameters

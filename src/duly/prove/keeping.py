@@ -11,9 +11,9 @@ from duly.prove.journals import Journal
 from duly.prove.reserve import Reserve
 from duly.prove.striking import arm
 from duly.prove.trees import TREE_VARIABLE
-from duly.runtime import keeper
-from duly.runtime.dying import die_with_parent
 from duly.settings import WorkerSettings
+from duly.worker import supervisor
+from duly.worker.process_lifetime import die_with_parent
 
 KEEPER_POINT_VARIABLE = "DULY_PROVE_KEEPER_POINT"
 
@@ -37,7 +37,7 @@ def main() -> int:
         beat=options["beat"],
         grace=options["grace"],
     )
-    return keeper.run(
+    return supervisor.run(
         options["app"],
         options["url"],
         settings,

@@ -21,9 +21,9 @@ from duly import faultpoints
 from duly.faultpoints import StatementHook
 from duly.limits import TICK_BATCH
 from duly.prove import errands
-from duly.runtime.dying import die_with_parent
 from duly.store.ops import Tick
 from duly.store.step_ops import RecheckWaits
+from duly.worker.process_lifetime import die_with_parent
 
 SIDES = ("before", "after")
 _DRAIN_SECONDS = 30.0
@@ -195,7 +195,7 @@ def _work(doom: Doom, queues: str | None = None) -> None:
 def _watcher(url: str) -> Callable[[StatementHook], None]:
     """Import all that a doomed process needs, and return what has it told of statements."""
     store = "duly.store.sqlite" if url.startswith("sqlite:") else "duly.store.postgres"
-    for module in ("duly.runtime.embedded", f"{store}.store"):
+    for module in ("duly.worker.embedded_worker", f"{store}.store"):
         import_module(module)
     watch: Callable[[StatementHook], None] = import_module(f"{store}.boundaries").watch
     return watch

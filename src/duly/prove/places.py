@@ -9,7 +9,7 @@ from typing import Self
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from duly.clock import new_id
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 
 
 class Folder:

@@ -10,8 +10,8 @@ from duly.prove.journals import FOLDER_VARIABLE
 from duly.prove.starting import Started, Starter
 from duly.prove.striking import arm
 from duly.prove.workload import app, journal, notify, order
-from duly.runtime.dying import die_with_parent
 from duly.task import Call
+from duly.worker.process_lifetime import die_with_parent
 
 PROGRAM = "duly.prove.producing"
 

@@ -9,8 +9,8 @@ from typing import IO, NamedTuple, Self, cast
 from duly.app import Duly
 from duly.clock import MICROSECONDS, new_id
 from duly.prove.starting import Started, Starter
-from duly.runtime.dying import die_with_parent
 from duly.store.lock_ops import AcquireLock
+from duly.worker.process_lifetime import die_with_parent
 
 TTL_SECONDS = 600
 """Longer than any race, so that whoever comes last still meets who came first."""

@@ -11,7 +11,7 @@ from duly.prove.journals import FOLDER_VARIABLE
 from duly.prove.starting import Started, Starter
 from duly.prove.striking import arm
 from duly.prove.workload import app, fragile, journal
-from duly.runtime.dying import die_with_parent
+from duly.worker.process_lifetime import die_with_parent
 
 
 def start_redriver(

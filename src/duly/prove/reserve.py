@@ -1,8 +1,8 @@
 """Processes that wait to become the children of a keeper, forked before it opens anything.
 
-A worker that takes one up runs what `python -m duly.runtime.child` runs, in a session of its own,
-as a child of the keeper; what is left out is the start of an interpreter, which is most of what a
-kill would cost.
+A worker that uses one runs the same code as `python -m duly.worker.worker_program`, in a session of
+its own, as a child of the supervisor. It saves the start of an interpreter, which is most of the
+cost of a kill.
 """
 
 import json
@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from duly.prove.trees import note_child
-from duly.runtime import child
-from duly.runtime.child import ENVIRONMENT
-from duly.runtime.dying import die_with_parent
-from duly.runtime.worker_process import ChildProcess, start_child
+from duly.worker import worker_program
+from duly.worker.process_lifetime import die_with_parent
+from duly.worker.worker_process import ChildProcess, start_child
+from duly.worker.worker_program import ENVIRONMENT
 
 _CONFIG_BYTES = 1 << 16
 
@@ -83,4 +83,4 @@ def _wait_and_work(channel: socket.socket) -> None:
         # What it is tied to has another number here.
         config["tether"] = descriptors[0] if descriptors else None
         os.environ[ENVIRONMENT] = json.dumps(config)
-        child.main()
+        worker_program.main()

@@ -20,14 +20,14 @@ from contextlib import suppress
 from importlib import import_module
 from typing import IO, Any, Protocol, Self
 
-from duly.runtime.dying import die_with_parent, end_now
+from duly.worker.process_lifetime import die_with_parent, exit_now
 
 _IMPORTED = (
     "duly.app",
     "duly.prove.claiming",
     "duly.prove.keeping",
     "duly.prove.racing",
-    "duly.runtime.embedded",
+    "duly.worker.embedded_worker",
     "duly.store.postgres.store",
     "duly.store.sqlite.store",
 )
@@ -301,7 +301,7 @@ def _run(order: dict[str, Any], descriptors: Sequence[int]) -> None:
             status = 1
     except BaseException:  # noqa: BLE001 - told, and by the status too
         traceback.print_exc()
-    end_now(status or 0)
+    exit_now(status or 0)
 
 
 def _take(descriptors: Sequence[int], places: Sequence[int]) -> None:

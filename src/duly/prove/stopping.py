@@ -17,7 +17,7 @@ from duly.prove.journals import Journal
 from duly.prove.workload import app as workload
 from duly.prove.workload import journal
 from duly.store.ops import AddLogs, Op, SetProgress, Settle, Settled
-from duly.store.protocol import Section, Store
+from duly.store.protocol import Store, TaskTransaction
 
 BEFORE_SETTLE, BEFORE_COMMIT, IN_CLAIM = "settle", "commit", "claim"
 
@@ -61,11 +61,11 @@ class _StoppingStore:
         return answers
 
     def section(self, seconds: float | None = None) -> "_StoppingSection":
-        return _StoppingSection(self._store.section(seconds), self._flag)
+        return _StoppingSection(self._store.task_transaction(seconds), self._flag)
 
 
 class _StoppingSection:
-    def __init__(self, section: Section, flag: Path | None) -> None:
+    def __init__(self, section: TaskTransaction, flag: Path | None) -> None:
         self._section = section
         self._flag = flag
 

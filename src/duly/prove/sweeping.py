@@ -14,8 +14,8 @@ from duly.prove.errands import app, event_of, is_sent, is_suspended, judge
 from duly.prove.nursery import SIDES, Fate, Nursery, Order
 from duly.prove.trees import wait_for
 from duly.run import Run
-from duly.runtime.recovery import recover_worker
-from duly.store.opening import runtime_folder
+from duly.store.store_factory import runtime_folder
+from duly.worker.services.recovery import recover_worker
 
 RECHECK_SECONDS = 1.0
 GO_ON_SECONDS = 20.0

@@ -18,8 +18,8 @@ from duly.clock import monotonic
 from duly.prove.journals import FOLDER_VARIABLE
 from duly.prove.processes import environment_of, process, process_table, state_of
 from duly.prove.starting import Starter
-from duly.runtime.child import ENVIRONMENT
-from duly.runtime.slots import Slots
+from duly.worker.start_marks import StartMarks
+from duly.worker.worker_program import ENVIRONMENT
 
 TREE_VARIABLE = "DULY_PROVE_TREE"
 _LOOK_SECONDS = 0.002
@@ -218,9 +218,9 @@ def _note(folder: Path, keeper: int, pid: int) -> Path:
     return folder / f"child-{keeper}-{pid}.json"
 
 
-def _look(path: Path, look: Callable[[Slots], bool]) -> bool:
+def _look(path: Path, look: Callable[[StartMarks], bool]) -> bool:
     try:
-        slots = Slots(path)
+        slots = StartMarks(path)
     except (OSError, ValueError):
         return False
     try:

@@ -10,7 +10,7 @@ from duly.context import RunContext
 from duly.errors import NoCurrentRun
 from duly.interrupts import is_interruptible
 from duly.open_steps import OpenStep
-from duly.store.lent import BODY
+from duly.store.task_connection import BODY
 
 R = TypeVar("R")
 

@@ -45,8 +45,8 @@ from duly.steps.concurrency import (
     run_to_completion,
     wait_for_open_steps,
 )
+from duly.store.outage_wait import is_outage
 from duly.store.step_ops import BeginStep, EndStep, ForgetStep
-from duly.store.waiting import is_outage
 
 P = ParamSpec("P")
 R = TypeVar("R")

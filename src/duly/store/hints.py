@@ -28,7 +28,7 @@ MOST_CHARACTERS = 4000
 _merges = count()
 
 
-class Place(NamedTuple):
+class HintPlace(NamedTuple):
     """Where a run waits, and the task that a worker must know to claim it."""
 
     queue: str
@@ -41,7 +41,7 @@ class Hint(NamedTuple):
 
     id: str
     """Names the hint in later messages about it; also decides which worker looks first."""
-    place: Place
+    place: HintPlace
     runs: int = 1
     busy: tuple[str, ...] = ()
     """Workers that had no room for these runs."""
@@ -53,7 +53,7 @@ ReadyHints = Sequence[Hint]
 """Without any, anything may have changed."""
 
 
-class Taken(NamedTuple):
+class ClaimNotice(NamedTuple):
     """A worker has taken the runs of some hints. If it left any, another hint follows."""
 
     ids: tuple[str, ...]
@@ -62,10 +62,10 @@ class Taken(NamedTuple):
     """Workers that should have looked first and did not."""
 
 
-class Message(NamedTuple):
+class HintMessage(NamedTuple):
     """One notification; `sender` names the process if its own workers know already."""
 
-    said: ReadyHints | Taken
+    said: ReadyHints | ClaimNotice
     sender: str = ""
 
 
@@ -75,13 +75,13 @@ class Peer(NamedTuple):
     queues: ServedQueues
     tasks: frozenset[str]
 
-    def serves(self, place: Place) -> bool:
+    def serves(self, place: HintPlace) -> bool:
         """Return whether the worker can claim runs that wait there."""
         return place.task in self.tasks and self.queues.includes(place.queue)
 
 
-Woken = Callable[[], None]
-Hinted = Callable[[Hint | Taken], None]
+WakeCallback = Callable[[], None]
+HintCallback = Callable[[Hint | ClaimNotice], None]
 
 
 class HintChannel(Protocol):
@@ -95,7 +95,7 @@ class HintChannel(Protocol):
         """Send a hint again, to other workers."""
         ...
 
-    def listen(self, woken: Woken, hinted: Hinted | None = None) -> Callable[[], None]:
+    def listen(self, woken: WakeCallback, hinted: HintCallback | None = None) -> Callable[[], None]:
         """Call `woken` at every hint until the returned function is called.
 
         Messages that name runs go to `hinted` instead, if it is given and the store sends such.
@@ -122,7 +122,7 @@ class UnnamedHints:
         return {}
 
 
-def new_hint(place: Place, runs: int = 1, *, busy: tuple[str, ...] = ()) -> Hint:
+def new_hint(place: HintPlace, runs: int = 1, *, busy: tuple[str, ...] = ()) -> Hint:
     """Return a hint that no message has named yet."""
     return Hint(_id_from(new_id()), place, runs, busy)
 
@@ -143,7 +143,7 @@ def hints_of(ops: Sequence[Enqueue]) -> ReadyHints:
         slot_of(lane) not in OWN_SLOT_KINDS for _, lane, _ in counts
     ):
         return ()
-    return [Hint(_id_from(ids[place]), Place(*place), runs) for place, runs in counts.items()]
+    return [Hint(_id_from(ids[place]), HintPlace(*place), runs) for place, runs in counts.items()]
 
 
 def merged(one: Hint, other: Hint) -> Hint:
@@ -159,13 +159,13 @@ def _id_from(run_id: str) -> str:
     return run_id[-12:]
 
 
-def encode(said: ReadyHints | Taken, sender: str = "") -> str:
+def encode(said: ReadyHints | ClaimNotice, sender: str = "") -> str:
     """Return the text of a notification."""
     fields: dict[str, Any] = {"v": VERSION}
     if sender:
         fields["from"] = sender
     anything = _dumped(fields)
-    if isinstance(said, Taken):
+    if isinstance(said, ClaimNotice):
         fields |= {"taken": said.ids[:MOST_TAKEN], "by": said.worker_id}
         fields["busy"] = said.busy[:MOST_BUSY]
     elif said:
@@ -174,7 +174,7 @@ def encode(said: ReadyHints | Taken, sender: str = "") -> str:
     return text if len(text) <= MOST_CHARACTERS else anything
 
 
-def decode(text: str) -> Message | None:
+def decode(text: str) -> HintMessage | None:
     """Return what a notification says; None if it is not understood."""
     try:
         fields = json.loads(text)
@@ -183,8 +183,8 @@ def decode(text: str) -> Message | None:
         sender = str(fields.get("from", ""))
         if "taken" in fields:
             ids = tuple(map(str, fields["taken"]))
-            return Message(Taken(ids, str(fields["by"]), _texts(fields, "busy")), sender)
-        return Message([_hint(each) for each in fields.get("ready", ())], sender)
+            return HintMessage(ClaimNotice(ids, str(fields["by"]), _texts(fields, "busy")), sender)
+        return HintMessage([_hint(each) for each in fields.get("ready", ())], sender)
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
         return None
 
@@ -195,7 +195,7 @@ def _fields(hint: Hint) -> dict[str, Any]:
 
 
 def _hint(fields: Mapping[str, Any]) -> Hint:
-    place = Place(*(str(fields[name]) for name in Place._fields))
+    place = HintPlace(*(str(fields[name]) for name in HintPlace._fields))
     if slot_of(place.lane) not in OWN_SLOT_KINDS:
         raise ValueError(place.lane)
     return Hint(str(fields["id"]), place, int(fields["runs"]), _texts(fields, "busy"))

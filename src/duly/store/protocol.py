@@ -29,8 +29,8 @@ from duly.core.record import (
 )
 from duly.errors import TransactionTooLong
 from duly.limits import SKEW_SECONDS
+from duly.store.heartbeats import Heartbeats, LivenessHandle
 from duly.store.hints import HintChannel
-from duly.store.liveness import Life, Pulse
 from duly.store.ops import Accepted, AddLogs, Enqueue, Op, SetProgress, Settle, Settled
 from duly.store.schema import MigratableStore
 from duly.store.step_ops import EndStep, SendEvent
@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # Programs that only enqueue need not pay for what the guard 
     from pathlib import Path
 
     from duly.core.schedule_plans import DueSchedule
-    from duly.store.guard_ops import GuardedKey, GuardOp, Letter
+    from duly.store.guard_ops import DeadLetterRecord, GuardedKey, GuardOp
 
 
 class RunFilter(NamedTuple):
@@ -58,7 +58,7 @@ class RunFilter(NamedTuple):
     scan: int | None = None
     """Look among so many at most, where no index tells which ones fit."""
 
-    def goes_on_behind(self, created_at: int | None) -> bool:
+    def may_have_older(self, created_at: int | None) -> bool:
         """Say whether any could fit that are older than one that was made then."""
         if self.since is None or created_at is None:
             return True
@@ -101,7 +101,7 @@ class ScheduleFilter(NamedTuple):
     state: str | None = None
 
 
-class LetterFilter(NamedTuple):
+class DeadLetterFilter(NamedTuple):
     """Which dead letters of other engines to list, newest first; None means any."""
 
     id: str | None = None
@@ -117,7 +117,7 @@ class LetterFilter(NamedTuple):
     fingerprint: str | None = None
 
 
-class Statement(NamedTuple):
+class ExternalStatement(NamedTuple):
     """SQL for a connection that is not ours."""
 
     dialect: str
@@ -128,11 +128,11 @@ class Statement(NamedTuple):
 
 Row = Sequence[Any] | None
 A = TypeVar("A")
-Dialogue = Generator[Statement, Row, A]
+Dialogue = Generator[ExternalStatement, Row, A]
 """Yields the statements of a write one after the other and is sent the first row of each."""
 
 
-class Rooms(Protocol):
+class QueueCapacity(Protocol):
     """What a process knows of how full queues are."""
 
     def fit(self, ops: Sequence[Enqueue]) -> bool:
@@ -165,7 +165,7 @@ class Inspector(Protocol):
         """Return the runs that have a key, of whichever tasks."""
         ...
 
-    def list_acts(
+    def list_audit_entries(
         self, subject: str | None, limit: int, before: int | None = None
     ) -> list[AuditEntry]: ...
     def get_bulk(self, act_id: str) -> BulkAction | None: ...
@@ -173,7 +173,7 @@ class Inspector(Protocol):
         """Return whether the process of an act on many runs has been silent for so long."""
         ...
 
-    def has_act(self, subject: str) -> bool:
+    def has_audit_entry(self, subject: str) -> bool:
         """Return whether an act on exactly this subject was recorded."""
         ...
 
@@ -271,8 +271,8 @@ class Inspector(Protocol):
         ...
 
     def get_key(self, key: str) -> "GuardedKey | None": ...
-    def list_letters(self, which: LetterFilter) -> "list[Letter]": ...
-    def list_letter_groups(self, which: LetterFilter) -> list[DeadLetterGroup]: ...
+    def list_dead_letters(self, which: DeadLetterFilter) -> "list[DeadLetterRecord]": ...
+    def list_dead_letter_groups(self, which: DeadLetterFilter) -> list[DeadLetterGroup]: ...
     def peek(self, carried: Sequence[str] = ()) -> Peek:
         """Look whether there is something to do, for one who hands over these tasks."""
         ...
@@ -291,12 +291,12 @@ class Ledger(Protocol):
         ...
 
     def get_key(self, key: str) -> "GuardedKey | None": ...
-    def list_letters(self, which: LetterFilter) -> "list[Letter]": ...
-    def list_letter_groups(self, which: LetterFilter) -> list[DeadLetterGroup]: ...
+    def list_dead_letters(self, which: DeadLetterFilter) -> "list[DeadLetterRecord]": ...
+    def list_dead_letter_groups(self, which: DeadLetterFilter) -> list[DeadLetterGroup]: ...
     def close(self) -> None: ...
 
 
-class Section(Protocol):
+class TaskTransaction(Protocol):
     """A transaction in the store's database whose writes commit with one run's completion."""
 
     too_long: TransactionTooLong | None
@@ -361,32 +361,32 @@ class Store(Inspector, HintChannel, MigratableStore, Protocol):
         """Return how long all writes have failed on fresh sessions; None if one was answered."""
         ...
 
-    def section(self, seconds: float | None = None) -> Section:
+    def task_transaction(self, seconds: float | None = None) -> TaskTransaction:
         """Return a transaction for the body of a run, open for at most so long; None is default."""
         ...
 
-    def live(self, worker_id: str) -> "Life":
+    def live(self, worker_id: str) -> "LivenessHandle":
         """Show that this worker lives; called before it registers, by its own process."""
         ...
 
-    def pulse(self) -> Pulse: ...
+    def heartbeats(self) -> Heartbeats: ...
     @property
-    def rooms(self) -> Rooms:
+    def queue_capacity(self) -> QueueCapacity:
         """What this process knows of how full queues are."""
         ...
 
-    def check_room(self, ops: Sequence[Enqueue]) -> None:
+    def check_queue_capacity(self, ops: Sequence[Enqueue]) -> None:
         """Raise QueueFull if runs do not fit into their queues, as far as is known."""
         ...
 
-    def enqueue_elsewhere(self, op: Enqueue, *, hint: bool) -> Dialogue[Accepted]:
+    def enqueue_on_connection(self, op: Enqueue, *, hint: bool) -> Dialogue[Accepted]:
         """Accept a run on a connection that is not ours; it exists if its transaction commits.
 
         With `hint` that commit tells the workers, where the database can do it.
         """
         ...
 
-    def send_elsewhere(self, op: SendEvent, *, hint: bool) -> Dialogue[bool]:
+    def send_on_connection(self, op: SendEvent, *, hint: bool) -> Dialogue[bool]:
         """Send an event on a connection that is not ours; it is sent if its transaction commits."""
         ...
 

@@ -47,7 +47,7 @@ class PutSchedule(NamedTuple):
     """What becomes of one that is there already: "replace", "keep" or "error"."""
 
 
-class Put(NamedTuple):
+class PutScheduleResult(NamedTuple):
     """What became of a PutSchedule: "created", "changed", "unchanged", "kept", "refused"."""
 
     what: str
@@ -56,11 +56,11 @@ class Put(NamedTuple):
     place: str
 
 
-class Behind:
+class ScheduleBehind:
     """A schedule has missed more than one look accounts for; a part is, and one must ask again."""
 
 
-class SetSchedule(NamedTuple):
+class SetScheduleState(NamedTuple):
     """Pause, resume ("active") or remove a schedule. Answer: its state before, None, or Behind.
 
     One that has ended, and is not to be removed, is left as it is.
@@ -92,4 +92,4 @@ class BackfillSchedule(NamedTuple):
     reason: str = ""
 
 
-ScheduleOp = FireSchedules | PutSchedule | SetSchedule | RunSchedule | BackfillSchedule
+ScheduleOp = FireSchedules | PutSchedule | SetScheduleState | RunSchedule | BackfillSchedule

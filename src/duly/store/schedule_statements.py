@@ -20,7 +20,7 @@ class FiringRow(NamedTuple):
     run_id: str | None
 
 
-class Move(NamedTuple):
+class SchedulePosition(NamedTuple):
     """Where a schedule stands after a look."""
 
     name: str
@@ -32,7 +32,7 @@ class Move(NamedTuple):
     last_run_id: str | None
 
 
-class Statements(Protocol):
+class ScheduleStatements(Protocol):
     """The statements, on an open transaction of one database."""
 
     def lock_free(self, names: list[str]) -> list[ScheduleRecord]:
@@ -66,7 +66,7 @@ class Statements(Protocol):
         ...
 
     def drop_waiting(self, schedule: str, reason: str) -> None: ...
-    def move(self, moves: list[Move]) -> None: ...
+    def move(self, moves: list[SchedulePosition]) -> None: ...
     def put(self, schedule: ScheduleRecord, pause_after: int | None) -> None: ...
     def enqueue(self, ops: list[Enqueue]) -> None: ...
-    def record_act(self, actor: str, act: str, subject: str, reason: str) -> None: ...
+    def insert_audit_entry(self, actor: str, act: str, subject: str, reason: str) -> None: ...

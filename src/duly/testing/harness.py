@@ -12,12 +12,12 @@ from duly.core.suggestions import nearest
 from duly.errors import BadOption
 from duly.limits import PAGE
 from duly.run import Run
-from duly.runtime.inline import InlineWorker
-from duly.runtime.recovery import judge_alone
-from duly.store.firing import fire_due
+from duly.store.due_schedules import fire_due
 from duly.store.ops import Recover
 from duly.task import Call, Task
 from duly.testing.stores import FreshStore
+from duly.worker.inline_worker import InlineWorker
+from duly.worker.services.recovery import judge_one_slot_run
 
 
 class _DeadWorker(NamedTuple):
@@ -159,7 +159,7 @@ class Harness:
         lease = round(self.app.settings.lease * MICROSECONDS)
         over = [dead for dead in self._dead if self.now() - dead.died_at >= lease]
         for dead in over:
-            judge = judge_alone(dead.worker.begun)
+            judge = judge_one_slot_run(dead.worker.begun)
             self.app.store.apply([Recover(dead.worker.worker_id, judge)])
             self._dead.remove(dead)
 

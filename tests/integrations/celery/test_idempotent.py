@@ -14,7 +14,7 @@ from duly.guard import Guard
 from duly.guard.dead_letters import DeadLetterDraft, GuardDeadLetters, LetterNotSent
 from duly.integrations.celery import AlreadyQueued, Celery, dead
 from duly.integrations.celery.dead import keep_timed_out, write
-from duly.store.protocol import LetterFilter
+from duly.store.protocol import DeadLetterFilter
 from tests.servers.freezing import freeze, thaw
 from tests.servers.processes import wait_until
 
@@ -366,7 +366,7 @@ def test_one_guard_of_two_applications_sends_each_letter_by_its_own(store_url):
         for number, task in enumerate([open_one("shop", guard), open_one("bank", guard)]):
             write(task, (number,), {}, cause="sent", error=None, key=None, attempts=1)
 
-        assert guard.letters.replay(which=LetterFilter()).done == 2
+        assert guard.letters.replay(which=DeadLetterFilter()).done == 2
 
     assert sorted(ran) == [("bank", 1), ("shop", 0)]
 

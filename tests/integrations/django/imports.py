@@ -13,7 +13,7 @@ IMPORTS = (
     "duly.api.schedules",
     "duly.cli.output",
     "duly.integrations.carrying",
-    "duly.runtime.embedded",
+    "duly.worker.embedded_worker",
     "duly.store.postgres.store",
     "duly.store.sqlite.store",
 )

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection, connections, transaction
 
 from duly.errors import LockBusy, SchemaMismatch
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 from tests.integrations.django import tasks
 from tests.servers.processes import wait_until
 

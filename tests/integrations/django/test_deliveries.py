@@ -15,9 +15,9 @@ from duly import faultpoints
 from duly.errors import ScheduleExists
 from duly.events import ResultDropped
 from duly.integrations.django import exactly_once, periodic, scheduled_task
-from duly.runtime.recovery import judge_unknown
-from duly.store.firing import fire_due
+from duly.store.due_schedules import fire_due
 from duly.store.ops import Recover
+from duly.worker.services.recovery import judge_unknown
 from tests.integrations.django import other, tasks
 from tests.integrations.django.api import task
 from tests.integrations.django.test_exactly_once import bill, calls, fired

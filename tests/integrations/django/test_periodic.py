@@ -20,9 +20,9 @@ from duly.integrations.django import (
     scheduled_task,
 )
 from duly.integrations.django.executions import CARRIER, retention
-from duly.runtime.relay import Relay
 from duly.store.ops import Prune
 from duly.store.schedule_ops import Fired
+from duly.worker.services.relay import Relay
 from tests.integrations.django import other, tasks
 from tests.servers.processes import wait_until
 

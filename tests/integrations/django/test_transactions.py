@@ -18,7 +18,7 @@ from duly.integrations.django.testing import drain as drain_here
 from tests.integrations.django import other, tasks
 from tests.integrations.django.api import task
 from tests.integrations.django.test_exactly_once import fired
-from tests.runtime.waiting import take_over, wait_until_empty
+from tests.worker.waits import take_over, wait_until_empty
 
 SOON = 20.0
 

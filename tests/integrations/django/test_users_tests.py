@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 
 ROOT = Path(__file__).parents[3]
 CASES = "tests.integrations.django.users.cases"

@@ -18,7 +18,7 @@ IMPORTS = (
     "uvicorn.lifespan.on",
     "uvicorn.protocols.http.h11_impl",
     "duly.integrations.taskflow",
-    "duly.runtime.embedded",
+    "duly.worker.embedded_worker",
     "duly.store.postgres.store",
     "duly.store.sqlite.store",
 )

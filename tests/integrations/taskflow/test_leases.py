@@ -48,7 +48,9 @@ def called_dead(victim: TaskManager, other: TaskManager) -> Iterator[None]:
     faultpoints.arm("beat.before_write", hold)
     try:
         wait_until(
-            lambda: before not in other.duly.store.pulse().read(), seconds=SOON, what="it is dead"
+            lambda: before not in other.duly.store.heartbeats().read(),
+            seconds=SOON,
+            what="it is dead",
         )
         yield
     finally:

@@ -9,8 +9,8 @@ from duly.core.cron import Cron
 from duly.core.schedule import ON_TIME
 from duly.core.schedule_plans import DueSchedule, plan_due
 from duly.limits import LATE_BATCH, LOOK_BYTES, LOOK_ROWS, SINGLE_FIRINGS
-from duly.store.firing import fire_due
-from duly.store.schedule_ops import Fired, FireSchedules, SetSchedule
+from duly.store.due_schedules import fire_due
+from duly.store.schedule_ops import Fired, FireSchedules, SetScheduleState
 from tests.store.conformance.test_schedules import MINUTE, firings, put, schedule
 
 pytestmark = pytest.mark.pgbouncer
@@ -70,7 +70,7 @@ def test_a_plan_is_dropped_if_its_schedule_has_changed_since(store, clock):
     put(store, "late", MINUTELY_CRON)
     clock.advance(600)
     planned = plan_due(read_late(store))
-    store.apply([SetSchedule("late", "paused", "ada", "why")])
+    store.apply([SetScheduleState("late", "paused", "ada", "why")])
     before = firings(store, "late")
 
     (fired,) = store.apply([FireSchedules(tuple(planned))])

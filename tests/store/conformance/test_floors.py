@@ -12,7 +12,7 @@ from duly.core.states import SlotKind
 from duly.store.ops import ClaimRuns, HandBackUnknown, Want
 from duly.store.postgres import floors
 from duly.store.schedule_ops import BackfillSchedule
-from tests.store.conformance.opening import Tables, TestClock
+from tests.store.conformance.stores import Tables, TestClock
 from tests.store.conformance.test_schedules import put
 from tests.store.conformance.verbs import (
     LANE,

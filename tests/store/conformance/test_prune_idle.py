@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from duly.core.schedule import DateTrigger
-from duly.store.firing import fire_due
+from duly.store.due_schedules import fire_due
 from duly.store.lock_ops import AcquireLock, ReleaseLock, RenewLock
 from duly.store.ops import Prune
 from duly.store.protocol import ScheduleFilter

@@ -22,17 +22,17 @@ from duly.core.schedule import (
     trigger_text,
 )
 from duly.limits import PLAN_INSTANTS, SINGLE_FIRINGS
-from duly.store.firing import fire_due
+from duly.store.due_schedules import fire_due
 from duly.store.ops import Prune
 from duly.store.protocol import ScheduleFilter
 from duly.store.schedule_ops import (
     BackfillSchedule,
-    Behind,
     Fired,
-    Put,
     PutSchedule,
+    PutScheduleResult,
     RunSchedule,
-    SetSchedule,
+    ScheduleBehind,
+    SetScheduleState,
 )
 from tests.store.conformance.verbs import (
     DAY_SECONDS,
@@ -58,7 +58,9 @@ DAY = DAY_SECONDS * SECOND
 MINUTELY = IntervalTrigger(MINUTE, UNANCHORED)
 
 
-def put(store: Any, name: str = "tidy", trigger: Trigger = MINUTELY, **options: Any) -> Put:
+def put(
+    store: Any, name: str = "tidy", trigger: Trigger = MINUTELY, **options: Any
+) -> PutScheduleResult:
     """Add a schedule or change it."""
     known = Rules.__dataclass_fields__
     rules = Rules(**{option: options.pop(option) for option in list(options) if option in known})
@@ -84,7 +86,7 @@ def fire(store: Any, limit: int = 100) -> Fired:
 
 def set_state(store: Any, state: str, name: str = "tidy") -> str | None:
     """Pause, resume or remove."""
-    return store.apply([SetSchedule(name, state, "ada", "why")])[0]
+    return store.apply([SetScheduleState(name, state, "ada", "why")])[0]
 
 
 def schedule(store: Any, name: str = "tidy") -> ScheduleRecord:
@@ -431,7 +433,7 @@ def test_the_same_again_changes_nothing(store, clock):
     before = schedule(store)
     clock.advance(30)
 
-    assert put(store) == Put("unchanged", "runtime", "here")
+    assert put(store) == PutScheduleResult("unchanged", "runtime", "here")
     assert schedule(store) == before
 
 
@@ -498,7 +500,7 @@ def test_a_change_to_one_that_is_over_ends_it_unless_something_waits(
 def test_who_may_change_what(store, clock):
     put(store, source="code", place="shop.py:3")
 
-    assert put(store, source="runtime") == Put("refused", "code", "shop.py:3")
+    assert put(store, source="runtime") == PutScheduleResult("refused", "code", "shop.py:3")
     assert put(store, source="code", on_duplicate="keep").what == "kept"
     assert put(store, source="code", on_duplicate="error").what == "refused"
     assert schedule(store).place == "shop.py:3"
@@ -639,7 +641,7 @@ def test_a_long_absence_is_caught_up_with_in_bounded_pieces(store, clock, monkey
         answers.append(set_state(store, "paused"))
         work.append(len(made))
 
-    assert [isinstance(each, Behind) for each in answers] == [True, True, False]
+    assert [isinstance(each, ScheduleBehind) for each in answers] == [True, True, False]
     assert max(work) <= PLAN_INSTANTS + 3
     rows = firings(store)
     assert sum(f.row for f in rows) == 2 * PLAN_INSTANTS + 500

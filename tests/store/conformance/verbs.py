@@ -13,7 +13,7 @@ from duly.core.outcome import ErrorText, Lost
 from duly.core.record import Claim, ClaimedRun, RunRecord
 from duly.core.states import State
 from duly.core.verdict import UNKNOWN_POLICY, AttemptState, Finish, Requeue, decide, describe
-from duly.store.carry_ops import ClaimCarried, HandOver
+from duly.store.carrier_ops import ClaimCarried, HandOver
 from duly.store.ops import (
     Accepted,
     Cancel,
@@ -22,9 +22,9 @@ from duly.store.ops import (
     Key,
     PauseQueue,
     Recover,
-    Redrive,
-    Redriven,
     RegisterWorker,
+    RetriedRun,
+    RetryRun,
     Settle,
     Settled,
     Tick,
@@ -287,9 +287,9 @@ def cancel(store: Any, run_id: str, reason: str = "") -> str | None:
     return store.apply([Cancel(run_id, ACTOR, reason)])[0]
 
 
-def redrive(store: Any, run_id: str, **options: Any) -> Redriven:
+def redrive(store: Any, run_id: str, **options: Any) -> RetriedRun:
     """Queue a final run again."""
-    return store.apply([Redrive(run_id, ACTOR, **options)])[0]
+    return store.apply([RetryRun(run_id, ACTOR, **options)])[0]
 
 
 def pausing(queue: str) -> PauseQueue:

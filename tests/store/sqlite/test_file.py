@@ -24,11 +24,11 @@ from duly.errors import (
     StoreRefused,
     WouldBlockItself,
 )
-from duly.store.opening import open_store
 from duly.store.ops import Settled
 from duly.store.sqlite import connection as connection_module
 from duly.store.sqlite.connection import file_system_of, wal_can_lose_commits
-from duly.store.sqlite.inspect import SQL as INSPECT
+from duly.store.sqlite.inspector import SQL as INSPECT
+from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import (
     claim,
     enqueue_and_claim,
@@ -106,7 +106,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path):
 OPEN_WITHOUT_PRIVILEGES = """
 import os, sys
 from duly.errors import DulyError
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 import duly.store.sqlite.store
 
 if os.geteuid() == 0:

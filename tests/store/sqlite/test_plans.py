@@ -6,10 +6,10 @@ from contextlib import closing
 import pytest
 
 from duly.core.concurrency_limits import ClaimLimits, limited_lane
-from duly.store.opening import open_store
 from duly.store.ops import ClaimRuns, Want
 from duly.store.sqlite import claim as claiming
 from duly.store.statements import load
+from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import (
     LANE,
     TASK,

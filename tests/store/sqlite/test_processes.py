@@ -16,7 +16,7 @@ import pytest
 
 from duly import faultpoints
 from duly.store.protocol import RunFilter
-from duly.store.sqlite import process as process_module
+from duly.store.sqlite import process_resources as process_module
 from tests.integrations.proving import SCALE, keep
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import (
@@ -46,7 +46,7 @@ pytestmark = [pytest.mark.stores("sqlite"), pytest.mark.process]
 
 WRITE_WITHOUT_PAUSE = """
 import sys, threading
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import order
 
 store = open_store(sys.argv[1])
@@ -111,7 +111,7 @@ STRIKE = """
 import json, sys
 from duly import faultpoints
 from duly.core.record import Claim
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import (
     OTHER_WORKER, another_try, claim, failure, order, recover, success
@@ -202,7 +202,7 @@ def assert_each_run_is_in_one_place(tables):
 
 FORK_AND_CLOSE_FIRST = """
 import os, sys
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import enqueue_one
 
 stores = [open_store(sys.argv[1]), open_store(sys.argv[1])]
@@ -240,7 +240,7 @@ def test_what_a_forked_child_writes_survives_its_parents_end(path, store_url):
 FORK_IN_A_TRANSACTION = """
 import os, sys
 from duly.errors import StoreError
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import enqueue_one, listed_ids
 
 store = open_store(sys.argv[1])
@@ -270,7 +270,7 @@ def test_a_child_forked_inside_a_transaction_is_told_that_it_cannot_go_on(path, 
 
 FORK_AND_BE_KILLED = """
 import os, signal, sys, time
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 
 store = open_store(sys.argv[1])
 section = store.section()

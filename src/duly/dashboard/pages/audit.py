@@ -19,7 +19,7 @@ def audit(desk: Desk, request: Request) -> Shown:
     subject = request.query_params.get("subject") or None
     if subject is not None and "\0" in subject:
         subject = None
-    acts = desk.store.list_acts(subject, PAGE_DEFAULT, before)
+    acts = desk.store.list_audit_entries(subject, PAGE_DEFAULT, before)
     return Shown(
         "audit.html",
         {

@@ -42,7 +42,7 @@ def overview(desk: Desk, request: Request) -> Shown:
             "chart": chart(
                 ends,
                 store.count_retries(now - whole, step),
-                store.list_acts(DEPLOYMENT, 20),
+                store.list_audit_entries(DEPLOYMENT, 20),
                 window=window,
                 now=now,
             ),

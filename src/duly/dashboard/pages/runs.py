@@ -81,7 +81,7 @@ def describe(desk: Desk, run_id: str) -> dict[str, Any]:
         )
     now = store.now()
     attempts, steps = store.list_attempts(found.id), store.list_steps(found.id)
-    logs, acts = store.list_logs(found.id, _LOG_LINES), store.list_acts(found.id, PAGE)
+    logs, acts = store.list_logs(found.id, _LOG_LINES), store.list_audit_entries(found.id, PAGE)
     lines = _by_claim(logs)
     arguments = desk.stored_arguments(found.task, found.arguments)
     held = _held(found, steps, logs)

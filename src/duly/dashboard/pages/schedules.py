@@ -59,7 +59,7 @@ def schedule(desk: Desk, request: Request) -> Shown:
             "firings": desk.schedules.firings(name, limit=_OUTCOMES),
             "week": _week(desk, found, now),
             "local": _local(found.tz),
-            "acts": desk.store.list_acts(f"schedule {name}", _OUTCOMES),
+            "acts": desk.store.list_audit_entries(f"schedule {name}", _OUTCOMES),
             "next_at": None if found.next_at is None else microseconds_of(found.next_at),
         },
     )

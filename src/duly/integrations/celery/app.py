@@ -11,7 +11,7 @@ from duly.guard import Guard
 from duly.integrations.celery.ledger import guard_on_broker
 from duly.registry import main_module_name
 from duly.settings import load_settings
-from duly.store.guard_ops import Letter
+from duly.store.guard_ops import DeadLetterRecord
 
 ENGINE = "celery"
 
@@ -24,7 +24,7 @@ _turn = threading.Lock()
 class TaskUnknown(DulyError):
     """A letter's task is not among those of its application."""
 
-    def __init__(self, letter: Letter) -> None:
+    def __init__(self, letter: DeadLetterRecord) -> None:
         super().__init__(
             f"letter {letter.id} is of task {letter.task!r}, which the application "
             f"{letter.application!r} does not have; import the module that defines it, as by "
@@ -97,7 +97,7 @@ class _SendAgain:
 
     app: celery.Celery
 
-    def __call__(self, letter: Letter) -> None:
+    def __call__(self, letter: DeadLetterRecord) -> None:
         app = self.app
         app.finalize()
         task = app.tasks.get(letter.task)

@@ -16,7 +16,7 @@ from duly.guard.dead_letters import DeadLetterDraft
 from duly.integrations.celery.app import ENGINE, name_of
 from duly.limits import DEAD_LETTER_WRITE_SECONDS
 from duly.observe.logs import log_lost_dead_letter
-from duly.runtime.attempt import error_text, fingerprint
+from duly.worker.attempt import error_text, fingerprint
 
 if TYPE_CHECKING:
     from duly.integrations.celery.task import IdempotentTask

@@ -47,7 +47,7 @@ from duly.integrations.celery.dead import (
 )
 from duly.integrations.celery.queued import AlreadyQueued, Reservation, as_options
 from duly.limits import CRASH_LIMIT, GUARD_TTL_SECONDS, RESERVATION_SECONDS
-from duly.store.guard_ops import Letter
+from duly.store.guard_ops import DeadLetterRecord
 
 _LEAST_COUNTDOWN_SECONDS = 0.2
 _OUTAGE_SECONDS = 5.0
@@ -192,7 +192,7 @@ class IdempotentTask(celery.Task):
         with _sent_again():
             return super().retry(*args, throw=throw, **options)
 
-    def replay(self, letter: Letter) -> None:
+    def replay(self, letter: DeadLetterRecord) -> None:
         """Send the message of a dead letter again; AlreadyQueued if an equal one is not to be."""
         args, kwargs = self.codec.decode(letter.arguments)
         route = json.loads(letter.options or "{}")

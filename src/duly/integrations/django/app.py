@@ -24,12 +24,12 @@ from duly.integrations.django.databases import (
 )
 from duly.integrations.django.section import DjangoSection
 from duly.store.migrator import check
-from duly.store.opening import open_store
 from duly.store.ops import Enqueue
 from duly.store.protocol import Store
+from duly.store.store_factory import open_store
 
 if TYPE_CHECKING:
-    from duly.runtime.embedded import EmbeddedWorker
+    from duly.worker.embedded_worker import EmbeddedWorker
 
 
 class DjangoDuly(Duly):
@@ -118,7 +118,7 @@ class DjangoDuly(Duly):
             store.close()
             raise
         # The transaction of a body is one of Django's, so that its models write in it.
-        store.section = partial(self._section, store)  # type: ignore[method-assign]
+        store.task_transaction = partial(self._section, store)  # type: ignore[method-assign]
         return store
 
     def _section(self, store: Store, seconds: float | None = None) -> DjangoSection:

@@ -24,7 +24,7 @@ from duly.app import Duly
 from duly.integrations.django.app import DjangoDuly, scheduler_app
 from duly.integrations.django.backend import backend_of, backends
 from duly.integrations.django.desk import apps_in, meet_tasks
-from duly.store.owning import PerProcess
+from duly.store.per_process import PerProcess
 
 if TYPE_CHECKING:
     from duly.dashboard import Viewer

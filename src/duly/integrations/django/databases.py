@@ -12,8 +12,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
 
 from duly.limits import POSTGRES_TRANSACTION_SECONDS, SQLITE_TRANSACTION_SECONDS
-from duly.store.opening import sqlite_path
 from duly.store.protocol import Store
+from duly.store.store_factory import sqlite_path
 
 _OF_DJANGO = frozenset(
     {"assume_role", "isolation_level", "pool", "server_side_binding", "cursor_factory", "context"}
@@ -80,15 +80,15 @@ def borrowed_store(alias: str) -> Store:
     """Return a store on whichever connection Django uses at the time."""
     lender, vendor = DjangoConnection(alias), connections[alias].vendor
     if vendor == "postgresql":
-        from duly.store.postgres.borrowed import BorrowedPostgresStore  # noqa: PLC0415 - one driver
+        from duly.store.postgres.external import ExternalPostgresStore  # noqa: PLC0415 - one driver
 
-        return BorrowedPostgresStore(lender, url_of(alias))
+        return ExternalPostgresStore(lender, url_of(alias))
     if vendor != "sqlite":
         url_of(alias)  # Says what is wrong.
-    from duly.store.sqlite.borrowed import BorrowedSqliteStore  # noqa: PLC0415 - one driver only
+    from duly.store.sqlite.external import ExternalSqliteStore  # noqa: PLC0415 - one driver only
 
     path = None if is_in_memory(alias) else sqlite_path(url_of(alias))
-    return BorrowedSqliteStore(lender, path)
+    return ExternalSqliteStore(lender, path)
 
 
 def is_in_memory(alias: str) -> bool:

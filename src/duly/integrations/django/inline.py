@@ -8,7 +8,7 @@ from asgiref.sync import async_to_sync
 from duly.app import Duly
 from duly.integrations.django.app import DjangoDuly
 from duly.integrations.django.bodies import ON_CALLERS_CONNECTION
-from duly.runtime.inline import InlineWorker
+from duly.worker.inline_worker import InlineWorker
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from django.db import connections, router, transaction
 from django.db.migrations.loader import MigrationLoader
 
 from duly.store.migrator import migrations, record_of
-from duly.store.schema import Migration, Schema
+from duly.store.schema import Schema, SchemaMigration
 
 _PACKAGES = {"sqlite": "duly.store.sqlite", "postgresql": "duly.store.postgres"}
 
@@ -43,24 +43,24 @@ def make_tables_without_migrations(
 
 
 def _on_sqlite(connection: Any, version: int) -> None:  # noqa: ANN401 - Django's
-    from duly.store.sqlite import migrating  # noqa: PLC0415 - one driver only
+    from duly.store.sqlite import migration_statements  # noqa: PLC0415 - one driver only
 
     with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
-        cursor.execute(migrating.CREATE)
-        cursor.execute(migrating.VERSION)
+        cursor.execute(migration_statements.CREATE)
+        cursor.execute(migration_statements.VERSION)
         for step in _missing(_PACKAGES["sqlite"], version, Schema(*cursor.fetchone())):
-            for statement in migrating.statements(step):
+            for statement in migration_statements.statements(step):
                 cursor.execute(statement)
-            cursor.execute(migrating.RAN, record_of(step))
+            cursor.execute(migration_statements.RAN, record_of(step))
 
 
 def _on_postgresql(connection: Any, version: int) -> None:  # noqa: ANN401 - Django's
-    from duly.store.postgres import migrating  # noqa: PLC0415 - one driver only
+    from duly.store.postgres import migration_runner  # noqa: PLC0415 - one driver only
 
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         pooled = cursor.fetchone()[0] != connection.connection.info.backend_pid
-        migrating.run(
+        migration_runner.run(
             cursor,
             partial(_missing, _PACKAGES["postgresql"], version),
             partial(transaction.atomic, using=connection.alias),
@@ -68,7 +68,7 @@ def _on_postgresql(connection: Any, version: int) -> None:  # noqa: ANN401 - Dja
         )
 
 
-def _missing(package: str, version: int, schema: Schema) -> list[Migration]:
+def _missing(package: str, version: int, schema: Schema) -> list[SchemaMigration]:
     return [
         step for step in migrations(package) if step.version == version and schema.version < version
     ]

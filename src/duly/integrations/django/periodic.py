@@ -26,10 +26,10 @@ from duly.integrations.django.scheduled import (
     scheduled_task,
     sync_code_schedules,
 )
-from duly.runtime.relay import Relay
-from duly.store.firing import fire_due
-from duly.store.owning import PerProcess
+from duly.store.due_schedules import fire_due
+from duly.store.per_process import PerProcess
 from duly.task import instant
+from duly.worker.services.relay import Relay
 
 __all__ = [
     "PeriodicTaskScheduler",

@@ -18,8 +18,8 @@ from duly.integrations.django.bodies import ON_CALLERS_CONNECTION, tidy
 from duly.integrations.django.databases import Turn, borrowed_store, give_up, section_seconds
 from duly.interrupts import defer_interrupts
 from duly.store.ops import AddLogs, Op, SetProgress, Settle, Settled
+from duly.store.outage_wait import retry_during_outage
 from duly.store.step_ops import EndStep
-from duly.store.waiting import wait_out
 
 T = TypeVar("T")
 Complain = Callable[[BaseException], None]
@@ -57,7 +57,7 @@ class DjangoSection:
         if self.too_long is not None:
             raise self.too_long
         if self._atomic is None:
-            wait_out(self._start)
+            retry_during_outage(self._start)
         return connections[self._database]
 
     @property

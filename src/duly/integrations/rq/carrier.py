@@ -10,8 +10,8 @@ from duly.carrier import CarrierMessage, check_resend_policy
 from duly.errors import AppNotFound, TaskNotRegistered
 from duly.integrations.carrying import Carrying
 from duly.limits import RELAY_STALE_SECONDS
-from duly.runtime.loading import load, parse_reference
 from duly.settings import load_settings
+from duly.worker.app_loader import load, parse_reference
 
 _FUNCTION = "duly.integrations.rq.carry"
 _NO_TIMEOUT = -1

@@ -17,7 +17,7 @@ from duly.store.ops import Enqueue, ResetKey
 from duly.task import BoundTask, Call, Task, accept
 
 if TYPE_CHECKING:
-    from duly.runtime.embedded import EmbeddedWorker
+    from duly.worker.embedded_worker import EmbeddedWorker
 
 _LOOK_SECONDS = 0.01
 

@@ -59,7 +59,7 @@ class Accepter(NamedTuple):
             return False
         if self.place and self.place == here[0]:
             return _started(self.pid) != self.started
-        seen = store.pulse().read().get(self.worker_id)
+        seen = store.heartbeats().read().get(self.worker_id)
         return seen is None or seen.beats is None
 
 

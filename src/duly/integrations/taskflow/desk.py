@@ -22,7 +22,7 @@ from duly.integrations.taskflow.context import func_name as name_shown
 from duly.integrations.taskflow.manager import TaskManager
 from duly.integrations.taskflow.records import STATES, STATUSES, TaskStatus
 from duly.limits import NAME_BYTES, PAGE, SCAN_RUNS, TICK_BATCH
-from duly.store.admin_ops import RecordAct
+from duly.store.admin_ops import RecordAuditEntry
 from duly.store.ops import Prune
 
 _SECONDS = {"min": 60, "hour": 3_600, "day": 86_400}
@@ -138,7 +138,7 @@ class Desk:
                 "timestamp": moment(act.at).isoformat(),
                 "detail": {"reason": act.reason} if act.reason else {},
             }
-            for act in self._duly.store.list_acts(None, limit)
+            for act in self._duly.store.list_audit_entries(None, limit)
         ]
 
     # -- acting --
@@ -204,7 +204,7 @@ class Desk:
         """Change the limits of a queue in this process; KeyError if there is no such queue."""
         changed = self._manager.update_queue_config(name, concurrency, max_size)
         limits = f"concurrency={concurrency}, max_size={max_size}"
-        self._duly.store.apply([RecordAct(name_of(actor), _LIMIT, f"queue {name}", limits)])
+        self._duly.store.apply([RecordAuditEntry(name_of(actor), _LIMIT, f"queue {name}", limits)])
         return changed
 
     def forget(self, value: int, unit: str, actor: object) -> dict[str, int]:
@@ -212,7 +212,7 @@ class Desk:
         if unit not in _SECONDS:
             raise BadOption(f"unit must be one of {', '.join(_SECONDS)}, not {unit!r:.80}")
         op = Prune(value * _SECONDS[unit] * MICROSECONDS, TICK_BATCH)
-        act = RecordAct(name_of(actor), _FORGET, f"history older than {value} {unit}")
+        act = RecordAuditEntry(name_of(actor), _FORGET, f"history older than {value} {unit}")
         deleted = prune(self._duly.store, op, act=act)
         return {"deleted": deleted, "store": 0, "backend": deleted}
 

@@ -41,7 +41,7 @@ from duly.settings import WorkerSettings
 from duly.task import Task
 
 if TYPE_CHECKING:
-    from duly.runtime.embedded import EmbeddedWorker
+    from duly.worker.embedded_worker import EmbeddedWorker
 
 F = TypeVar("F", bound=Callable[..., Any])
 

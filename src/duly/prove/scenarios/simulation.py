@@ -22,10 +22,10 @@ from duly.core.schedule import (
 from duly.prove.history import Due
 from duly.prove.strikes import Strike
 from duly.prove.trial import Trial
-from duly.store.firing import fire_due
-from duly.store.opening import open_store
+from duly.store.due_schedules import fire_due
 from duly.store.protocol import Store
 from duly.store.schedule_ops import PutSchedule
+from duly.store.store_factory import open_store
 
 DAYS = 2 * 365
 SCHEDULERS = 8

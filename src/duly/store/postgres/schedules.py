@@ -6,13 +6,13 @@ from typing import Any, TypeVar
 from duly.core.record import FiringRecord, ScheduleRecord
 from duly.core.schedule import PreviousRuns
 from duly.core.schedule_plans import DueSchedule
-from duly.store import scheduling
+from duly.store import schedule_verbs
 from duly.store.ops import Enqueue
-from duly.store.postgres.columns import numbers, optional_numbers, optional_texts, texts
-from duly.store.postgres.connection import Session
+from duly.store.postgres.arrays import numbers, optional_numbers, optional_texts, texts
+from duly.store.postgres.connection import PostgresSession
 from duly.store.postgres.enqueue import insert
-from duly.store.postgres.operate import record_act
-from duly.store.schedule_statements import FiringRow, Move
+from duly.store.postgres.operate import insert_audit_entry
+from duly.store.schedule_statements import FiringRow, SchedulePosition
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "schedules")
@@ -24,7 +24,7 @@ AnswerT = TypeVar("AnswerT")
 class PostgresSchedules:
     """The statements, on a transaction that is open."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: PostgresSession) -> None:
         self._session = session
 
     def lock_free(self, names: list[str]) -> list[ScheduleRecord]:
@@ -93,7 +93,7 @@ class PostgresSchedules:
         place = {"schedule": schedule, "reason": reason}
         self._session.execute(SQL["drop_waiting"], place)
 
-    def move(self, moves: list[Move]) -> None:
+    def move(self, moves: list[SchedulePosition]) -> None:
         """Move the cursors."""
         names, next_ats, look_ats, waiting, states, reasons, last_run_ids = zip(
             *sorted(moves), strict=True
@@ -119,9 +119,9 @@ class PostgresSchedules:
         """Accept runs."""
         insert(self._session, ops)
 
-    def record_act(self, actor: str, act: str, subject: str, reason: str) -> None:
+    def insert_audit_entry(self, actor: str, act: str, subject: str, reason: str) -> None:
         """Write down what an operator did."""
-        record_act(self._session, actor, act, subject, reason)
+        insert_audit_entry(self._session, actor, act, subject, reason)
 
     def _found(self, rows: list[tuple[Any, ...]]) -> list[DueSchedule]:
         schedules = [ScheduleRecord._make(row[:-2]) for row in rows]
@@ -146,12 +146,12 @@ class PostgresSchedules:
 
 def _verb(
     carry_out: Callable[[PostgresSchedules, OpT], AnswerT],
-) -> Callable[[Session, OpT], AnswerT]:
+) -> Callable[[PostgresSession, OpT], AnswerT]:
     return lambda session, op: carry_out(PostgresSchedules(session), op)
 
 
-fire = _verb(scheduling.fire)
-put = _verb(scheduling.put)
-set_state = _verb(scheduling.set_state)
-run_now = _verb(scheduling.run_now)
-backfill = _verb(scheduling.backfill)
+fire = _verb(schedule_verbs.fire)
+put = _verb(schedule_verbs.put)
+set_state = _verb(schedule_verbs.set_state)
+run_now = _verb(schedule_verbs.run_now)
+backfill = _verb(schedule_verbs.backfill)

@@ -24,7 +24,7 @@ from duly.limits import (
     RELAY_FULL_SECONDS,
     TRANSACTION_BYTES,
 )
-from duly.store.carry_ops import ClaimCarried
+from duly.store.carrier_ops import ClaimCarried
 from duly.store.ops import ClaimRuns
 from duly.store.statements import load
 
@@ -50,8 +50,8 @@ def claim(cursor: sqlite3.Cursor, op: ClaimRuns, time: ClaimTime) -> Claims:
     ready.sort(key=lambda head: (head[0] <= op.after_queue, head[0]))
     rooms = [want.limit for want in op.wants]
     limit_met = next((LIMITED_PREFIX for *_, limit in ready if limit is not None), None)
-    room = _Bytes(cursor, op.worker_id, time)
-    limited = None if op.limits is None else LimitedClaim(cursor, op, op.limits, room, time)
+    room = _ByteBudget(cursor, op.worker_id, time)
+    limited = None if op.limits is None else SqliteLimitedClaim(cursor, op, op.limits, room, time)
     if limited is not None and limited.is_first:
         limit_met = limited.take(rooms) or limit_met
     _take_ready(cursor, op, ready, rooms, room, time)
@@ -64,7 +64,7 @@ def claim(cursor: sqlite3.Cursor, op: ClaimRuns, time: ClaimTime) -> Claims:
     return claims
 
 
-class _Bytes:
+class _ByteBudget:
     """How many bytes of arguments one claim may still take.
 
     They are summed up only when enough runs were taken to have reached the bound. So a claim of
@@ -94,7 +94,7 @@ def _take_ready(
     op: ClaimRuns,
     ready: list[tuple[str, str, int | None]],
     rooms: list[int],
-    bytes_room: _Bytes,
+    bytes_room: _ByteBudget,
     time: ClaimTime,
 ) -> None:
     """Take what counts against no limit, or against that of its queue."""
@@ -151,7 +151,7 @@ def _running_in_queue(cursor: sqlite3.Cursor, queue: str) -> int:
     return found
 
 
-class LimitedClaim:
+class SqliteLimitedClaim:
     """A claim of runs that count against limits of their tasks.
 
     Nobody else writes meanwhile, so what was counted holds until what is taken is counted too.
@@ -162,7 +162,7 @@ class LimitedClaim:
         cursor: sqlite3.Cursor,
         op: ClaimRuns,
         limits: ClaimLimits,
-        bytes_room: _Bytes,
+        bytes_room: _ByteBudget,
         time: ClaimTime,
     ) -> None:
         self._cursor = cursor
