@@ -115,7 +115,7 @@ test-engine: setup $(VENV)/compiled.stamp
 FLOORS := $(VENV)-floors
 FLOOR_TESTS := tests/cli/test_main.py tests/dashboard/test_security.py \
 	tests/guard/test_redis.py tests/observe tests/store/conformance/test_keys.py \
-	tests/integrations/fastapi/test_router.py tests/integrations/taskflow/test_encryption.py \
+	tests/integrations/fastapi/test_router.py tests/compat/fastapi_taskflow/test_encryption.py \
 	tests/integrations/test_http_idempotency.py tests/integrations/django/test_dashboard.py \
 	tests/integrations/celery/test_configuration.py \
 	tests/integrations/celery/test_idempotent.py::test_equal_calls_run_once_and_all_of_them_have_the_result \

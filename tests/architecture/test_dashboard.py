@@ -9,7 +9,7 @@ VALUES = {
     "observe.logs": {"log_dashboard_link"},
     "observe.metrics": {"CONTENT_TYPE", "exposition"},
     "registry": {"Definition"},
-    "store.bounded": {"seconds_left", "within"},
+    "store.read_deadline": {"seconds_left", "limit_read_time"},
     "store.protocol": {"Inspector", "RunFilter", "ScheduleFilter"},
 }
 """From modules that hold more than that."""

@@ -64,7 +64,7 @@ MAY_IMPORT_BY_NAME = {
     "__init__.py": "our own modules, when one of their names is asked for",
     "cli/": "what the user names on the command line, and our own commands",
     "integrations/django/__init__.py": "our own modules, when one of their names is asked for",
-    "integrations/django/loading.py": "what the settings of the user's project name",
+    "integrations/django/task_modules.py": "what the settings of the user's project name",
     "worker/app_loader.py": "what the user names on the command line",
     "worker/runners/process_main.py": "the module of a registered function, told by its worker",
     "store/statements.py": "our own package, whose folder holds the SQL",

@@ -6,7 +6,7 @@ from datetime import timedelta
 import click
 import pytest
 
-from duly.cli.values import duration, instant, since, tag
+from duly.cli.option_types import duration, instant, since, tag
 from duly.core.escape import clean, clean_lines
 from duly.core.instants import iso, relative, shown_instant
 

@@ -29,9 +29,9 @@ def kept(monkeypatch):
         store.close()
         return SimpleNamespace(run=lambda: 7)
 
-    keeper = SimpleNamespace(Keeper=keep)
-    monkeypatch.setitem(sys.modules, "duly.worker.supervisor", keeper)
-    monkeypatch.setattr(duly.worker, "keeper", keeper, raising=False)
+    supervisor = SimpleNamespace(Supervisor=keep)
+    monkeypatch.setitem(sys.modules, "duly.worker.supervisor", supervisor)
+    monkeypatch.setattr(duly.worker, "supervisor", supervisor, raising=False)
     monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
     return calls
 

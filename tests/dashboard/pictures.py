@@ -14,7 +14,7 @@ from pathlib import Path
 import uvicorn
 from playwright.sync_api import sync_playwright
 
-from duly.dashboard.serving import listen
+from duly.dashboard.server import listen
 from duly.store.admin_ops import RecordAuditEntry
 from tests.dashboard.conftest import opened
 from tests.dashboard.shop import Shop

@@ -13,8 +13,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from duly.compat.fastapi_taskflow import TaskAdmin, TaskManager
 from duly.integrations.fastapi import duly_router
-from duly.integrations.taskflow import TaskAdmin, TaskManager
 from tests.dashboard.conftest import client_of, opened
 
 NAMES = ("runs", "dead", "schedules", "queues", "workers")

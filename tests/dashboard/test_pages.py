@@ -16,7 +16,7 @@ from duly.core.cron import Cron
 from duly.core.instants import microseconds_of
 from duly.core.schedule import Rules, instants
 from duly.dashboard.pages.schedules import week
-from duly.dashboard.serving import below
+from duly.dashboard.server import below
 from duly.store.admin_ops import RecordAuditEntry
 from duly.store.ops import Recover, RegisterWorker
 from tests.dashboard.conftest import client_of
@@ -344,8 +344,8 @@ def test_the_step_that_failed_a_run_is_drawn(busy, client):
 
 
 def test_a_search_goes_on_from_look_to_look_and_from_page_to_page(shop, client, monkeypatch):
-    monkeypatch.setattr("duly.dashboard.desk.LOOK_RUNS", 3)
-    monkeypatch.setattr("duly.dashboard.desk.LOOKS", 2)
+    monkeypatch.setattr("duly.dashboard.application_view.LOOK_RUNS", 3)
+    monkeypatch.setattr("duly.dashboard.application_view.LOOKS", 2)
     wanted = shop.charge.enqueue(42)
     for number in range(10):
         shop.charge.enqueue(1_000 + number)
@@ -361,7 +361,7 @@ def test_a_search_goes_on_from_look_to_look_and_from_page_to_page(shop, client, 
 
 @pytest.mark.stores("sqlite")
 def test_counting_stops_in_time(busy, client, monkeypatch):
-    monkeypatch.setattr("duly.dashboard.desk.COUNT_SECONDS", -1)
+    monkeypatch.setattr("duly.dashboard.application_view.COUNT_SECONDS", -1)
 
     page = client.submit("/dead/confirm", verb="retry", scope="matching", q="error:bank")
 

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 import duly.dashboard
 from duly.clock import new_secret
 from duly.dashboard import BasicAuth, TokenAuth, Viewer, dashboard
-from duly.dashboard.desk import Desk
+from duly.dashboard.application_view import ApplicationView
 from duly.errors import BadOption
 from tests.dashboard.conftest import client_of
 from tests.dashboard.test_pages import PAGES
@@ -159,7 +159,7 @@ def test_a_hook_may_be_a_coroutine(shop):
 
 
 def test_where_nobody_may_act_the_pages_are_given_no_acts_at_all(shop):
-    desk = Desk(shop.app, shows_arguments=True, writes=False)
+    desk = ApplicationView(shop.app, shows_arguments=True, writes=False)
 
     with pytest.raises(BadOption, match="read-only"):
         desk.operator  # noqa: B018 - it raises

@@ -29,7 +29,8 @@ TIMEOUT = 20.0
 HEARD = threading.Event()
 """Set when the handler of `rings` has raised."""
 GUARD = tuple(
-    f"duly/guard/{name}.py" for name in ("once", "claim", "clerk", "guard", "idempotent", "letters")
+    f"duly/guard/{name}.py"
+    for name in ("entry", "claim", "threads", "guard", "idempotency", "dead_letters")
 )
 
 

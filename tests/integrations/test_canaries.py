@@ -16,10 +16,10 @@ from starlette.testclient import TestClient
 
 from duly import Duly
 from duly.cli import commands
+from duly.compat.fastapi_taskflow import TaskAdmin, TaskManager
 from duly.core.record import RunRecord
-from duly.dashboard import dashboard, searching
+from duly.dashboard import dashboard, search_query
 from duly.integrations.fastapi import duly_router
-from duly.integrations.taskflow import TaskAdmin, TaskManager
 from duly.observe.json_logs import JsonFormatter
 from duly.observe.tracing import OpenTelemetry
 from tests.integrations.canaries import CANARY, HARMLESS, Canaries
@@ -158,7 +158,7 @@ def test_neither_logs_nor_spans_show_what_a_task_redacts(runs, logged, spans):
 
 
 def test_a_search_does_not_read_arguments_as_they_are_stored():
-    search = searching.read(f"args.card:{CANARY} error:refused", 0)
+    search = search_query.read(f"args.card:{CANARY} error:refused", 0)
     shown_alone = SimpleNamespace(error="the card was refused")
 
     assert search.may_fit(cast(RunRecord, shown_alone))

@@ -17,17 +17,18 @@ from rq.timeouts import JobTimeoutException
 from duly.guard import Guard
 from duly.integrations.celery import IdempotentTask
 from duly.integrations.dramatiq import IdempotentMiddleware
-from duly.integrations.rq import idempotent
+from duly.integrations.rq import idempotency
 from tests.striking import Strike
 
 GUARD = tuple(
-    f"duly/guard/{name}.py" for name in ("once", "claim", "clerk", "guard", "idempotent", "letters")
+    f"duly/guard/{name}.py"
+    for name in ("entry", "claim", "threads", "guard", "idempotency", "dead_letters")
 )
 CELERY = (
     *GUARD,
-    *(f"integrations/celery/{name}.py" for name in ("task", "dead", "coroutines")),
+    *(f"integrations/celery/{name}.py" for name in ("task", "dead_letters", "coroutines")),
 )
-RQ = (*GUARD, "integrations/rq/idempotent.py")
+RQ = (*GUARD, "integrations/rq/idempotency.py")
 LOOP = ("duly/async_threads.py",)
 DRAMATIQ = (*GUARD, "integrations/dramatiq.py")
 BEFORE_IT_BEGINS = 4
@@ -143,7 +144,7 @@ def test_a_celery_task_that_fails_becomes_one_letter(guard, pay):
 
 def test_a_function_of_rq_has_its_effect_once(guard):
     effects: list[str] = []
-    body = idempotent(guard, key=str, name="body", wait=5)(effects.append)
+    body = idempotency(guard, key=str, name="body", wait=5)(effects.append)
     for number in itertools.count():
         key = f"key {number}"
         has_struck = struck(number, *RQ, error=JobTimeoutException, act=lambda key=key: body(key))
@@ -151,7 +152,7 @@ def test_a_function_of_rq_has_its_effect_once(guard):
         assert effects.count(key) == 1
         if not has_struck:
             break
-    module = sys.modules["duly.integrations.rq.idempotent"]
+    module = sys.modules["duly.integrations.rq.idempotency"]
     assert not module._is_inside.get(), "a later job would be taken for a call inside this one"
 
 
@@ -159,10 +160,10 @@ def test_a_function_of_rq_has_its_effect_once(guard):
 def test_a_coroutine_of_rq_has_its_effect_once(guard, monkeypatch):
     effects: list[str] = []
     job = SimpleNamespace(number_of_retries=0)
-    module = sys.modules["duly.integrations.rq.idempotent"]
+    module = sys.modules["duly.integrations.rq.idempotency"]
     monkeypatch.setattr(module, "_job_of", lambda _function: job)
 
-    @idempotent(guard, key=str, name="body", wait=5)
+    @idempotency(guard, key=str, name="body", wait=5)
     async def body(key: str) -> str:
         effects.append(key)
         return key

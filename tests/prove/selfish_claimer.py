@@ -1,7 +1,7 @@
 """A claimer that counts what it runs itself, and not what others run under the same limit."""
 
 from duly.core.concurrency_limits import task_of
-from duly.prove.claiming import main
+from duly.prove.claimer_process import main
 from duly.store.sqlite.claim import SqliteLimitedClaim
 
 

@@ -8,6 +8,7 @@ import duly
 from duly import Duly, Retry, Run, Task, current
 from duly.api.bulk_writes import BulkResult
 from duly.api.runs import Filter, Page
+from duly.compat.fastapi_taskflow import ManagedBackgroundTasks, TaskManager
 from duly.core.record import (
     AttemptRecord,
     LogLine,
@@ -16,7 +17,6 @@ from duly.core.record import (
 from duly.core.states import State
 from duly.guard import Guard, GuardClaim, make_key
 from duly.guard.dead_letters import DeadLetterResult
-from duly.integrations.taskflow import ManagedBackgroundTasks, TaskManager
 from duly.store.guard_ops import DeadLetterRecord, GuardedKey
 from duly.worker.embedded_worker import EmbeddedWorker
 

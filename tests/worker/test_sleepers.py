@@ -2,8 +2,8 @@
 
 import pytest
 
-from duly.prove.errands import app
-from duly.prove.scenarios.sleepers import Slept, broken_sleep, first_of, let_sleep
+from duly.prove.crash_tasks import app
+from duly.prove.scenarios.sleepers import SleepMeasurement, broken_sleep, first_of, let_sleep
 
 RUNS = 300
 FIRST = first_of(RUNS)
@@ -23,12 +23,15 @@ def test_sleeping_runs_cost_no_thread_and_no_attempt(store_url: str):
 @pytest.mark.parametrize(
     ("slept", "told"),
     [
-        (Slept(FIRST, 18, 19, ASLEEP, AWAKE, 1, 1), "19 threads"),
-        (Slept(FIRST, 18, 18, {**ASLEEP, ("running", 1): 1}, AWAKE, 1, 1), "while all"),
-        (Slept(FIRST, 18, 18, ASLEEP, {("succeeded", 2): RUNS + FIRST}, 1, 1), "afterwards"),
+        (SleepMeasurement(FIRST, 18, 19, ASLEEP, AWAKE, 1, 1), "19 threads"),
+        (SleepMeasurement(FIRST, 18, 18, {**ASLEEP, ("running", 1): 1}, AWAKE, 1, 1), "while all"),
+        (
+            SleepMeasurement(FIRST, 18, 18, ASLEEP, {("succeeded", 2): RUNS + FIRST}, 1, 1),
+            "afterwards",
+        ),
     ],
 )
-def test_what_sleeping_must_not_cost_is_told(slept: Slept, told: str):
+def test_what_sleeping_must_not_cost_is_told(slept: SleepMeasurement, told: str):
     (found,) = broken_sleep(slept, RUNS)
 
     assert found.startswith(told)

@@ -48,8 +48,8 @@ INTEGRATIONS = (
     "duly.integrations.dramatiq",
     "duly.integrations.sqlalchemy",
     "duly.integrations.http_idempotency",
-    "duly.integrations.async_scheduler",
-    "duly.integrations.taskflow",
+    "duly.compat.async_scheduler",
+    "duly.compat.fastapi_taskflow",
 )
 OF_THE_ENGINE = {
     "Duly": {"use_url"},

@@ -5,13 +5,13 @@ from contextlib import closing
 import click
 
 from duly.api.doctor import examine
-from duly.cli.db import judge, url_of
+from duly.cli.applications import app_of
+from duly.cli.db import schema_finding, url_of
 from duly.cli.failures import FAILURE
-from duly.cli.loading import app_of
 from duly.cli.output import print_json, print_line
-from duly.cli.places import missing_file, package_of
-from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.cli.tables import print_fields
+from duly.cli.urls import missing_file, package_of
 from duly.core.diagnosis import Diagnosis, diagnosis_of
 from duly.store import migrator
 from duly.store.store_factory import open_store
@@ -20,7 +20,7 @@ from duly.store.store_factory import open_store
 @click.command("doctor")
 @shared_options
 @pass_session
-def command(session: Session) -> None:
+def command(session: CommandSession) -> None:
     """Look at engine, settings, clocks, tables, workers and tasks.
 
     Ends with status 1 if something is wrong; a warning alone does not count as that.
@@ -46,7 +46,7 @@ def _schema(url: str) -> Diagnosis:
         return Diagnosis("schema", "error", f"there is no database at {missing}", remedy)
     with closing(open_store(url, migrate=False)) as store:
         found = store.read_schema()
-    status = judge(found, needed)
+    status = schema_finding(found, needed)
     return diagnosis_of(
         "schema",
         f"version {found.version}, and this code needs {needed}",

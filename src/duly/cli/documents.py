@@ -45,7 +45,7 @@ def step_document(run: RunRecord, step: StepRecord, view: ArgumentView) -> dict[
     return document(step) | view.step_document(run, step)
 
 
-def letter_document(letter: DeadLetterRecord, *, show_args: bool) -> dict[str, Any]:
+def dead_letter_document(letter: DeadLetterRecord, *, show_args: bool) -> dict[str, Any]:
     """Return a letter of another engine, without its arguments unless they are asked for."""
     arguments = parsed_call(Redaction().text(letter.arguments)) if show_args else None
     shown = {"arguments": arguments, "arguments_hidden": not show_args}

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from duly.api.runs import Filter
-from duly.cli.values import Clock, instant_since, since, tag
+from duly.cli.option_types import TimeSource, instant_since, since, tag
 from duly.core.key import check_storable
 from duly.core.states import DEAD, State
 from duly.limits import PAGE, PAGE_DEFAULT
@@ -33,13 +33,13 @@ class Filters(NamedTuple):
         """Whether they select everything."""
         return self == Filters()
 
-    def resolve(self, clock: Clock) -> Filter:
+    def resolve(self, clock: TimeSource) -> Filter:
         """Return them as the application takes them."""
         state = list(self.state) or None
         since = instant_since(clock, self.since)
         return Filter(state, self.task, self.queue, self.tag, since, self.fingerprint)
 
-    def letters(self, clock: Clock) -> DeadLetterFilter | None:
+    def engine_letters(self, clock: TimeSource) -> DeadLetterFilter | None:
         """Return which letters of other engines they select; None if they are about runs alone."""
         if self._is_about_runs:
             return None

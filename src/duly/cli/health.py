@@ -5,11 +5,11 @@ from datetime import timedelta
 import click
 
 from duly.api.doctor import health_problems
+from duly.cli.applications import app_of
 from duly.cli.failures import FAILURE
-from duly.cli.loading import app_of
+from duly.cli.option_types import duration
 from duly.cli.output import print_json, print_line
-from duly.cli.session import Session, pass_session, shared_options
-from duly.cli.values import duration
+from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.limits import COUNT_CAP
 
 
@@ -24,7 +24,7 @@ from duly.limits import COUNT_CAP
 @shared_options
 @pass_session
 def command(
-    session: Session, /, *, max_age: timedelta | None, max_depth: int | None, no_worker: bool
+    session: CommandSession, /, *, max_age: timedelta | None, max_depth: int | None, no_worker: bool
 ) -> None:
     """Say whether the store answers, a worker is live, and work gets done.
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from duly.cli.output import print_note
-from duly.cli.session import Session, pass_session, worker_options
+from duly.cli.session import CommandSession, pass_session, worker_options
 from duly.events import EventBus
 from duly.observe.log_setup import FORMAT, set_up_logging
 from duly.observe.logs import log_event, log_notice, log_start
@@ -36,7 +36,7 @@ from duly.worker.app_loader import parse_reference
 @click.option("--quiet", "silent", is_flag=True, help="Print warnings and errors only.")
 @pass_session
 def command(
-    session: Session,
+    session: CommandSession,
     /,
     *,
     reference: str | None,

@@ -35,7 +35,7 @@ _TEXTS: Schema = {"type": "array", "items": {"type": "string"}}
 _ANY: Schema = {}
 
 
-class Kind(NamedTuple):
+class RecordSchema(NamedTuple):
     """A record as JSON: fields that are stored as JSON are read, and some are left out."""
 
     record: type[Any]
@@ -64,15 +64,15 @@ class Kind(NamedTuple):
 
 
 # What is hidden is said in words of its own, by the desk.
-RUN = Kind(RunRecord, frozenset({"tags", "arguments", "result", "traceback"}))
-ATTEMPT = Kind(AttemptRecord, frozenset({"run_id"}))
-STEP = Kind(StepRecord, frozenset({"run_id", "result", "awaited"}))
-LOG = Kind(LogLine, frozenset({"run_id"}))
-ACT = Kind(AuditEntry)
-GROUP = Kind(DeadLetterGroup)
-SCHEDULE = Kind(ScheduleRecord, frozenset({"arguments"}), {"trigger": _ANY, "rules": _ANY})
-QUEUE = Kind(QueueRecord)
-WORKER = Kind(WorkerRecord, read={"queues": _TEXTS, "tasks": _TEXTS})
+RUN = RecordSchema(RunRecord, frozenset({"tags", "arguments", "result", "traceback"}))
+ATTEMPT = RecordSchema(AttemptRecord, frozenset({"run_id"}))
+STEP = RecordSchema(StepRecord, frozenset({"run_id", "result", "awaited"}))
+LOG = RecordSchema(LogLine, frozenset({"run_id"}))
+AUDIT_ENTRY = RecordSchema(AuditEntry)
+GROUP = RecordSchema(DeadLetterGroup)
+SCHEDULE = RecordSchema(ScheduleRecord, frozenset({"arguments"}), {"trigger": _ANY, "rules": _ANY})
+QUEUE = RecordSchema(QueueRecord)
+WORKER = RecordSchema(WorkerRecord, read={"queues": _TEXTS, "tasks": _TEXTS})
 
 
 def run_document(run: RunRecord) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def run_schema() -> Schema:
 def detail_schema() -> Schema:
     """Say what a run is, with all that may be shown of it."""
     found = run_schema()
-    lists = {"attempts": ATTEMPT, "steps": STEP, "logs": LOG, "acts": ACT}
+    lists = {"attempts": ATTEMPT, "steps": STEP, "logs": LOG, "acts": AUDIT_ENTRY}
     found["properties"] |= {
         "arguments": {"description": "null where they are hidden"},
         "result": {"description": "null where it is hidden"},

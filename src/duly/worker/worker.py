@@ -37,11 +37,11 @@ from duly.worker.services import maintenance
 from duly.worker.services.hint_handler import HintHandler
 from duly.worker.services.recovery import Recoverer
 from duly.worker.services.relay import Relay
+from duly.worker.services.write_monitor import WriteMonitor
 from duly.worker.settler import Settler
 from duly.worker.start_marks import StartMarks
 from duly.worker.task_transactions import TaskTransactions
 from duly.worker.update_buffer import UpdateBuffer
-from duly.worker.write_monitor import WriteMonitor
 
 _LOOK_SECONDS = 0.02
 _RELEASE_SECONDS = 1.0

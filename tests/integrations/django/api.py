@@ -13,7 +13,7 @@ except ImportError:
     from django_tasks.exceptions import TaskResultDoesNotExist, TaskResultMismatch
     from django_tasks.signals import task_enqueued, task_finished, task_started
 
-    from duly.integrations.django.compat import InvalidTask
+    from duly.integrations.django.tasks_api import InvalidTask
 
 __all__ = [
     "InvalidTask",

@@ -8,7 +8,7 @@ from django.urls import reverse
 from duly.integrations.django import scheduled_task
 from duly.integrations.django.testing import drain
 from tests.integrations.django import other, tasks
-from tests.integrations.django.test_scheduled import first_run
+from tests.integrations.django.test_code_schedules import first_run
 from tests.servers.processes import wait_until
 
 SOON = 20.0

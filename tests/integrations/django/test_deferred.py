@@ -17,7 +17,7 @@ from duly import Run
 from duly.integrations.django import duly_options
 from tests.integrations.django import tasks
 from tests.integrations.django.api import task
-from tests.integrations.django.test_borrowed import in_a_thread
+from tests.integrations.django.test_external_store import in_a_thread
 from tests.store.postgres_verbs import InBackground
 
 pytestmark = pytest.mark.stores("sqlite")

@@ -212,7 +212,7 @@ def test_dead_letters_are_counted_up_to_a_bound(store, worker, monkeypatch):
     one_of_each(store)
     some = store.count_dead(), store.count_interrupted()
     for kind in ("sqlite", "postgres"):
-        monkeypatch.setattr(f"duly.store.{kind}.inspect.DEAD_COUNT_CAP", 1)
+        monkeypatch.setattr(f"duly.store.{kind}.inspector.DEAD_COUNT_CAP", 1)
 
     assert before == (0, 0)
     assert some == (3, 1)

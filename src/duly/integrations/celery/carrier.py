@@ -11,7 +11,7 @@ from celery import signals
 from duly.app import Duly
 from duly.carrier import CarrierMessage, check_resend_policy
 from duly.errors import OUTAGES, BadOption
-from duly.integrations.carrying import Carrying
+from duly.integrations.carrier_worker import CarrierWorker
 from duly.limits import DELAY_SECONDS, RELAY_STALE_SECONDS
 
 _PREFORK = "celery.concurrency.prefork"
@@ -55,7 +55,7 @@ class CeleryCarrier:
         self._name = name
         self._celery = celery_app
         self._queue = queue
-        self._carrying = Carrying(**settings)
+        self._carrying = CarrierWorker(**settings)
         self._task: Any = None
 
     def attach(self, app: Duly) -> None:

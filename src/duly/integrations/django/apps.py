@@ -25,8 +25,8 @@ class DulyConfig(AppConfig):
             check_tasks,
             check_workers,
         )
-        from duly.integrations.django.loading import (  # noqa: PLC0415 - as above
-            WRONG,
+        from duly.integrations.django.task_modules import (  # noqa: PLC0415 - as above
+            DEFINITION_ERRORS,
             discover_tasks,
         )
 
@@ -37,7 +37,7 @@ class DulyConfig(AppConfig):
         from duly.integrations.django.app import (  # noqa: PLC0415 - as above
             close_own_connections,
         )
-        from duly.integrations.django.migrating import (  # noqa: PLC0415 - as above
+        from duly.integrations.django.engine_migrations import (  # noqa: PLC0415 - as above
             make_tables_without_migrations,
         )
 
@@ -48,5 +48,5 @@ class DulyConfig(AppConfig):
         # Not to be asked by `migrate`, which makes the tables, nor by `test`.
         checks.register(check_workers, checks.Tags.database, deploy=True)
         # The checks tell what is wrong, with its remedy; whoever needs the tasks meets it again.
-        with suppress(*WRONG):
+        with suppress(*DEFINITION_ERRORS):
             discover_tasks()

@@ -9,7 +9,7 @@ from duly.core.values import Encoder
 from duly.limits import PAYLOAD_BYTES
 
 
-class GivenArguments(CallCodec):
+class PositionKeepingCodec(CallCodec):
     """Keeps apart what was given by position and what by name, since results show it so."""
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ import rq
 from duly.app import Duly
 from duly.carrier import CarrierMessage, check_resend_policy
 from duly.errors import AppNotFound, TaskNotRegistered
-from duly.integrations.carrying import Carrying
+from duly.integrations.carrier_worker import CarrierWorker
 from duly.limits import RELAY_STALE_SECONDS
 from duly.settings import load_settings
 from duly.worker.app_loader import load, parse_reference
@@ -48,7 +48,7 @@ class RQCarrier:
         self.pace = check_resend_policy(stale, most)
         self._queue = queue
         self._reference = _name(app)
-        self._carrying = Carrying(**settings)
+        self._carrying = CarrierWorker(**settings)
 
     def attach(self, app: Duly) -> None:
         """Get to know the application whose tasks name this carrier."""

@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from duly.cli import commands
-from duly.integrations.django.children import told_children
+from duly.integrations.django.child_environment import export_environment
 
 _APP = "duly.integrations.django.worker:scheduler_app"
 
@@ -35,5 +35,5 @@ class Command(BaseCommand):
         if scheduler is not PeriodicTaskScheduler or not self._called_from_command_line:
             scheduler(options["interval"] or 15).run()
             return
-        with told_children(options["pythonpath"]):
+        with export_environment(options["pythonpath"]):
             commands.main(["worker", _APP], prog_name="manage.py run_scheduler")
