@@ -33,12 +33,7 @@ from duly.store.ops import ResetKey
 from duly.store.per_process import PerProcess
 from duly.store.protocol import Store
 from duly.store.step_ops import SendEvent
-from duly.task import (
-    DEFAULT_KEY_TTL,
-    Call,
-    Task,
-    accept_many,
-)
+from duly.task import DEFAULT_KEY_TTL, Call, Task, accept_many
 from duly.task_options import define
 
 if TYPE_CHECKING:

@@ -202,7 +202,7 @@ class BoundTask(Generic[P, R]):
         if self._connection is None:
             (run,) = accept(self._app, [call])
             return run
-        return _accept_on_connection(self._connection, self._app, call, wake=self._wake)
+        return _accept_on(self._connection, self._app, call, wake=self._wake)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """Accept a run without blocking the event loop; durable as with `enqueue`."""
@@ -232,18 +232,16 @@ def accept(host: AppProtocol, calls: Sequence[Call[R]]) -> list[Run[R]]:
     store = host.store
     connection = joined_connection(store)
     if connection is not None:
-        return [_accept_on_connection(connection, host, call) for call in calls]
+        return [_accept_on(connection, host, call, wake=True) for call in calls]
     ops = [call.op for call in calls]
     if not store.queue_capacity.fit(ops):
         store.check_queue_capacity(ops)
     return _all_accepted(host, calls, store.apply(ops))
 
 
-def _accept_on_connection(
-    connection: Connection, host: AppProtocol, call: Call[R], *, wake: bool = True
-) -> Run[R]:
-    write = enqueue_dialogue(host.store, call.op, wake=wake)
-    return _accepted(host, call, execute_dialogue(connection, *write))
+def _accept_on(connection: Connection, app: AppProtocol, call: Call[R], *, wake: bool) -> Run[R]:
+    write = enqueue_dialogue(app.store, call.op, wake=wake)
+    return _accepted(app, call, execute_dialogue(connection, *write))
 
 
 def accept_many(host: AppProtocol, calls: Iterable[Call[R]]) -> list[Run[R]]:
@@ -329,7 +327,7 @@ async def aaccept(host: AppProtocol, call: Call[R]) -> Run[R]:
     store = host.store
     connection = joined_connection(store)
     if connection is not None:
-        return _accept_on_connection(connection, host, call)
+        return _accept_on(connection, host, call, wake=True)
     if not store.queue_capacity.fit(ops := [call.op]):
         await run_in_thread(partial(store.check_queue_capacity, ops))
     (answer,) = await submit_async(store, ops)

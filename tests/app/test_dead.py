@@ -164,7 +164,7 @@ def test_a_redrive_keeps_id_history_and_key_and_is_recorded(app, pay, body):
         (2, 1, "returned"),
     ]
     assert pay.using(key="order-1").enqueue(1).id == run.id
-    (act,) = app.store.list_acts(run.id, 10)
+    (act,) = app.store.list_audit_entries(run.id, 10)
     assert (act.actor, act.act, act.reason) == ("ann", "redrive", "price was added")
 
 
@@ -310,7 +310,7 @@ def test_a_discarded_letter_is_cancelled_and_keeps_its_error(app, pay):
     assert (run.refresh().state, run.cause) == ("cancelled", "discarded")
     assert "has no price" in run.record.error
     assert app.dead.list() == []
-    (act,) = app.store.list_acts(run.id, 10)
+    (act,) = app.store.list_audit_entries(run.id, 10)
     assert (act.actor, act.act, act.reason) == ("bob", "discard", "a test order")
     assert app.dead.discard(run.id, reason="again") == BulkResult(0, 1)
 

@@ -4,8 +4,8 @@ from tests.architecture.test_source import imported, modules
 
 OPEN = ("core", "dashboard", "errors", "limits", "clock", "credentials", "host_names", "version")
 VALUES = {
-    "api.bulk_acts": {"BulkActionRequest", "BulkPage"},
-    "api.schedule_views": {"FiringView", "Schedule"},
+    "api.bulk_actions": {"BulkActionRequest", "BulkPage"},
+    "api.schedule_views": {"FiringView", "ScheduleView"},
     "observe.logs": {"log_dashboard_link"},
     "observe.metrics": {"CONTENT_TYPE", "exposition"},
     "registry": {"Definition"},

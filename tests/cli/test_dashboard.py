@@ -104,5 +104,5 @@ def test_a_deployment_is_marked(cli, app):
     result = cli("deploy-mark", "v1.4")
 
     assert result.exit_code == 0
-    (act,) = app.store.list_acts("deployment", 5)
+    (act,) = app.store.list_audit_entries("deployment", 5)
     assert (act.actor, act.act, act.reason) == ("tester", "deploy", "v1.4")

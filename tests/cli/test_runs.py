@@ -336,7 +336,7 @@ def test_cancel_ends_a_run_that_waits(app, cli, run_of):
     assert result.exit_code == 0
     assert result.stdout == f"Run {run.id} is cancelled.\n"
     assert app.runs.get(run.id).state == "cancelled"
-    assert app.store.list_acts(run.id, 10)[0].reason == "not needed"
+    assert app.store.list_audit_entries(run.id, 10)[0].reason == "not needed"
 
 
 def test_cancel_asks_a_run_that_runs(app, cli, run_of, url, monkeypatch):

@@ -18,12 +18,7 @@ from pathlib import Path
 import pytest
 
 from duly import Duly, faultpoints
-from duly.compat.async_scheduler import (
-    AsyncScheduler,
-    DistributedDBLock,
-    LastRunStatus,
-    TaskType,
-)
+from duly.compat.async_scheduler import AsyncScheduler, DistributedDBLock, LastRunStatus, TaskType
 from duly.errors import DuplicateTask, LockBusy
 from duly.store.due_schedules import fire_due
 from tests.servers.processes import wait_until

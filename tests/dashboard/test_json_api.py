@@ -8,10 +8,7 @@ import schemathesis
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
-from schemathesis.specs.openapi.checks import (
-    response_schema_conformance,
-    status_code_conformance,
-)
+from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
 
 from duly.compat.fastapi_taskflow import TaskAdmin, TaskManager
 from duly.integrations.fastapi import duly_router

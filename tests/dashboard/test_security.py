@@ -132,7 +132,7 @@ def test_names_and_passwords_with_their_roles(shop):
     assert client.submit("/queues/mail/pause").status_code == 403
     client.auth = ("ann", "secret-of-ann")
     assert client.submit("/queues/mail/pause", reason="r").status_code == 200
-    (act,) = shop.app.store.list_acts(None, 5)
+    (act,) = shop.app.store.list_audit_entries(None, 5)
     assert (act.actor, act.act, act.reason) == ("ann", "pause", "r")
 
 
@@ -191,7 +191,7 @@ def test_a_write_from_another_site_is_refused(client, shop, headers):
     answer = client.post("/queues/mail/pause", data={"csrf": csrf}, headers=headers)
 
     assert answer.status_code == 403
-    assert shop.app.store.list_acts(None, 5) == []
+    assert shop.app.store.list_audit_entries(None, 5) == []
 
 
 def test_a_write_without_the_token_of_our_pages_is_refused(client, shop):
@@ -201,16 +201,16 @@ def test_a_write_without_the_token_of_our_pages_is_refused(client, shop):
     assert client.post("/queues/mail/pause", data={"csrf": "0" * 64}).status_code == 403
     text = {"Content-Type": "text/plain"}
     assert client.post("/queues/mail/pause", content='{"a":1}', headers=text).status_code == 403
-    assert shop.app.store.list_acts(None, 5) == []
+    assert shop.app.store.list_audit_entries(None, 5) == []
 
 
 def test_asking_changes_nothing(busy, client):
-    before = busy.app.store.list_acts(None, 100)
+    before = busy.app.store.list_audit_entries(None, 100)
 
     for path in WRITES:
         assert client.get(path, follow_redirects=False).status_code in {404, 405, 200}, path
 
-    assert busy.app.store.list_acts(None, 100) == before
+    assert busy.app.store.list_audit_entries(None, 100) == before
 
 
 def test_hostile_text_is_shown_as_text(shop, client):

@@ -169,7 +169,7 @@ def test_a_session_that_was_signed_out_is_refused_by_every_process(shop, store_u
             assert thief.get("/runs", headers={"Authorization": header}).status_code >= 400, header
         thief.cookies.set("duly_session", colleagues.cookies["duly_session"])
         assert thief.get("/runs").status_code == 200, "the token has another session"
-    (act,) = [act for act in shop.app.store.list_acts(None, 5) if act.act == "sign out"]
+    (act,) = [act for act in shop.app.store.list_audit_entries(None, 5) if act.act == "sign out"]
     assert act.actor == "token"
     assert stolen not in act.subject
     other_app.close()
@@ -217,7 +217,7 @@ def test_only_a_session_can_be_signed_out(shop):
     answer = client.post("/logout", data={"csrf": csrf}, follow_redirects=False)
 
     assert answer.status_code == 401
-    assert shop.app.store.list_acts(None, 5) == []
+    assert shop.app.store.list_audit_entries(None, 5) == []
 
 
 @ON_ONE

@@ -160,7 +160,7 @@ def test_an_act_that_is_refused_says_that_nothing_was_done(shop, monkeypatch, he
 
     assert answer.status_code == 429
     assert "Nothing was done." in answer.text
-    assert not shop.app.store.list_acts("mail", 1)
+    assert not shop.app.store.list_audit_entries("mail", 1)
 
 
 @ON_ONE

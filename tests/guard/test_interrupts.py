@@ -260,7 +260,7 @@ class TestUnderWay:
 
     def test_a_claim_that_nobody_has_does_not_open_a_guard_that_was_closed(self, guard):
         claim = guard.once("key").__enter__()
-        tie = claim._hold.tie
+        tie = claim._lease.finalizer
 
         guard.close()
         tie.run()

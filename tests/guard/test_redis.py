@@ -237,16 +237,16 @@ class TestLetters:
         ledger.apply([letter(f"{number:04}", engine="rq") for number in range(450)])
         ledger.apply([letter("0001x")])
 
-        assert [found.id for found in ledger.list_letters(DeadLetterFilter(engine="celery"))] == [
-            "0001x"
-        ]
-        assert len(ledger.list_letters(DeadLetterFilter(limit=1_000))) == 451
+        assert [
+            found.id for found in ledger.list_dead_letters(DeadLetterFilter(engine="celery"))
+        ] == ["0001x"]
+        assert len(ledger.list_dead_letters(DeadLetterFilter(limit=1_000))) == 451
 
     def test_a_letter_that_redis_has_dropped_is_not_listed(self, ledger, client):
         ledger.apply([letter("1", ttl=20_000), letter("2")])
 
         wait_until(
-            lambda: [found.id for found in ledger.list_letters(DeadLetterFilter())] == ["2"],
+            lambda: [found.id for found in ledger.list_dead_letters(DeadLetterFilter())] == ["2"],
             seconds=5,
             what="the first letter goes",
         )

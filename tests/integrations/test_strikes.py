@@ -153,7 +153,9 @@ def test_a_function_of_rq_has_its_effect_once(guard):
         if not has_struck:
             break
     module = sys.modules["duly.integrations.rq.idempotency"]
-    assert not module._is_inside.get(), "a later job would be taken for a call inside this one"
+    assert not module._is_body_running.get(), (
+        "a later job would be taken for a call inside this one"
+    )
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # Struck before that.

@@ -40,7 +40,7 @@ class Between:
         return self._store.apply(ops)
 
     def pulse(self):
-        return Frozen(self._store.pulse(), self._counters)
+        return Frozen(self._store.heartbeats(), self._counters)
 
 
 class Frozen:
@@ -74,14 +74,14 @@ def test_a_worker_that_wakes_up_is_not_recovered_while_its_beats_count(app, tmp_
     worker_id = new_id()
     _show_that_it_lives(app.store, worker_id)
     app.store.apply([RegisterWorker(worker_id, "host", os.getpid(), LEASE, "[]", '["hold"]')])
-    assert app.store.pulse().beat([worker_id]) == {worker_id}
+    assert app.store.heartbeats().beat([worker_id]) == {worker_id}
     run = app.hold.enqueue()
     slots = StartMarks(start_marks_path(tmp_path, worker_id), create=1)
     acknowledged = []
 
     def wake_up() -> None:
         # Its keeper beats for it, and its claim comes through: if the beat counts, it may start.
-        acknowledged.append(worker_id in app.store.pulse().beat([worker_id]))
+        acknowledged.append(worker_id in app.store.heartbeats().beat([worker_id]))
         wants = ClaimRuns(worker_id, (Want(None, "thread-hold", 1),), ("hold",))
         for claim in app.store.apply([wants])[0]:
             if acknowledged[-1]:

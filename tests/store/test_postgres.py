@@ -46,12 +46,7 @@ from tests.store.conformance.verbs import (
     success,
     tick,
 )
-from tests.store.postgres_verbs import (
-    PLACE,
-    InBackground,
-    claim_without_commit,
-    wait_for_a_lock,
-)
+from tests.store.postgres_verbs import PLACE, InBackground, claim_without_commit, wait_for_a_lock
 
 # -- rule 5: claim and recover cannot pass each other --
 
@@ -135,7 +130,7 @@ def test_orphans_that_somebody_else_recovers_are_left_to_him(store, connection):
 
 def enqueue_in(connection: psycopg.Connection[Any], store: Any, op: Enqueue) -> tuple[Any, ...]:
     """Enqueue on a connection of the caller's."""
-    return execute_dialogue(connection, partial(store.enqueue_elsewhere, op), store.wake)
+    return execute_dialogue(connection, partial(store.enqueue_on_connection, op), store.wake)
 
 
 def test_an_open_transaction_with_a_key_holds_up_nothing_else(store, connection):
@@ -212,7 +207,9 @@ def test_a_key_that_is_held_for_too_long_is_named(store, url, connection, monkey
 
 def test_what_the_callers_own_transaction_holds_is_told_soon_with_the_way_out(store, connection):
     enqueue_in(connection, store, order(key="invoice-7"))
-    execute_dialogue(connection, partial(store.send_elsewhere, SendEvent("paid", "1")), store.wake)
+    execute_dialogue(
+        connection, partial(store.send_on_connection, SendEvent("paid", "1")), store.wake
+    )
     for act in (order(key="invoice-7"), SendEvent("paid", "1")):
         began = time.monotonic()
         with pytest.raises(WouldBlockItself, match=r"using\(connection=…\)"):
@@ -279,7 +276,7 @@ def test_a_hint_that_is_refused_costs_no_run(store, monkeypatch):
 
     assert state_of(store, run_id) == "queued"
     monkeypatch.undo()
-    assert not hints.may_ride()
+    assert not hints.may_piggyback()
 
 
 def test_a_lone_enqueue_carries_its_hint_where_all_commits_are_slow(store):

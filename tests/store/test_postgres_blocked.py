@@ -14,14 +14,7 @@ from duly.store.lock_ops import AcquireLock
 from duly.store.ops import PauseQueue, Settled
 from duly.store.postgres import write_paths
 from duly.store.store_factory import open_store
-from tests.store.conformance.verbs import (
-    enqueue_and_claim,
-    fail,
-    key,
-    order,
-    redrive,
-    register,
-)
+from tests.store.conformance.verbs import enqueue_and_claim, fail, key, order, redrive, register
 from tests.store.postgres_verbs import InBackground
 
 pytestmark = pytest.mark.stores("postgres")

@@ -59,12 +59,14 @@ def test_a_caller_who_sits_in_a_transaction_with_a_key_delays_no_verb(url, store
         return answer
 
     theirs = order(key="theirs")
-    assert execute_dialogue(connection, partial(store.enqueue_elsewhere, theirs), store.wake) == (
+    assert execute_dialogue(
+        connection, partial(store.enqueue_on_connection, theirs), store.wake
+    ) == (
         theirs.run_id,
         True,
         False,
     )
-    execute_dialogue(connection, partial(store.enqueue_elsewhere, order()), store.wake)
+    execute_dialogue(connection, partial(store.enqueue_on_connection, order()), store.wake)
     with counting_waits(url) as waits:
         until = time.monotonic() + SITS_SECONDS
         while time.monotonic() < until:

@@ -245,7 +245,7 @@ class TestWatchers:
     LATELY = 6.25
 
     def watchers(self, store: Any, workers: int) -> list[str]:
-        pulse = store.pulse()
+        pulse = store.heartbeats()
         with psycopg.connect(store.url) as connection:
             names = connection.execute("SELECT id FROM duly_workers ORDER BY id").fetchall()
         assert len(names) == workers
@@ -284,7 +284,7 @@ class TestWatchers:
 
         with psycopg.connect(store.url) as reading:
             names = [name for (name,) in reading.execute("SELECT id FROM duly_workers")]
-        store.pulse().beat(names)
+        store.heartbeats().beat(names)
 
         assert len(self.watchers(store, 30)) == WATCHERS
 
@@ -293,7 +293,7 @@ class TestWatchers:
         connection.execute("UPDATE duly_workers SET lease_seconds = 99 WHERE id = md5('7')")
         connection.commit()
 
-        leases = {seen.lease for seen in store.pulse().read().values()}
+        leases = {seen.lease for seen in store.heartbeats().read().values()}
 
         assert leases == {15.0, 99.0}
 

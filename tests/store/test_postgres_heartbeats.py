@@ -30,5 +30,5 @@ def test_a_beat_is_flushed_also_where_the_servers_default_is_not(store, store_ur
         connection.execute(
             "CREATE TRIGGER note BEFORE UPDATE ON duly_workers FOR EACH ROW EXECUTE FUNCTION note()"
         )
-        assert store.pulse().beat([WORKER]) == {WORKER}
+        assert store.heartbeats().beat([WORKER]) == {WORKER}
         assert connection.execute("SELECT DISTINCT setting FROM noted").fetchall() == [("on",)]

@@ -250,11 +250,11 @@ def test_a_caller_that_waited_for_a_key_locks_no_row_of_the_run_that_has_it(
         succeed(store, enqueue_and_claim(store, key=wanted))
     with psycopg.connect(url) as waiting:
         first = execute_dialogue(
-            connection, partial(store.enqueue_elsewhere, order(key=wanted)), store.wake
+            connection, partial(store.enqueue_on_connection, order(key=wanted)), store.wake
         )
         asking = InBackground(
             lambda: execute_dialogue(
-                waiting, partial(store.enqueue_elsewhere, order(key=wanted)), store.wake
+                waiting, partial(store.enqueue_on_connection, order(key=wanted)), store.wake
             )
         )
         wait_for_a_lock(url, what="the second caller to wait for the key")
@@ -325,7 +325,7 @@ def test_a_batch_with_keys_takes_no_lock_per_key(store, watcher, other_names: tu
 def test_a_callers_transaction_with_keys_takes_no_lock_per_key(store, connection, watcher):
     for number in range(200):
         execute_dialogue(
-            connection, partial(store.enqueue_elsewhere, order(key=f"k{number}")), store.wake
+            connection, partial(store.enqueue_on_connection, order(key=f"k{number}")), store.wake
         )
 
     held = watcher.execute(_LOCKS).fetchone()[0]

@@ -339,7 +339,7 @@ def test_acts_of_operators_are_done_and_recorded_once(store, reader, sweep):
         assert redrive(store, dead).done
         assert cancel(store, queued) == "cancelled"
         assert run_of(reader, dead).generation == 2
-        assert [len(reader.list_acts(run_id, 10)) for run_id in run_ids] == [1, 1]
+        assert [len(reader.list_audit_entries(run_id, 10)) for run_id in run_ids] == [1, 1]
 
     assert sweep(arrange, act) >= 5
 
@@ -376,7 +376,7 @@ def test_a_section_commits_all_or_nothing_and_says_which(url, store, reader, swe
         return enqueue_and_claim(store)
 
     def act(held):
-        section = store.section()
+        section = store.task_transaction()
         try:
             section.connection.execute("INSERT INTO ledger VALUES (%s)", [held.run_id])
             done = section.settle_and_commit(success(held))

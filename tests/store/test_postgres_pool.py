@@ -28,18 +28,18 @@ def sessions(store):
 
 def read(sessions):
     """Use a session as a reader does."""
-    with sessions.lent() as session:
+    with sessions.connection() as session:
         session.execute("SELECT 1")
 
 
 def begin(sessions):
     """Use a session as a transaction does, which gives it back on another path."""
-    loan = sessions.borrow_now()
+    loan = sessions.try_acquire()
     if loan is not None:
         try:
             loan.session.execute("SELECT 1")
         finally:
-            sessions.give_back(loan)
+            sessions.release(loan)
 
 
 # A connection that a struck thread has lost is closed, with a warning, when Python frees it.
@@ -50,19 +50,19 @@ def begin(sessions):
 def test_a_thread_that_is_struck_at_any_instruction_keeps_no_session(sessions, use, is_full):
     for number in itertools.count():
         strike = Strike(number, *FILES, anywhere=True)
-        lent = [sessions.borrow() for _ in range(SIZE if is_full else 0)]
+        lent = [sessions.acquire() for _ in range(SIZE if is_full else 0)]
         with suppress(StoreBusy):
             strike.call(functools.partial(use, sessions))
         for loan in lent:
-            sessions.give_back(loan)
+            sessions.release(loan)
         if not strike.has_struck:
             break
 
-        lent = [sessions.borrow() for _ in range(SIZE)]
+        lent = [sessions.acquire() for _ in range(SIZE)]
         assert {loan.session.execute("SELECT 1").fetchone() for loan in lent} == {(1,)}
-        assert sessions.borrow_now() is None
+        assert sessions.try_acquire() is None
         for loan in lent:
-            sessions.give_back(loan)
+            sessions.release(loan)
     del lent, strike
     gc.collect()  # While the warnings are filtered.
     assert number > 30
@@ -105,11 +105,11 @@ def test_a_thread_that_waits_for_a_session_has_the_next_one_that_is_given_back(s
 
 
 def test_a_session_that_is_given_back_after_the_end_is_closed(sessions):
-    loan = sessions.borrow()
+    loan = sessions.acquire()
     sessions.close()
 
-    sessions.give_back(loan)
+    sessions.release(loan)
 
     assert loan.session.closed
     with pytest.raises(StoreError, match="closed"):
-        sessions.borrow()
+        sessions.acquire()

@@ -45,12 +45,7 @@ from tests.store.conformance.verbs import (
     success,
     tick,
 )
-from tests.store.postgres_verbs import (
-    PLACE,
-    InBackground,
-    claim_without_commit,
-    wait_for_a_lock,
-)
+from tests.store.postgres_verbs import PLACE, InBackground, claim_without_commit, wait_for_a_lock
 
 
 @contextmanager
@@ -94,7 +89,7 @@ def test_opening_connects_once_and_the_first_read_not_again(url, monkeypatch):
 def test_sessions_that_were_ended_while_idle_are_replaced_unnoticed(store, connection):
     keyed = enqueue_one(store, key="k")
     held = claim_one(store)
-    store.pulse().beat([WORKER])
+    store.heartbeats().beat([WORKER])
     terminate_all(connection)
 
     assert store.get_run(keyed).state == "running"
@@ -106,7 +101,7 @@ def test_sessions_that_were_ended_while_idle_are_replaced_unnoticed(store, conne
     assert claimed_ids(store) == [run_id]
     assert store.apply([AddLogs(run_id, 1, ((0, "info", "hello"),))]) == [True]
     assert cancel(store, run_id) == "requested"
-    assert store.pulse().beat([WORKER]) == {WORKER}
+    assert store.heartbeats().beat([WORKER]) == {WORKER}
 
 
 def test_a_session_that_ends_under_a_waiting_settle_is_made_good(url, store, connection):
@@ -187,7 +182,7 @@ def is_writing(url: str) -> bool:
 def test_a_settle_frozen_before_its_commit_holds_up_recovery_only_so_long(url, store, monkeypatch):
     monkeypatch.setattr(connection_module, "FROZEN", "1s")
     held = enqueue_and_claim(store)
-    section = store.section()
+    section = store.task_transaction()
 
     def freeze():
         assert recover(store) == [held.run_id]
@@ -200,7 +195,7 @@ def test_a_settle_frozen_before_its_commit_holds_up_recovery_only_so_long(url, s
 
 def test_a_body_may_run_a_script_in_its_transaction(store, connection):
     held = enqueue_and_claim(store)
-    section = store.section()
+    section = store.task_transaction()
     section.connection.execute("CREATE TABLE one (id integer); CREATE TABLE two (id integer)")
 
     assert section.settle_and_commit(success(held)) is Settled.DONE
@@ -221,7 +216,7 @@ def test_a_body_may_take_longer_than_the_server_lets_others(store, other, limit)
     name = other.execute("SELECT current_database()").fetchone()[0]
     other.execute(f"ALTER DATABASE {name} SET {limit} = '100ms'")
     held = enqueue_and_claim(store)
-    section = store.section()
+    section = store.task_transaction()
     section.connection.execute("CREATE TABLE one (id integer)")
     threading.Event().wait(0.3)
 
@@ -233,7 +228,7 @@ def test_a_process_that_is_frozen_in_its_body_keeps_its_locks_no_longer_than_its
 ):
     other.execute("CREATE TABLE account (id integer)")
     other.execute("INSERT INTO account VALUES (1)")
-    section = store.section(0.2)
+    section = store.task_transaction(0.2)
     # The timer of a process that is stopped strikes nobody.
     monkeypatch.setattr(PostgresTaskTransaction, "_expire", lambda _: None)
     section.connection.execute("UPDATE account SET id = 2")
@@ -338,8 +333,8 @@ def test_a_statement_that_goes_alone_outlives_a_rollback_on_its_connection(url):
 
 def test_a_bounded_read_has_no_more_time_for_having_waited_for_a_reader(store):
     readers = store._here().readers
-    lent = [readers.borrow() for _ in range(READERS)]
-    timer = threading.Timer(0.3, readers.give_back, [lent[0]])
+    lent = [readers.acquire() for _ in range(READERS)]
+    timer = threading.Timer(0.3, readers.release, [lent[0]])
     timer.start()
 
     with limit_read_time(0.1), pytest.raises(ReadTooSlow):
@@ -347,4 +342,4 @@ def test_a_bounded_read_has_no_more_time_for_having_waited_for_a_reader(store):
 
     timer.join()
     for loan in lent[1:]:
-        readers.give_back(loan)
+        readers.release(loan)

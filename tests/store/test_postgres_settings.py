@@ -226,7 +226,7 @@ def test_a_whole_life_passes_through_a_pooler(pgbouncer: PgBouncer):
         plain, keyed = enqueue_one(store), enqueue_one(store, key="k")
         enqueue_many(store, 3, delay_seconds=60)
         held = claim(store)
-        section = store.section()
+        section = store.task_transaction()
         section.connection.execute("CREATE TABLE ledger (id integer)")
         done = section.settle_and_commit(success(held[0]))
 
@@ -234,7 +234,7 @@ def test_a_whole_life_passes_through_a_pooler(pgbouncer: PgBouncer):
         assert done is Settled.DONE
         assert succeed(store, held[1]) is Settled.DONE
         assert accept(store, key="k").run_id == keyed
-        assert store.pulse().beat([WORKER]) == {WORKER}
+        assert store.heartbeats().beat([WORKER]) == {WORKER}
         assert tick(store).next_due_in is not None
         assert recover(store) == []
         assert any("pooler" in notice for notice in store.notices)

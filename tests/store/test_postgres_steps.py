@@ -35,7 +35,7 @@ def wait_for_event(store: Any, name: str) -> Any:
 def send(connection: psycopg.Connection[Any], store: Any, name: str) -> None:
     """Send an event in a transaction of the caller's, which stays open."""
     assert execute_dialogue(
-        connection, partial(store.send_elsewhere, SendEvent(name, "7")), store.wake
+        connection, partial(store.send_on_connection, SendEvent(name, "7")), store.wake
     )
 
 

@@ -46,7 +46,7 @@ class TestWhatItGives:
 
     def test_statements_cursors_and_rows_of_every_shape(self, store, connection):
         held = enqueue_and_claim(store)
-        section = store.section()
+        section = store.task_transaction()
         lent = section.connection
 
         table = sql.Identifier("notes")
@@ -80,14 +80,14 @@ class TestWhatItGives:
         assert "over" in repr(lent)
 
     def test_what_a_body_made_of_it_is_not_the_next_ones(self, store):
-        section = store.section()
+        section = store.task_transaction()
         section.connection.row_factory = dict_row
         section.connection.prepare_threshold = 0
         for _ in range(3):
             section.connection.execute("SELECT 1 AS one")
         first = backend_of(section)
         section.rollback()
-        later = store.section()
+        later = store.task_transaction()
 
         assert later.connection.execute("SELECT 1 AS one").fetchone() == (1,)
         assert backend_of(later) == first
@@ -98,7 +98,7 @@ class TestWhatItRefuses:
     """Ends of the transaction, however they are said."""
 
     def test_texts_through_every_kind_of_cursor(self, store):
-        section = store.section()
+        section = store.task_transaction()
         lent = section.connection
 
         def copy(text: str) -> None:
@@ -123,7 +123,7 @@ class TestWhatItRefuses:
         section.rollback()
 
     def test_changes_of_how_it_commits(self, store):
-        section = store.section()
+        section = store.task_transaction()
         lent = section.connection
 
         with pytest.raises(BadOption):
@@ -137,7 +137,7 @@ class TestWhatItRefuses:
         section.rollback()
 
     def test_ends_inside_of_code_that_the_server_runs(self, store):
-        section = store.section()
+        section = store.task_transaction()
 
         with pytest.raises(psycopg.errors.InvalidTransactionTermination):
             section.connection.execute("DO $$ BEGIN COMMIT; END $$")
@@ -152,7 +152,7 @@ class TestWaysRound:
     )
     def test_a_transaction_that_was_ended_is_not_committed_as_one(self, store, connection, text):
         held = enqueue_and_claim(store)
-        section = store.section()
+        section = store.task_transaction()
         section.connection.execute("INSERT INTO notes VALUES (1)")
         backend = backend_of(section)
         section.connection.pgconn.exec_(text)
@@ -170,7 +170,7 @@ class TestWaysRound:
         assert gone(connection, backend)
 
     def test_a_connection_that_was_ended_is_not_used_again(self, store, connection):
-        section = store.section()
+        section = store.task_transaction()
         backend = backend_of(section)
         psycopg.Cursor(section.connection)
         section.connection.pgconn.exec_(b"ROLLBACK")
@@ -182,7 +182,7 @@ class TestWaysRound:
     def test_one_that_somebody_still_has_a_hold_of_serves_nobody_else(
         self, store, connection, what
     ):
-        section = store.section()
+        section = store.task_transaction()
         backend = backend_of(section)
         kept = (
             section.connection.cursor() if what == "cursor" else getattr(section.connection, what)
@@ -195,7 +195,7 @@ class TestWaysRound:
 
     def test_a_thread_in_the_midst_of_a_call_is_waited_for(self, store, connection):
         held = enqueue_and_claim(store)
-        section = store.section()
+        section = store.task_transaction()
         lent = section.connection
         said: list[BaseException | None] = []
 
@@ -219,7 +219,7 @@ class TestWaysRound:
 
     def test_what_is_still_under_way_is_not_committed(self, store, connection):
         held = enqueue_and_claim(store)
-        section = store.section()
+        section = store.task_transaction()
         section.connection.execute("INSERT INTO notes VALUES (1)")
         rows = section.connection.cursor().stream("SELECT generate_series(1, 100000)")
         next(rows)

@@ -9,11 +9,7 @@ from duly import Duly, Retry, Run, Task, current
 from duly.api.bulk_writes import BulkResult
 from duly.api.runs import Filter, Page
 from duly.compat.fastapi_taskflow import ManagedBackgroundTasks, TaskManager
-from duly.core.record import (
-    AttemptRecord,
-    LogLine,
-    RunRecord,
-)
+from duly.core.record import AttemptRecord, LogLine, RunRecord
 from duly.core.states import State
 from duly.guard import Guard, GuardClaim, make_key
 from duly.guard.dead_letters import DeadLetterResult

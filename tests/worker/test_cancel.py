@@ -60,7 +60,7 @@ def test_a_running_coroutine_is_cancelled_at_its_await(app, entered):
     assert ended.is_set()
     assert (run.cause, run.record.attempt) == ("requested", 1)
     assert [attempt.outcome for attempt in run.attempts()] == ["cancelled"]
-    assert [act.actor for act in app.store.list_acts(run.id, 5)] == ["ann"]
+    assert [act.actor for act in app.store.list_audit_entries(run.id, 5)] == ["ann"]
 
 
 def test_a_thread_gives_in_where_it_checks(app, entered):

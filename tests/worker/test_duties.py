@@ -100,10 +100,10 @@ def test_a_long_lease_is_kept_to_also_among_hundreds_of_workers(app, tmp_path, p
     live = []
     for seconds in (0, 20, 39, 1):
         time.advance(seconds)
-        app.store.pulse().beat(ids[1:])
+        app.store.heartbeats().beat(ids[1:])
         watcher._look_at = 0.0
         watcher.tick()
-        live.append(len(app.store.pulse().read()))
+        live.append(len(app.store.heartbeats().read()))
 
     assert live == [250, 250, 250, 249]
 

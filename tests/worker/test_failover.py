@@ -91,8 +91,8 @@ def test_a_worker_follows_a_failover_that_ends_no_connection(private_postgres, s
 def test_a_read_only_server_ends_every_session_of_the_process(app):
     store = app.store
     store.apply([Tick(1)])
-    store.pulse().beat(["nobody"])
-    sessions = [store._here().writers._lines["operate"]._session, store.pulse()._session]
+    store.heartbeats().beat(["nobody"])
+    sessions = [store._here().writers._lines["operate"]._session, store.heartbeats()._session]
     assert [session.is_alive() for session in sessions] == [True, True]
 
     sessions[0].execute("SET default_transaction_read_only = on")
@@ -112,8 +112,8 @@ def test_a_write_that_is_refused_as_read_only_ends_every_session_of_the_process(
 
     store = app.store
     store.apply([Tick(1)])
-    store.pulse().beat(["nobody"])
-    sessions = [store._here().writers._lines["operate"]._session, store.pulse()._session]
+    store.heartbeats().beat(["nobody"])
+    sessions = [store._here().writers._lines["operate"]._session, store.heartbeats()._session]
     leaf.enqueue()
     with psycopg.connect(store_url, autocommit=True) as connection:
         connection.execute(
@@ -131,7 +131,7 @@ def test_a_write_that_is_refused_as_read_only_ends_every_session_of_the_process(
 
     run = leaf.enqueue()
     store.apply([Tick(1)])
-    store.pulse().beat(["nobody"])
+    store.heartbeats().beat(["nobody"])
 
     assert run.refresh().state == "queued"
     assert [session.is_alive() for session in sessions] == [False, False]

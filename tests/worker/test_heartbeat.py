@@ -127,7 +127,7 @@ def test_a_worker_the_store_calls_dead_is_told_and_gets_no_deadline(beating, pul
 def test_it_attends_after_every_try_even_if_the_store_does_not_answer(beating, pulse, passing):
     time = passing(heartbeat)
     attended = []
-    beating.attending = lambda at, since: attended.append((at, since))
+    beating.on_attempt = lambda at, since: attended.append((at, since))
     pulse.on_beat = lambda: time.advance(0.5)
     beating.tick()
     pulse.error = StoreUnavailable("gone")

@@ -265,11 +265,11 @@ def test_what_was_withdrawn_is_ours_until_that_is_recorded(hand):
     (waiting,) = take(hand, 1)
 
     hand.withdraw(lambda _held: True)
-    before = hand.run_ids(), hand.has_let_go()
+    before = hand.run_ids(), hand.has_released_all()
     hand.release([waiting])
 
     assert before == ({waiting.claim.run_id}, False)
-    assert (hand.run_ids(), hand.has_let_go()) == (frozenset(), True)
+    assert (hand.run_ids(), hand.has_released_all()) == (frozenset(), True)
 
 
 def test_a_run_that_was_handed_back_and_claimed_again_starts_once(hand, slots):

@@ -144,7 +144,7 @@ def test_lines_of_a_run_that_has_ended_are_kept_until_its_end_is_recorded(dying)
     assert len(read_log_spool(dying.lines)) == 1
     assert not dying.journal.is_quiet()
     dying.app.store.apply(words)
-    dying.journal.written(words)
+    dying.journal.confirm_written(words)
     dying.journal.tick()
     assert read_log_spool(dying.lines) == []
     assert dying.journal.is_quiet()
@@ -169,7 +169,7 @@ def test_an_end_that_is_recorded_again_after_an_outage_brings_its_lines_again(dy
 
     assert dying.journal.flush_run(dying.run.id) == words
 
-    dying.journal.written(words)
+    dying.journal.confirm_written(words)
     assert dying.journal.flush_run(dying.run.id) == []
 
 

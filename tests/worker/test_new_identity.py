@@ -28,7 +28,7 @@ def test_all_threads_of_the_old_worker_end_after_its_last_body(app):
         assert entered.wait(20)
         old = worker._worker
         # After short bodies it claims ahead. It loses these runs before it starts them.
-        wait_until(lambda: len(old.hand) == 5, seconds=20, what="it has claimed all runs")
+        wait_until(lambda: len(old.inflight) == 5, seconds=20, what="it has claimed all runs")
         take_over(app, worker, runs[0].id)
         assert [run.result(timeout=20) for run in runs] == [2] * 5
         assert old._settler.is_alive()

@@ -282,7 +282,7 @@ class TestRecoverer:
         run = task.enqueue()
         register = RegisterWorker(worker_id, "host", 1, 15.0, "[]", '["task"]')
         app.store.apply([register, ClaimRuns(worker_id, (Want(None, "thread", 1),), ("task",))])
-        pulse = app.store.pulse()
+        pulse = app.store.heartbeats()
         monkeypatch.setattr(pulse, "read", lambda: {worker_id: HeartbeatReading(0)})
         monkeypatch.setattr(app.store, "heartbeats", lambda: pulse)
         return run
@@ -302,7 +302,7 @@ class TestRecoverer:
         self, app, frozen, tmp_path, time, monkeypatch
     ):
         watcher = self.watching(app, tmp_path, lease=15.0)
-        pulse = app.store.pulse()
+        pulse = app.store.heartbeats()
         seen = pulse.read()
 
         def late() -> dict[str, HeartbeatReading]:

@@ -65,13 +65,13 @@ class Bench:
         self.store = Faulty(app.store)
         self.slots = StartMarks(folder / "w.slots", create=100)
         self.slots.deadline = monotonic() + 1000
-        self.hand = InFlightClaims(self.slots, {LOOP: 50, THREAD: 50}, 50)
+        self.inflight = InFlightClaims(self.slots, {LOOP: 50, THREAD: 50}, 50)
         self.journal = UpdateBuffer(self.store, lambda _claim: False)
         self.events: list[Any] = []
         app.bus.subscribe(self.events.append)
         self.gone = False
         self.settler = Settler(
-            self.store, self.hand, self.slots, self.journal, app.bus, lambda: self.gone
+            self.store, self.inflight, self.slots, self.journal, app.bus, lambda: self.gone
         )
         self.worker_id = new_id()
         app.store.apply([RegisterWorker(self.worker_id, "host", 1, 15.0, "[]", '["task"]')])
@@ -83,10 +83,10 @@ class Bench:
         self.app.enqueue_many(Task(self.app, self.task).call() for _ in range(count))
         op = ClaimRuns(self.worker_id, (Want(None, "thread", count),), ("task",))
         (claims,) = self.app.store.apply([op])
-        taken = self.hand.take((claim, self.task) for claim in claims)
+        taken = self.inflight.take((claim, self.task) for claim in claims)
         for held in taken:
-            assert self.hand.begin(held)
-            self.hand.end(held, 0.1)
+            assert self.inflight.begin(held)
+            self.inflight.end(held, 0.1)
         return taken
 
     def states(self, taken) -> list[str]:
@@ -115,7 +115,7 @@ def test_a_batch_is_recorded_in_one_write(bench):
 
     assert bench.states(taken) == ["succeeded"] * 5
     assert bench.store.applied == [5]
-    assert bench.hand.is_empty()
+    assert bench.inflight.is_empty()
     assert list(bench.slots.marks()) == []
 
 
@@ -166,7 +166,7 @@ def test_an_outage_is_waited_out_and_nothing_is_lost(bench, error):
 
     assert bench.states(taken) == ["succeeded"] * 3
     assert sum(isinstance(event, StoreFailed) for event in bench.events) == 6
-    assert bench.hand.is_empty()
+    assert bench.inflight.is_empty()
 
 
 def test_the_marks_stay_while_the_store_is_away(bench):
@@ -192,7 +192,7 @@ def test_a_worker_that_was_declared_dead_meanwhile_records_nothing(bench, monkey
     bench.settler.settle(ended(taken))
 
     assert bench.states(taken) == ["running"] * 2
-    assert bench.hand.is_empty()
+    assert bench.inflight.is_empty()
     told = [event for event in bench.events if isinstance(event, ResultDropped)]
     assert told == [ResultDropped(held.claim.run_id, 1) for held in taken]
 
@@ -237,7 +237,7 @@ def test_what_another_worker_took_over_is_not_overwritten(bench):
     bench.settler.settle(ended(taken))
 
     assert bench.states(taken) == ["queued"]
-    assert bench.hand.is_empty()
+    assert bench.inflight.is_empty()
 
 
 def test_one_end_that_cannot_be_recorded_fails_alone(bench):
@@ -289,7 +289,7 @@ def test_an_error_nobody_knows_does_not_end_the_settler(bench):
     bench.settler.stop()
 
     assert "succeeded" in bench.states([second])
-    assert bench.hand.is_empty()
+    assert bench.inflight.is_empty()
 
 
 def test_an_end_that_is_tried_again_does_not_wait_until_no_body_ends(bench):
@@ -416,7 +416,7 @@ class TestJournal:
         log = RunContext(held.claim, bench.journal, None).log
         for number in range(2):
             log.info("line %s", number)
-        bench.journal.written(bench.journal.flush_run(held.claim.run_id))
+        bench.journal.confirm_written(bench.journal.flush_run(held.claim.run_id))
 
         for number in range(5):
             log.info("late line %s", number)
@@ -537,7 +537,7 @@ class TestSettlingHere:
 
         assert bench.states(taken) == ["succeeded"] * 5
         assert set(threads) == {threading.current_thread()}
-        assert bench.hand.is_empty()
+        assert bench.inflight.is_empty()
         assert not bench.settler.is_busy
 
     def test_large_results_are_left_to_the_settlers_thread(self, bench):
@@ -561,7 +561,7 @@ class TestSettlingHere:
         bench.settler.stop()
 
         assert bench.states(taken) == ["succeeded"] * 3
-        assert bench.hand.is_empty()
+        assert bench.inflight.is_empty()
 
     def test_nothing_is_written_past_the_lease(self, bench):
         taken = bench.started(1)

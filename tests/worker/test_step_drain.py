@@ -446,7 +446,7 @@ class TestBrokenOff:
         run = order.enqueue()
         with app.worker() as worker:
             wait_until(lambda: bool(broken), seconds=SOON, what="the timeout has struck")
-            held = worker._worker.hand.get(run.id)
+            held = worker._worker.inflight.get(run.id)
             run.cancel()
             wait_until(lambda: held.cancel is not None, seconds=SOON, what="it is to end")
             go_on.set()
@@ -624,7 +624,7 @@ class TestBrokenOff:
             assert charges.began.wait(SOON)
             stopping = threading.Thread(target=worker.stop, kwargs={"grace": 0})
             stopping.start()
-            held = worker._worker.hand.get(run.id)
+            held = worker._worker.inflight.get(run.id)
             wait_until(lambda: held.cancel == "stopped", seconds=SOON, what="it is to stop")
             go_on.set()
             stopping.join()

@@ -401,7 +401,7 @@ class TestHold:
 
         assert drained(app, run).result(timeout=1) == answer
         assert len(calls) == (1 if done else 2)
-        acts = [(act.act, act.actor) for act in app.store.list_acts(run.id, 10)]
+        acts = [(act.act, act.actor) for act in app.store.list_audit_entries(run.id, 10)]
         assert ("call step charge done" if done else "run step charge again", "me") in acts
 
     def test_one_that_raised_may_begin_again(self, app):

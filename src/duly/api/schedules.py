@@ -175,10 +175,8 @@ class Schedules:
         others = self._tasks_of_others(names) if missing else set()
         gone = [schedule.name for schedule in missing if schedule.task not in others]
         if gone:
-            who = resolve_actor(None)
-            self._apply(
-                [SetScheduleState(name, "removed", who, "gone from the code") for name in gone]
-            )
+            how = ("removed", resolve_actor(None), "gone from the code")
+            self._apply([SetScheduleState(name, *how) for name in gone])
 
     def _tasks_of_others(self, own: set[str]) -> set[str]:
         """Return the tasks that only workers of other applications have registered.
@@ -250,9 +248,7 @@ class Schedules:
     def _apply(self, ops: Sequence[Op]) -> "list[Any]":
         """Write ops, again and again those about schedules that have much to catch up with."""
         answers = self._app.store.apply(ops) if ops else []
-        while behind := [
-            place for place, each in enumerate(answers) if isinstance(each, ScheduleBehind)
-        ]:
+        while behind := [n for n, each in enumerate(answers) if isinstance(each, ScheduleBehind)]:
             again = self._app.store.apply([ops[place] for place in behind])
             for place, answer in zip(behind, again, strict=True):
                 answers[place] = answer
@@ -264,9 +260,7 @@ class Schedules:
         """Return so many of the schedules whose names come behind one."""
         tasks = self._registered()
         which = ScheduleFilter(after=after, limit=limit)
-        return [
-            schedule_view(schedule, tasks) for schedule in self._app.store.list_schedules(which)
-        ]
+        return [schedule_view(row, tasks) for row in self._app.store.list_schedules(which)]
 
     def list(self, *, removed: bool = False) -> Sequence[ScheduleView]:
         """Return the schedules by name."""
@@ -295,9 +289,7 @@ class Schedules:
         if not 1 <= limit <= _LONGEST_LIST:
             raise BadSchedule(f"limit must be from 1 to {_LONGEST_LIST}, not {limit}")
         until = _FOREVER if before is None else _instant("before", before)
-        return [
-            firing_view(row) for row in self._app.store.list_firings(_named(name), until, limit)
-        ]
+        return [*map(firing_view, self._app.store.list_firings(_named(name), until, limit))]
 
     def _record(self, name: str) -> ScheduleRecord:
         found = self._app.store.list_schedules(ScheduleFilter(_named(name), removed=True))

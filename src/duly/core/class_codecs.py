@@ -22,7 +22,7 @@ from duly.core.values import (
     STORED_TYPES,
     ClassCodec,
     Encoder,
-    UnstorableValue,
+    Unstorable,
     check_scalar,
     decode_fields,
     expect,
@@ -47,9 +47,9 @@ class AnnotationClasses:
         """Return how this class is stored, or raise a Refusal."""
         shape = self._codecs.get(kind)
         if shape is None:
-            raise UnstorableValue(_why_not(kind))
+            raise Unstorable(_why_not(kind))
         if sum(named.__name__ == kind.__name__ for named in self._codecs) > 1:
-            raise UnstorableValue(
+            raise Unstorable(
                 f"has two classes called {kind.__name__} in its annotation; rename one"
             )
         return shape
@@ -64,7 +64,7 @@ class AnnotationClasses:
         if len(candidates) == 1:
             # The class was renamed since; the annotation still says which one is meant.
             return next(iter(candidates.values()))
-        raise UnstorableValue(
+        raise Unstorable(
             f"is stored as {tag} of a class that its annotation does not name; "
             f"annotate it with that class"
         )
@@ -74,7 +74,7 @@ class AnnotationClasses:
         try:
             named = list(_classes_in(self._resolve()))
         except (NameError, AttributeError, TypeError, ValueError, SyntaxError) as error:
-            raise UnstorableValue(
+            raise Unstorable(
                 f"has an annotation that cannot be resolved ({error}); import what it names at "
                 f"run time, not only under TYPE_CHECKING"
             ) from error
@@ -172,7 +172,7 @@ class _EnumCodec:
             (part,) = parts
             return _flags(self._kind, part) if issubclass(self._kind, Flag) else self._kind[part]
         except (ValueError, TypeError, LookupError) as error:
-            raise UnstorableValue(
+            raise Unstorable(
                 f"is stored as a member that {self._kind.__name__} does not have; "
                 f"keep members for as long as runs may hold them"
             ) from error
@@ -217,7 +217,7 @@ class _FieldsCodec:
             return self._build(decoded)
         except Exception as error:  # A constructor is the user's code and may raise anything.
             # Its message may quote the values, which may be secret.
-            raise UnstorableValue(
+            raise Unstorable(
                 f"cannot be built as {self._kind.__name__} from its stored fields "
                 f"({type(error).__name__}); give new fields a default and keep old ones"
             ) from error
@@ -265,7 +265,7 @@ class _PydanticCodec(_FieldsCodec):
 
     def read(self, parts: list[Any], depth: int) -> Any:
         if len(parts) not in (1, 2):
-            raise UnstorableValue(f"is not stored as a model should be; {NOT_OURS}")
+            raise Unstorable(f"is not stored as a model should be; {NOT_OURS}")
         unset = expect(list, parts[1]) if len(parts) > 1 else []
         built = self._read_fields(parts[0], depth)
         # What the caller had not set must not look set, or exclude_unset would change its meaning.

@@ -36,7 +36,7 @@ from duly.core.values import (
     NOT_OURS,
     SCALARS,
     Encoder,
-    UnstorableValue,
+    Unstorable,
     check_scalar,
     decode,
 )
@@ -273,7 +273,7 @@ class CallCodec:
                 default = self._signature.parameters[name].default
                 # A default that cannot be stored cannot be passed either: leaving it out of the
                 # fingerprint tells it from every value that can.
-                with suppress(UnstorableValue):
+                with suppress(Unstorable):
                     data[name] = Encoder(PAYLOAD_BYTES, canonical=True).encode(
                         default, self._vocabularies[name]
                     )
@@ -283,30 +283,30 @@ class CallCodec:
         try:
             check_scalar(label)
             return encoder.encode(value, self._vocabularies[parameter])
-        except UnstorableValue as refusal:
+        except Unstorable as refusal:
             raise self._error(refusal, label, parameter) from self._cause(refusal, parameter)
 
     def _decode_one(self, label: str, data: object, parameter: str) -> Any:
         try:
             check_scalar(label)
             return decode(data, self._vocabularies[parameter])
-        except UnstorableValue as refusal:
+        except Unstorable as refusal:
             raise self._error(refusal, label, parameter) from self._cause(refusal, parameter)
 
     def _check_type(self, label: str, value: object, parameter: str) -> None:
         if value is not None or self._signature.parameters[parameter].default is not None:
             try:
                 check_type(value, self._vocabularies[parameter].annotation)
-            except UnstorableValue as refusal:
+            except Unstorable as refusal:
                 raise self._error(refusal, label, parameter) from None
 
-    def _error(self, refusal: UnstorableValue, label: str, parameter: str) -> PayloadError:
+    def _error(self, refusal: Unstorable, label: str, parameter: str) -> PayloadError:
         # The path may quote the keys of a dict, the cause any value: neither is for a redacted one.
         if parameter in self._redact:
             refusal.trail.clear()
         return PayloadError(refusal.path(label), refusal.problem)
 
-    def _cause(self, refusal: UnstorableValue, parameter: str) -> BaseException | None:
+    def _cause(self, refusal: Unstorable, parameter: str) -> BaseException | None:
         return None if parameter in self._redact else refusal.__cause__
 
     def _hide(self, arguments: str) -> TextRedactor:

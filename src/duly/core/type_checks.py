@@ -17,7 +17,7 @@ from inspect import isclass
 from typing import Any
 from uuid import UUID
 
-from duly.core.values import UnstorableValue
+from duly.core.values import Unstorable
 
 _PLAIN: dict[type, tuple[type, ...]] = {
     bool: (bool,),
@@ -62,7 +62,7 @@ def _check(value: Any, hint: Any) -> None:
     elif origin is typing.Literal:
         if not any(type(value) is type(one) and value == one for one in arguments):
             known = " or ".join(map(repr, arguments))
-            raise UnstorableValue(f"must be {known:.200}")
+            raise Unstorable(f"must be {known:.200}")
     elif isclass(origin):
         _check_kind(value, origin)
         _check_items(value, origin, arguments)
@@ -70,7 +70,7 @@ def _check(value: Any, hint: Any) -> None:
         _check_kind(value, dict)
         missing = sorted(hint.__required_keys__ - value.keys())
         if missing:
-            raise UnstorableValue(f"lacks {', '.join(missing)}, which {hint.__name__} has")
+            raise Unstorable(f"lacks {', '.join(missing)}, which {hint.__name__} has")
         _check_fields(value.items(), hint)
     elif isclass(hint):
         _check_kind(value, hint)
@@ -99,7 +99,7 @@ def _check_any(value: Any, hints: Collection[Any]) -> None:
     for hint in hints:
         try:
             _check(value, hint)
-        except UnstorableValue as refusal:
+        except Unstorable as refusal:
             refusals.append(refusal)
         else:
             return
@@ -108,7 +108,7 @@ def _check_any(value: Any, hints: Collection[Any]) -> None:
     if furthest.trail:
         raise furthest
     names = " or ".join(_name(hint) for hint in hints)
-    raise UnstorableValue(f"must be {names}, not {_name(type(value))}")
+    raise Unstorable(f"must be {names}, not {_name(type(value))}")
 
 
 def _check_kind(value: Any, kind: type) -> None:
@@ -119,13 +119,13 @@ def _check_kind(value: Any, kind: type) -> None:
         is_model = hasattr(kind, "__pydantic_validator__")
         known = (kind,) if is_ours or is_abstract or is_model else (object,)
     if not isinstance(value, known):
-        raise UnstorableValue(f"must be {_name(kind)}, not {_name(type(value))}{_form(kind)}")
+        raise Unstorable(f"must be {_name(kind)}, not {_name(type(value))}{_form(kind)}")
 
 
 def _check_items(value: Any, kind: type, hints: tuple[Any, ...]) -> None:
     if issubclass(kind, tuple) and hints and hints[-1] is not Ellipsis:
         if len(value) != len(hints):
-            raise UnstorableValue(f"must have {len(hints)} items, not {len(value)}")
+            raise Unstorable(f"must have {len(hints)} items, not {len(value)}")
         _check_each(enumerate(zip(value, hints, strict=True)))
     elif isinstance(value, Mapping):
         hint = hints[1] if len(hints) > 1 else Any
@@ -146,7 +146,7 @@ def _check_each(pairs: Iterable[tuple[str | int, tuple[Any, Any]]]) -> None:
     for place, (value, hint) in pairs:
         try:
             _check(value, hint)
-        except UnstorableValue as refusal:
+        except Unstorable as refusal:
             refusal.trail.append(place)
             raise
 

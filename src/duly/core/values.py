@@ -36,7 +36,7 @@ _Kind = TypeVar("_Kind")
 _Clock = TypeVar("_Clock", datetime, time)
 
 
-class UnstorableValue(Exception):
+class Unstorable(Exception):
     """A value that cannot be stored or read back; payload.py makes a PayloadError of it.
 
     The containers it passes on its way up add where it was.
@@ -117,9 +117,7 @@ class Encoder:
             return {leaf.tag: data}
         self._spend(2)
         if depth >= PAYLOAD_DEPTH:
-            raise UnstorableValue(
-                f"is nested over {PAYLOAD_DEPTH} deep, or contains itself; flatten it"
-            )
+            raise Unstorable(f"is nested over {PAYLOAD_DEPTH} deep, or contains itself; flatten it")
         return self._walk_container(value, names, depth + 1)
 
     def walk_fields(
@@ -129,12 +127,12 @@ class Encoder:
         encoded: dict[str, Any] = {}
         for name, value in fields.items():
             if type(name) is not str:
-                raise UnstorableValue(f"has a key of type {type(name).__name__}; make all keys str")
+                raise Unstorable(f"has a key of type {type(name).__name__}; make all keys str")
             self._spend(len(name))
             try:
                 check_scalar(name)
                 encoded[name] = self.walk(value, names_of(name), depth)
-            except UnstorableValue as refusal:
+            except Unstorable as refusal:
                 refusal.trail.append(name)
                 raise
         return encoded
@@ -142,7 +140,7 @@ class Encoder:
     def _spend(self, characters: int) -> None:
         self._left -= characters
         if self._left < 0:
-            raise UnstorableValue(
+            raise Unstorable(
                 f"takes more than the {self._limit} bytes allowed as stored text; "
                 f"keep the data elsewhere and pass where it is"
             )
@@ -170,7 +168,7 @@ class Encoder:
         try:
             for value in values:
                 encoded.append(self.walk(value, names, depth))  # noqa: PERF401 - its length counts
-        except UnstorableValue as refusal:
+        except Unstorable as refusal:
             refusal.trail.append(len(encoded))
             raise
         return encoded
@@ -178,7 +176,7 @@ class Encoder:
     def _check_rebuilding(self, data: object, names: KnownClasses) -> None:
         again = Encoder(self._limit).walk(decode(data, names), names, 0)
         if to_canonical_text(again) != to_canonical_text(data):
-            raise UnstorableValue(
+            raise Unstorable(
                 "comes out different when it is built again from its own fields (a validator or "
                 "a __post_init__ changes them); make that repeatable, or pass plain values"
             )
@@ -192,13 +190,13 @@ def decode(data: Any, names: KnownClasses, depth: int = 0) -> Any:
         return data
     tag = _tag_in(data) if kind is dict else None
     if tag is not None and len(data) != 1:
-        raise UnstorableValue(
+        raise Unstorable(
             f"is stored with the tag {json.dumps(tag[:20])} among other keys; {NOT_OURS}"
         )
     if tag in _SCALAR_CODECS_BY_TAG:
         return _SCALAR_CODECS_BY_TAG[tag].read_strictly(data[tag])
     if depth >= PAYLOAD_DEPTH:
-        raise UnstorableValue(f"is stored more than {PAYLOAD_DEPTH} levels deep; {NOT_OURS}")
+        raise Unstorable(f"is stored more than {PAYLOAD_DEPTH} levels deep; {NOT_OURS}")
     if tag is not None:
         return _decode_tagged(tag, data[tag], names, depth + 1)
     if kind is list:
@@ -215,7 +213,7 @@ def decode_fields(
         try:
             check_scalar(name)
             decoded[name] = decode(data, names_of(name), depth)
-        except UnstorableValue as refusal:
+        except Unstorable as refusal:
             refusal.trail.append(name)
             raise
     return decoded
@@ -224,9 +222,7 @@ def decode_fields(
 def expect(kind: type[_Kind], data: object) -> _Kind:
     """Return stored data that must be of a kind, or refuse it."""
     if not isinstance(data, kind):
-        raise UnstorableValue(
-            f"is stored as {type(data).__name__}, not {kind.__name__}; {NOT_OURS}"
-        )
+        raise Unstorable(f"is stored as {type(data).__name__}, not {kind.__name__}; {NOT_OURS}")
     return data
 
 
@@ -234,23 +230,21 @@ def check_scalar(value: object) -> None:
     """Refuse the numbers and texts that not every database can store."""
     if isinstance(value, str):
         if "\x00" in value:
-            raise UnstorableValue("contains a NUL character, which databases refuse; remove it")
+            raise Unstorable("contains a NUL character, which databases refuse; remove it")
         if not value.isascii():
             _check_surrogates(value)
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise UnstorableValue(
-                "is a NaN or infinite float, which JSON lacks; pass None or a str"
-            )
+            raise Unstorable("is a NaN or infinite float, which JSON lacks; pass None or a str")
     elif isinstance(value, int) and not INT_MIN <= value <= INT_MAX:
-        raise UnstorableValue("is an int beyond 64 bits; pass it as a str or a Decimal")
+        raise Unstorable("is an int beyond 64 bits; pass it as a str or a Decimal")
 
 
 def _check_surrogates(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise UnstorableValue("contains a lone surrogate, which is no text; pass bytes") from None
+        raise Unstorable("contains a lone surrogate, which is no text; pass bytes") from None
 
 
 def _decode_items(items: object, names: KnownClasses, depth: int) -> list[Any]:
@@ -258,7 +252,7 @@ def _decode_items(items: object, names: KnownClasses, depth: int) -> list[Any]:
     try:
         for data in expect(list, items):
             decoded.append(decode(data, names, depth))  # noqa: PERF401 - its length counts
-    except UnstorableValue as refusal:
+    except Unstorable as refusal:
         refusal.trail.append(len(decoded))
         raise
     return decoded
@@ -275,16 +269,14 @@ def _decode_tagged(tag: str, data: object, names: KnownClasses, depth: int) -> A
             try:
                 return set(items) if tag == "$set" else frozenset(items)
             except TypeError as error:
-                raise UnstorableValue(
+                raise Unstorable(
                     f"is stored as a set of what no set can hold; {NOT_OURS}"
                 ) from error
         case "$enum" | "$dataclass" | "$model":
             name, *parts = expect(list, data) or [None]
             return names.codec_named(name, tag).read(parts, depth)
         case _:
-            raise UnstorableValue(
-                f"is stored with the unknown tag {json.dumps(tag[:20])}; {NOT_OURS}"
-            )
+            raise Unstorable(f"is stored with the unknown tag {json.dumps(tag[:20])}; {NOT_OURS}")
 
 
 def _tag_in(fields: dict[str, Any]) -> str | None:
@@ -307,9 +299,7 @@ class _ScalarCodec:
         try:
             return self.read(data)
         except _PARSER_ERRORS as error:
-            raise UnstorableValue(
-                f"is not stored as a {self.kind.__name__} is; {NOT_OURS}"
-            ) from error
+            raise Unstorable(f"is not stored as a {self.kind.__name__} is; {NOT_OURS}") from error
 
 
 def _write_datetime(value: datetime) -> str | list[Any]:
@@ -318,9 +308,7 @@ def _write_datetime(value: datetime) -> str | list[Any]:
     # The wall time and the zone's key are what the caller meant; the offset follows from them.
     key = value.tzinfo.key
     if not _ZONE_KEY.fullmatch(key or ""):
-        raise UnstorableValue(
-            "has a ZoneInfo without a plain key; make it with ZoneInfo('Area/City')"
-        )
+        raise Unstorable("has a ZoneInfo without a plain key; make it with ZoneInfo('Area/City')")
     return [value.replace(tzinfo=None).isoformat(), key, value.fold]
 
 
@@ -342,11 +330,11 @@ def _write_clock(value: datetime | time) -> str | list[Any]:
         check_scalar(own_name)
         if offset.microseconds:
             # CPython reads some of these back as UTC.
-            raise UnstorableValue("has a time zone with fractions of a second; round its offset")
+            raise Unstorable("has a time zone with fractions of a second; round its offset")
         if own_name != timezone(offset).tzname(None):
             name = own_name
     elif zone is not None and not _is_pydantic_zone(zone):
-        raise UnstorableValue(
+        raise Unstorable(
             f"has a time zone of type {type(zone).__name__}; use datetime.timezone, or for a "
             f"datetime zoneinfo.ZoneInfo"
         )
@@ -373,7 +361,7 @@ def _is_pydantic_zone(zone: tzinfo) -> bool:
 
 def _write_decimal(value: Decimal) -> str:
     if not value.is_finite():
-        raise UnstorableValue("is a NaN or infinite Decimal; pass None or a str")
+        raise Unstorable("is a NaN or infinite Decimal; pass None or a str")
     return str(value)
 
 

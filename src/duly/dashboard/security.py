@@ -14,15 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from duly.clock import new_secret
 from duly.credentials import TooManyTries
-from duly.dashboard.auth import (
-    NO_NAME,
-    Auth,
-    TokenAuth,
-    Viewer,
-    ask,
-    client_of,
-    counted_as,
-)
+from duly.dashboard.auth import NO_NAME, Auth, TokenAuth, Viewer, ask, client_of, counted_as
 from duly.dashboard.request_body import RefusedBody, closes_connection, read_body
 from duly.dashboard.viewer_limit import RETRY_SOON, TooManyReads
 from duly.errors import StoreUnavailable

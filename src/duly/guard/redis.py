@@ -22,13 +22,7 @@ from duly.clock import MICROSECONDS
 from duly.core.addresses import is_secret_parameter, shown_address
 from duly.core.record import DeadLetterGroup
 from duly.core.secret_names import REDACTED
-from duly.errors import (
-    StoreError,
-    StoreFull,
-    StoreReadOnly,
-    StoreRefused,
-    StoreUnavailable,
-)
+from duly.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused, StoreUnavailable
 from duly.limits import FORGET_BATCH, PAGE, REDIS_GRACE_SECONDS, REDIS_SECONDS
 from duly.store.guard_ops import (
     AcquireKey,

@@ -9,14 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from duly.prove import workload
-from duly.prove.history import (
-    AttemptAtEnd,
-    Effect,
-    FiringAtEnd,
-    RunAtEnd,
-    ScheduledRun,
-    Transition,
-)
+from duly.prove.history import AttemptAtEnd, Effect, FiringAtEnd, RunAtEnd, ScheduledRun, Transition
 from duly.store.statements import Statements, load
 
 _SETUP_SECONDS = 30.0

@@ -22,21 +22,11 @@ from duly.core.key import check_name
 from duly.core.payload import decode_value
 from duly.core.record import StepRecord
 from duly.core.step_result import decode_returned, encode_returned
-from duly.errors import (
-    BadOption,
-    ClaimLost,
-    DulyError,
-)
+from duly.errors import BadOption, ClaimLost, DulyError
 from duly.limits import DELAY_SECONDS
 from duly.open_steps import StepVanished, Suspend
-from duly.steps.children import (
-    TaskCall,
-    decode_child_result,
-    encode_child_results,
-    enqueue_children,
-    get_succeeded_child,
-    have_ended,
-)
+from duly.steps import children
+from duly.steps.children import TaskCall
 from duly.steps.concurrency import (
     open_task_step,
     open_thread_step,
@@ -335,19 +325,19 @@ def _gather(context: RunContext, calls: Iterable[TaskCall], name: str) -> list[A
         _refuse_if_held(name)
         token = _enclosing.set(_EnclosingStep(name, None))
         try:
-            children = json.dumps(enqueue_children(context, calls, name))
+            awaited = json.dumps(children.enqueue_children(context, calls, name))
         finally:
             _enclosing.reset(token)
     else:
         _check_kind(known, "gather")
-        children = known.awaited or "[]"
-    found = _await(context, name, "gather", children, None)
+        awaited = known.awaited or "[]"
+    found = _await(context, name, "gather", awaited, None)
     if found.result is not None:
         return decode_value(found.result)  # type: ignore[no-any-return]
-    ends = [get_succeeded_child(context.store, child) for child in json.loads(children)]
-    results = [decode_child_result(context, run) for run in ends]
+    ends = [children.get_succeeded_child(context.store, child) for child in json.loads(awaited)]
+    results = [children.decode_child_result(context, run) for run in ends]
     if not found.done:
-        text = encode_child_results(context, ends, results)
+        text = children.encode_child_results(context, ends, results)
         _write(context, EndStep(context.run_id, context.fence, name, text))
     return results
 
@@ -370,7 +360,7 @@ def _await(
     (found,) = store.apply([op])
     if found is None:
         raise ClaimLost(f"run {context.run_id}", context.fence)
-    is_ready = kind == "gather" and have_ended(store, json.loads(awaited or "[]"))
+    is_ready = kind == "gather" and children.have_ended(store, json.loads(awaited or "[]"))
     if found.done or is_ready:
         return found
     left = DELAY_SECONDS if found.wake_at is None else (found.wake_at - store.now()) / MICROSECONDS

@@ -23,7 +23,7 @@ from duly.store.protocol import Store
 from duly.store.store_factory import open_store, runtime_folder
 from duly.worker.app_probe import find_settings
 from duly.worker.garbage_collection import collect_less
-from duly.worker.service_loop import ServiceLoop
+from duly.worker.service_loop import Service, ServiceLoop
 from duly.worker.signals import Signals
 from duly.worker.start_marks import StartMarks, start_marks_path
 from duly.worker.supervisor_services import SUSPECT_PAUSE, DeadChildRecovery, SuspectMonitor
@@ -128,9 +128,8 @@ class Supervisor:
         self._keepalive.on_attempt = self._attend
         self._dead_children = DeadChildRecovery(store, self._bus, self._folder)
         self._suspects = SuspectMonitor(store, self._may_have_suspects)
-        self._services = ServiceLoop(
-            "duly-keeper", [self._dead_children, self._suspects], self._bus
-        )
+        services: list[Service] = [self._dead_children, self._suspects]
+        self._services = ServiceLoop("duly-supervisor", services, self._bus)
 
     def run(self) -> int:
         """Supervise until everything has ended."""

@@ -77,13 +77,9 @@ class Worker:
         slot_counts = {LOOP: settings.async_limit, THREAD: settings.concurrency}
         self.inflight = InFlightClaims(slots, slot_counts, CLAIM_BATCH)
         self._settler = Settler(store, self.inflight, slots, self._journal, bus, self._gone.is_set)
-        sections = TaskTransactions(
-            store, self.inflight, self._settler, self._journal, bus, self._may_write
-        )
-        self._journal.task_transactions, self._journal.lease_until = (
-            sections,
-            lambda: slots.deadline,
-        )
+        engine = (store, self.inflight, self._settler, self._journal, bus)
+        self._journal.task_transactions = TaskTransactions(*engine, self._may_write)
+        self._journal.lease_until = lambda: slots.deadline
         self._loop_runner = EventLoopRunner(
             self.inflight, self._report, self._journal, limit=settings.async_limit, lookout=lookout
         )
@@ -94,7 +90,7 @@ class Worker:
             self._journal,
             limit=settings.concurrency,
             run_in_process=self._processes.run,
-            conclude=sections.conclude,
+            conclude=self._journal.task_transactions.conclude,
         )
         runners = self._loop_runner, self._thread_runner
         self._dispatch = Dispatcher(self.inflight, self._settler, *runners).dispatch
@@ -334,14 +330,8 @@ class Worker:
         # Runs of other tasks are parked if only workers that carry are left.
         lanes = self._registry.lanes_by_task(only_carried=self._settings.carries)
         settings, kept = self._settings, self._registry.retentions()
-        op = registration(
-            self.worker_id,
-            settings.lease,
-            settings.served_queues,
-            lanes,
-            kept,
-            version=settings.version,
-        )
+        served, version = settings.served_queues, settings.version
+        op = registration(self.worker_id, settings.lease, served, lanes, kept, version=version)
         self._store.apply([op])
 
     def _register_new_tasks(self) -> None:

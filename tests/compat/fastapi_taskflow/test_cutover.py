@@ -114,7 +114,7 @@ def test_what_was_scheduled_since_under_the_same_key_counts(manager, left, ran):
     soon, late = (datetime.now(UTC) + timedelta(days=days) for days in (1, 2))
     with serving(manager) as client:
         schedule = lambda: manager.schedule_once(  # noqa: E731 - called on the loop
-            next(iter(manager._definer._tasks)), 2, run_at=late, run_key="mail"
+            next(iter(manager._registrar._tasks)), 2, run_at=late, run_key="mail"
         )
         client.portal.call(schedule)
     left.scheduled("mail", "sync_inventory", soon, [1])

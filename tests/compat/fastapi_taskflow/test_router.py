@@ -490,7 +490,7 @@ def test_the_dashboard_is_there_for_those_who_may_see_it(manager):
     assert "can act" in client.get("/tasks/dashboard/runs").text
     form = {"csrf": client.cookies["duly_csrf"], "reason": "full"}
     client.post("/tasks/dashboard/queues/mail/pause", data=form)
-    (act,) = manager.duly.store.list_acts(None, 5)
+    (act,) = manager.duly.store.list_audit_entries(None, 5)
     assert (act.actor, act.act) == ("ann", "pause")
 
 

@@ -2,11 +2,7 @@
 
 try:
     from django.tasks import TaskContext, TaskResultStatus, task, task_backends
-    from django.tasks.exceptions import (
-        InvalidTask,
-        TaskResultDoesNotExist,
-        TaskResultMismatch,
-    )
+    from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist, TaskResultMismatch
     from django.tasks.signals import task_enqueued, task_finished, task_started
 except ImportError:
     from django_tasks import TaskContext, TaskResultStatus, task, task_backends

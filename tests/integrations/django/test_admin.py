@@ -119,7 +119,7 @@ def test_dead_letters_are_retried_and_cancelled(operator, backend):
     assert "1 cancelled" in act(operator, "deadletter", "discard", second.id)
     states = [backend.app.runs.get(result.id).state for result in (first, second)]
     assert states == ["queued", "cancelled"]
-    acts = backend.app.store.list_acts(first.id, 5)
+    acts = backend.app.store.list_audit_entries(first.id, 5)
     assert [done.actor for done in acts] == ["ada"]
 
 

@@ -70,7 +70,7 @@ USES = pytest.mark.parametrize("is_first", [True, False])
 def run(backend, *, is_first: bool) -> Run[Any]:
     """A run; the application has used Django's connection before, or it has not."""
     found = backend.app.runs.get(tasks.add.enqueue(0).id)
-    backend.app._borrowed = None
+    backend.app._external_store = None
     if not is_first:
         with transaction.atomic():
             backend.app.runs.list()

@@ -177,6 +177,6 @@ def test_two_applications_share_djangos_connection(backend):
 def test_tables_that_a_newer_duly_made_are_left_alone(backend):
     with connection.cursor() as cursor:
         cursor.execute("UPDATE duly_schema SET oldest_code = 99")
-    backend.app._borrowed = None
+    backend.app._external_store = None
     with pytest.raises(SchemaMismatch, match="upgrade duly here"):
         tasks.add.enqueue(1)

@@ -155,7 +155,7 @@ def test_a_worker_whose_beats_are_lost_is_not_ready(duly, monkeypatch):
         def away(_pulse, _workers):
             raise StoreUnavailable("no beat reaches it")
 
-        monkeypatch.setattr(type(duly.store.pulse()), "beat", away)
+        monkeypatch.setattr(type(duly.store.heartbeats()), "beat", away)
         wait_until(
             lambda: client.get("/readyz").status_code == 503, seconds=SOON, what="it is noticed"
         )

@@ -15,13 +15,7 @@ import pytest
 
 from duly.guard.redis import RedisLedger
 from duly.store.store_factory import open_store
-from tests.store.conformance.stores import (
-    FakeClock,
-    ServerClock,
-    Tables,
-    TestClock,
-    opened_tables,
-)
+from tests.store.conformance.stores import FakeClock, ServerClock, Tables, TestClock, opened_tables
 from tests.store.conformance.verbs import register
 from tests.store.decoys import plant
 

@@ -40,7 +40,7 @@ def test_one_form_is_one_act_with_one_line_in_the_audit(store):
     first, again = start(store, ticket), start(store, ticket, digest="other")
 
     assert first == again == ticket
-    (act,) = store.list_acts(None, 10)
+    (act,) = store.list_audit_entries(None, 10)
     assert (act.actor, act.act, act.subject, act.reason) == (
         ACTOR,
         "retry 2 runs",
@@ -58,7 +58,7 @@ def test_the_same_act_under_way_is_not_begun_twice_but_after_its_end(store):
 
     assert same == first
     assert later != first
-    assert len(store.list_acts(None, 10)) == 2
+    assert len(store.list_audit_entries(None, 10)) == 2
 
 
 def test_a_page_is_done_and_counted_together_and_from_where_the_act_is_alone(store):

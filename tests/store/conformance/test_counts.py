@@ -210,8 +210,8 @@ def test_acts_are_listed_page_by_page(store):
     for run in runs:
         cancel(store, run)
 
-    first = store.list_acts(None, 2)
-    rest = store.list_acts(None, 2, first[-1].number)
+    first = store.list_audit_entries(None, 2)
+    rest = store.list_audit_entries(None, 2, first[-1].number)
 
     assert [act.subject for act in first + rest] == runs[::-1]
 
@@ -221,7 +221,7 @@ def test_a_redrive_from_a_step_names_it_among_the_acts(store, worker):
 
     store.apply([RetryRun(run, ACTOR, from_step="second")])
 
-    assert store.list_acts(run, 1)[0].act == "redrive from step second"
+    assert store.list_audit_entries(run, 1)[0].act == "redrive from step second"
 
 
 def test_an_attempt_that_is_followed_by_another_is_counted_as_a_retry(store, worker, clock):

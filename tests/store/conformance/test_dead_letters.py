@@ -36,7 +36,7 @@ class TestKeeping:
         assert put(store, "1")
         assert not put(store, "1", task="another")
 
-        assert store.list_letters(DeadLetterFilter()) == [
+        assert store.list_dead_letters(DeadLetterFilter()) == [
             DeadLetterRecord(
                 "1", "celery", "shop.charge", "[[42],{}]", "invoice:42", "exhausted",
                 "ValueError: no", "Traceback…", 4, "mail", '{"priority":3}', "open", now, None,
@@ -52,7 +52,7 @@ class TestKeeping:
         put(store, "3", engine="rq", namespace="us")
 
         def ids(**which: Any) -> list[str]:
-            return [letter.id for letter in store.list_letters(DeadLetterFilter(**which))]
+            return [letter.id for letter in store.list_dead_letters(DeadLetterFilter(**which))]
 
         assert ids() == ["3", "2", "1"]
         assert ids(id="2") == ["2"]
@@ -75,16 +75,20 @@ class TestKeeping:
         store.apply([EndDeadLetter("3", "discarded", "ann")])
         put(store, "5", engine="rq")
 
-        groups = store.list_letter_groups(DeadLetterFilter(namespace="eu"))
+        groups = store.list_dead_letter_groups(DeadLetterFilter(namespace="eu"))
 
         whole = ("shop.charge", "f1", 2, "ValueError: no", first_at, last_at, "2", "celery")
         assert groups == [
             DeadLetterGroup(*whole),
             DeadLetterGroup("shop.charge", "f1", 1, "ValueError: no", last_at, last_at, "5", "rq"),
         ]
-        assert store.list_letter_groups(DeadLetterFilter(task="shop.charge", limit=1))[0].count == 3
         assert (
-            store.list_letter_groups(DeadLetterFilter(since=last_at, engine="celery"))[0].count == 2
+            store.list_dead_letter_groups(DeadLetterFilter(task="shop.charge", limit=1))[0].count
+            == 3
+        )
+        assert (
+            store.list_dead_letter_groups(DeadLetterFilter(since=last_at, engine="celery"))[0].count
+            == 2
         )
 
     def test_a_letter_is_ended_once_by_somebody_for_a_reason(self, store, clock):
@@ -94,8 +98,8 @@ class TestKeeping:
         assert store.apply([EndDeadLetter("1", "discarded", "bob")]) == [False]
         assert store.apply([EndDeadLetter("2", "discarded", "bob")]) == [False]
 
-        assert store.list_letters(DeadLetterFilter()) == []
-        (ended,) = store.list_letters(DeadLetterFilter(state="replayed"))
+        assert store.list_dead_letters(DeadLetterFilter()) == []
+        (ended,) = store.list_dead_letters(DeadLetterFilter(state="replayed"))
         assert (ended.actor, ended.reason, ended.ended_at) == ("ann", "fixed", clock.now())
 
     def test_old_letters_go_when_new_ones_come(self, store, clock):
@@ -105,7 +109,7 @@ class TestKeeping:
 
         put(store, "3")
 
-        assert [letter.id for letter in store.list_letters(DeadLetterFilter())] == ["3", "2"]
+        assert [letter.id for letter in store.list_dead_letters(DeadLetterFilter())] == ["3", "2"]
 
 
 class Died(BaseException):

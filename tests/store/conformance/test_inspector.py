@@ -259,10 +259,14 @@ def test_acts_are_listed_newest_first(store, worker, clock):
     clock.advance(1)
     cancel(store, second)
 
-    assert [act.subject for act in store.list_acts(None, 10)] == [second, first]
-    assert [act.subject for act in store.list_acts(None, 1)] == [second]
-    assert [act.subject for act in store.list_acts(first, 10)] == [first]
-    assert [store.has_act(subject) for subject in (first, "", f"{first} ")] == [True, False, False]
+    assert [act.subject for act in store.list_audit_entries(None, 10)] == [second, first]
+    assert [act.subject for act in store.list_audit_entries(None, 1)] == [second]
+    assert [act.subject for act in store.list_audit_entries(first, 10)] == [first]
+    assert [store.has_audit_entry(subject) for subject in (first, "", f"{first} ")] == [
+        True,
+        False,
+        False,
+    ]
 
 
 # -- what a running attempt says about itself --

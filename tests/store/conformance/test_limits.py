@@ -109,7 +109,7 @@ def test_a_limit_can_be_changed_and_lifted_and_is_listed(store, worker):
 
     assert len(claim(store)) == 6
     assert store.list_queues()[0].limit is None
-    acts = [act.act for act in store.list_acts("queue default", 5)]
+    acts = [act.act for act in store.list_audit_entries("queue default", 5)]
     assert acts == ["lift limit", "limit to 4", "limit to 1"]
 
 

@@ -150,7 +150,7 @@ def test_pausing_is_recorded(store):
     pause(store)
     resume(store)
 
-    acts = store.list_acts("queue default", 10)
+    acts = store.list_audit_entries("queue default", 10)
 
     assert sorted((act.act, act.actor) for act in acts) == [("pause", ACTOR), ("resume", ACTOR)]
 

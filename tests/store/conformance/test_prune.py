@@ -241,7 +241,7 @@ def test_a_prune_is_behind_while_anything_is_left(store, worker, clock):
     op = Prune(0, 2)
 
     assert [store.apply([op])[0].most for _ in range(4)] == [2, 2, 1, 0]
-    assert store.list_acts(None, 10) == []
+    assert store.list_audit_entries(None, 10) == []
 
 
 def test_no_table_grows_under_a_steady_load(store, worker, clock, tables):

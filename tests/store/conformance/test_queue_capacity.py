@@ -19,18 +19,18 @@ from tests.store.conformance.verbs import (
 @pytest.fixture(autouse=True)
 def anew(store):
     """The stores of PostgreSQL serve all tests, and remember for a second."""
-    store.rooms.forget()
+    store.queue_capacity.forget()
 
 
 def bound(store, max_size, queue="default"):
     store.apply([SetQueueCapacity(queue, max_size, ACTOR)])
-    store.rooms.forget()
+    store.queue_capacity.forget()
 
 
 def enqueue(store, *ops):
     """Do what `Task.enqueue` does."""
-    if not store.rooms.fit(ops):
-        store.check_room(ops)
+    if not store.queue_capacity.fit(ops):
+        store.check_queue_capacity(ops)
     return store.apply(ops)
 
 
@@ -47,7 +47,7 @@ def test_no_more_wait_in_a_queue_than_may(store, worker):
     assert [queue.max_size for queue in store.list_queues()] == [3, None]
     bound(store, None)
     enqueue(store, order())
-    acts = [act.act for act in store.list_acts("queue default", 5)]
+    acts = [act.act for act in store.list_audit_entries("queue default", 5)]
     assert acts == ["lift max size", "max size 3"]
 
 
@@ -56,12 +56,12 @@ def test_what_has_begun_or_is_not_due_does_not_wait_and_what_is_parked_does(stor
     enqueue(store, order(delay_seconds=60))
     enqueue(store, order())
     held = claim_one(store)
-    store.rooms.forget()
+    store.queue_capacity.forget()
     enqueue(store, order())
     succeed(store, held)
     pause(store)
     tick(store)
-    store.rooms.forget()
+    store.queue_capacity.forget()
 
     with pytest.raises(QueueFull):
         enqueue(store, order())

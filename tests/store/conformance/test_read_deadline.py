@@ -27,12 +27,12 @@ def test_a_read_that_takes_too_long_is_given_up(store, store_url):
     began = monotonic()
 
     with limit_read_time(0.2), pytest.raises(ReadTooSlow, match="ask for less"):
-        store.list_acts(None, 10)
+        store.list_audit_entries(None, 10)
 
     assert monotonic() - began < 20
     assert store.get_run(run_id) is not None, "others go on reading"
     mend_acts(store_url)
-    assert store.list_acts(None, 10) == [], "without a bound, too"
+    assert store.list_audit_entries(None, 10) == [], "without a bound, too"
 
 
 def test_reads_of_a_block_have_one_bound_together(store):

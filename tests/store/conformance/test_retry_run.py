@@ -153,7 +153,7 @@ def test_who_redrove_what_is_recorded(store, worker, clock):
     clock.advance(1)
     redrive(store, run_id, arguments="[[],{}]")
 
-    acts = store.list_acts(run_id, 10)
+    acts = store.list_audit_entries(run_id, 10)
 
     assert [(act.act, act.actor, act.reason) for act in acts] == [
         ("edit and redrive", ACTOR, ""),
@@ -210,7 +210,7 @@ def test_two_redrives_at_once_redrive_once(store, worker, open_another):
 
     assert sorted(answer.done for answer in answers) == [False, False, False, True]
     assert run_of(store, run_id).generation == 2
-    assert len(store.list_acts(run_id, 10)) == 1
+    assert len(store.list_audit_entries(run_id, 10)) == 1
     assert outcomes_of(store, run_id) == [(1, "raised")]
 
 
@@ -223,7 +223,9 @@ def test_a_dead_letter_is_discarded(store, worker, clock):
     assert answer.done
     assert (run.state, run.cause) == ("cancelled", "discarded")
     assert outcomes_of(store, run_id) == [(1, "raised")]
-    assert [(act.act, act.reason) for act in store.list_acts(run_id, 10)] == [("discard", "known")]
+    assert [(act.act, act.reason) for act in store.list_audit_entries(run_id, 10)] == [
+        ("discard", "known")
+    ]
 
 
 def test_only_dead_letters_are_discarded(store, worker, tables):

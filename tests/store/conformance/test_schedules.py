@@ -347,7 +347,9 @@ def test_a_pause_is_in_the_ledger_and_ends_when_somebody_says_so(store, clock):
         (2, "skipped", "paused"),
         (3, "run", None),
     ]
-    acts = [(act.act, act.subject, act.actor, act.reason) for act in store.list_acts(None, 10)]
+    acts = [
+        (act.act, act.subject, act.actor, act.reason) for act in store.list_audit_entries(None, 10)
+    ]
     assert acts == [
         ("resume schedule", "schedule tidy", "ada", "why"),
         ("pause schedule", "schedule tidy", "ada", "why"),
@@ -393,7 +395,7 @@ def test_what_changes_nothing_is_no_act(store, clock):
     assert [set_state(store, "paused") for _ in range(2)] == ["active", "paused"]
     assert [set_state(store, state, "past") for state in ("paused", "active")] == ["ended"] * 2
 
-    assert [act.act for act in store.list_acts(None, 10)] == ["pause schedule"]
+    assert [act.act for act in store.list_audit_entries(None, 10)] == ["pause schedule"]
 
 
 def test_what_waits_outlives_the_end_of_a_paused_schedule(store, worker, clock):
@@ -647,7 +649,7 @@ def test_a_long_absence_is_caught_up_with_in_bounded_pieces(store, clock, monkey
     assert sum(f.row for f in rows) == 2 * PLAN_INSTANTS + 500
     assert len(rows) <= SINGLE_FIRINGS + 4
     assert rows[-1].outcome == "run"
-    assert len(store.list_acts(None, 10)) == 1
+    assert len(store.list_audit_entries(None, 10)) == 1
     assert schedule(store).state == "paused"
 
 

@@ -52,15 +52,7 @@ from duly.store.ops import (
     Want,
 )
 from duly.store.protocol import RunFilter
-from tests.store.conformance.verbs import (
-    ACTOR,
-    BOOM,
-    OTHER_TASK,
-    TASK,
-    TASKS,
-    lost,
-    unstarted,
-)
+from tests.store.conformance.verbs import ACTOR, BOOM, OTHER_TASK, TASK, TASKS, lost, unstarted
 from tests.store.model import ModelStore, Run
 
 pytestmark = pytest.mark.pgbouncer

@@ -346,7 +346,7 @@ def test_a_run_that_ended_in_a_step_is_not_redriven_before_that_is_resolved(
     if is_refused:
         assert (answer.state, answer.unresolved) == (verdict.state, ("outer",))
         assert (store.get_run(held.run_id), store.list_attempts(held.run_id)) == before
-        assert list(store.list_acts(held.run_id, 10)) == []
+        assert list(store.list_audit_entries(held.run_id, 10)) == []
         store.apply([ResolveStep(held.run_id, "outer", "me", "", is_done=False)])
         assert redrive(store, held.run_id).done
     assert store.get_run(held.run_id).state == "queued"

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize("act", ["commit", "rollback", "close"])
 def test_its_end_is_refused_and_costs_nothing(store, act):
     held = enqueue_and_claim(store)
-    section = store.section()
+    section = store.task_transaction()
 
     with pytest.raises(BadOption, match="ends with its run"):
         getattr(section.connection, act)()
@@ -26,7 +26,7 @@ def test_its_end_is_refused_and_costs_nothing(store, act):
 @pytest.mark.parametrize("text", ["COMMIT", "-- so\n rollback", "/* */ End", "BEGIN"])
 def test_its_end_is_refused_as_a_text_too(store, text):
     held = enqueue_and_claim(store)
-    section = store.section()
+    section = store.task_transaction()
 
     with pytest.raises(BadOption, match="raise an exception to undo"):
         section.connection.execute(text)
@@ -39,7 +39,7 @@ def test_its_end_is_refused_as_a_text_too(store, text):
 @pytest.mark.parametrize("end", ["committed", "undone"])
 def test_it_is_dead_when_the_section_has_ended_and_so_are_its_cursors(store, end):
     held = enqueue_and_claim(store)
-    section = store.section()
+    section = store.task_transaction()
     connection = section.connection
     cursor = connection.cursor()
     cursor.execute("SELECT 1")
@@ -67,10 +67,10 @@ def test_it_is_dead_when_the_section_has_ended_and_so_are_its_cursors(store, end
 
 def test_a_leaked_connection_takes_no_part_in_the_next_transaction(store):
     first, second = enqueue_and_claim(store), enqueue_and_claim(store)
-    section = store.section()
+    section = store.task_transaction()
     leaked = section.connection
     section.settle_and_commit(success(first))
-    later = store.section()
+    later = store.task_transaction()
     assert later.connection.execute("SELECT 1").fetchone() == (1,)
 
     with pytest.raises(TransactionEnded):

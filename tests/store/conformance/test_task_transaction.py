@@ -43,7 +43,7 @@ def write_entry(section, text="paid"):
 
 def test_the_writes_of_a_run_commit_with_its_success(store, worker, ledger):
     found = enqueue_and_claim(store, key="k")
-    section = store.section()
+    section = store.task_transaction()
     write_entry(section)
     before = ledger()
 
@@ -64,7 +64,7 @@ def test_the_writes_of_a_run_that_lost_its_claim_are_undone(store, worker, ledge
         register(store, OTHER_WORKER)
         claim_one(store, worker=OTHER_WORKER)
     state = state_of(store, slow.run_id)
-    section = store.section()
+    section = store.task_transaction()
     write_entry(section)
 
     answer = section.settle_and_commit(success(slow))
@@ -76,7 +76,7 @@ def test_the_writes_of_a_run_that_lost_its_claim_are_undone(store, worker, ledge
 
 def test_the_writes_of_a_run_that_failed_can_be_undone(store, worker, ledger):
     found = enqueue_and_claim(store)
-    section = store.section()
+    section = store.task_transaction()
     write_entry(section)
 
     section.rollback()
@@ -89,7 +89,7 @@ def test_the_writes_of_a_run_that_failed_can_be_undone(store, worker, ledger):
 def test_a_cancel_that_came_in_undoes_what_would_be_queued_again(store, worker, ledger):
     found = enqueue_and_claim(store)
     cancel(store, found.run_id)
-    section = store.section()
+    section = store.task_transaction()
     write_entry(section)
 
     answer = section.settle_and_commit(another_try(found))
@@ -101,7 +101,7 @@ def test_a_cancel_that_came_in_undoes_what_would_be_queued_again(store, worker, 
 
 def test_a_retry_may_keep_what_was_written(store, worker, ledger):
     found = enqueue_and_claim(store)
-    section = store.section()
+    section = store.task_transaction()
     write_entry(section)
 
     assert section.settle_and_commit(another_try(found)) is Settled.DONE
@@ -113,7 +113,7 @@ def test_two_attempts_of_one_run_leave_one_entry(store, worker, ledger):
     first = enqueue_and_claim(store)
     hand_back(store, first)
     second = claim_one(store)
-    quick, slow = store.section(), store.section()
+    quick, slow = store.task_transaction(), store.task_transaction()
     write_entry(quick, "quick")
     assert quick.settle_and_commit(success(second)) is Settled.DONE
 
@@ -126,7 +126,7 @@ def test_two_attempts_of_one_run_leave_one_entry(store, worker, ledger):
 
 def test_a_section_that_the_tables_refuse_undoes_everything(store, worker, ledger):
     found = enqueue_and_claim(store)
-    section = store.section()
+    section = store.task_transaction()
     write_entry(section)
 
     with pytest.raises(Exception, match=r"(?i)check"):
@@ -137,7 +137,7 @@ def test_a_section_that_the_tables_refuse_undoes_everything(store, worker, ledge
 
 
 def test_a_section_nobody_used_holds_nobody_up(store, worker):
-    section = store.section()
+    section = store.task_transaction()
 
     assert enqueue_one(store)
 
@@ -145,10 +145,10 @@ def test_a_section_nobody_used_holds_nobody_up(store, worker):
 
 
 def test_a_transaction_of_no_run_commits_by_itself_or_not_at_all(store, ledger):
-    section = store.section()
+    section = store.task_transaction()
     write_entry(section, "moved")
     section.commit()
-    undone = store.section()
+    undone = store.task_transaction()
     write_entry(undone, "undone")
     undone.rollback()
 

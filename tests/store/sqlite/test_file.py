@@ -17,13 +17,7 @@ from pathlib import Path
 import pytest
 
 from duly.core.states import SlotKind
-from duly.errors import (
-    StoreError,
-    StoreFull,
-    StoreReadOnly,
-    StoreRefused,
-    WouldBlockItself,
-)
+from duly.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused, WouldBlockItself
 from duly.store.ops import Settled
 from duly.store.sqlite import connection as connection_module
 from duly.store.sqlite.connection import file_system_of, wal_can_lose_commits
@@ -373,7 +367,7 @@ def test_a_full_disk_is_an_error_that_leaves_nothing_half_written(store, tables)
 
 
 def test_a_write_of_the_thread_that_holds_the_lock_is_refused_instead_of_blocking(store):
-    section = store.section()
+    section = store.task_transaction()
     section.connection.execute("SELECT 1")
 
     with pytest.raises(WouldBlockItself):
@@ -441,7 +435,7 @@ def test_a_lock_of_another_process_is_waited_for(store, path):
 
 
 def open_section(store) -> None:
-    store.section().connection.execute("SELECT 1")
+    store.task_transaction().connection.execute("SELECT 1")
 
 
 def test_settling_many_takes_few_statements(store):

@@ -66,12 +66,12 @@ def living(store, store_url):
 
 @pytest.mark.process
 def test_a_living_workers_beats_are_seen(store, living):
-    before = store.pulse().read()[WORKER].beats
+    before = store.heartbeats().read()[WORKER].beats
 
     assert ask(living, "beat") == f"['{WORKER}']"
-    once = store.pulse().read()[WORKER].beats
+    once = store.heartbeats().read()[WORKER].beats
     ask(living, "beat")
-    twice = store.pulse().read()[WORKER].beats
+    twice = store.heartbeats().read()[WORKER].beats
 
     assert (before, once, twice) == (0, 1, 2)
 
@@ -82,7 +82,7 @@ def test_a_killed_worker_is_seen_dead_at_once(store, living):
     living.kill()
     living.wait(TIMEOUT)
 
-    assert store.pulse().read() == {WORKER: HeartbeatReading(None)}
+    assert store.heartbeats().read() == {WORKER: HeartbeatReading(None)}
 
 
 @pytest.mark.process
@@ -91,21 +91,21 @@ def test_a_frozen_worker_is_not_dead_but_its_counter_stands_still(store, living)
     living.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, living.pid, os.WSTOPPED | os.WNOWAIT)
 
-    counters = [store.pulse().read()[WORKER].beats for _ in range(3)]
+    counters = [store.heartbeats().read()[WORKER].beats for _ in range(3)]
 
     assert counters == [1, 1, 1]
     living.send_signal(signal.SIGCONT)
     ask(living, "beat")
-    assert store.pulse().read()[WORKER].beats == 2
+    assert store.heartbeats().read()[WORKER].beats == 2
 
 
 @pytest.mark.process
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux shows it")
 def test_a_worker_that_does_not_beat_is_known_to_run_unless_it_is_stopped(store, living):
-    is_running = store.pulse().read()[WORKER].is_running
+    is_running = store.heartbeats().read()[WORKER].is_running
     living.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, living.pid, os.WSTOPPED | os.WNOWAIT)
-    is_running_when_stopped = store.pulse().read()[WORKER].is_running
+    is_running_when_stopped = store.heartbeats().read()[WORKER].is_running
 
     assert (is_running, is_running_when_stopped) == (True, False)
 
@@ -132,7 +132,7 @@ def test_a_worker_whose_control_group_is_frozen_is_not_known_to_run(store, livin
     wait_until(
         lambda: "frozen 1" in (group / "cgroup.events").read_text(), seconds=20, what="it freezes"
     )
-    is_running = store.pulse().read()[WORKER].is_running
+    is_running = store.heartbeats().read()[WORKER].is_running
     (group / "cgroup.freeze").write_text("0")
     own = Path("/proc/self/cgroup").read_text().rpartition("0::")[2].strip()
     (group.parent / own.strip("/") / "cgroup.procs").write_text(str(living.pid))
@@ -144,7 +144,7 @@ def test_a_worker_whose_control_group_is_frozen_is_not_known_to_run(store, livin
 def test_a_worker_that_ended_in_good_order_is_gone(store, living):
     ask(living, "end")
 
-    assert store.pulse().read() == {WORKER: HeartbeatReading(None)}
+    assert store.heartbeats().read() == {WORKER: HeartbeatReading(None)}
 
 
 @pytest.mark.process
@@ -152,7 +152,7 @@ def test_a_worker_that_looks_at_itself_does_not_let_go_of_its_life(store, living
     assert ask(living, "look") == "not watched"
     assert ask(living, "look") == "not watched"
 
-    assert store.pulse().read()[WORKER].beats is not None
+    assert store.heartbeats().read()[WORKER].beats is not None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has locks of an open file")
@@ -174,10 +174,10 @@ def test_a_child_that_a_worker_forked_does_not_keep_it_alive(store, store_url):
         child = int(process.stdout.readline())
         try:
             assert process.stdout.readline() == "living\n"
-            alive = store.pulse().read()[WORKER].beats
+            alive = store.heartbeats().read()[WORKER].beats
             process.kill()
             process.wait(TIMEOUT)
-            dead = store.pulse().read()[WORKER].beats
+            dead = store.heartbeats().read()[WORKER].beats
         finally:
             os.kill(child, signal.SIGKILL)
 
@@ -189,26 +189,26 @@ def test_a_child_that_a_worker_forked_does_not_keep_it_alive(store, store_url):
 def test_a_worker_that_was_recovered_beats_for_nobody(store, living):
     assert ask(living, "beat") == f"['{WORKER}']"
 
-    store.pulse().forget(WORKER)
+    store.heartbeats().forget(WORKER)
 
     assert ask(living, "beat") == "[]"
 
 
 def test_only_registered_workers_are_watched(store):
     with closing_life(store):
-        assert store.pulse().read() == {}
+        assert store.heartbeats().read() == {}
 
 
 def test_a_worker_nobody_ever_saw_beats_for_nobody(store):
-    assert store.pulse().beat([OTHER_WORKER]) == set()
+    assert store.heartbeats().beat([OTHER_WORKER]) == set()
 
 
 def test_beating_for_workers_that_come_and_go_leaves_no_file_open(store):
     def beat_for_somebody_new():
         worker = new_id()
         with closing_life(store, worker):
-            assert store.pulse().beat([worker]) == {worker}
-        store.pulse().forget(worker)
+            assert store.heartbeats().beat([worker]) == {worker}
+        store.heartbeats().forget(worker)
 
     beat_for_somebody_new()
     before = open_files()

@@ -30,14 +30,7 @@ from tests.store.conformance.verbs import (
     register,
     state_of,
 )
-from tests.store.sqlite.verbs import (
-    BOTH_JOURNALS,
-    TIMEOUT,
-    closing_life,
-    open_at,
-    running,
-    tell,
-)
+from tests.store.sqlite.verbs import BOTH_JOURNALS, TIMEOUT, closing_life, open_at, running, tell
 
 pytestmark = [pytest.mark.stores("sqlite"), pytest.mark.process]
 
@@ -82,7 +75,7 @@ def test_processes_that_write_without_pause_do_not_starve_another(store, store_u
             begin = time.monotonic()
             enqueue_one(store)
             enqueued = time.monotonic()
-            alive = store.pulse().beat([WORKER])
+            alive = store.heartbeats().beat([WORKER])
             beats.append(time.monotonic() - enqueued)
             waits.append(enqueued - begin)
             assert alive == {WORKER}
@@ -244,7 +237,7 @@ from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import enqueue_one, listed_ids
 
 store = open_store(sys.argv[1])
-section = store.section()
+section = store.task_transaction()
 section.connection.execute("CREATE TABLE half (id)")
 if os.fork() == 0:
     try:
@@ -273,7 +266,7 @@ import os, signal, sys, time
 from duly.store.store_factory import open_store
 
 store = open_store(sys.argv[1])
-section = store.section()
+section = store.task_transaction()
 section.connection.execute("CREATE TABLE half (id)")
 child = os.fork()
 if child == 0:
@@ -316,8 +309,8 @@ def test_a_fork_that_does_not_wait_for_a_reader_leaves_it_its_lock(store, monkey
     process = store._here()
     monkeypatch.setattr(process_module, "FORK_SECONDS", 0.01)
     with process.reading:
-        process.hold_still()
-        process.go_on()
+        process.quiesce()
+        process.resume()
 
         assert process.reading.locked()
     assert process.lock.is_free()

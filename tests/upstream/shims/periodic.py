@@ -142,7 +142,7 @@ class ScheduledTask:
             self.queue_name, self.priority, self.backend,
         )  # fmt: skip
         scheduled = importlib.import_module(f"{OURS}.scheduled")
-        app, definition = scheduled.known_to_duly(entry.chosen())
+        app, definition = scheduled.register_task(entry.chosen())
         fired = replace(definition, queue=self.queue_name, priority=self.priority)
         app.schedules.add(
             self.name, scheduled.EngineTask(app, fired), cron=self.cron_expression,

@@ -110,14 +110,12 @@ class TaskManager:
         WorkerSettings(**self._worker)  # Refuses now what could not work later.
         file = (log_file, log_file_max_bytes, log_file_backup_count, log_file_mode)
         self.logger = _observers(loggers, file, log_lifecycle=log_lifecycle)
-        self._observer_dispatcher = (
-            ObserverDispatcher(self.duly, self.logger, self.threads) if self.logger else None
-        )
+        self._dispatcher = self.logger and ObserverDispatcher(self.duly, self.logger, self.threads)
         self._registrar = TaskRegistrar(
             self,
             requeue_pending=requeue_pending,
             encryption=(self.fernet, encrypt_args_key),
-            observed=self._observer_dispatcher.wrap if self._observer_dispatcher else None,
+            observed=self._dispatcher.wrap if self._dispatcher else None,
             queue_named=self._queues.resolve,
         )
         self._periodic = PeriodicTasks(self.duly)
@@ -321,9 +319,9 @@ class TaskManager:
         try:
             self.threads.start()
             self._stack.callback(self.threads.stop)
-            if self._observer_dispatcher is not None:
-                await self._observer_dispatcher.start()
-                self._stack.push_async_callback(self._observer_dispatcher.stop)
+            if self._dispatcher is not None:
+                await self._dispatcher.start()
+                self._stack.push_async_callback(self._dispatcher.stop)
             await self.threads.run(move_rows, self.duly, self._registrar, self._queues, self._once)
             live = await self.threads.run(self.duly.queues.list)
             settings = self._worker | {"queues": self._queues.for_worker(live)}

@@ -9,13 +9,7 @@ from inspect import getattr_static
 from typing import Any
 
 import celery
-from celery.exceptions import (
-    Ignore,
-    MaxRetriesExceededError,
-    Reject,
-    Retry,
-    SoftTimeLimitExceeded,
-)
+from celery.exceptions import Ignore, MaxRetriesExceededError, Reject, Retry, SoftTimeLimitExceeded
 from celery.result import EagerResult
 from celery.states import REJECTED
 from celery.utils import uuid

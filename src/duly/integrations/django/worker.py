@@ -13,10 +13,7 @@ def _ready() -> None:
 
     use_test_databases()
     django.setup()
-    from duly.integrations.django.app import (  # noqa: PLC0415 - reads settings
-        DjangoDuly,
-        scheduler_app,
-    )
+    from duly.integrations.django.app import DjangoDuly, scheduler_app  # noqa: PLC0415 - reads settings
     from duly.integrations.django.backend import backends  # noqa: PLC0415 - as above
     from duly.integrations.django.project import register_project_tasks  # noqa: PLC0415 - as above
 

@@ -3,6 +3,7 @@
 import select
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -236,9 +237,8 @@ class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
         silence = round(min((seconds + _SILENCE_SECONDS) * 1000, _LONGEST_SILENCE))
         is_limited = self.info.server_version >= _FIRST_WITH_TRANSACTION_TIMEOUT
         unlimited = _UNLIMITED if is_limited else SQL("")
-        cursor = self.execute(
-            _BEGIN_TASK_TRANSACTION.format(silence=Literal(silence), unlimited=unlimited)
-        )
+        begin = _BEGIN_TASK_TRANSACTION.format(silence=Literal(silence), unlimited=unlimited)
+        cursor = self.execute(begin)
         while cursor.nextset():
             pass
         ((number, read_only),) = cursor.fetchall()
@@ -338,24 +338,19 @@ def connect(
 
 def _connect(address: Address, prepare_after: int) -> PostgresSession:
     """Connect where the hosts are; if a lookup is slow, first where they were before."""
-
-    def connect_to(parameters: Mapping[str, Any]) -> PostgresSession:
-        return PostgresSession.connect(
-            autocommit=True, prepare_threshold=prepare_after, **parameters
-        )
-
+    connect = partial(PostgresSession.connect, autocommit=True, prepare_threshold=prepare_after)
     found = address.hosts.resolve(address.parameters)
     try:
-        session = connect_to(found.parameters)
+        session = connect(**found.parameters)
     except psycopg.OperationalError:
         newer = found.newer()
         if newer is None:
             raise
-        return connect_to(newer)
+        return connect(**newer)
     # After a failover the old server may be a standby.
     if session.is_read_only and (newer := found.newer()) is not None:
         session.close()
-        return connect_to(newer)
+        return connect(**newer)
     return session
 
 

@@ -53,9 +53,7 @@ class Command(BaseCommand):
             commands.main(arguments, prog_name="manage.py duly")
 
     def _import(self, arguments: list[str]) -> None:
-        from duly.integrations.django.cutover import (  # noqa: PLC0415 - reads settings
-            import_periodic_tasks,
-        )
+        from duly.integrations.django.cutover import import_periodic_tasks  # noqa: PLC0415 - reads settings
 
         if arguments[:1] != ["--database"]:
             arguments = ["--database", "default", *arguments]

@@ -26,10 +26,7 @@ class Command(BaseCommand):
 
         A program that calls this command, such as a test, has the scheduler run in its own thread.
         """
-        from duly.integrations.django.periodic import (  # noqa: PLC0415 - reads settings
-            PeriodicTaskScheduler,
-            get_scheduler_class,
-        )
+        from duly.integrations.django.periodic import PeriodicTaskScheduler, get_scheduler_class  # noqa: PLC0415 - reads settings
 
         scheduler = get_scheduler_class()
         if scheduler is not PeriodicTaskScheduler or not self._called_from_command_line:
