@@ -110,7 +110,8 @@ class TaskManager:
         WorkerSettings(**self._worker)  # Refuses now what could not work later.
         file = (log_file, log_file_max_bytes, log_file_backup_count, log_file_mode)
         self.logger = _observers(loggers, file, log_lifecycle=log_lifecycle)
-        self._dispatcher = self.logger and ObserverDispatcher(self.duly, self.logger, self.threads)
+        logger, threads = self.logger, self.threads
+        self._dispatcher = ObserverDispatcher(self.duly, logger, threads) if logger else None
         self._registrar = TaskRegistrar(
             self,
             requeue_pending=requeue_pending,
@@ -118,8 +119,7 @@ class TaskManager:
             observed=self._dispatcher.wrap if self._dispatcher else None,
             queue_named=self._queues.resolve,
         )
-        self._periodic = PeriodicTasks(self.duly)
-        self._once = OneTimeTasks(self.duly)
+        self._periodic, self._once = PeriodicTasks(self.duly), OneTimeTasks(self.duly)
         self.store = TaskStore(self.duly, self._periodic.names)
 
     # -- defining --
