@@ -48,6 +48,27 @@ def test_the_last_of_six_fields_names_seconds_as_in_croniter(app):
     assert {instant.second for instant in app.schedules.next("often", 6)} == {0, 20, 40}
 
 
+def test_an_instant_that_finds_the_last_run_live_is_skipped_as_in_the_article(harness):
+    """Its lock lets one run of a task go on, and its next run is computed when that has ended."""
+    ran: list[int] = []
+
+    async def report() -> None:
+        ran.append(1)
+        if len(ran) == 1:  # The body outlasts its interval.
+            harness.advance(60)
+            fire_due(harness.app.store)
+
+    asyncio.run(AsyncScheduler(harness.app).add_cron_task("report", "* * * * *", report))
+    for _ in range(2):
+        harness.advance(60)
+        harness.drain()
+
+    firings = harness.app.schedules.firings("report")
+    outcomes = [(firing.outcome, firing.reason) for firing in reversed(firings)]
+    assert outcomes == [("run", None), ("skipped", "overlap"), ("run", None)]
+    assert len(ran) == 2
+
+
 def test_once_and_cron_tasks_run_on_the_applications_own_loop(app):
     loops: list[object] = []
 

@@ -164,7 +164,9 @@ class AsyncScheduler:
         """Add a task with a cron expression, or change the one of that name.
 
         The last of six fields names seconds, as croniter reads them. A one-time task of that name
-        that has not run yet is replaced, with a warning in the log.
+        that has not run yet is replaced, with a warning in the log. As in the article, whose lock
+        allows one run of a task at a time, an instant that finds the last run still live is
+        skipped; the ledger has it with the reason `overlap`.
         """
         self.register_task(task_name, func)
         task = self._named[task_name]
@@ -180,6 +182,7 @@ class AsyncScheduler:
                 seconds_field="last",
                 args=args,
                 kwargs=dict(kwargs or {}),
+                overlap="skip",
             )
             try:
                 put(on_duplicate="error")

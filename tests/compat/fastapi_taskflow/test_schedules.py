@@ -9,6 +9,7 @@ import pytest
 from duly import BadOption
 from duly.compat.fastapi_taskflow import TaskManager
 from duly.errors import StoreUnavailable
+from duly.store.due_schedules import fire_due
 from duly.store.schedule_ops import FireSchedules
 from tests.compat.fastapi_taskflow.conftest import adding, serving
 from tests.servers.processes import wait_until
@@ -50,6 +51,25 @@ def test_every_instant_has_one_run_however_many_processes_look(manager_of):
     assert {later - earlier for earlier, later in pairwise(instants)} == {timedelta(seconds=1)}
     assert {firing.run_id for firing in firings if firing.run_id} == {run.id for run in runs}
     assert {first.store.get(run.id).source for run in runs} == {"scheduled"}
+
+
+def test_an_instant_has_a_run_beside_one_that_is_still_live(harness):
+    manager = TaskManager(duly=harness.app)
+    ran = []
+
+    @manager.schedule(every=60, name="tick")
+    def tick() -> None:
+        ran.append(1)
+        if len(ran) == 1:  # The body outlasts its interval.
+            harness.advance(60)
+            fire_due(harness.app.store)
+
+    harness.drain()
+    harness.advance(60)
+    harness.drain()
+
+    assert [firing.outcome for firing in harness.app.schedules.firings("tick")] == ["run", "run"]
+    assert len(ran) == 2
 
 
 @pytest.mark.stores("sqlite-wal")

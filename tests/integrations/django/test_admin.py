@@ -171,6 +171,14 @@ def test_a_schedule_that_is_made_in_the_admin_is_fired_by_workers(operator, back
 
 
 @pytest.mark.stores("sqlite-wal")
+def test_the_form_of_a_new_schedule_has_the_rules_of_schedules_of_the_code(operator):
+    shown = page(operator, "schedule_add")
+
+    assert '<option value="latest">' in shown  # The first is chosen.
+    assert '<option value="allow" selected>' in shown
+
+
+@pytest.mark.stores("sqlite-wal")
 def test_a_form_that_is_saved_as_it_was_shown_keeps_the_seconds_of_a_schedule(operator, backend):
     often = NIGHTLY | {"cron": "* * * * * */20"}
     operator.post(reverse("admin:duly_schedule_add"), often)

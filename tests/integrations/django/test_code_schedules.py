@@ -1,11 +1,19 @@
 """`@scheduled_task`: one run per due instant, of a task of Django's."""
 
+from contextlib import closing
+
 import pytest
+from django.conf import settings
+from django.test import override_settings
 
 from duly import BadOption
 from duly.errors import BadSchedule
 from duly.integrations.django import scheduled_task
+from duly.store.firing import fire_due
+from duly.testing import Harness
 from tests.integrations.django import tasks
+from tests.integrations.django.api import task_backends
+from tests.servers.fresh import fresh_store
 from tests.servers.processes import wait_until
 
 SOON = 20.0
@@ -20,6 +28,20 @@ def backend(backend):
     schedules._defined = before
 
 
+@pytest.fixture
+def timed(project, store_kind, tmp_path, request):
+    """A backend named "timed", whose time the test moves."""
+    options = {
+        "BACKEND": "duly.integrations.django.DulyBackend",
+        "OPTIONS": {"url": "sqlite:///never-opened.db"},
+    }
+    with override_settings(TASKS=settings.TASKS | {"timed": options}):
+        app = task_backends["timed"].app
+        with closing(Harness(app, fresh_store(store_kind, tmp_path, request))) as harness:
+            yield harness
+        app.schedules._defined.clear()
+
+
 def test_a_schedule_fires_its_task_with_its_arguments(backend):
     fired = scheduled_task(cron="* * * * * *", args=[41], name="every-second", queue_name="mail")
     assert fired(tasks.add) is tasks.add
@@ -28,6 +50,30 @@ def test_a_schedule_fires_its_task_with_its_arguments(backend):
     record = first_run(backend).record
     assert (record.task, record.queue) == ("tests.integrations.django.tasks.add", "mail")
     assert [firing.run_id for firing in backend.app.schedules.firings("every-second")]
+
+
+@pytest.mark.parametrize(
+    ("rules", "outcome"),
+    [({}, "run"), ({"misfire": "all"}, "run"), ({"overlap": "skip"}, "skipped")],
+)
+def test_an_instant_is_enqueued_while_the_last_run_is_live_unless_a_rule_is_given(
+    timed, rules, outcome
+):
+    """django-periodic-tasks enqueues every instant."""
+    decorate = scheduled_task(cron="* * * * *", name="each-minute", backend="timed", **rules)
+    decorate(tasks.do_meanwhile)
+    timed.drain()
+
+    def outlast_the_interval():
+        timed.advance(60)
+        fire_due(timed.app.store)
+
+    tasks.meanwhile[:] = [outlast_the_interval]
+    timed.advance(60)
+    timed.drain()
+
+    second, first = timed.app.schedules.firings("each-minute")
+    assert (first.outcome, second.outcome) == ("run", outcome)
 
 
 @pytest.mark.stores("sqlite-wal")

@@ -114,6 +114,7 @@ def test_schedules_of_the_admin_are_imported_with_all_that_was_said_of_them(sche
     assert (on.queue, on.priority, on.source) == ("mail", 5, "runtime")
     assert on.arguments == off.arguments.replace("8", "7")
     assert scheduler.schedules.get("reminders").tz == "Europe/Paris"
+    assert {scheduler.schedules.get(name).overlap for name in (on.name, off.name)} == {"allow"}
     assert {instant.second for instant in scheduler.schedules.next("reminders", 6)} == {0, 20, 40}
     assert (off.name, off.state) == ("Off-for-now", "paused")
     assert "2 schedules" in said

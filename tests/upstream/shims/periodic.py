@@ -10,10 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 from aliases import Alias
-from django.db import IntegrityError, models
+from django.db import IntegrityError, connection
 
 OURS = "duly.integrations.django"
 DUMMY_BACKEND_PATH = "django.tasks.backends.dummy.DummyBackend"
+_MOVE = "UPDATE duly_schedules SET next_at = %s, look_at = %s WHERE name = %s"
 
 
 class Rows(list):
@@ -102,7 +103,7 @@ class ScheduledTask:
         app = importlib.import_module(f"{OURS}.desk").app_of("default", row.task)
         trigger = importlib.import_module("duly.core.schedule").read_trigger(row.trigger)
         args, kwargs = app.registry.get(row.task).codec.decode(row.arguments)
-        fired = app.schedules.firings(self.name)
+        fired = [firing for firing in app.schedules.firings(self.name) if firing.run_id]
         self.task_path, _, backend = row.task.partition("@")
         self.__dict__.update(
             cron_expression=trigger.with_seconds_last, timezone=trigger.zone,
@@ -125,8 +126,10 @@ class ScheduledTask:
             app = importlib.import_module(f"{OURS}.desk").app_of("default", self.task_path)
         (app.schedules.resume if asked[0] else app.schedules.pause)(self.name)
         if asked[1] is not None:
+            # As if its instant had come, or were further off. duly itself fires it.
             due = int(asked[1].timestamp() * 1_000_000)
-            models.QuerySet(model).filter(name=self.name).update(next_at=due)
+            with connection.cursor() as cursor:
+                cursor.execute(_MOVE, [due, due, self.name])
         self._is_new = False
         self.refresh_from_db()
 
@@ -147,6 +150,7 @@ class ScheduledTask:
         app.schedules.add(
             self.name, scheduled.EngineTask(app, fired), cron=self.cron_expression,
             tz=self.timezone, seconds_field="last", args=self.args, kwargs=self.kwargs,
+            overlap="allow",
         )  # fmt: skip
 
 

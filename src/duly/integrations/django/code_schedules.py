@@ -63,13 +63,15 @@ class ScheduleEntry:
         task = self.chosen()
         app, definition = register_task(task)
         fired = replace(definition, queue=task.queue_name, priority=task.priority)
+        # django-periodic-tasks enqueues every instant, also while the last run is live.
+        rules: ScheduleOptions = {"overlap": "allow", **self.rules}
         app.schedules.define(
             self.name,
             EngineTask(app, fired),
             Cron(self.cron_expression, self.timezone, seconds_field="last"),
             normalize_json(self.args),
             normalize_json(self.kwargs),
-            **self.rules,
+            **rules,
         )
         return app
 
@@ -129,9 +131,11 @@ def scheduled_task(
     """Run a task at the times of a cron expression, once for each, however many workers look.
 
     It goes above `@task()`. The last of six fields of `cron` names seconds, as croniter reads
-    them. Without `name` the schedule is named as its task. Beside what `ScheduleRegistry.register`
-    names, options say what is done about instants that were missed (`misfire="latest"`) or find
-    the last run still live (`overlap="skip"`).
+    them. Without `name` the schedule is named as its task. Other options are those of
+    `ScheduleRegistry.register` and the rules of a schedule: `misfire="latest"` for instants that
+    were missed, and `overlap="allow"` for instants that come due while the last run is live. As in
+    django-periodic-tasks, these are enqueued; `overlap="skip"` skips them, and `"queue"` lets them
+    wait.
     """
 
     def decorate(task: T) -> T:

@@ -43,7 +43,9 @@ class ScheduleForm(forms.ModelForm):
         choices=list(_MISFIRE.items()), label="instants that nobody was there for"
     )
     overlap = forms.ChoiceField(
-        choices=list(_OVERLAP.items()), label="an instant that finds the last run still live"
+        choices=list(_OVERLAP.items()),
+        initial="allow",  # As for schedules of the code.
+        label="an instant that finds the last run still live",
     )
 
     class Meta:  # noqa: D106 - Django's
