@@ -1,8 +1,11 @@
 """Secrets of a call, hidden in its arguments, its result and texts about it."""
 
 import json
+from base64 import b64encode
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -43,7 +46,10 @@ def test_names_are_hidden_at_every_depth():
 )
 @pytest.mark.parametrize(
     "quoted",
-    [str, repr, json.dumps, lambda text: "\n  | ".join(text.splitlines()), lambda text: text * 3],
+    [
+        *(str, repr, json.dumps, partial(json.dumps, ensure_ascii=False), partial(quote, safe="")),
+        *(lambda text: "\n  | ".join(text.splitlines()), lambda text: text * 3),
+    ],
 )
 def test_a_text_about_a_call_has_no_redacted_value(card, quoted):
     stored = CODEC.encode((card,), {})
@@ -52,6 +58,15 @@ def test_a_text_about_a_call_has_no_redacted_value(card, quoted):
 
     assert shown.startswith("refused: ")
     assert not any(part in shown for part in ("s3cret", "two lines"))
+
+
+@pytest.mark.parametrize("quoted", [repr, lambda data: b64encode(data).decode()])
+def test_bytes_that_are_no_text_are_hidden_as_they_are_printed_and_as_they_are_stored(quoted):
+    card = b"\xff\xfe s3cret"
+
+    shown = CODEC.redacted_text(f"refused: {quoted(card)}.", CODEC.encode((card,), {}))
+
+    assert shown.replace("b'***'", "***") == "refused: ***."
 
 
 @pytest.mark.parametrize("card", [4111_2222, 4111_2222.5, True, None, "", "abc", 0])
@@ -84,6 +99,14 @@ def test_a_redacted_value_is_hidden_in_other_arguments_and_in_the_result():
     assert shown == {"used": "***", "card": "***", "paid": ["***", 7]}
 
 
+def test_a_redacted_value_is_hidden_as_a_number_and_as_a_key():
+    number = CODEC.encode((4111_2222,), {"used": [4111_2222, 7]})
+    text = CODEC.encode(("4111-2222",), {"used": {"4111-2222": 1}})
+
+    assert json.loads(CODEC.redacted(number))[1]["used"] == ["***", 7]
+    assert json.loads(CODEC.redacted(text))[1]["used"] == {"***": 1}
+
+
 def test_nothing_is_shown_of_what_cannot_be_read():
     assert CODEC.redacted_result("{4111-2222", "[[],{}]") == "***"
     assert CODEC.redacted('[[],{"unknown"') == "***"
@@ -99,6 +122,7 @@ def test_secrets_that_overlap_are_hidden_whole():
     hide = text_redactor(["abcdef", "defghi", "cdef"])
 
     assert hide("<abcdefghi cdef abcdef>") == "<*** *** ***>"
+    assert text_redactor(["abcdefghi", "cdef"])("<abcdefghi>") == "<***>"
 
 
 def test_many_secrets_take_time_in_proportion():

@@ -86,11 +86,21 @@ def test_a_token_is_taken_as_a_header(shop):
 
 
 def test_a_session_that_somebody_made_up_opens_nothing(shop):
-    client = client_of(shop.app, auth=TokenAuth(TOKEN))
+    auth = TokenAuth(TOKEN)
+    client = client_of(shop.app, auth=auth)
+    session, until, signature = auth.new_session().split(".")
+    forged = (
+        f"{session}.{until}.{'0' * len(signature)}",
+        f"{session}.{int(until) + 1}.{signature}",
+        f"other.{until}.{signature}",
+        f"{session}.{until}.",
+    )
 
-    for made_up in ("", ".", "99999999999.", "99999999999.00ff", "x.y"):
+    for made_up in ("", ".", "99999999999.", "99999999999.00ff", "x.y", *forged):
         client.cookies.set("duly_session", made_up)
-        assert client.get("/").status_code == 401
+        assert client.get("/").status_code == 401, made_up
+    client.cookies.set("duly_session", f"{session}.{until}.{signature}")
+    assert client.get("/").status_code == 200
 
 
 def test_tokens_cannot_be_tried_out(shop):

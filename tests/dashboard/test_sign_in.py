@@ -127,6 +127,20 @@ def test_the_addresses_of_one_client_are_counted_together(time, tried, asked, re
     assert is_refused(limit, asked) is refused
 
 
+def test_an_address_whose_other_tries_fail_during_the_delay_is_refused(time, monkeypatch):
+    limit = LoginLimit()
+    for number in range(LOGIN_FAILURES):
+        limit.note_failure(f"10.0.1.{number}", "ann")
+
+    async def fail_meanwhile(_seconds):
+        for _ in range(LOGIN_FAILURES):
+            limit.note_failure(HERE, "bob")
+
+    monkeypatch.setattr("duly.credentials.sleep", fail_meanwhile)
+    with pytest.raises(TooManyTries):
+        asyncio.run(limit.wait(HERE, "ann"))
+
+
 def test_the_memory_of_wrong_tries_is_bounded(time):
     limit = LoginLimit()
 

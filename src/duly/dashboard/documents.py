@@ -81,6 +81,11 @@ def run_document(run: RunRecord) -> dict[str, Any]:
     return RUN.document(run) | {"tags": tags, "lane": shown_lane(run.lane)}
 
 
+def schedule_document(schedule: ScheduleRecord) -> dict[str, Any]:
+    """Return a schedule, as a list has it."""
+    return SCHEDULE.document(schedule) | {"lane": shown_lane(schedule.lane)}
+
+
 def run_schema() -> Schema:
     """Say what a run is, as a list has it."""
     found = RUN.schema()

@@ -155,7 +155,7 @@ def _schedules(desk: ApplicationView, request: Request) -> Document:
     found = desk.store.list_schedules(which)
     following = found[-1].name if len(found) == limit else None
     return {
-        "schedules": [documents.SCHEDULE.document(schedule) for schedule in found],
+        "schedules": [documents.schedule_document(schedule) for schedule in found],
         "next": following,
     }
 

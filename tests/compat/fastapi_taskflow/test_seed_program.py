@@ -5,6 +5,7 @@ import sqlite3
 from collections import Counter
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -18,20 +19,33 @@ PRODUCTS = range(20)
 LATER = 99
 UNFINISHED = ("queued", "running")
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(240), pytest.mark.stores("sqlite-wal")]
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.timeout(240),
+    pytest.mark.stores("sqlite-wal", "postgres"),
+]
 
 
-def test_what_it_left_in_its_tables_runs_though_the_process_is_killed(tmp_path):
-    with LeftBehind(f"sqlite:///{tmp_path / 'tasks.db'}") as left:
+@pytest.fixture
+def program(store_url, tmp_path):
+    """Where the program keeps its tasks, and the application that uvicorn serves."""
+    if store_url.startswith("postgres"):
+        return store_url, "tests.compat.fastapi_taskflow.seed_on_postgres:app"
+    return f"sqlite:///{tmp_path / 'tasks.db'}", "examples.taskflow_app:app"
+
+
+def test_what_it_left_in_its_tables_runs_though_the_process_is_killed(program, tmp_path):
+    store, application = program
+    with LeftBehind(store) as left:
         ids = [left.pending("sync_inventory", [product]) for product in PRODUCTS]
         ids += [left.pending("build_report", [product]) for product in PRODUCTS]
         left.scheduled("later", "build_report", datetime.now(UTC) + timedelta(seconds=3), [LATER])
-        served = ("examples.taskflow_app:app", tmp_path)
-        with uvicorn(*served, SHOP_DB="shop.db") as (server, _):
+        served = partial(uvicorn, application, tmp_path, SHOP_DB="shop.db", SEED_STORE=store)
+        with served() as (server, _):
             server.kill()
             server.wait(SOON)
-        with closing(Duly(f"sqlite:///{tmp_path / 'tasks.db'}")) as duly:
-            with uvicorn(*served, SHOP_DB="shop.db"):
+        with closing(Duly(store)) as duly:
+            with served():
                 wait_until(
                     lambda: LATER in reports(tmp_path) and not duly.runs.list(state=UNFINISHED),
                     seconds=SOON,

@@ -9,7 +9,7 @@ from django.test import override_settings
 from duly import BadOption
 from duly.errors import BadSchedule
 from duly.integrations.django import scheduled_task
-from duly.store.firing import fire_due
+from duly.store.due_schedules import fire_due
 from duly.testing import Harness
 from tests.integrations.django import tasks
 from tests.integrations.django.api import task_backends

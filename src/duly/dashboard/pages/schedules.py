@@ -58,7 +58,7 @@ def schedule(desk: ApplicationView, request: Request) -> PageContent:
             "next": _next(desk, found),
             "firings": desk.schedules.firings(name, limit=_OUTCOMES),
             "week": _week(desk, found, now),
-            "local": _local(found.tz),
+            "zone": _zone(found.tz),
             "acts": desk.store.list_audit_entries(f"schedule {name}", _OUTCOMES),
             "next_at": None if found.next_at is None else microseconds_of(found.next_at),
         },
@@ -87,13 +87,12 @@ def _next(desk: ApplicationView, schedule: ScheduleView) -> Sequence[datetime]:
         return []
 
 
-def _local(zone: str) -> Callable[[datetime], datetime]:
-    """Return what tells an instant in a zone; in UTC if this machine does not know the zone."""
+def _zone(name: str) -> ZoneInfo:
+    """Return the zone that times are shown in: UTC if this machine does not know that name."""
     try:
-        known = ZoneInfo(zone)
+        return ZoneInfo(name)
     except (KeyError, ValueError):
-        known = ZoneInfo("UTC")
-    return lambda instant: instant.astimezone(known)
+        return ZoneInfo("UTC")
 
 
 class Day(NamedTuple):
