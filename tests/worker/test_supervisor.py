@@ -226,7 +226,7 @@ class TestFrozen:
     def test_keeper_and_child(self, held, notes, tether):
         tree, runs = held
         (child,) = tree.workers()
-        frozen = [tree.keeper.pid, child, *(tree.tethers() if tether else ())]
+        frozen = [tree.keeper.pid, child, *(tree.watchdogs() if tether else ())]
 
         tree.freeze(*frozen)
         self.wait_for_takeover(notes)
@@ -304,7 +304,7 @@ class TestTethered:
             run = shop.linger_process.enqueue(*notes.arguments())
             (start,) = notes.wait_for_starts(1)
             pids = [start.pid, *tree.children()]
-            (tether,) = tree.tethers()
+            (tether,) = tree.watchdogs()
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 tree.kill(tether, number)
             assert is_running(tether)
@@ -315,7 +315,7 @@ class TestTethered:
             notes.open_gate()
             assert run.result(timeout=20) == 0
             assert outcomes(run) == ["lost", "returned"]
-            assert len(tree.ready().tethers()) == 1
+            assert len(tree.ready().watchdogs()) == 1
 
 
 class TestStopping:

@@ -83,11 +83,11 @@ class Tree:
 
     def children(self) -> list[int]:
         """Return the process numbers of the worker processes that have not ended."""
-        return [pid for pid in self._started() if not _is_tether(pid)]
+        return [pid for pid in self._started() if not _is_watchdog(pid)]
 
-    def tethers(self) -> list[int]:
+    def watchdogs(self) -> list[int]:
         """Return the process numbers of what holds those."""
-        return [pid for pid in self._started() if _is_tether(pid)]
+        return [pid for pid in self._started() if _is_watchdog(pid)]
 
     def _started(self) -> list[int]:
         listing = Path(f"/proc/{self.keeper.pid}/task/{self.keeper.pid}/children")
@@ -180,9 +180,9 @@ class Notes:
         return self.starts()
 
 
-def _is_tether(pid: int) -> bool:
+def _is_watchdog(pid: int) -> bool:
     try:
-        return b"tether" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"watchdog" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except FileNotFoundError:
         return False
 

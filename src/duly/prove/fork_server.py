@@ -88,7 +88,7 @@ class ForkServer:
         cast("IO[str]", self._process.stdin).write(json.dumps(order) + "\n")
         line = cast("IO[str]", self._process.stdout).readline()
         if not line:
-            message = f"the nursery ended by itself, with status {self._process.wait()}"
+            message = f"the fork server ended unexpectedly, with status {self._process.wait()}"
             raise RuntimeError(message)
         fate = CrashOutcome._make(json.loads(line))
         if not fate.was_killed and fate.status:
@@ -147,11 +147,11 @@ def main() -> None:
 
 def _fork(order: CrashOrder, watch: Callable[[StatementHook], None]) -> CrashOutcome:
     reader, writer = os.pipe()
-    nursery = os.getpid()
+    server = os.getpid()
     pid = os.fork()
     if pid == 0:
         try:
-            die_with_parent(nursery)
+            die_with_parent(server)
             _run_order(order, watch, writer)
         except BaseException:  # noqa: BLE001 - told, and by the status too
             traceback.print_exc()
@@ -197,7 +197,7 @@ def _load_statement_watch(url: str) -> Callable[[StatementHook], None]:
     store = "duly.store.sqlite" if url.startswith("sqlite:") else "duly.store.postgres"
     for module in ("duly.worker.embedded_worker", f"{store}.store"):
         import_module(module)
-    watch: Callable[[StatementHook], None] = import_module(f"{store}.boundaries").watch
+    watch: Callable[[StatementHook], None] = import_module(f"{store}.statement_hooks").install_hook
     return watch
 
 

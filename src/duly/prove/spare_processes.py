@@ -81,6 +81,6 @@ def _wait_and_work(channel: socket.socket) -> None:
     if text:
         config = json.loads(text)
         # What it is tied to has another number here.
-        config["tether"] = descriptors[0] if descriptors else None
+        config["watchdog"] = descriptors[0] if descriptors else None
         os.environ[ENVIRONMENT] = json.dumps(config)
         worker_program.main()

@@ -34,7 +34,7 @@ class StatementKill(NamedTuple):
 
 
 class StatementSweep:
-    """Use as a context manager: the table of the rows is there, and the nursery is warm.
+    """Use as a context manager: the table of the rows is there, and the fork server runs.
 
     With a stride it takes every so many statements only, from one that chance chooses; with a
     thread, those of that thread alone.

@@ -111,7 +111,7 @@ class Supervisor:
         self._children: dict[int, _SupervisedWorker] = {}
         self._budget = TaskBudget(settings.max_tasks)
         self._id = new_id()
-        self._tether = Watchdog(self._id)
+        self._watchdog = Watchdog(self._id)
         self._stopping_since: float | None = None
         self._has_worked = False
         self._failed_starts = 0
@@ -187,8 +187,8 @@ class Supervisor:
             "worker_id": worker_id,
             "tree": self._id,
             "slots": str(slots),
-            "keeper": os.getpid(),
-            "tether": end,
+            "supervisor": os.getpid(),
+            "watchdog": end,
             "settings": asdict(settings),
             "drain": self._drain,
         }
@@ -197,9 +197,9 @@ class Supervisor:
     def _watchdog_pipe(self) -> int | None:
         """Return what a child is to be tied to."""
         with self._lock:
-            if self._tether.renew():
+            if self._watchdog.renew():
                 self._hold(monotonic())
-            return self._tether.end
+            return self._watchdog.end
 
     def _reap(self) -> None:
         for pid, child in list(self._children.items()):
@@ -362,7 +362,7 @@ class Supervisor:
 
     def _hold(self, at: float) -> None:
         """Let the children live on, who were attended to then."""
-        self._tether.extend_until(at + self._settings.lease - self._settings.margin)
+        self._watchdog.extend_until(at + self._settings.lease - self._settings.margin)
 
     def _disowned(self, worker_id: str) -> None:
         """The store calls a child dead: end it, so that no second body of its runs lives on."""
@@ -396,5 +396,5 @@ class Supervisor:
         self._services.stop()
         self._dead_children.finish()
         self._keepalive.stop()
-        self._tether.close()
+        self._watchdog.close()
         self._store.close()

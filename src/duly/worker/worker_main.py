@@ -90,13 +90,13 @@ def _exit_if_refused() -> Iterator[None]:
 def _end_with_supervisor(config: dict[str, Any]) -> None:
     """See to it that this process, and whatever it starts, ends when its keeper does."""
     os.environ[STARTED_BY] = started_by(config["tree"], config["worker_id"])
-    if config["tether"] is not None:
+    if config["watchdog"] is not None:
         # Not by the kernel's word to a parent's child as well: if this process ended first, its
         # group would not be killed.
         with contextlib.suppress(OSError):
-            attach_to_watchdog(config["tether"])
+            attach_to_watchdog(config["watchdog"])
             return
-    die_with_parent(config["keeper"])
+    die_with_parent(config["supervisor"])
 
 
 class _WorkerMonitor:

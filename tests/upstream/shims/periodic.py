@@ -100,7 +100,7 @@ class ScheduledTask:
     def refresh_from_db(self):
         """Read all of it from duly's tables."""
         row = importlib.import_module(f"{OURS}.models").Schedule.objects.get(name=self.name)
-        app = importlib.import_module(f"{OURS}.desk").app_of("default", row.task)
+        app = importlib.import_module(f"{OURS}.project").app_of("default", row.task)
         trigger = importlib.import_module("duly.core.schedule").read_trigger(row.trigger)
         args, kwargs = app.registry.get(row.task).codec.decode(row.arguments)
         fired = [firing for firing in app.schedules.firings(self.name) if firing.run_id]
@@ -123,7 +123,7 @@ class ScheduledTask:
         if self._is_new:
             self._add(model)
         else:
-            app = importlib.import_module(f"{OURS}.desk").app_of("default", self.task_path)
+            app = importlib.import_module(f"{OURS}.project").app_of("default", self.task_path)
         (app.schedules.resume if asked[0] else app.schedules.pause)(self.name)
         if asked[1] is not None:
             # As if its instant had come, or were further off. duly itself fires it.
@@ -144,7 +144,7 @@ class ScheduledTask:
             task, self.cron_expression, self.name, self.timezone, self.args, self.kwargs,
             self.queue_name, self.priority, self.backend,
         )  # fmt: skip
-        scheduled = importlib.import_module(f"{OURS}.scheduled")
+        scheduled = importlib.import_module(f"{OURS}.code_schedules")
         app, definition = scheduled.register_task(entry.chosen())
         fired = replace(definition, queue=self.queue_name, priority=self.priority)
         app.schedules.add(
@@ -175,7 +175,7 @@ Alias(
         "": (OURS,),
         "admin": (f"{OURS}.admin",),
         "apps": (f"{OURS}.apps",),
-        "compat": ("periodic", f"{OURS}.compat"),
+        "compat": ("periodic", f"{OURS}.tasks_api"),
         "conf": (f"{OURS}.periodic",),
         "cron": (f"{OURS}.periodic",),
         "enqueue": (),
