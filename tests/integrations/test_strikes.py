@@ -17,7 +17,7 @@ from rq.timeouts import JobTimeoutException
 from duly.guard import Guard
 from duly.integrations.celery import IdempotentTask
 from duly.integrations.dramatiq import IdempotentMiddleware
-from duly.integrations.rq import idempotency
+from duly.integrations.rq import idempotent
 from tests.striking import Strike
 
 GUARD = tuple(
@@ -144,7 +144,7 @@ def test_a_celery_task_that_fails_becomes_one_letter(guard, pay):
 
 def test_a_function_of_rq_has_its_effect_once(guard):
     effects: list[str] = []
-    body = idempotency(guard, key=str, name="body", wait=5)(effects.append)
+    body = idempotent(guard, key=str, name="body", wait=5)(effects.append)
     for number in itertools.count():
         key = f"key {number}"
         has_struck = struck(number, *RQ, error=JobTimeoutException, act=lambda key=key: body(key))
@@ -165,7 +165,7 @@ def test_a_coroutine_of_rq_has_its_effect_once(guard, monkeypatch):
     module = sys.modules["duly.integrations.rq.idempotency"]
     monkeypatch.setattr(module, "_job_of", lambda _function: job)
 
-    @idempotency(guard, key=str, name="body", wait=5)
+    @idempotent(guard, key=str, name="body", wait=5)
     async def body(key: str) -> str:
         effects.append(key)
         return key

@@ -10,7 +10,7 @@ from pathlib import Path
 import rq
 
 from duly.guard import Guard
-from duly.integrations.rq import idempotency
+from duly.integrations.rq import idempotent
 from tests.integrations.counter import tell
 
 LEASE = 1.5
@@ -23,14 +23,14 @@ def say(what: str, subject: object) -> None:
     tell(int(os.environ["SHOP_COUNTER"]), what, subject)
 
 
-@idempotency(guard)
+@idempotent(guard)
 def charge(order_id: int, currency: str = "EUR") -> dict:
     """Do what must not be done twice."""
     say("charged", order_id)
     return {"order": order_id, "currency": currency}
 
 
-@idempotency(guard)
+@idempotent(guard)
 def linger(order_id: int) -> int:
     """Take long; say who did it."""
     say("began", order_id)
@@ -40,14 +40,14 @@ def linger(order_id: int) -> int:
     return os.getpid()
 
 
-@idempotency(guard)
+@idempotent(guard)
 async def greet(name: str) -> str:
     """Run on a loop."""
     say("greeted", name)
     return f"hello {name}"
 
 
-@idempotency(guard)
+@idempotent(guard)
 def flaky(order_id: int, failures: int) -> int:
     """Fail a few times."""
     say("tried", order_id)
@@ -56,7 +56,7 @@ def flaky(order_id: int, failures: int) -> int:
     return order_id
 
 
-@idempotency(guard)
+@idempotent(guard)
 def asks_again(order_id: int) -> int | rq.Retry:
     """Ask RQ for two more tries."""
     say("tried", order_id)
@@ -72,7 +72,7 @@ def outer(order_id: int) -> str:
         return type(error).__name__
 
 
-@idempotency(guard)
+@idempotent(guard)
 def pay(order_id: int) -> int:
     """Have an effect."""
     say("began", order_id)

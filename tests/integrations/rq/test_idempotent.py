@@ -12,7 +12,7 @@ from rq.results import Result
 from rq.timeouts import TimerDeathPenalty
 
 from duly.errors import BadOption, Busy
-from duly.integrations.rq import idempotency
+from duly.integrations.rq import idempotent
 from tests.servers.freezing import freeze, thaw
 from tests.servers.processes import wait_until
 
@@ -185,4 +185,4 @@ def test_an_rq_that_cannot_put_off_is_refused(shop, monkeypatch):
     monkeypatch.delattr(rq.worker.BaseWorker, "handle_job_retry")
 
     with pytest.raises(BadOption, match="newer"):
-        idempotency(shop.guard)
+        idempotent(shop.guard)
