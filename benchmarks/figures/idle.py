@@ -37,7 +37,8 @@ def measure(database: Database, sizes: Sizes) -> list[Figure]:
             [per_minute],
             (),
             (below(0.3),),
-            f"supervisor {supervisor:.2f} s, child {child:.2f} s, watchdog {watchdog:.2f} s in {seconds:g} s",
+            f"supervisor {supervisor:.2f} s, child {child:.2f} s, watchdog {watchdog:.2f} s "
+            f"in {seconds:g} s",
         ),
         Figure(
             "idle, statements",

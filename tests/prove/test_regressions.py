@@ -39,7 +39,7 @@ class Between:
             self._happening()
         return self._store.apply(ops)
 
-    def pulse(self):
+    def heartbeats(self):
         return Frozen(self._store.heartbeats(), self._counters)
 
 

@@ -79,47 +79,47 @@ def judged(passing) -> Judged:
 def test_a_thread_that_stays_in_one_turn_hangs(judged):
     judged.thread.turn_began_at = judged.time.now
 
-    assert not judged.claim_for_hint(STALLED_SECONDS)
-    assert judged.claim_for_hint(1.0)
-    assert judged.claim_for_hint(5.0)
+    assert not judged.look_for(STALLED_SECONDS)
+    assert judged.look_for(1.0)
+    assert judged.look_for(5.0)
     assert judged.told == [WorkerStalled("w", "duly-claims", STALLED_SECONDS)]
 
 
 def test_a_thread_without_work_does_not_hang(judged):
-    assert not judged.claim_for_hint(3 * STALLED_SECONDS)
+    assert not judged.look_for(3 * STALLED_SECONDS)
 
 
 def test_turns_that_end_are_no_hang_however_long_they_take(judged):
     for _ in range(5):
         judged.thread.turn_began_at = judged.time.now
-        assert not judged.claim_for_hint(0.9 * STALLED_SECONDS)
+        assert not judged.look_for(0.9 * STALLED_SECONDS)
 
 
 def test_an_outage_in_which_beats_fail_too_does_not_count(judged):
     judged.thread.turn_began_at = judged.time.now
-    assert not judged.claim_for_hint(0.9 * STALLED_SECONDS)
+    assert not judged.look_for(0.9 * STALLED_SECONDS)
     judged.beats_since = None
-    assert not judged.claim_for_hint(5 * STALLED_SECONDS)
+    assert not judged.look_for(5 * STALLED_SECONDS)
     judged.beats_since = judged.time.now
 
-    assert not judged.claim_for_hint(0.9 * STALLED_SECONDS)
-    assert judged.claim_for_hint(0.2 * STALLED_SECONDS)
+    assert not judged.look_for(0.9 * STALLED_SECONDS)
+    assert judged.look_for(0.2 * STALLED_SECONDS)
 
 
 def test_a_wait_for_another_process_does_not_count(judged):
     judged.thread.turn_began_at = judged.time.now
     judged.store.is_waiting = True
 
-    assert not judged.claim_for_hint(5 * STALLED_SECONDS)
+    assert not judged.look_for(5 * STALLED_SECONDS)
     judged.store.is_waiting = False
-    assert judged.claim_for_hint(2 * STALLED_SECONDS)
+    assert judged.look_for(2 * STALLED_SECONDS)
 
 
 def test_a_closed_store_is_no_hang(judged):
     judged.thread.turn_began_at = judged.time.now
     judged.store.is_closed = True
 
-    assert not judged.claim_for_hint(5 * STALLED_SECONDS)
+    assert not judged.look_for(5 * STALLED_SECONDS)
 
 
 def test_time_in_which_no_thread_could_run_does_not_count(judged):

@@ -151,7 +151,7 @@ class Fleet:
         self.rows_read = 0
         pulse = SimpleNamespace(read=self.read, is_watcher=self.is_watcher)
         patient = SimpleNamespace(
-            pulse=lambda: pulse, apply=lambda _ops: [[]], has_one_writer=False
+            heartbeats=lambda: pulse, apply=lambda _ops: [[]], has_one_writer=False
         )
         self._watchers = {
             name: Recoverer(
