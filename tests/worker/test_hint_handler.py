@@ -102,7 +102,7 @@ class Member:
             room=SimpleNamespace(can_start=lambda _slot, _queue: self.room_left > 0),
             serves=ServedQueues(tuple(queues)).includes,
             is_spent=False,
-            look_for=self._look_for,
+            claim_for_hint=self._look_for,
             look_at_limits=lambda: None,
             was_full_at_hint=False,
         )
