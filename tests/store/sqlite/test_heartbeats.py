@@ -42,9 +42,9 @@ print("living", flush=True)
 for line in sys.stdin:
     match line.strip():
         case "beat":
-            print(sorted(store.pulse().beat([WORKER])), flush=True)
+            print(sorted(store.heartbeats().beat([WORKER])), flush=True)
         case "look":
-            print(store.pulse().read().get(WORKER, "not watched"), flush=True)
+            print(store.heartbeats().read().get(WORKER, "not watched"), flush=True)
         case "end":
             life.end()
             print("ended", flush=True)
