@@ -132,16 +132,17 @@ def hints_of(ops: Sequence[Enqueue]) -> ReadyHints:
     counts: dict[tuple[str, str, str], int] = {}
     ids: dict[tuple[str, str, str], str] = {}
     for op in ops:
+        lane = op.lane
         if op.delay or op.at is not None:
             # A worker has to look at the time of a run that is not due.
             return ()
-        place = (op.queue, op.lane, op.task)
+        if lane not in OWN_SLOT_KINDS and slot_of(lane) not in OWN_SLOT_KINDS:
+            # A run that another engine carries is handed over.
+            return ()
+        place = (op.queue, lane, op.task)
         counts[place] = counts.get(place, 0) + 1
         ids[place] = op.run_id
-    # And one that another engine carries is handed over.
-    if len(counts) > MOST_PLACES or any(
-        slot_of(lane) not in OWN_SLOT_KINDS for _, lane, _ in counts
-    ):
+    if len(counts) > MOST_PLACES:
         return ()
     return [Hint(_id_from(ids[place]), HintPlace(*place), runs) for place, runs in counts.items()]
 

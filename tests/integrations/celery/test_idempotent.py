@@ -207,7 +207,7 @@ def test_the_letter_of_a_time_limit_that_cannot_be_written_is_logged_whole(
     (line,) = caplog.records
     assert (line.name, line.levelname) == ("duly", "CRITICAL")
     _, _, said = line.message.partition("guard.letters.put(")
-    draft = eval(said.removesuffix(")"), {"Draft": DeadLetterDraft})  # noqa: S307 - as a person would
+    draft = eval(said.removesuffix(")"), {"DeadLetterDraft": DeadLetterDraft})  # noqa: S307 - as a person would
     letter = shop.guard.letters.get(shop.guard.letters.put(draft))
     assert (letter.task, letter.arguments) == (shop.tasks.endless.name, '[[],{"order_id":1}]')
 
