@@ -1,10 +1,12 @@
 """Every page says what there is, with JavaScript or without, on both databases."""
 
 import re
+from contextlib import closing
 from datetime import datetime, timedelta
 from functools import partial
 from zoneinfo import ZoneInfo
 
+import psycopg
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -437,3 +439,18 @@ def test_a_run_takes_from_its_first_start_to_its_end(shop, client):
     assert re.search(r"Start to end</dt><dd>([3-9]\d\d ms|\d\.\d\d s)", page)
     assert "First started" in page
     assert "Last started" in page
+
+
+@pytest.mark.stores("postgres")
+def test_the_overview_names_the_session_whose_transaction_is_open_for_too_long(
+    shop, client, store_url, monkeypatch
+):
+    shop.charge.enqueue(1)
+    monkeypatch.setattr("duly.core.record._LONG_SECONDS", -1)
+    with closing(psycopg.connect(store_url, application_name="nightly report")) as other:
+        other.execute("SELECT count(*) FROM duly_runs")
+
+        page = client.get("/").text
+
+        assert f"in session {other.info.backend_pid} of user" in page
+        assert "nightly report" in page

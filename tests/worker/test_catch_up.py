@@ -13,8 +13,9 @@ from itertools import pairwise
 
 import pytest
 
-from duly import Duly
+from duly import Duly, step
 from duly.core.record import FiringRecord
+from duly.events import AttemptEnded, Event
 from tests.integrations.proving import SCALE, keep
 from tests.servers.processes import wait_until
 from tests.store.conformance.stores import opened_tables
@@ -37,6 +38,7 @@ class CaughtUp:
     latest_firing_seconds: float = 0.0
     writes: int = 0
     longest_write_seconds: float = 0.0
+    longest_of_kind: dict[str, float] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
 
 
@@ -48,7 +50,8 @@ def test_schedules_a_week_late_catch_up_while_others_fire(app: Duly, store_url, 
 
     begins = add_late(app, tidy, store_url)
     measured = CaughtUp()
-    with app.worker(concurrency=2), timed_writes(app, measured):
+    probe = Probe(app, measured)
+    with app.worker(concurrency=2), timed_writes(probe):
         for name in ON_TIME:
             app.schedules.add(name, tidy, every=1, overlap="allow")
         began_at = time.monotonic()
@@ -89,20 +92,13 @@ def is_caught_up(app: Duly) -> bool:
 
 
 @contextmanager
-def timed_writes(app: Duly, measured: CaughtUp) -> Iterator[None]:
+def timed_writes(probe: "Probe") -> Iterator[None]:
     """Write all the time in this process, whose connections the worker uses too."""
     is_over = threading.Event()
 
     def write() -> None:
-        lock = app.lock("probe")
         while not is_over.wait(0.02):
-            began_at = time.monotonic()
-            held = lock.try_acquire()
-            acquired_at = time.monotonic()
-            held.release()
-            took = max(acquired_at - began_at, time.monotonic() - acquired_at)
-            measured.writes += 2
-            measured.longest_write_seconds = max(measured.longest_write_seconds, took)
+            probe.write()
 
     writer = threading.Thread(target=write)
     writer.start()
@@ -111,6 +107,53 @@ def timed_writes(app: Duly, measured: CaughtUp) -> Iterator[None]:
     finally:
         is_over.set()
         writer.join()
+
+
+class Probe:
+    """Times one write of each kind: of a lock, an enqueue, a step and the end of a run."""
+
+    def __init__(self, app: Duly, measured: CaughtUp) -> None:
+        self._measured = measured
+        self._returned_at = 0.0
+        self._is_recorded = threading.Event()
+        self._lock = app.lock("probe")
+
+        @app.task(name="probe", priority=1)
+        def run() -> None:
+            with self._timed("step"):
+                step("nothing", lambda: None)
+            self._returned_at = time.monotonic()
+
+        self._run = run
+        app.bus.subscribe(self._note)
+
+    def write(self) -> None:
+        """Write once of each kind; the time until the run is claimed does not count."""
+        with self._timed("lock"):
+            held = self._lock.try_acquire()
+        with self._timed("release"):
+            held.release()
+        self._is_recorded.clear()
+        with self._timed("enqueue"):
+            self._run.enqueue()
+        assert self._is_recorded.wait(CATCH_UP_SECONDS)
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, AttemptEnded) and event.claim.task == "probe":
+            self._count("end", time.monotonic() - self._returned_at)
+            self._is_recorded.set()
+
+    @contextmanager
+    def _timed(self, kind: str) -> Iterator[None]:
+        began_at = time.monotonic()
+        yield
+        self._count(kind, time.monotonic() - began_at)
+
+    def _count(self, kind: str, took: float) -> None:
+        measured = self._measured
+        measured.writes += 1
+        measured.longest_of_kind[kind] = max(measured.longest_of_kind.get(kind, 0.0), took)
+        measured.longest_write_seconds = max(measured.longest_write_seconds, took)
 
 
 def check_ledger(app: Duly, name: str, begin: int) -> int:

@@ -3,7 +3,8 @@
 import contextlib
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import psycopg
 import pytest
@@ -15,7 +16,9 @@ from duly.events import EventBus, WorkerGaveUp
 from duly.store.ops import Tick
 from duly.store.postgres import reconnecting_connection
 from duly.store.protocol import FailingWrites
-from tests.servers.kinds import BEHIND_PGBOUNCER
+from tests.servers.cable import Cable
+from tests.servers.kinds import BEHIND_PGBOUNCER, kind_or_skip
+from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer, database_of
 from tests.servers.processes import is_running, wait_until
 from tests.worker import shop as shop_module
@@ -50,7 +53,32 @@ def make_read_only(server: PostgresServer) -> None:
 
 @on_the_newest
 def test_a_worker_follows_a_failover_that_ends_no_connection(private_postgres, second_postgres):
-    first, second = private_postgres, second_postgres
+    def fail_over(first: PostgresServer, second: PostgresServer) -> None:
+        first.copy_to(second)
+        second.start()
+        make_read_only(first)
+
+    assert_that_a_worker_follows(fail_over, private_postgres, second_postgres)
+
+
+@on_the_newest
+def test_a_worker_follows_a_standby_that_replaces_the_primary(private_postgres, second_postgres):
+    def fail_over(first: PostgresServer, second: PostgresServer) -> None:
+        first.start_standby(second)
+        first.stop()
+        second.promote()
+        first.follow(second)
+        first.start()
+
+    assert_that_a_worker_follows(fail_over, private_postgres, second_postgres)
+
+
+def assert_that_a_worker_follows(
+    fail_over: Callable[[PostgresServer, PostgresServer], None],
+    first: PostgresServer,
+    second: PostgresServer,
+) -> None:
+    """Fail over while a body runs; the same worker records its end on the new primary."""
     url = first.create_database()
     app = Duly(url.replace(f":{first.port}/", f":{first.port},127.0.0.1:{second.port}/"))
     begun, may_end = threading.Event(), threading.Event()
@@ -70,9 +98,7 @@ def test_a_worker_follows_a_failover_that_ends_no_connection(private_postgres, s
         run = linger.enqueue()
         assert begun.wait(SOON)
         holder = worker.worker_id
-        first.copy_to(second)
-        second.start()
-        make_read_only(first)
+        fail_over(first, second)
         may_end.set()
 
         with psycopg.connect(second.url(database_of(url)), autocommit=True) as primary:
@@ -85,6 +111,63 @@ def test_a_worker_follows_a_failover_that_ends_no_connection(private_postgres, s
         assert quick.enqueue(2).result(timeout=SOON) == 2
         assert worker.worker_id == holder
     app.close()
+
+
+@on_the_newest
+def test_what_was_opened_on_a_standby_is_used_once(private_postgres, second_postgres):
+    primary, standby = private_postgres, second_postgres
+    url = primary.create_database()
+    with closing(Duly(url)) as app:
+        assert app.runs.list() == []
+    primary.start_standby(standby)
+
+    # As at an address that leads to the old primary until a failover is complete.
+    with (
+        Cable("127.0.0.1", standby.port) as cable,
+        closing(Duly(url.replace(f":{primary.port}/", f":{cable.port}/"))) as app,
+    ):
+
+        @app.task(name="leaf")
+        def leaf() -> None: ...
+
+        store = app.store
+        assert app.runs.list() == []
+        assert store.pulse().read() == {}
+        sessions = [*store._here().readers._idle, store.pulse()._session]
+        assert [session.is_read_only for session in sessions] == [True, True]
+        with psycopg.connect(standby.url("postgres"), autocommit=True) as connection:
+            connection.execute("SELECT pg_wal_replay_pause()")
+        cable.lead_to(primary.port)
+
+        run = leaf.enqueue()
+
+        assert [found.id for found in app.runs.list()] == [run.id]
+        assert [session.is_alive() for session in sessions] == [False, False]
+
+
+@on_the_newest
+def test_sessions_stay_behind_a_pooler_that_takes_its_server_for_a_standby(
+    private_postgres, second_postgres
+):
+    first, second = private_postgres, second_postgres
+    url = first.create_database()
+    with closing(Duly(url)) as app:
+        assert app.runs.list() == []
+    first.start_standby(second)
+
+    with PgBouncer(second, kind_or_skip("pgbouncer").binaries) as bouncer:
+        # PgBouncer tells every client what its first connection was told.
+        psycopg.connect(bouncer.url(database_of(url))).close()
+        second.promote()
+        with closing(Duly(bouncer.url(database_of(url)))) as app:
+            store = app.store
+            (session,) = store._here().readers._idle
+            assert session.info.parameter_status("in_hot_standby") == "on"
+
+            assert app.runs.list() == []
+
+            assert store._here().readers._idle == [session]
+            assert store._address.epoch.number == 0
 
 
 @on_postgres

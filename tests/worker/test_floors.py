@@ -2,34 +2,46 @@
 
 import pytest
 
-from duly.clock import new_id
 from duly.store.postgres import floors
+from duly.worker.services.maintenance import TickPolicy
 from tests.servers.processes import wait_until
+from tests.store.conformance.test_floors import WAYS, Here, the_end_of
+from tests.store.conformance.verbs import LANE, TASK, enqueue_and_succeed, register
 
 PATIENCE = 20.0
+SECONDS = {
+    "SLOW_SECONDS": -1.0,
+    "MARGIN_SECONDS": 0.0,
+    "LOOK_SECONDS": 0.2,
+    "LOOK_SECONDS_WITHOUT_HINTS": 0.2,
+}
+ABOVE_ALL = (
+    "SELECT FROM duly_floors JOIN duly_look ON look = number"  # noqa: S608 - our own name
+    f" WHERE lane = '{LANE}' AND due_at > (SELECT max(due_at) FROM duly_every_run)"
+)
 
 
 @pytest.mark.stores("postgres", "pgbouncer")
-def test_a_worker_runs_what_has_become_ready_below_a_floor(app, tables, monkeypatch):
-    @app.task(name="shop:send")
-    def send() -> None:
-        pass
+@pytest.mark.parametrize("becomes_ready", WAYS)
+def test_a_worker_runs_what_has_become_ready_below_a_floor(app, tables, monkeypatch, becomes_ready):
+    @app.task(name=TASK)
+    def send(to: str = "") -> None: ...
 
-    monkeypatch.setattr(floors, "SLOW_SECONDS", -1.0)
+    for name, seconds in SECONDS.items():
+        monkeypatch.setattr(floors, name, seconds)
+    # What waits is promoted when the way does it, which is late.
+    monkeypatch.setattr(TickPolicy, "look", lambda *_, **__: None)
+    register(app.store)
+    enqueue_and_succeed(app.store)
+    way = becomes_ready(Here(app.store, None, tables))
+    next(way)
+
     with app.worker():
-        send.enqueue().result(timeout=PATIENCE)
         wait_until(
-            lambda: tables.rows("SELECT 1 FROM duly_floors JOIN duly_look ON look = number"),
+            lambda: tables.rows(ABOVE_ALL),
             seconds=PATIENCE,
-            what="floors are in force for the lane of the task",
+            what="the floor of the lane is above the times of all runs",
         )
-        run_id = new_id()
-
-        # Nobody sends a hint, as in a transaction of a caller that has died after its commit.
-        tables.execute(
-            "INSERT INTO duly_runs (id, task, queue, lane, priority, created_at, due_at, arguments)"  # noqa: S608
-            f" SELECT '{run_id}', task, queue, lane, priority, created_at, due_at, arguments"
-            " FROM duly_history"
-        )
+        run_id = the_end_of(way)
 
         assert app.runs.get(run_id).result(timeout=PATIENCE) is None

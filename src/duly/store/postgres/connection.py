@@ -91,7 +91,6 @@ class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
     crash took back frees its transaction numbers, and the server gives them to others."""
     _epoch = Epoch()
     _opened_in = 0
-    _was_read_only = False
     _settings: Mapping[str, str] = {}
     _before_settling: Mapping[str, str | None] = {}
     _forget_all = f"{_FORGET}; {_HAS_PREPARED}"
@@ -284,26 +283,24 @@ class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
     def bind_to_epoch(self, epoch: Epoch, number: int) -> None:
         """End with the sessions of this process that were open when the epoch had this number."""
         self._epoch, self._opened_in = epoch, number
-        self._was_read_only = self.is_read_only
-
-    @property
-    def has_turned_read_only(self) -> bool:
-        """Whether the server, which could be written when this began, has become read-only."""
-        return not self._was_read_only and self.is_read_only
 
     @property
     def is_read_only(self) -> bool:
-        """Whether the server refuses writes."""
+        """Whether the server refuses writes; False behind a pooler, whose reports may be old."""
         # The server reports both by itself when they change.
         status = self.pgconn.parameter_status
-        return b"on" in (status(b"in_hot_standby"), status(b"default_transaction_read_only"))
+        reported = status(b"in_hot_standby"), status(b"default_transaction_read_only")
+        return not self.pooled and b"on" in reported
 
     def is_alive(self) -> bool:
-        """Return, without asking the server, whether this session can be used."""
+        """Return, without asking the server, whether this session can be used again.
+
+        If its server is read-only, the address may lead to a new primary by now.
+        """
         for _ in range(3):
             if self.closed or self._opened_in != self._epoch.number:
                 return False
-            if self.has_turned_read_only:
+            if self.is_read_only:
                 self._epoch.advance()
                 return False
             if not self._readable.poll(0):
