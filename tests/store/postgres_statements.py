@@ -74,7 +74,7 @@ KEYS = {
     "keys": texts([f"key {number}" for number in range(1, BATCH + 1)]),
 }
 HOME = {"tasks": texts([TASK, OTHER_TASK]), "lanes": texts([LANE, LANE]), "limit": BATCH}
-TICK = {"limit": BATCH, "bytes": TRANSACTION_BYTES}
+TICK = {"limit": BATCH, "bytes": TRANSACTION_BYTES, "queues": BATCH}
 OLD = {
     "older_than": YEAR,
     "dead_older_than": YEAR,
@@ -154,6 +154,7 @@ CASES = [
             ("next_due", 1),
         ]
     ),
+    Case("tick.note_reached", {"name": "parked", "reached": "default"}, 1, UPKEEP),
     Case("recover.held", {"worker_id": WORKER}, 2 * BATCH, UPKEEP),
     Case("recover.orphans", {"limit": BATCH}, settings=UPKEEP),
     Case("recover.still_orphaned", {"ids": texts(ids_of(ORPHANED))}, settings=UPKEEP),
@@ -258,7 +259,7 @@ CASES = [
     Case("carry.bring_back", HOME, 2 * BATCH, UPKEEP),  # Runs and their marks.
     Case(
         "carry.send_away",
-        HOME | {"lanes": texts(["carried"] * 2)},
+        HOME | {"lanes": texts(["carried"] * 2), "queues": BATCH},
         2 * BATCH,  # Those that it looks at, and those that it moves.
         UPKEEP,
     ),

@@ -5,10 +5,12 @@ from typing import Any
 from duly.carrier import Message
 from duly.core.states import agreed_lanes
 from duly.core.verdict import undelivered
+from duly.limits import TICK_BATCH
 from duly.store.carry_ops import HandAgain, HandedOver, HandOver, Relane
 from duly.store.postgres.columns import texts
 from duly.store.postgres.connection import Session
 from duly.store.postgres.operate import end_queued
+from duly.store.postgres.upkeep import note_reached
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "carry")
@@ -51,7 +53,11 @@ def relane(session: Session, op: Relane) -> int:
     if strayed:
         ((moved,),) = session.execute(SQL["bring_back"], _homes(strayed, op)).fetchall()
     if agreed.carried:
-        moved += session.execute(SQL["send_away"], _homes(agreed.carried, op)).rowcount
+        place = _homes(agreed.carried, op) | {"queues": TICK_BATCH}
+        ((sent, *queues),) = session.execute(SQL["send_away"], place).fetchall()
+        moved += sent
+        if sent < op.limit:
+            note_reached(session, "sent away", *queues)
     return moved
 
 
