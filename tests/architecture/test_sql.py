@@ -109,6 +109,7 @@ ONE_DIALECT = {
             "steps.counted",
             "steps.note_rechecked",
             "tick.lock_duty",
+            "tick.note_reached",
             "tick.take_turn",
         ],
         ONE_WRITER,

@@ -201,7 +201,8 @@ class TestManyWorkers:
                 stem, short = name.split(".")
                 sql = load("duly.store.postgres", stem)[short]
                 sql = sql.replace("$1::float8", "6.25::float8").replace("$2::integer", "8")
-                found[name] = server.blocks(sql, {"limit": 100, "bytes": TRANSACTION_BYTES})
+                place = {"limit": 100, "queues": 100, "bytes": TRANSACTION_BYTES}
+                found[name] = server.blocks(sql, place)
         return found
 
     def test_a_tick_reads_as_much_with_a_thousand_workers_as_with_ten(self, server):

@@ -173,10 +173,10 @@ def test_a_floor_of_a_clock_that_was_ahead_is_written_anew_and_moves_no_claim(ur
 
 def test_statements_of_claims_read_as_little_with_thousands_of_queues(server):
     server.connection.execute(
-        "INSERT INTO duly_runs (id, task, queue, lane, priority, created_at, due_at, arguments)"  # noqa: S608
-        " SELECT gen_random_uuid(), task, queue || n, lane, 0, now(), now(), ''"
-        f" FROM duly_runs, generate_series(1, {QUEUES // BATCH}) AS n"
-        f" WHERE lane IN ('{LANE}', 'other')"
+        "INSERT INTO duly_runs (id, task, queue, lane, priority, created_at, due_at, arguments)"
+        " SELECT gen_random_uuid(), %s, 'queue ' || n, lane, 0, now(), now(), ''"
+        " FROM generate_series(1, %s) AS n, unnest(%s::text[]) AS lane",
+        [TASK, QUEUES, [LANE, "other"]],
     )
 
     assert dear(server, CLAIMS - {"claim.take_limited"}) == []

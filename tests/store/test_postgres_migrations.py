@@ -1,5 +1,6 @@
 """Migrations on PostgreSQL build indexes while the tables are written."""
 
+import re
 from contextlib import closing
 
 import psycopg
@@ -25,6 +26,16 @@ CREATE TABLE duly_probed (id integer);
 """
 IS_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('duly_probe')"
 
+INDEXED_UNDER_A_LOCK = {
+    7: "the column that duly_handed_of_task covers is added and filled in the same transaction",
+    9: "written before a migration could build an index concurrently (0018 was the first)",
+    11: "written before 0018, too; it also replaces an index whose statements ask for the new one",
+    12: "written before 0018, too",
+    13: "the column that the indexes of duly_history name is added in the same transaction",
+}
+"""Migrations that lock a table with rows while they build an index on it, and why. A new migration
+does not: it builds its index CONCURRENTLY."""
+
 pytestmark = pytest.mark.untouched
 
 
@@ -46,6 +57,23 @@ def newer_code(monkeypatch):
 def migrate(url):
     with closing(open_store(url, migrate=False)) as store:
         return migrator.migrate(store, PACKAGE)
+
+
+def tables_indexed_under_a_lock(sql):
+    """Return the tables, not made by the same migration, that nobody can write while it runs."""
+    sql = re.sub(r"--[^\n]*", "", sql)
+    indexed = re.findall(
+        r"CREATE\s+(?:UNIQUE\s+)?INDEX\s+(?!CONCURRENTLY)[^;]*?\bON\s+(?:ONLY\s+)?(\w+)",
+        sql,
+        re.IGNORECASE,
+    )
+    constrained = re.findall(
+        r"ALTER\s+TABLE\s+(\w+)[^;]*?\bADD\s+(?:CONSTRAINT\s+\w+\s+)?(?:PRIMARY|UNIQUE)\b",
+        sql,
+        re.IGNORECASE,
+    )
+    made = re.findall(r"CREATE\s+TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?(\w+)", sql, re.IGNORECASE)
+    return {*indexed, *constrained} - set(made)
 
 
 def write(connection):
@@ -141,6 +169,30 @@ def test_statements_outside_a_transaction_stand_first_in_every_migration():
                 assert before == [f"DROP INDEX CONCURRENTLY IF EXISTS {name}"], step.name
             else:
                 assert statement.startswith("DROP INDEX CONCURRENTLY IF EXISTS "), step.name
+
+
+def test_only_named_migrations_lock_a_table_with_rows_while_they_build_an_index():
+    locking = {step.version for step in STEPS if tables_indexed_under_a_lock(step.sql)}
+
+    assert locking == set(INDEXED_UNDER_A_LOCK)
+
+
+@pytest.mark.parametrize(
+    ("sql", "tables"),
+    [
+        ("CREATE INDEX one ON duly_runs (id);", {"duly_runs"}),
+        ("CREATE UNIQUE INDEX one\n    ON duly_runs (id);", {"duly_runs"}),
+        ("CREATE INDEX IF NOT EXISTS one ON ONLY duly_runs (id);", {"duly_runs"}),
+        ("ALTER TABLE duly_runs ADD CONSTRAINT one UNIQUE (id);", {"duly_runs"}),
+        ("ALTER TABLE duly_runs ADD COLUMN one integer, ADD PRIMARY KEY (id);", {"duly_runs"}),
+        ("CREATE INDEX CONCURRENTLY one ON duly_runs (id);", set()),
+        ("ALTER TABLE duly_runs ADD COLUMN one integer CHECK (one >= 1);", set()),
+        ("CREATE TABLE duly_new (id integer);\nCREATE INDEX one ON duly_new (id);", set()),
+        ("-- CREATE INDEX one ON duly_runs (id);", set()),
+    ],
+)
+def test_an_index_on_a_table_of_an_earlier_migration_is_found(sql, tables):
+    assert tables_indexed_under_a_lock(sql) == tables
 
 
 def test_a_migration_may_take_longer_than_other_statements_of_its_role(store, url, monkeypatch):

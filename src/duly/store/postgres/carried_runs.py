@@ -5,9 +5,11 @@ from typing import Any
 from duly.carrier import CarrierMessage
 from duly.core.states import agreed_lanes
 from duly.core.verdict import undelivered_verdict
+from duly.limits import TICK_BATCH
 from duly.store.carrier_ops import HandedOver, HandOver, PostponeHandOver, RerouteRuns
 from duly.store.postgres.arrays import texts
 from duly.store.postgres.connection import PostgresSession
+from duly.store.postgres.maintenance import note_reached
 from duly.store.postgres.operate import end_queued
 from duly.store.statements import load
 
@@ -53,9 +55,11 @@ def reroute(session: PostgresSession, op: RerouteRuns) -> int:
             SQL["bring_back"], _slot_kind_parameters(strayed, op)
         ).fetchall()
     if agreed.carried:
-        moved += session.execute(
-            SQL["send_away"], _slot_kind_parameters(agreed.carried, op)
-        ).rowcount
+        place = _slot_kind_parameters(agreed.carried, op) | {"queues": TICK_BATCH}
+        ((sent, *queues),) = session.execute(SQL["send_away"], place).fetchall()
+        moved += sent
+        if sent < op.limit:
+            note_reached(session, "sent away", *queues)
     return moved
 
 

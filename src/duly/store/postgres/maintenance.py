@@ -123,9 +123,15 @@ def has_turn(session: PostgresSession, op: Op) -> bool:
     return session.execute(TICK["take_turn"], place).fetchone() is not None
 
 
+def note_reached(session: PostgresSession, name: str, before: str, after: str) -> None:
+    """Note behind which queue the next look of this name begins, if there are too many for one."""
+    if after != before:
+        session.execute(TICK["note_reached"], {"name": name, "reached": after})
+
+
 def tick(session: PostgresSession, op: Tick) -> TickResult:
     """Wake runs by events, promote what is due, park, un-park, expire; each up to the limit."""
-    place = {"limit": op.limit, "bytes": TRANSACTION_BYTES}
+    place = {"limit": op.limit, "bytes": TRANSACTION_BYTES, "queues": TICK_BATCH}
     wake_by_events(session, op.limit)
     with session.pipeline():
         session.execute(TICK["unpark"], place)
@@ -133,9 +139,11 @@ def tick(session: PostgresSession, op: Tick) -> TickResult:
         parked = session.execute(TICK["park"], place)
         expired = session.execute(TICK["expire"], place)
         next_due = session.execute(TICK["next_due"])
-    ((stuck, left_stuck),) = parked.fetchall()
+    ((stuck, left_stuck, *queues),) = parked.fetchall()
     ((ended, left_expired),) = expired.fetchall()
     ((due_in, dead_rows),) = next_due.fetchall()
+    if stuck < op.limit and not left_stuck:
+        note_reached(session, "parked", *queues)
     has_more = left_stuck or left_expired or op.limit in {promoted.rowcount, stuck, ended}
     return TickResult(Ticked(promoted.rowcount, stuck, ended, due_in, has_more), dead_rows)
 
