@@ -76,7 +76,7 @@ def with_events(*events: Transition) -> History:
         requests=[r for r in GOOD.requests if r.run_id == "o"],
         runs=GOOD.runs[:1],
         effects=GOOD.effects[:1],
-        signs=(),
+        body_signals=(),
         events=list(events),
     )
 
@@ -164,7 +164,7 @@ BROKEN = {
     ),
     "a hold task that began twice": (
         "I11",
-        replace(GOOD, signs=[*GOOD.body_signals, sign("begin", "c", 2, 2.0)]),
+        replace(GOOD, body_signals=[*GOOD.body_signals, sign("begin", "c", 2, 2.0)]),
     ),
     "a hold task that succeeded without its effect": (
         "I11",
@@ -217,7 +217,7 @@ class TestTwoBodiesOfOneRun:
             sign("begin", "n", 2, 3.0, pid=2),
             sign("end", "n", 2, 9.0, pid=2),
         ]
-        return replace(GOOD, signs=[*GOOD.body_signals, *signs], freezes=frozen)
+        return replace(GOOD, body_signals=[*GOOD.body_signals, *signs], freezes=frozen)
 
     def test_one_after_the_other_is_sound(self):
         assert check(self.history(seen_again_at=2.9)).largest_overlap == 0.0

@@ -10,7 +10,7 @@ import pytest
 from duly.core.states import SlotKind
 from duly.store.carrier_ops import RerouteRuns
 from duly.store.ops import Enqueue
-from duly.store.postgres import carry, upkeep
+from duly.store.postgres import carried_runs, maintenance
 from duly.store.postgres.maintenance import TICK
 from duly.store.store_factory import open_store
 from tests.servers.kinds import POSTGRES_KINDS
@@ -39,8 +39,8 @@ LOOKS = 4
 
 @pytest.fixture(autouse=True)
 def _some(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "TICK_BATCH", SOME)
-    monkeypatch.setattr(carry, "TICK_BATCH", SOME)
+    monkeypatch.setattr(maintenance, "TICK_BATCH", SOME)
+    monkeypatch.setattr(carried_runs, "TICK_BATCH", SOME)
 
 
 @pytest.fixture

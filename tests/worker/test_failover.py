@@ -8,7 +8,6 @@ from contextlib import closing
 
 import psycopg
 import pytest
-from duly.worker.write_monitor import WriteMonitor
 
 from duly import Duly
 from duly.errors import StoreError, StoreReadOnly
@@ -16,6 +15,7 @@ from duly.events import EventBus, WorkerGaveUp
 from duly.store.ops import Tick
 from duly.store.postgres import reconnecting_connection
 from duly.store.protocol import FailingWrites
+from duly.worker.services.write_monitor import WriteMonitor
 from tests.servers.cable import Cable
 from tests.servers.kinds import BEHIND_PGBOUNCER, kind_or_skip
 from tests.servers.pgbouncer import PgBouncer
@@ -132,8 +132,8 @@ def test_what_was_opened_on_a_standby_is_used_once(private_postgres, second_post
 
         store = app.store
         assert app.runs.list() == []
-        assert store.pulse().read() == {}
-        sessions = [*store._here().readers._idle, store.pulse()._session]
+        assert store.heartbeats().read() == {}
+        sessions = [*store._here().readers._idle, store.heartbeats()._session]
         assert [session.is_read_only for session in sessions] == [True, True]
         with psycopg.connect(standby.url("postgres"), autocommit=True) as connection:
             connection.execute("SELECT pg_wal_replay_pause()")

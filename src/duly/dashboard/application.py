@@ -106,7 +106,7 @@ class _Dashboard:
             hosts=hosts,
             has_ended=self._has_ended,
             closed=self.closed,
-            wait_for_acts=self._actions.bulk.executor.wait,
+            wait_for_bulk_actions=self._actions.bulk.executor.wait,
         )
 
     def _routes(self) -> list[Route]:

@@ -66,7 +66,7 @@ class SecurityMiddleware:
         hosts: Collection[str] | None,
         has_ended: Callable[[Request, str], Awaitable[bool]],
         closed: Callable[[Request, str, int], Response],
-        wait_for_acts: Callable[[], None],
+        wait_for_bulk_actions: Callable[[], None],
     ) -> None:
         self._pages = pages
         self._auth = auth
@@ -75,7 +75,7 @@ class SecurityMiddleware:
         self._hosts = LOOPBACK_HOSTS if hosts is None and is_local_only else check_hosts(hosts)
         self._has_ended = has_ended
         self._closed = closed
-        self.wait_for_bulk_actions = wait_for_acts
+        self.wait_for_bulk_actions = wait_for_bulk_actions
         """Waits until this process works on no act on many runs."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -113,7 +113,7 @@ class _DashboardView:
         if connection.alias == NO_DB_ALIAS and isinstance(self.app, DjangoDuly):
             for exchange in tuple(self.exchanges):
                 exchange.end()
-            self._pages.wait_for_acts()
+            self._pages.wait_for_bulk_actions()
             self.app.close()
 
 
