@@ -8,13 +8,13 @@ import pytest
 
 from tests.docs.pages import DOCS, ROOT
 
-EXPLANATION = DOCS / "explanation"
-GUARANTEES = (EXPLANATION / "guarantees.md").read_text()
-FAILURES = (EXPLANATION / "failures.md").read_text()
-TRACEABILITY = (EXPLANATION / "traceability.md").read_text()
+PAGES = {
+    name: (DOCS / "explanation" / f"{name}.md").read_text() for name in ("guarantees", "failures")
+}
+TRACEABILITY = (DOCS / "explanation" / "traceability.md").read_text()
 README = (ROOT / "README.md").read_text()
 
-TESTED_GUARANTEES, TESTED_FAILURES = TRACEABILITY.split("\n## Failures of other designs\n")
+TESTED = dict(zip(PAGES, TRACEABILITY.split("\n## Failures of other designs\n"), strict=True))
 
 
 @cache
@@ -47,16 +47,12 @@ def promises(page: str) -> list[str]:
     return listed + [re.sub(r"^\*\*(.+?)\.?\*\*.*", r"\1", cell) for cell in cells]
 
 
-@pytest.mark.parametrize(
-    ("page", "tested"),
-    [(GUARANTEES, TESTED_GUARANTEES), (FAILURES, TESTED_FAILURES)],
-    ids=["guarantees", "failures"],
-)
-def test_every_promise_of_a_page_has_its_tests_in_the_traceability_table(page, tested):
-    promised = promises(page)
+@pytest.mark.parametrize("name", PAGES)
+def test_every_promise_of_a_page_has_its_tests_in_the_traceability_table(name):
+    promised = promises(PAGES[name])
 
     assert len(promised) > 25
-    assert promised == promises(tested)
+    assert promised == promises(TESTED[name])
 
 
 def test_every_row_of_the_traceability_table_names_a_test():
@@ -78,5 +74,5 @@ def test_every_promise_of_the_readme_is_among_the_guarantees():
 
     assert len(sentences) == 4
     assert len(effects) == 7
-    assert [sentence for sentence in sentences if sentence not in GUARANTEES] == []
-    assert [effect for effect in effects if f"| {effect} |" not in GUARANTEES] == []
+    assert [sentence for sentence in sentences if sentence not in PAGES["guarantees"]] == []
+    assert [effect for effect in effects if f"| {effect} |" not in PAGES["guarantees"]] == []
