@@ -27,7 +27,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from duly import faultpoints
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 from tests.servers.browser import close_open
 from tests.servers.kinds import (
     BEHIND_PGBOUNCER,
@@ -51,7 +51,17 @@ TESTS = Path(__file__).parent
 # The folders above the engine. They know a database by the store's protocol alone, and the
 # conformance suite shows that both databases fulfil it. The tests of the proof harness and of the
 # benchmarks take long, so that each database has its turn, too.
-SURFACES = {"benchmarks", "cli", "dashboard", "docs", "integrations", "observe", "prove", "testing"}
+SURFACES = {
+    "benchmarks",
+    "cli",
+    "compat",
+    "dashboard",
+    "docs",
+    "integrations",
+    "observe",
+    "prove",
+    "testing",
+}
 OLDEST_POSTGRES = "DULY_TEST_OLDEST_POSTGRES" in os.environ
 
 # A machine that is busy makes inputs slowly, and that is nobody's fault.

@@ -31,7 +31,16 @@ if TYPE_CHECKING:
         TaskNotRegistered,
     )
     from duly.run import Run
-    from duly.steps import agather, asleep, astep, await_for, gather, sleep, step, wait_for
+    from duly.steps.functions import (
+        agather,
+        asleep,
+        astep,
+        await_for,
+        gather,
+        sleep,
+        step,
+        wait_for,
+    )
     from duly.task import Task
 
 __version__ = VERSION
@@ -87,7 +96,8 @@ _MODULES = {
     "Task": "task",
     **dict.fromkeys(("CONNECTION", "RunConnection", "current"), "context"),
     **dict.fromkeys(
-        ("agather", "asleep", "astep", "await_for", "gather", "sleep", "step", "wait_for"), "steps"
+        ("agather", "asleep", "astep", "await_for", "gather", "sleep", "step", "wait_for"),
+        "steps.functions",
     ),
 }
 _ALL_OTHERS = "errors"

@@ -1,6 +1,6 @@
 """`duly`, and `python -m duly` for where that script is not on the path: the command line."""
 
-from duly.runtime.collecting import collect_as_usual, collect_rarely
+from duly.worker.garbage_collection import collect_as_usual, collect_rarely
 
 
 def main() -> None:

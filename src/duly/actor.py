@@ -8,7 +8,7 @@ from duly.limits import NAME_BYTES
 from duly.settings import load_settings
 
 
-def acting(actor: str | None) -> str:
+def resolve_actor(actor: str | None) -> str:
     """Return who acts: as given, or as the settings say, or this process's user and host."""
     return check_words("actor", actor or _default_actor(), NAME_BYTES)
 

@@ -10,42 +10,37 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, overload
 
 import duly
-from duly.actor import acting
-from duly.api.bulk_acts import BulkActs
-from duly.api.dead import Dead
+from duly.actor import resolve_actor
+from duly.api.bulk_actions import BulkActions
+from duly.api.dead import DeadRuns
 from duly.api.queues import Queues, Workers
 from duly.api.runs import Runs
 from duly.api.sessions import Sessions
-from duly.callers import Connection, aconverse, converse
+from duly.app_protocol import AppProtocol
 from duly.clock import Clock
-from duly.context import is_inside_body_of, joined
+from duly.connections import Connection, aexecute_dialogue, execute_dialogue
+from duly.context import is_inside_body_of, joined_connection
 from duly.core.key import check_key, check_name
 from duly.core.payload import encode_value
 from duly.core.retry import Retry
-from duly.defining import define
 from duly.errors import BadOption, StoreRefused
-from duly.events import Bus
-from duly.host import Host
+from duly.events import EventBus
 from duly.observe.logs import log_event, log_notice, logger
 from duly.registry import Registry, Tracing, is_local
 from duly.run import Run
-from duly.settings import Given, load_settings, worker_settings
+from duly.settings import AppOptions, load_settings, worker_settings
 from duly.store.ops import ResetKey
-from duly.store.owning import PerProcess
+from duly.store.per_process import PerProcess
 from duly.store.protocol import Store
 from duly.store.step_ops import SendEvent
-from duly.task import (
-    DEFAULT_KEY_TTL,
-    Call,
-    Task,
-    accept_many,
-)
+from duly.task import DEFAULT_KEY_TTL, Call, Task, accept_many
+from duly.task_options import define
 
 if TYPE_CHECKING:
-    from duly.api.schedules import ScheduledOptions, Schedules
+    from duly.api.schedules import ScheduledTaskOptions, Schedules
     from duly.carrier import Carrier
-    from duly.locks import HeldLock, Holders, Lock
-    from duly.runtime.embedded import EmbeddedWorker
+    from duly.locks import HeldLock, Lock, LockHolders
+    from duly.worker.embedded_worker import EmbeddedWorker
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,7 +57,7 @@ class Duly:
         url: str | None = None,
         *,
         tracing: Tracing | None = None,
-        **settings: Unpack[Given],
+        **settings: Unpack[AppOptions],
     ) -> None:
         """Settings that are not given come from DULY_…, or else from [tool.duly] in pyproject."""
         self.settings = load_settings(url=url or None, **settings)
@@ -70,11 +65,11 @@ class Duly:
         self._clock: Clock | None = None
         self._tracing = tracing
         self.registry = Registry()
-        self.bus = Bus()
+        self.bus = EventBus()
         self.bus.subscribe(log_event, successes=logger.isEnabledFor(logging.DEBUG))
         self.runs = Runs(self)
-        self.dead = Dead(self)
-        self.bulk = BulkActs(self)
+        self.dead = DeadRuns(self)
+        self.bulk = BulkActions(self)
         self.queues = Queues(self)
         self.workers = Workers(self)
         self.sessions = Sessions(self)
@@ -83,7 +78,7 @@ class Duly:
         self.before_calls: list[Callable[[], None]] = []
         """Asked before a call of a task is accepted; whoever objects raises."""
         self._opening = threading.Lock()
-        self._holders: Holders | None = None
+        self._holders: LockHolders | None = None
 
     if not TYPE_CHECKING:  # Type checkers would accept every attribute.
 
@@ -149,7 +144,7 @@ class Duly:
         tz: str = "UTC",
         seconds_field: Literal["first", "last"] | None = None,
         name: str | None = None,
-        **options: "Unpack[ScheduledOptions]",
+        **options: "Unpack[ScheduledTaskOptions]",
     ) -> Callable[[Callable[[], R]], Task[[], R]]:
         """Make a function a task that runs at the times of a cron expression.
 
@@ -170,7 +165,7 @@ class Duly:
         minutes: float = 0,
         seconds: float = 0,
         name: str | None = None,
-        **options: "Unpack[ScheduledOptions]",
+        **options: "Unpack[ScheduledTaskOptions]",
     ) -> Callable[[Callable[[], R]], Task[[], R]]:
         """Make a function a task that runs again and again, so much elapsed time apart.
 
@@ -184,7 +179,7 @@ class Duly:
     def _schedule(
         self,
         name: str | None,
-        options: "ScheduledOptions",
+        options: "ScheduledTaskOptions",
         when: dict[str, Any],
     ) -> Callable[[Callable[[], R]], Task[[], R]]:
         from duly.api.schedules import SCHEDULE_OPTIONS, trigger_of  # noqa: PLC0415 - as below
@@ -227,7 +222,7 @@ class Duly:
         return self._store.get()
 
     def _open_store(self) -> Store:
-        from duly.store.opening import open_store  # noqa: PLC0415 - spares importers
+        from duly.store.store_factory import open_store  # noqa: PLC0415 - spares importers
 
         return open_store(self._url, clock=self._clock)
 
@@ -276,7 +271,7 @@ class Duly:
         """Forget a key under all names of a task, so that the next call with it makes a new run."""
         name = task.name if isinstance(task, Task) else check_name("task name", task)
         names = (name, *self.registry.other_names(name))
-        ops = [ResetKey(each, check_key(key), acting(actor)) for each in names]
+        ops = [ResetKey(each, check_key(key), resolve_actor(actor)) for each in names]
         return any(self.store.apply(ops))
 
     def send_event(
@@ -291,9 +286,9 @@ class Duly:
         op = SendEvent(check_name("event", name), encode_value(payload))
         store = self.store
         if connection is None:
-            connection = joined(store)
+            connection = joined_connection(store)
         if connection is not None:
-            return converse(connection, partial(store.send_elsewhere, op), store.wake)
+            return execute_dialogue(connection, partial(store.send_on_connection, op), store.wake)
         (is_news,) = store.apply([op])
         return bool(is_news)
 
@@ -301,13 +296,15 @@ class Duly:
         self, name: str, payload: object = None, *, connection: Connection = None
     ) -> bool:
         """As `send_event`, without blocking the event loop."""
-        if connection is None and joined(self.store) is not None:
+        if connection is None and joined_connection(self.store) is not None:
             return self.send_event(name, payload)
         if connection is None:
             return await asyncio.to_thread(self.send_event, name, payload)
         op = SendEvent(check_name("event", name), encode_value(payload))
         store = self.store
-        return await aconverse(connection, partial(store.send_elsewhere, op), store.wake)
+        return await aexecute_dialogue(
+            connection, partial(store.send_on_connection, op), store.wake
+        )
 
     def lock(
         self,
@@ -321,14 +318,14 @@ class Duly:
 
         It is renewed while it is held; `ttl` is how long it outlives a holder that vanished.
         """
-        from duly.locks import Holders, Lock  # noqa: PLC0415 - as with schedules
+        from duly.locks import Lock, LockHolders  # noqa: PLC0415 - as with schedules
 
         with self._opening:
-            self._holders = holders = self._holders or Holders()
-        host = self._lock_host()
+            self._holders = holders = self._holders or LockHolders()
+        host = self._lock_store_provider()
         return Lock(host, name, holders=holders, ttl=ttl, timeout=timeout, on_lost=on_lost)
 
-    def _lock_host(self) -> Host:
+    def _lock_store_provider(self) -> AppProtocol:
         """Return the application whose store locks are taken in."""
         return self
 
@@ -349,7 +346,7 @@ class Duly:
         What is not given here is as the application's settings say.
         """
         # Programs that only enqueue need not pay for importing the runtime.
-        from duly.runtime.embedded import EmbeddedWorker  # noqa: PLC0415
+        from duly.worker.embedded_worker import EmbeddedWorker  # noqa: PLC0415
 
         chosen = worker_settings(
             self.settings.worker(),

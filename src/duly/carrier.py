@@ -7,7 +7,7 @@ from duly.errors import BadOption
 from duly.limits import DELAY_SECONDS, RELAY_STALE_SECONDS
 
 
-class Message(NamedTuple):
+class CarrierMessage(NamedTuple):
     """Says that an attempt at a run may begin. Lost, it is sent again; doubled, it does nothing."""
 
     run_id: str
@@ -18,7 +18,7 @@ class Message(NamedTuple):
     priority: int
 
 
-class Pace(NamedTuple):
+class ResendPolicy(NamedTuple):
     """How often a run is handed over that nobody claims."""
 
     stale_seconds: float = RELAY_STALE_SECONDS
@@ -27,7 +27,7 @@ class Pace(NamedTuple):
     """How often in all, at least twice; without end if None. Then it ends as a dead letter."""
 
 
-class NotSent(Exception):
+class CarrierSendFailed(Exception):
     """Messages about these runs may not have reached their engine; all others have."""
 
     def __init__(self, failed: dict[str, Exception]) -> None:
@@ -37,7 +37,7 @@ class NotSent(Exception):
         self.run_ids = tuple(failed)
 
 
-def check_pace(stale: float, most: int | None) -> Pace:
+def check_resend_policy(stale: float, most: int | None) -> ResendPolicy:
     """Return a pace that was asked for, or say why it cannot be one."""
     if not 1 <= stale <= DELAY_SECONDS:
         raise BadOption(f"stale must be from 1 second to {DELAY_SECONDS}, not {stale!r}")
@@ -46,19 +46,22 @@ def check_pace(stale: float, most: int | None) -> Pace:
             f"most must be a whole number from 2 on, since the first message may be lost, or None "
             f"for without end, not {most!r}"
         )
-    return Pace(stale, most)
+    return ResendPolicy(stale, most)
 
 
 class Carrier(Protocol):
     """An engine whose workers run tasks of ours."""
 
     @property
-    def pace(self) -> Pace: ...
+    def pace(self) -> ResendPolicy: ...
 
     def attach(self, app: Any) -> None:  # noqa: ANN401 - the application, which is a layer above
         """Get to know the application whose tasks name this carrier; said again, do nothing."""
         ...
 
-    def send(self, messages: Sequence[Message]) -> None:
-        """Give messages to the engine; raise if one may not have arrived, or `NotSent` of some."""
+    def send(self, messages: Sequence[CarrierMessage]) -> None:
+        """Send messages to the engine.
+
+        Raise if one may not have arrived; `CarrierSendFailed` names some that did not.
+        """
         ...

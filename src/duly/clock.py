@@ -56,11 +56,11 @@ class RunIds:
     """Makes UUIDv7 texts that only grow within one process, forked children included."""
 
     def __init__(self) -> None:
-        self.begin_anew()
+        self.reset_after_fork()
         # A thread of the parent may have held the lock at the fork, and will never let it go here.
-        os.register_at_fork(after_in_child=self.begin_anew)
+        os.register_at_fork(after_in_child=self.reset_after_fork)
 
-    def begin_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Forget what another process has drawn."""
         self._lock = threading.Lock()
         self._last = 0

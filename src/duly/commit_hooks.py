@@ -23,7 +23,7 @@ class CommitHooks(NamedTuple):
     """Called behind the statements: without a transaction they are committed, and it calls back."""
 
 
-def harmless(hook: Hook) -> Hook:
+def suppress_errors(hook: Hook) -> Hook:
     """Return a hook that raises nothing: the commit has succeeded, and polling is the backstop."""
 
     def call() -> None:
@@ -45,7 +45,7 @@ def _add_to_django(connection: Any, hook: Hook) -> None:  # noqa: ANN401
     connection.on_commit(hook, robust=True)
 
 
-OF_DJANGO = CommitHooks(_django_has_hooks, _add_to_django)
+DJANGO_HOOKS = CommitHooks(_django_has_hooks, _add_to_django)
 
 
 # -- SQLAlchemy --
@@ -84,14 +84,14 @@ def _after_commit(session: Any) -> None:  # noqa: ANN401
         _hooks.setdefault(around, []).extend(found)
 
 
-OF_SESSIONS = CommitHooks(_session_has_hooks, _add_to_session)
+SESSION_HOOKS = CommitHooks(_session_has_hooks, _add_to_session)
 
 
 def _sync_session(session: Any) -> Any:  # noqa: ANN401
     return session.sync_session
 
 
-OF_ASYNC_SESSIONS = CommitHooks(
+ASYNC_SESSION_HOOKS = CommitHooks(
     lambda session: _session_has_hooks(_sync_session(session)),
     lambda session, hook: _add_to_session(_sync_session(session), hook),
 )

@@ -8,17 +8,17 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from duly.core.held_steps import effect_key
 from duly.core.record import Claim, StepRecord
 from duly.core.states import plain_tags
+from duly.core.unresolved_steps import effect_key
 from duly.errors import BadOption, CancelRequested, NoCurrentRun
 from duly.open_steps import OpenSteps, StepVanished, Suspend
 from duly.registry import Definition, Registry
 from duly.run_log import RunLogger
-from duly.store.lent import BODY
+from duly.store.outage_wait import WAIT_UNTIL
 from duly.store.protocol import Store
 from duly.store.step_ops import EndStep
-from duly.store.waiting import WAIT_UNTIL
+from duly.store.task_connection import BODY
 
 Connection = Any
 """The driver's own connection."""
@@ -26,7 +26,7 @@ Connection = Any
 Left = TypeVar("Left", Suspend, StepVanished)
 
 
-class Transactions(Protocol):
+class TransactionPort(Protocol):
     """The transactions of bodies."""
 
     def connection(self, claim: Claim) -> Connection: ...
@@ -37,7 +37,7 @@ class Transactions(Protocol):
     def record(self, claim: Claim, op: EndStep, *, commit: bool) -> bool | None: ...
 
 
-class Port(Protocol):
+class WorkerPort(Protocol):
     """What the context needs of the worker that runs the body."""
 
     @property
@@ -51,7 +51,7 @@ class Port(Protocol):
         ...
 
     @property
-    def sections(self) -> Transactions | None:
+    def task_transactions(self) -> TransactionPort | None:
         """None there too: no transaction crosses that border."""
         ...
 
@@ -73,10 +73,10 @@ class RunContext:
         "_used",
         "deadline",
         "has_ended",
-        "left_by",
+        "leaving_error",
     )
 
-    def __init__(self, claim: Claim, port: Port, deadline: float | None) -> None:
+    def __init__(self, claim: Claim, port: WorkerPort, deadline: float | None) -> None:
         self._claim = claim
         self._port = port
         self._log: RunLogger | None = None
@@ -84,7 +84,7 @@ class RunContext:
         self._used: set[str] = set()
         self._open: OpenSteps | None = None
         self.has_ended = False
-        self.left_by: Suspend | StepVanished | None = None
+        self.leaving_error: Suspend | StepVanished | None = None
         """What was raised to leave the body; one that goes on all the same has caught it."""
         self.deadline = deadline
         """When the attempt's timeout strikes, on the clock of `duly.clock.monotonic`; or None."""
@@ -128,14 +128,14 @@ class RunContext:
     def log(self) -> "RunLogger":
         """A logger whose lines are kept with the run."""
         if self._log is None:
-            with _making:
+            with _creation_lock:
                 self._log = self._log or RunLogger(self._claim, self._port)
         return self._log
 
     @property
     def connection(self) -> Connection:
         """A connection whose writes commit with this run's completion (`transaction=True`)."""
-        return self._sections().connection(self._claim)
+        return self._task_transactions().connection(self._claim)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -143,7 +143,7 @@ class RunContext:
 
         What is enqueued in it is a part of it. If the block raises, all of it is undone.
         """
-        sections = self._sections()
+        sections = self._task_transactions()
         connection = sections.begin(self._claim)
         try:
             yield connection
@@ -155,7 +155,7 @@ class RunContext:
 
     def joined(self, store: object) -> Connection | None:
         """Return the open connection that a write to that store is a part of, if there is one."""
-        sections = self._port.sections
+        sections = self._port.task_transactions
         return None if sections is None else sections.joined(self._claim, store)
 
     # -- steps --
@@ -201,7 +201,7 @@ class RunContext:
     def open_steps(self) -> OpenSteps:
         """The steps that this attempt is in."""
         if self._open is None:
-            with _making:
+            with _creation_lock:
                 self._open = self._open or OpenSteps()
         return self._open
 
@@ -212,15 +212,15 @@ class RunContext:
         return [
             name
             for name in self._steps
-            if name and name not in self._used and not self._is_passed_over(name)
+            if name and name not in self._used and not self._is_skipped(name)
         ]
 
     def leave(self, error: Left) -> Left:
         """Note what the body is to be left by, and return it."""
-        self.left_by = error
+        self.leaving_error = error
         return error
 
-    def _is_passed_over(self, name: str) -> bool:
+    def _is_skipped(self, name: str) -> bool:
         """Say whether a step lies inside of one that this attempt has passed over."""
         known = self._steps or {}
         for _ in known:
@@ -246,7 +246,7 @@ class RunContext:
 
     def begin_transaction(self) -> bool:
         """Open this run's transaction for a step; say whether it was not open yet."""
-        sections = self._sections()
+        sections = self._task_transactions()
         if sections.joined(self._claim, self.store) is not None:
             return False
         sections.begin(self._claim, for_step=True)
@@ -257,7 +257,7 @@ class RunContext:
 
         One would be undone with the transaction, the other would undo it.
         """
-        sections = self._port.sections
+        sections = self._port.task_transactions
         if sections is not None and sections.is_open(self._claim):
             raise BadOption(
                 f"{what} cannot be a part of this run's transaction, which is open: do it before "
@@ -266,15 +266,15 @@ class RunContext:
 
     def abandon_transaction(self, error: BaseException) -> BaseException:
         """Undo what this run's transaction wrote; return the error, or why it comes of that."""
-        return self._sections().abandon(self._claim, error)
+        return self._task_transactions().abandon(self._claim, error)
 
     def record_step(self, op: EndStep, *, commit: bool) -> bool | None:
         """Record a step in this run's transaction, and end that; None if none is open."""
-        sections = self._port.sections
+        sections = self._port.task_transactions
         return None if sections is None else sections.record(self._claim, op, commit=commit)
 
-    def _sections(self) -> Transactions:
-        sections = self._port.sections
+    def _task_transactions(self) -> TransactionPort:
+        sections = self._port.task_transactions
         if sections is None:
             raise BadOption("a task with executor='process' cannot have a transaction")
         return sections
@@ -293,7 +293,7 @@ class RunContext:
             raise CancelRequested
 
 
-_making = threading.Lock()
+_creation_lock = threading.Lock()
 _current: ContextVar[RunContext | None] = ContextVar("duly_current_run", default=None)
 
 
@@ -323,7 +323,7 @@ CONNECTION = RunConnection()
 """The default of such a parameter, so that calls need not, and cannot, give it."""
 
 
-def joined(store: object) -> Connection | None:
+def joined_connection(store: object) -> Connection | None:
     """Return the open connection of the body that is calling, if it is to that store."""
     found = _current.get()
     return None if found is None else found.joined(store)
@@ -334,10 +334,10 @@ def is_inside_body_of(store: object) -> bool:
     return (found := _current.get()) is not None and found._port.store is store  # noqa: SLF001
 
 
-def left_by() -> Suspend | StepVanished | None:
+def leaving_error() -> Suspend | StepVanished | None:
     """Return what was raised to leave the body that calls, if anything was."""
     found = _current.get()
-    return None if found is None else found.left_by
+    return None if found is None else found.leaving_error
 
 
 def current_claim() -> Claim | None:
@@ -346,7 +346,7 @@ def current_claim() -> Claim | None:
     return None if found is None else found._claim  # noqa: SLF001 - of this module
 
 
-def enter(context: RunContext) -> None:
+def set_current(context: RunContext) -> None:
     """Make a run the current one of this context, in which nothing but its body runs."""
     _current.set(context)
     BODY.set(object())

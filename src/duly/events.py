@@ -21,7 +21,7 @@ class AttemptEnded(NamedTuple):
     """Of an exception of the body, without the secrets that it shows."""
 
 
-class ClaimWasLost(NamedTuple):
+class ResultDropped(NamedTuple):
     """An attempt ended, but its run had been taken over; its result is dropped."""
 
     run_id: str
@@ -87,14 +87,14 @@ class ClaimsHandedBack(NamedTuple):
     reason: str
 
 
-class Overdue(NamedTuple):
+class RunOverdue(NamedTuple):
     """A body runs past its timeout and cannot be ended from inside its process."""
 
     run_id: str
     task: str
 
 
-class UnknownTaskBrought(NamedTuple):
+class UnknownTaskDelivered(NamedTuple):
     """Another engine brought a run here whose task this process does not know."""
 
     run_id: str
@@ -109,7 +109,7 @@ class RunsUndelivered(NamedTuple):
 
 Event = (
     AttemptEnded
-    | ClaimWasLost
+    | ResultDropped
     | WorkerStarted
     | WorkerEnded
     | WorkerGaveUp
@@ -118,26 +118,26 @@ Event = (
     | StoreRecovered
     | EngineFailed
     | ClaimsHandedBack
-    | Overdue
-    | UnknownTaskBrought
+    | RunOverdue
+    | UnknownTaskDelivered
     | RunsUndelivered
 )
 
 Subscriber = Callable[[Event], None]
 
 
-class Bus:
+class EventBus:
     """Passes events to subscribers, in the thread that emits them."""
 
     def __init__(self) -> None:
         self._subscribers: tuple[Subscriber, ...] = ()
-        self.tells_successes = False
+        self.wants_successes = False
         """Whether anybody wants an event for every success; they are many."""
 
     def subscribe(self, subscriber: Subscriber, *, successes: bool = True) -> None:
         """Call `subscriber` with every later event, perhaps without those of plain successes."""
         self._subscribers = (*self._subscribers, subscriber)
-        self.tells_successes = self.tells_successes or successes
+        self.wants_successes = self.wants_successes or successes
 
     def replace(self, subscriber: Subscriber, other: Subscriber) -> None:
         """Call another subscriber in the place of one."""

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 Action = Callable[[], None]
-Crossing = Callable[[str], AbstractContextManager[None]]
+StatementHook = Callable[[str], AbstractContextManager[None]]
 """Entered before a statement and left after it, for who wants to strike at every one."""
 
 _armed: dict[str, Action] = {}
 
 
-class Died(BaseException):
+class SimulatedCrash(BaseException):
     """The process died here, as a test within that process plays it: nobody may outlive this."""
 
 
@@ -77,7 +77,7 @@ def arm_from_environment() -> None:
     for item in filter(None, os.environ.get("DULY_FAULTPOINTS", "").split(",")):
         name, _, rest = item.partition("=")
         verb, _, nth = rest.partition("@")
-        arm(name, _after(int(nth or 1), _STRIKES[verb]))
+        arm(name, _after(int(nth or 1), _ACTIONS[verb]))
 
 
 def _after(count: int, strike: Action) -> Action:
@@ -105,4 +105,4 @@ def _hang() -> None:
     threading.Event().wait()
 
 
-_STRIKES: dict[str, Action] = {"kill": _kill, "stop": stop_here, "hang": _hang}
+_ACTIONS: dict[str, Action] = {"kill": _kill, "stop": stop_here, "hang": _hang}

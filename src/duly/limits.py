@@ -48,7 +48,7 @@ SUMMARY_RUNS = 10_000
 """Of how many finished runs, the newest, a summary tells."""
 FEW_TAGGED = 200
 """Up to so many runs of one tag are looked up one by one; of more there are some on every page."""
-FOLD_ROWS = 5_000
+COUNT_FOLD_ROWS = 5_000
 """How many tallies are added up at once, of each span."""
 SCAN_RUNS = 10_000
 """Among how many runs, the newest, a search looks that no index answers."""
@@ -111,24 +111,24 @@ ADDING_THREADS = 16
 """How many threads of a TaskManager add tasks at once; the rest waits for one of them."""
 OBSERVERS_SECONDS = 5.0
 """For how long observers may keep an application from ending, and for how long once cancelled."""
-LETTER_TTL_SECONDS = 30 * 86_400
-LETTER_LEASE_SECONDS = 60.0
+DEAD_LETTER_TTL_SECONDS = 30 * 86_400
+DEAD_LETTER_LEASE_SECONDS = 60.0
 """How long a letter stays with somebody who died while sending it again."""
-LETTER_PATIENCE_SECONDS = 10.0
+DEAD_LETTER_WRITE_SECONDS = 10.0
 """For how long it is tried to write a letter that nobody else can write."""
-REPLAY_FAILURES = 3
+DEAD_LETTER_RETRY_FAILURES = 3
 """After so many letters in a row that the engine did not take, it is taken to be away."""
 RESERVATION_SECONDS = 3600.0
 FORGET_BATCH = 4
 """How many keys whose time is over go with each that ends, so that they cannot pile up."""
 REDIS_SECONDS = 5.0
 """How long a Redis may take to answer."""
-REDIS_ROOM_SECONDS = 86_400.0
+REDIS_GRACE_SECONDS = 86_400.0
 """How long after its lease a held key stays in Redis, so that a late holder can still finish."""
 
-SQLITE_SECTION_SECONDS = 5.0
+SQLITE_TRANSACTION_SECONDS = 5.0
 """How long a body's transaction may keep every other writer waiting."""
-POSTGRES_SECTION_SECONDS = 60.0
+POSTGRES_TRANSACTION_SECONDS = 60.0
 
 LEASE_SECONDS = 15.0
 BEAT_SECONDS = 5.0

@@ -62,13 +62,13 @@ class OpenSteps:
         """Note that a step has ended."""
         with self._lock:
             self._open.discard(step)
-        self._tell()
+        self._notify()
 
     def leave(self, steps: Iterable[OpenStep]) -> None:
         """Note that steps are about to be left, by a wait inside of them."""
         for step in steps:
             step.is_left = True
-        self._tell()
+        self._notify()
 
     def has_any(self, steps: Iterable[OpenStep]) -> bool:
         """Say whether one of these steps goes on."""
@@ -83,22 +83,22 @@ class OpenSteps:
         with self._lock:
             return sorted({str(step.name) for step in tuple(self._open)})
 
-    def break_off(self) -> bool:
+    def cancel_all(self) -> bool:
         """Cancel the tasks that are in steps, each once; say whether there are some."""
-        self.give_up_on_closed_loops()
+        self.forget_closed_loops()
         with self._lock:
             steps = tuple(self._open)
-        return _break_off(steps)
+        return _cancel_tasks(steps)
 
-    def give_up_here(self) -> None:
+    def forget_this_thread(self) -> None:
         """Forget the steps of this thread, whose body has ended: nobody runs its loops any more.
 
         Whoever runs one of them again does not go on in a step.
         """
         thread = threading.get_ident()
-        _break_off(self._forget(lambda step: step.thread == thread))
+        _cancel_tasks(self._forget(lambda step: step.thread == thread))
 
-    def give_up_on_closed_loops(self) -> None:
+    def forget_closed_loops(self) -> None:
         """Forget the steps that stand still for ever, so that none begins inside of them."""
         self._forget(lambda step: step.task is not None and step.task.get_loop().is_closed())
 
@@ -110,26 +110,26 @@ class OpenSteps:
         loop = asyncio.get_running_loop()
         word: asyncio.Future[None] = loop.create_future()
         is_any = self._await(
-            partial(_tell_on, loop, word), lambda step: of_left or not step.is_left
+            partial(_resolve_on_loop, loop, word), lambda step: of_left or not step.is_left
         )
         if is_any:
-            loop.call_later(_LOOK_SECONDS, self._look_for, word)
+            loop.call_later(_LOOK_SECONDS, self._check_loops, word)
         return word if is_any else None
 
     def wait(self, left: Callable[[], float | None] = lambda: None) -> bool:
         """Wait in this thread until all have ended, or no time is left; say whether they have."""
         words: SimpleQueue[None] = SimpleQueue()
         while self._await(partial(words.put, None), lambda _step: True):
-            if not self._hears(words, left):
+            if not self._wait_for_end(words, left):
                 return False
         return True
 
-    def _look_for(self, word: "asyncio.Future[None]") -> None:
+    def _check_loops(self, word: "asyncio.Future[None]") -> None:
         if not word.done():
-            self.give_up_on_closed_loops()
-            word.get_loop().call_later(_LOOK_SECONDS, self._look_for, word)
+            self.forget_closed_loops()
+            word.get_loop().call_later(_LOOK_SECONDS, self._check_loops, word)
 
-    def _hears(self, words: "SimpleQueue[None]", left: Callable[[], float | None]) -> bool:
+    def _wait_for_end(self, words: "SimpleQueue[None]", left: Callable[[], float | None]) -> bool:
         while True:
             seconds = left()
             is_last = seconds is not None and seconds <= _LOOK_SECONDS
@@ -138,7 +138,7 @@ class OpenSteps:
             except Empty:
                 if is_last:
                     return False
-                self.give_up_on_closed_loops()
+                self.forget_closed_loops()
             else:
                 return True
 
@@ -153,10 +153,10 @@ class OpenSteps:
         with self._lock:
             found = list(filter(which, tuple(self._open)))
             self._open.difference_update(found)
-        self._tell()
+        self._notify()
         return found
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         # This may be the collector's doing, in a thread that holds any lock: none is waited for.
         with self._lock:
             waiting, self._waiting = self._waiting, []
@@ -164,7 +164,7 @@ class OpenSteps:
             tell()
 
 
-def _break_off(steps: Iterable[OpenStep]) -> bool:
+def _cancel_tasks(steps: Iterable[OpenStep]) -> bool:
     # A task may be in several, one inside the other: it was cancelled least before the outermost.
     cancels: dict[asyncio.Task[object], int] = {}
     for step in steps:
@@ -182,11 +182,11 @@ def _cancel(task: "asyncio.Task[object]", before: int) -> None:
         task.cancel()
 
 
-def _tell_on(loop: asyncio.AbstractEventLoop, word: "asyncio.Future[None]") -> None:
+def _resolve_on_loop(loop: asyncio.AbstractEventLoop, word: "asyncio.Future[None]") -> None:
     with suppress(RuntimeError):  # The loop is closed: nobody waits there.
-        loop.call_soon_threadsafe(_say, word)
+        loop.call_soon_threadsafe(_resolve, word)
 
 
-def _say(word: "asyncio.Future[None]") -> None:
+def _resolve(word: "asyncio.Future[None]") -> None:
     if not word.done():
         word.set_result(None)

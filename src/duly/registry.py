@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from duly.core.class_codecs import signature_of
 from duly.core.codec import Codec
-from duly.core.limiting import limited
+from duly.core.concurrency_limits import limited_lane
 from duly.core.outcome import Outcome
 from duly.core.record import Claim
 from duly.core.retry import Retry
-from duly.core.shapes import signature_of
-from duly.core.states import lane_for
-from duly.core.verdict import Policy
+from duly.core.states import slot_kind_for
+from duly.core.verdict import VerdictPolicy
 from duly.errors import BadOption, DuplicateTask, TaskNotRegistered
 from duly.limits import KEY_BYTES
 
@@ -90,12 +90,12 @@ class Definition:
     @property
     def slot(self) -> str:
         """The kind of slot its runs need."""
-        return lane_for(self.executor, hold=self.hold, carried=self.carrier is not None)
+        return slot_kind_for(self.executor, hold=self.hold, carried=self.carrier is not None)
 
     @property
     def lane(self) -> str:
         """Where its runs wait, as far as that does not depend on their arguments."""
-        return self.slot if self.limit is None else limited(self.slot, self.name)
+        return self.slot if self.limit is None else limited_lane(self.slot, self.name)
 
     def lane_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return where a run with these arguments waits."""
@@ -105,7 +105,7 @@ class Definition:
         if not isinstance(key, str) or len(key.encode()) > KEY_BYTES:
             # It is not shown: it may be a secret of the call.
             raise BadOption(f"limit_key must return a text of up to {KEY_BYTES} bytes")
-        return limited(self.slot, self.name, key)
+        return limited_lane(self.slot, self.name, key)
 
     def _limit_key(
         self, tell: Callable[..., str], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -124,9 +124,9 @@ class Definition:
             raise BadOption(message) from error
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> VerdictPolicy:
         """What the verdict needs to know."""
-        return Policy(self.retry, self.lane)
+        return VerdictPolicy(self.retry, self.lane)
 
     @property
     def place(self) -> str:
@@ -205,7 +205,7 @@ class Registry:
         """Return every name and alias of the tasks that have none: those that workers claim."""
         return tuple(self._own)
 
-    def lanes_seen_to(self, *, only_carried: bool) -> dict[str, str]:
+    def lanes_by_task(self, *, only_carried: bool) -> dict[str, str]:
         """Return the lanes of the tasks, by every name and alias; perhaps of the carried alone."""
         names = self._carriers if only_carried else self._definitions
         return {name: self._definitions[name].lane for name in names}

@@ -5,14 +5,15 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, Self, TypeVar
 
-from duly.actor import acting
+from duly.actor import resolve_actor
+from duly.app_protocol import AppProtocol
 from duly.clock import monotonic
-from duly.core.held_steps import outermost, unresolved
+from duly.core.concurrency_limits import shown_lane, with_slot
 from duly.core.key import check_run_id, check_words
-from duly.core.limiting import shown_lane, with_slot
 from duly.core.payload import decode_value, encode_value
 from duly.core.record import AttemptRecord, LogLine, RunRecord, StepRecord
 from duly.core.states import FINAL, State
+from duly.core.unresolved_steps import outermost_steps, unresolved_steps
 from duly.core.why import Reason, Situation, why
 from duly.errors import (
     BadOption,
@@ -25,29 +26,28 @@ from duly.errors import (
     StepNotResolved,
     WorkerTimeout,
 )
-from duly.host import Host
 from duly.limits import REASON_CHARACTERS, UNCLAIMED_SECONDS
 from duly.observe.logs import log_unclaimed
 from duly.registry import Definition
-from duly.store.ops import Cancel, Redrive, Redriven
+from duly.store.ops import Cancel, RetriedRun, RetryRun
 from duly.store.step_ops import ResolveStep
 
 R = TypeVar("R")
 
-_FIRST_LOOK = 0.002
-_LONGEST_LOOK = 0.25
+_FIRST_PAUSE = 0.002
+_LONGEST_PAUSE = 0.25
 _WAITS = frozenset({"sleep", "wait", "gather"})
 
 
 class Run(Generic[R]):
     """A durable request to run a task. `refresh()` reads how it stands now."""
 
-    __slots__ = ("__weakref__", "_host", "_record", "id", "new")
+    __slots__ = ("__weakref__", "_app", "_record", "id", "new")
 
     def __init__(
-        self, host: Host, run_id: str, *, new: bool = True, record: RunRecord | None = None
+        self, host: AppProtocol, run_id: str, *, new: bool = True, record: RunRecord | None = None
     ) -> None:
-        self._host = host
+        self._app = host
         self._record = record
         self.id = run_id
         self.new = new
@@ -79,7 +79,7 @@ class Run(Generic[R]):
 
     def refresh(self) -> Self:
         """Read how it stands now."""
-        record = self._host.store.get_run(check_run_id(self.id))
+        record = self._app.store.get_run(check_run_id(self.id))
         if record is None:
             raise RunNotFound(self.id)
         self._record = record
@@ -87,11 +87,11 @@ class Run(Generic[R]):
 
     def why(self) -> Reason:
         """Say why it is not running: one word as `cause`, and a sentence."""
-        run, store = self.refresh().record, self._host.store
+        run, store = self.refresh().record, self._app.store
         every = store.list_steps(run.id)
         steps = [step for step in every if step.kind in _WAITS and not step.done]
         attempts = store.list_attempts(run.id)
-        definition = self._host.registry.find(run.task)
+        definition = self._app.registry.find(run.task)
         situation = Situation(
             now=store.now(),
             store=store.shown_url,
@@ -101,8 +101,8 @@ class Run(Generic[R]):
             last=attempts[-1] if attempts else None,
             limit=None if definition is None else definition.limit,
             knows_task=definition is not None,
-            holders=store.list_holders(run, self._host.registry.other_names(run.task)),
-            interrupted_in=outermost(unresolved(every)),
+            holders=store.list_holders(run, self._app.registry.other_names(run.task)),
+            interrupted_in=outermost_steps(unresolved_steps(every)),
         )
         shown = None if definition is None else definition.codec.redacted(run.arguments)
         if shown != run.arguments:
@@ -116,13 +116,13 @@ class Run(Generic[R]):
         A run that nobody has claimed for five seconds is logged with the reason, and the error of
         a wait that took too long says it.
         """
-        for pause in Looks(self, timeout):
+        for pause in ResultPoll(self, timeout):
             threading.Event().wait(pause)
         return self._unpack()
 
     async def aresult(self, timeout: float | None = None) -> R:  # noqa: ASYNC109 - as result()
         """Wait for its end without blocking the event loop; see `result`."""
-        looks = Looks(self, timeout)
+        looks = ResultPoll(self, timeout)
         while (pause := await asyncio.to_thread(next, looks, None)) is not None:  # noqa: ASYNC110
             await asyncio.sleep(pause)
         return self._unpack()
@@ -132,8 +132,8 @@ class Run(Generic[R]):
 
         Answers "cancelled", "requested", or the final state it had reached before.
         """
-        op = Cancel(check_run_id(self.id), acting(actor), check_reason(reason))
-        (answer,) = self._host.store.apply([op])
+        op = Cancel(check_run_id(self.id), resolve_actor(actor), check_reason(reason))
+        (answer,) = self._app.store.apply([op])
         if answer is None:
             raise RunNotFound(self.id)
         return str(answer)
@@ -156,10 +156,10 @@ class Run(Generic[R]):
         """
         if from_step is not None and from_step not in {step.name for step in self.steps()}:
             raise BadOption(f"run {self.id} has no step {from_step!r} on record to begin from")
-        op = self._redrive(actor, reason, arguments)._replace(
+        op = self._retry_op(actor, reason, arguments)._replace(
             fresh_effects=fresh_effects, from_step=from_step
         )
-        return self._redriven(self._host.store.apply([op])[0])
+        return self._check_retried(self._app.store.apply([op])[0])
 
     def resolve(
         self,
@@ -176,53 +176,53 @@ class Run(Generic[R]):
         once when the run was interrupted, each is named and resolved by itself, and the run goes on
         when the last of them is.
         """
-        op = self._redrive(actor, reason, None)
-        begun = unresolved(self._host.store.list_steps(self.id))
+        op = self._retry_op(actor, reason, None)
+        begun = unresolved_steps(self._app.store.list_steps(self.id))
         if self.state not in FINAL - {State.SUCCEEDED} or not begun:
             raise RunNotInterrupted(self.id, self.state)
-        names = outermost(begun)
+        names = outermost_steps(begun)
         if (step is None and len(names) > 1) or (step is not None and step not in begun):
             raise BadOption(
                 f"run {self.id} was interrupted in the steps {', '.join(names)}: say which one "
                 f"this is about"
             )
-        definition = self._host.registry.find(self.record.task)
+        definition = self._app.registry.find(self.record.task)
         text = None if result is None else encode_value(result)
         if text is not None and definition is not None:
             text = definition.codec.seal(text)
         said = ResolveStep(
             self.id, step or names[0], op.actor, op.reason, is_done=done, result=text
         )
-        resolved, redriven = self._host.store.apply([said, op])
+        resolved, redriven = self._app.store.apply([said, op])
         if not redriven.unresolved:
-            return self._redriven(redriven)
+            return self._check_retried(redriven)
         if not resolved:
             raise BadOption(f"somebody else has resolved step {said.step!r} of run {self.id}")
         return self.refresh()
 
-    def _redrive(
+    def _retry_op(
         self,
         actor: str | None,
         reason: str,
         arguments: tuple[tuple[Any, ...], dict[str, Any]] | None,
-    ) -> Redrive:
-        who, why = acting(actor), check_reason(reason)
+    ) -> RetryRun:
+        who, why = resolve_actor(actor), check_reason(reason)
         record = self.refresh().record
-        definition = self._host.registry.find(record.task)
+        definition = self._app.registry.find(record.task)
         text = None
         if arguments is not None:
-            text = self._host.registry.get(record.task).codec.encode(*arguments)
-        return Redrive(
+            text = self._app.registry.get(record.task).codec.encode(*arguments)
+        return RetryRun(
             self.id,
             who,
             why,
             arguments=text,
             generation=record.generation,
-            lane=None if definition is None else _lane_again(definition, record, arguments),
-            other_names=self._host.registry.other_names(record.task),
+            lane=None if definition is None else _requeued_lane(definition, record, arguments),
+            other_names=self._app.registry.other_names(record.task),
         )
 
-    def _redriven(self, redriven: Redriven) -> Self:
+    def _check_retried(self, redriven: RetriedRun) -> Self:
         if redriven.state is None:
             raise RunNotFound(self.id)
         if redriven.held_by is not None:
@@ -235,15 +235,15 @@ class Run(Generic[R]):
 
     def attempts(self) -> list[AttemptRecord]:
         """Return how its ended attempts went, oldest first."""
-        return self._host.store.list_attempts(self.id)
+        return self._app.store.list_attempts(self.id)
 
     def steps(self) -> list[StepRecord]:
         """Return its steps and what it waited for, in the order in which they began."""
-        return [step for step in self._host.store.list_steps(self.id) if step.name]
+        return [step for step in self._app.store.list_steps(self.id) if step.name]
 
     def logs(self, limit: int = 1_000) -> list[LogLine]:
         """Return what its attempts logged, oldest first."""
-        return self._host.store.list_logs(self.id, limit)
+        return self._app.store.list_logs(self.id, limit)
 
     def _unpack(self) -> R:
         record = self.record
@@ -261,7 +261,7 @@ class Run(Generic[R]):
                 raise AssertionError(message)
 
     def _decode(self, record: RunRecord) -> R:
-        definition = self._host.registry.find(record.task)
+        definition = self._app.registry.find(record.task)
         result: R
         if definition is not None:
             result = definition.codec.decode_result(record.result)
@@ -274,7 +274,7 @@ class Run(Generic[R]):
         return f"<run {self.id} {state}>"
 
 
-class Looks:
+class ResultPoll:
     """Iterates over the pauses between looks at a run, until it is final.
 
     `explain` is told once why nobody has claimed it: its id, its task, and the reason.
@@ -290,7 +290,7 @@ class Looks:
         self._explain = explain
         self._timeout = timeout
         self._began = monotonic()
-        self._pause = _FIRST_LOOK
+        self._pause = _FIRST_PAUSE
         self._explained = False
 
     def __iter__(self) -> Self:
@@ -308,7 +308,7 @@ class Looks:
         if waited >= UNCLAIMED_SECONDS and not self._explained:
             self._explain_unclaimed(run)
         pause = self._pause
-        self._pause = min(_LONGEST_LOOK, pause * 1.5)
+        self._pause = min(_LONGEST_PAUSE, pause * 1.5)
         return pause if left is None else min(pause, left)
 
     def _explain_unclaimed(self, run: Run[Any]) -> None:
@@ -318,7 +318,7 @@ class Looks:
             self._explain(run.id, run.record.task, str(run.why()))
 
 
-def _lane_again(
+def _requeued_lane(
     definition: Definition,
     record: RunRecord,
     arguments: tuple[tuple[Any, ...], dict[str, Any]] | None,

@@ -14,10 +14,10 @@ from duly.core.amounts import (
     read_seconds,
     retention_of,
 )
-from duly.core.hints import nearest
 from duly.core.key import check_key
 from duly.core.secret_names import REDACTED
 from duly.core.served_queues import ServedQueues, parse_names, parse_queues
+from duly.core.suggestions import nearest
 from duly.errors import BadOption
 from duly.limits import (
     ACT_RETENTION_SECONDS,
@@ -108,23 +108,23 @@ class WorkerSettings:
         return min(LEASE_MARGIN_SECONDS, self.lease / 5)
 
     @property
-    def served(self) -> ServedQueues:
+    def served_queues(self) -> ServedQueues:
         """Which queues the worker serves."""
         return ServedQueues(tuple(name for name, _ in self.queues), self.exclude_queues)
 
     @property
-    def claiming(self) -> dict[str, Any]:
+    def claim_bounds(self) -> dict[str, Any]:
         """What bounds the claims of the worker, beside its slots."""
         names = ("exclude_queues", "max_tasks", "process_limit", "one_slot", "carries")
         return {name: getattr(self, name) for name in names}
 
     @property
-    def look(self) -> float:
+    def deadline_check_interval(self) -> float:
         """How often a worker's main thread looks at its deadline; well within the margin."""
         return min(LOOK_SECONDS, self.margin / 2)
 
     @property
-    def marks(self) -> int:
+    def start_mark_count(self) -> int:
         """How many started bodies can be told to the keeper at once."""
         return self.concurrency + self.async_limit + 4 * CLAIM_BATCH
 
@@ -259,7 +259,7 @@ class Settings:
     def over(self, origin: str, **given: object) -> "Settings":
         """Return these settings with others over them; None leaves one as it is."""
         chosen = {name: (value, origin) for name, value in given.items() if value is not None}
-        return settled({**self.as_given(), **chosen})
+        return check_settings({**self.as_given(), **chosen})
 
 
 SECRETS = frozenset({"dashboard_token", "dashboard_users"})
@@ -269,7 +269,7 @@ Sourced = Mapping[str, tuple[object, str]]
 """By name: a setting as it was given, and where."""
 
 
-class Given(TypedDict, total=False):
+class AppOptions(TypedDict, total=False):
     """What `Duly(…)` takes beside the address of the store."""
 
     version: str
@@ -294,10 +294,10 @@ def load_settings(**given: object) -> Settings:
         for name, value in given.items()
         if value is not None or name in _RETENTIONS
     }
-    return settled({**_from_project(), **_from_environment(), **keywords})
+    return check_settings({**_from_project(), **_from_environment(), **keywords})
 
 
-def settled(given: Sourced) -> Settings:
+def check_settings(given: Sourced) -> Settings:
     """Check what was given, all at once: a lease from here may only fit a beat from there."""
     chosen = {name: _checked(name, *sourced) for name, sourced in given.items()}
     origins = {name: origin for name, (_, origin) in given.items()}

@@ -71,8 +71,8 @@ def _refuse(text: str) -> NoReturn:
 
 
 def _application(reference: str) -> "Duly":
-    from duly.runtime.loading import load  # noqa: PLC0415 - only for who asks
     from duly.settings import load_settings  # noqa: PLC0415 - as above
+    from duly.worker.app_loader import load  # noqa: PLC0415 - only for who asks
 
     named = reference or load_settings().app
     if not named:

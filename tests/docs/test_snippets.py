@@ -8,7 +8,13 @@ import pytest
 from tests.docs.pages import DOCS, PAGES, ROOT, blocks, name_of
 from tests.servers.warm import warm
 
-IMPORTS = ("duly.app", "duly.runtime.embedded", "duly.steps", "duly.store.sqlite.store", "fastapi")
+IMPORTS = (
+    "duly.app",
+    "duly.worker.embedded_worker",
+    "duly.steps.functions",
+    "duly.store.sqlite.store",
+    "fastapi",
+)
 REDIS = "REDIS_URL"
 """A page that asks the environment for it needs a Redis."""
 INTERNALS = "internals"

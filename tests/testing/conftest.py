@@ -6,17 +6,14 @@ from pathlib import Path
 import pytest
 
 from duly import Duly
-from duly.testing import Harness, PostgresTestStore, SqliteTestStore
+from duly.testing import Harness
+from tests.servers.fresh import fresh_store
 
 
 @pytest.fixture
 def harness(store_kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Harness]:
     """The harness of an application without tasks."""
-    fresh = (
-        SqliteTestStore(tmp_path)
-        if store_kind.startswith("sqlite")
-        else PostgresTestStore(request.getfixturevalue("store_url"))
-    )
+    fresh = fresh_store(store_kind, tmp_path, request)
     harness = Harness(Duly("sqlite:///never-opened.db"), fresh)
     yield harness
     harness.close()

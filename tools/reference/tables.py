@@ -11,7 +11,7 @@ from prometheus_client.core import Metric
 from duly import Duly, errors, faultpoints, limits
 from duly.cli.failures import status_of
 from duly.observe.metrics import DulyCollector
-from duly.settings import PREFIX, Given, Settings
+from duly.settings import PREFIX, AppOptions, Settings
 from tools.reference import source
 
 
@@ -35,7 +35,7 @@ def settings_page() -> str:
             f"`{each.name}`",
             f"`{PREFIX}{each.name.upper()}`",
             "" if each.default in {None, ""} else f"`{_short(each.default)}`",
-            "yes" if each.name in {"url", *Given.__annotations__} else "",
+            "yes" if each.name in {"url", *AppOptions.__annotations__} else "",
             words[each.name],
         )
         for each in fields(Settings)

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from duly.app_protocol import AppProtocol
+from duly.core.concurrency_limits import with_slot
 from duly.core.key import check_run_id, check_storable
-from duly.core.limiting import with_slot
 from duly.core.record import RunRecord
 from duly.core.states import State
 from duly.errors import BadOption, RunNotFound
-from duly.host import Host
 from duly.limits import PAGE, PAGE_DEFAULT
 from duly.run import Run
-from duly.store.ops import Redrive
+from duly.store.ops import RetryRun
 from duly.store.protocol import RunFilter
 from duly.task import Task, instant
 
@@ -56,15 +56,15 @@ class Filter(NamedTuple):
 class Runs:
     """Runs by id and by filter."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, host: AppProtocol) -> None:
+        self._app = host
 
     def get(self, run_id: str) -> Run[Any]:
         """Return one run, or raise RunNotFound."""
-        record = self._host.store.get_run(check_run_id(run_id))
+        record = self._app.store.get_run(check_run_id(run_id))
         if record is None:
             raise RunNotFound(run_id)
-        return Run(self._host, record.id, record=record)
+        return Run(self._app, record.id, record=record)
 
     def list(
         self,
@@ -93,14 +93,14 @@ class Runs:
         # Where all fit, the newest are found at once.
         bound = None if which == Filter() else scan
         resolved = which.resolve(limit=limit, cursor=cursor, scan=bound)
-        records = self._host.store.list_runs(resolved)
-        runs = [Run[Any](self._host, record.id, record=record) for record in records]
+        records = self._app.store.list_runs(resolved)
+        runs = [Run[Any](self._app, record.id, record=record) for record in records]
         is_full = len(records) == limit
-        return Page(runs, records[-1].id if is_full else self._host.store.reach_of(resolved))
+        return Page(runs, records[-1].id if is_full else self._app.store.reach_of(resolved))
 
     def cancel(self, run_id: str, *, actor: str | None = None, reason: str = "") -> str:
         """Cancel a run; see `Run.cancel`."""
-        return Run[Any](self._host, run_id).cancel(actor=actor, reason=reason)
+        return Run[Any](self._app, run_id).cancel(actor=actor, reason=reason)
 
     def retry(
         self,
@@ -113,7 +113,7 @@ class Runs:
         from_step: str | None = None,
     ) -> Run[Any]:
         """Queue a final run again, perhaps with other arguments, checked against the signature."""
-        run = Run[Any](self._host, run_id)
+        run = Run[Any](self._app, run_id)
         return run.retry(
             actor=actor,
             reason=reason,
@@ -133,20 +133,20 @@ class Runs:
         reason: str = "",
     ) -> Run[Any]:
         """Say what became of the step that a run was interrupted in; see `Run.resolve`."""
-        run = Run[Any](self._host, run_id)
+        run = Run[Any](self._app, run_id)
         return run.resolve(done=done, result=result, step=step, actor=actor, reason=reason)
 
-    def redrive_of(self, run: RunRecord, actor: str, reason: str) -> Redrive:
+    def redrive_of(self, run: RunRecord, actor: str, reason: str) -> RetryRun:
         """Return what queues a final run again if it is still as it was read."""
-        definition = self._host.registry.find(run.task)
-        return Redrive(
+        definition = self._app.registry.find(run.task)
+        return RetryRun(
             run.id,
             actor,
             reason,
             states=(run.state,),
             generation=run.generation,
             lane=None if definition is None else with_slot(run.lane, definition.slot),
-            other_names=self._host.registry.other_names(run.task),
+            other_names=self._app.registry.other_names(run.task),
         )
 
 

@@ -12,7 +12,7 @@ from duly.errors import BadSchedule
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class ScheduleView:
     """A schedule as it stands."""
 
     name: str
@@ -42,7 +42,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True)
-class FiredAt:
+class FiringView:
     """What became of a due instant."""
 
     instant: datetime
@@ -58,7 +58,7 @@ class FiredAt:
     """How its run stands, or ended; None if there is no run, or if it was pruned."""
 
 
-def shown(schedule: ScheduleRecord, tasks: frozenset[str]) -> Schedule:
+def schedule_view(schedule: ScheduleRecord, tasks: frozenset[str]) -> ScheduleView:
     """Return a schedule as a program sees it; `tasks` are those that live workers know."""
     rules = read_rules(schedule.rules)
     try:
@@ -68,7 +68,7 @@ def shown(schedule: ScheduleRecord, tasks: frozenset[str]) -> Schedule:
         when, tz = str(data.get("cron")), str(data.get("tz"))
     else:
         when, tz = trigger.in_words(), trigger.zone if isinstance(trigger, Cron) else "UTC"
-    return Schedule(
+    return ScheduleView(
         schedule.name,
         schedule.task,
         schedule.arguments,
@@ -88,9 +88,9 @@ def shown(schedule: ScheduleRecord, tasks: frozenset[str]) -> Schedule:
     )
 
 
-def fired(row: FiringRecord) -> FiredAt:
+def firing_view(row: FiringRecord) -> FiringView:
     """Return a row of the ledger as a program sees it."""
-    return FiredAt(
+    return FiringView(
         moment(row.instant),
         row.outcome,
         row.reason,

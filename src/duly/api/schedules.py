@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
 from typing import Any, TypedDict, Unpack
 
-from duly.actor import acting
-from duly.api.schedule_views import FiredAt, Schedule, fired, module_of, shown
+from duly.actor import resolve_actor
+from duly.api.schedule_views import FiringView, ScheduleView, firing_view, module_of, schedule_view
+from duly.app_protocol import AppProtocol
 from duly.core.cron import Cron, SecondsField
 from duly.core.instants import moment
 from duly.core.key import check_name
@@ -15,8 +16,8 @@ from duly.core.record import ScheduleRecord
 from duly.core.retry import Retry
 from duly.core.schedule import (
     UNANCHORED,
-    At,
-    Every,
+    DateTrigger,
+    IntervalTrigger,
     Misfire,
     Overlap,
     Rules,
@@ -30,18 +31,17 @@ from duly.core.schedule import (
     trigger_text,
 )
 from duly.errors import BadSchedule, ScheduleEnded, ScheduleExists, ScheduleNotFound
-from duly.host import Host
 from duly.limits import CATCH_UP, LATEST_YEAR, PAGE, PAGE_DEFAULT
 from duly.run import Run, check_reason
 from duly.store.ops import Op
 from duly.store.protocol import ScheduleFilter
 from duly.store.schedule_ops import (
     BackfillSchedule,
-    Behind,
-    Put,
     PutSchedule,
+    PutScheduleResult,
     RunSchedule,
-    SetSchedule,
+    ScheduleBehind,
+    SetScheduleState,
 )
 from duly.task import Task, instant, microseconds
 
@@ -64,7 +64,7 @@ class ScheduleOptions(TypedDict, total=False):
     """Failed runs in a row after which the schedule pauses itself."""
 
 
-class ScheduledOptions(ScheduleOptions, total=False):
+class ScheduledTaskOptions(ScheduleOptions, total=False):
     """Those, and the options of `@app.task`."""
 
     retries: int | Retry
@@ -91,8 +91,8 @@ _LATEST = int(datetime(LATEST_YEAR, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
 class Schedules:
     """Cron, interval and one-time schedules."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, host: AppProtocol) -> None:
+        self._app = host
         self._defined: dict[str, PutSchedule] = {}
 
     # -- changing --
@@ -112,7 +112,7 @@ class Schedules:
         on_duplicate: str = "replace",
         actor: str | None = None,
         **rules: Unpack[ScheduleOptions],
-    ) -> Schedule:
+    ) -> ScheduleView:
         """Add a schedule at run time, or change the one of that name.
 
         Exactly one of `cron`, `every` and `at` says when. A cron expression of six fields needs
@@ -131,7 +131,7 @@ class Schedules:
             trigger_of(cron=cron, every=every, at=at, tz=tz, seconds_field=seconds_field),
             arguments=task.definition.codec.encode(tuple(args), kwargs or {}),
             source="runtime",
-            place=acting(actor),
+            place=resolve_actor(actor),
             **rules,
         )._replace(on_duplicate=on_duplicate)
         (put,) = self._apply([op])
@@ -165,7 +165,7 @@ class Schedules:
         for op, put in zip(ops, self._apply(ops), strict=True):
             _check(op, put)
         # Other applications may share the store: only what our own modules had defined is removed.
-        names = set(self._host.registry.names())
+        names = set(self._app.registry.names())
         modules = {module_of(name) for name in names}
         missing = [
             schedule
@@ -175,8 +175,8 @@ class Schedules:
         others = self._tasks_of_others(names) if missing else set()
         gone = [schedule.name for schedule in missing if schedule.task not in others]
         if gone:
-            who = acting(None)
-            self._apply([SetSchedule(name, "removed", who, "gone from the code") for name in gone])
+            how = ("removed", resolve_actor(None), "gone from the code")
+            self._apply([SetScheduleState(name, *how) for name in gone])
 
     def _tasks_of_others(self, own: set[str]) -> set[str]:
         """Return the tasks that only workers of other applications have registered.
@@ -184,7 +184,7 @@ class Schedules:
         Modules of two applications may have one name. But an earlier version of this application
         shares tasks with it, and another application does not.
         """
-        registered = [set(json.loads(each.tasks)) for each in self._host.store.list_workers()]
+        registered = [set(json.loads(each.tasks)) for each in self._app.store.list_workers()]
         ours = own.union(*(tasks for tasks in registered if tasks & own))
         return set().union(*registered) - ours
 
@@ -206,11 +206,11 @@ class Schedules:
 
     def run_now(self, name: str, *, actor: str | None = None, reason: str = "") -> Run[Any]:
         """Fire once, beside all due instants and whatever its state."""
-        op = RunSchedule(_named(name), acting(actor), check_reason(reason))
-        (run_id,) = self._host.store.apply([op])
+        op = RunSchedule(_named(name), resolve_actor(actor), check_reason(reason))
+        (run_id,) = self._app.store.apply([op])
         if run_id is None:
             raise ScheduleNotFound(name)
-        return Run(self._host, run_id)
+        return Run(self._app, run_id)
 
     def backfill(
         self,
@@ -231,14 +231,14 @@ class Schedules:
                 f"there are more than {CATCH_UP} instants of {name!r} in that time; backfill it in "
                 f"shorter pieces"
             )
-        op = BackfillSchedule(name, wanted, acting(actor), check_reason(reason))
+        op = BackfillSchedule(name, wanted, resolve_actor(actor), check_reason(reason))
         (run_ids,) = self._apply([op])
         if run_ids is None:
             raise ScheduleNotFound(name)
-        return [Run(self._host, run_id) for run_id in run_ids]
+        return [Run(self._app, run_id) for run_id in run_ids]
 
     def _set(self, name: str, state: str, actor: str | None, reason: str) -> None:
-        op = SetSchedule(_named(name), state, acting(actor), check_reason(reason))
+        op = SetScheduleState(_named(name), state, resolve_actor(actor), check_reason(reason))
         (before,) = self._apply([op])
         if before is None:
             raise ScheduleNotFound(name)
@@ -247,30 +247,30 @@ class Schedules:
 
     def _apply(self, ops: Sequence[Op]) -> "list[Any]":
         """Write ops, again and again those about schedules that have much to catch up with."""
-        answers = self._host.store.apply(ops) if ops else []
-        while behind := [place for place, each in enumerate(answers) if isinstance(each, Behind)]:
-            again = self._host.store.apply([ops[place] for place in behind])
+        answers = self._app.store.apply(ops) if ops else []
+        while behind := [n for n, each in enumerate(answers) if isinstance(each, ScheduleBehind)]:
+            again = self._app.store.apply([ops[place] for place in behind])
             for place, answer in zip(behind, again, strict=True):
                 answers[place] = answer
         return answers
 
     # -- looking --
 
-    def page(self, after: str = "", limit: int = PAGE_DEFAULT) -> Sequence[Schedule]:
+    def page(self, after: str = "", limit: int = PAGE_DEFAULT) -> Sequence[ScheduleView]:
         """Return so many of the schedules whose names come behind one."""
         tasks = self._registered()
         which = ScheduleFilter(after=after, limit=limit)
-        return [shown(schedule, tasks) for schedule in self._host.store.list_schedules(which)]
+        return [schedule_view(row, tasks) for row in self._app.store.list_schedules(which)]
 
-    def list(self, *, removed: bool = False) -> Sequence[Schedule]:
+    def list(self, *, removed: bool = False) -> Sequence[ScheduleView]:
         """Return the schedules by name."""
         tasks = self._registered()
         found = self._records(ScheduleFilter(removed=removed, limit=_LONGEST_LIST))
-        return [shown(schedule, tasks) for schedule in found]
+        return [schedule_view(schedule, tasks) for schedule in found]
 
-    def get(self, name: str) -> Schedule:
+    def get(self, name: str) -> ScheduleView:
         """Return a schedule, removed ones included."""
-        return shown(self._record(name), self._registered())
+        return schedule_view(self._record(name), self._registered())
 
     def next(self, name: str, count: int = 5) -> Sequence[datetime]:
         """Return when it comes due next, in its own time zone."""
@@ -284,26 +284,26 @@ class Schedules:
 
     def firings(
         self, name: str, *, limit: int = PAGE, before: datetime | None = None
-    ) -> Sequence[FiredAt]:
+    ) -> Sequence[FiringView]:
         """Return what became of its instants, newest first."""
         if not 1 <= limit <= _LONGEST_LIST:
             raise BadSchedule(f"limit must be from 1 to {_LONGEST_LIST}, not {limit}")
         until = _FOREVER if before is None else _instant("before", before)
-        return [fired(row) for row in self._host.store.list_firings(_named(name), until, limit)]
+        return [*map(firing_view, self._app.store.list_firings(_named(name), until, limit))]
 
     def _record(self, name: str) -> ScheduleRecord:
-        found = self._host.store.list_schedules(ScheduleFilter(_named(name), removed=True))
+        found = self._app.store.list_schedules(ScheduleFilter(_named(name), removed=True))
         if not found:
             raise ScheduleNotFound(name)
         return found[0]
 
     def _records(self, which: ScheduleFilter) -> Iterator[ScheduleRecord]:
-        while page := self._host.store.list_schedules(which):
+        while page := self._app.store.list_schedules(which):
             yield from page
             which = which._replace(after=page[-1].name)
 
     def _registered(self) -> frozenset[str]:
-        workers = self._host.store.list_workers()
+        workers = self._app.store.list_workers()
         known = (json.loads(worker.tasks) for worker in workers if worker.state == "live")
         return frozenset(name for names in known for name in names)
 
@@ -325,9 +325,9 @@ def trigger_of(
         raise BadSchedule("seconds_field= is about the fields of cron=")
     if every is not None:
         seconds = every.total_seconds() if isinstance(every, timedelta) else every
-        return Every(check_interval(seconds), UNANCHORED)
+        return IntervalTrigger(check_interval(seconds), UNANCHORED)
     assert at is not None  # noqa: S101 - for the type checker
-    return At(_instant("at", at))
+    return DateTrigger(_instant("at", at))
 
 
 def _put(
@@ -349,7 +349,7 @@ def _put(
 ) -> PutSchedule:
     if overlap is None:
         # One that happens once is not in its own way; and what is caught up is to run.
-        happens_once = isinstance(trigger, At)
+        happens_once = isinstance(trigger, DateTrigger)
         overlap = "allow" if happens_once else "queue" if misfire == "all" else "skip"
     rules = Rules(
         misfire,
@@ -393,7 +393,7 @@ def _named(name: str) -> str:
     return check_name("schedule", name)
 
 
-def _check(op: PutSchedule, put: Put) -> None:
+def _check(op: PutSchedule, put: PutScheduleResult) -> None:
     if put.what == "refused":
         known = "in code, " if put.source == "code" else "at run time by "
         asked = "in code, " if op.source == "code" else "at run time by "

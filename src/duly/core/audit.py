@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-CHECKS = {
+AUDIT_CHECKS = {
     "runs_missing": "went missing: accepted, and neither live nor finished nor pruned",
     "runs_unaccounted": "appeared that nobody accepted",
     "in_two_places": "is in more than one of the tables of live, waiting and finished runs",
@@ -27,7 +27,7 @@ CHECKS = {
 """By name, as the statements of `audit.sql` are: what is wrong with what they find."""
 
 
-class Flaw(NamedTuple):
+class AuditFinding(NamedTuple):
     """One thing that does not hold."""
 
     check: str
@@ -36,7 +36,7 @@ class Flaw(NamedTuple):
     text: str
 
 
-class Count(NamedTuple):
+class RunTotals(NamedTuple):
     """How many runs there are, by where they are, and how many there were."""
 
     queued: int

@@ -16,15 +16,15 @@ def display(text: str) -> str:
 
     Nothing in it can move a cursor, colour a terminal or reorder what is read.
     """
-    return _SHORT.shown(text)
+    return _SHORT_LIMITS.shown(text)
 
 
 def display_call(task: str, text: str) -> str:
     """Return a stored call in full, as it would be written: `send(42, email="a@b.c")`."""
-    return f"{_escape(task.rpartition(':')[2])}({_FULL.shown(text)})"
+    return f"{_escape(task.rpartition(':')[2])}({_FULL_LIMITS.shown(text)})"
 
 
-class _Room(NamedTuple):
+class _DisplayLimits(NamedTuple):
     """How much of what is stored is shown."""
 
     characters: int
@@ -108,9 +108,11 @@ class _Room(NamedTuple):
         return ", ".join(shown + ["…"] * (len(fields) > self.items))
 
 
-_SHORT = _Room(characters=120, text_characters=40, items=8, depth=3)
+_SHORT_LIMITS = _DisplayLimits(characters=120, text_characters=40, items=8, depth=3)
 # An escape may be six times as long as what it stands for.
-_FULL = _Room(6 * PAYLOAD_BYTES, PAYLOAD_BYTES, items=PAYLOAD_BYTES, depth=2 * PAYLOAD_DEPTH)
+_FULL_LIMITS = _DisplayLimits(
+    6 * PAYLOAD_BYTES, PAYLOAD_BYTES, items=PAYLOAD_BYTES, depth=2 * PAYLOAD_DEPTH
+)
 
 
 def _escape(text: str) -> str:

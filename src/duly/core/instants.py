@@ -37,13 +37,13 @@ def relative(microseconds: int | None, now: int) -> str:
     if microseconds is None:
         return ""
     away = microseconds - now
-    length = span(abs(away))
+    length = duration_text(abs(away))
     if abs(away) < 1_000_000:  # noqa: PLR2004 - a second
         return "now"
     return f"in {length}" if away > 0 else f"{length} ago"
 
 
-def span(microseconds: int) -> str:
+def duration_text(microseconds: int) -> str:
     """Return a length of time in its largest unit, rounded down."""
     seconds = microseconds // 1_000_000
     for below, unit, name in _STEPS:
@@ -53,7 +53,7 @@ def span(microseconds: int) -> str:
     return f"{days} d"
 
 
-def shown(microseconds: int | None, now: int) -> str:
+def shown_instant(microseconds: int | None, now: int) -> str:
     """Return an instant with its distance, to the second."""
     text = iso(microseconds)
     if text is None:

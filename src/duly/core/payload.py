@@ -16,12 +16,11 @@ from functools import cached_property, partial
 from inspect import Parameter, Signature
 from typing import Any, NoReturn
 
+from duly.core.class_codecs import AnnotationClasses, Known, resolve_annotation, signature_of
 from duly.core.display import display
-from duly.core.fitting import check_fit
 from duly.core.json_text import from_text, sha256, size_of, to_canonical_text, to_text
-from duly.core.masking import Hide, Mask, hiding
+from duly.core.redaction import Redaction, TextRedactor, text_redactor
 from duly.core.secret_names import REDACTED, is_secret
-from duly.core.shapes import Known, Vocabulary, resolve_annotation, signature_of
 from duly.core.stored_values import (
     decode_one,
     decode_value,
@@ -30,13 +29,14 @@ from duly.core.stored_values import (
     fingerprint_of,
     too_large,
 )
+from duly.core.type_checks import check_type
 from duly.core.values import (
     INT_MAX,
     INT_MIN,
     NOT_OURS,
     SCALARS,
     Encoder,
-    Refusal,
+    Unstorable,
     check_scalar,
     decode,
 )
@@ -81,7 +81,7 @@ class CallCodec:
             if name not in parameters:
                 raise BadOption(f"{self._function_name}() has no parameter {name!r} to redact")
         self._redact = frozenset(redact) | frozenset(filter(is_secret, parameters))
-        self._mask = Mask(self._redact)
+        self._mask = Redaction(self._redact)
 
         kinds = {name: parameter.kind for name, parameter in parameters.items()}
         names_of = {kind: tuple(n for n in kinds if kinds[n] is kind) for kind in kinds.values()}
@@ -110,7 +110,7 @@ class CallCodec:
         annotations = {name: parameter.annotation for name, parameter in parameters.items()}
         annotations[_RESULT] = self._signature.return_annotation
         self._vocabularies = {
-            name: Vocabulary(partial(resolve_annotation, annotation, namespace), known)
+            name: AnnotationClasses(partial(resolve_annotation, annotation, namespace), known)
             for name, annotation in annotations.items()
         }
 
@@ -159,16 +159,16 @@ class CallCodec:
         self.encode(tuple(args), kwargs)
         found, named = self.decode(to_text([list(args), kwargs]))
         for index, value in enumerate(found):
-            self._check_fit(self._label_at(index), value, self._parameter_at(index))
+            self._check_type(self._label_at(index), value, self._parameter_at(index))
         for name, value in named.items():
-            self._check_fit(name, value, self._parameter_called(name))
+            self._check_type(name, value, self._parameter_called(name))
         return found, named
 
     def redacted(self, text: str) -> str:
         """Return stored text fit to be shown, with what is redacted, or all of it, replaced."""
         try:
             hidden, shown = self._parted(text)
-            text = to_text(self._mask.data(shown, hiding(hidden)))
+            text = to_text(self._mask.data(shown, text_redactor(hidden)))
         except (PayloadError, ValueError, RecursionError):
             return REDACTED
         return text if size_of(text) < math.inf else REDACTED
@@ -273,7 +273,7 @@ class CallCodec:
                 default = self._signature.parameters[name].default
                 # A default that cannot be stored cannot be passed either: leaving it out of the
                 # fingerprint tells it from every value that can.
-                with suppress(Refusal):
+                with suppress(Unstorable):
                     data[name] = Encoder(PAYLOAD_BYTES, canonical=True).encode(
                         default, self._vocabularies[name]
                     )
@@ -283,41 +283,41 @@ class CallCodec:
         try:
             check_scalar(label)
             return encoder.encode(value, self._vocabularies[parameter])
-        except Refusal as refusal:
+        except Unstorable as refusal:
             raise self._error(refusal, label, parameter) from self._cause(refusal, parameter)
 
     def _decode_one(self, label: str, data: object, parameter: str) -> Any:
         try:
             check_scalar(label)
             return decode(data, self._vocabularies[parameter])
-        except Refusal as refusal:
+        except Unstorable as refusal:
             raise self._error(refusal, label, parameter) from self._cause(refusal, parameter)
 
-    def _check_fit(self, label: str, value: object, parameter: str) -> None:
+    def _check_type(self, label: str, value: object, parameter: str) -> None:
         if value is not None or self._signature.parameters[parameter].default is not None:
             try:
-                check_fit(value, self._vocabularies[parameter].annotation)
-            except Refusal as refusal:
+                check_type(value, self._vocabularies[parameter].annotation)
+            except Unstorable as refusal:
                 raise self._error(refusal, label, parameter) from None
 
-    def _error(self, refusal: Refusal, label: str, parameter: str) -> PayloadError:
+    def _error(self, refusal: Unstorable, label: str, parameter: str) -> PayloadError:
         # The path may quote the keys of a dict, the cause any value: neither is for a redacted one.
         if parameter in self._redact:
             refusal.trail.clear()
         return PayloadError(refusal.path(label), refusal.problem)
 
-    def _cause(self, refusal: Refusal, parameter: str) -> BaseException | None:
+    def _cause(self, refusal: Unstorable, parameter: str) -> BaseException | None:
         return None if parameter in self._redact else refusal.__cause__
 
-    def _hide(self, arguments: str) -> Hide:
+    def _hide(self, arguments: str) -> TextRedactor:
         try:
             hidden, _ = self._parted(arguments)
         except (PayloadError, RecursionError):
             # Which of them are redacted is not known if they do not fit the signature.
             with suppress(ValueError, RecursionError):
-                return hiding(self._mask.secrets(from_text(arguments), hidden=True))
+                return text_redactor(self._mask.secrets(from_text(arguments), hidden=True))
             return str
-        return hiding(hidden)
+        return text_redactor(hidden)
 
     def _parted(self, text: str) -> tuple[list[str], list[Any]]:
         """Return the secret texts of a stored call, and the call without redacted arguments."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 T = TypeVar("T", bound=tuple[Any, ...])
 
 
-def from_fields(kind: type[T]) -> Callable[[Iterable[Any]], T]:
+def fast_constructor(kind: type[T]) -> Callable[[Iterable[Any]], T]:
     """Return what makes a NamedTuple of all its fields, in a third of its constructor's time.
 
     For the few that are made for every run; the fields are not counted.
@@ -45,7 +45,7 @@ class Claims(list[Claim]):
     """Whether its arguments reached `TRANSACTION_BYTES`, so that it may have left runs."""
 
 
-class HeldRun(NamedTuple):
+class ClaimedRun(NamedTuple):
     """A running run as recovery sees it."""
 
     run_id: str
@@ -120,7 +120,7 @@ class LogLine(NamedTuple):
     message: str
 
 
-class Act(NamedTuple):
+class AuditEntry(NamedTuple):
     """What an operator did, to what, when and why."""
 
     at: int
@@ -132,7 +132,7 @@ class Act(NamedTuple):
     """Grows with every act; continues a list of them."""
 
 
-class BulkAct(NamedTuple):
+class BulkAction(NamedTuple):
     """An act on many runs, and how far it is."""
 
     id: str
@@ -221,7 +221,7 @@ class ReadyRun(NamedTuple):
     lane: str
 
 
-class Holder(NamedTuple):
+class LimitHolder(NamedTuple):
     """A run that is running under a limit."""
 
     limit: str
@@ -232,7 +232,7 @@ class Holder(NamedTuple):
     worker_id: str
 
 
-class DeadGroup(NamedTuple):
+class DeadLetterGroup(NamedTuple):
     """Dead letters of one task that share an error fingerprint."""
 
     task: str
@@ -254,7 +254,7 @@ class UnregisteredRuns(NamedTuple):
     runs: int
 
 
-class Summary(NamedTuple):
+class FinishedRunsSummary(NamedTuple):
     """Finished runs of one queue that came to one end, among the newest of all."""
 
     queue: str
@@ -266,7 +266,7 @@ class Summary(NamedTuple):
     """How long the last attempts of those took, all together, in microseconds."""
 
 
-class EndsAt(NamedTuple):
+class FinishedRunsByTime(NamedTuple):
     """How many runs came to one end, in one piece of time."""
 
     at: int
@@ -279,7 +279,7 @@ class EndsAt(NamedTuple):
     """How long they had been due before that, all together."""
 
 
-class EndsOf(NamedTuple):
+class FinishedRunsByTask(NamedTuple):
     """How many runs of a task and queue came to one end, about as fast and after such a wait."""
 
     task: str

@@ -32,7 +32,7 @@ Misfire = Literal["latest", "all", "skip"]
 Overlap = Literal["skip", "queue", "allow"]
 
 
-class Every(NamedTuple):
+class IntervalTrigger(NamedTuple):
     """Every so many microseconds of elapsed time, counted from `anchor`."""
 
     interval: int
@@ -53,7 +53,7 @@ class Every(NamedTuple):
         return f"Every {_duration(self.interval)}"
 
 
-class At(NamedTuple):
+class DateTrigger(NamedTuple):
     """Once."""
 
     instant: int
@@ -71,7 +71,7 @@ class At(NamedTuple):
         return "Once"
 
 
-Trigger = Cron | Every | At
+Trigger = Cron | IntervalTrigger | DateTrigger
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,24 +100,24 @@ class Rules:
             raise BadSchedule("the start of a schedule must be before its end")
 
     @property
-    def keeps(self) -> int:
+    def most_fired(self) -> int:
         """How many of the instants that were missed may fire, the newest first."""
         return self.max_catch_up if self.misfire == "all" else 1
 
     @property
-    def latest(self) -> int | None:
+    def max_lateness(self) -> int | None:
         """How late an instant may be, by grace or because missed ones are skipped."""
         return ON_TIME if self.misfire == "skip" and self.grace is None else self.grace
 
 
-Outcome = Literal["run", "caught_up", "waiting", "skipped"]
+FiringOutcome = Literal["run", "caught_up", "waiting", "skipped"]
 
 
-class Firing(NamedTuple):
+class PlannedFiring(NamedTuple):
     """What becomes of a due instant, or of a row of them that are skipped for one reason."""
 
     instant: int
-    outcome: Outcome
+    outcome: FiringOutcome
     reason: str | None = None
     last_instant: int = 0
     """Of a row of them; otherwise 0."""
@@ -127,7 +127,7 @@ class Firing(NamedTuple):
 class Plan(NamedTuple):
     """What a look at a schedule leads to."""
 
-    firings: list[Firing]
+    firings: list[PlannedFiring]
     next_at: int | None
     """The cursor: every instant before it is accounted for."""
     look_at: int | None
@@ -139,7 +139,7 @@ class Plan(NamedTuple):
     """Why it could not be planned."""
 
 
-class Standing(NamedTuple):
+class PreviousRuns(NamedTuple):
     """What a plan must know beside the schedule."""
 
     is_busy: bool
@@ -148,14 +148,16 @@ class Standing(NamedTuple):
     """Whether as many of the last runs failed as its rules allow."""
 
 
-def plan(schedule: ScheduleRecord, now: int, standing: Standing, *, room: int = CATCH_UP) -> Plan:
+def plan(
+    schedule: ScheduleRecord, now: int, standing: PreviousRuns, *, room: int = CATCH_UP
+) -> Plan:
     """Decide about every instant that is due, as far as one look goes: with up to `room` runs."""
     trigger, rules = read_trigger(schedule.trigger), read_rules(schedule.rules)
     is_paused = schedule.state == "paused"
     pause = None
     if standing.has_failed and not is_paused:
         is_paused, pause = True, f"its last {rules.pause_after} runs failed"
-    keeps = 0 if is_paused else rules.keeps
+    keeps = 0 if is_paused else rules.most_fired
     begin = _begin(trigger, rules, schedule.next_at)
     due, is_whole = _due(schedule, begin, now, PLAN_INSTANTS + keeps)
     # If there are more, all of these have as many successors as may be kept.
@@ -164,7 +166,7 @@ def plan(schedule: ScheduleRecord, now: int, standing: Standing, *, room: int = 
     firings = _skipped(passed, "paused" if is_paused else "missed", is_whole=is_whole)
     firings += _fire(schedule, rules, kept, now, standing)
     last = kept[-1] if kept else passed[-1] if passed else None
-    next_at = begin if last is None else following(trigger, rules, last)
+    next_at = begin if last is None else next_instant(trigger, rules, last)
     release = schedule.waiting > 0 and not standing.is_busy and not is_paused
     waiting = schedule.waiting + sum(f.outcome == "waiting" for f in firings) - release
     look_at = None if next_at is None else next_at + _offset(schedule.name, next_at, rules.jitter)
@@ -173,16 +175,20 @@ def plan(schedule: ScheduleRecord, now: int, standing: Standing, *, room: int = 
     return Plan(firings, next_at, look_at, release, pause)
 
 
-def first(name: str, trigger: Trigger, rules: Rules, now: int) -> tuple[int | None, int | None]:
+def first_instant(
+    name: str, trigger: Trigger, rules: Rules, now: int
+) -> tuple[int | None, int | None]:
     """Return the first instant of a new schedule, and when to look at it."""
     # One that is to happen once happens, however late it is asked for.
-    next_at = trigger.instant if isinstance(trigger, At) else following(trigger, rules, now)
+    next_at = (
+        trigger.instant if isinstance(trigger, DateTrigger) else next_instant(trigger, rules, now)
+    )
     if next_at is None:
         return None, None
     return next_at, next_at + _offset(name, next_at, rules.jitter)
 
 
-def following(trigger: Trigger, rules: Rules, instant: int) -> int | None:
+def next_instant(trigger: Trigger, rules: Rules, instant: int) -> int | None:
     """Return the next instant within the schedule's window."""
     return next(instants(trigger, rules, instant), None)
 
@@ -198,15 +204,15 @@ def instants(trigger: Trigger, rules: Rules, after: int) -> Iterator[int]:
 def row_of(trigger: Trigger, begin: int, last: int, *, count: int) -> Sequence[int]:
     """Return the instants that a row of the ledger counts; none if another trigger made it."""
     found: Sequence[int]
-    if isinstance(trigger, Every):
+    if isinstance(trigger, IntervalTrigger):
         found = range(begin, last + 1, trigger.interval)
     else:
         found = list(islice(instants(trigger, Rules(), begin - 1), count))
-    is_begun = following(trigger, Rules(), begin - 1) == begin
+    is_begun = next_instant(trigger, Rules(), begin - 1) == begin
     return found if is_begun and len(found) == count and found[-1] == last else ()
 
 
-def cut(row: Sequence[int], out: Iterable[int]) -> list[Sequence[int]]:
+def split_row(row: Sequence[int], out: Iterable[int]) -> list[Sequence[int]]:
     """Return what is left of a row of instants, in pieces, when some are taken out of it."""
     pieces, begin = [], 0
     for instant in sorted(out):
@@ -232,7 +238,7 @@ def _begin(trigger: Trigger, rules: Rules, cursor: int | None) -> int | None:
     apart = _DAY if later is None else min(later - cursor, _DAY)
     earlier = takewhile(cursor.__gt__, instants(trigger, rules, cursor - apart - 1))
     nearest = deque(earlier, maxlen=1)
-    return nearest[0] if nearest else following(trigger, rules, cursor)
+    return nearest[0] if nearest else next_instant(trigger, rules, cursor)
 
 
 def _due(
@@ -246,7 +252,7 @@ def _due(
 
     if begin is None:
         return (), True
-    if isinstance(trigger, Every):
+    if isinstance(trigger, IntervalTrigger):
         # These can be counted without making each of them, however long nobody looked.
         until = now if rules.end is None else min(now, rules.end)
         every = range(begin, until + 1, trigger.interval)
@@ -256,32 +262,32 @@ def _due(
 
 
 def _fire(
-    schedule: ScheduleRecord, rules: Rules, kept: Sequence[int], now: int, standing: Standing
-) -> list[Firing]:
+    schedule: ScheduleRecord, rules: Rules, kept: Sequence[int], now: int, standing: PreviousRuns
+) -> list[PlannedFiring]:
     firings = []
     is_busy = standing.is_busy or schedule.waiting > 0
     for instant in kept:
         late = now - instant - _offset(schedule.name, instant, rules.jitter)
-        if rules.latest is not None and late > rules.latest:
-            firings.append(Firing(instant, "skipped", "missed"))
+        if rules.max_lateness is not None and late > rules.max_lateness:
+            firings.append(PlannedFiring(instant, "skipped", "missed"))
         elif not is_busy or rules.overlap == "allow":
-            firings.append(Firing(instant, "run" if late <= ON_TIME else "caught_up"))
+            firings.append(PlannedFiring(instant, "run" if late <= ON_TIME else "caught_up"))
             is_busy = True
         elif rules.overlap == "queue" and schedule.waiting + len(firings) < CATCH_UP:
-            firings.append(Firing(instant, "waiting", "overlap"))
+            firings.append(PlannedFiring(instant, "waiting", "overlap"))
         else:
-            firings.append(Firing(instant, "skipped", "overlap"))
+            firings.append(PlannedFiring(instant, "skipped", "overlap"))
     return firings
 
 
-def _skipped(due: Sequence[int], reason: str, *, is_whole: bool) -> list[Firing]:
+def _skipped(due: Sequence[int], reason: str, *, is_whole: bool) -> list[PlannedFiring]:
     """Skip instants: a long row of them as one, the newest one by one."""
     firings = []
     row = len(due) - SINGLE_FIRINGS * is_whole
     if row > 1:
-        firings.append(Firing(due[0], "skipped", reason, due[row - 1], row))
+        firings.append(PlannedFiring(due[0], "skipped", reason, due[row - 1], row))
         due = due[row:]
-    return firings + [Firing(instant, "skipped", reason) for instant in due]
+    return firings + [PlannedFiring(instant, "skipped", reason) for instant in due]
 
 
 def _offset(name: str, instant: int, jitter: int) -> int:
@@ -302,7 +308,7 @@ def trigger_text(trigger: Trigger) -> str:
     data: dict[str, object]
     if isinstance(trigger, Cron):
         data = {"cron": trigger.expression, "tz": trigger.zone}
-    elif isinstance(trigger, Every):
+    elif isinstance(trigger, IntervalTrigger):
         data = {"every": trigger.interval, "anchor": trigger.anchor}
     else:
         data = {"at": trigger.instant}
@@ -315,7 +321,9 @@ def read_trigger(text: str) -> Trigger:
     data = json.loads(text)
     if "cron" in data:
         return Cron(data["cron"], data["tz"], seconds_field="first")
-    return At(data["at"]) if "at" in data else Every(data["every"], data["anchor"])
+    return (
+        DateTrigger(data["at"]) if "at" in data else IntervalTrigger(data["every"], data["anchor"])
+    )
 
 
 def rules_text(rules: Rules) -> str:
@@ -341,8 +349,8 @@ def check_jitter(trigger: Trigger, jitter: int) -> None:
 def anchored(text: str, now: int) -> str:
     """Return a stored trigger whose interval counts from now if nothing else was said."""
     trigger = read_trigger(text)
-    if isinstance(trigger, Every) and trigger.anchor == UNANCHORED:
-        return trigger_text(Every(trigger.interval, now))
+    if isinstance(trigger, IntervalTrigger) and trigger.anchor == UNANCHORED:
+        return trigger_text(IntervalTrigger(trigger.interval, now))
     return text
 
 
@@ -353,7 +361,11 @@ def is_same_trigger(wanted: str, known: str) -> bool:
         old = read_trigger(known)
     except BadSchedule:
         return False  # Of a zone that this machine does not know.
-    if isinstance(new, Every) and isinstance(old, Every) and new.anchor == UNANCHORED:
+    if (
+        isinstance(new, IntervalTrigger)
+        and isinstance(old, IntervalTrigger)
+        and new.anchor == UNANCHORED
+    ):
         return new.interval == old.interval
     return wanted == known
 

@@ -21,7 +21,7 @@ class State(StrEnum):
 FINAL = frozenset({State.SUCCEEDED, State.FAILED, State.INTERRUPTED, State.CANCELLED})
 DEAD = frozenset({State.FAILED, State.INTERRUPTED})
 
-MOVES: dict[State, frozenset[State]] = {
+TRANSITIONS: dict[State, frozenset[State]] = {
     # Interrupted without an attempt is what was live in a backup and may have run since; failed,
     # what was handed to another engine too often.
     State.QUEUED: frozenset({State.RUNNING, State.CANCELLED, State.INTERRUPTED, State.FAILED}),
@@ -34,7 +34,7 @@ MOVES: dict[State, frozenset[State]] = {
 }
 
 
-class Lane(StrEnum):
+class SlotKind(StrEnum):
     """The kind of slot a run needs; part of the index that claims use.
 
     A worker with ten free threads and no free process asks for what fits, and never walks past
@@ -58,36 +58,36 @@ class Lane(StrEnum):
 
 
 _WHEN_REQUEUED: dict[str, str] = {
-    Lane.HANDED: Lane.CARRIED,
-    Lane.HANDED_HOLD: Lane.CARRIED_HOLD,
+    SlotKind.HANDED: SlotKind.CARRIED,
+    SlotKind.HANDED_HOLD: SlotKind.CARRIED_HOLD,
 }
-CARRIED_LANES = frozenset(
-    {Lane.CARRIED, Lane.CARRIED_HOLD, Lane.HANDED, Lane.HANDED_HOLD},
+CARRIED_SLOT_KINDS = frozenset(
+    {SlotKind.CARRIED, SlotKind.CARRIED_HOLD, SlotKind.HANDED, SlotKind.HANDED_HOLD},
 )
-OWN_LANES = frozenset(Lane) - CARRIED_LANES
+OWN_SLOT_KINDS = frozenset(SlotKind) - CARRIED_SLOT_KINDS
 """What duly's own workers claim."""
-HOLD_LANES = frozenset(lane for lane in Lane if lane.endswith("-hold"))
+HOLD_SLOT_KINDS = frozenset(lane for lane in SlotKind if lane.endswith("-hold"))
 
 
-def lane_for(executor: str, *, hold: bool, carried: bool = False) -> Lane:
+def slot_kind_for(executor: str, *, hold: bool, carried: bool = False) -> SlotKind:
     """Name the lane of a task by where its body runs and whether a crash holds it."""
     where = "carried" if carried else executor
-    return Lane(f"{where}-hold" if hold else where)
+    return SlotKind(f"{where}-hold" if hold else where)
 
 
-def lane_again(lane: str) -> str:
+def requeued_lane(lane: str) -> str:
     """Name the lane of a run that is queued again: what was handed over is to be so anew."""
     return _WHEN_REQUEUED.get(lane, lane)
 
 
-class Agreed(NamedTuple):
+class AgreedLanes(NamedTuple):
     """The lanes of tasks, by who runs them."""
 
     ours: dict[str, str]
     carried: dict[str, str]
 
 
-def agreed_lanes(seen_to: Iterable[tuple[str, str]]) -> Agreed:
+def agreed_lanes(seen_to: Iterable[tuple[str, str]]) -> AgreedLanes:
     """Name the lane of each task, given the lanes in which live workers see to its runs.
 
     A task is left out while some of them would run it themselves and others would have it carried,
@@ -96,13 +96,13 @@ def agreed_lanes(seen_to: Iterable[tuple[str, str]]) -> Agreed:
     found: dict[str, set[str]] = {}
     for task, lane in seen_to:
         found.setdefault(task, set()).add(lane)
-    agreed = Agreed({}, {})
+    agreed = AgreedLanes({}, {})
     for task, lanes in found.items():
         # Of two that differ otherwise, the one that promises more.
-        lane = max(lanes, key=lambda lane: (lane in HOLD_LANES, lane))
-        if lanes <= CARRIED_LANES:
+        lane = max(lanes, key=lambda lane: (lane in HOLD_SLOT_KINDS, lane))
+        if lanes <= CARRIED_SLOT_KINDS:
             agreed.carried[task] = lane
-        elif lanes.isdisjoint(CARRIED_LANES):
+        elif lanes.isdisjoint(CARRIED_SLOT_KINDS):
             agreed.ours[task] = lane
     return agreed
 

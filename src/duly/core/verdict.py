@@ -2,7 +2,7 @@
 
 from typing import NamedTuple, assert_never
 
-from duly.core.limiting import is_limited, slot_of, with_slot
+from duly.core.concurrency_limits import is_limited, slot_of, with_slot
 from duly.core.outcome import (
     Cancelled,
     ErrorText,
@@ -20,7 +20,7 @@ from duly.core.outcome import (
     Vanished,
 )
 from duly.core.retry import NO_RETRIES, Retry
-from duly.core.states import CARRIED_LANES, HOLD_LANES, Lane, State, lane_again
+from duly.core.states import CARRIED_SLOT_KINDS, HOLD_SLOT_KINDS, SlotKind, State, requeued_lane
 from duly.limits import CRASH_LIMIT
 
 
@@ -49,7 +49,7 @@ class Requeue(NamedTuple):
 Verdict = Finish | Requeue
 
 
-class Standing(NamedTuple):
+class AttemptState(NamedTuple):
     """What `decide` needs to know of the run."""
 
     attempt: int
@@ -59,7 +59,7 @@ class Standing(NamedTuple):
     cancel_requested: bool = False
 
 
-class Policy(NamedTuple):
+class VerdictPolicy(NamedTuple):
     """What `decide` needs to know of the task; recovery knows only what the lane says."""
 
     retry: Retry = NO_RETRIES
@@ -67,12 +67,12 @@ class Policy(NamedTuple):
     """The lane the task's code asks for now; None keeps the run's own."""
 
 
-UNKNOWN_POLICY = Policy()
+UNKNOWN_POLICY = VerdictPolicy()
 
 
-def decide(run: Standing, outcome: Outcome, policy: Policy, *, jitter: float) -> Verdict:
+def decide(run: AttemptState, outcome: Outcome, policy: VerdictPolicy, *, jitter: float) -> Verdict:
     """Say what becomes of a run, given how its attempt ended."""
-    hold = slot_of(run.lane) in HOLD_LANES
+    hold = slot_of(run.lane) in HOLD_SLOT_KINDS
     match outcome:
         case Returned(result):
             return Finish(State.SUCCEEDED, None, result)
@@ -117,36 +117,41 @@ def decide(run: Standing, outcome: Outcome, policy: Policy, *, jitter: float) ->
             assert_never(outcome)
 
 
-def _again(run: Standing, lane: str, *, after: float = 0.0, recorded: bool = False) -> Requeue:
-    again = lane_again(lane)
+def _again(run: AttemptState, lane: str, *, after: float = 0.0, recorded: bool = False) -> Requeue:
+    again = requeued_lane(lane)
     return Requeue(after, run.attempt, run.retries_used, run.crashes, again, recorded)
 
 
 def _retry(
-    run: Standing, policy: Policy, *, cause: str, jitter: float, after: float | None = None
+    run: AttemptState,
+    policy: VerdictPolicy,
+    *,
+    cause: str,
+    jitter: float,
+    after: float | None = None,
 ) -> Verdict:
     if run.retries_used >= policy.retry.limit:
         return Finish(State.FAILED, cause)
     if after is None:
         after = policy.retry.delay(run.retries_used, jitter)
-    lane = lane_again(with_slot(run.lane, policy.lane))
+    lane = requeued_lane(with_slot(run.lane, policy.lane))
     return Requeue(after, run.attempt + 1, run.retries_used + 1, run.crashes, lane)
 
 
-def _after_crash(run: Standing, *, charged: bool) -> Verdict:
+def _after_crash(run: AttemptState, *, charged: bool) -> Verdict:
     # The first loss may be anybody's fault, so the run goes on wherever there is room. A run
     # that is lost a second time is watched alone. One that cannot be, because another engine runs
     # it or it counts against a limit, is charged with every further loss instead.
-    is_watched = run.lane not in CARRIED_LANES and not is_limited(run.lane)
+    is_watched = run.lane not in CARRIED_SLOT_KINDS and not is_limited(run.lane)
     lost_before = run.attempt - 1 - run.retries_used > 0
     crashes = run.crashes + (charged or (lost_before and not is_watched))
     if crashes >= CRASH_LIMIT:
         return Finish(State.FAILED, "crashed")
-    lane = Lane.SUSPECT if lost_before and is_watched else lane_again(run.lane)
+    lane = SlotKind.SUSPECT if lost_before and is_watched else requeued_lane(run.lane)
     return Requeue(0.0, run.attempt + 1, run.retries_used, crashes, lane)
 
 
-def undelivered(times: int) -> tuple[Finish, ErrorText]:
+def undelivered_verdict(times: int) -> tuple[Finish, ErrorText]:
     """Say what becomes of a run that was handed to another engine so often, and begun by nobody."""
     message = (
         f"it was handed over {times} times, and no worker began it: see that workers of its "

@@ -10,11 +10,11 @@ from contextlib import suppress
 from typing import Any, Protocol, Self
 from weakref import ref
 
-from duly.apart import apart
+from duly.async_threads import run_in_thread
 from duly.clock import MICROSECONDS, monotonic
 from duly.core.payload import decode_value, encode_value
 from duly.errors import OUTAGES, ClaimLost, DulyError, PayloadError, WouldBlockItself
-from duly.guard.clerk import Clerk, Errand
+from duly.guard.threads import HelperJob, HelperThreads
 from duly.store.guard_ops import FailKey, FinishKey, Guarded
 from duly.store.protocol import Ledger
 
@@ -28,7 +28,7 @@ class ResultCodec(Protocol):
     def decode_result(self, text: str | None) -> Any: ...  # noqa: ANN401 - any result
 
 
-class PlainResults:
+class PlainResultCodec:
     """Results of a body that has no annotation."""
 
     def encode_result(self, value: object) -> str | None:
@@ -66,8 +66,8 @@ class GuardClaim:
         found: Guarded,
         *,
         results: ResultCodec,
-        hold: "Hold | None" = None,
-        clerk: Clerk | None = None,
+        hold: "KeyLease | None" = None,
+        clerk: HelperThreads | None = None,
     ) -> None:
         """Tell of a key; who is to run the body has its hold, and a clerk to say how it ended."""
         self.key = key
@@ -81,16 +81,16 @@ class GuardClaim:
         """How many of those before, in a row, ended without a word."""
         self._found = found
         self._results = results
-        self._hold = hold
-        self._clerk = clerk
-        self._is_being_said = False
+        self._lease = hold
+        self._threads = clerk
+        self._is_ending = False
         """Whether a coroutine has begun to say how the body ended."""
 
     @property
     def result(self) -> Any:  # noqa: ANN401 - any result
         """What the body returned, or what `done` was given."""
-        if self._hold is not None:
-            return self._hold.result
+        if self._lease is not None:
+            return self._lease.result
         if self._found.problem is not None:
             raise PayloadError("result", f"it was not kept: {self._found.problem}")
         return self._results.decode_result(self._found.result)
@@ -98,17 +98,17 @@ class GuardClaim:
     @property
     def is_held(self) -> bool:
         """Whether nobody else can be running the body, as far as can be known here."""
-        return self._hold is not None and self._hold.is_held
+        return self._lease is not None and self._lease.is_held
 
     @property
     def is_open(self) -> bool:
         """Whether it is still to be said how the body ended."""
-        return self._hold is not None and not (self._hold.has_ended or self._is_being_said)
+        return self._lease is not None and not (self._lease.has_ended or self._is_ending)
 
     @property
     def is_done(self) -> bool:
         """Whether it is on record that the body is done."""
-        return self._found.state == "done" if self._hold is None else self._hold.is_done
+        return self._found.state == "done" if self._lease is None else self._lease.is_done
 
     def check(self) -> None:
         """Raise ClaimLost unless the key is surely held."""
@@ -125,59 +125,59 @@ class GuardClaim:
         begun.
         """
         check_is_result(result)
-        self._say(lambda: self._finish(self._ending(), result))
+        self._record_end(lambda: self._finish(self._begin_end(), result))
 
     async def adone(self, result: object = None) -> None:
         """As `done`, without blocking the event loop."""
         check_is_result(result)
-        await self._asay(lambda: self._finish(self._ending(), result))
+        await self._arecord_end(lambda: self._finish(self._begin_end(), result))
 
     def fail(self, *, began: bool = True, forget: bool = False) -> None:
         """Let go of the key: the body failed, or was not begun, and may be tried again.
 
         With `forget` the ledger keeps nothing: the key is as new, also for another payload.
         """
-        self._say(lambda: self._fail(self._ending(), began=began, forget=forget))
+        self._record_end(lambda: self._fail(self._begin_end(), began=began, forget=forget))
 
     async def afail(self, *, began: bool = True, forget: bool = False) -> None:
         """As `fail`, without blocking the event loop."""
-        await self._asay(lambda: self._fail(self._ending(), began=began, forget=forget))
+        await self._arecord_end(lambda: self._fail(self._begin_end(), began=began, forget=forget))
 
     def __repr__(self) -> str:
         what = "first" if self.first else self._found.state
         return f"<claim of {self.key!r}, {what}, fence {self.fence}>"
 
-    def _say(self, how: Callable[[], None]) -> None:
+    def _record_end(self, how: Callable[[], None]) -> None:
         """Say how the body ended, where nothing strikes."""
-        if self._clerk is None:
+        if self._threads is None:
             how()
         else:
-            self._clerk.do(how)
+            self._threads.run(how)
 
-    async def _asay(self, how: Callable[[], None]) -> None:
+    async def _arecord_end(self, how: Callable[[], None]) -> None:
         """Say it without blocking the event loop; it is said even if its caller is struck."""
-        errand = Errand(how)
+        errand = HelperJob(how)
         # Whoever is cancelled while this goes on must not take it for a body that failed. Nothing
         # strikes between this and the block.
-        self._is_being_said = True
+        self._is_ending = True
         try:
-            await apart(errand.run)
+            await run_in_thread(errand.run)
         except asyncio.CancelledError:
             raise
         except BaseException:
-            if self._clerk is not None and not errand.has_ended:
-                self._clerk.see_to(errand)
+            if self._threads is not None and not errand.has_ended:
+                self._threads.ensure_done(errand)
             raise
         errand.result()
 
-    def _ending(self) -> "Hold":
+    def _begin_end(self) -> "KeyLease":
         """Return the hold, of which how it ends is said once: now."""
-        if self._hold is None or not self._hold.end_once():
+        if self._lease is None or not self._lease.begin_end():
             what = "it has ended" if self.first else "another caller has run the body"
             raise RuntimeError(f"there is nothing to say about key {self.key!r}: {what}")
-        return self._hold
+        return self._lease
 
-    def _finish(self, hold: "Hold", result: object) -> None:
+    def _finish(self, hold: "KeyLease", result: object) -> None:
         hold.result = result
         text, problem = None, None
         try:
@@ -187,7 +187,7 @@ class GuardClaim:
         if not hold.finish(text, problem):
             raise self._lost()
 
-    def _fail(self, hold: "Hold", *, began: bool, forget: bool) -> None:
+    def _fail(self, hold: "KeyLease", *, began: bool, forget: bool) -> None:
         if not hold.fail(began=began, forget=forget):
             raise self._lost()
 
@@ -195,7 +195,7 @@ class GuardClaim:
         return ClaimLost(f"key {self.key!r}", self.fence)
 
 
-class Hold:
+class KeyLease:
     """The holder's side of a key: its lease, and how it ends."""
 
     def __init__(
@@ -208,7 +208,7 @@ class Hold:
         ttl: float | None,
         deadline: float,
         patience: float,
-        ended: Callable[["Hold"], None],
+        ended: Callable[["KeyLease"], None],
     ) -> None:
         """Hold a key until `deadline`, or later if that is moved.
 
@@ -220,7 +220,7 @@ class Hold:
         self.result: object = None
         self.is_done = False
         self.lost = threading.Event()
-        self.tie: Tie | None = None
+        self.finalizer: ClaimFinalizer | None = None
         """On the claim of whoever has it."""
         self._ending = threading.Lock()
         self._ledger = ledger
@@ -235,7 +235,7 @@ class Hold:
         """Whether it was said how the body ended, or is being said."""
         return self._ending.locked()
 
-    def end_once(self) -> bool:
+    def begin_end(self) -> bool:
         """Begin to say how the body ended; say whether nobody has."""
         return self._ending.acquire(blocking=False)
 
@@ -245,7 +245,7 @@ class Hold:
         is_ours = not self.has_ended and not self.lost.is_set() and self._pid == os.getpid()
         return is_ours and monotonic() < self._deadline
 
-    def renewed(self, deadline: float) -> None:
+    def extend(self, deadline: float) -> None:
         """Take note of a new end of the lease."""
         self._deadline = deadline
 
@@ -285,11 +285,11 @@ class Hold:
                 else:
                     return bool(was_ours)
         finally:
-            self.tie = None
+            self.finalizer = None
             self._ended(self)
 
 
-class Tie(ref[GuardClaim]):
+class ClaimFinalizer(ref[GuardClaim]):
     """Lets go of a key when nobody has its claim any more.
 
     Whoever was to say how the body ended was struck before it could. When the claim goes, this is
@@ -297,10 +297,12 @@ class Tie(ref[GuardClaim]):
     """
 
     __slots__ = ("_hold", "_ledger")
-    _hold: Hold
+    _hold: KeyLease
     _ledger: Ledger
 
-    def __new__(cls, claim: GuardClaim, hold: Hold, clerk: Clerk, ledger: Ledger) -> Self:
+    def __new__(
+        cls, claim: GuardClaim, hold: KeyLease, clerk: HelperThreads, ledger: Ledger
+    ) -> Self:
         """Tie a hold to the claim of whoever has it, in the ledger that the key was taken in."""
         tie = super().__new__(cls, claim, clerk.inbox.put)
         tie._hold = hold
@@ -311,7 +313,7 @@ class Tie(ref[GuardClaim]):
 
     def run(self) -> None:
         """Let go of the key."""
-        if self._hold.end_once():
+        if self._hold.begin_end():
             # Nobody is left to be told; what cannot be said now is over with its lease. A guard
             # that was closed meanwhile is not opened again: nobody would close it.
             with suppress(DulyError, OSError):

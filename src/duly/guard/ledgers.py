@@ -6,8 +6,8 @@ from typing import Literal
 from duly.core.addresses import shown_scheme
 from duly.errors import StoreRefused
 from duly.observe.logs import log_notice
-from duly.store.opening import STORES, open_store
 from duly.store.protocol import Ledger
+from duly.store.store_factory import STORES, open_store
 
 OnEviction = Literal["warn", "refuse"]
 """What to do about a Redis that evicts keys when its memory is full."""

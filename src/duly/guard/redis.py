@@ -20,36 +20,30 @@ from redis.retry import Retry
 
 from duly.clock import MICROSECONDS
 from duly.core.addresses import is_secret_parameter, shown_address
-from duly.core.record import DeadGroup
+from duly.core.record import DeadLetterGroup
 from duly.core.secret_names import REDACTED
-from duly.errors import (
-    StoreError,
-    StoreFull,
-    StoreReadOnly,
-    StoreRefused,
-    StoreUnavailable,
-)
-from duly.limits import FORGET_BATCH, PAGE, REDIS_ROOM_SECONDS, REDIS_SECONDS
+from duly.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused, StoreUnavailable
+from duly.limits import FORGET_BATCH, PAGE, REDIS_GRACE_SECONDS, REDIS_SECONDS
 from duly.store.guard_ops import (
     AcquireKey,
-    EndLetter,
+    DeadLetterRecord,
+    EndDeadLetter,
     FailKey,
     FinishKey,
     ForgetKey,
     Guarded,
     GuardedKey,
     GuardOp,
-    Letter,
-    PutLetter,
+    PutDeadLetter,
     RenewKey,
 )
-from duly.store.protocol import LetterFilter
+from duly.store.protocol import DeadLetterFilter
 
 _NAMES = "duly:{guard}"
 _FENCE = f"{_NAMES}:fence"
 _LETTERS = f"{_NAMES}:letters"
 _LETTER_ENDS = f"{_NAMES}:letter-ends"
-_ROOM = round(REDIS_ROOM_SECONDS * MICROSECONDS)
+_ROOM = round(REDIS_GRACE_SECONDS * MICROSECONDS)
 _LETTER_TEXTS = (
     "engine", "task", "arguments", "key", "cause", "error", "traceback", "attempts", "queue",
     "options", "namespace", "application", "fingerprint",
@@ -80,9 +74,15 @@ class RedisLedger:
         self._scripts = {
             name: self._client.register_script(begin + _script(name))
             for name in (
-                "acquire", "renew", "finish", "forget", "look", "put_letter", "end_letter",
+                "acquire",
+                "renew",
+                "finish",
+                "forget",
+                "look",
+                "put_dead_letter",
+                "end_dead_letter",
             )
-        }  # fmt: skip
+        }
         try:
             self._look_for_risks(on_eviction)
         except BaseException:
@@ -111,9 +111,9 @@ class RedisLedger:
             _number(ended_at), _number(kept_until), *what,
         )  # fmt: skip
 
-    def list_letters(self, which: LetterFilter) -> list[Letter]:
+    def list_dead_letters(self, which: DeadLetterFilter) -> list[DeadLetterRecord]:
         """Return the letters that fit, newest first, as they are while page after page is read."""
-        found: list[Letter] = []
+        found: list[DeadLetterRecord] = []
         with self._failures():
             for ids in self._letter_ids(which):
                 found += [letter for letter in self._letters(ids) if _fits(letter, which)]
@@ -121,15 +121,15 @@ class RedisLedger:
                     break
         return found[: which.limit]
 
-    def list_letter_groups(self, which: LetterFilter) -> list[DeadGroup]:
+    def list_dead_letter_groups(self, which: DeadLetterFilter) -> list[DeadLetterGroup]:
         """Return letters grouped by engine, task and fingerprint, the largest first."""
-        groups: dict[tuple[str, ...], DeadGroup] = {}
+        groups: dict[tuple[str, ...], DeadLetterGroup] = {}
         with self._failures():
             for ids in self._letter_ids(which):
                 for letter in self._letters(ids):
                     if _fits(letter, which):
                         place = (letter.engine, letter.task, letter.fingerprint)
-                        groups[place] = _counted(groups.get(place), letter)
+                        groups[place] = _add_to_group(groups.get(place), letter)
         largest = sorted(groups.values(), key=lambda group: (-group.count, group.task))
         return largest[: which.limit]
 
@@ -156,7 +156,7 @@ class RedisLedger:
 
     # -- reading letters --
 
-    def _letter_ids(self, which: LetterFilter) -> Iterator[list[str]]:
+    def _letter_ids(self, which: DeadLetterFilter) -> Iterator[list[str]]:
         if which.id is not None:
             yield [which.id] if which.before is None or which.id < which.before else []
             return
@@ -168,7 +168,7 @@ class RedisLedger:
             yield ids
             highest = f"({ids[-1]}"
 
-    def _letters(self, ids: list[str]) -> list[Letter]:
+    def _letters(self, ids: list[str]) -> list[DeadLetterRecord]:
         pipeline = self._client.pipeline(transaction=False)
         for letter_id in ids:
             pipeline.hgetall(_name("letter", letter_id))
@@ -218,10 +218,10 @@ class RedisLedger:
         for secret in self._secrets:
             for form in filter(None, (secret, quote(secret, safe=""))):
                 words = words.replace(form, REDACTED)
-        return translated(error, place, words)
+        return translate_error(error, place, words)
 
 
-def translated(error: RedisError, place: str, words: str) -> StoreError:
+def translate_error(error: RedisError, place: str, words: str) -> StoreError:
     """Return duly's error for one of the driver's.
 
     The driver takes a code that it knows off the words; a server before version 7 puts the code of
@@ -298,12 +298,12 @@ def _call(op: GuardOp) -> Call:
             return "finish", [_name("key", key)], [owner, fence, "failed", _or(ttl), int(began)]
         case ForgetKey(key):
             return "forget", [_name("key", key)], []
-        case PutLetter(letter_id):
+        case PutDeadLetter(letter_id):
             keys = [_name("letter", letter_id), _LETTERS, _LETTER_ENDS]
             what = _pairs({name: getattr(op, name) for name in _LETTER_TEXTS})
-            return "put_letter", keys, [letter_id, _or(op.ttl), FORGET_BATCH, *what]
-        case EndLetter(letter_id, state, actor, reason):
-            return "end_letter", [_name("letter", letter_id)], [state, actor, reason]
+            return "put_dead_letter", keys, [letter_id, _or(op.ttl), FORGET_BATCH, *what]
+        case EndDeadLetter(letter_id, state, actor, reason):
+            return "end_dead_letter", [_name("letter", letter_id)], [state, actor, reason]
         case _:
             assert_never(op)
 
@@ -332,20 +332,20 @@ def _pairs(values: dict[str, str | int | None]) -> list[str | int]:
     return [part for pair in kept.items() for part in pair]
 
 
-def _letter(row: dict[str, str]) -> Letter:
-    fields: dict[str, Any] = {name: row.get(name) for name in Letter._fields}
+def _letter(row: dict[str, str]) -> DeadLetterRecord:
+    fields: dict[str, Any] = {name: row.get(name) for name in DeadLetterRecord._fields}
     for name in ("attempts", "created_at", "ended_at"):
         fields[name] = _number(fields[name])
     for name in ("namespace", "application", "fingerprint"):
         fields[name] = fields[name] or ""
-    return Letter(**fields)
+    return DeadLetterRecord(**fields)
 
 
-def _counted(group: DeadGroup | None, letter: Letter) -> DeadGroup:
+def _add_to_group(group: DeadLetterGroup | None, letter: DeadLetterRecord) -> DeadLetterGroup:
     """Return a group with one letter more; letters come newest first."""
     at = letter.created_at
     if group is None:
-        return DeadGroup(
+        return DeadLetterGroup(
             letter.task, letter.fingerprint, 1, letter.error, at, at, letter.id, letter.engine
         )
     return group._replace(
@@ -353,7 +353,7 @@ def _counted(group: DeadGroup | None, letter: Letter) -> DeadGroup:
     )
 
 
-def _fits(letter: Letter, which: LetterFilter) -> bool:
+def _fits(letter: DeadLetterRecord, which: DeadLetterFilter) -> bool:
     wanted = (
         which.state, which.engine, which.task, which.cause, which.namespace, which.fingerprint
     )  # fmt: skip

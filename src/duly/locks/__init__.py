@@ -6,7 +6,7 @@ releases it. Whoever is frozen past that time has lost it, and is told so; what 
 check the fence, which only grows.
 """
 
-from duly.locks.held import HeldLock
-from duly.locks.lock import Holders, Lock
+from duly.locks.held_lock import HeldLock
+from duly.locks.lock import Lock, LockHolders
 
-__all__ = ["HeldLock", "Holders", "Lock"]
+__all__ = ["HeldLock", "Lock", "LockHolders"]

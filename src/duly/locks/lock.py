@@ -10,33 +10,33 @@ from datetime import timedelta
 from typing import Final
 from weakref import WeakKeyDictionary, WeakSet
 
-from duly.apart import apart
+from duly.app_protocol import AppProtocol
+from duly.async_threads import run_in_thread
 from duly.clock import MICROSECONDS, jitter, monotonic, new_id
 from duly.core.key import check_name
 from duly.errors import BadOption, LockBusy
-from duly.host import Host
+from duly.interrupts import defer_interrupts
 from duly.limits import LOCK_SECONDS
-from duly.locks.held import HeldLock
-from duly.locks.ownership import Ownership, take
-from duly.shield import shielded
+from duly.locks.held_lock import HeldLock
+from duly.locks.ownership import Ownership, acquire_ownership
 from duly.store.lock_ops import Locked
 
 _SHORTEST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.25
 
 
-class _Default(enum.Enum):
+class _DefaultTimeout(enum.Enum):
     """A timeout that was not given, where None is one that has no end."""
 
     OWN = enum.auto()
 
 
-_OWN: Final = _Default.OWN
+_OWN: Final = _DefaultTimeout.OWN
 
 Caller = asyncio.Task[object] | threading.Thread
 
 
-class Holders:
+class LockHolders:
     """Who in this process holds which locks; neither holders nor locks live longer for it."""
 
     def __init__(self) -> None:
@@ -56,16 +56,16 @@ class Lock:
 
     def __init__(
         self,
-        host: Host,
+        host: AppProtocol,
         name: str,
         *,
-        holders: Holders,
+        holders: LockHolders,
         ttl: float | timedelta = 30,
         timeout: float | None = None,
         on_lost: Callable[[HeldLock], None] | None = None,
     ) -> None:
         """Name it. `timeout` bounds how long entering waits: None is for ever, 0 not at all."""
-        self._host = host
+        self._app = host
         self._holders = holders
         self.name = check_name("lock", name)
         self._ttl = _seconds(ttl)
@@ -79,7 +79,7 @@ class Lock:
         found = self._try(new_id(), _caller())
         return found if isinstance(found, HeldLock) else None
 
-    def acquire(self, timeout: float | _Default | None = _OWN) -> HeldLock:
+    def acquire(self, timeout: float | _DefaultTimeout | None = _OWN) -> HeldLock:
         """Take the lock, waiting for it up to `timeout` seconds; LockBusy if that was in vain."""
         owner, caller, until = new_id(), _caller(), self._deadline(timeout)
         pause = _SHORTEST_PAUSE
@@ -90,13 +90,14 @@ class Lock:
 
     async def aacquire(
         self,
-        timeout: float | _Default | None = _OWN,  # noqa: ASYNC109 - ours
+        timeout: float | _DefaultTimeout | None = _OWN,  # noqa: ASYNC109 - ours
     ) -> HeldLock:
         """Take the lock without blocking the event loop."""
         owner, caller, until = new_id(), _caller(), self._deadline(timeout)
         pause = _SHORTEST_PAUSE
         while isinstance(
-            found := await apart(lambda: self._try(owner, caller), undo=_give_back), Locked
+            found := await run_in_thread(lambda: self._try(owner, caller), undo=_release_lock),
+            Locked,
         ):
             pause = self._pause(pause, until, found, caller)
             await asyncio.sleep(pause)
@@ -116,7 +117,7 @@ class Lock:
         return held
 
     async def __aexit__(self, *_: object) -> None:
-        await apart(self._leave().release)
+        await run_in_thread(self._leave().release)
 
     def _leave(self) -> HeldLock:
         """Return what the caller entered last, or what somebody did who has another leave it.
@@ -130,19 +131,19 @@ class Lock:
         return entry[1]
 
     def _try(self, owner: str, caller: Caller) -> HeldLock | Locked:
-        store = self._host.store
+        store = self._app.store
         # Were a timeout to strike in here, a lock that nobody knows of would be renewed for ever.
-        with shielded():
+        with defer_interrupts():
             sent_at = monotonic()
-            taken = take(store, self.name, owner, ttl=self._ttl)
+            taken = acquire_ownership(store, self.name, owner, ttl=self._ttl)
             if not isinstance(taken, Ownership):
                 return taken
             held = HeldLock(taken, sent_at, self._on_lost)
             self._holders.note(held, caller)
             return held
 
-    def _deadline(self, timeout: float | _Default | None) -> float:
-        seconds = self._timeout if isinstance(timeout, _Default) else timeout
+    def _deadline(self, timeout: float | _DefaultTimeout | None) -> float:
+        seconds = self._timeout if isinstance(timeout, _DefaultTimeout) else timeout
         return float("inf") if seconds is None else monotonic() + seconds
 
     def _pause(self, pause: float, until: float, found: Locked, caller: Caller) -> float:
@@ -158,7 +159,7 @@ class Lock:
         return min(left, max(grown, _SHORTEST_PAUSE))
 
 
-def _give_back(tried: HeldLock | Locked) -> None:
+def _release_lock(tried: HeldLock | Locked) -> None:
     if isinstance(tried, HeldLock):
         tried.release()
 

@@ -12,14 +12,14 @@ from duly.core.verdict import Finish
 from duly.events import (
     AttemptEnded,
     ClaimsHandedBack,
-    ClaimWasLost,
     EngineFailed,
     Event,
-    Overdue,
+    ResultDropped,
+    RunOverdue,
     RunsUndelivered,
     StoreFailed,
     StoreRecovered,
-    UnknownTaskBrought,
+    UnknownTaskDelivered,
     WorkerEnded,
     WorkerGaveUp,
     WorkerStalled,
@@ -28,7 +28,7 @@ from duly.events import (
 
 logger = logging.getLogger("duly")
 
-_ASKED_FOR = frozenset({"snoozed", "suspended"})
+_REQUESTED = frozenset({"snoozed", "suspended"})
 """Ends of attempts that go on later because their bodies want it so."""
 _NAMED = 5
 """How many runs a line names at the most."""
@@ -43,7 +43,7 @@ def log_event(event: Event, *, failures: int = logging.ERROR) -> None:
     match event:
         case AttemptEnded():
             _log_attempt(event, failures)
-        case ClaimWasLost(run_id, claim_number):
+        case ResultDropped(run_id, claim_number):
             about = {"run_id": run_id, "outcome": "dropped"}
             text = "run %s: claim %s was lost, its result is dropped"
             logger.warning(text, run_id, claim_number, extra=about)
@@ -81,11 +81,11 @@ def log_event(event: Event, *, failures: int = logging.ERROR) -> None:
             logger.error("%s met an unexpected error and goes on: %s", what, clean(error))
         case ClaimsHandedBack(run_ids, reason):
             logger.info("%s claims handed back: %s", len(run_ids), reason)
-        case Overdue(run_id, task):
+        case RunOverdue(run_id, task):
             about = {"run_id": run_id, "task": task, "outcome": "overdue"}
             text = "run %s (%s) is past its timeout and still running"
             logger.warning(text, run_id, task, extra=about)
-        case UnknownTaskBrought(run_id, task):
+        case UnknownTaskDelivered(run_id, task):
             logger.warning(
                 "run %s was brought to this process, which does not know its task %s, and will be "
                 "brought again: let this worker import the module that defines it, or carry a "
@@ -143,11 +143,11 @@ def log_unclaimed(run_id: str, task: str, reason: str) -> None:
     logger.warning("run %s (%s) has not begun yet: %s", run_id, task, clean(reason), extra=about)
 
 
-def log_lost_letter(task: str, draft: str, error: Exception, *, has_secrets: bool) -> None:
+def log_lost_dead_letter(task: str, draft: str, error: Exception, *, has_secrets: bool) -> None:
     """Log a dead letter that could not be written: nobody else knows of it."""
     logger.critical(
-        "the dead letter of a call of %s could not be written: %s; write it by hand, with Draft "
-        "from duly.guard.letters%s: guard.letters.put(%s)",
+        "the dead letter of a call of %s could not be written: %s; write it yourself, with "
+        "DeadLetterDraft from duly.guard.dead_letters%s: guard.letters.put(%s)",
         task,
         clean(str(error)),
         "; replace *** with the arguments that are not logged because they are secret"
@@ -175,7 +175,7 @@ def _log_attempt(event: AttemptEnded, failures: int) -> None:
             level = logging.INFO
         follows = f"{verdict.state} ({verdict.cause})" if verdict.cause else str(verdict.state)
     else:
-        level = logging.INFO if event.outcome in _ASKED_FOR else logging.WARNING
+        level = logging.INFO if event.outcome in _REQUESTED else logging.WARNING
         follows = (
             f"again in {verdict.after:.1f} s"
             if verdict.awaits is None

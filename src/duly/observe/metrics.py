@@ -19,17 +19,17 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from duly.clock import MICROSECONDS
-from duly.core.bounds import BOUNDS
-from duly.core.record import EndsOf, QueueRecord
+from duly.core.histogram_bounds import BOUNDS
+from duly.core.record import FinishedRunsByTask, QueueRecord
 from duly.core.served_queues import ServedQueues
-from duly.core.stranded import stranded
+from duly.core.stranded_runs import find_stranded_runs
 from duly.limits import GROUPS, PAGE
 from duly.store.protocol import Inspector, RunFilter
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class Host(Protocol):
+class StoreProvider(Protocol):
     """An application, of which only the open store is needed."""
 
     @property
@@ -39,7 +39,7 @@ class Host(Protocol):
 class DulyCollector(Collector):
     """To be registered: `REGISTRY.register(DulyCollector(app))`."""
 
-    def __init__(self, app: Host) -> None:
+    def __init__(self, app: StoreProvider) -> None:
         self._app = app
 
     def describe(self) -> list[Metric]:
@@ -60,14 +60,14 @@ class DulyCollector(Collector):
         yield _lags(store)
 
 
-def exposition(app: Host) -> bytes:
+def exposition(app: StoreProvider) -> bytes:
     """Return all metrics in the text that Prometheus reads."""
     registry = CollectorRegistry()
     registry.register(DulyCollector(app))
     return generate_latest(registry)
 
 
-def _runs(ends: list[EndsOf]) -> Metric:
+def _runs(ends: list[FinishedRunsByTask]) -> Metric:
     found = CounterMetricFamily(
         "duly_runs", "Runs that came to an end.", labels=["task", "queue", "outcome"]
     )
@@ -80,7 +80,7 @@ def _runs(ends: list[EndsOf]) -> Metric:
     return found
 
 
-def _retries(rows: list[EndsOf]) -> Metric:
+def _retries(rows: list[FinishedRunsByTask]) -> Metric:
     found = CounterMetricFamily(
         "duly_retries",
         "Attempts that failed or were lost and were followed by another one.",
@@ -94,7 +94,7 @@ def _retries(rows: list[EndsOf]) -> Metric:
     return found
 
 
-def _lengths(ends: list[EndsOf]) -> Iterator[Metric]:
+def _lengths(ends: list[FinishedRunsByTask]) -> Iterator[Metric]:
     yield _histogram(
         "duly_run_duration_seconds",
         "How long runs took from their first start to their end, waits between attempts included.",
@@ -184,7 +184,7 @@ def _unserved(store: Inspector) -> Metric:
         labels=["task", "queue"],
     )
     oldest = store.list_oldest_ready()
-    for each in stranded(store.list_unregistered(), store.list_workers(), oldest):
+    for each in find_stranded_runs(store.list_unregistered(), store.list_workers(), oldest):
         found.add_metric([each.task, each.queue], each.runs)
     return found
 

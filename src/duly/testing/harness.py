@@ -8,19 +8,19 @@ from typing import Any, NamedTuple
 from duly import faultpoints
 from duly.app import TEST_URLS, Duly
 from duly.clock import MICROSECONDS
-from duly.core.hints import nearest
+from duly.core.suggestions import nearest
 from duly.errors import BadOption
 from duly.limits import PAGE
 from duly.run import Run
-from duly.runtime.inline import InlineWorker
-from duly.runtime.recovery import judge_alone
-from duly.store.firing import fire_due
+from duly.store.due_schedules import fire_due
 from duly.store.ops import Recover
 from duly.task import Call, Task
 from duly.testing.stores import FreshStore
+from duly.worker.inline_worker import InlineWorker
+from duly.worker.services.recovery import judge_one_slot_run
 
 
-class _Dead(NamedTuple):
+class _DeadWorker(NamedTuple):
     worker: InlineWorker
     died_at: int
 
@@ -38,7 +38,7 @@ class Harness:
         self.app = app
         self._test_store = store
         self._url = app.url
-        self._dead: list[_Dead] = []
+        self._dead: list[_DeadWorker] = []
         TEST_URLS.add(store.url)
         app.use_url(store.url, clock=store.clock)
         try:
@@ -80,8 +80,8 @@ class Harness:
             try:
                 fired = fire_due(self.app.store)
                 ran = worker.drain()
-            except faultpoints.Died:
-                self._dead.append(_Dead(worker, self.now()))
+            except faultpoints.SimulatedCrash:
+                self._dead.append(_DeadWorker(worker, self.now()))
                 raise
             attempts += ran
             if not ran and not fired and not fired.has_more:
@@ -105,12 +105,12 @@ class Harness:
                 return  # A claim that took nothing is none that a test means.
             hits += 1
             if hits >= hit:
-                raise faultpoints.Died(point)
+                raise faultpoints.SimulatedCrash(point)
 
         faultpoints.arm(point, die)
         try:
             yield
-        except faultpoints.Died:
+        except faultpoints.SimulatedCrash:
             pass
         finally:
             faultpoints.disarm(point)
@@ -159,7 +159,7 @@ class Harness:
         lease = round(self.app.settings.lease * MICROSECONDS)
         over = [dead for dead in self._dead if self.now() - dead.died_at >= lease]
         for dead in over:
-            judge = judge_alone(dead.worker.begun)
+            judge = judge_one_slot_run(dead.worker.begun)
             self.app.store.apply([Recover(dead.worker.worker_id, judge)])
             self._dead.remove(dead)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 from duly.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
-    from duly.store.postgres.testing import ServerClock
+    from duly.store.postgres.fresh_database import ServerClock
 
 
 class FreshStore(Protocol):
@@ -75,7 +75,7 @@ class PostgresTestStore:
     clock: Clock | None = None
 
     def __init__(self, server_url: str) -> None:
-        from duly.store.postgres.testing import FreshDatabase  # noqa: PLC0415 - an optional extra
+        from duly.store.postgres.fresh_database import FreshDatabase  # noqa: PLC0415 - an optional extra
 
         self._database = FreshDatabase(server_url)
         self.url = self._database.url
@@ -83,7 +83,7 @@ class PostgresTestStore:
 
     def freeze(self) -> None:
         """Let the server's time stand still in this database."""
-        from duly.store.postgres.testing import ServerClock  # noqa: PLC0415 - as above
+        from duly.store.postgres.fresh_database import ServerClock  # noqa: PLC0415 - as above
 
         self._time = ServerClock(self.url)
 
