@@ -21,7 +21,7 @@ class HeartbeatReading(NamedTuple):
 
 
 class Heartbeats(Protocol):
-    """Shows that workers live, and who does not. See docs/explanation/engine.md on leases."""
+    """Shows that workers live, and who does not. See docs/internals/engine.md on leases."""
 
     def beat(self, worker_ids: Sequence[str]) -> set[str]:
         """Count one beat for each; return those the store still calls live."""
