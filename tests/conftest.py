@@ -26,9 +26,11 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import HealthCheck, settings
 
-from duly import faultpoints
+from duly import Duly, faultpoints
 from duly.store.store_factory import open_store
+from duly.testing import Harness
 from tests.servers.browser import close_open
+from tests.servers.fresh import fresh_store
 from tests.servers.kinds import (
     BEHIND_PGBOUNCER,
     KINDS,
@@ -189,6 +191,14 @@ def store_url(
             url = shared.create_database(template=template)
             yield url
             shared.drop_database(url)
+
+
+@pytest.fixture
+def harness(store_kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Harness]:
+    """The harness of an application without tasks, whose time the test moves."""
+    app = Duly("sqlite:///never-opened.db")
+    with closing(Harness(app, fresh_store(store_kind, tmp_path, request))) as harness:
+        yield harness
 
 
 @pytest.fixture

@@ -15,12 +15,12 @@ for name in ("InvalidTask", "InvalidTaskBackend"):
     setattr(exceptions, name, vars(exceptions).pop(name + "Error"))
 
 from tests.integrations.django import tasks  # Sets Django up.
-from duly.integrations.django import compat, scheduled_task
+from duly.integrations.django import scheduled_task, tasks_api
 
-assert compat.InvalidTask is exceptions.InvalidTask
+assert tasks_api.InvalidTask is exceptions.InvalidTask
 try:
     scheduled_task(cron="0 2 * * *", queue_name="bulk", backend="strict")(tasks.remind)
-except compat.InvalidTask as error:
+except tasks_api.InvalidTask as error:
     print(error)
 """
 
