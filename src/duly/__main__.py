@@ -1,4 +1,4 @@
-"""`duly`, and `python -m duly` for where that script is not on the path: the command line."""
+"""The command line: `duly`, or `python -m duly` if that script is not on the path."""
 
 from duly.worker.garbage_collection import collect_as_usual, collect_rarely
 
@@ -11,7 +11,7 @@ def main() -> None:
     try:
         cli.main()
     finally:
-        # Where no application was imported, the interpreter need not look at what is ours again.
+        # If no application was imported, the interpreter need not scan duly's own objects again.
         collect_as_usual()
 
 
