@@ -6,7 +6,7 @@ from duly.worker.garbage_collection import collect_as_usual, collect_rarely
 def main() -> None:
     """Load the command line and run it."""
     collect_rarely()
-    from duly import cli  # noqa: PLC0415 - the garbage collector had to be told before
+    from duly import cli  # noqa: PLC0415 - collect_rarely() must run first
 
     try:
         cli.main()

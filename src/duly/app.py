@@ -225,7 +225,7 @@ class Duly:
         return self._store.get()
 
     def _open_store(self) -> Store:
-        from duly.store.store_factory import open_store  # noqa: PLC0415 - spares importers
+        from duly.store.store_factory import open_store  # noqa: PLC0415 - slow to import
 
         return open_store(self._url, clock=self._clock)
 
@@ -323,7 +323,7 @@ class Duly:
         The lock is renewed while it is held. `ttl` is how long it stays locked after its holder
         died.
         """
-        from duly.locks import Lock, LockHolders  # noqa: PLC0415 - as with schedules
+        from duly.locks import Lock, LockHolders  # noqa: PLC0415 - as in schedules
 
         with self._opening:
             self._holders = holders = self._holders or LockHolders()

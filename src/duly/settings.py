@@ -307,7 +307,7 @@ def check_settings(given: Sourced) -> Settings:
     """Check all given settings together: a lease and a heartbeat from two sources must fit."""
     chosen = {name: _checked(name, *sourced) for name, sourced in given.items()}
     origins = {name: origin for name, (_, origin) in given.items()}
-    return Settings(**chosen, origins=origins)  # type: ignore[arg-type]  # by _checked
+    return Settings(**chosen, origins=origins)  # type: ignore[arg-type]  # _checked did
 
 
 def store_url(given: str | None) -> str:

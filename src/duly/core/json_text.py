@@ -54,7 +54,7 @@ def from_text(text: str) -> Any:
 
 
 def parsed(text: str | None) -> Any:
-    """Return the data of stored JSON, or None if there is none or it cannot be written again."""
+    """Return the data of stored JSON. Return None if it is missing or cannot be written again."""
     try:
         data = None if text is None else from_text(text)
         return data if size_of(to_text(data)) < math.inf else None

@@ -295,7 +295,7 @@ def _offset(name: str, instant: int, jitter: int) -> int:
     """Return the delay of an instant due to jitter. It is the same in every process."""
     if jitter == 0:
         return 0
-    import hashlib  # noqa: PLC0415 - loads OpenSSL, which few need
+    import hashlib  # noqa: PLC0415 - loads OpenSSL, which few programs need
 
     digest = hashlib.blake2b(f"{name}\n{instant}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) % jitter

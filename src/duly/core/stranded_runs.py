@@ -35,7 +35,7 @@ class StrandedRuns(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """What the operator can do about it."""
+        """A remedy that the operator can apply."""
         if self.is_registered:
             return f"start a worker with -q {self.queue}, or without -q for every queue"
         return "start a worker that imports its module, or carry a rename with aliases=(…,)"

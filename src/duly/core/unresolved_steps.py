@@ -29,7 +29,7 @@ def steps_to_resolve(state: str, steps: Iterable[StepRecord]) -> tuple[str, ...]
 
 def effect_key(run_id: str, steps: Iterable[StepRecord], name: str) -> str:
     """Return the idempotency key that a run passes to an outside API under a name."""
-    import hashlib  # noqa: PLC0415 - loads OpenSSL, which few need
+    import hashlib  # noqa: PLC0415 - loads OpenSSL, which few programs need
 
     epoch = next((step.result for step in steps if step.kind == "epoch"), 0)
     return hashlib.sha256(f"{run_id}/{epoch}/{name}".encode()).hexdigest()[:32]

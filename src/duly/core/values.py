@@ -97,7 +97,7 @@ class Encoder:
         self._has_built = False
 
     def encode(self, value: object, names: KnownClasses) -> Any:
-        """Return JSON data from which `decode` makes an equal value of the same types."""
+        """Return JSON data that `decode` turns into an equal value of the same types."""
         self._has_built = False
         data = self.walk(value, names, 0)
         if self._has_built and not self._is_canonical:
