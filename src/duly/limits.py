@@ -33,11 +33,11 @@ LIMITS_BATCH = 100
 TICK_BATCH = 1_000
 FIRE_BATCH = 200
 LATE_BATCH = 20
-"""The maximum number of schedules that one look reads: on-time ones, and late ones."""
+"""The maximum number of schedules that one pass reads: on-time ones, and late ones."""
 LOOK_INSTANTS = 50_000
 LOOK_ROWS = 1_000
 LOOK_BYTES = 8 * 1024 * 1024
-"""The maximum number of instants, rows and bytes of arguments that one look produces."""
+"""The maximum number of instants, rows and bytes of arguments that one pass produces."""
 RELAY_BATCH = 500
 RELAY_STALE_SECONDS = 60
 RELAY_LONGEST_SECONDS = 3600
@@ -47,10 +47,7 @@ RELAY_FULL_SECONDS = 5
 SUMMARY_RUNS = 10_000
 """The number of most recently finished runs that a summary covers."""
 FEW_TAGGED = 200
-"""The maximum number of runs of one tag that are looked up one by one.
-
-With more, pages fill fast.
-"""
+"""Up to this many runs of one tag are looked up one by one. With more, scans find them quickly."""
 COUNT_FOLD_ROWS = 5_000
 """The number of run counts that are added up at once, for each span of time."""
 SCAN_RUNS = 10_000
@@ -91,7 +88,7 @@ LATEST_YEAR = 9_000
 CATCH_UP = 1_000
 """How many missed instants of a schedule may be caught up, and how many firings may wait."""
 PLAN_INSTANTS = 10_000
-"""How many instants of a schedule one look accounts for."""
+"""How many instants of a schedule one pass accounts for."""
 SINGLE_FIRINGS = 100
 """Of the instants that are skipped together, the newest have a row each, up to this number."""
 
@@ -177,7 +174,7 @@ TOKEN_BITS = 128
 SESSION_SECONDS = 12 * 3600
 LOGIN_FAILURES = 10
 LOGIN_SECONDS = 60.0
-"""After this many wrong tries within this time, a client is refused and a name is delayed."""
+"""After this many wrong tries within this time, clients are refused and names answered late."""
 LOGIN_FAILURES_OF_ALL = 100
 """After this many wrong tries within that time, from any clients, every answer is delayed."""
 LOGIN_DELAY_SECONDS = 1.0
