@@ -250,7 +250,7 @@ class Duly:
 
     @property
     def is_open(self) -> bool:
-        """Whether this process has the store open."""
+        """True if this process has the store open."""
         return self._store.is_open
 
     def close(self) -> None:

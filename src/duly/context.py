@@ -200,7 +200,7 @@ class RunContext:
 
     @property
     def has_steps(self) -> bool:
-        """Whether this attempt has reached a step."""
+        """True if this attempt has reached a step."""
         return self._steps is not None
 
     @property

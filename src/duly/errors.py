@@ -180,7 +180,7 @@ class ScheduleExists(DulyError):
 
 
 class LockBusy(DulyError):
-    """Another process or thread holds the lock."""
+    """Another caller holds the lock."""
 
     def __init__(self, name: str, holder: str, left: float | None) -> None:
         hint = f"it is free in {left or 0:.1f} s unless it is renewed; wait for it with timeout=…"
@@ -192,7 +192,7 @@ class LockBusy(DulyError):
 
 
 class LockLost(DulyError):
-    """A lock could not be renewed in time, so another process may hold it now."""
+    """A lock could not be renewed in time, so another caller may hold it now."""
 
     def __init__(self, name: str, fence: int) -> None:
         super().__init__(

@@ -135,7 +135,7 @@ class EventBus:
     def __init__(self) -> None:
         self._subscribers: tuple[Subscriber, ...] = ()
         self.wants_successes = False
-        """Whether a subscriber wants an event for every success. There are many."""
+        """True if a subscriber wants an event for every success. There are many."""
 
     def subscribe(self, subscriber: Subscriber, *, successes: bool = True) -> None:
         """Call `subscriber` with every later event, optionally without plain successes."""

@@ -117,7 +117,7 @@ DEAD_LETTER_LEASE_SECONDS = 60.0
 DEAD_LETTER_WRITE_SECONDS = 10.0
 """How long duly tries to write a dead letter that no other process can write."""
 DEAD_LETTER_RETRY_FAILURES = 3
-"""After this many consecutive letters that the engine refused, the engine counts as down."""
+"""After this many consecutive dead letters that the engine refused, the engine counts as down."""
 RESERVATION_SECONDS = 3600.0
 FORGET_BATCH = 4
 """How many expired keys are deleted with each key that ends, so that they cannot accumulate."""
@@ -170,7 +170,7 @@ PARENT_LOOK_SECONDS = 86_400
 """How often duly checks whether a parent run still needs the result of a finished child."""
 
 TOKEN_BITS = 128
-"""The weakest token: 22 letters and digits, or 32 hexadecimal digits."""
+"""The minimum strength of a token: 22 letters and digits, or 32 hexadecimal digits."""
 SESSION_SECONDS = 12 * 3600
 LOGIN_FAILURES = 10
 LOGIN_SECONDS = 60.0

@@ -41,7 +41,7 @@ class OpenStep:
         """How often that task had been cancelled, and had continued, when it reached the step."""
         self.thread = threading.get_ident()
         self.is_left = False
-        """Whether a wait inside the step is about to leave it."""
+        """True if a wait inside the step is about to leave it."""
 
 
 class OpenSteps:

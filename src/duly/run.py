@@ -51,7 +51,7 @@ class Run(Generic[R]):
         self._record = record
         self.id = run_id
         self.new = new
-        """Whether the call that returned this handle made the run. False if its key had one."""
+        """True if the call that returned this handle made the run. False if its key had one."""
 
     @property
     def record(self) -> RunRecord:
@@ -74,7 +74,7 @@ class Run(Generic[R]):
 
     @property
     def is_final(self) -> bool:
-        """Whether the run had ended, as of the last refresh."""
+        """True if the run had ended, as of the last refresh."""
         return self.state in FINAL
 
     def refresh(self) -> Self:

@@ -38,7 +38,7 @@ class ScheduleView:
     place: str
     version: int
     is_registered: bool
-    """Whether a live worker knows its task. Otherwise its runs wait for one."""
+    """True if a live worker knows its task. Otherwise its runs wait for one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ class ClaimLimits(NamedTuple):
     after: str = ""
     """The limit after which the claim starts checking, so that no limit starves."""
     is_first: bool = False
-    """Whether limited runs are claimed before unlimited ones, so that neither kind starves."""
+    """True if limited runs are claimed before unlimited ones, so that neither kind starves."""
     names: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     """All names of a task, by each of its names. Only tasks with aliases are listed."""
 
@@ -41,7 +41,7 @@ class LimitScan(NamedTuple):
     start: str = ""
     """The limit after which the first of these claims started."""
     has_wrapped: bool = False
-    """Whether these claims passed the last limit and continued with the first."""
+    """True if these claims passed the last limit and continued with the first."""
 
     def remaining(self, after: str, last: str) -> "LimitScan | None":
         """Return what remains after a claim checked the limits from `after` to `last`, or None."""

@@ -188,7 +188,7 @@ class WorkerRecord(NamedTuple):
     """The versions of duly and Python. None for a worker of a duly that did not record them."""
 
     def as_of(self, now: int) -> "WorkerRecord":
-        """Return the record, as silent if its lease expired and no worker recovered it yet."""
+        """Return the record, with state silent if its lease expired and nothing recovered it."""
         is_silent = self.state == "live" and now - self.seen_at > self.lease_seconds * 1_000_000
         return self._replace(state="silent") if is_silent else self
 

@@ -143,9 +143,9 @@ class PreviousRuns(NamedTuple):
     """The facts about earlier runs that a plan depends on."""
 
     is_busy: bool
-    """Whether the run of an earlier firing is live."""
+    """True if the run of an earlier firing is live."""
     has_failed: bool
-    """Whether the last runs failed as often in a row as `pause_after` allows."""
+    """True if the last runs failed as often in a row as `pause_after` allows."""
 
 
 def plan(

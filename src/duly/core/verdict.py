@@ -44,7 +44,7 @@ class Requeue(NamedTuple):
     crashes: int
     lane: str
     recorded: bool = True
-    """Whether the run's history gets an attempt. A claim that was handed back gets none."""
+    """True if the run's history gets an attempt. A claim that was handed back gets none."""
     awaits: str | None = None
     """The step whose end the run waits for. If it has ended already, the run is due at once."""
 

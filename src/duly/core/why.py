@@ -37,7 +37,7 @@ class Situation(NamedTuple):
     """The absolute path, or the address with its password masked. Safe to print."""
     workers: Sequence[WorkerRecord]
     is_paused: bool
-    """Whether the run's queue is paused."""
+    """True if the run's queue is paused."""
     waits_in: StepRecord | None
     """The step that the body waits in."""
     last: AttemptRecord | None
@@ -45,7 +45,7 @@ class Situation(NamedTuple):
     limit: int | None = None
     """The maximum number of runs of its task or key that may be running at once."""
     knows_task: bool = True
-    """Whether the caller knows the run's task, and therefore its limit."""
+    """True if the caller knows the run's task, and therefore its limit."""
     holders: Sequence[LimitHolder] = ()
     """The running runs that count against the run's limits."""
     interrupted_in: Sequence[str] = ()

@@ -72,19 +72,19 @@ class GuardClaim:
         """Build a claim. The caller that must run the body gets its `hold` and helper threads."""
         self.key = key
         self.first = hold is not None
-        """Whether this caller must run the body."""
+        """True if this caller must run the body."""
         self.fence = found.fence
         """A number that grows with every holder. Pass it to stores that refuse smaller numbers."""
         self.attempts = found.attempts
         """How many callers have started the body since the key was new, including this one."""
         self.losses = found.losses
-        """How many of the attempts before, in a row, ended without reporting a result."""
+        """The number of consecutive earlier attempts that ended without reporting how."""
         self._found = found
         self._results = results
         self._lease = hold
         self._threads = clerk
         self._is_ending = False
-        """Whether a coroutine has begun to report how the body ended."""
+        """True if a coroutine has begun to report how the body ended."""
 
     @property
     def result(self) -> Any:  # noqa: ANN401 - any result
@@ -97,17 +97,17 @@ class GuardClaim:
 
     @property
     def is_held(self) -> bool:
-        """Whether, as far as is known here, no other caller can be running the body."""
+        """True if, as far as is known here, no other caller can be running the body."""
         return self._lease is not None and self._lease.is_held
 
     @property
     def is_open(self) -> bool:
-        """Whether the end of the body has not been reported yet."""
+        """True if the end of the body has not been reported yet."""
         return self._lease is not None and not (self._lease.has_ended or self._is_ending)
 
     @property
     def is_done(self) -> bool:
-        """Whether the body is recorded as done."""
+        """True if the body is recorded as done."""
         return self._found.state == "done" if self._lease is None else self._lease.is_done
 
     def check(self) -> None:
@@ -231,7 +231,7 @@ class KeyLease:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the end of the body was reported, or is being reported."""
+        """True if the end of the body was reported, or is being reported."""
         return self._ending.locked()
 
     def begin_end(self) -> bool:
@@ -240,7 +240,7 @@ class KeyLease:
 
     @property
     def is_held(self) -> bool:
-        """Whether, as far as is known here, no other caller can hold the key."""
+        """True if, as far as is known here, no other caller can hold the key."""
         is_ours = not self.has_ended and not self.lost.is_set() and self._pid == os.getpid()
         return is_ours and monotonic() < self._deadline
 

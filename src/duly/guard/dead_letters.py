@@ -48,7 +48,7 @@ class UnsentDeadLetter(NamedTuple):
     engine: str
     problem: str
     elsewhere: bool
-    """Whether its application is not known here."""
+    """True if its application is not known here."""
 
 
 class DeadLetterResult(NamedTuple):
@@ -304,8 +304,7 @@ class GuardDeadLetters:
             raise BadOption("name letters either by id or by filter")
         if letter_ids is not None:
             named = (letter_ids,) if isinstance(letter_ids, str) else tuple(letter_ids)
-            # All ids are looked up before any letter is changed, so a wrong id leaves nothing half
-            # done.
+            # All ids are looked up before any is changed, so a wrong id leaves nothing half done.
             yield from [self.get(letter_id) for letter_id in named]
         elif which is not None:
             yield from self.select(which)

@@ -131,7 +131,7 @@ class KeyEntry:
 
     @property
     def is_done(self) -> bool:
-        """Whether it was entered, and the body is recorded as done."""
+        """True if it was entered, and the body is recorded as done."""
         return self.claim is not None and self.claim.is_done
 
     def _pause(self, pause: float, until: float, found: Guarded) -> float:

@@ -154,7 +154,7 @@ class RedisLedger:
     def _now(self) -> int | str:
         return "" if self._clock is None else self._clock()
 
-    # -- reading letters --
+    # -- reading dead letters --
 
     def _letter_ids(self, which: DeadLetterFilter) -> Iterator[list[str]]:
         if which.id is not None:

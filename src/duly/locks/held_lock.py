@@ -45,7 +45,7 @@ class HeldLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether, as far as is known here, no other caller can hold the lock."""
+        """True if, as far as is known here, no other caller can hold the lock."""
         is_ours = not self._released and not self.lost.is_set() and self._is_of_this_process()
         return is_ours and monotonic() < self._deadline
 
