@@ -27,7 +27,7 @@ class ResendPolicy(NamedTuple):
     stale_seconds: float = RELAY_STALE_SECONDS
     """Seconds until it is sent again for the first time. Each later delay is twice as long."""
     most: int | None = None
-    """The maximum number of times, at least 2; None for no bound. Then the run is a dead letter."""
+    """The maximum number, at least 2. After it, the run is a dead letter. None means no bound."""
 
 
 class CarrierSendFailed(Exception):

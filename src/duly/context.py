@@ -85,10 +85,7 @@ class RunContext:
         self._open: OpenSteps | None = None
         self.has_ended = False
         self.leaving_error: Suspend | StepVanished | None = None
-        """The exception that was raised to leave the body.
-
-        If the body still continues, it caught it.
-        """
+        """The exception raised to leave the body. A body that still continues has caught it."""
         self.deadline = deadline
         """When the attempt's timeout expires, on the clock of `duly.clock.monotonic`; or None."""
 

@@ -102,7 +102,7 @@ HTTP_BODY_BYTES = 1024 * 1024
 HTTP_FORM_SECONDS = 30.0
 """How long a client may take to send a form of the dashboard."""
 HTTP_KEPT_RESPONSES = 50_000
-"""How many responses of one caller are kept in the ledger, by default."""
+"""How many responses one caller may keep in the ledger, by default."""
 HTTP_KEPT_UNIT = 16 * 1024
 """A response counts once, and once more for every this many bytes."""
 ADDING_LEASE_SECONDS = 10.0
@@ -160,7 +160,7 @@ ACT_RETENTION_SECONDS = 365 * 86_400.0
 FOREVER_SECONDS = 1_000 * 365 * 86_400
 """Anything that is kept forever is kept for a thousand years."""
 KEPT_LOOK_SECONDS = 30 * 86_400
-"""The longest interval between retention checks of a run. Its task may have another retention."""
+"""The longest time until the retention of a run is checked again. Its task may have changed it."""
 CUT_OVER_BATCH = 200
 """How many rows of another system's tables one transaction moves."""
 CUT_OVER_LATE_SECONDS = 86_400
